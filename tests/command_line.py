@@ -27,7 +27,7 @@ def shown(*arguments, code=0, program=app):
 
 def commands(program, path="vicinal"):
     """Yield all commands of a program, or below a group of them, with their full names."""
-    group = program if isinstance(program, click.Group) else get_command(program)
+    group = program if hasattr(program, "list_commands") else get_command(program)
     for name in group.list_commands(context := click.Context(group)):
         command = group.get_command(context, name)
         if hasattr(command, "list_commands"):

@@ -71,16 +71,13 @@ def test_equal_coins_have_the_heaviest_tail(chances):
     assert law[lows > sum(chances) / 2].sum() <= failure
 
 
-def test_equal_errors_are_bounded_by_their_sum():
+def test_many_scores_prove_nearly_all_of_a_shift_and_equal_errors_are_bounded_by_their_sum():
     rng = np.random.default_rng(1)
     rates = audit.rate_bounds(
         rng.normal(size=50_000) + 0.3, rng.normal(size=50_000), 1 - 1e-6, by_mu
     )
     assert rates.even
     assert 0.24 < rates.mu <= 0.3
-
-
-def test_many_scores_prove_nearly_all_of_a_shift():
     rng = np.random.default_rng(0)
     rates = audit.rate_bounds(
         rng.normal(size=200_000) + 1, rng.normal(size=200_000), 1 - 1e-6, by_mu
@@ -275,11 +272,14 @@ def test_a_course_that_follows_from_private_things_is_seen(monkeypatch):
     assert not audit.IndKNNAudit(3).votes()._worlds.alike
 
 
-def test_what_has_no_trial_is_named():
+def test_what_has_no_trial_is_named_and_a_plan_without_worlds_is_refused():
     facts = facts_of(model_share=0.3, neighbor_count="private")
     listed = audit.not_audited(facts, {"default": {"votes", "model"}})
     assert "count (default)" in listed
     assert not {"votes (default)", "model (default)"} & set(listed)
+    plan = {"delta": 1e-5, "releases": [{"kind": "multilabel", "tau": 2.0, "sigma": 20.0}]}
+    with pytest.raises(InvalidInput, match="no worlds for multilabel"):
+        audit.plan_trials(plan)
 
 
 def test_a_cluster_is_attacked_through_its_shards(monkeypatch):
@@ -298,12 +298,6 @@ def test_a_cluster_is_attacked_through_its_shards(monkeypatch):
 
 
 # ---------------------------------------------------------------- what can be audited
-
-
-def test_a_plan_without_worlds_is_refused():
-    plan = {"delta": 1e-5, "releases": [{"kind": "multilabel", "tau": 2.0, "sigma": 20.0}]}
-    with pytest.raises(InvalidInput, match="no worlds for multilabel"):
-        audit.plan_trials(plan)
 
 
 def test_trials_of_a_plan_are_those_of_its_releases():
@@ -502,15 +496,14 @@ def test_a_bad_plan_is_one_clear_line_about_the_file(tmp_path, plan, words):
     assert found.stderr.count("\n") == 1
 
 
-def test_a_report_that_cannot_be_written_is_refused_before_the_audit(tmp_path, monkeypatch):
+def test_a_report_that_cannot_be_written_is_refused_before_the_audit_and_no_store_is_one_clear_line(
+    tmp_path, monkeypatch
+):
     monkeypatch.setattr("vicinal.audit.carry_out_all", None, raising=False)
     found = run("--out", tmp_path / "missing" / "report.json")
     assert found.exit_code == 2
     assert "report.json cannot be written" in found.stderr
     assert not list(tmp_path.iterdir())
-
-
-def test_a_folder_that_is_no_store_is_one_clear_line(tmp_path):
     found = run(tmp_path)
     assert found.exit_code == 2
     assert "There is no store at" in found.stderr

@@ -259,13 +259,10 @@ def test_the_guarantee_is_what_vicinal_account_says(more, epsilon):
     assert estimator.guarantee(1e-7).epsilon > stated.epsilon
 
 
-def test_the_noise_in_use_is_the_noise_that_is_priced():
+def test_simulation_carries_no_guarantee_and_noise_in_use_is_the_noise_that_is_priced():
     X, y = data(200)
     fitted = NoisySGDClassifier(range(3), n_steps=5, n_records=200).fit(X, y)
     assert fitted.noise_multiplier_ == fitted.plan()["releases"][0]["sigma"]
-
-
-def test_simulation_carries_no_guarantee():
     X, y = data(300)
     np.testing.assert_array_equal(classifier().fit(X, y).coef_, classifier().fit(X, y).coef_)
     assert not classifier().guarantee().holds

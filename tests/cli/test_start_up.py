@@ -43,27 +43,30 @@ def test_starting_loads_nothing_heavy(code):
     assert loaded(code).isdisjoint(HEAVY)
 
 
-def test_one_command_loads_no_other():
-    modules = loaded(PROGRAM.format(arguments=["account", "--help"]))
-    assert "vicinal.cli._plan" in modules
-    assert modules.isdisjoint({"vicinal.cli._store", "vicinal.cli._machine", "vicinal.cli._init"})
+ESTIMATORS_ONLY = {"matplotlib", "pandas", "scipy.stats", "sklearn", "torch"}
+OTHER_COMMANDS = {"vicinal.cli._store", "vicinal.cli._machine", "vicinal.cli._init"}
+# A compiler's tables take longer to load than all that a price needs.
+PRICED_WITHOUT = {
+    "matplotlib", "numba", "pyarrow", "sklearn", "numpy.f2py.f2py2e", "numpy.random.mtrand",
+    "numpy.testing._private", "scipy.fft", "scipy.optimize", "scipy.stats", "vicinal.predictors",
+    "vicinal.neighbours",
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("command", ["init", "audience"])
-def test_the_parameters_of_plans_are_known_without_scikit_learn(command):
-    modules = loaded(PROGRAM.format(arguments=[command, "--help"]))
-    assert "vicinal.planning._parameter_tables" in modules
-    assert modules.isdisjoint({"matplotlib", "pandas", "scipy.stats", "sklearn", "torch"})
-
-
-def test_pricing_a_plan_loads_only_what_it_needs():
-    """Fails if a price needs a compiler, whose tables take longer to load than all the rest."""
-    modules = loaded(PROGRAM.format(arguments=["account", str(PLAN)]))
-    assert "vicinal.accounting._plan" in modules
-    unneeded = {"matplotlib", "numba", "pyarrow", "sklearn"}
-    unneeded |= {"numpy.f2py.f2py2e", "numpy.random.mtrand", "numpy.testing._private"}
-    unneeded |= {"scipy.fft", "scipy.optimize", "scipy.stats"}
-    assert modules.isdisjoint({*unneeded, "vicinal.predictors", "vicinal.neighbours"})
+@pytest.mark.parametrize(
+    ("arguments", "needed", "not_needed"),
+    [
+        (["account", "--help"], "cli._plan", OTHER_COMMANDS),
+        (["init", "--help"], "planning._parameter_tables", ESTIMATORS_ONLY),
+        (["audience", "--help"], "planning._parameter_tables", ESTIMATORS_ONLY),
+        (["account", str(PLAN)], "accounting._plan", PRICED_WITHOUT),
+    ],
+    ids=["account --help", "init --help", "audience --help", "account"],
+)
+def test_a_command_loads_only_what_it_needs(arguments, needed, not_needed):
+    modules = loaded(PROGRAM.format(arguments=arguments))
+    assert f"vicinal.{needed}" in modules
+    assert modules.isdisjoint(not_needed)
 
 
 def test_a_module_that_loads_when_used_is_whole_once_it_is():
@@ -92,7 +95,7 @@ def test_a_store_needs_no_scikit_learn(tmp_path):
     """Fails if what only estimators need is loaded with every store: it takes a second."""
     modules = loaded(f"FOLDER = {str(tmp_path / 'store')!r}\n{STORE}")
     assert "vicinal.store" in modules
-    assert modules.isdisjoint({"matplotlib", "pandas", "scipy.stats", "sklearn", "torch"})
+    assert modules.isdisjoint(ESTIMATORS_ONLY)
 
 
 PACKAGES = """

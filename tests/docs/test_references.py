@@ -114,14 +114,9 @@ def test_programs_started_as_modules_exist(page):
         assert place.with_suffix(".py").exists() or (place / "__main__.py").exists(), name
 
 
-@pytest.mark.parametrize(
-    "dotted", ["vicinal.checks.number", "vicinal.store.Book", "vicinal.nothing"]
-)
-def test_a_name_that_does_not_exist_is_noticed(dotted):
-    assert not is_there(dotted)
-
-
-def test_a_command_that_does_not_exist_is_noticed():
+def test_a_name_and_a_command_that_do_not_exist_are_noticed():
+    for dotted in ("vicinal.checks.number", "vicinal.store.Book", "vicinal.nothing"):
+        assert not is_there(dotted)
     assert options_of(vicinal, ["forget", "STORE"]) is None
     assert "--subject" in options_of(vicinal, ["erase", "STORE"])
     assert "--subjects-of" not in options_of(vicinal, ["erase", "STORE"])
