@@ -144,3 +144,28 @@ def cosine_steps(similarity, n_features, grid, norm):
     edge = max(similarity, 0) // level * level
     length = norm - math.sqrt(n_features) / 2
     return math.floor(np.float64(min(edge / length**2, 1.0)) * grid)
+
+
+def run_literal(literal, engine, queries, seed, counts=None):
+    """Have the transcription answer an engine's queries, with the engine's noise of a seed."""
+    integers, rng = engine.votes.kernel.encode(queries), np.random.default_rng(seed)
+    steps, norm = engine.votes.grid.steps, engine.votes.kernel.precision.norm
+    return [
+        literal.answer(
+            q, int(threshold), lambda s: cosine_steps(s, integers.shape[1], steps, norm),
+            noise=lambda scale, size: np.rint(rng.standard_normal(size) * scale),
+            sigma2=engine.multiplier, count=None if counts is None else counts[j],
+        )
+        for j, (q, threshold) in enumerate(
+            zip(integers, engine.radius.thresholds(integers), strict=True)
+        )
+    ]  # fmt: skip
+
+
+def check_charges(engine, literal, subjects, multiplier):
+    """Everybody has left what the transcription leaves them, and somebody nothing if it must."""
+    ledger = engine.shard.ledger
+    for subject in set(subjects.tolist()):
+        assert ledger.remaining[ledger.slots([subject])[0]] == literal.z[subject]
+    if multiplier < 1:
+        assert min(literal.z.values()) < 2**48 // 1000, "the case must exhaust somebody"

@@ -1,9 +1,11 @@
 """Data that several files of tests make up, and noise that is none."""
 
+import dataclasses
+
 import numpy as np
 
 from vicinal.noise import NoiseSource
-from vicinal.planning import IndKNNPlan
+from vicinal.planning import IndKNNPlan, settled_model
 from vicinal.targets import declared_target
 
 
@@ -120,3 +122,14 @@ def plan_of(n_classes=2, **parameters):
     """Return the plan of a classifier; without a private model unless one is asked for."""
     target = declared_target({"classes": range(n_classes)})
     return IndKNNPlan.of_target(target, {"model_share": 0, **parameters}).replanned()
+
+
+def trains_free(patch):
+    """Have a store's training charge a copy of the budgets."""
+    honest = settled_model
+
+    def broken(settings, encoder, records, public, people, *rest):
+        free = dataclasses.replace(people, remaining=people.remaining.copy())
+        return honest(settings, encoder, records, public, free, *rest)
+
+    patch.setattr("vicinal.store._private_models.settled_model", broken)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from literal import LiteralIndKNN, cosine_steps
+from literal import LiteralIndKNN, check_charges, run_literal
 from vicinal import IndKNNClassifier
 
 N, D, Q, CLASSES = 60, 5, 25, 3
@@ -33,37 +33,6 @@ def literal_of(classifier, X, y, subjects):
     )  # fmt: skip
 
 
-def run_literal(literal, classifier, queries, seed, counts=None):
-    engine = classifier._engine
-    integers = engine.votes.kernel.encode(queries)
-    norm = engine.votes.kernel.precision.norm
-    rng = np.random.default_rng(seed)
-    answers = []
-    for j, (q, threshold) in enumerate(
-        zip(integers, engine.radius.thresholds(integers), strict=True)
-    ):
-        answers.append(
-            literal.answer(
-                q,
-                int(threshold),
-                lambda s: cosine_steps(s, integers.shape[1], engine.votes.grid.steps, norm),
-                noise=lambda scale, size: np.rint(rng.standard_normal(size) * scale),
-                sigma2=engine.multiplier,
-                count=None if counts is None else counts[j],
-            )
-        )
-    return answers
-
-
-def check_charges(classifier, literal, subjects, multiplier):
-    """Everybody has left what the transcription leaves them, and somebody nothing if it must."""
-    ledger = classifier._engine.shard.ledger
-    for subject in set(subjects.tolist()):
-        assert ledger.remaining[ledger.slots([subject])[0]] == literal.z[subject]
-    if multiplier < 1:
-        assert min(literal.z.values()) < 2**48 // 1000, "the case must exhaust somebody"
-
-
 @pytest.mark.parametrize("several", [False, True], ids=["one record each", "several records"])
 @pytest.mark.parametrize("multiplier", [0.3, 3.0], ids=["budgets run out", "budgets last"])
 @pytest.mark.parametrize("seed", range(3))
@@ -74,13 +43,13 @@ def test_the_paper_preset_is_algorithm_3_charge_for_charge(seed, several, multip
         noise_multiplier=multiplier, simulation_seed=seed,
     ).set_params(n_records=N).fit(X, y, subjects, public=reference)  # fmt: skip
     literal = literal_of(classifier, X, y, subjects)
-    answers = run_literal(literal, classifier, queries, seed)
+    answers = run_literal(literal, classifier._engine, queries, seed)
     votes = classifier.decision_function(queries)
     steps = classifier._engine.votes.grid.steps
     np.testing.assert_array_equal(votes * steps, [answer.votes for answer in answers])
     journal = classifier._engine.shard.ledger.journal
     assert sum(journal) == sum(sum(answer.charges.values()) for answer in answers)
-    check_charges(classifier, literal, subjects, multiplier)
+    check_charges(classifier._engine, literal, subjects, multiplier)
 
 
 @pytest.mark.parametrize("several", [False, True], ids=["one record each", "several records"])
@@ -93,11 +62,11 @@ def test_the_default_is_the_same_walk_with_a_public_count(several, execution, mu
         execution=execution, n_records=N, simulation_seed=3,
     ).fit(X, y, subjects, public=reference)  # fmt: skip
     literal = literal_of(classifier, X, y, subjects)
-    answers = run_literal(literal, classifier, queries, 3, counts=[12.0] * Q)
+    answers = run_literal(literal, classifier._engine, queries, 3, counts=[12.0] * Q)
     votes = classifier.decision_function(queries)
     steps = classifier._engine.votes.grid.steps
     np.testing.assert_array_equal(votes * steps, [answer.votes for answer in answers])
-    check_charges(classifier, literal, subjects, multiplier)
+    check_charges(classifier._engine, literal, subjects, multiplier)
 
 
 @pytest.mark.parametrize("several", [False, True], ids=["one record each", "several records"])
@@ -112,10 +81,10 @@ def test_labels_are_the_same_walk_at_the_price_of_labels(several, count, multipl
     ).fit(X, y, subjects, public=reference)  # fmt: skip
     literal = literal_of(classifier, X, y, subjects)
     counts = [12.0] * Q if count == "public" else None
-    answers = run_literal(literal, classifier, queries, 4, counts=counts)
+    answers = run_literal(literal, classifier._engine, queries, 4, counts=counts)
     labels = classifier.predict(queries)
     np.testing.assert_array_equal(labels, [answer.label for answer in answers])
-    check_charges(classifier, literal, subjects, multiplier)
+    check_charges(classifier._engine, literal, subjects, multiplier)
 
 
 @pytest.mark.parametrize("radius", ["adaptive", 0.6])
@@ -147,6 +116,6 @@ def test_the_comparison_can_fail():
     ).fit(X, y, subjects, public=reference)
     literal = literal_of(classifier, X, y, subjects)
     literal.z = dict.fromkeys(literal.z, 2**60)
-    answers = run_literal(literal, classifier, queries, 0)
+    answers = run_literal(literal, classifier._engine, queries, 0)
     votes = classifier.decision_function(queries) * classifier._engine.votes.grid.steps
     assert not np.array_equal(votes, [answer.votes for answer in answers])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from literal import LiteralIndKNN, cosine_steps
+from literal import LiteralIndKNN, check_charges, run_literal
 from vicinal import IndKNNMultiLabelClassifier, IndKNNRegressor
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.planning import IndKNNPlan
@@ -69,23 +69,10 @@ def test_sums_and_charges_are_those_of_the_literal_algorithm(name, execution, mu
         kernel.encode(X), carried(model), subjects.tolist(), engine.votes.n_classes,
         engine.votes.budget, grid=steps,
     )  # fmt: skip
-    integers, draws = kernel.encode(queries), np.random.default_rng(3)
-    answers = [
-        literal.answer(
-            q, int(threshold),
-            lambda s: cosine_steps(s, kernel.width(D), steps, kernel.precision.norm),
-            noise=lambda scale, size: np.rint(draws.standard_normal(size) * scale),
-            sigma2=multiplier, count=12.0,
-        )
-        for q, threshold in zip(integers, engine.radius.thresholds(integers), strict=True)
-    ]  # fmt: skip
+    answers = run_literal(literal, engine, queries, 3, counts=[12.0] * Q)
     sums = model.query(queries).votes * steps
     np.testing.assert_array_equal(sums, [answer.votes for answer in answers])
-    ledger = model._shard.ledger
-    for subject in set(subjects.tolist()):
-        assert ledger.remaining[ledger.slots([subject])[0]] == literal.z[subject]
-    if multiplier < 1:
-        assert min(literal.z.values()) < 2**48 // 1000, "the case must exhaust somebody"
+    check_charges(engine, literal, subjects, multiplier)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -4,12 +4,10 @@ As in test_private_model_leak.py: at the weights of world A, sums are taken with
 without, and their difference under the noise of a step is the zCDP that leaves.
 """
 
-import dataclasses
-
 import numpy as np
 import pytest
 
-from made_up import clouds
+from made_up import clouds, trains_free
 from vicinal.accounting import UNITS
 from vicinal.errors import PrivacyRefused
 from vicinal.ledger import StoredAccount
@@ -21,7 +19,6 @@ from vicinal.mechanisms import (
     SubjectRows,
     randomness,
 )
-from vicinal.planning import settled_model
 from vicinal.store import Store
 
 pytestmark = pytest.mark.statistical
@@ -82,20 +79,9 @@ def loss_and_price(path, patch, control=None):
     return loss, paid * steps[0][0].mechanism._budget
 
 
-def trains_on_a_copy(patch):
-    """Have the refresh charge a copy of the budgets."""
-    honest = settled_model
-
-    def broken(settings, encoder, records, public, people, *rest):
-        free = dataclasses.replace(people, remaining=people.remaining.copy())
-        return honest(settings, encoder, records, public, free, *rest)
-
-    patch.setattr("vicinal.store._private_models.settled_model", broken)
-
-
 def charges_nobody(patch):
     """Have the refresh charge a copy, and tell nobody what it took."""
-    trains_on_a_copy(patch)
+    trains_free(patch)
     patch.setattr(StoredAccount, "note_charged_total", lambda *_: None)
 
 
@@ -120,4 +106,4 @@ def test_a_refresh_that_charges_nobody_is_caught(tmp_path, monkeypatch):
 
 def test_a_refresh_on_a_copy_of_the_budgets_is_refused(tmp_path, monkeypatch):
     with pytest.raises(PrivacyRefused, match="do not add up"):
-        loss_and_price(tmp_path / "store", monkeypatch, trains_on_a_copy)
+        loss_and_price(tmp_path / "store", monkeypatch, trains_free)

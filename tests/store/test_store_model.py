@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 import store_tools as tools
-from made_up import Killed, components_for_few, dies_at
+from made_up import Killed, components_for_few, dies_at, trains_free
 from store_tools import CLASSES, PEOPLE, PLAN, Q, R, X, Y, points, units
 from vicinal import IndKNNClassifier
 from vicinal.accounting import UNITS
@@ -82,17 +82,6 @@ def test_training_is_charged_in_the_ledger(tmp_path):
         assert "stays in the model" in str(store.guarantee())
         assert "in fit" not in str(store.guarantee())
         assert store.facts()["audiences"]["default"]["plan"]["model_share"] == 0.5
-
-
-def trains_free(patch):
-    """Have training charge a copy of the budgets."""
-    honest = _private_models.settled_model
-
-    def broken(settings, encoder, records, public, people, *rest):
-        free = dataclasses.replace(people, remaining=people.remaining.copy())
-        return honest(settings, encoder, records, public, free, *rest)
-
-    patch.setattr(_private_models, "settled_model", broken)
 
 
 def learns_of_others(patch):
