@@ -181,7 +181,6 @@ class LabellerOptions:
             "release": self.release,
         }
         if self.labeller == PATE:
-            shared["mechanism"] = "gnmax" if self.threshold is None else "confident_gnmax"
             shared |= _set_options(n_teachers=self.teachers)
             return baselines.PATEClassifier(classes, **shared)
         shared |= _set_options(n_neighbors=self.neighbors, sampling_rate=self.sampling_rate)
