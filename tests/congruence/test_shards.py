@@ -52,10 +52,6 @@ class Several:
     def charge_and_sum(self, release, queries, thresholds):
         return summed(shard.charge_and_sum(release, queries, thresholds) for shard in self.shards)
 
-    def expect(self, following):
-        for shard in self.shards:
-            shard.expect(following)
-
     def rounds(self, queries, thresholds, *, together):
         every = (shard.rounds(queries, thresholds, together=together) for shard in self.shards)
         for rounds in zip(*every, strict=True):
