@@ -28,7 +28,7 @@ CONTRADICTED = 1
 INCONCLUSIVE = 4
 """Exit code of an audit that agrees with all claims, but missed a version broken on purpose."""
 
-_DEFAULT = "If there is no store or plan. Default:"
+_DEFAULT = "What to assume without a store or a plan. Default:"
 
 
 def audit(
@@ -46,7 +46,7 @@ def audit(
     delta: Annotated[float | None, Option(help=f"{_DEFAULT} 1e-5.")] = None,
     audience: Annotated[str, Option(help="Audience of the store whose plan to audit.")] = "default",
     one_run: Annotated[
-        bool, Option("--one-run", help="Instead, plant many canaries in one interaction.")
+        bool, Option("--one-run", help="Attack one interaction that has many canaries.")
     ] = False,
     canaries: Annotated[int, Option(help="How many canaries.", min=8, max=1 << 20)] = 400_000,
     listed: Annotated[bool, Option("--list", help="List the attacks and stop.")] = False,
@@ -189,7 +189,7 @@ def _finding_text(finding: audits.AuditFinding) -> str:
     ])  # fmt: skip
 
 
-Stated = Annotated[str | None, Option(help="What you state yourself, as text.")]
+Stated = Annotated[str | None, Option(help="Your own statement, which the certificate repeats.")]
 
 
 def certificate(
