@@ -110,19 +110,17 @@ def plan_options(
     begin: Begin,
     *,
     alone: bool = False,
-    left: float | None = None,
 ) -> list[Option]:
     """Plan every plan, as a classifier would, and simulate it where there is a stage.
 
-    `reference`: public points. `alone`: leave out what else could be had. `left`: the share of
-    budgets that a private model has left, where one is trained.
+    `reference`: public points. `alone`: leave out what else could be had.
     """
     named = alternatives(plan)
     if alone and plan.n_records:
         named = {AS_WISHED: plan}
     step, listed = begin("simulation", len(named)), []
     for name, other in named.items():
-        listed.append(_option(name, other, reference, stage, seed, left))
+        listed.append(_option(name, other, reference, stage, seed))
         step(1)
     return listed
 
@@ -133,11 +131,10 @@ def _option(
     reference: Reference | None,
     stage: SimulationSetup | None,
     seed: int,
-    left: float | None,
 ) -> Option:
     """Return a plan as it would be made, and simulated where there is a stage."""
     if stage is None:
-        return Option(name, PlanChoice.of(plan, reference, left), None)
+        return Option(name, PlanChoice.of(plan, reference), None)
     stage = stage.beside_model(plan, seed) if plan.model_share else stage
     budget_share = None if stage.model is None else stage.model.budget_share
     choice = PlanChoice.of(plan, stage.reference, budget_share)
