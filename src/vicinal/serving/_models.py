@@ -152,14 +152,6 @@ class GuaranteeResponse(BaseModel):
     guarantee: dict[str, Any]
 
 
-class UsagePoint(BaseModel):
-    """Answers used at a time of this process, and the share of a budget used by public points."""
-
-    at: float = Field(description="Seconds since 1970.")
-    used: int
-    wear: float | None
-
-
 class AudienceUsage(BaseModel):
     """An audience's plan of answers, and how worn budgets are as far as public points tell."""
 
@@ -167,7 +159,6 @@ class AudienceUsage(BaseModel):
     used: int
     left: int
     wear: float | None
-    usage: list[UsagePoint] = Field(description="Since the process began, oldest first.")
 
 
 class KeyUsage(BaseModel):
@@ -197,7 +188,7 @@ class TableColumnFacts(BaseModel):
 
 
 class StatusResponse(BaseModel):
-    """What the store takes, and how this process is doing."""
+    """What the store takes."""
 
     takes: Literal["vectors", "images", "texts", "rows"]
     numbers: int | None = Field(description="Length of a vector, where the store says.")
@@ -211,7 +202,6 @@ class StatusResponse(BaseModel):
     )
     most_queries: int
     release: str = Field(description="What leaves: votes or label.")
-    process: dict[str, float | int | None]
 
 
 class DataChange(BaseModel):
