@@ -25,7 +25,7 @@ from vicinal.errors import VicinalError
 from vicinal.serving import _models as models
 from vicinal.serving._keys import ANALYST, CURATOR, MONITOR, ApiKey
 from vicinal.serving._limits import JSON, MEDIA, Problem, of_error, of_status
-from vicinal.serving._models import NPY, columns_of, npy_rows, width_of
+from vicinal.serving._models import columns_of, width_of
 from vicinal.serving._protocol import SecurityHeadersMiddleware
 from vicinal.serving._settings import ServiceSettings
 from vicinal.serving._state import AppState
@@ -43,11 +43,8 @@ async def predict(state: AppState, key: ApiKey, request: Request) -> Response:
     begin = time.perf_counter()
     name = _idempotency_key(request)
     # The body counts against the memory for bodies only until its rows are decoded.
-    async with state.bodies.read(request, (JSON, NPY)) as (kind, content):
-        if kind == NPY:
-            rows, size = npy_rows(content, state.store, state.settings.request_queries)
-        else:
-            _, rows, size = await state.decode_json(models.PredictRequest, content)
+    async with state.bodies.read(request) as content:
+        _, rows, size = await state.decode_json(models.PredictRequest, content)
     try:
         reply = await state.batcher.submit(Query(rows, key.audience, key.name, name), size)
     except VicinalError as error:
@@ -139,7 +136,7 @@ async def metrics(state: AppState, _key: ApiKey, _: Request) -> Response:
 async def add_records(state: AppState, key: ApiKey, request: Request) -> Response:
     """Add records durably. Sent twice with one Idempotency-Key, they are added once."""
     name = _idempotency_key(request)
-    async with state.bodies.read(request) as (_, content):
+    async with state.bodies.read(request) as content:
         body, rows, size = await state.decode_json(models.RecordsRequest, content)
     subjects = None if body.subjects is None else checked_ids(body.subjects)
     carried = _carried(body, state.store)
@@ -235,10 +232,6 @@ _OUTCOME = {
     "description": "true: say whether the person was there, was erased before, or never was.",
     "schema": {"type": "boolean", "default": False},
 }  # fmt: skip
-_NPY_FILE = {
-    "type": "string", "format": "binary",
-    "description": "A .npy file: float32, float64 or uint8, C order, one query a row.",
-}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,7 +246,6 @@ class _Operation:
     role: str | None = ANALYST  # None: anybody, without a key
     parameters: tuple[dict[str, Any], ...] = ()
     body: type[BaseModel] | None = None
-    npy: bool = False
 
     def route(self) -> Route:
         async def endpoint(request: Request) -> Response:
@@ -283,8 +275,6 @@ class _Operation:
         if self.body is not None:
             example = self.body.model_config["json_schema_extra"]["examples"][0]  # type: ignore[index]
             taken = {JSON: {"schema": _reference(self.body), "example": example}}
-            if self.npy:
-                taken[NPY] = {"schema": _NPY_FILE}
             document["requestBody"] = {"required": True, "content": taken}
         return document
 
@@ -296,7 +286,7 @@ def _reference(model: type[BaseModel]) -> dict[str, Any]:
 _OPERATIONS = (
     _Operation(
         "POST", "/v1/predict", predict, "Answer queries", models.AnswersResponse,
-        parameters=(_IDEMPOTENCY,), body=models.PredictRequest, npy=True,
+        parameters=(_IDEMPOTENCY,), body=models.PredictRequest,
     ),
     _Operation(
         "GET", "/v1/guarantee", guarantee, "The full guarantee of your audience",
