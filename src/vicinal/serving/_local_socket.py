@@ -16,7 +16,7 @@ import socket
 import struct
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, is_dataclass
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -112,7 +112,7 @@ class LocalSocket:
         if task not in _TASKS:
             raise InvalidInput("The service that has the store open is of another version.")
         found = getattr(self._store, task)(**arguments)
-        return asdict(found) if is_dataclass(found) else found
+        return asdict(found) if isinstance(found, Guarantee | Verification) else found
 
 
 def _is_owner(connection: socket.socket, other: int = 0) -> bool:
