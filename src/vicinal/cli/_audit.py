@@ -41,7 +41,7 @@ def audit(
     ] = None,
     audience: Annotated[str, Option(help="Audience of the store whose plan to audit.")] = "default",
     one_run: Annotated[
-        bool, Option("--one-run", help="Instead, plant many canaries in one interaction.")
+        bool, Option("--one-run", help="Attack one interaction that has many canaries.")
     ] = False,
     canaries: Annotated[int, Option(help="How many canaries.", min=8, max=1 << 20)] = 400_000,
     listed: Annotated[bool, Option("--list", help="List the attacks and stop.")] = False,
@@ -170,7 +170,7 @@ def _finding_text(finding: audits.AuditFinding) -> str:
     ])  # fmt: skip
 
 
-Stated = Annotated[str | None, Option(help="What you state yourself, as text.")]
+Stated = Annotated[str | None, Option(help="Your own statement, which the certificate repeats.")]
 
 
 def certificate(

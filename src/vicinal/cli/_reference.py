@@ -50,7 +50,7 @@ class FeatureOptions:
     components: Annotated[
         int | None,
         Option(
-            help="Reduce vectors to this size by a map learnt from public rows. None by default."
+            help="Reduce vectors to this size, by a map learnt from public rows. Default: no map."
         ),
     ] = None
     power: Annotated[float, Option(help="How far that map evens out its components, 0 to 1.")] = 0.5

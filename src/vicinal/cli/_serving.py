@@ -113,6 +113,6 @@ def move_shard(
     number: Annotated[int, Argument(metavar="SHARD", help="Number of the shard.")],
     to: Annotated[Path, Option(help="Folder, on any disk, to move the shard's folder into.")],
 ) -> None:
-    """Move a shard's folder to another disk, which another machine may have then."""
+    """Move a shard's folder to another disk."""
     old, new = distributed.move_shard(cluster, number, to)
     echo(f"Moved {old} to {new}. Back the cluster up, then delete {old}.")

@@ -193,7 +193,7 @@ def evaluate(
     ids_differ: IdsDiffer = False,
     audience: Annotated[str, Option(help="Audience whose answers to evaluate.")] = "default",
     share: Annotated[
-        float, Option(help="Share of its budget that a subject pays at most.", min=0.001, max=1)
+        float, Option(help="Largest share of its budget that a subject pays.", min=0.001, max=1)
     ] = 0.05,
     largest_error: Annotated[
         float,

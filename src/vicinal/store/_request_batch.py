@@ -131,11 +131,6 @@ class RequestBatch:
 
     # ------------------------------------------------------------ before anything is charged
 
-    def new_rows(self, queries: Sequence[Query]) -> dict[str, AnyArray]:
-        """Return the integer rows that would have to be asked, by audience; nothing is asked."""
-        self._placed(queries)
-        return {name: np.stack(new.rows) for name, new in self._fresh.items() if new.rows}
-
     def _placed(self, queries: Sequence[Query]) -> list[_PlacedRequest | VicinalError]:
         """Return where the answers of each request are or will be, or what is wrong with it."""
         checked = [self._checked(query) for query in queries]
