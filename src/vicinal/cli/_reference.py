@@ -183,7 +183,7 @@ def warn_about_reference(points: FloatMatrix, names: Sequence[str] | None) -> No
     if constant and len(rows) > 1:
         more = ", ..." if len(constant) > _SHOWN else ""
         _warn(
-            "These features have one value in all public rows, so they are of no use: "
+            "These features have the same value in all public rows, so they are useless: "
             f"{', '.join(constant[:_SHOWN])}{more}. Check that public rows look like the records."
         )
     if (swamping := predictors.swamping_feature(rows)) is not None:
