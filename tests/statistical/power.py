@@ -42,10 +42,6 @@ RUNS = 6
 """Data sets per world of an honest audit: 3,000 universes bound a mu of .92 from below by .68 on
 average, .03 (one standard error) more or less: 6 standard errors from half the claim."""
 
-COUNT_UNIVERSES, COUNT_RUNS = 150, 14
-"""The same for the attack on the count, whose universes hold 110 records each: 2,100 of them
-measure a mu of .8 as .5 or more, 5 standard errors from a third of the claim."""
-
 BROKEN_RUNS = 2
 """Data sets per world of an audit that must find a fault: a doubled mu is found 7 standard errors
 from the claim."""

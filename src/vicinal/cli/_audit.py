@@ -203,18 +203,10 @@ def certificate(
     retention: Stated = None,
     vouched_by: Stated = None,
     accuracy: Stated = None,
-    appetite: Annotated[
-        Path | None,
-        Option(help="JSON file of what you accept: epsilon, delta, membership_guess, retention."),
-    ] = None,
     json: Json = False,
 ) -> None:
-    """Write what a store guarantees, with the evidence.
-
-    The exit code is 1 if something exceeds what --appetite accepts. Both files say what does.
-    """
+    """Write what a store guarantees, with the evidence."""
     found = [read_audit(path) for path in audit or []]
-    accepted = None if appetite is None else _read_appetite(appetite)
     with opened_at(store, reading=True) as opened:
         facts = opened.facts()
     for path, report in zip(audit or [], found, strict=True):
@@ -223,33 +215,12 @@ def certificate(
     content = reports.deployment_certificate(
         facts, __version__, datetime.now(UTC).isoformat(timespec="seconds"),
         controller=controller, purpose=purpose, retention=retention, vouched_by=vouched_by,
-        accuracy=accuracy, audits=found, appetite=accepted,
+        accuracy=accuracy, audits=found,
     )  # fmt: skip
     folder = output_folder(out)
     write_file(folder / "certificate.json", as_json(content) + "\n")
     write_file(folder / "certificate.html", reports.certificate_page(content))
     echo(as_json(content) if json else f"Wrote {folder / 'certificate.html'} and .json")
-    if accepted is not None and not content["appetite"]["met"]:
-        beyond = [each["what"] for each in content["appetite"]["checks"] if not each["met"]]
-        echo(f"FAIL: more than --appetite accepts: {', '.join(beyond)}.", err=True)
-        raise typer.Exit(CONTRADICTED)
-
-
-def _read_appetite(path: Path) -> dict[str, Any]:
-    appetite = ledger.read_json(path, "appetite")
-    known = ", ".join(reports.APPETITE)
-    if (
-        not isinstance(appetite, dict)
-        or not appetite
-        or not appetite.keys() <= reports.APPETITE.keys()
-    ):
-        raise InvalidInput(f"The appetite {path.name} must be a JSON object of some of: {known}.")
-    for name, value in appetite.items():
-        kind = reports.APPETITE[name]
-        if not _has(appetite, {name: kind}) or (kind is float and value < 0):
-            words = "a finite number, at least 0" if kind is float else "text"
-            raise InvalidInput(f"The appetite {path.name}: The {name!r} field must be {words}.")
-    return dict(appetite)
 
 
 _REPORT = {"at": str, "version": str, "holds": bool, "claims": list}

@@ -8,7 +8,6 @@ from vicinal.reports._demo import Trial as Trial
 from vicinal.reports._demo import answer as answer
 from vicinal.reports._demo import html_page as html_page
 from vicinal.reports._demo import prepare as prepare
-from vicinal.reports._deployment_certificate import APPETITE as APPETITE
 from vicinal.reports._deployment_certificate import certificate_page as certificate_page
 from vicinal.reports._deployment_certificate import deployment_certificate as deployment_certificate
 from vicinal.reports._deployment_certificate import membership_success as membership_success

@@ -142,13 +142,11 @@ class _Turn:
 class RequestBatcher:
     """Puts requests together, and hands out what the store replies.
 
-    One thread of this object's uses the store; for a cluster a second one, which waits with the
-    next block as soon as that is full, so that shards search it while the last is answered. The
-    one thread begins the next block of a crowd by itself: the event loop would see that it is free
-    only after it has read and written what there is. One more thread adds records, which takes
-    long and is done beside answers. No client gets anything before the store has returned, which
-    is after the commit. If a client does not wait for it, what was charged stays stored under its
-    idempotency key.
+    One thread of this object's uses the store. It begins the next block of a crowd by itself: the
+    event loop would see that it is free only after it has read and written what there is. One more
+    thread adds records, which takes long and is done beside answers. No client gets anything before
+    the store has returned, which is after the commit. If a client does not wait for it, what was
+    charged stays stored under its idempotency key.
     """
 
     def __init__(self, store: BaseStore, settings: ServiceSettings, metrics: Metrics) -> None:
@@ -156,12 +154,10 @@ class RequestBatcher:
         self._settings = settings
         self._metrics = metrics
         self._paced = settings.response_interval_ms > 0
-        self._n_under_way = 1 if self._paced else store.n_under_way
         self._counting = threading.Lock()
-        self._thread = ThreadPoolExecutor(self._n_under_way, thread_name_prefix="vicinal-store")
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="vicinal-store")
         self._beside = ThreadPoolExecutor(1, thread_name_prefix="vicinal-additions")
         self._queue: deque[_PendingRequest] = deque()
-        self._queued = 0
         self._arrived = asyncio.Event()
         self._closing = False
         self._served = 0
@@ -192,7 +188,6 @@ class RequestBatcher:
         answer: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         self._queue.append(_PendingRequest(query, size, answer))
         with self._counting:
-            self._queued += size
             self._metrics.waiting += size
         self._arrived.set()
         return await answer
@@ -214,31 +209,12 @@ class RequestBatcher:
     # ------------------------------------------------------------ the work
 
     async def _work(self) -> None:
-        under_way: set[asyncio.Task[None]] = set()
         while await self._wait_for_request():
-            under_way = await self._wait_for_turn(under_way)
-            if not self._queue:  # the thread has taken all of it meanwhile
-                continue
             if self._paced:
                 await self._wait_for_interval()
             elif self._company() and not self._closing:
                 await asyncio.sleep(self._settings.wait_ms / 1e3)
-            under_way.add(asyncio.create_task(self._serve(self._begin())))
-        await asyncio.gather(*under_way)
-
-    async def _wait_for_turn(self, under_way: set[asyncio.Task[None]]) -> set[asyncio.Task[None]]:
-        """Wait until no block is under way, or one fewer than may be and the next one is full."""
-        most, size = self._n_under_way, self._settings.block_queries
-        while under_way and not (len(under_way) < most and self._queued >= size):
-            arrival = set[asyncio.Task[Any]]()
-            if most > 1:
-                self._arrived.clear()
-                arrival = {asyncio.create_task(self._arrived.wait())}
-            await asyncio.wait(under_way | arrival, return_when=asyncio.FIRST_COMPLETED)
-            for task in arrival:
-                task.cancel()
-            under_way = {task for task in under_way if not task.done()}
-        return under_way
+            await self._serve(self._begin())
 
     async def _wait_for_request(self) -> bool:
         """Wait for a request; return False when there is none and there will be none."""
@@ -266,8 +242,6 @@ class RequestBatcher:
         while self._queue and (not block or size + self._queue[0].size <= most):
             block.append(self._queue.popleft())
             size += block[-1].size
-        with self._counting:
-            self._queued -= size
         # Before the thread has it, which goes by these for the next one.
         self._served, self._answered = len(block), size
         return _Turn(block, self._thread.submit(self._answer, block))
@@ -286,8 +260,7 @@ class RequestBatcher:
         if self._paced:
             return replies, None
         self._note_answered(block)
-        alone = self._n_under_way == 1
-        return replies, self._begin() if alone and self._queue and not self._company() else None
+        return replies, self._begin() if self._queue and not self._company() else None
 
     def _note_answered(self, block: list[_PendingRequest]) -> None:
         with self._counting:

@@ -63,8 +63,6 @@ class BaseStore(ABC):
     _additions: AdditionTurns
     _failed: bool
     _kind: ClassVar[str]
-    n_under_way: ClassVar[int] = 1
-    """How many calls of :meth:`predict_many` are of use at a time; they are answered in turn."""
 
     # ------------------------------------------------------------ what a subclass does, in its turn
 

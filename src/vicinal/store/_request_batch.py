@@ -145,11 +145,6 @@ class RequestBatch:
 
     # ------------------------------------------------------------ before anything is charged
 
-    def new_rows(self, queries: Sequence[Query]) -> dict[str, AnyArray]:
-        """Return the integer rows that would have to be asked, by audience; nothing is asked."""
-        self._placed(queries)
-        return {name: np.stack(new.rows) for name, new in self._fresh.items() if new.rows}
-
     def cost(self, query: Query) -> QueryCost:
         """Return what a request would cost, or raise what is wrong with it; nothing is asked."""
         (placed,) = self._placed([query])
