@@ -93,7 +93,7 @@ def ind_knn_guarantee(settings: IndKNNPlan) -> Guarantee:
         protected=(
             (
                 "features, labels and presence of every record, and how much of its budget a "
-                "subject has spent, over all answers since fit together, however chosen"
+                "subject has spent, over all answers together since fit, however they are chosen"
             ),
         ),
         public=(
