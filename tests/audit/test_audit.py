@@ -277,7 +277,7 @@ def test_what_has_no_trial_is_named_and_a_plan_without_worlds_is_refused():
     assert "count (default)" in listed
     assert not {"votes (default)", "model (default)"} & set(listed)
     plan = {"delta": 1e-5, "releases": [{"kind": "multilabel", "tau": 2.0, "sigma": 20.0}]}
-    with pytest.raises(InvalidInput, match="no worlds for multilabel"):
+    with pytest.raises(InvalidInput, match="no attacks on multilabel"):
         audit.plan_trials(plan)
 
 
@@ -471,7 +471,7 @@ def test_bad_input_is_one_clear_line(arguments, words):
         ('{"delta": NaN, "releases": [{"kind": "gaussian", "sigma": 3}]}', "The 'delta' field"),
         ('{"delta": 1e-5, "releases": [{"kind": "gaussian", "sigma": NaN}]}', "sigma' field must"),
         ('{"delta": 1e-5, "releases": [{"kind": "multilabel", "tau": 2, "sigma": 5}]}',
-         "no worlds for multilabel"),
+         "no attacks on multilabel"),
     ],
 )  # fmt: skip
 def test_a_bad_plan_is_one_clear_line_about_the_file(tmp_path, plan, words):

@@ -245,7 +245,7 @@ def test_an_erasure_is_proved_and_seen_to_be_undone(folder, key, tmp_path):
     assert "The signature is good." in run(*check).stdout
     here = (*check, "--store", folder, "--subject", "sanna-3")
     assert "in force" in run(*here).stdout
-    assert "not about all" in run(*check, "--store", folder, "--subject", "x", code=2).stderr
+    assert "does not cover all" in run(*check, "--store", folder, "--subject", "x", code=2).stderr
     with Store.open(folder) as store:
         store.add(X[:1], Y[:1], ["sanna-3"])
     assert "in the store again" in run(*here, code=2).stderr
@@ -271,7 +271,7 @@ def test_a_changed_receipt_is_refused(key, receipt, field):
 def test_keys_are_private_and_never_written_over(key):
     path, _ = key
     assert path.stat().st_mode & 0o777 == 0o600
-    assert "never written over" in run("receipt", "key", path, code=2).stderr
+    assert "never overwritten" in run("receipt", "key", path, code=2).stderr
 
 
 @pytest.mark.parametrize("fault", ["missing", "readable", "short"])

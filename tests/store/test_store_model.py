@@ -288,6 +288,14 @@ def test_every_training_is_charged_its_part(refreshable):
     assert "trains it again" in str(refreshable.guarantee())
 
 
+def test_one_training_of_several_takes_no_more_than_its_part(tmp_path, monkeypatch):
+    """Where gradients are cut nothing stops a subject, so noise must not be for more."""
+    monkeypatch.setattr("vicinal.linear._descent.MOST_CLIP", 0.25)
+    with make(tmp_path / "store", model_share=0.8, model_refreshes=1) as store:
+        durable = store._parts.ledger.audiences["default"].account.durable
+        assert 0.2 * UNITS < (UNITS - durable).max() <= 0.4 * UNITS
+
+
 def test_a_refreshed_model_is_of_the_people_of_now(refreshable):
     old = model_of(refreshable).model.weights.copy()
     refreshable.erase(list(dict.fromkeys(PEOPLE))[:100])

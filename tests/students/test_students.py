@@ -348,7 +348,7 @@ class Evil:
 
 def test_a_file_that_would_run_code_is_refused(tmp_path, capsys):
     write_stored({"about": Evil()}, tmp_path / "evil.pt")
-    with pytest.raises(InvalidInput, match="not a sound student"):
+    with pytest.raises(InvalidInput, match="not a student file"):
         students.load(tmp_path / "evil.pt")
     assert capsys.readouterr().out == ""
 

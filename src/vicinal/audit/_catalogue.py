@@ -84,9 +84,7 @@ def plan_trials(plan: Mapping[str, Any]) -> Trials:
         trials |= _trials_of(step.release.kind, step.release.values, checked.delta)
     if not trials:
         kinds = ", ".join(sorted({step.release.kind for step in checked.steps}))
-        raise InvalidInput(
-            f"The plan holds nothing that can be audited: there are no worlds for {kinds}."
-        )
+        raise InvalidInput(f"Nothing in this plan can be audited: there are no attacks on {kinds}.")
     return trials
 
 

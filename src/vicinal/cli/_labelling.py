@@ -128,7 +128,7 @@ class LabellerOptions:
                 option = "--" + name.replace("_", "-")
                 raise InvalidInput(f"The option {option} is for {kind} only.")
         if (self.sigma_screen is None) != (self.threshold is None):
-            raise InvalidInput("A screening needs both --sigma-screen and --threshold.")
+            raise InvalidInput("Screening needs both --sigma-screen and --threshold.")
 
     def labeller_of(
         self, dataset: datasets.Dataset, classes: list[Any], plan: labelling.LabellingPlan
@@ -336,7 +336,7 @@ def student(
         *([f"Also learnt from soft labels of {len(pool):,} public examples."] * learns_soft),
         f"Trained on {len(rows):,} answers. How often it agrees with them:",
         *agreement.lines(),
-        *([] if scores is None else ["On examples that were no queries:", *scores.lines()]),
+        *([] if scores is None else ["On examples that were not queried:", *scores.lines()]),
         f"Student    {places['out']}",
         *([] if places["onnx"] is None else [f"ONNX       {places['onnx']}"]),
         *("", given.guarantee["text"]),
@@ -480,7 +480,7 @@ def _figures_of_rounds(
         figures = reports.ClassFigures.of(labels, truth[rows], final.classes)
         named.append((f"answers of round {number}", figures))
     queried = np.concatenate([one.questions for one in outcome.rounds])
-    title = "the student, on examples that were no queries"
+    title = "the student, on examples that were not queried"
     return [*named, (title, _student_figures(final, pool, truth, queried))]
 
 
@@ -496,7 +496,7 @@ def _show_plan(
     price: dict[str, Any] = {"rounds": plan.to_dict()["rounds"]}
     price["guarantee"] = labeller.guarantee().to_dict()
     questions = [f"{part['questions']:,}" for part in price["rounds"]]
-    lines = [f"Queries in each round: {', '.join(questions)}. None was asked."]
+    lines = [f"Queries in each round: {', '.join(questions)}. No query was sent."]
     if isinstance(labeller, labelling.IndKNNLabeller):
         points = task.extractor.transform(task.pool)
         lines += ["", price["guarantee"]["text"]]

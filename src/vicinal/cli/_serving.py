@@ -102,9 +102,13 @@ def shard(
     yes: Yes = False,
 ) -> None:
     """Split a store into shards. The store itself never answers again."""
-    confirm(f"This makes {store} a cluster at {out}. {store} never answers again.", yes=yes)
+    confirm(
+        f"This splits {store} into a cluster at {out}. {store} will never answer again.", yes=yes
+    )
     distributed.split(store, out, shards)
-    text = f"From now on {out} answers. Back it up, then delete {store}, which answers no more."
+    text = (
+        f"{out} answers from now on. Back it up, then delete {store}, which will not answer again."
+    )
     echo(as_json({"cluster": str(out), "shards": shards}) if json else text)
 
 

@@ -166,7 +166,7 @@ def _ids_of_queries(first: dict[str, Any]) -> dict[str, Any]:
 
 
 def _summary(keys: list[bytes], reply: stores.Reply, audience: str) -> str:
-    """Return three lines on the answers: how many, how many look alike, what is left.
+    """Return lines on the answers: how many, how many look alike if any, what is left.
 
     `keys` are what the store sees of each query; equal for queries that it cannot tell apart.
     """
@@ -174,13 +174,11 @@ def _summary(keys: list[bytes], reply: stores.Reply, audience: str) -> str:
     free, alike = different - reply.charged, len(keys) - different
     again = f", and {free} answered before at no cost" if free else ""
     noun = "query" if len(keys) == 1 else "queries"
-    same = "All queries have different features."
-    if alike:
-        have = "query has" if alike == 1 else "queries have"
-        same = f"{alike} {have} the features of an earlier one and got its answer."
+    have = "query has" if alike == 1 else "queries have"
+    same = f"{alike} {have} the features of an earlier one and got its answer.\n" if alike else ""
     return (
         f"{len(keys)} {noun}: {reply.charged} new{again}.\n"
-        f"{same}\n"
+        f"{same}"
         f"Audience {audience!r} has {reply.left} planned answers left."
     )
 
@@ -352,7 +350,7 @@ def _wear_lines(used: dict[str, Any] | None) -> list[str]:
         return []
     line = (
         f"Budgets used, estimated from public rows: {used['mean']:.0%} on average, "
-        f"{used['quantiles']['90%']:.0%} in the busiest tenth; {used['retired']:.0%} are spent"
+        f"{used['quantiles']['90%']:.0%} in the busiest tenth; {used['retired']:.0%} of all spent"
     )
     return [line]
 

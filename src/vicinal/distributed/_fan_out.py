@@ -160,5 +160,5 @@ def _refusal(
         return ShardDamaged(f"{why} Nothing is answered until that is repaired.")
     return ShardMissing(
         f"{len(missing)} of {shards} shards did not come back within {policy.deadline:g} seconds, "
-        f"so nothing is answered. Ask again once they are there. {why}"
+        f"so nothing was answered. Try again once they are back. {why}"
     )

@@ -407,7 +407,7 @@ class FixedPlanLabeller(Labeller):
         most = [part.questions for part in self._plan.rounds]
         fits = len(counts) <= len(most) and counts[:-1] == most[: len(counts) - 1]
         if not fits or any(not 0 <= a <= b for a, b in zip(counts, most, strict=False)):
-            raise InvalidInput("The journal does not hold the questions of this plan.")
+            raise InvalidInput("The journal does not hold the queries of this plan.")
         self._n_asked = counts
         self._fits = OneOfSeveralFits(resumed=True)
 

@@ -233,8 +233,8 @@ def _bracket(gap: Callable[[float], float]) -> tuple[float, float]:
         low, high = high, high * _FACTOR
         if high > _MOST:
             raise PrivacyRefused(
-                "No noise on the votes keeps the plan at this epsilon: its screening costs more "
-                "than that. Take a larger epsilon, or more noise on the screening."
+                "No noise on the votes can keep this epsilon, because the screening alone costs "
+                "more. Take a larger epsilon, or more noise on the screening."
             )
     while gap(low) <= 0 and low > _LEAST:
         low, high = max(low / _FACTOR, _LEAST), low

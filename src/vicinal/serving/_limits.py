@@ -81,8 +81,8 @@ def of_error(error: VicinalError, *, adding: bool = False) -> Problem:
     # In this order: an absent shard is a failure of storage, too, but one that passes.
     if isinstance(error, ShardMissing):
         detail = (
-            "A part of the data cannot be reached at present, so nothing was answered, and no plan "
-            "or quota is the less. Send it again, with the same Idempotency-Key."
+            "A part of the data cannot be reached at present, so nothing was answered, and "
+            "neither plan nor quota was used. Send it again, with the same Idempotency-Key."
         )
         return Problem(503, "shard-missing", detail, {"Retry-After": "5"})
     if isinstance(error, StorageFailed | StoreOutdated):
@@ -114,8 +114,8 @@ def of_error(error: VicinalError, *, adding: bool = False) -> Problem:
         return Problem(409, "key-used", detail)
     if isinstance(error, NoSubjectIds):
         detail = (
-            "Nobody can be erased by an id: the records came without ids of people, so every row "
-            "is a person of its own. The store has to be made anew from records with ids."
+            "Nobody can be erased by id: the records came without subject ids, so every row is "
+            "a subject of its own. Make a new store from records with ids."
         )
         return Problem(409, "no-ids", detail)
     if isinstance(error, UnusableRows):

@@ -159,8 +159,8 @@ class ServedStore:
         self._ask("backup", path=str(Path(path).absolute()))
         if not Path(path).exists():
             raise StorageFailed(
-                f"The service has written {path} where it alone sees it, as below a /tmp of its "
-                "own. Remove it there, and name a folder that both see."
+                f"The service wrote {path} to a place that only it can see, such as a /tmp of its "
+                "own. Delete it there, and name a folder that both can see."
             )
 
     def _connection(self) -> socket.socket:
@@ -188,7 +188,7 @@ class ServedStore:
             refusal = _REFUSALS[answer["error"]](answer["text"])
         except (OSError, ValueError, TypeError, LookupError, RecursionError):
             raise StorageFailed(
-                "The service that has the store open did not answer: it has ended, or is another "
-                "user's. Ask again."
+                "The service that has the store open did not answer: it has stopped, or belongs "
+                "to another user. Try again."
             ) from None
         raise refusal

@@ -96,8 +96,10 @@ class PaidAnswers(BaseModel):
     left: int = Field(description="New answers that the audience's plan has left.")
     missing: list[int] | None = Field(
         None,
-        description="Of a cluster: shards that some answers were made without, where the operator "
-        "has said in public that this may be.",
+        description=(
+            "In a cluster: the shards that took no part in some answers, if the operator has "
+            "publicly allowed that."
+        ),
     )
 
 

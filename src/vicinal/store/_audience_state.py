@@ -86,7 +86,11 @@ class TotalGuarantee:
     def __str__(self) -> str:
         if not math.isfinite(self.epsilon):
             return "nothing"
-        until = ", whatever audiences are opened" if self.capped else ", with those there are now"
+        until = (
+            ", for all audiences ever opened"
+            if self.capped
+            else ", for the audiences opened so far"
+        )
         return f"epsilon {rounded_up(self.epsilon)} at delta {rounded_up(self.delta)}{until}"
 
 
@@ -216,7 +220,7 @@ class AudienceState:
             public=(
                 *(words.replace("in fit", opened) for words in plain.public),
                 "noisy counts of evaluations",
-                "that and when the data changed, and how many answers are left",
+                "when the data changed, and how many answers are left",
             ),
             assumptions=(
                 *plain.assumptions,

@@ -357,9 +357,10 @@ class BaseStore(ABC):
             named = came_with_ids(self._parts.database)
         if not named:
             raise NoSubjectIds(
-                "Nobody can be erased by an id here: the first records came without subject ids, "
-                "so every row is a person of its own, and which rows are whose is not known. Make "
-                "the store anew from records with ids (init with --subject), then delete this one."
+                "Nobody can be erased by id here: the first records came without subject ids, so "
+                "every row is a subject of its own, and nobody knows which rows belong together. "
+                "Make a new store from records with ids (init with --subject), then delete this "
+                "one."
             )
         return ids
 
@@ -425,7 +426,9 @@ class BaseStore(ABC):
         """Return the plan of an audience that can be opened, or raise why it cannot."""
         ledger, requested = self._parts.ledger, requested_plan(self.schema, written)
         if name in ledger.audiences:
-            raise InvalidInput("The 'name' parameter must be new. There is such an audience.")
+            raise InvalidInput(
+                "The 'name' parameter must be new. There is already such an audience."
+            )
         ledger.check_name(name)
         if ledger.total is not None:
             check_under_total(requested, *ledger.total.guarantee, 1 + len(ledger.audiences))

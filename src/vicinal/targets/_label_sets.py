@@ -45,7 +45,7 @@ class LabelSetsParameters:
 class LabelSets(LabelSetsParameters, VectorTarget):
     """Records carry several labels: a weight, and one coordinate for each label."""
 
-    kind, words = LABELS, "several labels a record"
+    kind, words = LABELS, "several labels per record"
     public_facts = ("the names of the labels",)
 
     @property
