@@ -63,7 +63,7 @@ class Check(ABC):
     def refused(self) -> tuple[object, ...]:
         """Some values that are refused."""
 
-    metavar: ClassVar[str] = "TEXT"
+    metavar: ClassVar[str] = "<str>"
 
     @abstractmethod
     def __call__(self, name: str, value: Any) -> Any:
@@ -71,8 +71,8 @@ class Check(ABC):
 
     @property
     def option_type(self) -> str:
-        """The type, as the help of an option on the command line says it."""
-        return self.type_name.replace('"', "").removesuffix(", optional")
+        """What an option on the command line takes, where its metavar does not say it."""
+        return ""
 
     def parsed(self, text: str) -> Any:
         """Return what an option on the command line passes; what cannot be read stays a text."""
@@ -88,7 +88,7 @@ class Real(Check):
     least: float | None = None
     most: float | None = None
 
-    metavar: ClassVar[str] = "NUMBER"
+    metavar: ClassVar[str] = "<float>"
     type_name = "float"
 
     def parsed(self, text: str) -> float | str:
@@ -116,7 +116,7 @@ class Integer(Check):
     least: int
     most: int | None = None
 
-    metavar: ClassVar[str] = "INTEGER"
+    metavar: ClassVar[str] = "<int>"
     type_name = "int"
 
     def parsed(self, text: str) -> int | str:
@@ -144,6 +144,11 @@ class Choice(Check):
     def type_name(self) -> str:
         """The words in braces."""
         return "{" + ", ".join(f'"{option}"' for option in self.options) + "}"
+
+    @property
+    def option_type(self) -> str:
+        """The words."""
+        return " or ".join(self.options)
 
     @property
     def refused(self) -> tuple[object, ...]:

@@ -67,7 +67,7 @@ class StorageFailed(VicinalError, OSError):
 
 
 class StoreDamaged(StorageFailed):
-    """A file is missing, or not what was written: opening it again is no help. Restore a backup."""
+    """A file is missing, changed or damaged: opening it again is no help. Restore a backup."""
 
 
 class ShardMissing(StorageFailed):
@@ -89,7 +89,7 @@ class ShardDamaged(ShardMissing):
 
 
 class DamagedWitness(StoreDamaged):
-    """The file that remembers how far a store came is not what was written."""
+    """The file that remembers how far a store came was changed or damaged."""
 
 
 class ShardUnreachable(VicinalError):

@@ -144,5 +144,5 @@ def test_releases_of_which_nothing_is_known_together_are_refused():
     losses = {"kind": "pld", "losses": [0.0], "probabilities": [1 - 1e-7], "infinite": 1e-7}
     assert account({"delta": 1e-5, "releases": [losses]})["method"] == "pld"
     curve = {"kind": "renyi", "orders": [2.0], "rdp": [0.1]}
-    with pytest.raises(InvalidInput, match="nothing known of these releases together"):
+    with pytest.raises(InvalidInput, match="no method gives a bound for these releases together"):
         account({"delta": 1e-5, "releases": [losses, curve]})

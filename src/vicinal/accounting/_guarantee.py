@@ -56,7 +56,7 @@ class Guarantee:
         if self.public_records:
             return (
                 "NO GUARANTEE. The records were declared public, so nobody counts how often they "
-                "are asked. The noise protects nobody."
+                "are queried. The noise protects nobody."
             )
         if not self.holds:
             return (

@@ -104,7 +104,7 @@ class Plan:
         by_method = {name: value for name, value in epsilons.items() if math.isfinite(value)}
         if not by_method:
             raise InvalidInput(
-                f"The 'releases' parameter: nothing known of these releases together gives a bound "
+                "The 'releases' parameter: no method gives a bound for these releases together "
                 f"at delta {self.delta:g}. Take a larger delta, or give Rényi divergences at more "
                 "orders, or losses without infinite ones."
             )

@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
-from itertools import compress, count
+from itertools import compress
 from pathlib import Path
 from typing import Any, Self
 
@@ -61,7 +61,6 @@ class Coordinator(stores.BaseStore):
     """
 
     _kind = "cluster"
-    n_under_way = 2
 
     def __init__(
         self,
@@ -81,8 +80,6 @@ class Coordinator(stores.BaseStore):
         ]
         self._lock = ForkSafeLock()
         self._additions = stores.AdditionTurns()
-        self._waiting: dict[int, Sequence[stores.Query]] = {}
-        self._places, self._announced = count(1), 0
         self._failed = False
         self._shards = {name: self._remote(name) for name in parts.ledger.audiences}
         self._audience_states = {one.name: self._state(one.name) for one in stores.answering(parts)}
@@ -172,37 +169,9 @@ class Coordinator(stores.BaseStore):
 
     # ------------------------------------------------------------ answers
 
-    def predict_many(self, queries: Sequence[stores.Query]) -> list[stores.Reply | VicinalError]:
-        """Answer many requests in one block an audience and one commit.
-
-        What several threads ask is answered one after the other, and shards search for the next
-        while answers to the last are made. See :meth:`vicinal.store.Store.predict_many`.
-        """
-        extracted = [sharded.with_features(self.schema, query) for query in queries]
-        place = next(self._places)
-        self._waiting[place] = extracted
-        try:
-            with self._lock:
-                del self._waiting[place]
-                return super().predict_many(extracted)
-        finally:
-            self._waiting.pop(place, None)
-
-    def _next_batch(self) -> tasks.SearchAhead | None:
-        """Return what is searched first for the requests that wait, once; or None.
-
-        Who holds the lock asks for it.
-        """
-        key, queries = next(iter(list(self._waiting.items())), (0, ()))
-        known, self._announced = self._announced, key
-        return None if key == known else self._new_batch().first_search(queries)
-
     def _batch(self) -> sharded.ShardedBatch:
         for shards in self._shards.values():
             shards.begin_batch()
-        return self._new_batch()
-
-    def _new_batch(self) -> sharded.ShardedBatch:
         return sharded.ShardedBatch(self._ledger, self._parts.schema, self._audience_states)
 
     def _note_answered(self) -> None:
@@ -379,7 +348,7 @@ class Coordinator(stores.BaseStore):
             dataclasses.replace(self._cluster, homes={}).save(place)  # last: until then no backup
 
     def _remote(self, name: str) -> sharded.RemoteShards:
-        args = self._ledger, name, self._clients, self._policy, self._next_batch
+        args = self._ledger, name, self._clients, self._policy
         return sharded.RemoteShards(*args)
 
     def _change(

@@ -110,7 +110,6 @@ def gather(
     policy: MissingShardPolicy,
     *,
     work: float = 0.0,
-    meanwhile: Callable[[], None] | None = None,
 ) -> dict[int, Any]:
     """Send shards a task and return what came back, by shard.
 
@@ -118,7 +117,6 @@ def gather(
 
     - `task`: the same for all, or what returns that of a shard.
     - `work`: seconds that a shard within reach may take, if that is longer than the policy's.
-    - `meanwhile`: what is done while shards are at work.
 
     Raises ShardMissing if a shard is missing and the policy is to refuse, or if all are. It says
     which, and why. ShardDamaged if one is damaged, for which nobody waits.
@@ -126,8 +124,6 @@ def gather(
     until = time.monotonic() + policy.deadline
     tasks = {number: task(number) if callable(task) else task for number in shards}
     pending = send_all(shards, tasks)
-    if meanwhile is not None:
-        meanwhile()
     answered: dict[int, Any] = {}
     errors: dict[int, VicinalError] = {}
     while pending:
@@ -164,5 +160,5 @@ def _refusal(
         return ShardDamaged(f"{why} Nothing is answered until that is repaired.")
     return ShardMissing(
         f"{len(missing)} of {shards} shards did not come back within {policy.deadline:g} seconds, "
-        f"so nothing is answered. Ask again once they are there. {why}"
+        f"so nothing was answered. Try again once they are back. {why}"
     )

@@ -81,11 +81,6 @@ class VoteRequest(NamedRequest):
     sequence: int = 0
 
     @property
-    def search(self) -> SearchAhead:
-        """What has to be searched for it."""
-        return SearchAhead(self.audience, self.queries, self.thresholds)
-
-    @property
     def shape(self) -> tuple[int, ...]:
         return (len(self.queries), -1) if len(self.scales) else (-1,)
 
@@ -144,27 +139,6 @@ class GradientRequest(NamedRequest):
 
 SumRequest = VoteRequest | TallyRequest | GradientRequest
 """Every kind of request that is charged."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class SearchAhead:
-    """Search a block that comes next, while answers to the last one are made; not answered.
-
-    It charges nothing and leaves nothing on the disk. Whether it was done changes no charge and no
-    vote: a shard that has not done it, or has other records since, searches when it charges.
-
-    - `audience`: whose budgets will pay.
-    - `queries`, int8 or float32 (q, d): integer features.
-    - `thresholds`, int64 (q,): radii as similarities.
-    """
-
-    audience: str
-    queries: IntegerMatrix
-    thresholds: Steps
-
-    def digest(self) -> bytes:
-        """Return a digest of everything that the neighbours follow from, but the records."""
-        return _digest([self.audience.encode(), *_content(self.queries, self.thresholds)])
 
 
 def _content(*arrays: AnyArray) -> Iterator[bytes]:
@@ -294,7 +268,7 @@ class Backup:
 
 
 Task = (
-    SumRequest | SearchAhead | DeleteVotes
+    SumRequest | DeleteVotes
     | Add | Stage | AddStaged | Erase | SetAudience
     | Ping | KnownSubjects | AlikeSubjects | Verify | Facts | Backup
 )  # fmt: skip

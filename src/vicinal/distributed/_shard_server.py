@@ -41,7 +41,6 @@ class ShardServer:
     def __init__(self, parts: stores.OpenStore) -> None:
         self._parts = parts
         self._journal = charging.VoteJournal(parts.database)
-        self._ahead = charging.SearchedBlock()
         self._lock = ForkSafeLock()
         self._staging = ShardStaging(parts, self._serving)
         self._failed = False
@@ -121,9 +120,6 @@ class ShardServer:
             match task:
                 case tasks.VoteRequest() | tasks.TallyRequest() | tasks.GradientRequest():
                     return self._charge_once(task).sums
-                case tasks.SearchAhead():
-                    shard = charging.shard_of(_known(task.audience, self._audience_states))
-                    return self._ahead.search(shard, task, self._parts.ledger.version)
                 case tasks.DeleteVotes():
                     return self._delete_before(task.clock)
                 case tasks.Add() | tasks.AddStaged() | tasks.Erase() | tasks.SetAudience():
@@ -158,7 +154,7 @@ class ShardServer:
         older = others and message.clock < self._journal.clock
         if older or epoch not in (b"", *message.epochs):
             raise StoreOutdated(
-                f"The coordinator is an old copy, or another one has asked shard {number} since. "
+                f"The coordinator is an old copy, or another one has used shard {number} since. "
                 "Nothing was charged. Bring back the coordinator that belongs to the shards, or "
                 "accept the loss, which spends every budget for good."
             )
@@ -186,7 +182,7 @@ class ShardServer:
     def _charge(self, request: tasks.VoteRequest) -> charging.ChargedVotes:
         state, ledger = _known(request.audience, self._audience_states), self._parts.ledger
         try:
-            votes = charging.charge(state, request, self._journal, self._ahead, ledger.version)
+            votes = charging.charge(state, request, self._journal)
         except BaseException:
             # Some may have paid already: what they paid stays paid, and nothing leaves for it.
             ledger.keep_charges([state.audience])
@@ -300,7 +296,6 @@ class ShardServer:
 
     def _note_change(self) -> None:
         self._gradients.clear()
-        self._ahead.forget()  # nothing of an erased record stays, not even that it was near
         self._staging.end()
         self._parts.mark_change()
 

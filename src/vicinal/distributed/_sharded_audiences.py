@@ -1,7 +1,7 @@
 """Audiences of a coordinator: planned here, answered and evaluated by the shards."""
 
 import dataclasses
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
@@ -14,8 +14,8 @@ from vicinal.distributed import _messages as tasks
 from vicinal.distributed._changes import ClusterChanges
 from vicinal.distributed._fan_out import MissingShardPolicy, ShardClient, gather
 from vicinal.distributed._membership import ShardRecords
-from vicinal.engine import Following, NextSearch, TwoRounds, summed
-from vicinal.errors import StorageFailed, VicinalError
+from vicinal.engine import TwoRounds, summed
+from vicinal.errors import StorageFailed
 from vicinal.ledger import AnswerBlock, Audience, Database, ForkSafeLock, Ledger, Tables, framed_all
 from vicinal.mechanisms import BlockRelease, NoisyCount, NoisyTally, fresh_key
 from vicinal.neighbours import IntegerMatrix
@@ -78,20 +78,16 @@ class RemoteShards:
     - `audience`: whose budgets pay.
     - `shards`: all of them.
     - `policy`: what to do if one is missing.
-    - `next_batch`: returns what is searched first for the batch that comes next, or None.
     """
 
     ledger: CoordinatorLedger
     audience: str
     shards: Sequence[ShardClient]
     policy: MissingShardPolicy
-    next_batch: Callable[[], tasks.SearchAhead | None]
     _number: int = 0
-    _following: Following | None = None
 
     def begin_batch(self) -> None:
         self._number = 0
-        self._following = None
         self.ledger.absent.pop(self.audience, None)
 
     def charge_and_sum(
@@ -100,7 +96,7 @@ class RemoteShards:
         named = release.scales.tobytes()
         request = self._request(queries, thresholds, release.scales, named, tasks.VOTES)
         shape = (len(queries), release.mechanism.n_classes)
-        return self.gather(request, shape, meanwhile=self._search_ahead)[0]
+        return self.gather(request, shape)[0]
 
     def rounds(
         self, queries: IntegerMatrix, thresholds: Steps, *, together: bool
@@ -115,32 +111,15 @@ class RemoteShards:
                 self._request(queries[part], radii, _NO_SCALES, fresh_key(), tasks.COUNT),
             )
 
-    def expect(self, following: Following | None) -> None:
-        """Say what is searched while answers to the next block are made."""
-        self._following = following
-
-    def _search_ahead(self) -> None:
-        """Have all shards search the block that comes next, without waiting for them."""
-        following, self._following = self._following, None
-        if following is None:
-            search = self.next_batch()
-        else:
-            block = following()
-            search = block and tasks.SearchAhead(self.audience, *block)
-        if search is not None:
-            for shard in self.shards:
-                shard.send(search)
-
     def gather(
         self,
         request: tasks.VoteRequest,
         shape: tuple[int, ...],
         numbers: Collection[int] | None = None,
-        meanwhile: Callable[[], None] | None = None,
     ) -> tuple[Steps, Collection[int]]:
         """Have shards, or all, charge a block; return the sum, of a `shape`, and who answered."""
         shards = {n: one for n, one in enumerate(self.shards) if numbers is None or n in numbers}
-        sums = gather(shards, request, self.policy, meanwhile=meanwhile)
+        sums = gather(shards, request, self.policy)
         self.ledger.absent.setdefault(self.audience, set()).update(shards.keys() - sums.keys())
         return summed_from(sums.values(), shape), sums.keys()
 
@@ -199,25 +178,8 @@ class ShardedBatch(stores.RequestBatch):
 
     _ledger: CoordinatorLedger
 
-    def first_search(self, queries: Sequence[stores.Query]) -> tasks.SearchAhead | None:
-        """Return what is searched first for some requests; None if nothing of them is new."""
-        for name, rows in self.new_rows(queries).items():
-            block = NextSearch(self._states[name].engine, rows)()
-            return block and tasks.SearchAhead(name, *block)
-        return None
-
     def _missing(self, seqs: Ints) -> tuple[int, ...]:
         return self._ledger.missing(sorted(set(seqs.tolist())))
-
-
-def with_features(schema: stores.StoreSchema, query: stores.Query) -> stores.Query:
-    """Return a query whose rows are features, so that nothing is extracted twice."""
-    try:
-        return dataclasses.replace(
-            query, queries=stores.ExtractedRows(schema.vectors(query.queries))
-        )
-    except VicinalError:
-        return query  # it is refused in its turn
 
 
 def tally_on_shards(

@@ -1,8 +1,4 @@
-"""What a shard charges: neighbours searched ahead, the price in memory, the votes until answered.
-
-Neighbours follow from queries, thresholds and records alone, never from budgets (proof note:
-docs/decisions/0129-two-blocks-under-way.md). So they may be found while an earlier block is still
-charged, and are the same; unless the records have changed since, which the version tells.
+"""What a shard charges: the price in memory, the votes until they are answered.
 
 A charge and the votes that it paid for become durable in one transaction, under the name of the
 block: a repeated request finds the same votes and charges nothing, also after a restart. The votes
@@ -10,7 +6,6 @@ have no noise on them. They are as private as budgets, lie in the same database,
 coordinator alone, and are deleted as soon as the answer is durable there.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -29,52 +24,7 @@ from vicinal.mechanisms import (
     TallyPlan,
     randomness,
 )
-from vicinal.neighbours import MOST_HITS, NeighbourLists
 from vicinal.planning import IndKNNPlan, numbers
-
-
-class SearchedBlock:
-    """The neighbours of a block that is charged next, up to `most` hits or so; private."""
-
-    def __init__(self, most: int = MOST_HITS) -> None:
-        self._most = most
-        self._name: tuple[bytes, int] | None = None
-        self._ready: list[NeighbourLists] = []
-
-    def search(self, shard: LocalShardBase, search: tasks.SearchAhead, version: int) -> None:
-        """Search records of a `version`; keep the neighbours of as many queries as memory allows.
-
-        What was kept before is forgotten.
-        """
-        self.forget()
-        hits = 0
-        for neighbours in shard.parts(search.queries, search.thresholds):
-            self._ready.append(neighbours)
-            hits += len(neighbours.rows)
-            if hits > self._most:
-                break
-        self._name = search.digest(), version
-
-    def parts(
-        self, shard: LocalShardBase, search: tasks.SearchAhead, version: int
-    ) -> Iterator[NeighbourLists]:
-        """Yield the neighbours of consecutive queries among the records of a `version`.
-
-        What was kept for them is handed out once; for the others the search is now.
-        """
-        start = 0
-        if self._name == (search.digest(), version):
-            ready, self._ready, self._name = self._ready, [], None
-            for neighbours in ready:
-                yield neighbours
-                start += len(neighbours)
-        if start < len(search.queries):
-            yield from shard.parts(search.queries[start:], search.thresholds[start:])
-
-    def forget(self) -> None:
-        """Let go of everything."""
-        self._name, self._ready = None, []
-
 
 _CLOCK = "turn"
 """Where the database keeps how far the coordinator had come; so is the column of the table."""
@@ -159,13 +109,8 @@ def charge(
     state: stores.AudienceState,
     request: tasks.VoteRequest,
     journal: VoteJournal,
-    ahead: SearchedBlock,
-    version: int,
 ) -> ChargedVotes:
     """Charge a block and return its sums; a request has noise scales only.
-
-    Who was found `ahead` is charged if the records have the same `version` still; else the search
-    is now.
 
     Raises InvalidInput if it asks for counts, and those of the audience are public. Raises
     PrivacyRefused if it asks for the votes of a block that was not counted here.
@@ -183,8 +128,7 @@ def charge(
         hits = shard.search(request.queries, request.thresholds)
         paid = TwoRoundQuery(shard, slice(0, len(hits)), hits.keep(first.payers))
         return ChargedVotes(paid.charge_and_sum(release))
-    parts = ahead.parts(shard, request.search, version)
-    return ChargedVotes(shard.charge_parts(release, len(request.queries), parts))
+    return ChargedVotes(shard.charge_and_sum(release, request.queries, request.thresholds))
 
 
 def charge_tally(

@@ -85,9 +85,6 @@ class MappedIndex:
 _AT_ONCE = 1 << 14
 """Records that are counted at a time, so that no second array of all is made."""
 
-Following = Callable[[], "tuple[IntegerMatrix, Steps] | None"]
-"""Returns queries (q, d) and thresholds (q,) of a later block; None if they are not known yet."""
-
 
 class TwoRounds(Protocol):
     """Queries that are asked twice: counted first, then put to the vote of who paid for both.
@@ -126,12 +123,6 @@ class Shards(Protocol):
     ) -> Iterator[TwoRounds]:
         """Yield the queries for two rounds: all `together`, or one after the other."""
 
-    def expect(self, following: Following | None) -> None:
-        """Say what is searched after the next :meth:`charge_and_sum`; None if nothing is known.
-
-        Shards elsewhere may search it meanwhile. It changes no answer and no charge.
-        """
-
 
 class LocalShardBase(ABC):
     """A shard in this process: records in memory, and an account that charges go to."""
@@ -163,17 +154,11 @@ class LocalShardBase(ABC):
         How the search cuts a block into parts follows from private counts, and decides nothing:
         the release was priced as a whole, and no contribution depends on the order of subjects.
         """
-        return self.charge_parts(release, len(queries), self.parts(queries, thresholds))
-
-    def charge_parts(
-        self, release: BlockRelease, n_queries: int, parts: Iterable[NeighbourLists]
-    ) -> Steps:
-        """Charge neighbours that were found for consecutive queries, and sum their votes."""
         # Queries in order: a subject meets its charges in the order of the queries, whatever the
         # parts are (mechanisms/votes.md).
-        sums = np.zeros((n_queries, release.mechanism.n_classes), dtype=np.int64)
+        sums = np.zeros((len(queries), release.mechanism.n_classes), dtype=np.int64)
         start = 0
-        for neighbours in parts:
+        for neighbours in self.parts(queries, thresholds):
             part = slice(start, start + len(neighbours))
             sums[part] = self.charge(release.of(part), neighbours)
             start += len(neighbours)
@@ -191,9 +176,6 @@ class LocalShardBase(ABC):
             for j in range(len(neighbours)):
                 yield TwoRoundQuery(self, slice(start, start + 1), neighbours.one(j))
                 start += 1
-
-    def expect(self, following: Following | None) -> None:  # noqa: B027 (nothing is ahead here)
-        """Do nothing: the search would take the processors of what is done meanwhile."""
 
     def charge(self, release: BlockRelease, neighbours: NeighbourLists) -> Steps:
         """Charge neighbours that were found, and return the sums of their votes."""
@@ -396,8 +378,8 @@ class Shard(LocalShardBase):
         """Raise PrivacyRefused if a change of the records was broken off."""
         if not self._consistent:
             raise PrivacyRefused(
-                "A change of the records was interrupted, so they can no longer be trusted to "
-                "stand beside their subjects. Fit again."
+                "A change of the records was interrupted, so records may no longer belong to "
+                "their subjects. Fit again."
             )
 
     def _recount(self) -> None:

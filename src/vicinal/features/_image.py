@@ -137,8 +137,8 @@ def _session(size: int, weights: str | None) -> Any:
     path = packaged_weights() if weights is None else Path(weights)
     if not path.is_file() or hashlib.sha256(path.read_bytes()).hexdigest() != SHA256:
         raise InvalidInput(
-            f"The 'weights' parameter must be the file of the package {_PACKAGE} 0.1.0. There is "
-            f"none, or another one, at {path}."
+            f"The 'weights' parameter must be the file of the package {_PACKAGE} 0.1.0. That file "
+            f"is not at {path}."
         )
     network = _Lite0Graph(onnx.helper, read_weights(path)).network(size)
     return session_of(runtime, network.SerializeToString())

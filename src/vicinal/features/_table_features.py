@@ -153,7 +153,7 @@ def _warn_of_others(schema: TableSchema, names: Sequence[str]) -> None:
     if others := sum(name not in known for name in names):
         warnings.warn(
             f"The table has {others} {'column' if others == 1 else 'columns'} that the schema "
-            "does not name; no features are made of them.",
+            "does not name; they are not used.",
             UserWarning,
             stacklevel=4,
         )
@@ -262,7 +262,7 @@ def _faults(table: Any, name: str, read: Callable[[pa.ChunkedArray], Reading]) -
 def _worth_knowing(column: TableColumn, codes: Codes) -> list[Misfit]:
     known = int((~np.isnan(codes)).sum())
     if not known:
-        fix = "If it is always so, set its kind to ignored"
+        fix = "If that is normal, set its kind to ignored"
         return [Misfit(column.name, "holds nothing that can be read", fix, stops=False)]
     outside = column.clipped(codes)
     fix = "They count as the nearest bound"

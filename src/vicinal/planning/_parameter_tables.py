@@ -49,6 +49,7 @@ class IndexOptions(Check):
     """The kind of an index, alone or in a mapping with its options."""
 
     type_name = f"{Choice(tuple(_INDEX_OPTIONS)).type_name} or mapping"
+    option_type = Choice(tuple(_INDEX_OPTIONS)).option_type
     refused: ClassVar[tuple[object, ...]] = (
         "hnsw",
         {"kind": EXACT, "bits": 8},
@@ -119,6 +120,10 @@ class ClassNumbers(Check):
     def type_name(self) -> str:
         word = "" if self.word is None else f', or "{self.word}"'
         return f"sequence of float{word}, optional"
+
+    @property
+    def option_type(self) -> str:
+        return "numbers separated by commas" + ("" if self.word is None else f", or {self.word}")
 
     refused: ClassVar[tuple[object, ...]] = (
         [],
@@ -248,7 +253,7 @@ class IndKNNParameters:
     model_share: Auto[float] = parameter(
         Unless(AUTO, Real(least=0, below=1)),
         default=AUTO,
-        doc="""Largest share of each budget that trains a private linear model, 0 for no model.
+        doc="""Largest share of each budget that trains a private linear model; 0 for no model.
         Each subject pays only for the length of its own gradients. The model is public once it is
         trained. It gives a metric in which neighbours agree more, what it predicts joins their
         votes or averages, it alone gives the classes that it is sure of, and it answers when
@@ -276,7 +281,7 @@ class VotingParameters(IndKNNParameters):
     release: str = parameter(
         Choice(("votes", "label")),
         default="votes",
-        doc="""What to release: all noisy votes, or the label alone, which costs less. Votes tell
+        doc="""What to release: all noisy votes, or the label alone at a lower price. Votes tell
         how sure an answer is. With labels alone, the same budget goes 1.2 to 1.5 times as far for
         10 classes, and 2.2 to 2.7 times for 2; training a private model costs 1.15 to 1.2 times as
         much.""",

@@ -333,7 +333,7 @@ class FixedPlanClassifier(FixedPlanEstimator[Answering]):
         check_is_fitted(self)
         if self._planned().label_only:
             raise PrivacyRefused(
-                "The noisy votes cannot be given: only labels are paid for. Fit with "
+                "There are no noisy votes, because only labels are paid for. Fit with "
                 f"{self._how_votes_leave}."
             )
         passed, answers = self._answers(X)

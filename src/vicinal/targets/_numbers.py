@@ -189,8 +189,8 @@ class Numbers(NumbersParameters, VectorTarget):
             raise InvalidInput("The 'bounds' parameter must be above 0 with scale='log'.")
         if self.typical_scale.length < _LEAST_LENGTH:
             raise InvalidInput(
-                "The 'typical_range' parameter must be a fiftieth of the 'bounds' parameter at "
-                "least. Give narrower bounds: numbers beyond them are cut."
+                "The 'typical_range' parameter must be at least a fiftieth of the 'bounds' "
+                "parameter. Give narrower bounds: numbers beyond them are cut."
             )
 
     def _check_typical_range(self) -> None:
