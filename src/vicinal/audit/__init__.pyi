@@ -19,7 +19,6 @@ from vicinal.audit._claims import rate_at_least as rate_at_least
 from vicinal.audit._claims import rate_at_most as rate_at_most
 from vicinal.audit._claims import rate_bounds as rate_bounds
 from vicinal.audit._ind_knn import IndKNNAudit as IndKNNAudit
-from vicinal.audit._interactions import Universes as Universes
 from vicinal.audit._interactions import universes as universes
 from vicinal.audit._schedule import AuditFinding as AuditFinding
 from vicinal.audit._schedule import AuditTrial as AuditTrial
