@@ -52,8 +52,7 @@ class NoisySGDParameters(FixedPlanParameters):
         Real(above=0),
         default=1.0,
         kw_only=False,
-        doc="""Upper bound on the privacy loss of a subject, with all of its records added or
-        removed.""",
+        doc="Upper bound on the privacy loss of a subject, with all of its records.",
     )
     n_steps: int = parameter(
         Integer(least=1, most=10**6), default=200, doc="How many steps to train."

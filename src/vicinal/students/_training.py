@@ -153,8 +153,7 @@ class Recipe:
     ----------
     method : {"plain", "vat", "uda"}
         What examples without answers teach: nothing; that predictions are stable under adversarial
-        perturbation (Miyato et al. 2018); that they are stable under augmentation (Xie et al.
-        2020).
+        perturbation (Miyato et al. 2018), or under augmentation (Xie et al. 2020).
     network : str
         One of :data:`vicinal.students._networks.NETWORKS`.
     augmentation : {"none", "digits", "clothes"}
