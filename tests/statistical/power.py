@@ -32,9 +32,6 @@ found that is 1.41 times as large as beside as many of both. Against the exact l
 SPREAD_DRAWS = 200_000
 """For a scale that is off by 2 %: 12 standard errors of the second moment."""
 
-COINS = 2_000_000
-"""For a frequency that is off by 5 % at probability .03: 12 standard errors."""
-
 UNIVERSES = 500
 """Independent copies of the two worlds inside one data set."""
 

@@ -1,7 +1,6 @@
 """Which trials audit a store, a plan, or the mechanisms with their default settings."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from importlib.util import find_spec
 from typing import Any
 
 from vicinal.accounting import Plan, gdp_epsilon
@@ -31,16 +30,14 @@ def ind_knn_trials(audit: IndKNNAudit, releases: Sequence[str] = ("votes", "labe
 def vector_trials(audit: IndKNNAudit, target: Mapping[str, Any]) -> Trials:
     """Return the attacks on an estimator of numbers or several labels, as `target` declares."""
     return {
-        "vectors": lambda: audit.vectors(target),
+        "vectors": lambda: audit.votes(target),
         "vectors-opposite": lambda: audit.opposite_vectors(target),
-        "vectors-return": lambda: audit.returning_vectors(target),
+        "vectors-return": lambda: audit.leaves_and_returns(target),
     }
 
 
 def all_trials(audit: IndKNNAudit) -> Trials:
     """Return an attack on every mechanism, with settings in which its claim is met.
-
-    Students need torch and the service its extra; without them they are left out.
 
     Examples
     --------
@@ -55,8 +52,7 @@ def all_trials(audit: IndKNNAudit) -> Trials:
         "size": audit.size,
         "evaluation": audit.evaluation,
         "total": lambda: audit.total(audit.epsilon),
-        "shards": lambda: audit.through_door("shards"),
-        **_service(audit),
+        "shards": audit.shards,
         **vector_trials(audit, NUMBERS),
         "count": audit.counts,
         "vectors-sparse": audit.sparse_vectors,
@@ -72,14 +68,7 @@ def all_trials(audit: IndKNNAudit) -> Trials:
         "pate": lambda: pate_votes(delta),
         "pate-plan": lambda: pate_votes(delta, beyond=True),
         "noisy-sgd": lambda: NoisySGDTrial(delta=delta),
-        **({"students": audit.students} if find_spec("torch") else {}),
     }
-
-
-def _service(audit: IndKNNAudit, **carried: Any) -> Trials:
-    if not find_spec("starlette"):
-        return {}
-    return {"service": lambda: audit.through_door("service", **carried)}
 
 
 def plan_trials(plan: Mapping[str, Any]) -> Trials:
@@ -146,8 +135,6 @@ def store_trials(facts: Mapping[str, Any], audience: str = "default") -> Trials:
     plan = state["plan"]
     trials = ind_knn_trials(audit, (release,)) if target is None else vector_trials(audit, target)
     further: Trials = {"restart": lambda: audit.restarts(label=label, target=target)}
-    if audit.through == "store":  # a cluster is asked as a store is
-        further |= _service(audit, label=label, target=target)
     if plan["neighbor_count"] == PRIVATE:
         further["count"] = audit.counts
     if plan.get("size_estimated"):

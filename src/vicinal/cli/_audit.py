@@ -28,8 +28,6 @@ CONTRADICTED = 1
 INCONCLUSIVE = 4
 """Exit code of an audit that agrees with all claims, but missed a version broken on purpose."""
 
-_DEFAULT = "What to assume without a store or a plan. Default:"
-
 
 def audit(
     target: Annotated[
@@ -41,9 +39,6 @@ def audit(
     only: Annotated[
         str | None, Option(help="Attacks to carry out, separated by commas. See --list.")
     ] = None,
-    classes: Annotated[int | None, Option(help=f"{_DEFAULT} 10.", min=2, max=100)] = None,
-    epsilon: Annotated[float | None, Option(help=f"{_DEFAULT} 1.")] = None,
-    delta: Annotated[float | None, Option(help=f"{_DEFAULT} 1e-5.")] = None,
     audience: Annotated[str, Option(help="Audience of the store whose plan to audit.")] = "default",
     one_run: Annotated[
         bool, Option("--one-run", help="Attack one interaction that has many canaries.")
@@ -70,16 +65,15 @@ def audit(
                 facts = opened.facts()
         except StorageFailed as error:
             raise StorageFailed(f"The store cannot be audited. {error}") from None
-    default = _default(target, n_classes=classes, epsilon=epsilon, delta=delta)
     findings: Mapping[str, audits.AuditFinding]
     if one_run:
-        interaction = _one_interaction(target, facts, audience, default)
+        interaction = _one_interaction(target, facts, audience)
         with progress(silent=json) as begin:
             step = begin("interactions", 8)
             found = interaction(canaries=canaries, confidence=confidence, progress=step)
             findings = {"one-run": found}
     else:
-        trials = _chosen(_trials(target, facts, audience, default), only)
+        trials = _chosen(_trials(target, facts, audience), only)
         if listed:
             echo("\n".join(trials))
             return
@@ -111,33 +105,20 @@ def audit(
         raise typer.Exit(INCONCLUSIVE)
 
 
-def _default(target: Path | None, **options_or_none: float | None) -> audits.IndKNNAudit:
-    """Return the classifier that is audited where neither a store nor a plan is named."""
-    options = {name: value for name, value in options_or_none.items() if value is not None}
-    if target is not None and options:
-        name = min(option.removeprefix("n_") for option in options)
-        raise InvalidInput(
-            f"The {name!r} parameter must be left out: the store or the plan states it."
-        )
-    return audits.IndKNNAudit(**options)  # type: ignore[arg-type]
-
-
 def _one_interaction(
-    target: Path | None, facts: dict[str, Any] | None, audience: str, default: audits.IndKNNAudit
+    target: Path | None, facts: dict[str, Any] | None, audience: str
 ) -> Callable[..., audits.OneRunResult]:
     if target is None:
-        return partial(audits.one_run, default)
+        return partial(audits.one_run, audits.IndKNNAudit())
     if facts is None:
         raise InvalidInput("The 'one_run' option audits a store or the default plan, not a file.")
     audit, release, carried = audits.stored_plan(facts, audience)
     return partial(audits.one_run, audit, release=release, target=carried)
 
 
-def _trials(
-    target: Path | None, facts: dict[str, Any] | None, audience: str, default: audits.IndKNNAudit
-) -> audits.Trials:
+def _trials(target: Path | None, facts: dict[str, Any] | None, audience: str) -> audits.Trials:
     if target is None:
-        return audits.all_trials(default)
+        return audits.all_trials(audits.IndKNNAudit())
     if facts is not None:
         return audits.store_trials(facts, audience)
     plan = ledger.read_json(target, "plan")

@@ -172,7 +172,6 @@ _PANELS = {
         *("n_neighbors", "neighbors", "noise_multiplier", "kernel", "min_similarity"),
         *("neighbor_count", "accounting", "index", "bandwidth", "norm_bound"),
         *("records_per_subject", "sampling_rate", "sigma_votes", "sigma_screen", "threshold"),
-        "teachers",
     ),
     "Training": (*("method", "network", "augmentation", "steps", "overlapping", "onnx", "seed"),),
     "Storage and machines": ("ledger", "witness", "ray", "shard_s", "answer_without"),

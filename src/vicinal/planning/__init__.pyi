@@ -16,7 +16,6 @@ from vicinal.planning._guarantees import check_under_total as check_under_total
 from vicinal.planning._guarantees import guarantee_of as guarantee_of
 from vicinal.planning._guarantees import ind_knn_guarantee as ind_knn_guarantee
 from vicinal.planning._guarantees import part_epsilon as part_epsilon
-from vicinal.planning._guarantees import priced as priced
 from vicinal.planning._guarantees import refuse_weak as refuse_weak
 from vicinal.planning._guarantees import several as several
 from vicinal.planning._guarantees import summed as summed

@@ -19,6 +19,7 @@ from vicinal.audit import not_audited
 from vicinal.mechanisms import SLACK_SHARE
 from vicinal.reports._text import gaussian_guess_limit, guess_limit, rendered
 
+STATED = ("controller", "purpose", "retention", "vouched_by", "accuracy")
 NOT_STATED = "not stated by the operator"
 
 _NOTES = {
@@ -46,20 +47,17 @@ def deployment_certificate(
     facts: Mapping[str, Any],
     version: str,
     at: str,
-    *,
-    controller: str | None = None,
-    purpose: str | None = None,
-    retention: str | None = None,
-    vouched_by: str | None = None,
-    accuracy: str | None = None,
     audits: Sequence[Mapping[str, Any]] = (),
+    **stated: str | None,
 ) -> dict[str, Any]:
     """Return a certificate of a store, from what everybody may know of it.
 
-    `facts` are those of ``Store.facts()``, without private numbers. Only the operator can state who
-    is responsible, what for, how long records and backups stay, who vouches for the assumptions,
-    and what accuracy is known. `audits` are reports of ``vicinal audit``, newest first.
+    `facts` are those of ``Store.facts()``, without private numbers. `audits` are reports of
+    ``vicinal audit``, newest first. `stated` is what only the operator can state: the `controller`
+    who is responsible, the `purpose`, the `retention` of records and backups, who has `vouched_by`
+    name for the assumptions, and what `accuracy` is known.
     """
+    says = {name: stated.get(name) or NOT_STATED for name in STATED}
     audited = _audited(audits)
     audiences = [
         _audience(name, state, audited.get(name, {})) for name, state in facts["audiences"].items()
@@ -73,15 +71,15 @@ def deployment_certificate(
             worst = membership_success(*whole, gaussian=total["capped"])
     lists = json.loads(files(__package__).joinpath("templates/certificate.json").read_bytes())
     lists["registry"]["tier_1"].update(
-        data_curators=controller or NOT_STATED,
-        intended_use=purpose or NOT_STATED,
+        data_curators=says["controller"],
+        intended_use=says["purpose"],
         publication_date=at,
     )
     return {
         "format": 1,
         "at": at,
         "store": facts["identity"],
-        "parties": {"controller": controller or NOT_STATED, "purpose": purpose or NOT_STATED},
+        "parties": {name: says[name] for name in ("controller", "purpose")},
         "unit": "one subject: a person with all records that carry that person's id",
         "audiences": audiences,
         "total": {
@@ -98,8 +96,8 @@ def deployment_certificate(
             "features": facts["features"].get("number"),
             "version": facts["version"],
         },
-        "vouched_by": vouched_by or NOT_STATED,
-        "accuracy": accuracy or NOT_STATED,
+        "vouched_by": says["vouched_by"],
+        "accuracy": says["accuracy"],
         "mechanism": {
             "name": "Ind-KNN, an individual filter over noisy votes of neighbours",
             "package": "vicinal",
@@ -114,7 +112,7 @@ def deployment_certificate(
                 "digest of the id stays with what was left of the budget; so do answers given, and "
                 "the weights of private models."
             ),
-            "retention": retention or NOT_STATED,
+            "retention": says["retention"],
         },
         **lists,
     }

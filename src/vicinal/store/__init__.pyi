@@ -66,7 +66,6 @@ from vicinal.store._records import PreparedAddition as PreparedAddition
 from vicinal.store._records import StoredRecords as StoredRecords
 from vicinal.store._records import prepare_addition as prepare_addition
 from vicinal.store._records import write_naming as write_naming
-from vicinal.store._request_batch import QueryCost as QueryCost
 from vicinal.store._request_batch import RequestBatch as RequestBatch
 from vicinal.store._requests import ClassReply as ClassReply
 from vicinal.store._requests import LabelSetReply as LabelSetReply

@@ -1,6 +1,5 @@
 """The state of each audience: its plan, its engine, and the answers it has given."""
 
-import copy
 import dataclasses
 import json
 import math
@@ -144,18 +143,6 @@ class AudienceState:
             return self.engine.answer(rows)
         mapped, predicted = model.mapped(rows)
         return self.engine.answer(mapped, predicted=predicted)
-
-    def would_ask(self, rows: IntegerMatrix) -> int:
-        """Return how many of these queries private records would be asked, at most; ask nothing.
-
-        Raises PrivacyRefused where :meth:`answer` would.
-        """
-        self.engine.check_grid(len(rows))
-        if self.private_model is None or not len(rows):
-            return len(rows)
-        gate = copy.copy(self.engine.model_gate)
-        assert gate is not None  # noqa: S101 (there is a model)
-        return int(gate.to_ask(self.private_model.mapped(rows)[1]).sum())
 
     def read(self, seqs: Places, places: Places) -> tuple[Ints, Floats | None, Floats | None]:
         """Return what was released, by block and place in it: labels, votes, and probabilities.

@@ -1,7 +1,6 @@
 // The console: signs in with a key that lives in this module only, and shows what the service tells.
 // Everything from outside becomes text nodes; nothing is ever parsed as HTML.
 import { answerView, queryForm, recordForm } from "/console/form.js";
-import { usagePlot } from "/console/plot.js";
 
 const EVERY_MS = 5000;
 const $ = (id) => document.getElementById(id);
@@ -64,7 +63,7 @@ function showGuarantee({ audience, guarantee }) {
 
 // ---------------------------------------------------------------- what is used and left
 
-function plan(name, { planned, used, left, wear, usage }) {
+function plan(name, { planned, used, left, wear }) {
   const bar = make("span");
   bar.style.width = `${planned ? Math.min(100, (100 * used) / planned) : 100}%`;
   const meter = make("div", { className: "meter" }, bar);
@@ -74,7 +73,7 @@ function plan(name, { planned, used, left, wear, usage }) {
   const big = make("span", { className: "left" }, number.format(left), make("small", {}, " left"));
   return make("div", { className: "plan" },
     make("div", { className: "top" }, make("span", { className: "label" }, name), big),
-    meter, make("p", { className: "note" }, words + worn(wear)), ...usagePlot(name, planned, usage));
+    meter, make("p", { className: "note" }, words + worn(wear)));
 }
 
 function worn(wear) {
@@ -92,24 +91,7 @@ function showQuota({ mine, audiences }) {
   return mine.role;
 }
 
-// ---------------------------------------------------------------- the process
-
-function showSpeed(process) {
-  const tiles = [
-    ["Requests a second", number.format(process.requests_per_second)],
-    ["Queries a second", number.format(process.queries_per_second)],
-    ["Queries waiting", number.format(process.waiting_queries)],
-    ["Running for", duration(process.up_seconds)],
-  ];
-  $("speed").replaceChildren(...tiles.map(([name, value]) =>
-    make("div", {}, make("dt", {}, name), make("dd", {}, value))));
-}
-
-function duration(seconds) {
-  if (seconds < 120) return `${Math.round(seconds)} s`;
-  if (seconds < 7200) return `${Math.round(seconds / 60)} min`;
-  return `${number.format(seconds / 3600)} h`;
-}
+// ---------------------------------------------------------------- versions of the data
 
 function showHistory({ history }) {
   const words = { add: "Records added", erase: "Erasure", audience: "Audience opened",
@@ -125,7 +107,6 @@ function showHistory({ history }) {
 
 async function refresh() {
   const role = showQuota(await call("/v1/quota"));
-  showSpeed((await call("/v1/status")).process);
   if (role === "curator") showHistory(await call("/v1/history"));
   return role;
 }
