@@ -86,7 +86,7 @@ def test_rows_without_ids_are_people_and_init_says_so(tmp_path):
     assert "--epsilon option must be at most 2" in refused
     run("audience", tmp_path / "total", "b", "--epsilon", "2", "--queries", "5", "--records", "40")
     told = run("inspect", tmp_path / "total")
-    assert "All audiences together: epsilon 2 at delta 1e-05, whatever" in told
+    assert "All audiences together: epsilon 2 at delta 1e-05, for all" in told
     assert "every row" not in run("init", tmp_path / "ids", *made, "--subject", "who", "--quiet")
     told = run("erase", "--yes", tmp_path / "rows", "--subject", "5", code=2)
     assert "every row is a person" in told

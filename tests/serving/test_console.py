@@ -99,18 +99,18 @@ def test_a_curator_adds_a_record_and_erases_a_subject(tmp_path, page, target):
         history = service.store.facts()["version"]
         page.run(f"document.getElementById('new-vector').value = '{VECTOR}'")
         if target != "labels":
-            assert "Say what the record carries" in submit(page, "add")
+            assert "Enter what the record carries" in submit(page, "add")
             field = "new-target-0" if target else "new-label"
             page.run(f"document.getElementById('{field}').value = '1'")
         page.run("document.getElementById('new-subject').value = 'Person-3'")
         assert "ids_differ" in submit(page, "add")
         assert service.store.facts()["version"] == history
         page.run("document.getElementById('new-subject').value = 'news/7'")
-        assert "Added. The data have version" in submit(page, "add")
+        assert "Added. The data are now at version" in submit(page, "add")
         assert service.store.facts()["version"] == history + 1
         page.run("document.getElementById('gone').value = 'news/7'")
-        assert "Tick that the records" in submit(page, "erase")
-        for outcome, words in ((True, "was there, and is erased"), (False, "Whether it was there")):
+        assert "Tick the box" in submit(page, "erase")
+        for outcome, words in ((True, "and is now erased"), (False, "before or not")):
             page.run("document.getElementById('gone').value = 'news/7'")
             page.run("document.getElementById('sure').click()")
             page.run(f"document.getElementById('outcome').checked = {str(outcome).lower()}")

@@ -12,7 +12,7 @@ class Guarantee:
     Attributes
     ----------
     epsilon, delta : float
-        The bound, both rounded up. Infinite epsilon where there is none.
+        The bound, both rounded up. Epsilon is infinite if there is no guarantee.
     neighbouring : str
         Which two data sets are compared.
     protected, public : tuple of str

@@ -89,7 +89,7 @@ class Plan:
         return compose(step.composition() for step in self.steps)
 
     def price(self, *, lower: bool = True) -> dict[str, Any]:
-        """Return what the plan costs: every valid method, the best, a lower bound, and in words.
+        """Return what the plan costs by every valid method, with a lower bound and assumptions.
 
         Returns
         -------

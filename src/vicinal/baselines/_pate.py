@@ -49,8 +49,8 @@ class PATEParameters(AnsweringParameters):
     teacher: Any = parameter(
         Checked(_teacher_model, "scikit-learn classifier, optional"),
         default=None,
-        doc="""What every teacher is a clone of; logistic regression, if left out. It must read
-        nothing but its arguments and its ``random_state``.""",
+        doc="""The classifier that every teacher is a clone of. Default: logistic regression. It
+        must read nothing but its arguments and its ``random_state``.""",
     )
 
 
@@ -103,7 +103,7 @@ class PATESettings(PATEParameters, AnsweringSettings):
 
 @documented
 class PATEClassifier(FixedPlanClassifier[PATESettings], PATEParameters):
-    r"""Asks teachers, each trained on the records of other people, and adds noise to their votes.
+    r"""Adds noise to the votes of teachers, each trained on the records of different subjects.
 
     Every subject has one teacher, drawn at random. Removing a subject changes one teacher, and so
     at most one vote in a query. All queries cost the same, so the whole cost is known before the
@@ -122,8 +122,8 @@ class PATEClassifier(FixedPlanClassifier[PATESettings], PATEParameters):
 
     Notes
     -----
-    A teacher that fails to train, or has seen one class only, votes all the same. A fitted
-    classifier cannot be copied or pickled: every copy could carry out the plan.
+    A teacher that fails to train, or has seen only one class, still votes. A fitted classifier
+    cannot be copied or pickled: every copy could carry out the plan.
 
     Examples
     --------

@@ -230,10 +230,10 @@ class ScatteringFeatures(FixedImageFeatures):
     networks*; logarithms as in Anden & Mallat 2014, *Deep scattering spectrum*.
 
     The features of an image are a function of that image alone: nothing is learnt, and no other
-    image is looked at. That is why extracting them from private images costs no privacy. They are
-    many, so give them to a :class:`~vicinal.features.PublicMap`; the one that measured best keeps
-    400 components and whitens them, ``power=1``. That is for many records: where noise is large, as
-    with a few thousand of them, it loses to gradients (docs/decisions/0012-scattering.md).
+    image is looked at. That is why extracting them from private images costs no privacy. There are
+    many of them, so pass them through a :class:`~vicinal.features.PublicMap`. The best one that we
+    measured keeps 400 components and whitens them, ``power=1``. With only a few thousand records,
+    noise is large, and gradients are better (docs/decisions/0012-scattering.md).
 
     Parameters
     ----------

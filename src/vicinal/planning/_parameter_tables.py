@@ -156,8 +156,8 @@ class IndKNNParameters:
     min_similarity: Auto[float] = parameter(
         Unless(ADAPTIVE, Real(least=-1, most=1)),
         default=ADAPTIVE,
-        doc="""Smallest kernel value of a neighbour. "adaptive": as near as the k n-th share of the
-        public reference.""",
+        doc="""Smallest kernel value of a neighbour. "adaptive": the value that the nearest k / n of
+        the public reference reach.""",
     )
     neighbor_count: str = parameter(
         Choice((PUBLIC, PRIVATE)),
@@ -268,8 +268,8 @@ class VotingParameters(IndKNNParameters):
     reuse_predictions: bool = parameter(
         Checked(_checks.boolean, "bool"),
         default=False,
-        doc="""Whether earlier answers vote on later queries, at no cost. Of the published algorithm
-        alone, see :meth:`zhu2023`.""",
+        doc="""Whether earlier answers vote on later queries, at no cost. For the published
+        algorithm only, see :meth:`zhu2023`.""",
     )
 
 

@@ -76,7 +76,7 @@ class FixedPlanParameters(ClassesParameter):
     delta: float = parameter(
         Real(above=0, below=1),
         default=1e-5,
-        doc="At which :meth:`guarantee` states the cost, unless told otherwise.",
+        doc="The delta at which :meth:`guarantee` states the cost, unless you pass another.",
     )
     interactions: Given[int | str, int] = parameter(
         INTERACTIONS,
@@ -106,7 +106,7 @@ class AnsweringParameters(FixedPlanParameters):
         Unless(None, _VOTE_NOISE),
         default=None,
         doc="""Noise scale of the screening, in votes: a query is answered only if its largest vote
-        count, with this noise, reaches `threshold`. None, both, for no screening.""",
+        count, with this noise, reaches `threshold`. Leave both None for no screening.""",
     )
     threshold: float | None = parameter(
         Unless(None, Real(least=-1e7, most=1e7)),
@@ -122,7 +122,7 @@ class AnsweringParameters(FixedPlanParameters):
     n_queries: int = parameter(
         Integer(least=1, most=10**9),
         default=1000,
-        doc="""How many queries are planned. More are refused, for the cost is stated for the
+        doc="""How many queries are planned. More are refused, because the cost is stated for the
         plan.""",
     )
     n_answers: int | None = parameter(

@@ -48,7 +48,7 @@ class PrivateKNNParameters(AnsweringParameters):
     """What Private-kNN takes besides."""
 
     n_neighbors: int = parameter(
-        Integer(least=1, most=10**6), default=300, kw_only=False, doc="How many nearest vote."
+        Integer(least=1, most=10**6), default=300, kw_only=False, doc="How many records vote."
     )
     sampling_rate: float = parameter(
         Real(above=0, most=1),

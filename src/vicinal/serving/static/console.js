@@ -41,9 +41,9 @@ const plain = (value) => (value === 0 || Math.abs(value) >= 1e-3 ? String(value)
 function showGuarantee({ audience, guarantee }) {
   const factor = Math.exp(guarantee.epsilon);
   $("promise-lead").textContent = guarantee.holds
-    ? `Whoever sees every answer learns little about any one person: taking all of a person’s records `
-      + `out makes nothing that could be concluded more than ${number.format(Math.ceil(factor * 10) / 10)} `
-      + `times as likely or unlikely, but for a chance of ${plain(guarantee.delta)}.`
+    ? `Somebody who sees every answer learns little about any one person. Taking all of a person’s records `
+      + `out makes no conclusion more than ${number.format(Math.ceil(factor * 10) / 10)} times as likely `
+      + `or unlikely, except with probability ${plain(guarantee.delta)}.`
     : "No guarantee holds for these answers.";
   $("epsilon").textContent = plain(guarantee.epsilon);
   $("delta").textContent = plain(guarantee.delta);
@@ -77,7 +77,7 @@ function plan(name, { planned, used, left, wear }) {
 }
 
 function worn(wear) {
-  return wear === null ? "" : `; by public points ${Math.round(100 * wear)} % of a budget is used`;
+  return wear === null ? "" : `. Subjects have used about ${Math.round(100 * wear)} % of their budgets (estimate)`;
 }
 
 function showQuota({ mine, audiences }) {
@@ -220,20 +220,20 @@ async function add() {
   });
   unsure = { body: "", name: "" };
   $("differ").checked = false;
-  $("add-done").textContent = `Added. The data have version ${version}.`;
+  $("add-done").textContent = `Added. The data are now at version ${version}.`;
 }
 
 async function erase() {
   $("erase-done").textContent = "";
   const id = $("gone").value;
   if (id === "") throw new Error("Enter the id of a subject.");
-  if (!$("sure").checked) throw new Error("Tick that the records of this subject are to be erased for good.");
+  if (!$("sure").checked) throw new Error("Tick the box that says that every record of this subject is erased for good.");
   const asked = $("outcome").checked;
   const { version, outcome } = await call(`/v1/subjects/${encodeURIComponent(id)}${asked ? "?outcome=true" : ""}`, { method: "DELETE" });
   $("erase").reset();
-  $("erase-done").textContent = (!asked ? "Whether it was there or not, no record of the subject is there now."
-    : outcome.enrolled ? "The subject was there, and is erased." : outcome.erased ? "The subject was erased before."
-    : "The subject was never there.") + ` The data have version ${version}.`;
+  $("erase-done").textContent = (!asked ? "The store holds no record of the subject now, whether it did before or not."
+    : outcome.enrolled ? "The subject was in the store, and is now erased." : outcome.erased ? "The subject had been erased before."
+    : "The subject was never in the store.") + ` The data are now at version ${version}.`;
 }
 
 $("enter").addEventListener("submit", enter);
