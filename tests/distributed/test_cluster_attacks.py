@@ -386,7 +386,7 @@ def votes_left(path):
 
 
 def half_written(path):
-    (path / "coordinator" / "staged").write_bytes(b"somebody's records")
+    (path / "coordinator" / "change").write_bytes(b"somebody's records")
 
 
 @pytest.mark.parametrize("broken", [None, votes_left, erasing_shards, pending, half_written])

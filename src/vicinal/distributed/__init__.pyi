@@ -15,7 +15,6 @@ from vicinal.distributed._folders import ClusterDescription as ClusterDescriptio
 from vicinal.distributed._folders import ShardFolder as ShardFolder
 from vicinal.distributed._folders import shard_paths as shard_paths
 from vicinal.distributed._folders import witness_of as witness_of
-from vicinal.distributed._messages import AddStaged as AddStaged
 from vicinal.distributed._messages import TallyRequest as TallyRequest
 from vicinal.distributed._messages import Verify as Verify
 from vicinal.distributed._shard_server import ShardServer as ShardServer

@@ -7,7 +7,7 @@ answer before it leaves here; then shards delete the votes.
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import compress
 from pathlib import Path
@@ -79,7 +79,6 @@ class Coordinator(stores.BaseStore):
             for transport, record in zip(transports, records, strict=True)
         ]
         self._lock = ForkSafeLock()
-        self._additions = stores.AdditionTurns()
         self._failed = False
         self._shards = {name: self._remote(name) for name in parts.ledger.audiences}
         self._audience_states = {one.name: self._state(one.name) for one in stores.answering(parts)}
@@ -188,46 +187,18 @@ class Coordinator(stores.BaseStore):
 
     # ------------------------------------------------------------ the data
 
-    def _add(self, records: stores.StoredRecords, addition: stores.Addition | None) -> int:
-        added = False
-        try:
-            # Staged beside answers, and then committed in a moment. If the data change meanwhile it
-            # is staged anew, and in the end added as a whole.
-            for _ in range(stores.ATTEMPTS):
-                with self._exclusive():
-                    basis = self._ledger.register_version
-                    remaining = self._additions.left_of(self.schema, records)
-                with suppress(stores.StagingEndedError):
-                    staged = self._changes.stage(remaining, basis, self._turn)
-                    with self._exclusive():
-                        if added := self._ledger.register_version == basis:
-                            return self._commit(remaining, addition, staged)
-            with self._exclusive():
-                added = True
-                return self._commit(self._additions.left_of(self.schema, records), addition)
-        finally:
-            self._changes.end_staging(everywhere=not added)
-
-    def _commit(
-        self,
-        records: stores.StoredRecords,
-        addition: stores.Addition | None,
-        staged: changes.StagedAddition | None = None,
-    ) -> int:
-        """Add records in one's turn; return the version."""
-        database, named = self._parts.database, self._additions.named(addition)
-        change = self._changes.addition(records) if staged is None else staged.change
+    def _add(self, records: stores.StoredRecords, addition: stores.Addition | None) -> None:
+        database, change = self._parts.database, self._changes.addition(records)
 
         def decide() -> changes.ClusterChange:
-            if named is not None:
-                named.write(database, self._ledger.version + 1)
+            if addition is not None:
+                addition.write(database, self._ledger.version + 1)
             stores.write_naming(database, by_holder=records.ids is not None)
             if records.ids is None:
                 database.put(stores.NEXT_NUMBER, str(int(change.subjects[-1]) + 1))
             return change
 
-        self._change(changes.ADD, decide, staged)
-        return self._ledger.version
+        self._change(changes.ADD, decide)
 
     def erase(self, subjects: npt.ArrayLike) -> int:
         """Erase subjects from every file, as :meth:`vicinal.store.Store.erase` does.
@@ -249,17 +220,16 @@ class Coordinator(stores.BaseStore):
 
         with self._exclusive():
             self._changes.on_all(tasks.Ping())
-            self._additions.note_erased(ids)
             erased = self._change(changes.ERASE, decide)
         return sum(int(count) for count in erased.values())
 
     def presence(self, subjects: npt.ArrayLike) -> stores.Presence:
         ids = list(dict.fromkeys(_checks.subject_ids("subjects", subjects)))
-        return stores.Presence.of(self._standings(ids))
+        with self._exclusive():
+            return stores.Presence.of(self._standings(ids))
 
     def _standings(self, ids: list[SubjectId]) -> list[int]:
-        with self._exclusive():
-            known = self._changes.on_all(tasks.KnownSubjects(ids)).values()
+        known = self._changes.on_all(tasks.KnownSubjects(ids)).values()
         return np.max(list(known), axis=0).tolist()  # type: ignore[no-any-return]
 
     def _alike(self, subjects: list[SubjectId]) -> int:
@@ -269,8 +239,7 @@ class Coordinator(stores.BaseStore):
         for start in range(0, len(ids), changes.AT_ONCE):
             some = ids[start : start + changes.AT_ONCE]
             unknown = list(compress(some, np.equal(self._standings(some), 0)))
-            with self._exclusive():
-                alike.update(*self._changes.on_all(tasks.AlikeSubjects(unknown)).values())
+            alike.update(*self._changes.on_all(tasks.AlikeSubjects(unknown)).values())
             new += unknown
         return len(alike | twins(new))
 
@@ -315,7 +284,7 @@ class Coordinator(stores.BaseStore):
 
     def _verify(self, erased: list[SubjectId], rows: IntegerMatrix | None) -> stores.Verification:
         own = stores.verify(self._parts, erased, rows)
-        faults = list(self._changes.staged_faults(erased, rows))
+        faults: list[str] = []
         for number, one in self._changes.on_all(tasks.Verify(erased, rows)).items():
             faults += [f"Shard {number}: {fault}" for fault in one.faults]
         return stores.Verification((*own.faults, *faults), (*own.checked, "every shard"))
@@ -351,16 +320,11 @@ class Coordinator(stores.BaseStore):
         args = self._ledger, name, self._clients, self._policy
         return sharded.RemoteShards(*args)
 
-    def _change(
-        self,
-        kind: str,
-        decide: Callable[[], changes.ClusterChange],
-        staged: changes.StagedAddition | None = None,
-    ) -> dict[int, Any]:
+    def _change(self, kind: str, decide: Callable[[], changes.ClusterChange]) -> dict[int, Any]:
         """Make a change; whatever becomes of it, no answer to earlier data is looked up again."""
         try:
             with stores.warned_after():
-                return self._changes.make(kind, decide, staged)
+                return self._changes.make(kind, decide)
         finally:
             for state in self._audience_states.values():
                 state.answers.forget_queries()

@@ -181,26 +181,6 @@ class Add:
     subjects: list[SubjectId]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Stage:
-    """Prepare an addition beside blocks; not waited for. None: forget what is prepared.
-
-    It changes nothing, and is forgotten with the next change of the data and with the process.
-    `token` names the batch.
-    """
-
-    token: bytes
-    addition: Add | None
-
-
-@dataclass(frozen=True, slots=True)
-class AddStaged:
-    """Add the records of a batch; refused with InvalidInput if it is not prepared."""
-
-    clock: int
-    token: bytes
-
-
 @dataclass(frozen=True, slots=True)
 class Erase:
     """Erase subjects; answered with the number of records that went."""
@@ -228,9 +208,7 @@ class SetAudience:
 
 @dataclass(frozen=True, slots=True)
 class Ping:
-    """Answer, if the shard can be opened: whether this batch is still being prepared."""
-
-    token: bytes = b""
+    """Answer, if the shard can be opened."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,7 +247,7 @@ class Backup:
 
 Task = (
     SumRequest | DeleteVotes
-    | Add | Stage | AddStaged | Erase | SetAudience
+    | Add | Erase | SetAudience
     | Ping | KnownSubjects | AlikeSubjects | Verify | Facts | Backup
 )  # fmt: skip
 """What a shard does."""
