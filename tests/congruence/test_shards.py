@@ -213,7 +213,6 @@ def check_like_store(tmp_path, opened, shards, blocks, audiences=None, **plan):
 def check_replies(replies, expected):
     for reply, one in zip(replies, expected, strict=True):
         np.testing.assert_array_equal(reply.labels, one.labels)
-        assert reply.missing == ()
         assert (reply.charged, reply.left) == (one.charged, one.left)
         for name in ("votes", "sums"):  # of classes, where votes leave; of vectors
             if getattr(one, name, None) is not None:

@@ -16,7 +16,14 @@ from distributed.orders import request_of
 from distributed.orders import units_of as left
 from shard_tools import Dead, heard
 from vicinal.accounting import UNITS
-from vicinal.distributed import MissingShardPolicy, RayCluster, ShardMissing, ShardServer, split
+from vicinal.distributed import (
+    Coordinator,
+    RayCluster,
+    ShardMissing,
+    ShardServer,
+    local_transports,
+    split,
+)
 from vicinal.distributed._folders import shard_paths
 from vicinal.distributed._messages import (
     COUNT,
@@ -313,18 +320,17 @@ def test_a_private_count_is_that_of_a_store_when_budgets_are_gone(tmp_path):
 
 def test_a_block_waits_for_a_shard_that_comes_back(tmp_path):
     path = shard_tools.clustered(tmp_path, 2, simulation_seed=7)
-    cluster = heard(path, Dead(messages=4), MissingShardPolicy(deadline=20.0))
+    cluster = heard(path, Dead(messages=4), 20.0)
     with cluster, tools.make(tmp_path / "twin", simulation_seed=7) as store:
         reply = cluster.predict(tools.Q[:6])
         np.testing.assert_array_equal(reply.votes, store.predict(tools.Q[:6]).votes)
-        assert reply.missing == ()
 
 
 def test_a_block_is_refused_without_its_shard_and_charged_once_when_it_is_back(tmp_path):
     """Fails if a block is answered from the rest, or if asking again is charged again."""
     path = shard_tools.clustered(tmp_path, 2, simulation_seed=7)
     gone = Dead()
-    with heard(path, gone, MissingShardPolicy(deadline=0.1)) as cluster:
+    with heard(path, gone, 0.1) as cluster:
         with pytest.raises(ShardMissing, match="1 of 2 shards"):
             cluster.predict(tools.Q[:6])
         assert cluster.is_consistent
@@ -337,32 +343,10 @@ def test_a_block_is_refused_without_its_shard_and_charged_once_when_it_is_back(t
     assert shard_tools.budgets(path) == expected
 
 
-def test_an_answer_without_a_shard_says_so_for_ever(tmp_path):
-    path = shard_tools.clustered(tmp_path, 2)
-    gone = Dead()
-    with heard(path, gone, MissingShardPolicy(0.1, answer_without=True)) as cluster:
-        assert cluster.predict(tools.Q[:6], idempotency_key="k").missing == (1,)
-        gone.messages = 0
-        assert cluster.predict(tools.Q[6:9]).missing == ()
-        assert cluster.predict(tools.Q[3:9]).missing == (1,)
-    with shard_tools.local(path) as again:
-        reply = again.predict(tools.Q[:6], idempotency_key="k")
-        assert (reply.missing, reply.charged) == ((1,), 0)
-        assert again.verify()
-
-
-@pytest.mark.parametrize("count", ["public", "private"])
-def test_nobody_answers_without_any_shard(tmp_path, count):
-    path = shard_tools.clustered(tmp_path, 1, neighbor_count=count)
-    policy = MissingShardPolicy(deadline=0.1, answer_without=True)
-    with heard(path, Dead(), policy, shard=0) as cluster, pytest.raises(ShardMissing):
-        cluster.predict(tools.Q[:6])
-
-
 @pytest.mark.parametrize("deadline", [0, -1.0, np.nan, np.inf, "soon"])
-def test_a_deadline_is_a_number_of_seconds(deadline):
+def test_a_deadline_is_a_number_of_seconds(tmp_path, deadline):
     with pytest.raises(InvalidInput, match="'deadline'"):
-        MissingShardPolicy(deadline=deadline)
+        Coordinator.open(tmp_path, local_transports, deadline)
 
 
 # ---------------------------------------------------------------- from a store to a cluster

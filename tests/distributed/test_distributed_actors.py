@@ -15,7 +15,7 @@ import pytest
 import shard_tools
 from vicinal import errors
 from vicinal.distributed import RayCluster, ShardServer
-from vicinal.distributed._fan_out import MissingShardPolicy, ShardClient, gather
+from vicinal.distributed._fan_out import ShardClient, gather
 from vicinal.distributed._folders import shard_paths
 from vicinal.distributed._membership import ShardRecord
 from vicinal.distributed._messages import VOTES, Message, Ping, ShardState, VoteRequest
@@ -244,7 +244,7 @@ def test_a_stopped_shard_is_waited_for_and_nobody_takes_its_place(tmp_path, ray_
     os.kill(pid, signal.SIGSTOP)
     try:
         with pytest.raises(errors.ShardMissing, match="No answer in time"):
-            gather({0: client}, Ping(), MissingShardPolicy(0.5))
+            gather({0: client}, Ping(), 0.5)
         kind, words = ray_engine._ray.get(spare.handle.remote(client.message(Ping())), timeout=240)
     finally:
         os.kill(pid, signal.SIGCONT)

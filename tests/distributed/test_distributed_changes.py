@@ -16,7 +16,7 @@ import shard_tools
 import store_tools as tools
 from shard_tools import Dead, heard
 from vicinal.accounting import UNITS
-from vicinal.distributed import MissingShardPolicy, ShardMissing, ShardServer, split
+from vicinal.distributed import ShardMissing, ShardServer, split
 from vicinal.distributed._changes import ClusterChange, ClusterChanges
 from vicinal.distributed._cluster_backups import restore_cluster
 from vicinal.distributed._folders import COORDINATOR, shard_paths
@@ -33,7 +33,7 @@ from vicinal.store import Store
 
 NEW_X, NEW_Y = tools.points(40, 9)
 NEW = [f"new-{i // 2}" for i in range(40)]
-SOON = MissingShardPolicy(deadline=0.1)
+SOON = 0.1
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 from vicinal.distributed._cluster_backups import restore_cluster as restore_cluster
 from vicinal.distributed._coordinator import Coordinator as Coordinator
-from vicinal.distributed._fan_out import MissingShardPolicy as MissingShardPolicy
 from vicinal.distributed._folders import is_cluster as is_cluster
 from vicinal.distributed._ray_cluster import RayCluster as RayCluster
 from vicinal.distributed._splitting import move_shard as move_shard

@@ -22,7 +22,7 @@ import numpy as np
 from vicinal._arrays import Ints32
 from vicinal._checks import SubjectId
 from vicinal.distributed import _messages as tasks
-from vicinal.distributed._fan_out import MissingShardPolicy, ShardClient, gather
+from vicinal.distributed._fan_out import ShardClient, gather
 from vicinal.distributed._membership import ShardRecords
 from vicinal.distributed._splitting import place_by_hash
 from vicinal.errors import PrivacyRefused, StoreDamaged
@@ -143,7 +143,7 @@ class ClusterChanges:
         self._ledger = ledger
         self._shards = dict(enumerate(shards))
         self._records = records
-        self._policy = MissingShardPolicy(deadline)
+        self._deadline = deadline
         clock, _, self._digest = (ledger.database.get(PENDING) or "0").partition(" ")
         self.pending = int(clock)
         if not self.pending:
@@ -160,8 +160,8 @@ class ClusterChanges:
         if concerned is not None:
             shards = {n: one for n, one in shards.items() if concerned.concerns(n)}
         # A shard that is away is known in seconds; one that is at work may take very long.
-        gather(shards, tasks.Ping(), self._policy)
-        return gather(shards, task, self._policy, work=_WORK)
+        gather(shards, tasks.Ping(), self._deadline)
+        return gather(shards, task, self._deadline, work=_WORK)
 
     def make(self, kind: str, decide: Callable[[], ClusterChange]) -> dict[int, Any]:
         """Decide a change and make it on all shards; return what they returned.

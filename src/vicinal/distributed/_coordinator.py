@@ -25,7 +25,7 @@ from vicinal.distributed import _messages as tasks
 from vicinal.distributed import _sharded_audiences as sharded
 from vicinal.distributed import _sharded_training as training
 from vicinal.distributed._cluster_backups import accept_cluster_loss
-from vicinal.distributed._fan_out import MissingShardPolicy, ShardClient, gather, send_all
+from vicinal.distributed._fan_out import ShardClient, gather, send_all
 from vicinal.distributed._folders import COORDINATOR, ClusterDescription, ShardFolder, shard_paths
 from vicinal.distributed._membership import ShardRecords
 from vicinal.distributed._splitting import ready_cluster
@@ -68,10 +68,10 @@ class Coordinator(stores.BaseStore):
         description: ClusterDescription,
         records: ShardRecords,
         transports: Sequence[Transport],
-        policy: MissingShardPolicy,
+        deadline: float,
         reading: bool,
     ) -> None:
-        self._cluster, self._policy, self._reading = description, policy, reading
+        self._cluster, self._deadline, self._reading = description, deadline, reading
         self._ledger = sharded.CoordinatorLedger(parts.database, parts.folder.key(), records)
         self._parts = dataclasses.replace(parts, ledger=self._ledger)
         self._clients = [
@@ -82,7 +82,7 @@ class Coordinator(stores.BaseStore):
         self._failed = False
         self._shards = {name: self._remote(name) for name in parts.ledger.audiences}
         self._audience_states = {one.name: self._state(one.name) for one in stores.answering(parts)}
-        args = (parts.folder.path, self._ledger, self._clients, records, policy.deadline)
+        args = (parts.folder.path, self._ledger, self._clients, records, deadline)
         self._changes = changes.ClusterChanges(*args)
         self._compare_states()
         # What an earlier coordinator had answered is durable: its votes can be deleted.
@@ -93,7 +93,7 @@ class Coordinator(stores.BaseStore):
         cls,
         path: str | Path,
         connect: Connect,
-        policy: MissingShardPolicy | None = None,
+        deadline: float = 30.0,
         *,
         accept_loss: bool = False,
         reading: bool = False,
@@ -107,8 +107,8 @@ class Coordinator(stores.BaseStore):
         connect
             Makes the transports to the shards: :func:`local_transports`, or
             :meth:`RayCluster.transports`.
-        policy
-            What to do about shards that are missing.
+        deadline
+            Seconds that a block waits for all shards; then it is refused.
         accept_loss
             Go on although it is not known what was charged, if a part was lost or put back: every
             budget on every shard is spent. All parts must lie here.
@@ -127,12 +127,12 @@ class Coordinator(stores.BaseStore):
             If a file or the database is damaged.
         ShardMissing
             If a change or a training was broken off, and a shard that it needs is missing; or
-            ShardDamaged, if one is damaged and the policy is not to answer without it.
+            ShardDamaged, if one is damaged.
         """
         place = Path(path)
         if accept_loss and not reading and cls._lost(place):
             accept_cluster_loss(place)
-        policy = policy or MissingShardPolicy()
+        deadline = _checks.real("deadline", deadline, above=0)
         description = ready_cluster(place, reading=reading)
         shard_folder = ShardFolder.read(place / COORDINATOR)
         if shard_folder.cluster != description.identity:
@@ -152,7 +152,7 @@ class Coordinator(stores.BaseStore):
             if not reading:
                 records.open()
                 parts.mark()
-            coordinator = cls(parts, description, records, transports, policy, reading)
+            coordinator = cls(parts, description, records, transports, deadline, reading)
             with coordinator._exclusive(looking=True):
                 pass  # a change that was broken off is finished before anything is answered
             resources.pop_all()
@@ -168,10 +168,10 @@ class Coordinator(stores.BaseStore):
 
     # ------------------------------------------------------------ answers
 
-    def _batch(self) -> sharded.ShardedBatch:
+    def _batch(self) -> stores.RequestBatch:
         for shards in self._shards.values():
             shards.begin_batch()
-        return sharded.ShardedBatch(self._ledger, self._parts.schema, self._audience_states)
+        return stores.RequestBatch(self._ledger, self._parts.schema, self._audience_states)
 
     def _note_answered(self) -> None:
         self._parts.mark()  # before shards delete the votes
@@ -297,7 +297,7 @@ class Coordinator(stores.BaseStore):
         reasons = dict.fromkeys(range(len(self._clients)), "")
         for number, client in enumerate(self._clients):
             try:
-                gather({number: client}, tasks.Ping(), MissingShardPolicy(seconds))
+                gather({number: client}, tasks.Ping(), seconds)
             except VicinalError as error:
                 reasons[number] = str(error)
         return reasons
@@ -317,7 +317,7 @@ class Coordinator(stores.BaseStore):
             dataclasses.replace(self._cluster, homes={}).save(place)  # last: until then no backup
 
     def _remote(self, name: str) -> sharded.RemoteShards:
-        args = self._ledger, name, self._clients, self._policy
+        args = self._ledger, name, self._clients, self._deadline
         return sharded.RemoteShards(*args)
 
     def _change(self, kind: str, decide: Callable[[], changes.ClusterChange]) -> dict[int, Any]:
@@ -365,12 +365,7 @@ class Coordinator(stores.BaseStore):
     def _renew(self) -> bool:
         due = self._ledger.due
         if due:  # not decided while a shard is missing: nothing would be answered until it is back
-            try:
-                self._changes.on_all(tasks.Ping())
-            except ShardMissing:
-                if self._policy.answer_without:
-                    return False
-                raise
+            self._changes.on_all(tasks.Ping())
         for audience, renewal in due:
 
             def decide(audience: Audience = audience, renewal: Renewal = renewal) -> Any:
@@ -382,12 +377,10 @@ class Coordinator(stores.BaseStore):
 
     def _compare_states(self) -> None:
         """Have every reachable shard compare where it is; the others do when they are back."""
-        policy = self._policy
-        patience = MissingShardPolicy(min(_OPENING, policy.deadline), policy.answer_without)
         try:
-            gather(dict(enumerate(self._clients)), tasks.Ping(), patience)
+            gather(dict(enumerate(self._clients)), tasks.Ping(), min(_OPENING, self._deadline))
         except ShardMissing as error:
-            if isinstance(error, ShardDamaged) and not policy.answer_without:
+            if isinstance(error, ShardDamaged):
                 raise
 
     @classmethod
@@ -395,7 +388,7 @@ class Coordinator(stores.BaseStore):
         """Tell whether a cluster whose parts lie here does not know what was charged."""
         try:
             with (
-                cls.open(path, local_transports, MissingShardPolicy(_OPENING)) as cluster,
+                cls.open(path, local_transports, _OPENING) as cluster,
                 cluster._exclusive(),
             ):
                 cluster._changes.on_all(tasks.Ping())

@@ -97,15 +97,10 @@ class RecordsRequest(RowsBody):
 
 
 class PaidAnswers(BaseModel):
-    """What every reply tells of the plan, and of shards."""
+    """What every reply tells of the plan."""
 
     charged: int = Field(description="New answers; the others are replays and cost nothing.")
     left: int = Field(description="New answers that the audience's plan has left.")
-    missing: list[int] | None = Field(
-        None,
-        description="Of a cluster: shards that some answers were made without, where the operator "
-        "has said in public that this may be.",
-    )
 
 
 class PredictResponse(PaidAnswers):

@@ -180,7 +180,7 @@ class BaseStore(ABC):
         StorageFailed
             If the charges could not be made durable. The store must be opened again.
         ShardMissing
-            If a shard of a cluster is missing and the policy is to refuse. It can be asked again.
+            If a shard of a cluster is missing. It can be asked again.
         """
         (reply,) = self.predict_many([Query(queries, audience, analyst, idempotency_key)])
         if isinstance(reply, VicinalError):
