@@ -1,6 +1,5 @@
 """A cluster is evaluated as a store is: the same counts, the same charges, each of them once."""
 
-import dataclasses
 import shutil
 
 import numpy as np

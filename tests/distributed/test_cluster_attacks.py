@@ -518,7 +518,6 @@ def test_a_shard_that_cannot_open_again_is_refused_until_it_is_mended(
         for _ in range(2):
             with pytest.raises(error, match=match):
                 cluster.predict(tools.Q[10:14])
-        assert match.split(":")[0] in cluster.health()[1]
         shutil.rmtree(path / "shard-1", ignore_errors=True)
         shutil.copytree(tmp_path / "right", path / "shard-1")
         assert cluster.predict(tools.Q[10:14]).charged == 4

@@ -18,7 +18,7 @@ from vicinal.distributed import RayCluster, ShardServer
 from vicinal.distributed._fan_out import ShardClient, gather
 from vicinal.distributed._folders import shard_paths
 from vicinal.distributed._membership import ShardRecord
-from vicinal.distributed._messages import VOTES, Message, Ping, ShardState, VoteRequest
+from vicinal.distributed._messages import Message, Ping, ShardState, VoteRequest
 from vicinal.distributed._ray_cluster import (
     RayTransport,
     join_message,
@@ -34,7 +34,7 @@ RAY_INLINES = 100 << 10
 
 def order_of(queries):
     steps = np.arange(len(queries))
-    return VoteRequest(b"name", 3, "default", VOTES, queries, steps, steps + 1)
+    return VoteRequest(b"name", 3, "default", queries, steps, steps + 1)
 
 
 def message_of(task):

@@ -315,13 +315,6 @@ def test_what_is_no_sum_is_not_added_up(path, monkeypatch):
             cluster.predict(tools.Q[:3])
 
 
-def test_health_says_why_a_shard_is_silent(path):
-    with heard(path, Dead("Ping"), SOON) as cluster:
-        told = cluster.health(0.05)
-    assert told[0] == ""
-    assert "Shard 1: It is dead." in told[1]
-
-
 # ---------------------------------------------------------------- backups
 
 
@@ -414,7 +407,6 @@ def test_an_actor_that_is_killed_makes_a_change_once(path, ray_engine):
         assert cluster.verify(["new-3 of 0"])
         private = cluster.facts(curator=True)["private"].values()
         assert sum(one["records"] for one in private) == 300 + 3 * 38
-        assert cluster.health(240.0) == {0: "", 1: ""}
 
 
 def kill(process):

@@ -28,18 +28,18 @@ from vicinal.distributed._cluster_backups import accept_cluster_loss
 from vicinal.distributed._fan_out import ShardClient, gather, send_all
 from vicinal.distributed._folders import COORDINATOR, ClusterDescription, ShardFolder, shard_paths
 from vicinal.distributed._membership import ShardRecords
-from vicinal.distributed._splitting import ready_cluster
+from vicinal.distributed._splitting import private_counts_refused, ready_cluster
 from vicinal.distributed._transports import Transport, local_transports
 from vicinal.errors import (
     PrivacyRefused,
     ShardDamaged,
     ShardMissing,
     StorageFailed,
-    VicinalError,
 )
 from vicinal.ledger import RENEWAL, Audience, ForkSafeLock, Renewal, read_parts, twins
 from vicinal.mechanisms import NoisyTally
 from vicinal.neighbours import IntegerMatrix
+from vicinal.planning import PRIVATE
 
 _OPENING = 5.0
 """Seconds that an opening waits for shards; a block waits longer."""
@@ -244,6 +244,8 @@ class Coordinator(stores.BaseStore):
         return len(alike | twins(new))
 
     def _completed(self, plan: dict[str, Any]) -> dict[str, Any]:
+        if plan.get("neighbor_count") == PRIVATE:
+            raise private_counts_refused()
         if plan.get("n_records") is None:
             first = next(iter(self._audience_states.values())).plan()
             plan = {**plan, "n_records": first["n_records"]}
@@ -288,19 +290,6 @@ class Coordinator(stores.BaseStore):
         for number, one in self._changes.on_all(tasks.Verify(erased, rows)).items():
             faults += [f"Shard {number}: {fault}" for fault in one.faults]
         return stores.Verification((*own.faults, *faults), (*own.checked, "every shard"))
-
-    def health(self, seconds: float = 1.0) -> dict[int, str]:
-        """Return, for every shard, why it does not answer, in public words; "" if it does.
-
-        A shard that is at work answers when it is through.
-        """
-        reasons = dict.fromkeys(range(len(self._clients)), "")
-        for number, client in enumerate(self._clients):
-            try:
-                gather({number: client}, tasks.Ping(), seconds)
-            except VicinalError as error:
-                reasons[number] = str(error)
-        return reasons
 
     def backup(self, path: str | Path) -> None:
         """Write coordinator and shards into a new folder as they are at one moment.

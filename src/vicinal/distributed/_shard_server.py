@@ -13,6 +13,7 @@ from typing import Any, Self, TypeVar
 import numpy as np
 
 from vicinal import store as stores
+from vicinal._arrays import Steps
 from vicinal.distributed import _membership as membership
 from vicinal.distributed import _messages as tasks
 from vicinal.distributed import _vote_charging as charging
@@ -116,7 +117,7 @@ class ShardServer:
         with self._serving():
             match task:
                 case tasks.VoteRequest() | tasks.TallyRequest() | tasks.GradientRequest():
-                    return self._charge_once(task).sums
+                    return self._charge_once(task)
                 case tasks.DeleteVotes():
                     return self._delete_before(task.clock)
                 case tasks.Add() | tasks.Erase() | tasks.SetAudience():
@@ -160,7 +161,7 @@ class ShardServer:
 
     # ------------------------------------------------------------ votes
 
-    def _charge_once(self, request: tasks.SumRequest) -> charging.ChargedVotes:
+    def _charge_once(self, request: tasks.SumRequest) -> Steps:
         """Charge a block or an evaluation, or find what it gave when it came first."""
         if (charged := self._journal.find(request)) is not None:
             return charged
@@ -173,10 +174,10 @@ class ShardServer:
             case tasks.VoteRequest():
                 return self._charge(request)
 
-    def _charge(self, request: tasks.VoteRequest) -> charging.ChargedVotes:
+    def _charge(self, request: tasks.VoteRequest) -> Steps:
         state, ledger = _known(request.audience, self._audience_states), self._parts.ledger
         try:
-            votes = charging.charge(state, request, self._journal)
+            votes = charging.charge(state, request)
         except BaseException:
             # Some may have paid already: what they paid stays paid, and nothing leaves for it.
             ledger.keep_charges([state.audience])
@@ -188,14 +189,14 @@ class ShardServer:
             self._journal.write(request, votes)
         return votes
 
-    def _tally(self, request: tasks.TallyRequest) -> charging.ChargedVotes:
+    def _tally(self, request: tasks.TallyRequest) -> Steps:
         state = _known(request.audience, self._audience_states)
         with self._parts.ledger.release(state.audience):
             sums = charging.charge_tally(self._parts.ledger, state, request)
             self._journal.write(request, sums)
         return sums
 
-    def _gradient(self, request: tasks.GradientRequest) -> charging.ChargedVotes:
+    def _gradient(self, request: tasks.GradientRequest) -> Steps:
         parts, name = self._parts, request.audience
         audience = _known(name, parts.ledger.audiences)
         if name not in self._gradients:
@@ -203,7 +204,7 @@ class ShardServer:
         gradients, settings = self._gradients[name], stores.settings_of(parts, audience)
         release = charging.step_of(gradients, request, settings.training.step_noise)
         with parts.ledger.release(audience):
-            sums = charging.ChargedVotes(gradients.charge_and_sum(release, request.weights))
+            sums = gradients.charge_and_sum(release, request.weights)
             self._journal.write(request, sums)
         return sums
 

@@ -14,13 +14,12 @@ from vicinal.distributed import _messages as tasks
 from vicinal.distributed._changes import ClusterChanges
 from vicinal.distributed._fan_out import ShardClient, gather
 from vicinal.distributed._membership import ShardRecords
+from vicinal.distributed._splitting import private_counts_refused
 from vicinal.engine import TwoRounds, summed
 from vicinal.errors import StorageFailed
 from vicinal.ledger import AnswerBlock, Audience, Database, ForkSafeLock, Ledger, framed_all
-from vicinal.mechanisms import BlockRelease, NoisyCount, NoisyTally, fresh_key
+from vicinal.mechanisms import BlockRelease, NoisyTally
 from vicinal.neighbours import IntegerMatrix
-
-_NO_SCALES = np.zeros(0, dtype=np.int64)
 
 
 class CoordinatorLedger(Ledger):
@@ -58,8 +57,8 @@ class RemoteShards:
     queries, radii and noise scales. The clock goes on when answers have become durable. So a block
     that was broken off before that, by the death of the coordinator too, finds its own votes if the
     same comes again, and nobody is charged twice; its noise was never released, and is drawn anew.
-    Where scales follow from noise that was lost, of a count or of the block before, the name is
-    another one, and the broken block is abandoned with its charge.
+    Where scales follow from noise that was lost, of the block before, the name is another one, and
+    the broken block is abandoned with its charge.
 
     - `ledger`: the coordinator's.
     - `audience`: whose budgets pay.
@@ -79,59 +78,24 @@ class RemoteShards:
     def charge_and_sum(
         self, release: BlockRelease, queries: IntegerMatrix, thresholds: Steps
     ) -> Steps:
-        named = release.scales.tobytes()
-        request = self._request(queries, thresholds, release.scales, named, tasks.VOTES)
-        shape = (len(queries), release.mechanism.n_classes)
-        return self.gather(request, shape)
-
-    def rounds(
-        self, queries: IntegerMatrix, thresholds: Steps, *, together: bool
-    ) -> Iterator[TwoRounds]:
-        step = len(queries) if together else 1
-        for start in range(0, len(queries), step):
-            part = slice(start, min(start + step, len(queries)))
-            radii = thresholds[part]
-            yield RemoteRounds(
-                self,
-                part,
-                self._request(queries[part], radii, _NO_SCALES, fresh_key(), tasks.COUNT),
-            )
-
-    def gather(self, request: tasks.VoteRequest, shape: tuple[int, ...]) -> Steps:
-        """Have all shards charge a block; return the sum, of a `shape`."""
+        request = self._request(queries, thresholds, release.scales)
         sums = gather(dict(enumerate(self.shards)), request, self.deadline)
-        return summed_from(sums.values(), shape)
+        return summed_from(sums.values(), (len(queries), release.mechanism.n_classes))
+
+    def rounds(self, *_: object, **__: object) -> Iterator[TwoRounds]:
+        raise private_counts_refused()
 
     def _request(
-        self, queries: IntegerMatrix, thresholds: Steps, scales: Steps, more: bytes, kind: str
+        self, queries: IntegerMatrix, thresholds: Steps, scales: Steps
     ) -> tasks.VoteRequest:
-        """Return a new request, named after its place and content, and `more`."""
+        """Return a new request, named after its place and content."""
         ledger, audience = self.ledger, self.audience
         place = ledger.clock.to_bytes(8) + self._number.to_bytes(8)
-        content = np.ascontiguousarray(queries).tobytes(), thresholds.tobytes()
-        name = tasks.block_name(ledger.cluster, place, audience.encode(), *content, more)
+        content = (each.tobytes() for each in (queries, thresholds, scales))
+        name = tasks.block_name(ledger.cluster, place, audience.encode(), *content)
         self._number += 1
-        own = name, ledger.clock, audience, kind
+        own = name, ledger.clock, audience
         return tasks.VoteRequest(*own, queries, thresholds, scales, next(ledger.sequence))
-
-
-@dataclass(slots=True)
-class RemoteRounds:
-    """One block of queries in two rounds."""
-
-    shards: RemoteShards
-    queries: slice
-    request: tasks.VoteRequest
-
-    def charge_counts(self, counter: NoisyCount) -> Steps:  # noqa: ARG002 (every shard has its own)
-        """Have every shard charge and count its neighbours. Private."""
-        return self.shards.gather(self.request, (len(self.request.queries),))
-
-    def charge_and_sum(self, release: BlockRelease) -> Steps:
-        """Have every shard charge those who were counted, and sum their votes. Private."""
-        request = dataclasses.replace(self.request, round=tasks.COUNTED, scales=release.scales)
-        shape = (len(request.queries), release.mechanism.n_classes)
-        return self.shards.gather(request, shape)
 
 
 def summed_from(sums: Collection[Steps], shape: tuple[int, ...]) -> Steps:

@@ -108,7 +108,7 @@ class Tables:
     HISTORY = Table("history", ("clock",), clock=_WHOLE, at=_TEXT, what=_TEXT, version=_WHOLE)
     CARRIED = Table(
         "carried", ("name", "round"), name=_BYTES, round=_TEXT, turn=_WHOLE, digest=_BYTES,
-        sums=_BYTES, part=_BYTES,
+        sums=_BYTES,
     )  # fmt: skip
     SHARDS = Table(
         "shards", ("number",), number=_WHOLE, id=_TEXT, link=_WHOLE, clock=_WHOLE, head=_BYTES,
