@@ -64,7 +64,6 @@ NEAREST = {
         "store/test_total_charges.py",
         "ledger",
         "store/test_evaluation.py",
-        "store/test_store_additions.py",
         "store/test_store_erasure.py",
         "store/test_renewal.py",
         "crash/test_durable_steps.py",
