@@ -115,15 +115,12 @@ class ClassNumbers(Check):
     """
 
     word: str | None = None
+    option_type: ClassVar[str] = "numbers separated by commas"
 
     @property
     def type_name(self) -> str:
         word = "" if self.word is None else f', or "{self.word}"'
         return f"sequence of float{word}, optional"
-
-    @property
-    def option_type(self) -> str:
-        return "numbers separated by commas" + ("" if self.word is None else f", or {self.word}")
 
     refused: ClassVar[tuple[object, ...]] = (
         [],
@@ -295,7 +292,7 @@ class VotingParameters(IndKNNParameters):
     cost: Given[Iterable[float] | str | None, tuple[float, ...] | str | None] = parameter(
         ClassNumbers(BALANCED),
         default=None,
-        doc="""What it costs to miss a record of each class, in the order of `classes`. The label is
+        doc="""What it costs to miss a record of each class, in that order, or "balanced". The label is
         the class with the largest cost times probability. "balanced": the inverse of `class_prior`.
         With release="label", unequal shares or costs reduce the saving: the budget then goes 1.2 to
         1.5 times as far as with votes.""",
