@@ -294,8 +294,8 @@ class VotingParameters(IndKNNParameters):
         default=None,
         doc="""What it costs to miss a record of each class, in the order of `classes`, or
         "balanced". The label is the class with the largest cost times probability. "balanced": the
-        inverse of `class_prior`. With release="label", unequal shares or costs reduce the saving: the budget
-        then goes 1.2 to 1.5 times as far as with votes.""",
+        inverse of `class_prior`. With release="label", unequal shares or costs reduce the saving:
+        the budget then goes 1.2 to 1.5 times as far as with votes.""",
     )
     reuse_predictions: bool = parameter(
         Boolean(),
