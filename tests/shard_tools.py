@@ -15,7 +15,6 @@ from vicinal.distributed import (
     COORDINATOR,
     ClusterDescription,
     Coordinator,
-    MissingShardPolicy,
     ShardFolder,
     ShardServer,
     Verify,
@@ -27,7 +26,7 @@ from vicinal.distributed import (
 from vicinal.errors import ShardUnreachable, StorageFailed
 from vicinal.ledger import SQLiteDatabase
 
-PATIENCE = MissingShardPolicy(deadline=480.0)
+PATIENCE = 480.0
 
 
 def clustered(folder, shards, *, place=None, make=tools.make, **plan):

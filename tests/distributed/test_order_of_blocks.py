@@ -9,7 +9,7 @@ import shard_tools
 import store_tools as tools
 from distributed.orders import request_of, units_of
 from shard_tools import heard
-from vicinal.distributed import MissingShardPolicy, ShardServer
+from vicinal.distributed import ShardServer
 from vicinal.distributed._folders import shard_paths
 from vicinal.distributed._messages import VoteRequest
 from vicinal.distributed._vote_charging import VoteJournal
@@ -95,8 +95,10 @@ def test_a_message_that_arrives_after_its_block_was_answered_charges_nobody(
             return send(message)
         raise ShardUnreachable
 
-    with heard(path, deaf, MissingShardPolicy(0.05, answer_without=True)) as cluster:
-        assert in_blocks(cluster).predict(tools.Q[:12]).missing == (1,)
+    with heard(path, deaf, 0.05) as cluster:
+        with pytest.raises(ShardMissing):
+            in_blocks(cluster).predict(tools.Q[:12])
+        assert cluster.predict(tools.Q[20:24]).charged == 4
     before = shard_tools.budgets(path)
     server = ShardServer.open(shard_paths(path, 2)[1])
     late = dataclasses.replace(lost[0].task, clock=server._journal.clock)
@@ -135,11 +137,11 @@ def test_a_life_in_blocks_is_that_of_a_store_though_one_breaks_off(cluster_maker
         return send(message)
 
     if error is not None:
-        cluster = heard(path, second_block_is_lost, MissingShardPolicy(0.05))
+        cluster = heard(path, second_block_is_lost, 0.05)
         with cluster, pytest.raises((ShardMissing, KeyboardInterrupt)):
             in_blocks(cluster).predict(tools.Q[:12])
     with in_blocks(shard_tools.local(path)) as cluster:
         for reply, one in zip(life(cluster), replies, strict=True):
             np.testing.assert_array_equal(reply.votes, one.votes)
-            assert (reply.charged, reply.left, reply.missing) == (one.charged, one.left, ())
+            assert (reply.charged, reply.left) == (one.charged, one.left)
     assert shard_tools.budgets(path) == left

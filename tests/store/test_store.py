@@ -385,6 +385,22 @@ def test_many_threads_on_nearly_spent_budgets_charge_what_the_journal_says(tmp_p
         assert store.verify()
 
 
+def test_threads_that_add_the_same_people_take_turns_with_those_who_ask(store):
+    """Fails if somebody gets two budgets, if anything waits for ever, or is seen half-way."""
+    new, labels = points(40, 8)
+    names, before = [f"new-{i // 2}" for i in range(38)] + PEOPLE[:2], store.version
+    with ThreadPoolExecutor(5) as threads:
+        added = [threads.submit(store.add, new, labels, names) for _ in range(3)]
+        asked = [threads.submit(store.predict, Q[i : i + 1]) for i in range(10)]
+        checked = threads.submit(store.verify, ["nobody"], new + 9)
+        assert checked.result(60)
+        assert sorted(one.result(60) for one in added) == [before + 1, before + 2, before + 3]
+        assert all(one.result(60).charged <= 1 for one in asked)
+    assert len(store._parts.shard) == 300 + 3 * len(new)
+    assert len(store._parts.ledger.slot_table) == 150 + 19
+    assert store.verify()
+
+
 # ---------------------------------------------------------------- inputs
 
 BAD = {

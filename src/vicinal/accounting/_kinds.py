@@ -333,14 +333,13 @@ class PlannedTraining(PlannedRelease):
         return full_step(self._gradient(), count * self.steps)
 
     def assumptions(self) -> tuple[str, ...]:
-        sampled = (POISSON, KNOWN_COINS) if self.gamma < 1 else ()
         return (
             (
                 "the gradient of a subject, summed over its records, is clipped to one bound, and "
                 "sigma is the noise over that bound"
             ),
             KEEPS,
-            *sampled,
+            *_sampling_assumptions(self.gamma),
         )
 
     def _gradient(self) -> SubsampledGaussian:

@@ -76,11 +76,7 @@ def plan_trials(plan: Mapping[str, Any]) -> Trials:
 
     A plan of thousands of releases is attacked release by release, at its own sampling rate, with
     less noise and few answers: what a bound can be measured at in minutes. The code is the same.
-
-    Raises
-    ------
-    InvalidInput
-        If the plan is none, or no release of it has worlds to be audited in.
+    Raises InvalidInput if the plan is none, or no release of it has worlds to be audited in.
     """
     checked = Plan.from_dict(plan)
     trials: Trials = {}
@@ -118,17 +114,7 @@ def _trials_of(kind: str, values: Mapping[str, Any], delta: float) -> Trials:
 def store_trials(facts: Mapping[str, Any], audience: str = "default") -> Trials:
     """Return attacks on a store's estimator, from what everybody may know of it.
 
-    Parameters
-    ----------
-    facts : mapping
-        As of ``Store.facts()``.
-    audience : str
-        Whose plan.
-
-    Raises
-    ------
-    InvalidInput
-        If there is no such audience.
+    `facts`: as of ``Store.facts()``. Raises InvalidInput if there is no such audience.
     """
     audit, release, target = stored_plan(facts, audience)
     state, label = facts["audiences"][audience], release == "label"
@@ -150,9 +136,17 @@ def stored_plan(
     facts: Mapping[str, Any], audience: str
 ) -> tuple[IndKNNAudit, str, dict[str, Any] | None]:
     """Return a store's estimator, what leaves of it, and what records carry if no classes."""
-    audit = store_audit(facts, audience)
+    if audience not in facts["audiences"]:
+        raise InvalidInput("The 'audience' parameter must name an audience of the store.")
+    plan = facts["audiences"][audience]["plan"]
+    further = {"kernel": facts["kernel"], "accounting": plan["accounting"]}
+    if facts["kernel"] == "rbf":
+        further |= {"norm_bound": 1.5, "bandwidth": 1.0}
+    classes = len(facts["classes"]) or _ANY
+    through = "shards" if "shards" in facts else "store"
+    audit = IndKNNAudit(classes, plan["epsilon"], plan["delta"], further=further, through=through)
     if facts["classes"]:
-        return audit, facts["audiences"][audience]["plan"]["release"], None
+        return audit, plan["release"], None
     return audit, "votes", {k: v for k, v in facts["target"].items() if k != "kind"}
 
 
@@ -169,18 +163,7 @@ def _model(
 def not_audited(facts: Mapping[str, Any], audited: Mapping[str, Collection[str]]) -> list[str]:
     """Return what a store's audiences are answered by and no attack was carried out on.
 
-    Parameters
-    ----------
-    facts : mapping
-        As of ``Store.facts()``.
-    audited : mapping of str to str
-        Attacks that were carried out, of each audience.
-
-    Examples
-    --------
-    >>> from vicinal.audit import not_audited
-    >>> not_audited({"audiences": {}}, {})
-    []
+    `facts`: as of ``Store.facts()``. `audited`: attacks that were carried out, of each audience.
     """
     return [
         f"{attack} ({audience})"
@@ -188,28 +171,3 @@ def not_audited(facts: Mapping[str, Any], audited: Mapping[str, Collection[str]]
         for attack in store_trials(facts, audience)
         if attack not in audited.get(audience, ())
     ]
-
-
-def store_audit(facts: Mapping[str, Any], audience: str = "default") -> IndKNNAudit:
-    """Return what is known of a store's estimator, see :func:`store_trials`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from vicinal import Store
-    >>> from vicinal.audit import store_audit
-    >>> X = np.random.default_rng(0).normal(size=(300, 3))
-    >>> y, public = np.arange(300) % 2, X[:80] + 1
-    >>> with Store.init("store", X, y, classes=[0, 1], public=public, n_queries=20) as store:
-    ...     store_audit(store.facts()).n_classes
-    2
-    """
-    if audience not in facts["audiences"]:
-        raise InvalidInput("The 'audience' parameter must name an audience of the store.")
-    plan = facts["audiences"][audience]["plan"]
-    further = {"kernel": facts["kernel"], "accounting": plan["accounting"]}
-    if facts["kernel"] == "rbf":
-        further |= {"norm_bound": 1.5, "bandwidth": 1.0}
-    classes = len(facts["classes"]) or _ANY
-    through = "shards" if "shards" in facts else "store"
-    return IndKNNAudit(classes, plan["epsilon"], plan["delta"], further=further, through=through)

@@ -174,7 +174,7 @@ _PANELS = {
         *("records_per_subject", "sampling_rate", "sigma_votes", "sigma_screen", "threshold"),
     ),
     "Training": (*("method", "network", "augmentation", "steps", "overlapping", "onnx", "seed"),),
-    "Storage and machines": ("ledger", "witness", "ray", "shard_s", "answer_without"),
+    "Storage and machines": ("ledger", "witness", "ray", "shard_s"),
     "Renewal": ("renew", "periods", "unspent"),
     "Special cases": ("ids_differ", "epsilon_total", "accept_loss", "yes", "interactions"),
     "Output": ("dry_run", "quiet", "json", "help"),

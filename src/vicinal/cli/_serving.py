@@ -42,10 +42,6 @@ def serve(
         ),
     ] = None,
     shard_s: ShardSeconds = 30.0,
-    answer_without: Annotated[
-        bool,
-        Option("--answer-without", help="After --shard-s, answer without the missing shard."),
-    ] = False,
     accept_loss: AcceptLoss = False,
 ) -> None:
     """Answer queries over HTTP, for callers with keys. People use the page /console."""
@@ -53,8 +49,7 @@ def serve(
         connections=connections, wait_ms=wait_ms, response_interval_ms=response_interval_ms,
         rate=rate, burst=burst, body_bytes=body_bytes,
     )  # fmt: skip
-    policy = distributed.MissingShardPolicy(shard_s, answer_without)
-    opened = opened_at(store, ray, policy, accept_loss=accept_loss)
+    opened = opened_at(store, ray, shard_s, accept_loss=accept_loss)
     serving.serve(opened, store, host, port, settings, lambda url: echo(f"{url}/console", err=True))
 
 

@@ -114,12 +114,11 @@ def predict(
 
     if out is not None and out != STREAM and Path(out).suffix not in FORMATS:
         raise InvalidInput(f"The 'out' option must end in {' or '.join(FORMATS)}, or be -.")
-    policy = distributed.MissingShardPolicy(shard_s)
     with (
         warnings_said(),
         progress_shown(silent=json),
         local_file(data) as path,
-        opened_at(store, policy=policy, accept_loss=accept_loss) as opened,
+        opened_at(store, shard_s=shard_s, accept_loss=accept_loss) as opened,
     ):
         first, dataset = read_queries(path, opened.schema.extractor, name)
         with naming(path, public=True):

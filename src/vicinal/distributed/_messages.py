@@ -23,9 +23,9 @@ from vicinal._checks import SubjectId
 from vicinal.ledger import ChainLink, Database
 from vicinal.neighbours import IntegerMatrix
 
-VOTES, COUNT, COUNTED, TALLY, GRADIENT = "votes", "count", "counted", "tally", "gradient"
-"""Rounds: the votes of all neighbours; how many can pay for being counted; the votes of those;
-what the subjects of an evaluation add; what those add whom a private model is trained on."""
+VOTES, TALLY, GRADIENT = "votes", "tally", "gradient"
+"""Rounds: the votes of all neighbours; what the subjects of an evaluation add; what those add whom
+a private model is trained on."""
 
 _NAME_BYTES = 16
 
@@ -63,18 +63,16 @@ class NamedRequest(ABC):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class VoteRequest(NamedRequest):
-    """One round of one query block; answered with int64 (q, c) votes or (q,) counts, grid steps.
+    """A query block; answered with int64 (q, c) votes in grid steps.
 
-    - `round`: :data:`VOTES`, :data:`COUNT` or :data:`COUNTED`.
     - `queries`, int8 or float32 (q, d): integer features.
     - `thresholds`, int64 (q,): radii as similarities.
-    - `scales`, int64 (q,): noise scales of the votes in grid steps; empty where queries are
-      counted.
+    - `scales`, int64 (q,): noise scales of the votes in grid steps.
     - `sequence`: place of the block in the order of charges since the coordinator was opened. A
       shard charges no block after one of a higher place; a block that comes again keeps its name.
     """
 
-    round: str  # type: ignore[misc]
+    round = VOTES
     queries: IntegerMatrix
     thresholds: Steps
     scales: Steps
@@ -82,7 +80,7 @@ class VoteRequest(NamedRequest):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return (len(self.queries), -1) if len(self.scales) else (-1,)
+        return len(self.queries), -1
 
     def digest(self) -> bytes:
         return self._digest(*_content(self.queries, self.thresholds, self.scales))
@@ -181,26 +179,6 @@ class Add:
     subjects: list[SubjectId]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Stage:
-    """Prepare an addition beside blocks; not waited for. None: forget what is prepared.
-
-    It changes nothing, and is forgotten with the next change of the data and with the process.
-    `token` names the batch.
-    """
-
-    token: bytes
-    addition: Add | None
-
-
-@dataclass(frozen=True, slots=True)
-class AddStaged:
-    """Add the records of a batch; refused with InvalidInput if it is not prepared."""
-
-    clock: int
-    token: bytes
-
-
 @dataclass(frozen=True, slots=True)
 class Erase:
     """Erase subjects; answered with the number of records that went."""
@@ -228,9 +206,7 @@ class SetAudience:
 
 @dataclass(frozen=True, slots=True)
 class Ping:
-    """Answer, if the shard can be opened: whether this batch is still being prepared."""
-
-    token: bytes = b""
+    """Answer, if the shard can be opened."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,7 +245,7 @@ class Backup:
 
 Task = (
     SumRequest | DeleteVotes
-    | Add | Stage | AddStaged | Erase | SetAudience
+    | Add | Erase | SetAudience
     | Ping | KnownSubjects | AlikeSubjects | Verify | Facts | Backup
 )  # fmt: skip
 """What a shard does."""

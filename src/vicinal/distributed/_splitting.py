@@ -100,6 +100,8 @@ def split(store: str | Path, path: str | Path, shards: int, *, place: Place | No
                 "A store with a total over all audiences ('epsilon_total') cannot be split: its "
                 "shards would have to share one filter."
             )
+        if any(stores.settings_of(source, one).private_count for one in ledger.audiences.values()):
+            raise private_counts_refused()
 
         def shard_of(subject: SubjectId) -> int:
             if place is None:
@@ -117,6 +119,14 @@ def split(store: str | Path, path: str | Path, shards: int, *, place: Place | No
         cluster.save(target)
         _retire(source, identity)
     replace(cluster, source="").save(target)
+
+
+def private_counts_refused() -> InvalidInput:
+    """Return the refusal of a plan whose queries go to the records twice."""
+    return InvalidInput(
+        "The 'neighbor_count' parameter must be 'public' in a cluster. A plan with private counts, "
+        "as of the published algorithm, is for a store on one machine."
+    )
 
 
 def ready_cluster(

@@ -21,7 +21,6 @@ from vicinal.engine._proxy_ledger import BudgetUsage as BudgetUsage
 from vicinal.engine._proxy_ledger import ProxyLedger as ProxyLedger
 from vicinal.engine._shard import LocalShardBase as LocalShardBase
 from vicinal.engine._shard import MappedIndex as MappedIndex
-from vicinal.engine._shard import PreparedRecords as PreparedRecords
 from vicinal.engine._shard import Shard as Shard
 from vicinal.engine._shard import SharedShard as SharedShard
 from vicinal.engine._shard import TwoRoundQuery as TwoRoundQuery

@@ -16,7 +16,7 @@ from typing import Protocol
 
 import numpy as np
 
-from vicinal._arrays import AnyArray, Ints, Ints32, Steps
+from vicinal._arrays import Ints, Ints32, Steps
 from vicinal._checks import SubjectId
 from vicinal.errors import PrivacyRefused
 from vicinal.ledger import Account, MemoryLedger, Register
@@ -30,35 +30,6 @@ from vicinal.neighbours import (
     NeighbourLists,
     fill_holes,
 )
-
-# ----------------------------------------------------------------
-# Indexes of a shard: rows that are about to be added, and indexes in another metric.
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class IndexRows:
-    """Records that are about to be added to an index; private.
-
-    `integers`, (m, d): as the index takes them. `keys`: what it has worked out of each.
-    """
-
-    index: Index
-    integers: IntegerMatrix
-    keys: AnyArray | None
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class PreparedRecords:
-    """Records that are about to be added, and what a shard will hold of all records; private.
-
-    `rows`: the new ones, for every index. `targets`, `slots`, `counts`: what all records carry, the
-    slot of each, and how many each slot has.
-    """
-
-    rows: list[IndexRows]
-    targets: RecordTargets
-    slots: Ints32
-    counts: Ints32
 
 
 @dataclass(slots=True, eq=False)
@@ -75,11 +46,6 @@ class MappedIndex:
     def add(self, integers: IntegerMatrix) -> None:
         """Append records given as the shard's integer features."""
         self.index.add(self.made_of(integers))
-
-    def rows(self, integers: IntegerMatrix) -> IndexRows:
-        """Return what :meth:`add` would append."""
-        mapped = self.made_of(integers)
-        return IndexRows(self.index, mapped, self.index.keys(mapped))
 
 
 _AT_ONCE = 1 << 14
@@ -258,49 +224,25 @@ class Shard(LocalShardBase):
 
     def add(
         self, integers: IntegerMatrix, targets: RecordTargets, subjects: Sequence[SubjectId]
-    ) -> None:
+    ) -> Ints32:
         """Add records; a subject that is known, or was, continues with the budget it has left.
 
-        `targets` are what the records carry: class indices, int32 (n,), or vectors.
+        `targets` are what the records carry: class indices, int32 (n,), or vectors. Returns the
+        slot of each record's subject, int32 (n,). Private.
         """
         # Whatever can be refused is refused here, before a subject is enrolled.
         carried = joined(self._targets, targets)
         with self._changing():
             slots = self._register.enroll(subjects)
-            self._take(self._prepared(integers, carried, slots, self._register.size))
-
-    def prepared(
-        self, integers: IntegerMatrix, targets: RecordTargets, slots: Ints32, size: int
-    ) -> PreparedRecords:
-        """Return all that :meth:`admit` needs to add records, and change nothing.
-
-        `slots`, int32 (n,): where the register will have their subjects, `size` its slots then.
-        """
-        return self._prepared(integers, joined(self._targets, targets), slots, size)
-
-    def admit(self, prepared: PreparedRecords) -> None:
-        """Add records that were prepared; the records must be the same as then."""
-        with self._changing():
-            self._take(prepared)
-
-    def _prepared(
-        self, integers: IntegerMatrix, carried: RecordTargets, slots: Ints32, size: int
-    ) -> PreparedRecords:
-        counts = np.zeros(size, dtype=np.int32)
-        counts[: len(self._records)] = self._records
-        np.add.at(counts, slots, 1)
-        own = IndexRows(self.index, integers, self.index.keys(integers))
-        rows = [own, *(one.rows(integers) for one in self._mapped)]
-        # Memory is had now, beside answers, so that the commit that follows is short.
-        for one in rows:
-            one.index.reserve(len(integers))
-        return PreparedRecords(rows, carried, np.concatenate([self._slots, slots]), counts)
-
-    def _take(self, prepared: PreparedRecords) -> None:
-        for rows in prepared.rows:
-            rows.index.add(rows.integers, rows.keys)
-        self._targets, self._slots = prepared.targets, prepared.slots
-        self._records = prepared.counts
+            self.index.add(integers)
+            for mapped in self._mapped:
+                mapped.add(integers)
+            self._targets, self._slots = carried, np.concatenate([self._slots, slots])
+            counts = np.zeros(self._register.size, dtype=np.int32)
+            counts[: len(self._records)] = self._records
+            np.add.at(counts, slots, 1)
+            self._records = counts
+        return slots
 
     def erase(self, subjects: Sequence[SubjectId]) -> int:
         """Erase all records of `subjects` physically; return how many records went."""

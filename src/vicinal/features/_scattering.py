@@ -372,37 +372,12 @@ def _scattered(planes: Vectors, cells: Shape, settings: _Settings) -> tuple[list
     return [averages(planes, scales, cells)], first, second
 
 
-_Transform = Callable[[AnyArray], AnyArray]
+def _transformed(
+    transform: Callable[[AnyArray], AnyArray], planes: AnyArray, count: int
+) -> AnyArray:
+    """Return transforms of planes (n * k, h, w) of n = `count` images, one image after the other.
 
-
-def _transformed(transform: _Transform, planes: AnyArray, count: int) -> AnyArray:
-    """Return transforms of planes (n * k, h, w) of n = `count` images, as if each were alone."""
-    own = len(planes) // count
-    if count == 1 or _same_together(transform, own, planes.shape[1:], planes.dtype):
-        return transform(planes)
-    return _apart(transform, planes, own)
-
-
-def _apart(transform: _Transform, planes: AnyArray, own: int) -> AnyArray:
-    """Return transforms of `own` planes at a time."""
-    parts = [transform(planes[start : start + own]) for start in range(0, len(planes), own)]
-    return np.concatenate(parts)
-
-
-@lru_cache(maxsize=64)
-def _same_together(
-    transform: _Transform, own: int, shape: tuple[int, ...], dtype: npt.DTypeLike
-) -> bool:
-    """Tell whether this library transforms images together to the very bits of each alone.
-
-    It takes lines in groups as wide as the processor's vectors. Where a compiler has fused products
-    into sums in groups but not in what is left of them, a line's last bits follow from its place.
+    A library takes lines in groups as wide as the processor's vectors, and may fuse products into
+    sums in groups but not in what is left of them: then a line's last bits follow from its place.
     """
-    numbers = np.arange(_TOGETHER * own * math.prod(shape), dtype=np.float64)
-    made_up = np.sin(numbers * numbers) + np.cos(numbers) * (1j if dtype == np.complex64 else 1)
-    planes = made_up.astype(dtype).reshape(-1, *shape)
-    alone = _apart(transform, planes, own)
-    return all(
-        np.array_equal(transform(planes[: size * own]), alone[: size * own])
-        for size in range(2, _TOGETHER + 1)
-    )
+    return np.concatenate([transform(each) for each in np.split(planes, count)])

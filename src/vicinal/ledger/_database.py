@@ -189,9 +189,6 @@ class Database(ABC):
     def recover(self) -> None:
         """Begin to write; remove what a crash has left of a transaction without its commit."""
 
-    def shorten_log(self) -> None:  # noqa: B027 (a server does it by itself)
-        """Do now what a commit would have to do once the log of writes is long."""
-
     @contextmanager
     def scrubbed_soon(self) -> Iterator[None]:
         """Write less in the body, at whose end everything is rewritten by :meth:`scrub`."""

@@ -1,10 +1,9 @@
 """The parameters of the Ind-KNN estimators, each declared once."""
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 from vicinal import _checks
 from vicinal._parameters import (
@@ -12,6 +11,7 @@ from vicinal._parameters import (
     SEED,
     Auto,
     Check,
+    Checked,
     Choice,
     Given,
     Integer,
@@ -50,13 +50,6 @@ class IndexOptions(Check):
 
     type_name = f"{Choice(tuple(_INDEX_OPTIONS)).type_name} or mapping"
     option_type = Choice(tuple(_INDEX_OPTIONS)).option_type
-    refused: ClassVar[tuple[object, ...]] = (
-        "hnsw",
-        {"kind": EXACT, "bits": 8},
-        {"kind": "hnsw"},
-        {},
-        None,
-    )
 
     def __call__(self, name: str, value: object) -> dict[str, Any]:
         options = dict(value) if isinstance(value, Mapping) else {"kind": value}
@@ -85,26 +78,8 @@ PRIVATE = "private"
 BALANCED = "balanced"
 
 
-@dataclass(frozen=True, slots=True)
-class Boolean(Check):
-    """True or False."""
-
-    type_name = "bool"
-    refused: ClassVar[tuple[object, ...]] = ("neighbors", 0, 1, None)
-
-    def __call__(self, name: str, value: object) -> bool:
-        return _checks.boolean(name, value)
-
-
-@dataclass(frozen=True, slots=True)
-class InteractionCount(Check):
-    """How many interactions share the budget, or "public", which is 0."""
-
-    type_name = 'int or "public"'
-    refused: ClassVar[tuple[object, ...]] = (0, -1, 10**6 + 1, 1.5, "some", None, True)
-
-    def __call__(self, name: str, value: object) -> int:  # noqa: ARG002 (the name is fixed)
-        return interactions(value)
+INTERACTIONS = Checked(lambda _, value: interactions(value), 'int or "public"')
+"""How many interactions share the budget, or "public", which is 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,22 +90,12 @@ class ClassNumbers(Check):
     """
 
     word: str | None = None
-    option_type: ClassVar[str] = "numbers separated by commas"
+    option_type = "numbers separated by commas"
 
     @property
     def type_name(self) -> str:
         word = "" if self.word is None else f', or "{self.word}"'
         return f"sequence of float{word}, optional"
-
-    refused: ClassVar[tuple[object, ...]] = (
-        [],
-        [1.0, 0.0],
-        [0.5, math.nan],
-        [0.5, math.inf],
-        [[0.5, 0.5]],
-        "another",
-        0.5,
-    )
 
     def parsed(self, text: str) -> list[float | str] | str:
         return text if text == self.word else [number_or_text(n, float) for n in listed(text)]
@@ -241,7 +206,7 @@ class IndKNNParameters:
         "auto" is the largest norm in the public reference.""",
     )
     interactions: Given[int | str, int] = parameter(
-        InteractionCount(),
+        INTERACTIONS,
         default=1,
         doc="""How many interactions with the same subjects share the budget in equal parts. The
         guarantee covers all of them together, and a further one is refused. "public": the records
@@ -298,7 +263,7 @@ class VotingParameters(IndKNNParameters):
         the budget then goes 1.2 to 1.5 times as far as with votes.""",
     )
     reuse_predictions: bool = parameter(
-        Boolean(),
+        Checked(_checks.boolean, "bool"),
         default=False,
         doc="""Whether earlier answers vote on later queries, at no cost. For the published
         algorithm only, see :meth:`zhu2023`.""",

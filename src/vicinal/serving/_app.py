@@ -145,7 +145,7 @@ async def add_records(state: AppState, key: ApiKey, request: Request) -> Respons
     work = partial(
         state.store.add, ids_differ=body.ids_differ, curator=key.name, idempotency_key=name
     )
-    version = await state.with_store(work, rows, carried, subjects, adding=True, beside=True)
+    version = await state.with_store(work, rows, carried, subjects, adding=True)
     return JSONResponse({"done": "added", "version": version})
 
 

@@ -90,17 +90,10 @@ class RecordsRequest(RowsBody):
 
 
 class PaidAnswers(BaseModel):
-    """What every reply tells of the plan, and of shards."""
+    """What every reply tells of the plan."""
 
     charged: int = Field(description="New answers; the others are replays and cost nothing.")
     left: int = Field(description="New answers that the audience's plan has left.")
-    missing: list[int] | None = Field(
-        None,
-        description=(
-            "In a cluster: the shards that took no part in some answers, if the operator has "
-            "publicly allowed that."
-        ),
-    )
 
 
 class PredictResponse(PaidAnswers):

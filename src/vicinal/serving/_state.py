@@ -86,15 +86,10 @@ class AppState:
             return decode()
         return await asyncio.get_running_loop().run_in_executor(self._decoder, decode)
 
-    async def with_store(
-        self, work: Any, *arguments: Any, adding: bool = False, beside: bool = False
-    ) -> Any:
-        """Return what the worker gets of a method of the store; errors become problems.
-
-        What is done `beside` answers takes its turns between them by itself.
-        """
+    async def with_store(self, work: Any, *arguments: Any, adding: bool = False) -> Any:
+        """Return what the worker gets of a method of the store; errors become problems."""
         try:
-            return await self.batcher.run(partial(work, *arguments), beside=beside)
+            return await self.batcher.run(partial(work, *arguments))
         except VicinalError as error:
             raise of_error(error, adding=adding) from None
 
@@ -141,10 +136,9 @@ class RequestBatcher:
     """Puts requests together, and hands out what the store replies.
 
     One thread of this object's uses the store. It begins the next block of a crowd by itself: the
-    event loop would see that it is free only after it has read and written what there is. One more
-    thread adds records, which takes long and is done beside answers. No client gets anything before
-    the store has returned, which is after the commit. If a client does not wait for it, what was
-    charged stays stored under its idempotency key.
+    event loop would see that it is free only after it has read and written what there is. No
+    client gets anything before the store has returned, which is after the commit. If a client does
+    not wait for it, what was charged stays stored under its idempotency key.
     """
 
     def __init__(self, store: BaseStore, settings: ServiceSettings, metrics: Metrics) -> None:
@@ -154,7 +148,6 @@ class RequestBatcher:
         self._paced = settings.response_interval_ms > 0
         self._counting = threading.Lock()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="vicinal-store")
-        self._beside = ThreadPoolExecutor(1, thread_name_prefix="vicinal-additions")
         self._queue: deque[_PendingRequest] = deque()
         self._arrived = asyncio.Event()
         self._closing = False
@@ -172,7 +165,6 @@ class RequestBatcher:
         self._arrived.set()
         if self._task is not None:
             await self._task
-        self._beside.shutdown(wait=True)
         self._thread.shutdown(wait=True)
 
     async def submit(self, query: Query, size: int) -> Reply:
@@ -190,16 +182,12 @@ class RequestBatcher:
         self._arrived.set()
         return await answer
 
-    async def run(self, work: Callable[[], T], *, beside: bool = False) -> T:
-        """Return what `work` returns, done by the thread that has the store, between two blocks.
-
-        With `beside` another thread does it, while blocks are answered.
-        """
+    async def run(self, work: Callable[[], T]) -> T:
+        """Return what `work` returns, done by the thread that has the store, between two blocks."""
         if self._closing:
             raise busy()
-        thread = self._beside if beside else self._thread
         try:
-            return await asyncio.get_running_loop().run_in_executor(thread, work)
+            return await asyncio.get_running_loop().run_in_executor(self._thread, work)
         except OSError as error:
             self._metrics.failed |= _is_failure(error)
             raise

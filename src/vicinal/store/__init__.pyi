@@ -55,16 +55,12 @@ from vicinal.store._receipts import SigningKey as SigningKey
 from vicinal.store._receipts import check_receipt as check_receipt
 from vicinal.store._receipts import erasure_receipt as erasure_receipt
 from vicinal.store._receipts import faults_of_receipt as faults_of_receipt
-from vicinal.store._record_files import StagingEndedError as StagingEndedError
 from vicinal.store._record_files import write_digests as write_digests
-from vicinal.store._records import ATTEMPTS as ATTEMPTS
 from vicinal.store._records import NAMING as NAMING
 from vicinal.store._records import NEXT_NUMBER as NEXT_NUMBER
 from vicinal.store._records import Addition as Addition
-from vicinal.store._records import AdditionTurns as AdditionTurns
-from vicinal.store._records import PreparedAddition as PreparedAddition
 from vicinal.store._records import StoredRecords as StoredRecords
-from vicinal.store._records import prepare_addition as prepare_addition
+from vicinal.store._records import add_records as add_records
 from vicinal.store._records import write_naming as write_naming
 from vicinal.store._request_batch import RequestBatch as RequestBatch
 from vicinal.store._requests import ClassReply as ClassReply

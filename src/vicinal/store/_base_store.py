@@ -35,7 +35,6 @@ from vicinal.store._evaluation import (
 from vicinal.store._opening import OpenStore
 from vicinal.store._records import (
     Addition,
-    AdditionTurns,
     StoredRecords,
     came_with_ids,
     refuse_alike,
@@ -58,7 +57,6 @@ class BaseStore(ABC):
     _parts: OpenStore
     _audience_states: dict[str, AudienceState]
     _lock: ForkSafeLock
-    _additions: AdditionTurns
     _failed: bool
     _kind: ClassVar[str]
 
@@ -72,12 +70,12 @@ class BaseStore(ABC):
         """Take note that the answers of a batch are durable, before they leave."""
 
     @abstractmethod
-    def _add(self, records: StoredRecords, addition: Addition | None) -> int:
-        """Add checked records durably, and return the version; answers go on meanwhile."""
+    def _add(self, records: StoredRecords, addition: Addition | None) -> None:
+        """Add checked records durably."""
 
     @abstractmethod
     def _alike(self, subjects: list[SubjectId]) -> int:
-        """Return how many unknown `subjects` have ids like known or other ones; beside answers."""
+        """Return how many unknown `subjects` have ids like known or other ones."""
 
     @abstractmethod
     def _collect(
@@ -180,7 +178,7 @@ class BaseStore(ABC):
         StorageFailed
             If the charges could not be made durable. The store must be opened again.
         ShardMissing
-            If a shard of a cluster is missing and the policy is to refuse. It can be asked again.
+            If a shard of a cluster is missing. It can be asked again.
         """
         (reply,) = self.predict_many([Query(queries, audience, analyst, idempotency_key)])
         if isinstance(reply, VicinalError):
@@ -306,10 +304,9 @@ class BaseStore(ABC):
     ) -> int:
         """Add records durably; a subject that is known, or was, keeps what it has left.
 
-        Questions are answered meanwhile, from the data as they were; the records become current
-        together, between two answers. Whoever is erased meanwhile is not added. The data get a new
-        version, which is returned: earlier queries are asked anew. In a cluster a subject goes to
-        the shard that knows it, or did; others by a keyed hash of their id.
+        The records become current together, between two answers. The data get a new version, which
+        is returned: earlier queries are asked anew. In a cluster a subject goes to the shard that
+        knows it, or did; others by a keyed hash of their id.
 
         Parameters
         ----------
@@ -339,16 +336,16 @@ class BaseStore(ABC):
         key = None if idempotency_key is None else checked_name("idempotency_key", idempotency_key)
         records = StoredRecords.of(schema, schema.vectors(X), y, subjects)
         addition = None if key is None else Addition.of(ledger, name, key, records)
-        with self._additions.one():
-            with self._exclusive():
-                done = None if addition is None else addition.done(self._parts.database)
-                if done is not None:
-                    return done
-                before = came_with_ids(self._parts.database)
-                check_subjects_given(records.ids is not None, before=before)
+        with self._exclusive():
+            done = None if addition is None else addition.done(self._parts.database)
+            if done is not None:
+                return done
+            before = came_with_ids(self._parts.database)
+            check_subjects_given(records.ids is not None, before=before)
             if records.ids is not None and not _checks.boolean("ids_differ", ids_differ):
                 refuse_alike(self._alike(records.ids))
-            return self._add(records, addition)
+            self._add(records, addition)
+            return ledger.version
 
     def _erasable(self, subjects: npt.ArrayLike) -> list[SubjectId]:
         """Return checked ids of people to erase; NoSubjectIds if no record has an id."""

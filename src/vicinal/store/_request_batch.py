@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from vicinal._arrays import AnyArray, Ints, Places
+from vicinal._arrays import AnyArray, Places
 from vicinal.errors import InvalidInput, KeyReused, PrivacyRefused, VicinalError
 from vicinal.ledger import (
     Analyst,
@@ -300,12 +300,7 @@ class RequestBatch:
         start = 0
         for one in placed:
             part = slice(start, start := start + len(one.seqs))
-            missing = self._missing(one.seqs)
-            yield answers.part(part, charged=one.charged, left=state.remaining, missing=missing)
-
-    def _missing(self, seqs: Ints) -> tuple[int, ...] | None:  # noqa: ARG002
-        """Return which shards some of these blocks were answered without; None without shards."""
-        return None
+            yield answers.part(part, charged=one.charged, left=state.remaining)
 
 
 def audience_state(states: Mapping[str, AudienceState], audience: object) -> AudienceState:

@@ -215,10 +215,7 @@ def verify(parts: OpenStore, erased: Sequence[SubjectId], rows: AnyArray | None)
             parts.database, parts.folder.key()
         ),
         "the record files, against their digests": record_file_faults(
-            parts.database,
-            parts.record_files,
-            len(parts.shard),
-            longer=parts.record_files.is_longer,
+            parts.database, parts.record_files, len(parts.shard)
         ),
         "records, labels and subjects, against each other": _records(parts),
         "budgets, against all charges, in whole units": _budgets(parts.ledger),

@@ -249,14 +249,7 @@ class Recipe:
 
 
 def for_overlapping(recipe: Recipe) -> Recipe:
-    """Return a recipe for classes that overlap: targets are soft, mostly what soft labels say.
-
-    Examples
-    --------
-    >>> from vicinal.students import Recipe, for_overlapping
-    >>> for_overlapping(Recipe("uda", augmentation="digits")).soft_share
-    0.8
-    """
+    """Return a recipe for classes that overlap: targets are soft, mostly what soft labels say."""
     return replace(recipe, soft_share=0.8, sure=0.0, sharpness=1.0)
 
 
@@ -264,12 +257,6 @@ def for_digits(recipe: Recipe) -> Recipe:
     """Return a recipe for handwriting beside a private model: the network "deep", in 1,600 steps.
 
     Measured in docs/decisions/0028-students.md.
-
-    Examples
-    --------
-    >>> from vicinal.students import Recipe, for_digits
-    >>> for_digits(Recipe("uda", augmentation="digits")).steps
-    1600
     """
     return replace(recipe, network="deep", steps=1600)
 

@@ -73,11 +73,6 @@ class BoundsOfTargets(Check):
 
     type_name = "pair of float, or mapping"
 
-    @property
-    def refused(self) -> tuple[object, ...]:
-        bad = (None, 3.0, (1,), (1, 2, 3), (2, 1), (1, 1), (0, math.nan), (0, math.inf), "01")
-        return (*bad, {}, {"age": 3}, {"age": (2, 1)}, {5: (0, 1)})
-
     metavar: ClassVar[str] = "NAME=LOW..HIGH,..."
     option_type = "each target's column with its bounds"
 
