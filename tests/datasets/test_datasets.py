@@ -86,7 +86,7 @@ def test_npz_with_truth_values_for_labels_and_with_a_test_part(tmp_path):
         ({"x": np.eye(3), "y": np.arange(2)}, "one for every record"),
         ({"x": np.eye(3), "y": np.zeros(3)}, "integers or strings"),
         ({"x": np.eye(3), "subjects": np.zeros(3)}, "integers or strings"),
-        ({"x": np.zeros(3)}, "one row for each record"),
+        ({"x": np.zeros(3)}, "one row per record"),
         ({"x": np.full((1, 2), np.nan)}, "finite"),
         ({"x": np.full((1, 2), "secret")}, "numbers"),
         ({"x": np.full((1, 2), "secret", dtype=object)}, "Python objects are never read"),

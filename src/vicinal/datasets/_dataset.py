@@ -171,9 +171,7 @@ def _read(path: str | Path) -> Arrays:
 def _part(path: str | Path, stored: Arrays, suffix: str, test: Dataset | None = None) -> Dataset:
     features = stored[f"x{suffix}"]
     if features.dtype.kind not in "buif" or features.ndim < 2 or not np.isfinite(features).all():
-        raise InvalidInput(
-            f"{path}: 'x{suffix}' must hold finite numbers, one row for each record."
-        )
+        raise InvalidInput(f"{path}: 'x{suffix}' must hold finite numbers, one row per record.")
     labels, subjects = stored.get(f"y{suffix}"), stored.get(f"subjects{suffix}")
     for name, field in ((f"y{suffix}", labels), (f"subjects{suffix}", subjects)):
         if field is not None and field.dtype.kind not in ("iuU" if name[0] == "s" else "biuU"):

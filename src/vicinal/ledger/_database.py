@@ -148,10 +148,7 @@ class Database(ABC):
     def check_committed(self) -> None:
         """Raise RuntimeError while a transaction is open: what it wrote may never be durable."""
         if self._inside:
-            raise RuntimeError(
-                "A witness was written before its commit. This is a bug in vicinal; please report "
-                "it."
-            )
+            raise RuntimeError("A witness was written before its commit. Please report this bug.")
 
     def get(self, name: str) -> str | None:
         """Return a fact from the table `meta`, or None."""

@@ -215,9 +215,8 @@ def _server(url: str) -> str:
     if others or ":" in options.get("user", ""):
         raise InvalidInput(
             f"The 'ledger' URL may say {', '.join(_IN_URL)}, and nothing else, because it is "
-            f"written to disk. Got {', '.join(others) or 'a password'}. Give a password through "
-            "PGPASSWORD or "
-            "~/.pgpass."
+            f"written to disk. Got {', '.join(others) or 'a password'}. Use "
+            "PGPASSWORD or ~/.pgpass for a password."
         )
     named = "host" in options or "port" in options
     return f"{options.get('host', '')}:{options.get('port', '')}" if named else ""

@@ -90,15 +90,12 @@ class ClassNumbers(Check):
     """
 
     word: str | None = None
+    option_type = "numbers separated by commas"
 
     @property
     def type_name(self) -> str:
         word = "" if self.word is None else f', or "{self.word}"'
         return f"sequence of float{word}, optional"
-
-    @property
-    def option_type(self) -> str:
-        return "numbers separated by commas" + ("" if self.word is None else f", or {self.word}")
 
     def parsed(self, text: str) -> list[float | str] | str:
         return text if text == self.word else [number_or_text(n, float) for n in listed(text)]
@@ -260,10 +257,10 @@ class VotingParameters(IndKNNParameters):
     cost: Given[Iterable[float] | str | None, tuple[float, ...] | str | None] = parameter(
         ClassNumbers(BALANCED),
         default=None,
-        doc="""What it costs to miss a record of each class, in the order of `classes`. The label is
-        the class with the largest cost times probability. "balanced": the inverse of `class_prior`.
-        With release="label", unequal shares or costs reduce the saving: the budget then goes 1.2 to
-        1.5 times as far as with votes.""",
+        doc="""What it costs to miss a record of each class, in the order of `classes`, or
+        "balanced". The label is the class with the largest cost times probability. "balanced": the
+        inverse of `class_prior`. With release="label", unequal shares or costs reduce the saving:
+        the budget then goes 1.2 to 1.5 times as far as with votes.""",
     )
     reuse_predictions: bool = parameter(
         Checked(_checks.boolean, "bool"),

@@ -179,8 +179,7 @@ class IndKNNClassifier(ClassifierMixin, IndKNNEstimator, IndKNNClassifierParamet
     def _check_votes_leave(self, noun: str) -> None:
         if self._settings.label_only:
             raise PrivacyRefused(
-                f"{noun} cannot be given with release='label', because only labels are paid for. "
-                "Fit "
+                f"{noun} cannot be given with release='label': only labels are paid for. Fit "
                 "with release='votes'."
             )
 
