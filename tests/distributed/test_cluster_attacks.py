@@ -298,14 +298,14 @@ def test_a_stranger_s_cluster_retires_no_store(broken, tmp_path):
     yours = tmp_path / "yours"
     tools.make(yours).close()
     shard_tools.resealed(broken, source=str(yours))
-    with pytest.raises(errors.PrivacyRefused, match="was not made of"):
+    with pytest.raises(errors.PrivacyRefused, match="was not made from"):
         shard_tools.local(broken)
     unharmed(yours)
     # The right store, which has the same key, but has written something since, if no charge.
     with Store.open(tmp_path / "store") as here:
         here.allow("anna", 5)
     shard_tools.resealed(broken, source=str(tmp_path / "store"))
-    with pytest.raises(errors.PrivacyRefused, match="has gone on since"):
+    with pytest.raises(errors.PrivacyRefused, match="has changed since"):
         shard_tools.local(broken)
     unharmed(tmp_path / "store")
 
@@ -322,7 +322,7 @@ def test_an_older_copy_of_a_store_that_retires_and_its_cluster_do_not_both_answe
     if first == "store":
         with Store.open(tmp_path / "store") as here:
             here.predict(tools.Q[:3])
-        with pytest.raises(errors.PrivacyRefused, match="has gone on since"):
+        with pytest.raises(errors.PrivacyRefused, match="has changed since"):
             shard_tools.local(broken)
     else:
         shard_tools.local(broken).close()
@@ -417,7 +417,7 @@ def test_a_shard_that_was_read_is_opened_again_to_write(path):
 
 STRANGE = {
     "link": "is a link", "copy": "another shard", "home": "another shard",
-    "source": "not made of", "source and key": "is a link",
+    "source": "not made from", "source and key": "is a link",
 }  # fmt: skip
 
 

@@ -90,7 +90,7 @@ def test_records_without_ids_are_new_people_where_all_are(tmp_path, path):
     Store.init(tmp_path / "numbers", tools.X, tools.Y, **settings).close()
     split(tmp_path / "numbers", tmp_path / "numbered", 2)
     with shard_tools.local(tmp_path / "numbered") as cluster:
-        with pytest.raises(NoSubjectIds, match="every row is a person of its own"):
+        with pytest.raises(NoSubjectIds, match="every row is a subject of its own"):
             cluster.erase([3])
         cluster.add(NEW_X[:2], NEW_Y[:2])
         with pytest.raises(InvalidInput, match="left out"):
@@ -296,7 +296,7 @@ def test_a_subject_that_two_shards_know_is_not_added(path, monkeypatch):
     monkeypatch.setattr(ShardServer, "do", known)
     with shard_tools.local(path) as cluster:
         before = cluster.version
-        with pytest.raises(PrivacyRefused, match="Two shards know one subject"):
+        with pytest.raises(PrivacyRefused, match="Two shards hold the same subject"):
             cluster.add(NEW_X, NEW_Y, NEW)
         assert cluster.version == before
 

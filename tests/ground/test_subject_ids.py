@@ -224,7 +224,7 @@ def test_folders_of_people_are_the_same_people(tmp_path):
 )  # fmt: skip
 def test_missing_ids_are_counted_and_not_shown(tmp_path, column):
     parquet.write_table(pa.table({"x": np.zeros(4), "who": column}), tmp_path / "t.parquet")
-    with pytest.raises(InvalidInput, match="lacks an id in 2 of 4 rows") as refused:
+    with pytest.raises(InvalidInput, match="has no id in 2 of 4 rows") as refused:
         load_table(tmp_path / "t.parquet", subject="who")
     assert "canary" not in str(refused.value)
 

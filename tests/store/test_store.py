@@ -122,7 +122,7 @@ def test_records_without_subjects_are_people_who_cannot_be_erased(tmp_path):
     settings = {"classes": range(3), "public": R, "n_records": 300, **tools.PLAN}
     with Store.init(tmp_path / "store", X, Y, **settings) as store:
         for _ in range(2):
-            with pytest.raises(NoSubjectIds, match="every row is a person of its own"):
+            with pytest.raises(NoSubjectIds, match="every row is a subject of its own"):
                 store.erase([299])
             store.add(*points(2, 3))
         assert store._parts.ledger.slot_table.slot_of.keys() == set(range(304))
@@ -262,11 +262,11 @@ def test_a_plan_that_protects_next_to_nobody_has_to_be_meant(tmp_path, weak):
 @pytest.mark.filterwarnings("error")
 def test_warnings_that_tell_a_size_come_after_it_is_paid_for(tmp_path):
     few = {"classes": range(3), "public": R[:3], **tools.PLAN, "n_neighbors": 2}
-    with pytest.raises(UserWarning, match="too small to tell a radius"):
+    with pytest.raises(UserWarning, match="too small for a radius"):
         Store.init(tmp_path / "store", X, Y, PEOPLE, **few)
     with Store.open(tmp_path / "store") as store:
         assert units(store, "person-3") < UNITS
-        with pytest.raises(UserWarning, match="too small to tell a radius"):
+        with pytest.raises(UserWarning, match="too small for a radius"):
             store.open_audience("other", **tools.PLAN | {"n_neighbors": 2})
         assert units(store, "person-3", "other") < UNITS
         assert store.verify()

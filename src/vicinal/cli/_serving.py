@@ -97,9 +97,13 @@ def shard(
     yes: Yes = False,
 ) -> None:
     """Split a store into shards. The store itself never answers again."""
-    confirm(f"This makes {store} a cluster at {out}. {store} never answers again.", yes=yes)
+    confirm(
+        f"This splits {store} into a cluster at {out}. {store} will never answer again.", yes=yes
+    )
     distributed.split(store, out, shards)
-    text = f"From now on {out} answers. Back it up, then delete {store}, which answers no more."
+    text = (
+        f"{out} answers from now on. Back it up, then delete {store}, which will not answer again."
+    )
     echo(as_json({"cluster": str(out), "shards": shards}) if json else text)
 
 
@@ -108,6 +112,6 @@ def move_shard(
     number: Annotated[int, Argument(metavar="SHARD", help="Number of the shard.")],
     to: Annotated[Path, Option(help="Folder, on any disk, to move the shard's folder into.")],
 ) -> None:
-    """Move a shard's folder to another disk, which another machine may have then."""
+    """Move a shard's folder to another disk."""
     old, new = distributed.move_shard(cluster, number, to)
     echo(f"Moved {old} to {new}. Back the cluster up, then delete {old}.")

@@ -200,8 +200,8 @@ class ClusterChanges:
         table = np.stack([known[number] for number in range(len(self._shards))])
         if ((table > 0).sum(axis=0) > 1).any():
             raise PrivacyRefused(
-                "Two shards know one subject, so what it has left cannot be told. Bring back the "
-                "folders that belong together, or restore a backup of the cluster."
+                "Two shards hold the same subject, so nobody can tell what is left of its budget. "
+                "Bring back the folders that belong together, or restore a backup of the cluster."
             )
         places: Ints32 = table.argmax(axis=0).astype(np.int32)
         for at in np.flatnonzero(~table.any(axis=0)).tolist():

@@ -132,5 +132,5 @@ def _refusal(missing: Mapping[int, VicinalError], shards: int, deadline: float) 
         return ShardDamaged(f"{why} Nothing is answered until that is repaired.")
     return ShardMissing(
         f"{len(missing)} of {shards} shards did not come back within {deadline:g} seconds, "
-        f"so nothing is answered. Ask again once they are there. {why}"
+        f"so nothing was answered. Try again once they are back. {why}"
     )

@@ -293,9 +293,9 @@ def _check_token() -> None:
     here = named or Path.home().joinpath(".ray", "auth_token").is_file()
     if os.environ.get(_RULE) == "token" and not here:
         raise errors.StorageFailed(
-            "Whoever uses a Ray engine must show its token, and this machine has none. Give it the "
-            "one of the engine's head (`ray get-auth-token`); or set RAY_AUTH_MODE=disabled, if "
-            "nobody else can reach the engine's network."
+            "A Ray engine asks for a token, and this machine has none. Copy the token of the "
+            "engine's head (`ray get-auth-token`), or set RAY_AUTH_MODE=disabled if nobody else "
+            "can reach the engine's network."
         )
 
 

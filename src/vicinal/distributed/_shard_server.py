@@ -150,7 +150,7 @@ class ShardServer:
         older = others and message.clock < self._journal.clock
         if older or epoch not in (b"", *message.epochs):
             raise StoreOutdated(
-                f"The coordinator is an old copy, or another one has asked shard {number} since. "
+                f"The coordinator is an old copy, or another one has used shard {number} since. "
                 "Nothing was charged. Bring back the coordinator that belongs to the shards, or "
                 "accept the loss, which spends every budget for good."
             )

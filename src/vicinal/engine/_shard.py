@@ -310,8 +310,8 @@ class Shard(LocalShardBase):
         """Raise PrivacyRefused if a change of the records was broken off."""
         if not self._consistent:
             raise PrivacyRefused(
-                "A change of the records was interrupted, so they can no longer be trusted to "
-                "stand beside their subjects. Fit again."
+                "A change of the records was interrupted, so records may no longer belong to "
+                "their subjects. Fit again."
             )
 
     def _recount(self) -> None:

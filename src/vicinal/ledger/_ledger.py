@@ -270,7 +270,8 @@ class Ledger:
         if name_digest(name).hex() in self._closed_names():
             raise PrivacyRefused(
                 f"There was an audience {name!r}, which this copy of the store does not know. Its "
-                "budgets are spent for good. Choose a name for people who share no answers with it."
+                "budgets are spent for good. Choose another name, for people who share no answers "
+                "with that audience."
             )
 
     def _closed_names(self) -> list[str]:

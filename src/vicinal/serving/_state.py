@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-import time
 from bisect import bisect_left
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
@@ -40,7 +39,6 @@ class AppState:
     def __init__(self, store: BaseStore, folder: Path, settings: ServiceSettings) -> None:
         self.store = store
         self.settings = settings
-        self.usage = UsageLog()
         self.metrics = Metrics(lambda: store.is_consistent)
         self.batcher = RequestBatcher(store, settings, self.metrics)
         self.bodies = BodyReader(settings, BodyLimits.of(settings, width_of(store)))
@@ -299,8 +297,6 @@ def _is_failure(error: Exception) -> bool:
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
-_KEPT = 4096
-_RECENT_SECONDS = 60.0
 
 
 class BucketCounts:
@@ -334,18 +330,11 @@ class Metrics:
         self.connections = 0
         self.dropped: Counter[str] = Counter()
         self.missing = 0
-        self._began = time.monotonic()
-        self._recent: deque[tuple[float, int]] = deque(maxlen=_KEPT)
 
     @property
     def up(self) -> bool:
         """Whether the store answers: it is open, and nothing that the worker did has failed."""
         return self._is_consistent() and not self.failed
-
-    def answered(self, queries: int, seconds: float) -> None:
-        """Count an answered prediction request."""
-        self.seconds.add(seconds)
-        self._recent.append((time.monotonic(), queries))
 
     def text(self, audiences: Mapping[str, tuple[int, float | None]]) -> str:
         """Return all of it in the text format of Prometheus.
@@ -384,47 +373,6 @@ class Metrics:
             lines += [f"vicinal_{name}{labels} {value}" for labels, value in values.items()]
         return "\n".join([*lines, ""])
 
-    def speed(self) -> dict[str, Any]:
-        """Return throughput of the last minute, at most the last 4,096 requests."""
-        now = time.monotonic()
-        recent = [entry for entry in self._recent if entry[0] > now - _RECENT_SECONDS]
-        span = min(_RECENT_SECONDS, max(now - self._began, 1e-9))
-        if len(recent) == _KEPT:
-            span = now - recent[0][0]
-        return {
-            "up_seconds": round(now - self._began, 1),
-            "requests_per_second": round(len(recent) / span, 3),
-            "queries_per_second": round(sum(queries for _, queries in recent) / span, 3),
-            "waiting_queries": self.waiting,
-        }
-
 
 def _head(name: str, text: str, kind: str) -> list[str]:
     return [f"# HELP {name} {text}", f"# TYPE {name} {kind}"]
-
-
-MOST = 240
-"""Samples of an audience at most; beyond it every second of the older ones goes."""
-
-
-class UsageLog:
-    """Samples by audience, oldest first; equal ones in a row are kept once, with their end."""
-
-    def __init__(self) -> None:
-        self._samples: dict[str, list[dict[str, Any]]] = {}
-
-    def note(self, audience: str, used: int, wear: float | None, at: float | None = None) -> None:
-        """Add a sample, at present unless `at` (seconds since 1970) is given.
-
-        `wear` is the share of a budget that public points have used up.
-        """
-        samples = self._samples.setdefault(audience, [])
-        if len(samples) > 1 and samples[-1]["used"] == samples[-2]["used"] == used:
-            samples.pop()
-        samples.append({"at": time.time() if at is None else at, "used": used, "wear": wear})
-        if len(samples) > MOST:
-            samples[1:-1] = samples[1:-1:2]
-
-    def of(self, audience: str) -> list[dict[str, Any]]:
-        """Return the samples of an audience as JSON has them."""
-        return list(self._samples.get(audience, ()))

@@ -141,7 +141,9 @@ class Interval(Population):
             if all(np.abs(corner - other).max() > _SAME for other in corners):
                 corners.append(corner)
         if (low > high).any() or not corners:
-            raise InvalidInput("Between 'low' and 'high' there must be a distribution. Is none.")
+            raise InvalidInput(
+                "Between 'low' and 'high' there must be a distribution. There is none."
+            )
         object.__setattr__(self, "vertices", np.array(corners))
 
 

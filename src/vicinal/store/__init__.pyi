@@ -62,7 +62,6 @@ from vicinal.store._records import Addition as Addition
 from vicinal.store._records import StoredRecords as StoredRecords
 from vicinal.store._records import add_records as add_records
 from vicinal.store._records import write_naming as write_naming
-from vicinal.store._request_batch import QueryCost as QueryCost
 from vicinal.store._request_batch import RequestBatch as RequestBatch
 from vicinal.store._requests import ClassReply as ClassReply
 from vicinal.store._requests import LabelSetReply as LabelSetReply

@@ -31,7 +31,6 @@ from vicinal.store._evaluation import (
     CountedRows,
     NoisyFigures,
     evaluate,
-    expected_figures,
 )
 from vicinal.store._opening import OpenStore
 from vicinal.store._records import (
@@ -41,7 +40,6 @@ from vicinal.store._records import (
     refuse_alike,
 )
 from vicinal.store._request_batch import (
-    QueryCost,
     RequestBatch,
     audience_state,
 )
@@ -187,17 +185,6 @@ class BaseStore(ABC):
             raise reply
         return reply
 
-    def query_cost(self, query: Query) -> QueryCost:
-        """Return what a request would cost, or raise :meth:`predict`'s error; charge nothing."""
-        with self._turn():
-            return self._batch().cost(query)
-
-    def settled_plan(self, audience: str = DEFAULT) -> tuple[IndKNNPlan, float]:
-        """Return an audience's plan, settled, and the share of budgets that training left it."""
-        state = audience_state(self._audience_states, audience)
-        model = None if state.private_model is None else state.private_model.model
-        return state.settings, state.settings.left_by(model)
-
     def extracted(self, raw: Any) -> tuple[ExtractedRows, list[bytes]]:
         """Return raw queries or records as features, and a key of what is seen of each.
 
@@ -252,8 +239,7 @@ class BaseStore(ABC):
             Of numbers: the share of the distance between the bounds that errors are counted up to.
             Larger ones count as this large. Noise on RMSE and R2 grows with its square.
         accept_noise : bool
-            Spend the share although no figure would come out of the noise, see
-            :meth:`expected_figures`.
+            Spend the share although no figure would come out of the noise.
 
         Returns
         -------
@@ -282,18 +268,6 @@ class BaseStore(ABC):
             )  # fmt: skip
             self._note_answered()
             return figures
-
-    def expected_figures(
-        self,
-        *,
-        audience: str = DEFAULT,
-        share: float = SHARE,
-        largest_error: float = LARGEST_ERROR,
-    ) -> NoisyFigures:
-        """Return what :meth:`evaluate` says if each answer is right and of one person; public."""
-        with self._turn():
-            state = audience_state(self._audience_states, audience)
-            return expected_figures(self._parts, state, share, largest_error)
 
     def guarantee(self, audience: str = DEFAULT) -> Guarantee:
         """Return what all answers to an audience guarantee, to every subject."""
@@ -380,9 +354,10 @@ class BaseStore(ABC):
             named = came_with_ids(self._parts.database)
         if not named:
             raise NoSubjectIds(
-                "Nobody can be erased by an id here: the first records came without subject ids, "
-                "so every row is a person of its own, and which rows are whose is not known. Make "
-                "the store anew from records with ids (init with --subject), then delete this one."
+                "Nobody can be erased by id here: the first records came without subject ids, so "
+                "every row is a subject of its own, and nobody knows which rows belong together. "
+                "Make a new store from records with ids (init with --subject), then delete this "
+                "one."
             )
         return ids
 
@@ -448,15 +423,13 @@ class BaseStore(ABC):
         """Return the plan of an audience that can be opened, or raise why it cannot."""
         ledger, requested = self._parts.ledger, requested_plan(self.schema, written)
         if name in ledger.audiences:
-            raise InvalidInput("The 'name' parameter must be new. There is such an audience.")
+            raise InvalidInput(
+                "The 'name' parameter must be new. There is already such an audience."
+            )
         ledger.check_name(name)
         if ledger.total is not None:
             check_under_total(requested, *ledger.total.guarantee, 1 + len(ledger.audiences))
         return requested
-
-    def refreshes_left(self, audience: str = DEFAULT) -> int:
-        """Return how often :meth:`refresh_model` may be called, at least once, or its error."""
-        return refreshes_left(audience_state(self._audience_states, audience))
 
     def refresh_model(self, audience: str = DEFAULT) -> int:
         """Train an audience's private model again, on the people who are here now.

@@ -197,14 +197,14 @@ def note_files(database: Database, folder: Path) -> None:
 def check_files(database: Database, folder: Path, names: Iterable[str] = SMALL_FILES) -> None:
     """Compare files with their digests.
 
-    Raises StorageFailed if one is missing or is not what was written.
+    Raises StorageFailed if one is missing or was changed or damaged.
     """
     rows: dict[str, bytes] = dict(database.read("SELECT name, digest FROM files"))
     for path in [folder / name for name in names if name in rows]:
         whole = path.is_file() and path.stat().st_size <= _LARGEST
         if not whole or file_digest(path) != rows[path.name]:
             raise StoreDamaged(
-                f"The file {path.name} is missing, or not what was written. Restore a backup."
+                f"The file {path.name} is missing, changed or damaged. Restore a backup."
             )
 
 
@@ -228,7 +228,7 @@ def record_file_faults(
 ) -> list[str]:
     """Return in words which files are not as they were committed; they may be `longer` or not."""
     return [
-        f"The file {record_file.path.name} is not what was written: {fault}."
+        f"The file {record_file.path.name} was changed or damaged: {fault}."
         for part, record_file in record_files.parts.items()
         if (fault := _fault(database, part, record_files, size, longer))
     ]

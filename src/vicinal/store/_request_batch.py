@@ -55,20 +55,6 @@ def stored_answers(
 _FRESH = -1
 
 
-@dataclass(frozen=True, slots=True)
-class QueryCost:
-    """What a request would cost, by public facts.
-
-    `queries`: how many there are. `new`: those that were not answered before. `left`: answers that
-    the plan has left afterwards. `asked`: new ones that private records are asked, at most.
-    """
-
-    queries: int
-    new: int
-    left: int
-    asked: int
-
-
 @dataclass(eq=False)
 class _NewQueries:
     """Queries of one audience that have to be asked."""
@@ -144,17 +130,6 @@ class RequestBatch:
         return self._replies(placed)
 
     # ------------------------------------------------------------ before anything is charged
-
-    def cost(self, query: Query) -> QueryCost:
-        """Return what a request would cost, or raise what is wrong with it; nothing is asked."""
-        (placed,) = self._placed([query])
-        if isinstance(placed, VicinalError):
-            raise placed
-        state = placed.state
-        new = self._fresh.get(state.audience.name)
-        rows = np.array(new.rows) if new is not None else np.zeros((0, self._schema.width))
-        left = state.remaining - placed.charged
-        return QueryCost(len(placed.seqs), placed.charged, left, state.would_ask(rows))
 
     def _placed(self, queries: Sequence[Query]) -> list[_PlacedRequest | VicinalError]:
         """Return where the answers of each request are or will be, or what is wrong with it."""

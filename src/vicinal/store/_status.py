@@ -277,7 +277,7 @@ def _answers(ledger: Ledger) -> Iterator[str]:
 def _witness(parts: OpenStore) -> Iterator[str]:
     state = parts.witness.state
     if state.clock != parts.ledger.clock or not descends(parts.database, state.clock, state.head):
-        yield "The witness and the store differ in how far they are."
+        yield "The witness and the store are at different commits."
 
 
 def traces(parts: OpenStore) -> Iterator[str]:

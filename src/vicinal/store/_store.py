@@ -138,9 +138,9 @@ class Store(BaseStore):
         witness : path, optional
             Where to remember how far the store had come; default: beside the folder.
         epsilon_total : float, optional
-            What everybody can lose at most to all audiences together, at this plan's delta: one
-            more filter for each subject, which every audience's charges reach. It holds even if
-            answers to one audience change records that answer another. Every audience is planned
+            The most that a subject can lose to all audiences together, at this plan's delta: one
+            more filter for each subject, which counts the charges of every audience. It holds even
+            if answers to one audience change records that answer another. Every audience is planned
             with `release="votes"`, `accounting="gdp"` and `interactions=1` then, ten at most; the
             store cannot be split. A late audience starts with what the total leaves; who has less
             than 1 - `model_share` of a full budget adds nothing to a model that is trained once.
@@ -149,7 +149,7 @@ class Store(BaseStore):
             of all periods together. An audience's model is trained in its first period, with nine
             tenths of that unless `model_share` says what of the whole; `model_refreshes` is 0.
         accept_weak_plan
-            Take a plan that protects next to nobody: epsilon (or `epsilon_total`) above 20, or
+            Accept a plan that protects hardly anybody: epsilon (or `epsilon_total`) above 20, or
             delta above 1/n for the declared `n_records`.
         **plan
             Further parameters of :class:`~vicinal.predictors.IndKNNClassifier`: `epsilon`,
