@@ -4,9 +4,9 @@ Noise is injected: with a seed it is the same draws in the same order, so that l
 charges can be compared bit for bit.
 
 What a shard does with a message is the same code here and on Ray; only the way of the message
-differs. So every case runs here, and on Ray one of each kind of message: votes, labels, private
-counts in a block and one by one, by one cluster. The other cases on Ray are soaks. A fault that
-only Ray shows and only with another number of shards, or another index, is left to them.
+differs. So every case runs here, and on Ray votes and labels, by one cluster. The other cases on
+Ray are soaks. A fault that only Ray shows and only with another number of shards, or another index,
+is left to them.
 """
 
 import dataclasses
@@ -24,14 +24,7 @@ PLANS = {
     "rbf": {"kernel": "rbf"},
     "rdp": {"accounting": "rdp"},
     "fixed radius": {"min_similarity": 0.8, "n_neighbors": "auto"},
-    "private count": {"neighbor_count": "private"},
-    "private count, one by one": {"neighbor_count": "private", "execution": "sequential"},
-    "private count, labels": {"neighbor_count": "private", "release": "label"},
-    "the paper's": {
-        "neighbor_count": "private", "min_similarity": 0.5, "n_neighbors": "auto",
-        "accounting": "rdp", "execution": "sequential",
-    },
-}  # fmt: skip
+}
 
 
 def queries(size, seed=3):
@@ -135,7 +128,7 @@ def test_a_cluster_answers_10_000_queries_as_a_store(tmp_path, opened, shards, r
 @pytest.mark.parametrize("index", INDEXES)
 @pytest.mark.parametrize("plan", PLANS)
 def test_a_cluster_answers_as_a_store_whatever_the_plan(tmp_path, plan, index):
-    """Fails if a kind of release, kernel, budget or count is lost; or buckets know of shards."""
+    """Fails if a kind of release, kernel or budget is lost; or buckets know of shards."""
     blocks = [tools.Q[:9], tools.Q[9:24], queries(30)]
     check_like_store(tmp_path, shard_tools.local, 3, blocks, index=INDEXES[index], **PLANS[plan])
 

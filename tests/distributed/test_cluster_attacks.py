@@ -463,7 +463,7 @@ def test_a_stranger_s_cluster_finishes_nothing_of_another_one(path, tmp_path, ho
 
 @pytest.fixture
 def unwaiting(monkeypatch):
-    """A policy whose long deadline nobody may wait for: a second attempt at a shard fails."""
+    """A long deadline that nobody may wait for: a second attempt at a shard fails."""
 
     def sleep(seconds):  # noqa: ARG001 (as time.sleep)
         pytest.fail("a refusal was taken for silence")

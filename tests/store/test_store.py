@@ -549,7 +549,7 @@ def test_a_key_does_not_outlive_records_that_were_not_added(tmp_path, monkeypatc
     store = make(tmp_path / "store")
     records = (*points(2, 8), ["new", "new"])
     full = StorageFailed("The disk is full.")
-    with tools.broken_off(monkeypatch, type(store._parts.record_files), "stage", error=full):
+    with tools.broken_off(monkeypatch, type(store._parts.record_files), "append", error=full):
         store.add(*records, idempotency_key="k")
     store = reopened(store, tmp_path / "store")
     store.add(*records, idempotency_key="k")

@@ -36,9 +36,6 @@ PENDING = "pending"
 """Where the coordinator's ledger keeps the clock of a change that shards have not all made."""
 
 _FILE = "change"
-AT_ONCE = 1 << 12
-"""Subjects that shards are asked for at a time, between two blocks."""
-
 _WORK = 3600.0
 """Seconds that a shard may work on a change, a check or a backup, once it can be reached."""
 
@@ -196,25 +193,20 @@ class ClusterChanges:
     def places_of(self, subjects: Sequence[SubjectId]) -> Ints32:
         """Return the shard of every subject, int32 (subjects,).
 
-        It is where they are, or were, or else by the hash of their id. Shards are asked for some
-        thousands at a time. Raises ShardMissing if a shard is missing: it may know one of them.
+        It is where they are, or were, or else by the hash of their id. Raises ShardMissing if a
+        shard is missing: it may know one of them.
         """
-        places = [_NOTHING]
-        for start in range(0, len(subjects), AT_ONCE):
-            some = subjects[start : start + AT_ONCE]
-            known = self.on_all(tasks.KnownSubjects(some))
-            table = np.stack([known[number] for number in range(len(self._shards))])
-            if ((table > 0).sum(axis=0) > 1).any():
-                raise PrivacyRefused(
-                    "Two shards hold the same subject, so nobody can tell what is left of its "
-                    "budget. Bring back "
-                    "the folders that belong together, or restore a backup of the cluster."
-                )
-            found: Ints32 = table.argmax(axis=0).astype(np.int32)
-            for at in np.flatnonzero(~table.any(axis=0)).tolist():
-                found[at] = place_by_hash(self._ledger.hash(some[at]), len(self._shards))
-            places.append(found)
-        return np.concatenate(places)
+        known = self.on_all(tasks.KnownSubjects(subjects))
+        table = np.stack([known[number] for number in range(len(self._shards))])
+        if ((table > 0).sum(axis=0) > 1).any():
+            raise PrivacyRefused(
+                "Two shards hold the same subject, so nobody can tell what is left of its budget. "
+                "Bring back the folders that belong together, or restore a backup of the cluster."
+            )
+        places: Ints32 = table.argmax(axis=0).astype(np.int32)
+        for at in np.flatnonzero(~table.any(axis=0)).tolist():
+            places[at] = place_by_hash(self._ledger.hash(subjects[at]), len(self._shards))
+        return places
 
     def addition(self, records: StoredRecords) -> ClusterChange:
         """Route records to the shards that know their subjects."""
@@ -227,7 +219,7 @@ class ClusterChanges:
         first = int(self._ledger.database.get(NEXT_NUMBER) or 0)
         numbers: list[SubjectId] = []
         while len(numbers) < size:
-            tried: list[SubjectId] = list(range(first, first + min(AT_ONCE, size - len(numbers))))
+            tried: list[SubjectId] = list(range(first, first + size - len(numbers)))
             known = np.any(list(self.on_all(tasks.KnownSubjects(tried)).values()), axis=0)
             numbers += [tried[at] for at in np.flatnonzero(~known).tolist()]
             first += len(tried)

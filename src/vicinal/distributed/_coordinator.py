@@ -233,15 +233,10 @@ class Coordinator(stores.BaseStore):
         return np.max(list(known), axis=0).tolist()  # type: ignore[no-any-return]
 
     def _alike(self, subjects: list[SubjectId]) -> int:
-        new: list[SubjectId] = []
-        alike: set[SubjectId] = set()
         ids = list(dict.fromkeys(subjects))
-        for start in range(0, len(ids), changes.AT_ONCE):
-            some = ids[start : start + changes.AT_ONCE]
-            unknown = list(compress(some, np.equal(self._standings(some), 0)))
-            alike.update(*self._changes.on_all(tasks.AlikeSubjects(unknown)).values())
-            new += unknown
-        return len(alike | twins(new))
+        unknown = list(compress(ids, np.equal(self._standings(ids), 0)))
+        alike = self._changes.on_all(tasks.AlikeSubjects(unknown))
+        return len(twins(unknown).union(*alike.values()))
 
     def _completed(self, plan: dict[str, Any]) -> dict[str, Any]:
         if plan.get("neighbor_count") == PRIVATE:

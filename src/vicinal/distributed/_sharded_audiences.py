@@ -57,8 +57,6 @@ class RemoteShards:
     queries, radii and noise scales. The clock goes on when answers have become durable. So a block
     that was broken off before that, by the death of the coordinator too, finds its own votes if the
     same comes again, and nobody is charged twice; its noise was never released, and is drawn anew.
-    Where scales follow from noise that was lost, of the block before, the name is another one, and
-    the broken block is abandoned with its charge.
 
     - `ledger`: the coordinator's.
     - `audience`: whose budgets pay.
@@ -78,24 +76,18 @@ class RemoteShards:
     def charge_and_sum(
         self, release: BlockRelease, queries: IntegerMatrix, thresholds: Steps
     ) -> Steps:
-        request = self._request(queries, thresholds, release.scales)
+        ledger, audience = self.ledger, self.audience
+        place = ledger.clock.to_bytes(8) + self._number.to_bytes(8)
+        content = (each.tobytes() for each in (queries, thresholds, release.scales))
+        name = tasks.block_name(ledger.cluster, place, audience.encode(), *content)
+        self._number += 1
+        own = name, ledger.clock, audience, queries, thresholds, release.scales
+        request = tasks.VoteRequest(*own, next(ledger.sequence))
         sums = gather(dict(enumerate(self.shards)), request, self.deadline)
         return summed_from(sums.values(), (len(queries), release.mechanism.n_classes))
 
     def rounds(self, *_: object, **__: object) -> Iterator[TwoRounds]:
         raise private_counts_refused()
-
-    def _request(
-        self, queries: IntegerMatrix, thresholds: Steps, scales: Steps
-    ) -> tasks.VoteRequest:
-        """Return a new request, named after its place and content."""
-        ledger, audience = self.ledger, self.audience
-        place = ledger.clock.to_bytes(8) + self._number.to_bytes(8)
-        content = (each.tobytes() for each in (queries, thresholds, scales))
-        name = tasks.block_name(ledger.cluster, place, audience.encode(), *content)
-        self._number += 1
-        own = name, ledger.clock, audience
-        return tasks.VoteRequest(*own, queries, thresholds, scales, next(ledger.sequence))
 
 
 def summed_from(sums: Collection[Steps], shape: tuple[int, ...]) -> Steps:

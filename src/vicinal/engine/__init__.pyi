@@ -23,6 +23,5 @@ from vicinal.engine._shard import LocalShardBase as LocalShardBase
 from vicinal.engine._shard import MappedIndex as MappedIndex
 from vicinal.engine._shard import Shard as Shard
 from vicinal.engine._shard import SharedShard as SharedShard
-from vicinal.engine._shard import TwoRoundQuery as TwoRoundQuery
 from vicinal.engine._shard import TwoRounds as TwoRounds
 from vicinal.engine._shard import summed as summed

@@ -8,6 +8,8 @@ their records, no contribution depends on anybody else's (mechanisms/votes.md), 
 do not depend on order: so any split of the records gives the same sums and the same charges.
 """
 
+from __future__ import annotations
+
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -50,24 +52,6 @@ class MappedIndex:
 
 _AT_ONCE = 1 << 14
 """Records that are counted at a time, so that no second array of all is made."""
-
-
-class TwoRounds(Protocol):
-    """Queries that are asked twice: counted first, then put to the vote of who paid for both.
-
-    The counts of all queries come before the first vote. So they must not be split to save memory:
-    the split follows from private counts, and would change who can pay.
-    """
-
-    @property
-    def queries(self) -> slice:
-        """Which queries of the block these are."""
-
-    def charge_counts(self, counter: NoisyCount) -> Steps:
-        """Charge the neighbours for being counted; return counts in grid steps (q,). Private."""
-
-    def charge_and_sum(self, release: BlockRelease) -> Steps:
-        """Charge who was counted for the votes; return their sums (q, c). Private."""
 
 
 class Shards(Protocol):
@@ -135,12 +119,12 @@ class LocalShardBase(ABC):
     ) -> Iterator[TwoRounds]:
         """Yield the queries for two rounds, see :meth:`Shards.rounds`."""
         if together:
-            yield TwoRoundQuery(self, slice(0, len(queries)), self.search(queries, thresholds))
+            yield TwoRounds(self, slice(0, len(queries)), self.search(queries, thresholds))
             return
         start = 0
         for neighbours in self.parts(queries, thresholds):
             for j in range(len(neighbours)):
-                yield TwoRoundQuery(self, slice(start, start + 1), neighbours.one(j))
+                yield TwoRounds(self, slice(start, start + 1), neighbours.one(j))
                 start += 1
 
     def charge(self, release: BlockRelease, neighbours: NeighbourLists) -> Steps:
@@ -151,15 +135,21 @@ class LocalShardBase(ABC):
 
 
 @dataclass(slots=True)
-class TwoRoundQuery:
-    """Neighbours of some queries, found once for two rounds; private."""
+class TwoRounds:
+    """Queries that are asked twice: counted first, then put to the vote of who paid for both.
+
+    The counts of all queries come before the first vote. So they must not be split to save memory:
+    the split follows from private counts, and would change who can pay. Private.
+
+    `queries`: which of the block these are. `neighbours`: found once for both rounds.
+    """
 
     shard: LocalShardBase
     queries: slice
     neighbours: NeighbourLists
 
     def charge_counts(self, counter: NoisyCount) -> Steps:
-        """Charge and count the neighbours, and keep only those who could pay."""
+        """Charge the neighbours for being counted, and keep only those who could pay."""
         counts, part, spent = counter.contribute_and_charge(
             self.neighbours, self.shard.subject_table
         )

@@ -15,13 +15,7 @@ from vicinal._checks import SubjectId
 from vicinal.errors import InvalidInput
 from vicinal.ledger._database import Database
 from vicinal.ledger._id_encoding import folded, framed_all, framed_at_any_length, unframed
-from vicinal.ledger._subject_pages import (
-    PAGE_SLOTS,
-    entries_of,
-    read_rows,
-    split_ids,
-    stand_at,
-)
+from vicinal.ledger._subject_pages import PAGE_SLOTS, entries_of, read_rows, split_ids
 
 NOBODY = -1
 """In place of a slot, for ids that are not here."""
@@ -30,8 +24,6 @@ _HALF = 32
 _SLOT = np.uint64((1 << _HALF) - 1)
 _PAGES = 32
 """Pages in memory at a time: some 8 MB as Python objects."""
-_FEW = 64
-"""Look-ups in a page up to which its rows are searched; for more they are split into ids."""
 
 
 class HashedSlotTable:
@@ -146,15 +138,10 @@ class HashedSlotTable:
         places = dict(zip(numbers.tolist(), np.split(order, starts[1:]), strict=True))
         for start in range(0, len(numbers), _PAGES):
             for number, rows in read_rows(self._database, list(places)[start : start + _PAGES]):
-                at = places[number]
-                here = [ids[place] for place in at.tolist()]
-                if len(at) <= _FEW:
-                    held[at] = stand_at(rows, slots[at].tolist(), [who + b">" for who in here])
-                    continue
                 taken, standing = entries_of(rows)
                 who_at = dict(zip(taken.tolist(), standing, strict=True))
-                asked = zip(slots[at].tolist(), here, strict=True)
-                held[at] = [who_at.get(slot) == who for slot, who in asked]
+                for place in places[number].tolist():
+                    held[place] = who_at.get(int(slots[place])) == ids[place]
         return held
 
 

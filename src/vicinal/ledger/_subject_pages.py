@@ -5,9 +5,8 @@ stand on one page of SQLite's file: an id is never cut in two, and can be looked
 comes or goes has the rows of their page written anew, and digested, in the same transaction.
 """
 
-from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import compress, groupby
 from operator import itemgetter
 
@@ -39,20 +38,6 @@ def read_rows(database: Database, pages: Sequence[int]) -> Iterator[tuple[int, l
     rows = database.rows(Tables.SUBJECT_PAGES, chosen, pages)
     for page, parts in groupby(rows, key=itemgetter(0)):
         yield page, [(slots, ids) for *_, slots, ids in parts]
-
-
-def stand_at(rows: Sequence[Row], slots: Iterable[int], framed_ids: Iterable[bytes]) -> list[bool]:
-    """Tell of each of a few ids whether it stands at its slot of a page; no row is split."""
-    last = [int.from_bytes(row[0][-_SLOT_BYTES:], "little") for row in rows]
-
-    def stands(slot: int, who: bytes) -> bool:
-        number = bisect_left(last, slot)
-        here, ids = rows[number] if number < len(rows) else (b"", b"")
-        place = ids.find(who)
-        at = _SLOT_BYTES * ids.count(b">", 0, max(0, place))
-        return place >= 0 and here[at : at + _SLOT_BYTES] == slot.to_bytes(_SLOT_BYTES, "little")
-
-    return [stands(slot, who) for slot, who in zip(slots, framed_ids, strict=True)]
 
 
 def split_ids(stored: bytes) -> list[bytes]:

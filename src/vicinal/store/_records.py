@@ -86,10 +86,6 @@ class StoredRecords:
         integers = schema.kernel_of(None).encode(X)
         return cls(integers, targets, schema.target.rows(targets), ids)
 
-    @property
-    def labels(self) -> Ints32:
-        return self.rows[:, 0]
-
     def __len__(self) -> int:
         return len(self.rows)
 
@@ -139,10 +135,6 @@ class Addition:
         database.insert(Tables.ADDITIONS, [(self.name, self.body, version)])
 
 
-_NUMBERS = 1 << 12
-"""Numbers that are tried at a time."""
-
-
 def add_records(parts: OpenStore, records: StoredRecords) -> None:
     """Add records, inside a change of the ledger; without ids each is a new subject.
 
@@ -161,7 +153,7 @@ def _new_numbers(parts: OpenStore, size: int) -> list[SubjectId]:
     number = int(parts.database.get(NEXT_NUMBER) or 0)
     numbers: list[SubjectId] = []
     while len(numbers) < size:
-        tried = range(number, number + min(_NUMBERS, size - len(numbers)))
+        tried = range(number, number + size - len(numbers))
         standings = parts.ledger.standings(tried)
         numbers += [one for one, known in zip(tried, standings, strict=True) if not known]
         number = tried.stop

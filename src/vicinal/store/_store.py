@@ -148,7 +148,6 @@ class Store(BaseStore):
             Let budgets and answers come in parts, one a period: epsilon, delta and `n_queries` are
             of all periods together. An audience's model is trained in its first period, with nine
             tenths of that unless `model_share` says what of the whole; `model_refreshes` is 0.
-            The store cannot be split.
         accept_weak_plan
             Accept a plan that protects hardly anybody: epsilon (or `epsilon_total`) above 20, or
             delta above 1/n for the declared `n_records`.
