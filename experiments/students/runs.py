@@ -53,7 +53,7 @@ class RoundResult:
 
     Attributes
     ----------
-    questions, kept : int
+    queries, kept : int
         Questions answered, and answers learnt from.
     answers, answers_kept : float
         Shares of right answers among all, and among those kept.
@@ -61,7 +61,7 @@ class RoundResult:
         The round's student on test examples that nobody asked about.
     """
 
-    questions: int
+    queries: int
     kept: int
     answers: float
     answers_kept: float
@@ -242,7 +242,7 @@ def _measured(outcome: TransferResult, world: World) -> tuple[RoundResult, ...]:
     for asked, kept, student in zip(
         outcome.rounds, outcome.selected, outcome.students, strict=True
     ):
-        right = rightness(asked.labels, world.truth[world.public[asked.questions]])
+        right = rightness(asked.labels, world.truth[world.public[asked.queries]])
         given = asked.labels != ABSTAINED
         results.append(
             RoundResult(
@@ -255,7 +255,7 @@ def _measured(outcome: TransferResult, world: World) -> tuple[RoundResult, ...]:
 
 def text_table(results: Sequence[RunResult]) -> str:
     """Return results as text: a line for each epsilon and round, means and spreads over runs."""
-    lines = ["epsilon  round  questions  right  kept   right  student  spread  runs"]
+    lines = ["epsilon  round  queries  right  kept   right  student  spread  runs"]
     for epsilon in sorted({result.epsilon for result in results}):
         runs = [result.rounds for result in results if result.epsilon == epsilon]
         for number, parts in enumerate(zip(*runs, strict=True), 1):
@@ -263,7 +263,7 @@ def text_table(results: Sequence[RunResult]) -> str:
             answers = np.mean([part.answers for part in parts])
             kept = np.mean([part.answers_kept for part in parts])
             lines.append(
-                f"{epsilon:7g}  {number:5d}  {parts[0].questions:9,}  {answers:.3f}  "
+                f"{epsilon:7g}  {number:5d}  {parts[0].queries:9,}  {answers:.3f}  "
                 f"{parts[0].kept:5,}  {kept:.3f}  {mean:7.4f}  {spread:6.4f}  {len(parts):4d}"
             )
     return "\n".join(lines)

@@ -42,7 +42,7 @@ SCREEN = ("--sigma-screen", 3.0, "--threshold", 26)
 
 @pytest.mark.parametrize("options", [KNN, (*KNN, *SCREEN)])
 def test_answers_are_right_and_cost_what_the_price_said(files, tmp_path, options):
-    asking = command(files, tmp_path / "run", "--questions", QUESTIONS, *options)
+    asking = command(files, tmp_path / "run", "--queries", QUESTIONS, *options)
     price = json.loads(run(*asking, "--dry-run", "--json"))
     assert not (tmp_path / "run").exists(), "a price asks and writes nothing"
     told = json.loads(run(*asking, "--json"))
@@ -51,7 +51,7 @@ def test_answers_are_right_and_cost_what_the_price_said(files, tmp_path, options
     bound = dict(zip(options[::2], options[1::2], strict=True))["--epsilon"]
     assert 0.999 * bound <= told["guarantee"]["epsilon"] <= bound, "the least noise is taken"
     answers = load_answers(tmp_path / "run.out")
-    assert told["questions"] == QUESTIONS
+    assert told["queries"] == QUESTIONS
     assert told["answered"] == len(answers.rows)
     assert ("--threshold" in options) == (told["answered"] < QUESTIONS)
     truth = np.load(files / "public-truth.npy")[answers.rows]
@@ -61,7 +61,7 @@ def test_answers_are_right_and_cost_what_the_price_said(files, tmp_path, options
 def test_a_run_goes_on_where_it_stopped(files, tmp_path, monkeypatch):
     from vicinal.labelling import FileJournal
 
-    asking = command(files, tmp_path / "run", "--questions", QUESTIONS, *KNN)
+    asking = command(files, tmp_path / "run", "--queries", QUESTIONS, *KNN)
     honest, commits = FileJournal.commit, []
 
     def dying(self, entry):
@@ -91,7 +91,7 @@ def test_the_whole_loop_by_planned_labellers(files, tmp_path):
     assert first == pytest.approx(second * np.sqrt(0.7 / 0.3)), "noise follows the shares"
     told = json.loads(run(*asking))
     assert told["guarantee"] == price["guarantee"]
-    assert [part["questions"] for part in told["rounds"]] == [210, 210]
+    assert [part["queries"] for part in told["rounds"]] == [210, 210]
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_several_records_a_subject_are_planned_for(files, tmp_path):
         folder = tmp_path / f"run{len(leads)}"
         run(
             *command(
-                files, folder, "--questions", 50, "--records", 900, "--model-share", 0, *declared
+                files, folder, "--queries", 50, "--records", 900, "--model-share", 0, *declared
             )
         )
         leads.append(load_answers(folder.with_suffix(".out")).margins.mean())

@@ -36,7 +36,7 @@ def test_answers_and_student_are_compared_with_public_labels_by_class(files, tmp
     pytest.importorskip("torch", reason="students need the extra 'students'")
     answers, known = tmp_path / "answers.npz", files / "vectors-known.npz"
     private = ["--private", files / "vectors-private.npz", "--classes", "0-9"]
-    asking = ["--folder", tmp_path / "run", "--out", answers, "--questions", QUESTIONS]
+    asking = ["--folder", tmp_path / "run", "--out", answers, "--queries", QUESTIONS]
     command = ["label", *private, "--public", known, *asking, "--epsilon", 4]
     text = run(*command)
     assert "Answers by class: 0 " in text
@@ -46,7 +46,7 @@ def test_answers_and_student_are_compared_with_public_labels_by_class(files, tmp
     told = json.loads(run(*command, "--json"))
     np.testing.assert_array_equal(first.margins, load_answers(answers).margins, "nobody was asked")
     assert "another run" in run(*command, "--epsilon", 3, code=2)
-    assert (told["questions"], told["kept"]) == (QUESTIONS, QUESTIONS * 3 // 4)
+    assert (told["queries"], told["kept"]) == (QUESTIONS, QUESTIONS * 3 // 4)
     assert (told["guarantee"]["epsilon"], told["guarantee"]["holds"]) == (4.0, True)
     assert (load_digits().target[1300:][first.rows] == first.labels).mean() > 0.6
     training = ["student", answers, "--out", tmp_path / "s.pt", "--steps", 60]
@@ -83,7 +83,7 @@ def test_rounds_on_images_with_a_report(files, tmp_path):
     assert told["guarantee"]["epsilon"] == 2.0
     first, second, student = (one["total"] for one in told["figures"].values())
     assert (first, second) == (149, 149)
-    assert 497 - first - second <= student < 497, "questions of two rounds may be the same"
+    assert 497 - first - second <= student < 497, "queries of two rounds may be the same"
     from vicinal import students
 
     assert students.load(tmp_path / "student.pt").guarantee == told["guarantee"]
@@ -92,7 +92,7 @@ def test_rounds_on_images_with_a_report(files, tmp_path):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--questions", 10_000], "at least 10000"), (["--epsilon", "nan"], "epsilon"),
+        (["--queries", 10_000], "at least 10000"), (["--epsilon", "nan"], "epsilon"),
         (["--release", "all"], "release"),
         (["--classes", "0-8"], "labels of the --classes option"),
         (["--private", "nothing.npz"], "no file"), (["--private", "table.csv"], "npz"),
@@ -140,4 +140,4 @@ def test_table1_on_vectors_with_and_without_a_private_model(keep, tmp_path, monk
     assert last["answers_kept"] > 0.5
     assert last["student"] > 0.5
     if keep:
-        assert (last["questions"], last["kept"]) == (120, 72)
+        assert (last["queries"], last["kept"]) == (120, 72)

@@ -64,11 +64,11 @@ def killed(folder, *death):
 
 
 def answers(entry):
-    """Return all answers so far as one array of (round, question, label, margin)."""
+    """Return all answers so far as one array of (round, query, label, margin)."""
     rounds = [] if entry is None else entry.rounds
     parts = [
         np.column_stack(
-            [np.full(len(a.labels), n), a.questions[: len(a.labels)], a.labels, a.margins]
+            [np.full(len(a.labels), n), a.queries[: len(a.labels)], a.labels, a.margins]
         )
         for n, a in enumerate(rounds)
     ]
@@ -103,7 +103,7 @@ def assert_costs_the_same(entry, uninterrupted):
     np.testing.assert_allclose(entry.state["slack"], uninterrupted.state["slack"], rtol=1e-9)
     for mine, theirs in zip(entry.rounds, uninterrupted.rounds, strict=True):
         assert mine.complete
-        np.testing.assert_array_equal(mine.questions, theirs.questions)
+        np.testing.assert_array_equal(mine.queries, theirs.queries)
 
 
 def test_the_uninterrupted_run_spends_and_answers_everything(uninterrupted):
@@ -129,13 +129,13 @@ def test_killed_at_random_times_and_resumed(tmp_path, uninterrupted):
 
 
 def test_planned_labellers_are_killed_at_random_times_and_resumed(tmp_path):
-    """Private-kNN: as many questions as planned, each answered once, whatever is killed."""
+    """Private-kNN: as many queries as planned, each answered once, whatever is killed."""
     generator, how = np.random.default_rng(3), {"main": transfer_child.main_planned}
     last = lived([lambda: killed_at_random(tmp_path, generator, **how)] * 3, tmp_path, **how)
     assert last.state["asked"].tolist() == [QUESTIONS, QUESTIONS]
     assert all(asked.complete for asked in last.rounds)
     for asked in last.rounds:
-        assert len(np.unique(asked.questions)) == QUESTIONS, "no question is asked twice"
+        assert len(np.unique(asked.queries)) == QUESTIONS, "no query is asked twice"
 
 
 def killed_at_random(folder, generator, **how):

@@ -1,4 +1,4 @@
-"""Two rounds of questions in a process of their own, which a test kills."""
+"""Two rounds of queries in a process of their own, which a test kills."""
 
 import os
 import signal
@@ -21,7 +21,7 @@ from vicinal.predictors import PrivateKNNClassifier
 
 N, D, POOL, QUESTIONS, CLASSES = 1_000, 12, 1_000, 1_000, 3
 BLOCK = 50
-"""Questions between two commits: few, so that a round of few questions has many commits."""
+"""Questions between two commits: few, so that a round of few queries has many commits."""
 
 
 class Turned:
@@ -113,7 +113,7 @@ def private_knn(_part):
 
 
 def plan():
-    part = {"questions": QUESTIONS, "share": 0.5, "components": None}
+    part = {"queries": QUESTIONS, "share": 0.5, "components": None}
     return LabellingPlan((Round(**part), Round(**part)))
 
 

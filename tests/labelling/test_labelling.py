@@ -1,4 +1,4 @@
-"""Rounds of questions: plans, what is kept, the journal, and that only released things decide."""
+"""Rounds of queries: plans, what is kept, the journal, and that only released things decide."""
 
 import dataclasses
 import os
@@ -75,7 +75,7 @@ def labeller(world, **options):
 def rounds(**second):
     first = Round(300, 0.4, 0.7, components=None)
     return LabellingPlan(
-        (first, Round(**{"questions": 300, "share": 0.6, "components": None, **second}))
+        (first, Round(**{"queries": 300, "share": 0.6, "components": None, **second}))
     )
 
 
@@ -97,7 +97,7 @@ def test_two_rounds_answer_well_and_state_one_guarantee(world, tmp_path):
     assert outcome.guarantee.epsilon == 2.0
     assert len(outcome.students) == len(outcome.rounds) == 2
     for asked, kept in zip(outcome.rounds, outcome.selected, strict=True):
-        right = asked.labels == truth[asked.questions]
+        right = asked.labels == truth[asked.queries]
         assert right[kept].mean() > 0.9
         assert right[kept].mean() > right.mean() - 0.02
     said = outcome.student.predict_proba(world[2]).argmax(axis=1)
@@ -106,14 +106,14 @@ def test_two_rounds_answer_well_and_state_one_guarantee(world, tmp_path):
 
 def test_later_rounds_ask_about_others_first(world, tmp_path):
     first, second = run(world, tmp_path).rounds
-    assert len(set(first.questions) | set(second.questions)) == 600
+    assert len(set(first.queries) | set(second.queries)) == 600
 
 
 def test_unsure_rounds_ask_where_the_student_is_least_sure(world, tmp_path):
-    outcome = run(world, tmp_path, rounds(choose="unsure", questions=100))
+    outcome = run(world, tmp_path, rounds(choose="unsure", queries=100))
     sureness = outcome.students[0].predict_proba(world[2]).max(axis=1)
     asked = np.zeros(700, dtype=bool)
-    asked[outcome.rounds[1].questions] = True
+    asked[outcome.rounds[1].queries] = True
     assert sureness[asked].max() <= sureness[~asked].min()
 
 
@@ -122,7 +122,7 @@ def test_a_student_learns_from_what_was_kept_and_later_answers_win(world, tmp_pa
     outcome = run(world, tmp_path, rounds(choose="unsure"), learner=learner)
     (first_rows, first_labels), (rows, labels) = learner.lessons
     first, second = (
-        dict(zip(asked.questions[kept], asked.labels[kept], strict=True))
+        dict(zip(asked.queries[kept], asked.labels[kept], strict=True))
         for asked, kept in zip(outcome.rounds, outcome.selected, strict=True)
     )
     assert dict(zip(first_rows, first_labels, strict=True)) == first
@@ -160,7 +160,7 @@ def test_kept_answers_are_those_with_the_largest_margins_of_all_or_of_each_class
 
 
 def test_what_is_asked_and_kept_depends_on_released_things_only(world, tmp_path):
-    """Other private records, the same answers: the same questions, lessons and students."""
+    """Other private records, the same answers: the same queries, lessons and students."""
 
     class Scripted:
         """Answers from a script, as if votes had come out so; private records are ignored."""
@@ -168,7 +168,7 @@ def test_what_is_asked_and_kept_depends_on_released_things_only(world, tmp_path)
         classes = np.arange(C)
 
         def embed(self, _records, _reference, part):
-            self.generator = np.random.default_rng(part.questions)
+            self.generator = np.random.default_rng(part.queries)
 
         def label(self, queries):
             size = len(queries)
@@ -246,7 +246,7 @@ def test_the_journal_returns_what_it_was_given(tmp_path):
         journal.commit(entry)
         read = journal.read()
     assert read.run == "run"
-    np.testing.assert_array_equal(read.rounds[0].questions, [3, 1, 2])
+    np.testing.assert_array_equal(read.rounds[0].queries, [3, 1, 2])
     np.testing.assert_array_equal(read.rounds[0].margins, [0.5, -1.0])
     assert read.rounds[1].margins is None
     assert not read.rounds[0].complete
@@ -353,11 +353,11 @@ def test_one_process_holds_a_folder_at_a_time(tmp_path):
 @pytest.mark.parametrize(
     "options",
     [
-        {"questions": 0, "share": 1.0}, {"questions": 10, "share": 0.0},
-        {"questions": 10, "share": np.nan}, {"questions": 10, "share": 1.0, "keep": 0.0},
-        {"questions": 10, "share": 1.0, "keep": np.inf},
-        {"questions": 10, "share": 1.0, "components": 0},
-        {"questions": 10, "share": 1.0, "choose": "best"}, {"questions": True, "share": 1.0},
+        {"queries": 0, "share": 1.0}, {"queries": 10, "share": 0.0},
+        {"queries": 10, "share": np.nan}, {"queries": 10, "share": 1.0, "keep": 0.0},
+        {"queries": 10, "share": 1.0, "keep": np.inf},
+        {"queries": 10, "share": 1.0, "components": 0},
+        {"queries": 10, "share": 1.0, "choose": "best"}, {"queries": True, "share": 1.0},
     ],
 )  # fmt: skip
 def test_bad_rounds_are_refused(options):
@@ -379,7 +379,7 @@ def test_the_settled_plan_spends_the_whole_budget(number):
     plan = default_plan(number, 5000)
     assert len(plan.rounds) == number
     assert sum(part.share for part in plan.rounds) == pytest.approx(1.0)
-    assert all(part.questions == 1500 for part in plan.rounds)
+    assert all(part.queries == 1500 for part in plan.rounds)
     assert not any(part.by_class for part in plan.rounds)
 
 
@@ -429,7 +429,7 @@ def test_a_model_labels_and_is_stated(world, tmp_path):
     asker = labeller(world, model_share=0.5, n_records=900)
     assert "stays in the model" in str(asker.guarantee())
     asked, _ = labelled(world, tmp_path, asker)
-    assert (asked.labels == world[3][asked.questions]).mean() > 0.9
+    assert (asked.labels == world[3][asked.queries]).mean() > 0.9
     assert "stays in the model" in str(asker.guarantee())
     assert "model" not in str(labeller(world, model_share=0).guarantee())
 
@@ -465,7 +465,7 @@ def test_after_a_kill_the_same_model_goes_on_and_is_not_paid_for_twice(
     assert before["model_put"] > 0
     assert ("model_projection" in before) == components
     asked, _ = labelled(world, tmp_path, labeller(world, model_share=0.5, n_records=900))
-    assert (asked.labels == world[3][asked.questions]).mean() > 0.9
+    assert (asked.labels == world[3][asked.queries]).mean() > 0.9
 
 
 def test_rounds_with_other_features_have_no_model_and_say_why(world, tmp_path):

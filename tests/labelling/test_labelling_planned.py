@@ -21,8 +21,8 @@ def knn(part, **options):
     return PrivateKNNClassifier(range(C), **{**defaults, **options})
 
 
-def plan(questions=300):
-    return LabellingPlan((Round(questions, 0.4, 0.7, None), Round(questions, 0.6, 0.9, None)))
+def plan(queries=300):
+    return LabellingPlan((Round(queries, 0.4, 0.7, None), Round(queries, 0.6, 0.9, None)))
 
 
 def test_rounds_cost_what_the_account_of_all_their_releases_says(world):
@@ -44,7 +44,7 @@ def test_private_knn_labels_a_pool(world, tmp_path, release):
     one = LabellingPlan((Round(300, 1.0, 0.7, None),))
     labeller = FixedPlanLabeller(lambda part: knn(part, release=release), one, world[1])
     asked, kept = labelled(world, tmp_path, labeller, one)
-    right = asked.labels == world[3][asked.questions]
+    right = asked.labels == world[3][asked.queries]
     assert right.mean() > 0.8
     assert len(kept) == (210 if release == "votes" else 300)
 

@@ -56,10 +56,10 @@ def test_all_public_examples_have_soft_labels_asked_about_or_not(world, both):
     soft = both[1].soft_labels
     assert soft.shape == (POOL, C)
     np.testing.assert_allclose(soft.sum(axis=1), 1, rtol=1e-5)
-    others = np.setdiff1d(np.arange(POOL), both[1].questions)
+    others = np.setdiff1d(np.arange(POOL), both[1].queries)
     assert len(others) == POOL - ASKED
     assert (soft[others].argmax(axis=1) == world[3][others]).mean() > 0.9
-    assert (soft[both[1].questions].argmax(axis=1) == both[1].labels).mean() > 0.95
+    assert (soft[both[1].queries].argmax(axis=1) == both[1].labels).mean() > 0.95
 
 
 def test_without_a_model_there_are_none(world, tmp_path):
@@ -73,10 +73,10 @@ def test_labels_alone_that_are_not_the_models_count_as_much_as_the_model(
     asker = labeller(world[1], release="label", epsilon=0.5)
     asked = labelled(world, tmp_path, asker)
     model = asker._classifier.model_probabilities(mapped(world)[1])
-    voted = model[asked.questions].argmax(axis=1) != asked.labels
+    voted = model[asked.queries].argmax(axis=1) != asked.labels
     assert 0 < voted.sum() < ASKED / 4
     expected = model.copy()
-    rows = asked.questions[voted]
+    rows = asked.queries[voted]
     expected[rows] /= 2
     expected[rows, asked.labels[voted]] += 0.5
     np.testing.assert_allclose(asked.soft_labels, expected, atol=1e-6)
@@ -90,8 +90,8 @@ def test_a_round_that_goes_on_after_a_kill_has_the_soft_labels_of_one_that_did_n
     with pytest.raises(Cut):
         labelled(world, tmp_path, asker)
     soft = labelled(world, tmp_path, labeller(world[1])).soft_labels
-    first = both[1].questions[: blocks[0]]
-    others = np.setdiff1d(np.arange(POOL), both[1].questions)
+    first = both[1].queries[: blocks[0]]
+    others = np.setdiff1d(np.arange(POOL), both[1].queries)
     for rows in (first, others):
         np.testing.assert_array_equal(soft[rows], both[1].soft_labels[rows])
 
@@ -104,7 +104,7 @@ def test_they_are_paid_for_with_the_training_and_never_again(world, both):
         range(C), 2.0, n_queries=ASKED, n_records=900, model_share=0.5, simulation_seed=1
     ).fit(records, world[1], public=pool)
     first = labelling._loop.BLOCK
-    for block in (asked.questions[:first], asked.questions[first:]):
+    for block in (asked.queries[:first], asked.queries[first:]):
         classifier.query(pool[block])
     paid = asker.state()["remaining"]
     np.testing.assert_array_equal(classifier._shard.ledger.remaining, paid)
@@ -195,7 +195,7 @@ def test_from_a_private_model_to_a_student_of_its_scores(tmp_path, share):
     np.savez(tmp_path / "public.npz", x=pool)
     files = "--private", tmp_path / "private.npz", "--public", tmp_path / "public.npz"
     where = "--folder", tmp_path / "run", "--out", tmp_path / "answers.npz", "--classes", "0-2"
-    asking = "--epsilon", 8, "--records", 900, "--questions", 40, "--model-share", share
+    asking = "--epsilon", 8, "--records", 900, "--queries", 40, "--model-share", share
     run("label", *files, *where, *asking)
     with zipfile.ZipFile(tmp_path / "answers.npz") as stored:
         assert ("soft_labels.npy" in stored.namelist()) == (share != "0")

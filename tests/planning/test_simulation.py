@@ -99,7 +99,7 @@ def test_too_little_noise_wears_budgets_out_and_too_much_drowns_votes(stage):
 
 @pytest.mark.parametrize("epsilon", [0.1, pytest.param(0.3, marks=pytest.mark.soak), 2.0])
 def test_an_outlook_foretells_what_the_classifier_does(stage, epsilon):
-    """At a budget so small that noise and wear cost many points, and at one where they do not.
+    """At a budget so small that noise and usage cost many points, and at one where they do not.
 
     The short form leaves out the epsilon between.
     """

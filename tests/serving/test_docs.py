@@ -48,7 +48,7 @@ def test_the_quickstart(folder, monkeypatch):
         )  # fmt: skip
         answer, quota, guarantee, history, erased = map(json.loads, printed.splitlines())
         assert (len(answer["labels"]), answer["charged"], answer["left"]) == (1, 1, 199)
-        assert 0 < quota["audiences"]["default"].pop("wear") < 1
+        assert 0 < quota["audiences"]["default"].pop("usage") < 1
         assert quota["audiences"]["default"] == {"planned": 200, "used": 1, "left": 199}
         assert guarantee["guarantee"]["epsilon"] == 2
         assert [change["what"] for change in history["history"]] == ["add", "audience"]

@@ -13,53 +13,53 @@ from vicinal.engine import WHOLE
 from vicinal.store import Store, _status
 
 
-def wear(store, audience="default"):
-    return store.facts()["audiences"][audience]["wear"]
+def usage(store, audience="default"):
+    return store.facts()["audiences"][audience]["usage"]
 
 
 def test_wear_grows_with_answers_and_not_with_replays(tmp_path):
     with make(tmp_path / "store") as store:
-        assert wear(store)["mean"] == 0
+        assert usage(store)["mean"] == 0
         store.predict(Q[:20])
-        some = wear(store)
+        some = usage(store)
         assert 0 < some["mean"] < some["quantiles"]["99%"] <= 1
         store.predict(Q[:20])
-        assert wear(store) == some
+        assert usage(store) == some
         store.predict(Q[20:40])
-        assert wear(store)["mean"] > some["mean"]
+        assert usage(store)["mean"] > some["mean"]
 
 
 def test_wear_outlives_the_process(tmp_path):
     store = make(tmp_path / "store")
     store.predict(Q[:30])
-    before = wear(store)
+    before = usage(store)
     store.close()
     with Store.open(tmp_path / "store") as store:
-        after = wear(store)
+        after = usage(store)
         assert after["mean"] == pytest.approx(before["mean"], abs=2 / WHOLE)
         assert after["mean"] >= before["mean"] - 1e-12
         store.predict(Q[30:])
-        assert wear(store)["mean"] > after["mean"]
+        assert usage(store)["mean"] > after["mean"]
 
 
 def test_what_is_not_released_wears_nothing(tmp_path, monkeypatch):
     with make(tmp_path / "store") as store:
         store.predict(Q[:10])
-        before = wear(store)
+        before = usage(store)
         monkeypatch.setattr(store._parts.ledger, "commit", raising(RuntimeError))
         with broken_off(monkeypatch, "vicinal.store._request_batch.released", error=RuntimeError):
             store.predict(Q[10:30])
-        assert wear(store)["mean"] == pytest.approx(before["mean"], abs=2 / WHOLE)
+        assert usage(store)["mean"] == pytest.approx(before["mean"], abs=2 / WHOLE)
 
 
 def in_two_worlds(folder):
-    """Return the wear that two stores tell of other people after the same queries."""
+    """Return the usage that two stores tell of other people after the same queries."""
     found = []
     for name, (size, seed) in {"a": (300, 5), "b": (40, 77)}.items():
         settings = {"classes": range(3), "public": R, "n_records": 300, **PLAN}
         with Store.init(folder / name, *points(size, seed), None, **settings) as store:
             store.predict(Q)
-            found.append(wear(store)["mean"])
+            found.append(usage(store)["mean"])
     return found
 
 
@@ -81,24 +81,24 @@ def test_each_audience_has_its_own_wear_and_backups_keep_it(tmp_path):
     store = make(tmp_path / "store")
     store.open_audience("press", **{**PLAN, "n_records": 300})
     store.predict(Q[:30])
-    assert wear(store, "press")["mean"] == 0
-    told = wear(store)
+    assert usage(store, "press")["mean"] == 0
+    told = usage(store)
     store.backup(tmp_path / "backup")
     store.close()
     Store.restore(tmp_path / "backup", tmp_path / "again", accept_loss=True).close()
     with Store.open(tmp_path / "again") as again:
-        assert wear(again) is None, "nobody knows what was charged since the backup"
+        assert usage(again) is None, "nobody knows what was charged since the backup"
     with Store.open(tmp_path / "store") as store:
-        assert wear(store)["mean"] == pytest.approx(told["mean"], abs=2 / WHOLE)
+        assert usage(store)["mean"] == pytest.approx(told["mean"], abs=2 / WHOLE)
 
 
 def test_inspect_tells_it(tmp_path):
     with make(tmp_path / "store") as store:
         store.predict(Q)
-        mean = wear(store)["mean"]
+        mean = usage(store)["mean"]
     words = CliRunner().invoke(app, ["inspect", str(tmp_path / "store")]).output
     assert f"{mean:.0%} on average" in words
     plain = json.loads(
         CliRunner().invoke(app, ["inspect", str(tmp_path / "store"), "--json"]).output
     )
-    assert plain["audiences"]["default"]["wear"]["mean"] == pytest.approx(mean, abs=2 / WHOLE)
+    assert plain["audiences"]["default"]["usage"]["mean"] == pytest.approx(mean, abs=2 / WHOLE)

@@ -337,7 +337,7 @@ class _StoreFront(_EstimatorFront):
     def do_ask(self, number: int, _: Bools | bool, audience: str = "default") -> None:
         reply = self.met.predict(self.interaction.queries(number), audience=audience)
         state = self.met.facts()["audiences"][audience]
-        known = {name: state[name] for name in ("plan", "queries", "wear")}
+        known = {name: state[name] for name in ("plan", "queries", "usage")}
         self.left.append(repr([reply.to_dict(), known]))
 
     def do_refresh(self, _: int, __: Bools | bool) -> None:

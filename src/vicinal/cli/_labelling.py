@@ -244,7 +244,7 @@ def label(
     *,
     task: TaskOptions,
     out: Annotated[Path, Option(help="npz file for the answers. You may publish it.")],
-    questions: Annotated[
+    queries: Annotated[
         int | None, Option(help="How many examples to label. Default: 30 % of them.")
     ] = None,
     choice: LabelOptions,
@@ -258,7 +258,7 @@ def label(
     disk before they are used, so after a crash you repeat the command, and nothing is paid twice.
     """
     names, dataset, pool, truth = task.read()
-    size = questions or labelling.default_plan(1, len(pool)).questions
+    size = queries or labelling.default_plan(1, len(pool)).queries
     plan = labelling.LabellingPlan((labelling.Round(size, 1.0),), seed)
     answering = choice.labeller_of(dataset, names, plan)
     labelling_task = _labelling_task(dataset, pool)
@@ -274,7 +274,7 @@ def label(
         scores = reports.ClassFigures.of(answers.labels, truth[answers.rows], names)
     by_name = {str(name): int((answers.labels == name).sum()) for name in answers.classes}
     result = {
-        "questions": len(asked_round.questions),
+        "queries": len(asked_round.queries),
         "answered": len(answers.rows),
         "kept": int(answers.selected.sum()),
         "answers_by_class": by_name,
@@ -285,7 +285,7 @@ def label(
     shares = ", ".join(f"{name} {size:,}" for name, size in by_name.items())
     lines = [
         (
-            f"{result['questions']:,} queries, {result['answered']:,} answered, "
+            f"{result['queries']:,} queries, {result['answered']:,} answered, "
             f"{result['kept']:,} kept for training. Wrote {out}"
         ),
         f"Answers by class: {shares}",
@@ -380,7 +380,7 @@ def transfer(
     asked = zip(outcome.rounds, outcome.selected, plan.rounds, strict=True)
     result: dict[str, Any] = {
         "rounds": [
-            {"questions": len(one.labels), "kept": len(selected), "share_of_budget": part.share}
+            {"queries": len(one.labels), "kept": len(selected), "share_of_budget": part.share}
             for one, selected, part in asked
         ],
         "guarantee": outcome.guarantee.to_dict(),
@@ -390,7 +390,7 @@ def transfer(
         **places,
     }
     lines = [
-        f"Round {number}: {part['questions']:,} queries with {part['share_of_budget']:.0%} of "
+        f"Round {number}: {part['queries']:,} queries with {part['share_of_budget']:.0%} of "
         f"each budget, {part['kept']:,} answers kept"
         for number, part in enumerate(result["rounds"], 1)
     ]
@@ -439,14 +439,14 @@ def _released(
     asked_round: labelling.AskedRound,
     selected: AnyArray,
 ) -> labelling.ReleasedLabels:
-    """Return answers as they may be published; questions without an answer are left out."""
+    """Return answers as they may be published; queries without an answer are left out."""
     import numpy as np
 
     chosen = np.zeros(len(asked_round.labels), dtype=bool)
     chosen[selected] = True
     answered = asked_round.labels != labelling.ABSTAINED
     return labelling.ReleasedLabels(
-        asked_round.questions[answered],
+        asked_round.queries[answered],
         labeller.classes[asked_round.labels[answered]],
         None if asked_round.margins is None else asked_round.margins[answered],
         chosen[answered],
@@ -476,10 +476,10 @@ def _figures_of_rounds(
     names, named = np.array(final.classes), []
     for number, one in enumerate(outcome.rounds, 1):
         answered = one.labels != labelling.ABSTAINED
-        rows, labels = one.questions[answered], names[one.labels[answered]]
+        rows, labels = one.queries[answered], names[one.labels[answered]]
         figures = reports.ClassFigures.of(labels, truth[rows], final.classes)
         named.append((f"answers of round {number}", figures))
-    queried = np.concatenate([one.questions for one in outcome.rounds])
+    queried = np.concatenate([one.queries for one in outcome.rounds])
     title = "the student, on examples that were not queried"
     return [*named, (title, _student_figures(final, pool, truth, queried))]
 
@@ -492,11 +492,11 @@ def _show_plan(
     *,
     json: bool,
 ) -> None:
-    """Print what is known before the first question: rounds, releases, guarantee, outlook."""
+    """Print what is known before the first query: rounds, releases, guarantee, outlook."""
     price: dict[str, Any] = {"rounds": plan.to_dict()["rounds"]}
     price["guarantee"] = labeller.guarantee().to_dict()
-    questions = [f"{part['questions']:,}" for part in price["rounds"]]
-    lines = [f"Queries in each round: {', '.join(questions)}. No query was sent."]
+    queries = [f"{part['queries']:,}" for part in price["rounds"]]
+    lines = [f"Queries in each round: {', '.join(queries)}. No query was sent."]
     if isinstance(labeller, labelling.IndKNNLabeller):
         points = task.extractor.transform(task.pool)
         lines += ["", price["guarantee"]["text"]]

@@ -335,7 +335,7 @@ def _facts_text(facts: dict[str, Any]) -> str:
         if renewal := audience["renewal"]:
             then = f"the next comes on {renewal['next']}" if renewal["next"] else "it is the last"
             lines.append(f"Part {renewal['period']} of {renewal['text']}: {then}")
-        lines += _wear_lines(audience["wear"])
+        lines += _usage_lines(audience["usage"])
         lines.append(audience["guarantee"]["text"])
     lines.append("\nHistory")
     lines += [f"  {e['at']}  {e['what']} (version {e['version']})" for e in facts["history"]]
@@ -344,7 +344,7 @@ def _facts_text(facts: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _wear_lines(used: dict[str, Any] | None) -> list[str]:
+def _usage_lines(used: dict[str, Any] | None) -> list[str]:
     if used is None:
         return []
     line = (

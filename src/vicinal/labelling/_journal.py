@@ -47,20 +47,20 @@ _IDENTITY, _HEAD = 16, 32
 class AskedRound:
     """One round so far.
 
-    `questions`, int64 (q,): public examples that the round asks about, in this order. `labels`,
+    `queries`, int64 (q,): public examples that the round asks about, in this order. `labels`,
     int64 (a,): answers to the first a of them. `margins`, float64 (a,): theirs, if votes leave.
     `soft_labels`, float32 (m, c): beside a private model, how likely every class is for all public
     examples, by the model and by the votes so far.
     """
 
-    questions: Ints
+    queries: Ints
     labels: Ints
     margins: Floats | None
     soft_labels: Floats32 | None = None
 
     @property
     def complete(self) -> bool:
-        return len(self.labels) == len(self.questions)
+        return len(self.labels) == len(self.queries)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -210,7 +210,7 @@ def _entry(path: Path, arrays: dict[str, AnyArray]) -> tuple[JournalEntry, bytes
     _checks.file_format(path, head["format"], _FORMAT)
     rounds = tuple(
         AskedRound(
-            arrays[f"questions_{n}"],
+            arrays[f"queries_{n}"],
             arrays[f"labels_{n}"],
             arrays.get(f"margins_{n}"),
             arrays.get(f"soft_labels_{n}"),

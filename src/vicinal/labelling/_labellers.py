@@ -41,12 +41,12 @@ _ROUNDS = "features change from round to round"
 """Why the labeller of several rounds has no private model."""
 
 ABSTAINED = -1
-"""Position of a class where a question was not answered."""
+"""Position of a class where a query was not answered."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Answered:
-    """Released answers to questions about public examples.
+    """Released answers to queries about public examples.
 
     `labels`, int64 (q,): positions of classes; `ABSTAINED` where there is no answer. `margins`,
     float64 (q,): the noisy lead of the best class, larger is surer; None where votes do not leave.
@@ -120,7 +120,7 @@ class Labeller(ABC):
 
     @abstractmethod
     def guarantee(self) -> Guarantee:
-        """Return what holds over all rounds, known before the first question."""
+        """Return what holds over all rounds, known before the first query."""
 
     def digest(self) -> str:
         """Return a digest of private labels, subjects and all parameters. Private.
@@ -215,13 +215,13 @@ class IndKNNLabeller(Labeller):
                 why = self._classifier._settings.why_no_model or _ROUNDS
             self._settled = share, why
         else:
-            plan = {"n_queries": part.questions, "share": part.share}
+            plan = {"n_queries": part.queries, "share": part.share}
             resume(self._classifier, *training_set, self._spent, **plan)  # type: ignore[arg-type]
         self._fitted = True
         return self._classifier.model_probabilities(reference)
 
     def _set_plan(self, part: Round) -> IndKNNClassifier:
-        queries = planned_queries(part.questions, part.share)
+        queries = planned_queries(part.queries, part.share)
         share = self._share if part.share == 1 else 0
         self._classifier.set_params(n_queries=queries, model_share=share)
         return self._classifier
@@ -304,14 +304,14 @@ class Learner(Protocol[AnyStudent]):
     def load(self, path: Path) -> AnyStudent: ...
 
 
-# ---------------------------------------------------------------- all questions cost the same
+# ---------------------------------------------------------------- all queries cost the same
 
 
 class FixedPlanLabeller(Labeller):
-    """A classifier whose questions all cost the same; each round has one of its own.
+    """A classifier whose queries all cost the same; each round has one of its own.
 
     The rounds' plans are priced together. Shares of budgets mean nothing here: what a round costs
-    is decided by its classifier's noise and its number of questions.
+    is decided by its classifier's noise and its number of queries.
 
     Parameters
     ----------
@@ -379,13 +379,13 @@ class FixedPlanLabeller(Labeller):
     ) -> None:
         # For the next round, or for what is left of one that was cut off.
         rounds = self._plan.rounds
-        if not self._n_asked or self._n_asked[-1] == rounds[len(self._n_asked) - 1].questions:
+        if not self._n_asked or self._n_asked[-1] == rounds[len(self._n_asked) - 1].queries:
             if len(self._n_asked) == len(rounds):
                 raise PrivacyRefused("All planned rounds are over.")
             self._n_asked.append(0)
         current = rounds[len(self._n_asked) - 1]
         classifier = self._make(current)
-        classifier.set_params(n_queries=current.questions - self._n_asked[-1])
+        classifier.set_params(n_queries=current.queries - self._n_asked[-1])
         self._fits.join(classifier)
         self._classifier = classifier.fit(records, self._labels, self._subjects)
 
@@ -404,7 +404,7 @@ class FixedPlanLabeller(Labeller):
 
     def restore(self, state: State) -> None:
         counts = state.get("asked", np.array([-1])).tolist()
-        most = [part.questions for part in self._plan.rounds]
+        most = [part.queries for part in self._plan.rounds]
         fits = len(counts) <= len(most) and counts[:-1] == most[: len(counts) - 1]
         if not fits or any(not 0 <= a <= b for a, b in zip(counts, most, strict=False)):
             raise InvalidInput("The journal does not hold the queries of this plan.")
@@ -437,8 +437,8 @@ class FixedPlanLabeller(Labeller):
         return [sorted(c.get_params().items()) for c in self._classifiers()]
 
     def _classifiers(self) -> list[PrivateKNNClassifier]:
-        pairs = [(self._make(part), part.questions) for part in self._plan.rounds]
-        return [classifier.set_params(n_queries=questions) for classifier, questions in pairs]
+        pairs = [(self._make(part), part.queries) for part in self._plan.rounds]
+        return [classifier.set_params(n_queries=queries) for classifier, queries in pairs]
 
     def _places(self, names: AnyArray) -> Ints:
         place_of = {name: place for place, name in enumerate(self.classes.tolist())}

@@ -219,7 +219,7 @@ class _Transfer:
         part = self.plan.rounds[number]
         if number == len(self.rounds):
             nothing = np.zeros(0, dtype=np.int64), np.zeros(0)
-            self.rounds.append(AskedRound(self._questions(part, students), *nothing))
+            self.rounds.append(AskedRound(self._queries(part, students), *nothing))
         if not self.rounds[number].complete:
             self._ask(number, part, self._extractor(students))
 
@@ -245,15 +245,15 @@ class _Transfer:
         self.rounds = list(entry.rounds)
         self.labeller.restore(entry.state)
 
-    def _questions(self, part: Round, students: list[StudentModel]) -> Places:
+    def _queries(self, part: Round, students: list[StudentModel]) -> Places:
         """Return whom to ask about: next in the public order, or where the student is unsure."""
         order = self.plan.order(len(self.job.pool))
         if part.choose == UNSURE:
             sureness = students[-1].predict_proba(self.job.pool).max(axis=1)
-            return np.sort(np.argsort(sureness, kind="stable")[: part.questions])
+            return np.sort(np.argsort(sureness, kind="stable")[: part.queries])
         # Those that nobody asked about come first.
-        queried = np.isin(order, np.concatenate([r.questions for r in self.rounds] or [order[:0]]))
-        return np.concatenate([order[~queried], order[queried]])[: part.questions]
+        queried = np.isin(order, np.concatenate([r.queries for r in self.rounds] or [order[:0]]))
+        return np.concatenate([order[~queried], order[queried]])[: part.queries]
 
     def _ask(self, number: int, part: Round, extractor: FeatureExtractor) -> None:
         step = self.begin(f"round {number + 1}: features", 2)
@@ -270,7 +270,7 @@ class _Transfer:
         # The first embedding may have estimated a size: durable before anything follows from it.
         self._commit()
         asked_round = self.rounds[number]
-        step = self.begin(f"round {number + 1}: answers", len(asked_round.questions))
+        step = self.begin(f"round {number + 1}: answers", len(asked_round.queries))
         step(len(asked_round.labels))
         while not self.rounds[number].complete:
             step(self._ask_block(number, reference))
@@ -278,14 +278,14 @@ class _Transfer:
     def _ask_block(self, number: int, reference: AnyArray) -> int:
         asked_round = self.rounds[number]
         done = len(asked_round.labels)
-        block = asked_round.questions[done : done + BLOCK]
+        block = asked_round.queries[done : done + BLOCK]
         answered = self.labeller.label(reference[block])
         margins = answered.margins
         if margins is not None and asked_round.margins is not None:
             margins = np.concatenate([asked_round.margins, margins])
         labels = np.concatenate([asked_round.labels, answered.labels])
         soft = _updated(asked_round.soft_labels, block, answered)
-        self.rounds[number] = AskedRound(asked_round.questions, labels, margins, soft)
+        self.rounds[number] = AskedRound(asked_round.queries, labels, margins, soft)
         self._commit()
         return len(block)
 
@@ -323,7 +323,7 @@ class _Transfer:
         for earlier in range(number + 1):
             asked_round, places = self.rounds[earlier], self._selected(earlier)
             label_of |= zip(
-                asked_round.questions[places].tolist(),
+                asked_round.queries[places].tolist(),
                 asked_round.labels[places].tolist(),
                 strict=True,
             )

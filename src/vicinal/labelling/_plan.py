@@ -2,10 +2,10 @@
 
 Source: the rounds of ZYCW20 (section 3, "iterative"), with one set of budgets over all of them.
 
-How much noise a plan of rounds needs, found before the first question.
+How much noise a plan of rounds needs, found before the first query.
 
-Private-kNN charges nobody in particular: every question costs the same, and what all rounds
-cost together is decided by their noise. A round that has a share w of the budget for n questions
+Private-kNN charges nobody in particular: every query costs the same, and what all rounds
+cost together is decided by their noise. A round that has a share w of the budget for n queries
 gets noise in proportion to sqrt(n / w), for the cost of Gaussian noise falls with its square.
 """
 
@@ -28,11 +28,11 @@ CHOICES = (FIRST, UNSURE)
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One round of questions, all of it public.
+    """One round of queries, all of it public.
 
     Attributes
     ----------
-    questions : int
+    queries : int
         How many public examples are asked about.
     share : float
         Share of every subject's budget that the round is planned for.
@@ -52,13 +52,13 @@ class Round:
     --------
     >>> import numpy as np
     >>> from vicinal.labelling import Round
-    >>> Round(questions=4, share=1.0, keep=0.5).selected(
+    >>> Round(queries=4, share=1.0, keep=0.5).selected(
     ...     np.array([9.0, 1.0, 7.0, 2.0]), labels=np.array([0, 0, 1, 1])
     ... )
     array([0, 2])
     """
 
-    questions: int
+    queries: int
     share: float
     keep: float = 0.75
     components: int | None = 100
@@ -66,7 +66,7 @@ class Round:
     by_class: bool = False
 
     def __post_init__(self) -> None:
-        _checks.integer("questions", self.questions, least=1)
+        _checks.integer("queries", self.queries, least=1)
         _checks.real("share", self.share, above=0, most=1)
         _checks.real("keep", self.keep, above=0, most=1)
         _checks.choice("choose", self.choose, CHOICES)
@@ -96,7 +96,7 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class LabellingPlan:
-    """All rounds, fixed before the first question.
+    """All rounds, fixed before the first query.
 
     Attributes
     ----------
@@ -108,8 +108,8 @@ class LabellingPlan:
     Examples
     --------
     >>> from vicinal.labelling import LabellingPlan, Round
-    >>> plan = LabellingPlan((Round(questions=300, share=0.3), Round(questions=400, share=0.7)))
-    >>> plan.questions
+    >>> plan = LabellingPlan((Round(queries=300, share=0.3), Round(queries=400, share=0.7)))
+    >>> plan.queries
     700
     """
 
@@ -128,9 +128,9 @@ class LabellingPlan:
             raise InvalidInput("The first round has no student before it that could be unsure.")
 
     @property
-    def questions(self) -> int:
+    def queries(self) -> int:
         """Questions of all rounds."""
-        return sum(part.questions for part in self.rounds)
+        return sum(part.queries for part in self.rounds)
 
     def order(self, size: int) -> Places:
         """Return the public order (size,) in which examples are asked about.
@@ -138,9 +138,9 @@ class LabellingPlan:
         Raises
         ------
         InvalidInput
-            If a round has more questions than there are examples.
+            If a round has more queries than there are examples.
         """
-        most = max(part.questions for part in self.rounds)
+        most = max(part.queries for part in self.rounds)
         if most > size:
             raise InvalidInput(f"There must be at least {most} public examples. Got {size}.")
         generator = np.random.default_rng(self.seed)  # noqa: TID251 (a public order)
@@ -172,26 +172,26 @@ def default_plan(
     pool : int
         How many public examples there are.
     seed : int
-        Of the order of questions.
+        Of the order of queries.
     overlapping : bool
         Whether classes overlap, as far as is publicly known.
 
     Examples
     --------
     >>> from vicinal.labelling import default_plan
-    >>> [(part.questions, part.share) for part in default_plan(rounds=2, pool=1000).rounds]
+    >>> [(part.queries, part.share) for part in default_plan(rounds=2, pool=1000).rounds]
     [(300, 0.3), (300, 0.7)]
     """
     rounds = _checks.integer("rounds", rounds, least=1)
     asked_share = 0.6 if overlapping and rounds == 1 else 0.3
-    questions = max(1, round(asked_share * _checks.integer("pool", pool, least=1)))
+    queries = max(1, round(asked_share * _checks.integer("pool", pool, least=1)))
     if rounds == 1:
-        return LabellingPlan((Round(questions, 1.0, by_class=overlapping),), seed)
-    first = Round(questions, 0.3, by_class=overlapping)
+        return LabellingPlan((Round(queries, 1.0, by_class=overlapping),), seed)
+    first = Round(queries, 0.3, by_class=overlapping)
     share = 0.7 / (rounds - 1)
-    later = Round(questions, share, keep=0.9, choose=UNSURE)
+    later = Round(queries, share, keep=0.9, choose=UNSURE)
     if overlapping:
-        later = Round(questions, share, by_class=True)
+        later = Round(queries, share, by_class=True)
     return LabellingPlan((first, *[later] * (rounds - 1)), seed)
 
 
@@ -202,7 +202,7 @@ _PRECISION = 1e-5
 
 def noise_of(part: Round, plan: LabellingPlan, sigma: float) -> float:
     """Return a round's noise where the whole plan's is `sigma`; a single round's is just that."""
-    return sigma * math.sqrt(part.questions / (part.share * plan.questions))
+    return sigma * math.sqrt(part.queries / (part.share * plan.queries))
 
 
 def least_noise(cost: Callable[[float], float], epsilon: float) -> float:

@@ -138,8 +138,11 @@ def _audience(name: str, state: Mapping[str, Any], proved: Mapping[str, float]) 
     holds = bool(guarantee["holds"])
     success = membership_success(plan["epsilon"], plan["delta"], gaussian=gaussian)
     own = [shift for attack, shift in proved.items() if attack != "total"]
-    wear, spendable = state.get("wear"), budget(plan["epsilon"], plan["delta"] * (1 - SLACK_SHARE))
-    used = wear["mean"] * spendable if wear and gaussian else None
+    usage, spendable = (
+        state.get("usage"),
+        budget(plan["epsilon"], plan["delta"] * (1 - SLACK_SHARE)),
+    )
+    used = usage["mean"] * spendable if usage and gaussian else None
     return {
         "name": name,
         "holds": holds,

@@ -79,19 +79,19 @@ async def quota(state: AppState, key: ApiKey, _: Request) -> Response:
         "quota": own.analyst_quota, "used": own.analyst_used, "left": own.analyst_left,
     }  # fmt: skip
     plans = {name: state.store.quota(audience=name) for name in names}
-    wear = await _mean_wear(state)
+    usage = await _mean_usage(state)
     audiences = {
-        name: {"planned": plan.planned, "used": plan.used, "left": plan.left, "wear": wear[name]}
+        name: {"planned": plan.planned, "used": plan.used, "left": plan.left, "usage": usage[name]}
         for name, plan in plans.items()
     }
     return JSONResponse({"mine": mine, "audiences": audiences})
 
 
-async def _mean_wear(state: AppState) -> dict[str, float | None]:
+async def _mean_usage(state: AppState) -> dict[str, float | None]:
     """Return the mean share of a budget that public points have used up, by audience."""
     facts = (await state.with_store(state.store.facts))["audiences"]
-    wear = {name: audience["wear"] for name, audience in facts.items()}
-    return {name: None if used is None else used["mean"] for name, used in wear.items()}
+    usage = {name: audience["usage"] for name, audience in facts.items()}
+    return {name: None if used is None else used["mean"] for name, used in usage.items()}
 
 
 async def status(state: AppState, key: ApiKey, _: Request) -> Response:
@@ -123,11 +123,11 @@ async def health(state: AppState, _key: None, _: Request) -> Response:
 
 
 async def metrics(state: AppState, _key: ApiKey, _: Request) -> Response:
-    wear: dict[str, float | None] = {}
+    usage: dict[str, float | None] = {}
     with suppress(Problem):  # a store that has failed estimates nothing
-        wear = await _mean_wear(state)
+        usage = await _mean_usage(state)
     audiences = {
-        name: (state.store.quota(audience=name).left, wear.get(name))
+        name: (state.store.quota(audience=name).left, usage.get(name))
         for name in state.store.audiences
     }
     return Response(state.metrics.text(audiences), media_type="text/plain; version=0.0.4")

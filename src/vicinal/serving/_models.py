@@ -146,7 +146,7 @@ class AudienceUsage(BaseModel):
     planned: int
     used: int
     left: int
-    wear: float | None
+    usage: float | None
 
 
 class KeyUsage(BaseModel):

@@ -343,12 +343,12 @@ class Metrics:
         have used, if they tell it; public.
         """
         left, used = {}, {}
-        for name, (answers, wear) in sorted(audiences.items()):
+        for name, (answers, usage) in sorted(audiences.items()):
             quoted = name.replace("\\", r"\\").replace('"', r"\"")
             label = f'{{audience="{quoted}"}}'
             left[label] = answers
-            if wear is not None:
-                used[label] = round(wear, 4)
+            if usage is not None:
+                used[label] = round(usage, 4)
         requests = {
             f'{{path="{path}",method="{method}",status="{status}"}}': count
             for (path, method, status), count in sorted(self.requests.items())

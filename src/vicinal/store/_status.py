@@ -127,7 +127,7 @@ def _audience(parts: OpenStore, state: AudienceState, together: TotalGuarantee) 
             k: v for k, v in asdict(remaining_quota(state, None)).items() if "analyst" not in k
         },
         "renewal": (due := state.audience.due) and due.to_dict(),
-        "wear": _budget_usage(state),
+        "usage": _budget_usage(state),
         "evaluations": evaluations(parts, state),
         "guarantee": state.guarantee(together).to_dict(),
     }

@@ -63,7 +63,7 @@ function showGuarantee({ audience, guarantee }) {
 
 // ---------------------------------------------------------------- what is used and left
 
-function plan(name, { planned, used, left, wear }) {
+function plan(name, { planned, used, left, usage }) {
   const bar = make("span");
   bar.style.width = `${planned ? Math.min(100, (100 * used) / planned) : 100}%`;
   const meter = make("div", { className: "meter" }, bar);
@@ -73,11 +73,11 @@ function plan(name, { planned, used, left, wear }) {
   const big = make("span", { className: "left" }, number.format(left), make("small", {}, " left"));
   return make("div", { className: "plan" },
     make("div", { className: "top" }, make("span", { className: "label" }, name), big),
-    meter, make("p", { className: "note" }, words + worn(wear)));
+    meter, make("p", { className: "note" }, words + shareUsed(usage)));
 }
 
-function worn(wear) {
-  return wear === null ? "" : `. Subjects have used about ${Math.round(100 * wear)} % of their budgets (estimate)`;
+function shareUsed(usage) {
+  return usage === null ? "" : `. Subjects have used about ${Math.round(100 * usage)} % of their budgets (estimate)`;
 }
 
 function showQuota({ mine, audiences }) {
