@@ -151,7 +151,7 @@ class AudienceState:
             return len(rows)
         gate = copy.copy(self.engine.model_gate)
         assert gate is not None  # noqa: S101 (there is a model)
-        return int(gate.to_ask(self.private_model.mapped(rows)[1]).sum())
+        return int(gate.to_ask(self.private_model.mapped(rows)[1].values).sum())
 
     def read(self, seqs: Places, places: Places) -> tuple[Ints, Floats | None, Floats | None]:
         """Return what was released, by block and place in it: labels, votes, and probabilities.
@@ -210,7 +210,8 @@ class AudienceState:
         scale = float(self.engine.multiplier * np.sqrt(count))
         if self.private_model is None:
             return scale
-        return float(self.private_model.model.noise_left(scale, count))
+        model = self.private_model.model
+        return float(model.loss.noise_left(scale, count, model.doubt))
 
     def guarantee(self, together: TotalGuarantee) -> Guarantee:
         """Return what this audience's answers guarantee to every subject.
