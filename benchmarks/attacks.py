@@ -1,4 +1,4 @@
-"""What happens to attacks on stores and clusters: `python -m benchmarks.attacks [--json]`.
+"""What happens to attacks on stores and clusters: `python -m benchmarks.attacks`, as CSV.
 
 Every attack is carried out on a store of its own. It returns what was seen: "refused", with the
 first words of the error, or what was served. `--flips 2000` damages that many single bits
@@ -11,7 +11,7 @@ To add attacks, append (name, function of a fresh folder) to a section of :data:
 from __future__ import annotations
 
 import argparse
-import json
+import csv
 import os
 import shutil
 import sys
@@ -266,28 +266,26 @@ def rows(only: str | None = None) -> Iterator[tuple[str, str, str]]:
 
 
 def main() -> None:
-    """Print the table, or what flipped bits did."""
+    """Print what happened to each attack, or to flipped bits, as CSV."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.attacks", description=__doc__)
     parser.add_argument("--flips", type=int, help="damage so many bits instead")
-    parser.add_argument("--only", choices=SECTIONS, help="one section of the table")
+    parser.add_argument("--only", choices=SECTIONS, help="one section of the attacks")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     arguments = parser.parse_args()
+    table = csv.writer(sys.stdout, lineterminator="\n")
     if arguments.flips:
         with tempfile.TemporaryDirectory() as folder:
             counts = flips.flips(Path(folder), arguments.flips, seed=arguments.seed)
-        print("| damaged | noticed | no change | silent or traceback |\n|---|---|---|---|")
+        table.writerow(["damaged", "noticed", "changed nothing", "silent or traceback"])
         for name in flips.KEPT:
             good = [counts[name, found] for found in ("noticed", "no change")]
             others = sum(n for (kept, _), n in counts.items() if kept == name) - sum(good)
-            print(f"| {name} | {good[0]:,} | {good[1]:,} | {others} |")
+            table.writerow([name, *good, others])
         return
-    if arguments.json:
-        print(json.dumps(list(rows(arguments.only))))
-        return
-    print("| attack | what happens |\n|---|---|")
-    for _, name, found in rows(arguments.only):
-        print(f"| {name} | {found} |", flush=True)
+    table.writerow(["section", "attack", "what happened"])
+    for row in rows(arguments.only):
+        table.writerow(row)
+        sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -17,9 +17,9 @@ import shard_tools
 import store_tools as tools
 from benchmarks.attacks_doors import seen
 from shard_tools import COORDINATOR, witness_of
-from vicinal.distributed import Coordinator, MissingShardPolicy, local_transports
+from vicinal.distributed import Coordinator, local_transports
 
-SOON = MissingShardPolicy(deadline=0.5)
+SOON = 0.5
 
 
 def made(place: Path) -> Path:
@@ -101,16 +101,15 @@ def fewer(sealed: bool) -> Callable[[Path], str]:
 
 
 def absent(place: Path) -> str:
-    """Erase everybody while a shard's folder is away, whatever the policy for answers."""
+    """Erase everybody while a shard's folder is away."""
     path = made(place)
     (path / "shard-1").rename(place / "away")
     return seen(lambda: erase_all(path))
 
 
 def erase_all(path: Path) -> None:
-    """Open a cluster that may answer without a shard, and erase all people."""
-    absence = MissingShardPolicy(deadline=0.5, answer_without=True)
-    with Coordinator.open(path, local_transports, absence) as cluster:
+    """Open a cluster and erase all people."""
+    with Coordinator.open(path, local_transports, SOON) as cluster:
         cluster.erase(sorted(set(tools.PEOPLE)))
 
 

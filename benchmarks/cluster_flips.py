@@ -9,9 +9,9 @@ import numpy as np
 
 import shard_tools
 import store_tools as tools
-from vicinal.distributed import ClusterChanges, Coordinator, MissingShardPolicy, local_transports
+from vicinal.distributed import ClusterChanges, Coordinator, local_transports
 
-SOON = MissingShardPolicy(deadline=0.01)
+SOON = 0.01
 
 
 def filled(place: Path) -> None:

@@ -30,11 +30,12 @@ NEAREST = {
     "mechanisms/_charging.py": (
         "mechanisms/test_charging_kernels.py",
         "mechanisms/test_charging.py",
-        "mechanisms/test_mechanisms.py",
+        "engine/test_algorithm3.py",
         "engine/test_vectors.py",
         "engine/test_labels.py",
     ),
     "mechanisms/_count.py": (
+        "engine/test_algorithm3.py",
         "mechanisms/test_mechanisms.py",
         "mechanisms/test_charging_kernels.py",
         "mechanisms/test_alone_and_together.py",
@@ -63,7 +64,6 @@ NEAREST = {
         "store/test_total_charges.py",
         "ledger",
         "store/test_evaluation.py",
-        "store/test_store_additions.py",
         "store/test_store_erasure.py",
         "store/test_renewal.py",
         "crash/test_durable_steps.py",

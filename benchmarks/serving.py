@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import io
 import json
 import os
 import socket
@@ -25,7 +24,7 @@ from typing import Any
 import numpy as np
 from starlette.responses import JSONResponse
 
-from vicinal.serving import NPY, KeyFile, PredictRequest, decode_rows, npy_rows
+from vicinal.serving import KeyFile, PredictRequest, decode_rows
 from vicinal.store import Query, Store
 
 CLASSES, D = 10, 324
@@ -51,14 +50,14 @@ def make_store(folder: Path, n: int, plan: dict[str, Any] = PLAN) -> str:
     return KeyFile(folder).add("bench", "analyst", "default")
 
 
-def bodies(count: int, size: int, seed: int, *, npy: bool = False) -> list[bytes]:
-    """Return request bodies of `size` queries each, all of them new, in JSON or as .npy files."""
+def bodies(count: int, size: int, seed: int) -> list[bytes]:
+    """Return request bodies of `size` queries each, all of them new."""
     rng = np.random.default_rng(seed)
     middle = centres(np.random.default_rng(0))
     found = []
     for _ in range(count):
         rows = middle[rng.integers(0, CLASSES, size)] + 0.3 * rng.random((size, D))
-        found.append(npy_file(rows) if npy else json_body(rows))
+        found.append(json_body(rows))
     return found
 
 
@@ -67,19 +66,11 @@ def json_body(rows: np.ndarray) -> bytes:
     return json.dumps({"vectors": np.round(rows, 5).tolist()}).encode()
 
 
-def npy_file(rows: np.ndarray) -> bytes:
-    """Return rows as a file of float32."""
-    content = io.BytesIO()
-    np.save(content, rows.astype(np.float32))
-    return content.getvalue()
-
-
 def requests(contents: list[bytes], key: str) -> list[bytes]:
     """Return whole HTTP requests, each with an idempotency key of its own."""
     stamp = time.time_ns()
-    media = NPY if contents[0].startswith(b"\x93NUMPY") else "application/json"
     return [
-        f"POST /v1/predict HTTP/1.1\r\nHost: bench\r\nContent-Type: {media}\r\n".encode()
+        b"POST /v1/predict HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\n"
         + f"Authorization: Bearer {key}\r\nIdempotency-Key: {stamp}-{i}\r\n".encode()
         + f"Content-Length: {len(content)}\r\n\r\n".encode()
         + content
@@ -179,10 +170,8 @@ def throughput(folder: Path, key: str, short: bool) -> None:
             contents = requests(bodies(500 if short else 4000, 1, 10 + i), key)
             measure(f"1 query, {clients} clients", at, contents, 1, clients)
         for i, clients in enumerate((4,) if short else (1, 4, 8)):
-            for npy in (False, True):
-                contents = requests(bodies(8 if short else 80, 256, 20 + 2 * i + npy, npy=npy), key)
-                form = ".npy" if npy else "JSON"
-                measure(f"256 queries, {form}, {clients} clients", at, contents, 256, clients)
+            contents = requests(bodies(8 if short else 80, 256, 20 + i), key)
+            measure(f"256 queries, {clients} clients", at, contents, 256, clients)
 
 
 # ---------------------------------------------------------------- where the time goes
@@ -203,15 +192,14 @@ def profile(folder: Path, key: str) -> None:
     print(f"\n{'where the time goes, ms':<44}{'1 query':>12}{'block of 64':>12}{'of 256':>10}")
     with Store.open(folder) as store:
         rows: dict[str, list[float]] = {"check the JSON of a body": [], "make an array of it": []}
-        rows |= {"read a .npy file instead": [], "write the JSON of a reply": []}
+        rows["write the JSON of a reply"] = []
         for size in (1, 64, 256):
-            (content,), (file,) = (bodies(1, size, 30 + size, npy=npy) for npy in (False, True))
+            (content,) = bodies(1, size, 30 + size)
             body = PredictRequest.model_validate_json(content)
             reply = store.predict(decode_rows(body, store, 1024)[0])
             one = {
                 "check the JSON of a body": lambda c=content: PredictRequest.model_validate_json(c),
                 "make an array of it": lambda b=body: decode_rows(b, store, 1024),
-                "read a .npy file instead": lambda f=file: npy_rows(f, store, 1024),
                 "write the JSON of a reply": lambda r=reply: JSONResponse(r.to_dict()),
             }
             for name, work in one.items():

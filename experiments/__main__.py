@@ -21,7 +21,6 @@ class Experiments(CommandGroup):
         "indknn-fashion": "experiments.commands.comparison:indknn_fashion",
         "indknn-mnist": "experiments.commands.comparison:indknn_mnist",
         "losses": "experiments.commands.losses:losses",
-        "market-attributes": "experiments.commands.attributes:market_attributes",
         "promises": "experiments.commands.promises:promises",
         "report-set": "experiments.commands.report_set:report_set",
         "smoothed-figures": "experiments.commands.smoothed:smoothed_figures",

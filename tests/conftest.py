@@ -26,8 +26,6 @@ settings.register_profile("soak", settings.get_profile("fixed"), derandomize=Fal
 settings.load_profile("fixed")
 
 gc.disable()  # an eighth of what collection takes is searches for garbage: there is none yet
-# Or commands on a busy machine say that they go on.
-pytest.MonkeyPatch().setattr("vicinal.cli._output.PATIENCE", 24 * 3600.0)
 
 
 def pytest_addoption(parser):

@@ -1,5 +1,7 @@
 """What privacy loss distributions say, beyond what the package asks of them."""
 
+from mpmath import mp, mpf
+
 from vicinal.accounting import composed_losses
 
 
@@ -7,3 +9,15 @@ def pld_delta(pairs, epsilon):
     """Return delta <= 1 of all `pairs`, each with its count, at `epsilon` >= 0, rounded up."""
     totals = composed_losses(pairs, 1e-15)
     return min(1.0, max(total.delta(epsilon) for total in totals)) if totals else 1.0
+
+
+def exact_binomial_delta(q, r, count, epsilon):
+    """Return the divergence of `count` coins of chances r and q at `epsilon`, in 50 digits."""
+    mp.dps = 50
+    q, r, x = mpf(q), mpf(r), mp.exp(mpf(epsilon))
+    total = mpf(0)
+    for wins in range(count + 1):
+        with_ = r**wins * (1 - r) ** (count - wins)
+        without = q**wins * (1 - q) ** (count - wins)
+        total += mp.binomial(count, wins) * max(mpf(0), with_ - x * without)
+    return total

@@ -15,7 +15,6 @@ from vicinal.distributed import (
     COORDINATOR,
     ClusterDescription,
     Coordinator,
-    MissingShardPolicy,
     ShardFolder,
     ShardServer,
     Verify,
@@ -27,7 +26,7 @@ from vicinal.distributed import (
 from vicinal.errors import ShardUnreachable, StorageFailed
 from vicinal.ledger import SQLiteDatabase
 
-PATIENCE = MissingShardPolicy(deadline=480.0)
+PATIENCE = 480.0
 
 
 def clustered(folder, shards, *, place=None, make=tools.make, **plan):
@@ -107,9 +106,9 @@ def in_peace(path):
             pytest.fail(f"{folder.name} was kept for ten minutes")
 
 
-def local(path, policy=PATIENCE):
+def local(path, deadline=PATIENCE):
     """Open a cluster whose shards are in this process."""
-    return Coordinator.open(path, local_transports, policy)
+    return Coordinator.open(path, local_transports, deadline)
 
 
 class Heard:
@@ -128,7 +127,7 @@ class Heard:
         self.transport.close()
 
 
-def heard(path, hear, policy=PATIENCE, shard=1):
+def heard(path, hear, deadline=PATIENCE, shard=1):
     """Open a cluster whose way to a shard goes by `hear(message, send)`."""
 
     def links(paths):
@@ -136,7 +135,7 @@ def heard(path, hear, policy=PATIENCE, shard=1):
         found[shard] = Heard(found[shard], hear)
         return found
 
-    return Coordinator.open(path, links, policy)
+    return Coordinator.open(path, links, deadline)
 
 
 class Dead:

@@ -110,7 +110,6 @@ def _pate_options(setting: Setting, facts: Facts, screened: bool, noise: float) 
     given: Options = {"n_teachers": teachers, "sigma_votes": noise, "release": "label"}
     if screened:
         given |= {
-            "mechanism": "confident_gnmax",
             "sigma_screen": 0.6 * teachers,
             "threshold": 0.8 * teachers,
             "n_answers": _planned(setting),

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from sklearn.metrics import roc_auc_score
 
 from experiments.report_set.data import MOST_RECORDS, Matrix, Question, Split, questions
 from experiments.report_set.methods import (
@@ -25,7 +26,6 @@ from experiments.report_set.methods import (
     Plan,
     Scores,
 )
-from vicinal.reports import auc_with_error
 
 QUERIES = (500, 2000)
 PLANS = f"Means over tables, T = {QUERIES[-1]:,}:"
@@ -154,7 +154,7 @@ def _figures(scores: Scores, truth: Matrix, n_classes: int) -> tuple[float, floa
         return 1 - float(np.mean((scores - truth) ** 2) / np.var(truth)), float("nan")
     places = [1] if n_classes == 2 else range(n_classes)
     members = [(place, truth == place) for place in places]
-    areas = [auc_with_error(scores[:, p], own)[0] for p, own in members if 0 < own.sum() < own.size]
+    areas = [roc_auc_score(own, scores[:, p]) for p, own in members if 0 < own.sum() < own.size]
     return float(np.mean(areas)), float((scores.argmax(axis=1) == truth).mean())
 
 

@@ -104,8 +104,8 @@ def unmasked(name: str, values: T) -> T:
     rows = values if isinstance(values, list | tuple) else ()
     if any(isinstance(each, np.ma.MaskedArray) for each in (values, *rows)):
         raise InvalidInput(
-            f"The {name!r} parameter must not be a masked array: what is behind the mask would "
-            "count. Drop those rows, or fill them, and pass a plain array."
+            f"The {name!r} parameter must not be a masked array, because masked values would "
+            "count. Drop or fill those rows, and pass a plain array."
         )
     return values
 
@@ -132,8 +132,8 @@ def label_indices(y: npt.ArrayLike, classes: AnyArray) -> Ints32:
         positions = [position_of[label] for label in np.asarray(y).tolist()]
     except (KeyError, TypeError):
         raise InvalidInput(
-            "The 'y' parameter must hold only labels of the 'classes' parameter. Got another; "
-            "every class must be declared, also those without records."
+            "The 'y' parameter must hold only labels of the 'classes' parameter. Got another "
+            "label. Declare every class, even those without records."
         ) from None
     return np.array(positions, dtype=np.int32)
 
@@ -207,7 +207,7 @@ _FAULTY_CHARACTERS = {
     "Cs": "text that is not valid Unicode",
     "Zl": "a line break",
     "Zp": "a line break",
-    "Zs": "a blank other than the plain space, such as one that does not break",
+    "Zs": "a blank other than the plain space, such as a non-breaking space",
 }
 _MISSING = ("NoneType", "NAType", "NaTType")
 _INT64 = range(-(2**63), 2**63)

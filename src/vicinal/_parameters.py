@@ -4,14 +4,12 @@ A table is a dataclass of fields made by :func:`parameter`: name, type, check, d
 means. An estimator has its tables as bases, which give it ``__init__``, so that scikit-learn,
 editors and type checkers see every parameter; :func:`documented` writes them into its docstring.
 The estimator's settings have the same tables as bases: the same names with checked values. Options
-of the command line and tests with bad values go by the tables, too: each check names some values
-that it refuses. All parameters are public.
+of the command line and tests with bad values go by the tables, too. All parameters are public.
 """
 
 import dataclasses
 import inspect
 import itertools
-import math
 import textwrap
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -34,7 +32,7 @@ from vicinal.errors import InvalidInput
 
 Number = TypeVar("Number", int, float)
 Passed = TypeVar("Passed")
-Checked = TypeVar("Checked")
+Kept = TypeVar("Kept")
 Value = TypeVar("Value")
 AnyClass = TypeVar("AnyClass", bound=type)
 
@@ -49,8 +47,7 @@ AUTO = "auto"
 class Check(ABC):
     """What a parameter must be: calling it returns the checked value or raises InvalidInput.
 
-    `type_name`: the type, as numpydoc writes it after the parameter's name. `refused`: some values
-    that it refuses, one on each side of every bound.
+    `type_name`: the type, as numpydoc writes it after the parameter's name.
     """
 
     @property
@@ -58,12 +55,7 @@ class Check(ABC):
     def type_name(self) -> str:
         """The type, as numpydoc writes it."""
 
-    @property
-    @abstractmethod
-    def refused(self) -> tuple[object, ...]:
-        """Some values that are refused."""
-
-    metavar: ClassVar[str] = "TEXT"
+    metavar: ClassVar[str] = "<str>"
 
     @abstractmethod
     def __call__(self, name: str, value: Any) -> Any:
@@ -71,8 +63,8 @@ class Check(ABC):
 
     @property
     def option_type(self) -> str:
-        """The type, as the help of an option on the command line says it."""
-        return self.type_name.replace('"', "").removesuffix(", optional")
+        """What an option on the command line takes, where its metavar does not say it."""
+        return ""
 
     def parsed(self, text: str) -> Any:
         """Return what an option on the command line passes; what cannot be read stays a text."""
@@ -88,20 +80,12 @@ class Real(Check):
     least: float | None = None
     most: float | None = None
 
-    metavar: ClassVar[str] = "NUMBER"
+    metavar: ClassVar[str] = "<float>"
     type_name = "float"
 
     def parsed(self, text: str) -> float | str:
         """Return a number."""
         return number_or_text(text, float)
-
-    @property
-    def refused(self) -> tuple[object, ...]:
-        """Beyond every bound; at the strict ones; and what is no number."""
-        strict = [bound for bound in (self.above, self.below) if bound is not None]
-        low = [math.nextafter(b, -math.inf) for b in (self.above, self.least) if b is not None]
-        high = [math.nextafter(b, math.inf) for b in (self.below, self.most) if b is not None]
-        return (*strict, *low, *high, math.nan, math.inf, -math.inf, "1", True, [1.0])
 
     def __call__(self, name: str, value: object) -> float:
         """Return `value` as a float."""
@@ -116,18 +100,12 @@ class Integer(Check):
     least: int
     most: int | None = None
 
-    metavar: ClassVar[str] = "INTEGER"
+    metavar: ClassVar[str] = "<int>"
     type_name = "int"
 
     def parsed(self, text: str) -> int | str:
         """Return an integer."""
         return number_or_text(text, int)
-
-    @property
-    def refused(self) -> tuple[object, ...]:
-        """Beyond every bound, and what is no integer."""
-        high = () if self.most is None else (self.most + 1,)
-        return (self.least - 1, *high, self.least + 0.5, math.nan, "1", True, [1])
 
     def __call__(self, name: str, value: object) -> int:
         """Return `value` as an int."""
@@ -146,9 +124,9 @@ class Choice(Check):
         return "{" + ", ".join(f'"{option}"' for option in self.options) + "}"
 
     @property
-    def refused(self) -> tuple[object, ...]:
-        """Another word, and what is no word."""
-        return ("another", "", self.options[0].upper(), None, 1, True, [self.options[0]])
+    def option_type(self) -> str:
+        """The words."""
+        return " or ".join(self.options)
 
     def __call__(self, name: str, value: object) -> str:
         """Return `value`."""
@@ -172,12 +150,6 @@ class Unless(Check):
             return f"{self.check.type_name}, optional"
         return f'{self.check.type_name} or "{self.automatic}"'
 
-    @property
-    def refused(self) -> tuple[object, ...]:
-        """What the check refuses, and the other kind of automatic value."""
-        others = (AUTO,) if self.automatic is None else (None, "another")
-        return (*(bad for bad in self.check.refused if bad is not self.automatic), *others)
-
     def parsed(self, text: str) -> Any:
         """Return the value in its place as it is, else what the check reads."""
         return text if text == self.automatic else self.check.parsed(text)
@@ -191,6 +163,23 @@ class Unless(Check):
         return self.check(name, value)
 
 
+@dataclass(frozen=True, slots=True)
+class Checked(Check):
+    """What a function takes, which gets the parameter's name and its value."""
+
+    function: Callable[[str, Any], Any]
+    type_words: str
+
+    @property
+    def type_name(self) -> str:
+        """The words."""
+        return self.type_words
+
+    def __call__(self, name: str, value: object) -> Any:
+        """Return what the function makes of `value`."""
+        return self.function(name, value)
+
+
 _MOST_COUNTED = 10_000  # names that a dash stands for
 
 
@@ -199,7 +188,6 @@ class ClassNames(Check):
     """All class names: at least two different integers or strings."""
 
     type_name = "sequence of int or str"
-    refused: ClassVar[tuple[object, ...]] = (None, [], [1], [1, 1], "abc", [[1, 2]], [1.5, 2.5], 3)
     option_type = "separated by commas or semicolons"
 
     def parsed(self, text: str) -> list[Any]:
@@ -270,14 +258,14 @@ class Settings:
         """Raise InvalidInput where parameters that are fine alone do not go together."""
 
 
-class Given(Generic[Passed, Checked]):
+class Given(Generic[Passed, Kept]):
     """The type of a parameter that settings keep in another form than it was passed in.
 
     For type checkers only: at run time it is an ordinary attribute.
     """
 
     @overload
-    def __get__(self, instance: Settings, owner: object) -> Checked: ...
+    def __get__(self, instance: Settings, owner: object) -> Kept: ...
     @overload
     def __get__(self, instance: object, owner: object) -> Passed: ...
     def __get__(self, instance: object, owner: object) -> Any:

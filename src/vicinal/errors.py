@@ -14,7 +14,7 @@ class InvalidInput(VicinalError, ValueError):
 
 
 class UnusableRows(InvalidInput):
-    """Rows of a table are not what its schema says; columns are named, and no value is repeated.
+    """Rows of a table do not fit its schema; the message names columns and repeats no value.
 
     `located`: the same with the numbers of rows, from 1, for whoever sent them.
     """
@@ -63,15 +63,15 @@ class MissingExtra(VicinalError, ImportError):
 
 
 class StorageFailed(VicinalError, OSError):
-    """A disk or database did not do its work; nothing was answered, and the store must reopen."""
+    """A disk or database failed; nothing was answered, and the store must be opened again."""
 
 
 class StoreDamaged(StorageFailed):
-    """A file is missing, or not what was written: opening it again is no help. Restore a backup."""
+    """A file is missing, changed or damaged: opening it again does not help. Restore a backup."""
 
 
 class ShardMissing(StorageFailed):
-    """A shard stayed away, so a block was refused; whoever was charged for it stays charged.
+    """A shard did not answer, so a block was refused; subjects charged for it stay charged.
 
     If you retry the same queries before sending new ones, they are not charged twice. A change of
     the data that was decided is finished by the next call.
@@ -85,11 +85,11 @@ class ShardMissing(StorageFailed):
 
 
 class ShardDamaged(ShardMissing):
-    """A shard was damaged, so a block was refused at once; once it is mended, the next goes on."""
+    """A shard is damaged, so a block was refused at once; repair it, and the next is answered."""
 
 
 class DamagedWitness(StoreDamaged):
-    """The file that remembers how far a store came is not what was written."""
+    """The file that remembers how far a store came was changed or damaged."""
 
 
 class ShardUnreachable(VicinalError):

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from dp_accounting.pld import privacy_loss_distribution as pld
 
+from loss_tools import exact_binomial_delta, pld_delta
 from vicinal.accounting import account, calibrate
 from vicinal.accounting._composition import Composition
 from vicinal.accounting._counts import (
@@ -81,25 +82,18 @@ def test_a_pair_that_is_not_symmetric_is_read_in_both_directions():
     }]})["epsilon"])  # fmt: skip
 
 
-def test_randomised_response_by_its_losses_is_exact():
-    size, count, delta = 0.1, 50, 1e-5
-    chance = 1 / (1 + math.exp(-size))
+@pytest.mark.parametrize(("size", "count"), [(0.1, 50), (0.03, 200), (0.5, 17), (2.0, 2), (2.0, 1)])
+def test_randomised_response_by_its_losses_is_exact(size, count):
+    delta, chance = 1e-5, 1 / (1 + math.exp(-size))
     release = {"kind": "pld", "losses": [-size, size], "probabilities": [1 - chance, chance]}
     price = account({"delta": delta, "releases": [{**release, "count": count}]})
-    with mpmath.workdps(40):
-
-        def exact(epsilon):
-            terms = (
-                mpmath.binomial(count, k) * mpmath.mpf(chance) ** k
-                * (1 - mpmath.mpf(chance)) ** (count - k)
-                * -mpmath.expm1(epsilon - size * (2 * k - count))
-                for k in range(count + 1) if size * (2 * k - count) > epsilon
-            )  # fmt: skip
-            return mpmath.fsum(terms)
-
-        assert exact(price["epsilon"]) <= delta
-        assert exact(price["epsilon"] * 0.999) > delta
+    assert exact_binomial_delta(1 - chance, chance, count, price["epsilon"]) <= delta
+    assert exact_binomial_delta(1 - chance, chance, count, price["epsilon"] * 0.999) > delta
     assert 0.99 * price["epsilon"] < price["lower"] <= price["epsilon"]
+    pair = FiniteLosses((-size, size), (1 - chance, chance)).pair()
+    for epsilon in (0.0, 0.3 * size * math.sqrt(count), 1.4 * size * math.sqrt(count)):
+        truth = exact_binomial_delta(1 - chance, chance, count, epsilon)
+        assert truth * (1 - 1e-12) <= pld_delta([(pair, count)], epsilon) <= truth + 2e-3
 
 
 def test_a_histogram_is_its_cells():
@@ -150,5 +144,5 @@ def test_releases_of_which_nothing_is_known_together_are_refused():
     losses = {"kind": "pld", "losses": [0.0], "probabilities": [1 - 1e-7], "infinite": 1e-7}
     assert account({"delta": 1e-5, "releases": [losses]})["method"] == "pld"
     curve = {"kind": "renyi", "orders": [2.0], "rdp": [0.1]}
-    with pytest.raises(InvalidInput, match="nothing known of these releases together"):
+    with pytest.raises(InvalidInput, match="no method gives a bound for these releases together"):
         account({"delta": 1e-5, "releases": [losses, curve]})

@@ -1,6 +1,5 @@
 """Compositions and their readings."""
 
-import dataclasses
 import itertools
 import math
 
@@ -8,7 +7,7 @@ import numpy as np
 import pytest
 from mpmath import mp, mpf
 
-from loss_tools import pld_delta
+from loss_tools import exact_binomial_delta, pld_delta
 from vicinal.accounting import _certificate, _composition
 from vicinal.accounting._budget import gdp_delta, gdp_epsilon, rdp_epsilon
 from vicinal.accounting._composition import METHODS, Composition, compose
@@ -83,49 +82,6 @@ def test_delta_and_epsilon_are_inverse(release):
     epsilon = cost.to_epsilon(1e-5, "pld")
     assert delta_of(cost, epsilon) <= 1.0005e-5
     assert delta_of(cost, epsilon * 0.98) > 1e-5
-
-
-def exact_binomial_delta(q, r, count, epsilon):
-    mp.dps = 50
-    q, r, x = mpf(q), mpf(r), mp.exp(mpf(epsilon))
-    total = mpf(0)
-    for wins in range(count + 1):
-        with_ = r**wins * (1 - r) ** (count - wins)
-        without = q**wins * (1 - q) ** (count - wins)
-        total += mp.binomial(count, wins) * max(mpf(0), with_ - x * without)
-    return total
-
-
-@dataclasses.dataclass(frozen=True)
-class RandomisedResponse:
-    """The pair of one bit that is told truly with chance e^epsilon / (1 + e^epsilon)."""
-
-    epsilon: float
-    symmetric, missing = True, (0.0, 0.0)
-
-    def gaussian(self):
-        """Return None."""
-        return
-
-    def excess(self, losses):
-        """Return the excess at `losses` (m,), as (m,)."""
-        size = np.abs(losses)
-        value = -np.expm1(np.minimum(size - self.epsilon, 0.0)) / (1 + math.exp(-self.epsilon))
-        return np.where(losses < 0, np.exp(np.minimum(losses, 0.0)) * value, value)
-
-
-@pytest.mark.parametrize("count", [1, 2, 17, 200])
-@pytest.mark.parametrize("epsilon0", [0.03, 0.5, 2.0])
-def test_pld_of_randomised_response_equals_50_digits(count, epsilon0):
-    passed = 1 / (1 + math.exp(-epsilon0))
-    scale = epsilon0 * math.sqrt(count)
-    for epsilon in (0.0, 0.3 * scale, 1.4 * scale):
-        truth = exact_binomial_delta(1 - passed, passed, count, epsilon)
-        ours = pld_delta([(RandomisedResponse(epsilon0), count)], epsilon)
-        assert mpf(ours) >= truth * (1 - mpf("1e-12"))
-        assert mpf(ours) <= truth + mpf("2e-3")
-    epsilon = pld_epsilon([(RandomisedResponse(epsilon0), count)], 1e-5)
-    assert exact_binomial_delta(1 - passed, passed, count, epsilon) <= mpf(1e-5)
 
 
 def test_a_threshold_witness_is_the_exact_binomial_divergence():

@@ -201,8 +201,8 @@ BROKEN_CHARGES = [*CHARGE_FAULTS, MEMORY_FAULT]
 
 @pytest.mark.parametrize("name", ["votes", "votes-return", "vectors", "vectors-sparse", "size",
                                   "evaluation", "restart", "total", "model", "model-labels",
-                                  "model-vectors", "labels-alone", "count", "shards",
-                                  "service"])  # fmt: skip
+                                  "model-vectors", "labels-alone", "count",
+                                  "shards"])  # fmt: skip
 def test_charges_are_met_to_the_last_digit_and_every_broken_one_is_seen(name):
     trial = audit.all_trials(audit.IndKNNAudit(3))[name]()
     most = trial.claim.most_moved
@@ -231,23 +231,22 @@ def test_what_leaves_beside_the_noisy_sums_is_seen(monkeypatch):
         return replace(found, noise=found.noise + len(engine.shard.ledger.remaining))
 
     monkeypatch.setattr(QueryEngine, "answer", telling)
-    for make in (audit.IndKNNAudit(3).votes, audit.IndKNNAudit(3).vectors):
-        found = audit.carry_out(make(), 0.0, controls=False)
+    for target in (None, {"bounds": (-1, 3)}):
+        found = audit.carry_out(audit.IndKNNAudit(3).votes(target), 0.0, controls=False)
         assert not found.kept
         assert found.lower > found.claim
 
 
-def test_what_a_service_says_beside_its_answers_is_seen(monkeypatch):
+def test_what_a_store_says_beside_its_answers_is_seen(monkeypatch):
     honest = Store.predict_many
 
     def telling(store, queries):
         known = len(remaining_budgets(store))
         return [replace(reply, charged=known) for reply in honest(store, queries)]
 
-    assert audit.carry_out(audit.IndKNNAudit(3).through_door("service"), 0.0, controls=False).kept
+    assert audit.carry_out(audit.IndKNNAudit(3).restarts(), 0.0, controls=False).kept
     monkeypatch.setattr(Store, "predict_many", telling)
-    found = audit.carry_out(audit.IndKNNAudit(3).through_door("service"), 0.0, controls=False)
-    assert not found.kept
+    assert not audit.carry_out(audit.IndKNNAudit(3).restarts(), 0.0, controls=False).kept
 
 
 def test_a_course_that_follows_from_private_things_is_seen(monkeypatch):
@@ -278,7 +277,7 @@ def test_what_has_no_trial_is_named_and_a_plan_without_worlds_is_refused():
     assert "count (default)" in listed
     assert not {"votes (default)", "model (default)"} & set(listed)
     plan = {"delta": 1e-5, "releases": [{"kind": "multilabel", "tau": 2.0, "sigma": 20.0}]}
-    with pytest.raises(InvalidInput, match="no worlds for multilabel"):
+    with pytest.raises(InvalidInput, match="no attacks on multilabel"):
         audit.plan_trials(plan)
 
 
@@ -292,7 +291,6 @@ def test_a_cluster_is_attacked_through_its_shards(monkeypatch):
 
     monkeypatch.setattr(ShardServer, "do", doubled)
     found = audit.store_trials({**facts_of(), "shards": {0: 2}})
-    assert "service" not in found
     assert not audit.carry_out(found["restart"](), 0.0, controls=False).kept
     assert audit.carry_out(audit.store_trials(facts_of())["restart"](), 0.0, controls=False).kept
 
@@ -361,9 +359,7 @@ def test_a_store_is_attacked_under_its_own_accounting(tmp_path):
 )
 def test_a_store_is_attacked_where_its_plan_spends(plan, further):
     found = audit.store_trials(facts_of(**plan))
-    assert (
-        set(found) == {"votes", "votes-two-labels", "votes-return", "restart", "service"} | further
-    )
+    assert set(found) == {"votes", "votes-two-labels", "votes-return", "restart"} | further
     for name in further:
         trial = found[name]()
         assert audit.carry_out(trial, 0.0, 1 - 1e-10, controls=False).kept
@@ -391,7 +387,7 @@ def test_a_store_of_vectors_is_attacked_in_worlds_of_its_own_targets(target):
     """Fails if vectors leak more than claimed, or a broken version would pass."""
     facts = {**facts_of(), "classes": [], "target": TARGETS[target]}
     found = audit.store_trials(facts)
-    assert list(found) == ["vectors", "vectors-opposite", "vectors-return", "restart", "service"]
+    assert list(found) == ["vectors", "vectors-opposite", "vectors-return", "restart"]
     carried = {name: value for name, value in TARGETS[target].items() if name != "kind"}
     for make in vector_trials(audit.IndKNNAudit(2), carried).values():
         trial = make()
@@ -401,23 +397,14 @@ def test_a_store_of_vectors_is_attacked_in_worlds_of_its_own_targets(target):
             assert seen, name
 
 
-def test_a_student_gives_away_no_more_than_its_labels():
-    """Fails if students leak more than claimed, or one of labels with less noise would pass."""
-    pytest.importorskip("torch")
-    trial = audit.IndKNNAudit(2).students()
-    assert audit.carry_out(trial, 0.0, SURE, controls=False).kept
-    (control,) = trial.controls().values()
-    assert audit.try_control("noise a third", control, 60.0, 0.999).caught
-
-
 def test_every_mechanism_has_a_row_and_every_world_of_the_list():
-    """Who leaves and returns, budgets nearly spent, many records, two labels, students."""
+    """Who leaves and returns, budgets nearly spent, many records, two labels."""
     found = audit.all_trials(audit.IndKNNAudit(2))
     assert {"votes", "votes-two-labels", "votes-return", "vectors-return", "labels-alone"} < set(
         found
     )
-    further = {"count", "model", "students", "screening", "pate", "size", "evaluation", "total"}
-    assert further | {"shards", "service"} < set(found)
+    further = {"count", "model", "screening", "pate", "size", "evaluation", "total", "shards"}
+    assert further < set(found)
     assert "budget nearly spent" in found["votes-return"]().world
     assert "many records" in found["votes"]().world
 
@@ -450,7 +437,7 @@ def test_the_command_says_what_it_measured_and_what_it_would_have_seen(tmp_path)
 
 
 def test_one_run_of_a_few_canaries_contradicts_nothing_and_says_that_it_tells_little():
-    found = run("--one-run", "--canaries", 8, "--classes", 2, "--json")
+    found = run("--one-run", "--canaries", 8, "--json")
     assert found.exit_code == 4, found.output
     (claim,) = json.loads(found.stdout)["claims"]
     assert claim["local"]
@@ -484,7 +471,7 @@ def test_bad_input_is_one_clear_line(arguments, words):
         ('{"delta": NaN, "releases": [{"kind": "gaussian", "sigma": 3}]}', "The 'delta' field"),
         ('{"delta": 1e-5, "releases": [{"kind": "gaussian", "sigma": NaN}]}', "sigma' field must"),
         ('{"delta": 1e-5, "releases": [{"kind": "multilabel", "tau": 2, "sigma": 5}]}',
-         "no worlds for multilabel"),
+         "no attacks on multilabel"),
     ],
 )  # fmt: skip
 def test_a_bad_plan_is_one_clear_line_about_the_file(tmp_path, plan, words):
@@ -520,12 +507,3 @@ def test_too_few_runs_are_not_a_contradiction(monkeypatch, tmp_path):
     found = run(plan, "--minutes", 1e-3)
     assert found.exit_code == 1
     assert "CONTRADICTED: 1 of 1" in found.stdout
-
-
-@pytest.mark.parametrize("option", [("--epsilon", 3), ("--delta", 1e-6), ("--classes", 3)])
-def test_what_a_plan_states_is_no_option(tmp_path, option):
-    plan = tmp_path / "plan.json"
-    plan.write_text('{"delta": 1e-5, "releases": [{"kind": "gnmax", "sigma": 40, "count": 9}]}')
-    found = run(plan, *option)
-    assert found.exit_code == 2
-    assert f"{option[0]} option must be left out" in found.output

@@ -21,22 +21,22 @@ def classifier(**more):
 
 
 def confident(**more):
-    return classifier(mechanism="confident_gnmax", sigma_screen=2.0, threshold=14.0, **more)
+    return classifier(sigma_screen=2.0, threshold=14.0, **more)
 
 
 KINDS = [
-    ({"mechanism": "gnmax"}, {"kind": "gnmax", "sigma": 40.0, "count": 900}),
+    ({}, {"kind": "gnmax", "sigma": 40.0, "count": 900}),
     (
-        {"mechanism": "gnmax", "release": "label"},
+        {"release": "label"},
         {"kind": "gnmax", "sigma": 40.0, "count": 900, "release": "label"},
     ),
     (
-        {"mechanism": "confident_gnmax", "sigma_screen": 150.0, "threshold": 200.0},
+        {"sigma_screen": 150.0, "threshold": 200.0},
         {"kind": "confident_gnmax", "teachers": 250, "threshold": 200.0, "sigma_screen": 150.0,
          "sigma_votes": 40.0, "count": 900},
     ),
     (
-        {"mechanism": "confident_gnmax", "sigma_screen": 150.3, "threshold": 200, "n_answers": 400},
+        {"sigma_screen": 150.3, "threshold": 200, "n_answers": 400},
         {"kind": "confident_gnmax", "teachers": 250, "threshold": 200.0, "sigma_screen": 150.3,
          "sigma_votes": 40.0, "answered": 400, "count": 900},
     ),

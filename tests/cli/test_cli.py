@@ -148,10 +148,9 @@ def test_demo_writes_a_report_and_says_where(digits, tmp_path):
 
 @pytest.mark.quick
 def test_demo_gives_one_json_object_and_a_quiet_terminal_when_piped(digits, tmp_path):
-    code = "from vicinal.cli import _main, _output; _output.PATIENCE = 24 * 3600.0; _main.app()"
     options = ["--epsilon", "8", "--queries", str(QUERIES), "--json", "--out", tmp_path]
     done = subprocess.run(
-        [sys.executable, "-c", code, "demo", "--data", digits, *options], capture_output=True,
+        [sys.executable, "-m", "vicinal", "demo", "--data", digits, *options], capture_output=True,
         cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(Path(vicinal.__file__).parents[1])},
         text=True, check=False,
     )  # fmt: skip

@@ -1,17 +1,14 @@
-"""What people expect without reading: HTML in notebooks, grouped help, a doctor, a sign of life."""
+"""What people expect without reading: HTML in notebooks, grouped help, a doctor."""
 
 import json
-import time
 from collections import Counter
 
 import numpy as np
-import pytest
 from typer.testing import CliRunner
 
 from command_line import commands
 from vicinal import IndKNNClassifier
 from vicinal.accounting import Guarantee
-from vicinal.cli import _output as _progress
 from vicinal.cli._main import Commands, app
 
 
@@ -65,30 +62,6 @@ def test_the_doctor_has_advice_where_something_is_short(monkeypatch):
     assert "1 GiB" in shown
 
 
-@pytest.mark.parametrize(("patience", "said"), [(0.01, True), (60.0, False)])
-def test_off_a_terminal_a_long_command_says_once_that_it_goes_on(
-    capsys, monkeypatch, patience, said
-):
-    monkeypatch.setattr(_progress, "PATIENCE", patience)
-    with _progress.sign_of_life("bench"), _progress.progress() as begin:
-        begin("sizes", 4)(1)
-        end = time.monotonic() + 30
-        shown = capsys.readouterr().err
-        while said and not shown and time.monotonic() < end:
-            time.sleep(0.005)
-            shown = capsys.readouterr().err
-    assert shown == (
-        f"vicinal: bench is still running after {patience:g} s: sizes 25 %.\n" if said else ""
-    )
-
-
-def test_a_service_says_nothing_of_the_kind(capsys, monkeypatch):
-    monkeypatch.setattr(_progress, "PATIENCE", 0.0)
-    with _progress.sign_of_life("serve"):
-        time.sleep(0.02)
-    assert capsys.readouterr().err == ""
-
-
 def test_no_two_options_of_a_command_have_one_flag():
     twice = [
         (name, flag)
@@ -98,52 +71,3 @@ def test_no_two_options_of_a_command_have_one_flag():
     ]
     assert twice == []
     assert "vicinal init" in dict(commands(app))
-
-
-def with_an_argument_too_many(name, command):
-    """Return words that give a command all that it requires, and something else."""
-    required = [
-        each for each in command.params if each.required or each.param_type_name != "option"
-    ]
-    words = name.split()[1:]
-    for each in required:
-        words += ["1"] if each.param_type_name == "argument" else [each.opts[0], "1"]
-    return [*words, "5"]
-
-
-def optional_values(command):
-    """Return the options with a value that nobody has to give, and that is no place to write."""
-    return [
-        each.opts[0]
-        for each in command.params
-        if each.param_type_name == "option" and not each.is_flag and not each.required
-        if each.name not in ("onnx", "out", "plot", "report")
-    ]
-
-
-def test_an_argument_too_many_is_answered_with_the_options_that_it_may_belong_to():
-    """The natural mistake is `erase STORE 5`; no other command leaves anybody alone, either."""
-    for name, command in commands(app):
-        if any(each.nargs == -1 for each in command.params):
-            continue
-        result = CliRunner().invoke(app, with_an_argument_too_many(name, command))
-        assert result.exit_code == 2, name
-        assert "extra argument" in result.stderr, name
-        hint = result.stderr.partition("Put the option's name before it: ")[2]
-        assert bool(hint) == bool(optional_values(command)), name
-        assert not hint or hint.split()[0] in optional_values(command), name
-
-
-@pytest.mark.parametrize(
-    ("words", "flags"),
-    [
-        ("erase STORE 5", ("--subject (", "--subjects (")),
-        ("verify STORE 5", ("--erased (", "--erased-list (")),
-        ("export-guarantee STORE everybody", ("--audience (",)),
-        ("receipt erasure STORE 5 --key k", ("--subject (", "--subjects (")),
-    ],
-)
-def test_the_likeliest_options_are_named(words, flags):
-    said = CliRunner().invoke(app, words.split()).stderr
-    assert all(flag in said for flag in flags)
-    assert "--out" not in said

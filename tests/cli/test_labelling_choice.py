@@ -37,12 +37,10 @@ def command(files, folder, *more, what="label"):
 
 
 KNN = ("--labeller", "private-knn", "--neighbors", 30, "--sampling-rate", 0.3, "--epsilon", 8)
-PATE = ("--labeller", "pate", "--teachers", 30, "--epsilon", 20)
 SCREEN = ("--sigma-screen", 3.0, "--threshold", 26)
-CONFIDENT = ("--sigma-screen", 10.0, "--threshold", 24)
 
 
-@pytest.mark.parametrize("options", [KNN, (*KNN, *SCREEN), PATE, (*PATE, *CONFIDENT)])
+@pytest.mark.parametrize("options", [KNN, (*KNN, *SCREEN)])
 def test_answers_are_right_and_cost_what_the_price_said(files, tmp_path, options):
     asking = command(files, tmp_path / "run", "--questions", QUESTIONS, *options)
     price = json.loads(run(*asking, "--dry-run", "--json"))
@@ -100,15 +98,15 @@ def test_the_whole_loop_by_planned_labellers(files, tmp_path):
     ("options", "said", "code"),
     [
         (("--labeller", "oracle"), "labeller", 2),
-        (("--sigma-votes", 20), "--sigma-votes is for private-knn and pate only", 2),
-        ((*PATE, "--sampling-rate", 0.1), "--sampling-rate is for private-knn only", 2),
+        (("--sigma-votes", 20), "--sigma-votes is for private-knn only", 2),
+        (("--sampling-rate", 0.1), "--sampling-rate is for private-knn only", 2),
         ((*KNN, "--records", 900), "--records is for ind-knn only", 2),
         ((*KNN, "--records-per-subject", 3), "--records-per-subject is for ind-knn only", 2),
         (("--records-per-subject", 0.5), "The --records-per-subject option must", 2),
         ((*KNN, "--sigma-screen", 3), "needs both", 2),
         ((*KNN, "--sigma-votes", 1), "above --epsilon 8", 3),
         ((*KNN, "--sigma-votes", "nan"), "The --sigma-votes option must be a finite number", 2),
-        ((*KNN, "--sigma-screen", 0.1, "--threshold", 20), "screening costs more", 3),
+        ((*KNN, "--sigma-screen", 0.1, "--threshold", 20), "screening alone costs more", 3),
     ],
 )
 def test_refusals_come_before_anything_is_asked(files, tmp_path, options, said, code):
@@ -142,12 +140,11 @@ def test_several_records_a_subject_are_planned_for(files, tmp_path):
     assert leads[1] < 0.7 * leads[0], "in standard deviations of the noise"
 
 
-@pytest.mark.parametrize("labeller", ["private-knn", "pate"])
-def test_rounds_have_all_labellers_and_a_share_is_refused_where_it_is_given(labeller):
-    assert LabellerOptions(labeller).model_share == "0"
-    assert LabelOptions(labeller).model_share is None
+def test_rounds_have_all_labellers_and_a_share_is_refused_where_it_is_given():
+    assert LabellerOptions("private-knn").model_share == "0"
+    assert LabelOptions("private-knn").model_share is None
     with pytest.raises(InvalidInput, match="--model-share is for ind-knn only"):
-        LabelOptions(labeller, model_share="0.5")
+        LabelOptions("private-knn", model_share="0.5")
 
 
 def test_images_get_an_ensemble_where_soft_labels_are_released(tmp_path):

@@ -40,7 +40,7 @@ def test_answers_and_student_are_compared_with_public_labels_by_class(files, tmp
     command = ["label", *private, "--public", known, *asking, "--epsilon", 4]
     text = run(*command)
     assert "Answers by class: 0 " in text
-    assert "Balanced accuracy 0." in text
+    assert "Accuracy 0." in text
     assert "Right by class: 0 " in text
     first = load_answers(answers)
     told = json.loads(run(*command, "--json"))
@@ -51,11 +51,10 @@ def test_answers_and_student_are_compared_with_public_labels_by_class(files, tmp
     assert (load_digits().target[1300:][first.rows] == first.labels).mean() > 0.6
     training = ["student", answers, "--out", tmp_path / "s.pt", "--steps", 60]
     told = json.loads(run(*training, "--public", known, "--json"))
-    assert set(told["agreement_by_class"]) == set("0123456789")
+    assert set(told["agreement"]["by_class"]) == set("0123456789")
     figures = told["figures"]
     assert figures["total"] == 497 - QUESTIONS
-    assert figures["auc"]["low"] > 0.8
-    assert figures["balanced_accuracy"]["value"] > 0.5
+    assert figures["accuracy"] > 0.5
     assert sum(one["total"] for one in figures["by_class"].values()) == figures["total"]
     pytest.importorskip("onnx", reason="writing ONNX needs the extra 'students'")
     training += ["--onnx", tmp_path / "s.onnx"]

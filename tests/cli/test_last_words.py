@@ -95,9 +95,10 @@ def test_warnings_about_a_reference_name_its_features():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         warn_about_reference(good, ["a", "b", "c"])
+        warn_about_reference(good * [1, 1, 0], ["a", "b", "b is missing"])
     for points, words in (
         (good[:3], "only 3 public rows"), (good[:20], "only 20 public rows"),
-        (good * [1, 0, 1], "of no use: b"), (good * [1, 1, 1e3], "Feature c has .* of the var"),
+        (good * [1, 0, 1], "useless: b"), (good * [1, 1, 1e3], "Feature c has .* of the var"),
         (good * [1e200, 1, 1], "Feature a has .* of the var"),
     ):  # fmt: skip
         with pytest.warns(UserWarning, match=words):

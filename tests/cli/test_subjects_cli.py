@@ -81,12 +81,12 @@ def test_rows_without_ids_are_people_and_init_says_so(tmp_path):
     assert "The --epsilon-total option, 21, lets" in refused
     assert "set the --yes option" in refused
     told = run("init", tmp_path / "total", *made, "--epsilon-total", "2")
-    assert "together holds: epsilon 2 at delta 1e-05, whatever audiences are opened" in told
+    assert "together holds: epsilon 2 at delta 1e-05, for all audiences ever opened" in told
     refused = run("audience", tmp_path / "total", "b", "--epsilon", "2.1", "--queries", "5", code=2)
     assert "--epsilon option must be at most 2" in refused
     run("audience", tmp_path / "total", "b", "--epsilon", "2", "--queries", "5", "--records", "40")
     told = run("inspect", tmp_path / "total")
-    assert "All audiences together: epsilon 2 at delta 1e-05, whatever" in told
+    assert "All audiences together: epsilon 2 at delta 1e-05, for all" in told
     assert "every row" not in run("init", tmp_path / "ids", *made, "--subject", "who", "--quiet")
     told = run("erase", "--yes", tmp_path / "rows", "--subject", "5", code=2)
     assert "every row is a person" in told

@@ -214,4 +214,4 @@ def test_what_a_plan_needs_is_said_for_what_will_answer(folder, share):
     given = "--public", folder / "public.parquet", "--model-share", share
     told = init(folder, f"needs-{share}", *given).stderr
     assert ("A private model needs about" in told) == (share == "auto")
-    assert ("a unanimous vote leads by" in told) == (share == "0")
+    assert ("Neighbours alone need" in told) == (share == "0")

@@ -2,6 +2,9 @@
 
 ``golden.json`` was written by commit 9d23fa4, whose parameters had other names. A redesign must not
 change it; a change of a mechanism or a plan writes it anew, and says so in the changelog.
+
+Labels and charges are the same on every machine. Public scales agree to a billionth: NumPy's exp
+and log differ in the last bit between processors with AVX-512 and without.
 """
 
 import hashlib
@@ -29,6 +32,11 @@ OPTIONS = {
 }
 
 
+def near(hexadecimal):
+    """Return a public scale of the file as one that other processors meet."""
+    return pytest.approx(float.fromhex(hexadecimal), rel=1e-9, abs=0)
+
+
 @pytest.fixture(scope="module")
 def world():
     """Return records, labels, subjects, public reference and queries."""
@@ -53,12 +61,11 @@ def test_ind_knn_answers_and_charges_as_before(world, name):
     X, y, subjects, public, queries = world
     classifier = IndKNNClassifier(range(3), **PLAN, **OPTIONS[name])
     classifier.fit(X, y, subjects, public=public)
-    assert {
-        "labels": classifier.predict(queries).tolist(),
-        "remaining": remaining(classifier),
-        "budget": classifier.budget_.hex(),
-        "noise": float(classifier.noise_multiplier_).hex(),
-    } == GOLDEN[f"ind_knn {name}"]
+    golden = GOLDEN[f"ind_knn {name}"]
+    assert classifier.predict(queries).tolist() == golden["labels"]
+    assert remaining(classifier) == golden["remaining"]
+    assert classifier.budget_ == near(golden["budget"])
+    assert classifier.noise_multiplier_ == near(golden["noise"])
 
 
 def test_the_published_algorithm_answers_as_before(world):
@@ -101,9 +108,9 @@ def test_the_others_answer_and_cost_as_before(world, name):
             clip=0.5,
             learning_rate=4.0,
         ).fit(X, y, subjects)
-    found = {"labels": classifier.predict(queries).tolist()}
+    golden = GOLDEN[name]
+    assert classifier.predict(queries).tolist() == golden["labels"]
     if name == "noisy_sgd":
-        found["noise"] = float(classifier.noise_multiplier_).hex()
+        assert classifier.noise_multiplier_ == near(golden["noise"])
     else:
-        found["epsilon"] = classifier.guarantee().epsilon.hex()
-    assert found == GOLDEN[name]
+        assert classifier.guarantee().epsilon == near(golden["epsilon"])

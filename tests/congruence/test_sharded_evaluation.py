@@ -1,6 +1,5 @@
 """A cluster is evaluated as a store is: the same counts, the same charges, each of them once."""
 
-import dataclasses
 import shutil
 
 import numpy as np
@@ -138,8 +137,7 @@ def test_a_shard_that_is_lost_on_the_way_pays_once(path):
 def test_without_a_shard_nobody_is_evaluated_or_charged(path):
     gone = shard_tools.Dead()
     before = shard_tools.budgets(path / "cluster")
-    policy = dataclasses.replace(shard_tools.PATIENCE, deadline=0.05, answer_without=True)
-    with shard_tools.heard(path / "cluster", gone, policy, shard=0) as cluster:
+    with shard_tools.heard(path / "cluster", gone, 0.05, shard=0) as cluster:
         with pytest.raises(ShardMissing):
             evaluated(cluster)
         gone.messages = 0

@@ -44,7 +44,7 @@ BY_FIELDS = {
     "accounting": ["Guarantee"], "audit": ["ControlResult"],
     "cli": ["ReferenceUsage", "Coincidences"], "distributed": ["ClusterDescription"],
     "labelling": ["LabellingPlan", "Round"], "ledger": ["Renewal"],
-    "reports": ["FigureInterval", "SimulationResult", "ExpectedError"],
+    "reports": ["SimulationResult", "ExpectedError"],
     "serving": ["ApiKey", "Presence"], "smoothed": ["Bounds"],
     "store": ["Erasure", "Evaluation", "Quota"],
 }  # fmt: skip

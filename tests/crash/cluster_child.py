@@ -17,7 +17,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import store_tools as tools
-from vicinal.distributed import Coordinator, MissingShardPolicy, RayCluster
+from vicinal.distributed import Coordinator, RayCluster
 
 QUERIES = np.random.default_rng(5).normal(size=(40_000, tools.D)) * 2
 
@@ -95,7 +95,7 @@ def main():
     def links(paths):
         return [Wild(link, rng) for link in cluster.transports(paths)]
 
-    with Coordinator.open(path, links, MissingShardPolicy(deadline=480.0)) as coordinator:
+    with Coordinator.open(path, links, 480.0) as coordinator:
         while True:
             ask(coordinator, cluster, number, file)
             number += 1

@@ -268,7 +268,7 @@ def repeated(at, case):
             return "done"
         names = ("store.json", "shard.json", "cluster.json")
         half = not any((target / name).exists() for name in names)
-        if "drop the tables" in way:
+        if "drop its tables" in way:
             at.database("other" if case.command == "restore" else "case")
         elif "Move it away" in way:
             for one in ("store.witness", "disk.witnesses/shard-1"):

@@ -86,10 +86,10 @@ def test_npz_with_truth_values_for_labels_and_with_a_test_part(tmp_path):
         ({"x": np.eye(3), "y": np.arange(2)}, "one for every record"),
         ({"x": np.eye(3), "y": np.zeros(3)}, "integers or strings"),
         ({"x": np.eye(3), "subjects": np.zeros(3)}, "integers or strings"),
-        ({"x": np.zeros(3)}, "one row a record"),
+        ({"x": np.zeros(3)}, "one row per record"),
         ({"x": np.full((1, 2), np.nan)}, "finite"),
         ({"x": np.full((1, 2), "secret")}, "numbers"),
-        ({"x": np.full((1, 2), "secret", dtype=object)}, "Python objects are not read"),
+        ({"x": np.full((1, 2), "secret", dtype=object)}, "Python objects are never read"),
     ],
 )
 def test_unusable_npz_files_are_refused(arrays, message, tmp_path):
@@ -106,7 +106,7 @@ def test_damaged_npz_files_are_refused(tmp_path):
     content[len(content) // 2] ^= 0xFF
     for name, damaged in (("cut", content[:-40]), ("flipped", content), ("empty", b"")):
         (tmp_path / f"{name}.npz").write_bytes(damaged)
-        with pytest.raises(InvalidInput, match=f"{name}.npz is not a sound npz"):
+        with pytest.raises(InvalidInput, match=f"{name}.npz is damaged, or is not an npz"):
             load_table(tmp_path / f"{name}.npz")
 
 

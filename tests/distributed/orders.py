@@ -5,17 +5,16 @@ import dataclasses
 import numpy as np
 
 import store_tools as tools
-from vicinal.distributed._messages import COUNT, VOTES, VoteRequest
+from vicinal.distributed._messages import VoteRequest
 
 
-def request_of(server, name=b"a block of any id", *, clock=5, round=VOTES, size=6, **changes):
+def request_of(server, name=b"a block of any id", *, clock=5, size=6, **changes):
     """Return an order for the first queries, priced as the server's own audience is."""
     engine = server._audience_states["default"].engine
     block = engine.votes.kernel.encode(tools.Q[:size])
     scales = np.full(size, engine.votes.grid.scale(1.5 * np.sqrt(40)))
-    counted = np.zeros(0, dtype=np.int64) if round == COUNT else scales
     near = engine.radius.thresholds(block)
-    request = VoteRequest(name, clock, "default", round, block, near, counted)
+    request = VoteRequest(name, clock, "default", block, near, scales)
     return dataclasses.replace(request, **changes)
 
 

@@ -16,11 +16,16 @@ from distributed.orders import request_of
 from distributed.orders import units_of as left
 from shard_tools import Dead, heard
 from vicinal.accounting import UNITS
-from vicinal.distributed import MissingShardPolicy, RayCluster, ShardMissing, ShardServer, split
+from vicinal.distributed import (
+    Coordinator,
+    RayCluster,
+    ShardMissing,
+    ShardServer,
+    local_transports,
+    split,
+)
 from vicinal.distributed._folders import shard_paths
 from vicinal.distributed._messages import (
-    COUNT,
-    COUNTED,
     DeleteVotes,
     Facts,
     Verify,
@@ -98,7 +103,6 @@ def test_a_bad_order_changes_nothing(server):
         {"queries": request.queries[:, :2]},
         {"queries": request.queries.astype(np.float64)},
         {"thresholds": request.thresholds[:3]},
-        {"round": COUNT},
     ):
         with pytest.raises(InvalidInput):
             server.do(dataclasses.replace(request, **bad))
@@ -108,15 +112,19 @@ def test_a_bad_order_changes_nothing(server):
     assert server.do(Verify())
 
 
-def test_who_was_not_counted_cannot_vote(tmp_path):
-    path = shard_tools.clustered(tmp_path, 1, neighbor_count="private")
-    server = ShardServer.open(shard_paths(path, 1)[0])
-    with pytest.raises(PrivacyRefused, match="not counted"):
-        server.do(request_of(server, round=COUNTED))
-    server.close()
-
-
-# ---------------------------------------------------------------- what is private
+def test_private_counts_are_for_one_machine(tmp_path):
+    """Fails if a plan that shards cannot answer is split, or opened: every query would fail."""
+    for count in ("private", "public"):
+        tools.make(tmp_path / count, neighbor_count=count).close()
+    with pytest.raises(InvalidInput, match="for a store on one machine"):
+        split(tmp_path / "private", tmp_path / "no", 2)
+    with Store.open(tmp_path / "private") as store:
+        assert store.predict(tools.Q[:3]).charged == 3
+    split(tmp_path / "public", tmp_path / "cluster", 2)
+    with shard_tools.local(tmp_path / "cluster") as cluster:
+        with pytest.raises(InvalidInput, match="for a store on one machine"):
+            cluster.open_audience("press", n_queries=20, neighbor_count="private")
+        assert cluster.predict(tools.Q[:3]).charged == 3
 
 
 def test_votes_are_deleted_once_answers_are_durable(tmp_path):
@@ -276,55 +284,22 @@ def test_a_commit_that_meets_no_disk_s_failure_shuts_nobody_out(tmp_path, monkey
     assert shard_tools.budgets(path) == charged
 
 
-def test_a_private_count_that_was_broken_off_is_abandoned_with_its_charge(tmp_path, monkeypatch):
-    """Fails if votes scaled by one noisy count are given noise for another."""
-    path = shard_tools.clustered(
-        tmp_path, 2, neighbor_count="private", n_queries=400, noise_multiplier=3.0
-    )
-    cluster = shard_tools.local(path)
-    with shard_tools.full_disk(cluster, monkeypatch):
-        cluster.predict(tools.Q[:6])
-    cluster.close()
-    before = shard_tools.budgets(path)
-    with shard_tools.local(path) as again:
-        assert again.predict(tools.Q[:6]).charged == 6
-    after = shard_tools.budgets(path)
-    assert all(after[person] <= before[person] for person in before)
-    assert any(after[person] < before[person] for person in before)
-
-
-def test_a_private_count_is_that_of_a_store_when_budgets_are_gone(tmp_path):
-    """Fails if who could not pay for being counted votes."""
-    plan = {"neighbor_count": "private", "epsilon": 1.0, "n_queries": 400, "noise_multiplier": 0.3}
-    near = tools.Q[:1] + 1e-3 * np.random.default_rng(0).normal(size=(60, 4))
-    asked = np.split(near, 3)
-    with tools.make(tmp_path / "one", simulation_seed=7, **plan) as store:
-        votes = [store.predict(part).votes for part in asked]
-        expected = tools.left_of(store)
-    assert min(expected.values()) < UNITS / 100
-    path = shard_tools.clustered(tmp_path, 2, simulation_seed=7, **plan)
-    with shard_tools.local(path) as cluster:
-        np.testing.assert_array_equal([cluster.predict(part).votes for part in asked], votes)
-    assert shard_tools.budgets(path) == expected
-
-
 # ---------------------------------------------------------------- shards that are missing
 
 
 def test_a_block_waits_for_a_shard_that_comes_back(tmp_path):
     path = shard_tools.clustered(tmp_path, 2, simulation_seed=7)
-    cluster = heard(path, Dead(messages=4), MissingShardPolicy(deadline=20.0))
+    cluster = heard(path, Dead(messages=4), 20.0)
     with cluster, tools.make(tmp_path / "twin", simulation_seed=7) as store:
         reply = cluster.predict(tools.Q[:6])
         np.testing.assert_array_equal(reply.votes, store.predict(tools.Q[:6]).votes)
-        assert reply.missing == ()
 
 
 def test_a_block_is_refused_without_its_shard_and_charged_once_when_it_is_back(tmp_path):
     """Fails if a block is answered from the rest, or if asking again is charged again."""
     path = shard_tools.clustered(tmp_path, 2, simulation_seed=7)
     gone = Dead()
-    with heard(path, gone, MissingShardPolicy(deadline=0.1)) as cluster:
+    with heard(path, gone, 0.1) as cluster:
         with pytest.raises(ShardMissing, match="1 of 2 shards"):
             cluster.predict(tools.Q[:6])
         assert cluster.is_consistent
@@ -337,32 +312,10 @@ def test_a_block_is_refused_without_its_shard_and_charged_once_when_it_is_back(t
     assert shard_tools.budgets(path) == expected
 
 
-def test_an_answer_without_a_shard_says_so_for_ever(tmp_path):
-    path = shard_tools.clustered(tmp_path, 2)
-    gone = Dead()
-    with heard(path, gone, MissingShardPolicy(0.1, answer_without=True)) as cluster:
-        assert cluster.predict(tools.Q[:6], idempotency_key="k").missing == (1,)
-        gone.messages = 0
-        assert cluster.predict(tools.Q[6:9]).missing == ()
-        assert cluster.predict(tools.Q[3:9]).missing == (1,)
-    with shard_tools.local(path) as again:
-        reply = again.predict(tools.Q[:6], idempotency_key="k")
-        assert (reply.missing, reply.charged) == ((1,), 0)
-        assert again.verify()
-
-
-@pytest.mark.parametrize("count", ["public", "private"])
-def test_nobody_answers_without_any_shard(tmp_path, count):
-    path = shard_tools.clustered(tmp_path, 1, neighbor_count=count)
-    policy = MissingShardPolicy(deadline=0.1, answer_without=True)
-    with heard(path, Dead(), policy, shard=0) as cluster, pytest.raises(ShardMissing):
-        cluster.predict(tools.Q[:6])
-
-
 @pytest.mark.parametrize("deadline", [0, -1.0, np.nan, np.inf, "soon"])
-def test_a_deadline_is_a_number_of_seconds(deadline):
+def test_a_deadline_is_a_number_of_seconds(tmp_path, deadline):
     with pytest.raises(InvalidInput, match="'deadline'"):
-        MissingShardPolicy(deadline=deadline)
+        Coordinator.open(tmp_path, local_transports, deadline)
 
 
 # ---------------------------------------------------------------- from a store to a cluster

@@ -15,10 +15,10 @@ import pytest
 import shard_tools
 from vicinal import errors
 from vicinal.distributed import RayCluster, ShardServer
-from vicinal.distributed._fan_out import MissingShardPolicy, ShardClient, gather
+from vicinal.distributed._fan_out import ShardClient, gather
 from vicinal.distributed._folders import shard_paths
 from vicinal.distributed._membership import ShardRecord
-from vicinal.distributed._messages import VOTES, Message, Ping, ShardState, VoteRequest
+from vicinal.distributed._messages import Message, Ping, ShardState, VoteRequest
 from vicinal.distributed._ray_cluster import (
     RayTransport,
     join_message,
@@ -34,7 +34,7 @@ RAY_INLINES = 100 << 10
 
 def order_of(queries):
     steps = np.arange(len(queries))
-    return VoteRequest(b"name", 3, "default", VOTES, queries, steps, steps + 1)
+    return VoteRequest(b"name", 3, "default", queries, steps, steps + 1)
 
 
 def message_of(task):
@@ -244,7 +244,7 @@ def test_a_stopped_shard_is_waited_for_and_nobody_takes_its_place(tmp_path, ray_
     os.kill(pid, signal.SIGSTOP)
     try:
         with pytest.raises(errors.ShardMissing, match="No answer in time"):
-            gather({0: client}, Ping(), MissingShardPolicy(0.5))
+            gather({0: client}, Ping(), 0.5)
         kind, words = ray_engine._ray.get(spare.handle.remote(client.message(Ping())), timeout=240)
     finally:
         os.kill(pid, signal.SIGCONT)

@@ -16,7 +16,7 @@ import store_tools
 from made_up import Killed, components_for_few, dies_at, raising
 from store_tools import Q, X, Y, points
 from vicinal.accounting import UNITS
-from vicinal.distributed import Coordinator, MissingShardPolicy, ShardServer, local_transports
+from vicinal.distributed import Coordinator, ShardServer, local_transports
 from vicinal.distributed._changes import ClusterChanges
 from vicinal.distributed._messages import GradientRequest
 from vicinal.distributed._sharded_training import ShardedGradients
@@ -235,7 +235,7 @@ def test_nothing_is_answered_while_a_shard_is_away_and_the_training_goes_on_late
             raise ShardUnreachable("It is away.")
         return send(message)
 
-    with tools.heard(path, away, MissingShardPolicy(0.1, answer_without=True)) as cluster:
+    with tools.heard(path, away, 0.1) as cluster:
         with pytest.raises(ShardMissing):
             cluster.open_audience("second", **PLAN)
         for ask in (lambda: cluster.predict(Q[:1]), lambda: cluster.erase(["person-1"])):

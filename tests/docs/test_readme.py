@@ -7,18 +7,9 @@ import tomllib
 
 import pytest
 
-from page_tools import PAGES, ROOT
+from page_tools import PAGES, ROOT, blocks
 
-README = (ROOT / "README.md").read_text(encoding="utf-8")
-
-
-def blocks(language):
-    return re.findall(rf"```{language}\n(.*?)```", README, flags=re.DOTALL)
-
-
-def commands():
-    lines = [line for block in blocks("sh") for line in block.splitlines()]
-    return [line.split("#")[0].strip() for line in lines if line.strip()]
+README = ROOT / "README.md"
 
 
 FEWER = """
@@ -34,7 +25,7 @@ datasets.load_mnist = lambda: few
 @pytest.mark.parametrize("records", [3_000, pytest.param(60_000, marks=pytest.mark.soak)])
 def test_the_python_example_runs_and_states_its_guarantee(records):
     """Every line is run; the short form has fewer records, so that HOG takes seconds."""
-    (example,) = blocks("python")
+    (example,) = blocks(README, "python")
     assert len(example.strip().splitlines()) <= 14
     done = subprocess.run(
         [sys.executable, "-c", FEWER.format(records) + example],
@@ -44,7 +35,9 @@ def test_the_python_example_runs_and_states_its_guarantee(records):
     assert "(1, 1e-05)-differential privacy" in done.stdout
 
 
-@pytest.mark.parametrize("target", sorted(set(re.findall(r"`make ([a-z-]+)`", README))))
+@pytest.mark.parametrize(
+    "target", sorted(set(re.findall(r"`make ([a-z-]+)`", README.read_text("utf-8"))))
+)
 def test_make_commands_are_targets_of_the_makefile(target):
     done = subprocess.run(
         ["make", target, "--dry-run"], cwd=ROOT, capture_output=True, text=True, check=False
@@ -54,8 +47,8 @@ def test_make_commands_are_targets_of_the_makefile(target):
 
 def test_extras_that_are_named_exist():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    for page in (README, *(path.read_text(encoding="utf-8") for path in PAGES)):
-        for names in re.findall(r"vicinal\[([a-z,]+)\]", page):
+    for page in PAGES:
+        for names in re.findall(r"vicinal\[([a-z,]+)\]", page.read_text(encoding="utf-8")):
             assert set(names.split(",")) <= set(project["optional-dependencies"]), names
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import typer
 
+from command_line import commands
 from experiments.__main__ import app as experiments
 from page_tools import PAGES, ROOT
 from vicinal.cli import app as vicinal
@@ -103,6 +104,31 @@ def test_commands_exist_with_their_options(page):
             for word in words if known else ():
                 option = re.match(r"\[?(--[a-z][\w-]*)", word)
                 assert not option or option[1] in known, f"{option[1]} in {line}"
+
+
+FLAG = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]+")
+OTHERS = {
+    "--address", "--data-binary", "--extra-index-url", "--generate", "--help",
+    "--install-completion", "--no-deps", "--now", "--require-hashes", "--resources",
+    "--show-completion", "--soak", "--system", "--upgrade", "--version",
+}  # fmt: skip
+"""Of curl, Ray, systemctl, pip, typer and pytest."""
+
+
+@pytest.fixture(scope="module")
+def flags():
+    """Return all options: of our programs, and those in the sources of other commands."""
+    sources = [
+        path for name in ("benchmarks", "docs", "tests") for path in (ROOT / name).rglob("*.py")
+    ]
+    options = (each for app in PROGRAMS.values() for _, c in commands(app) for each in c.params)
+    known = {flag for each in options for flag in (*each.opts, *each.secondary_opts)}
+    return known.union(OTHERS, *(FLAG.findall(text_of(path)) for path in sources))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=shown)
+def test_options_on_a_page_exist(page, flags):
+    assert set(FLAG.findall(text_of(page))) - flags == set()
 
 
 @pytest.mark.parametrize("page", [*PAGES, *MODULES], ids=shown)

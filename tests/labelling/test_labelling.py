@@ -277,7 +277,10 @@ def test_the_journal_is_for_its_owner_only(tmp_path):
 def test_a_damaged_journal_is_refused_and_not_taken_for_none(tmp_path):
     (content,) = committed(tmp_path, 4)
     (tmp_path / "journal.npz").write_bytes(content[:-40])
-    with FileJournal(tmp_path) as journal, pytest.raises(InvalidInput, match="not a sound journal"):
+    with (
+        FileJournal(tmp_path) as journal,
+        pytest.raises(InvalidInput, match="It holds what was paid for"),
+    ):
         journal.read()
 
 

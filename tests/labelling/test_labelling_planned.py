@@ -1,4 +1,4 @@
-"""Private-kNN and PATE as labellers: costs add up over rounds, and outlive a kill."""
+"""Private-kNN as a labeller: costs add up over rounds, and outlive a kill."""
 
 import numpy as np
 import pytest

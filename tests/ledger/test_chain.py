@@ -78,7 +78,7 @@ def test_a_copy_that_ran_elsewhere_is_not_swapped_back(place, tmp_path):
         ask(tmp_path / "elsewhere" / "store", start)
     shutil.rmtree(place / "store")
     shutil.copytree(tmp_path / "elsewhere" / "store", place / "store")
-    with pytest.raises(PrivacyRefused, match="another way"):
+    with pytest.raises(PrivacyRefused, match="history differs"):
         Store.open(place / "store")
     with Store.open(place / "store", accept_loss=True) as store:
         assert not store._parts.ledger.audiences["default"].account.remaining.any()
@@ -384,7 +384,7 @@ CHANGES = {
 def test_a_row_that_is_not_what_was_written_is_told(book, change):
     for statement in [change] if isinstance(change, str) else change:
         book.database._connection.execute(statement)
-    with pytest.raises(StorageFailed, match=r"not what was written.*Restore a backup"):
+    with pytest.raises(StorageFailed, match=r"changed or damaged.*Restore a backup"):
         reopened(book)
 
 
@@ -442,7 +442,7 @@ def test_no_link_of_a_copy_that_ran_elsewhere_is_given_the_head_of_the_witness(p
         forged = (seen.head, seen.clock, last - back)
         connection.execute("UPDATE chain SET head = ?, clock = ? WHERE number = ?", forged)
         connection.commit()
-    with pytest.raises((PrivacyRefused, StorageFailed), match=r"another way|last link differs"):
+    with pytest.raises((PrivacyRefused, StorageFailed), match=r"history differs|last link differs"):
         Store.open(there / "store")
 
 
@@ -456,7 +456,7 @@ def test_an_older_ledger_is_not_brought_up_to_the_clock_of_a_witness(book):
         "INSERT INTO chain VALUES (?, ?, ?, ?)",
         (later.number, later.clock, later.content, later.head),
     )
-    with pytest.raises(StorageFailed, match=r"not what was written.*Restore a backup"):
+    with pytest.raises(StorageFailed, match=r"changed or damaged.*Restore a backup"):
         reopened(book)
 
 
@@ -614,6 +614,6 @@ def test_a_ledger_without_digests_is_refused_and_left_as_it_is(place, table):
     connection.commit()
     connection.close()
     before = path.read_bytes()
-    with pytest.raises(StorageFailed, match="not what was written"):
+    with pytest.raises(StorageFailed, match="changed or damaged"):
         Store.open(place / "store")
     assert path.read_bytes() == before

@@ -29,14 +29,8 @@ def one_hash(ids):
     return np.zeros(len(ids), dtype=np.uint64)
 
 
-def assign(table, ids):
-    slots, with_them = table.with_newcomers(ids)
-    vars(table).update(vars(with_them))
-    return slots
-
-
 def come(table, database, subjects):
-    slots = assign(table, ids := framed_all(subjects))
+    slots = table.take_in(ids := framed_all(subjects))
     write_subjects(database, dict(zip(slots.tolist(), ids, strict=True)))
     return slots
 
@@ -85,7 +79,7 @@ def test_slots_are_given_out_in_order_and_again(database):
         assert come(table, database, ["a", "b", "c"]).tolist() == [0, 1, 2]
         go(table, database, ["b", "nobody"])
         assert come(table, database, ["d", "e"]).tolist() == [3, 1]
-        assert assign(HashedSlotTable(database, 6), [b"<id:sx>"]).tolist() == [4]
+        assert HashedSlotTable(database, 6).take_in([b"<id:sx>"]).tolist() == [4]
 
 
 def test_an_id_too_long_to_be_stored_is_not_here(database):

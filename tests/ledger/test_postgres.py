@@ -126,7 +126,7 @@ def test_a_database_that_cannot_hold_every_id_is_refused(postgres_url):
     ({"host": "127.0.0.1", "port": "1"}, "connection refused"),
     ({"host": "no-such-host.invalid"}, "no such host"),
     ({"host": "/no/such/folder"}, "connection refused"),
-    ({"user": "walled"}, "no password is here"),
+    ({"user": "walled"}, "there is no password"),
     ({"user": "walled", "password": "wrong"}, "authentication failed"),
     ({"user": "barred"}, "does not admit this user or machine"),
 ])  # fmt: skip

@@ -223,7 +223,7 @@ def test_an_engine_that_is_not_exact_is_passed_over(fault, monkeypatch):
     _choice._proven.cache_clear()
     try:
         assert _choice._proven("vnni") is None
-        with pytest.raises(InvalidInput, match="not to be had"):
+        with pytest.raises(InvalidInput, match="not available"):
             engine_for(INT8, "vnni")
     finally:
         _choice._proven.cache_clear()

@@ -3,7 +3,6 @@
 import copy
 import math
 import mmap
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +24,6 @@ from vicinal.neighbours import (
     Precision,
     Reference,
 )
-from vicinal.neighbours._index import FeatureRows
 from vicinal.neighbours._kernels import LEVELS, unit_vectors
 from vicinal.neighbours._scan import fill_holes
 
@@ -195,41 +193,6 @@ def test_a_copy_of_an_index_is_its_own_and_takes_memory_for_its_rows_only():
     assert resident(untouched) < untouched.nbytes / 4
     assert wiped(index.store)
     assert wiped(copied.store)
-
-
-def test_reserved_memory_is_there_and_changes_nothing():
-    """Fails if a copy, an erasure or a search takes rows that nobody has written for records."""
-    kernel = Cosine(Precision(norm=200, limit=127))
-    rows = kernel.encode(np.random.default_rng(3).normal(size=(90, 8)))
-    index, plain = ExactIndex(kernel, 8), ExactIndex(kernel, 8)
-    for one in (index, plain):
-        one.store = FeatureRows(kernel, 8, block=40)
-    thresholds = np.full(5, 100)
-    for one in (index, plain):
-        one.add(rows)
-    index.reserve(200)
-    erased = np.arange(30)
-    for one in (index, plain):
-        one.remove(erased, fill_holes(erased, 90))
-    index.reserve(100)
-    copied = copy.deepcopy(index)
-    for one in (plain, index, copied):
-        one.add(rows[:50])
-        np.testing.assert_array_equal(one.store.features, plain.store.features)
-        np.testing.assert_array_equal(
-            one.search(rows[:5], thresholds).rows, plain.search(rows[:5], thresholds).rows
-        )
-        assert wiped(one.store)
-    assert len(index.store._features.blocks) > len(copied.store._features.blocks) == 3
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux gives pages ahead")
-def test_reserved_memory_is_given_ahead():
-    index = ExactIndex(Cosine(), 1024)
-    index.reserve(100)
-    memory = index.store._features.blocks[0]
-    assert resident(memory) >= memory[:100].nbytes
-    assert resident(memory) < memory[:200].nbytes
 
 
 def resident(memory):

@@ -74,11 +74,13 @@ def test_where_blocks_end_changes_no_coin(size):
 
 
 @pytest.mark.parametrize("size", [0, 1, 63, 64, 65, 1000, 200_000])
-def test_size_and_type(size):
-    for probability in (0.0, 0.3, 1.0):
+def test_size_and_type_and_certain_coins(size):
+    """Fails if probability 0 ever comes up or 1 ever does not; 2^-65 is below the resolution."""
+    for probability, share in ((0.0, 0), (2.0**-65, 0), (0.3, None), (1.0, 1)):
         found = bernoulli(probability, size)
         assert found.shape == (size,)
         assert found.dtype == np.bool_
+        assert share is None or (found == share).all()
 
 
 @pytest.mark.parametrize(

@@ -125,21 +125,19 @@ def test_the_guarantee_is_that_of_the_plan_in_use(make):
 
 
 SCREENED = {"sigma_screen": 3.0, "threshold": 2.0}
+TOGETHER_EITHER_WAY = [
+    ({"sigma_screen": 3.0}, "threshold"), ({"threshold": 3.0}, "threshold"),
+    ({"n_answers": 3}, "n_answers"), ({"n_answers": 500, **SCREENED}, "n_answers"),
+    ({"n_answers": 0, "epsilon": 3.0, "sigma_votes": "auto", **SCREENED}, "n_answers"),
+    ({"epsilon": 1.0, "sigma_votes": 25.0}, "epsilon"),
+    ({"classes": [0, -1, 2], **SCREENED}, "classes"),
+]  # fmt: skip
 TOGETHER = {
     private_knn: [
-        ({"sigma_screen": 3.0}, "threshold"), ({"threshold": 3.0}, "threshold"),
+        *TOGETHER_EITHER_WAY,
         ({"tau": 2, **SCREENED}, "tau"), ({"tau": 2, "release": "label"}, "tau"),
-        ({"n_answers": 5}, "n_answers"), ({"n_answers": 500, **SCREENED}, "n_answers"),
-        ({"n_answers": 0, "epsilon": 3.0, "sigma_votes": "auto", **SCREENED}, "n_answers"),
-        ({"epsilon": 1.0, "sigma_votes": 25.0}, "epsilon"),
-        ({"classes": [0, -1, 2], **SCREENED}, "classes"),
     ],
-    pate: [
-        ({"threshold": 3.0}, "threshold"), ({"sigma_screen": 3.0}, "sigma_screen"),
-        ({"mechanism": "confident_gnmax"}, "sigma_screen"),
-        ({"mechanism": "confident_gnmax", "sigma_screen": 3.0}, "threshold"),
-        ({"n_answers": 3}, "n_answers"), ({"epsilon": 1.0, "sigma_votes": 40.0}, "epsilon"),
-    ],
+    pate: TOGETHER_EITHER_WAY,
 }  # fmt: skip
 
 

@@ -258,21 +258,10 @@ def test_every_index_answers_and_forgets(index):
     assert len(classifier._engine.shard.index) == 10
 
 
-@pytest.mark.parametrize(
-    ("index", "message"),
-    [
-        ("hnsw", "'index'"),
-        ({"kind": "exact", "tables": 3}, "'tables'"),
-        ({"tables": 3}, "'index'"),
-        ({"kind": "lsh", "tables": 0}, "'tables'"),
-    ],
-)
-def test_bad_indexes_are_refused_by_name(index, message):
-    rng = np.random.default_rng(0)
-    X, y = rng.normal(size=(50, 4)), rng.integers(0, 2, 50)
-    classifier = IndKNNClassifier(range(2), index=index)
-    with pytest.raises(InvalidInput, match=message):
-        classifier.fit(X, y, public=rng.normal(size=(60, 4)))
+def test_a_bad_option_of_an_index_is_refused_by_name():
+    classifier = make(index={"kind": "lsh", "tables": 0})
+    with pytest.raises(InvalidInput, match="'tables'"):
+        classifier.fit(X, Y, public=R)
     assert not hasattr(classifier, "classes_")
 
 

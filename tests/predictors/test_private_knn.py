@@ -478,9 +478,11 @@ def test_the_grid_comes_from_public_rows():
     assert by_queries._release.kernel.bound == pytest.approx(1.25 * longest)
     by_reference = classifier().fit(X, y, public=7 * Q)
     assert by_reference._release.kernel.bound == pytest.approx(7 * longest)
-    given = classifier(norm_bound=3.0, precision="int8").fit(X, y, public=Q)
+    given = classifier(norm_bound=3.0).fit(X, y, public=Q)
     assert given._release.kernel.bound == 3.0
-    assert given._release.kernel.precision.limit == 127
+    assert given._release.kernel.precision.limit > 127
+    wide = classifier().fit(np.tile(X, 13), y, public=np.tile(Q, 13))
+    assert wide._release.kernel.precision.limit == 127
     zeros = classifier().fit(X, y)
     assert len(zeros.predict(np.zeros((2, 5)))) == 2
 

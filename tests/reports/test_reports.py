@@ -16,7 +16,7 @@ from vicinal.features import PublicMap
 from vicinal.reports import _plots
 from vicinal.reports import _text as words
 from vicinal.reports._demo import DemoAnswers, html_page
-from vicinal.reports._outcomes import Outcome, outcome_by_class, outcome_of_surest, wilson_interval
+from vicinal.reports._outcomes import ClassFigures, Outcome, outcome_of_surest, wilson_interval
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -44,8 +44,11 @@ def test_outcomes_count_right_answers_of_all_of_each_class_and_of_the_surest():
     assert outcome == Outcome(3, 4)
     assert outcome.accuracy == 0.75
     assert outcome.to_dict()["interval_95"] == list(wilson_interval(3, 4))
-    outcomes = outcome_by_class([0, 1, 1, 1], [0, 0, 1, 1], [0, 1, 2])
-    assert outcomes == {"0": Outcome(1, 2), "1": Outcome(2, 2), "2": Outcome(0, 0)}
+    figures = ClassFigures.of([0, 1, 1, 1], [0, 0, 1, 1], [0, 1, 2])
+    assert figures.by_class == {"0": Outcome(1, 2), "1": Outcome(2, 2), "2": Outcome(0, 0)}
+    assert figures.to_dict()["by_class"]["0"]["accuracy"] == 0.5
+    assert figures.lines()[-1].endswith("1 1.000 of 2; 2: no examples")
+    assert ClassFigures.of([], [], [0]).lines() == ["There are no examples to compare with."]
     right, confidence = np.array([True, False, True, False]), np.array([3.0, 2.0, 1.0, 0.0])
     shares = (0.25, 0.5, 0.75, 1.0)
     found = [outcome_of_surest(right, confidence, share) for share in shares]

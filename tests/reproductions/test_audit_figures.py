@@ -58,7 +58,6 @@ def test_the_page_says_what_the_files_say():
     assert f"{sum(ratio >= 0.92 for ratio in ratios.values())} attacks reached 92 %" in page
     labels = min(ratios["labels"], ratios["labels-alone"], ratios["labels-two-classes"])
     assert f"Labels alone reached {labels:.0%}".replace("%", " %") in page
-    assert f"students {ratios['students']:.0%}".replace("%", " %") in page
     assert f"private model {ratios['model-labels']:.0%}".replace("%", " %") in page
     assert f"{len(copies)} copies of the code" in page
     assert all(copy["caught"] == copy["audits"] == "100" for copy in copies)

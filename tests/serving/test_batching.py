@@ -16,10 +16,10 @@ WAIT = 0.125
 
 
 class RecordingStore:
-    """In place of a store or a cluster: keeps the sizes of blocks, answers when it is told to."""
+    """In place of a store: keeps the sizes of blocks, answers when it is told to."""
 
-    def __init__(self, n_under_way):
-        self.sizes, self.n_under_way = [], n_under_way
+    def __init__(self):
+        self.sizes = []
         self.may_answer = threading.Semaphore(0)
 
     def predict_many(self, queries):
@@ -38,11 +38,11 @@ def asked(batcher, numbers):
     return [asyncio.ensure_future(batcher.submit(Query(i), 1)) for i in numbers]
 
 
-def in_batches(asking, n_under_way=1, **settings):
+def in_batches(asking, **settings):
     """Return what `asking` does with a batcher and its store, then stop."""
 
     async def run():
-        store = RecordingStore(n_under_way)
+        store = RecordingStore()
         batcher = RequestBatcher(store, ServiceSettings(**settings), Metrics(lambda: True))
         batcher.start()
         found = await asking(batcher, store)
@@ -72,31 +72,6 @@ def test_a_request_that_follows_a_single_one_waits_for_nobody(monkeypatch, round
     monkeypatch.setattr(asyncio, "sleep", note)
     in_batches(asking, wait_ms=1e3 * WAIT)
     assert slept.count(WAIT) == expected
-
-
-@pytest.mark.parametrize(
-    ("n_under_way", "more", "paced", "expected"),
-    [
-        (1, 8, 0.0, [4]), (2, 3, 0.0, [4]), (2, 4, 0.0, [4, 4]), (2, 9, 0.0, [4, 4]),
-        (2, 8, 0.01, [4]),
-    ],
-)  # fmt: skip
-def test_a_cluster_gets_the_next_block_early_if_it_is_full(n_under_way, more, paced, expected):
-    """Fails if a store gets two blocks, a cluster a small one or three, or a paced service two."""
-
-    async def asking(batcher, store):
-        replies = asked(batcher, range(4))
-        await store.began()
-        replies += asked(batcher, range(4, 4 + more))
-        for _ in range(20):  # what may begin has begun by then
-            await asyncio.sleep(0.001)
-        under_way = list(store.sizes)
-        store.may_answer.release(100)
-        assert await asyncio.gather(*replies) == list(range(4 + more))
-        return under_way
-
-    settings = {"block_queries": 4, "wait_ms": 0.0, "response_interval_ms": paced}
-    assert in_batches(asking, n_under_way, **settings) == expected
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """The console in a real browser, by keyboard; nothing from elsewhere, no script that fails."""
 
 import re
-import time
 from importlib import resources
 
 import numpy as np
@@ -100,18 +99,18 @@ def test_a_curator_adds_a_record_and_erases_a_subject(tmp_path, page, target):
         history = service.store.facts()["version"]
         page.run(f"document.getElementById('new-vector').value = '{VECTOR}'")
         if target != "labels":
-            assert "Say what the record carries" in submit(page, "add")
+            assert "Enter what the record carries" in submit(page, "add")
             field = "new-target-0" if target else "new-label"
             page.run(f"document.getElementById('{field}').value = '1'")
         page.run("document.getElementById('new-subject').value = 'Person-3'")
         assert "ids_differ" in submit(page, "add")
         assert service.store.facts()["version"] == history
         page.run("document.getElementById('new-subject').value = 'news/7'")
-        assert "Added. The data have version" in submit(page, "add")
+        assert "Added. The data are now at version" in submit(page, "add")
         assert service.store.facts()["version"] == history + 1
         page.run("document.getElementById('gone').value = 'news/7'")
-        assert "Tick that the records" in submit(page, "erase")
-        for outcome, words in ((True, "was there, and is erased"), (False, "Whether it was there")):
+        assert "Tick the box" in submit(page, "erase")
+        for outcome, words in ((True, "and is now erased"), (False, "before or not")):
             page.run("document.getElementById('gone').value = 'news/7'")
             page.run("document.getElementById('sure').click()")
             page.run(f"document.getElementById('outcome').checked = {str(outcome).lower()}")
@@ -219,7 +218,6 @@ def axe_faults(page):
 def test_axe_finds_no_fault(tmp_path, page, dark):
     pytest.importorskip("axe_core_python")
     with tools.running(tmp_path / "store") as service:
-        service.app.state.service.usage.note("default", 0, 0.0, at=time.time() - 600)
         page.size(1000, 900, dark=dark)
         page.open(f"http://127.0.0.1:{service.port}/console")
         page.until("document.activeElement.id === 'key'")
@@ -228,29 +226,16 @@ def test_axe_finds_no_fault(tmp_path, page, dark):
         page.run("document.getElementById('vector').focus()")
         page.type(VECTOR)
         ask(page)
-        page.until("document.querySelector('.verdict') && document.querySelector('.usage')")
+        page.until("document.querySelector('.verdict')")
         assert axe_faults(page) == []
-        page.run("document.querySelector('.usage svg').removeAttribute('aria-label')")
-        assert [fault[0] for fault in axe_faults(page)] == ["svg-img-alt"]
+        page.run("document.querySelector('.meter').removeAttribute('aria-label')")
+        assert [fault[0] for fault in axe_faults(page)] == ["role-img-alt"]
 
 
 def test_the_first_page_is_the_console(tmp_path):
     with tools.running(tmp_path / "store") as service:
         reply = service.call("GET", "/", key=None)
         assert (reply.status, reply.headers["Location"]) == (307, "/console")
-
-
-def test_what_was_used_is_plotted_over_time(tmp_path, page):
-    with tools.running(tmp_path / "store") as service:
-        for minute, used in enumerate((0, 12, 12, 30)):
-            service.app.state.service.usage.note("default", used, used / 100, at=60.0 * minute)
-        enter(page, service, "analyst")
-        shown = page.run("document.querySelector('.usage svg').getAttribute('aria-label')")
-        assert "from 0 % to 0 % of the plan" in shown  # nothing is used at present
-        lines = "[...document.querySelectorAll('.usage polyline')].map(l => l.points.length)"
-        first, second = page.run(lines)
-        assert first == second == 2 * len(service.app.state.service.usage.of("default")) - 1
-        check_consistent(page, service)
 
 
 def test_numbers_with_names_have_a_field_each(tmp_path, page):

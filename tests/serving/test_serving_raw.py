@@ -1,16 +1,13 @@
 """Raw records through the service: images, texts and rows of networks; keys of records."""
 
 import functools
-import io
 
 import numpy as np
 import pytest
 
 from onnx_tools import save_network
 from serving_tools import running
-from store_tools import PLAN, make, points
-from vicinal.serving._limits import Problem
-from vicinal.serving._models import NPY, npy_rows
+from store_tools import PLAN, points
 from vicinal.store import Store, StoreExtractor
 from vision_tools import pictures
 
@@ -39,9 +36,6 @@ def test_images_through_a_network(tmp_path, shape):
         found = service.call("POST", "/v1/predict", {"images": asked})
         assert found.status == 200
         assert found.body["charged"] == 3
-        content = npy(np.array(asked, dtype=np.uint8))
-        same = service.call("POST", "/v1/predict", content, headers={"Content-Type": NPY})
-        assert same.body["charged"] == 0
         records = {"images": asked[:1], "labels": [1]}
         assert service.call("POST", "/v1/records", records, "curator").status == 200
         named = {**records, "subjects": ["new"]}
@@ -83,65 +77,6 @@ def test_texts(tmp_path):
         assert len(service.store.facts()["features"]["model"]) == 64
         found = service.call("POST", "/v1/predict", {"texts": ["a cloudy day", ""]})
         assert found.body["charged"] == 2
-
-
-def npy(array):
-    content = io.BytesIO()
-    np.save(content, array)
-    return content.getvalue()
-
-
-def test_a_npy_file_is_answered_as_the_same_rows_in_json(tmp_path):
-    with running(tmp_path / "store", n_queries=200) as service:
-        rows = points(5, 5)[0]
-        send = functools.partial(service.call, "POST", "/v1/predict", headers={"Content-Type": NPY})
-        wanted = service.predict(rows.tolist()).body
-        found = send(npy(rows))
-        assert found.status == 200
-        assert found.body == {**wanted, "charged": 0}
-        assert send(npy(rows.astype(np.float32))).status == 200
-        assert send(npy(np.ones((2, 4), dtype=np.uint8))).status == 200
-        good, left = npy(rows), service.call("GET", "/v1/quota").body["mine"]
-        bad = {
-            "empty": b"", "text": b"{}", "cut": good[:-1], "longer": good + b" ", "magic": good[:6],
-            "version": good.replace(b"NUMPY\x01", b"NUMPY\x02"),
-            "huge": good.replace(b"(5, 4)", b"(5, 9)"),
-            "negative": good.replace(b"(5, 4)", b"(-5,4)"),
-            "code": good.replace(b"'<f8'", b"'|O8'"), "fortran": npy(np.asfortranarray(rows)),
-            "integers": npy(rows.astype(np.int64)), "nan": npy(np.full((1, 4), np.nan)),
-            "infinite": npy(np.full((1, 4), -np.inf)), "narrow": npy(rows[:, :3]),
-            "flat": npy(rows[0]), "deep": npy(rows[None]), "none": npy(rows[:0]),
-        }  # fmt: skip
-        for name, content in bad.items():
-            assert send(content).status == 422, name
-        assert send(npy(np.ones((1025, 4)))).status == 413
-        records = service.call(
-            "POST", "/v1/records", good, "curator", headers={"Content-Type": NPY}
-        )
-        assert records.status == 415
-        assert service.call("GET", "/v1/quota").body["mine"] == left
-
-
-def test_no_spoilt_npy_file_does_harm(tmp_path):
-    """Whatever is changed in a file: finite rows of the stated shape, or a problem."""
-    draw, good = np.random.default_rng(0), npy(points(5, 5)[0])
-    taken, statuses = 0, set()
-    with make(tmp_path / "store") as store:
-        for _ in range(5000):
-            content = bytearray(good)
-            for place in draw.integers(0, len(good), draw.integers(1, 5)):
-                content[place] = draw.integers(256)
-            cut = len(content) if draw.random() < 0.8 else int(draw.integers(len(content)))
-            try:
-                rows, count = npy_rows(bytes(content[:cut]), store, 1024)
-            except Problem as problem:
-                statuses.add(problem.status)
-                continue
-            taken += 1
-            assert rows.shape == (count, rows.size // count)
-            assert np.isfinite(rows).all()
-    assert statuses <= {413, 422}
-    assert 1000 < taken < 4900, "both kinds were tried"
 
 
 def test_records_with_a_key_are_added_once(tmp_path):

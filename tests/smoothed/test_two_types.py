@@ -149,8 +149,9 @@ def test_sandwiches_of_many_types_enclose_algorithm_1(mechanism):
         exact = smoothed_delta(mechanism, population, 16, epsilon)
         assert exact.method == "exact"
         assert _two_types.lower_mean(mechanism, population, 16, epsilon).low <= exact.log_upper
-        above = _two_types.pair_sum(mechanism.sampler, population.least, 16, epsilon)
-        assert exact.log_lower <= above
+        if isinstance(mechanism.sampler, Poisson):
+            above = _two_types.pair_sum(0.8, population.least, 16, epsilon)
+            assert exact.log_lower <= above
 
 
 @pytest.mark.parametrize("epsilon", [0.2, 1.0, 2.5])
@@ -210,7 +211,7 @@ def test_radius_votes_are_enclosed():
         assert exact.log_lower <= around.high
         from vicinal.smoothed._knn import _split_pairs
 
-        summed = _two_types.pair_sum(Poisson(0.1), np.array([0.3, 0.3]), 16, epsilon)
+        summed = _two_types.pair_sum(0.1, np.array([0.3, 0.3]), 16, epsilon)
         assert _split_pairs(0.1, np.array([0.3, 0.3]), 16, epsilon) >= summed - 0.7
     large = smoothed_delta(mechanism, Vertices([[0.02, 0.03, 0.95]]), 1000, 1.0)
     assert large.method == "sandwich"

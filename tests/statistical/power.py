@@ -32,19 +32,12 @@ found that is 1.41 times as large as beside as many of both. Against the exact l
 SPREAD_DRAWS = 200_000
 """For a scale that is off by 2 %: 12 standard errors of the second moment."""
 
-COINS = 2_000_000
-"""For a frequency that is off by 5 % at probability .03: 12 standard errors."""
-
 UNIVERSES = 500
 """Independent copies of the two worlds inside one data set."""
 
 RUNS = 6
 """Data sets per world of an honest audit: 3,000 universes bound a mu of .92 from below by .68 on
 average, .03 (one standard error) more or less: 6 standard errors from half the claim."""
-
-COUNT_UNIVERSES, COUNT_RUNS = 150, 14
-"""The same for the attack on the count, whose universes hold 110 records each: 2,100 of them
-measure a mu of .8 as .5 or more, 5 standard errors from a third of the claim."""
 
 BROKEN_RUNS = 2
 """Data sets per world of an audit that must find a fault: a doubled mu is found 7 standard errors

@@ -1,11 +1,15 @@
 """Audits that ship, each carried out once: no claim is passed, every broken version is caught."""
 
 import math
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from statistical.power import CONFIDENCE
 from vicinal.audit import IndKNNAudit, all_trials, carry_out, one_run
+from vicinal.engine import Shard
+from vicinal.mechanisms import NoisyCount
 
 pytestmark = [pytest.mark.statistical, pytest.mark.slow]
 
@@ -27,6 +31,53 @@ def test_no_claim_is_passed_and_every_broken_version_is_caught(name):
     assert found.epsilon_lower <= found.epsilon_claim
     assert found.ratio >= TIGHT.get(name, 0.0)
     assert [control.name for control in found.controls if not control.caught] == []
+
+
+RBF = replace(AUDIT, further={"kernel": "rbf", "norm_bound": 1.5, "bandwidth": 1.0})
+FAINT = replace(AUDIT, epsilon=0.01, noise=0.5)
+FINE = replace(AUDIT, n_classes=10, epsilon=1, delta=1e-12, noise=20, further={"n_queries": 1000})
+FURTHER = {
+    "another kernel": RBF.votes,
+    "another kernel, returning": RBF.leaves_and_returns,
+    "a vote that costs thousands of budgets": FAINT.two_labels,
+    "a fine grid": FINE.votes,
+    "a count that nobody can pay": FINE.counts,
+}
+"""Settings that no trial above has, some of them corners of the arithmetic."""
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("name", FURTHER)
+def test_no_claim_is_passed_in_other_settings(name):
+    """Fails, too, if a cost wraps around: nobody could pay it, and it would look like a gift."""
+    assert carry_out(FURTHER[name](), seconds=0.0, controls=False).kept
+
+
+def take_the_radius_from_private_records(patch):
+    """The nearest private record decides the radius: its presence pushes others out."""
+    honest = Shard.parts
+
+    def parts(self, queries, thresholds):  # noqa: ARG001 (the public radius is thrown away)
+        exact = queries.astype(np.int64) @ self.index.features.T.astype(np.int64)
+        return honest(self, queries, exact.max(axis=1))
+
+    patch.setattr(Shard, "parts", parts)
+
+
+def publish_the_exact_count(patch):
+    """The count is charged for, but its noise is left out: the scale of the votes tells it."""
+    patch.setattr(NoisyCount, "publish", lambda self, counts: counts / self.grid.steps)
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(
+    ("break_it", "name"),
+    [(take_the_radius_from_private_records, "votes-return"), (publish_the_exact_count, "count")],
+)
+def test_a_fault_that_no_control_has_is_seen(break_it, name, monkeypatch):
+    assert carry_out(TRIALS[name](), seconds=0.0, controls=False).kept
+    break_it(monkeypatch)
+    assert not carry_out(TRIALS[name](), seconds=0.0, controls=False).kept
 
 
 KINDS = {

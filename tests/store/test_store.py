@@ -122,7 +122,7 @@ def test_records_without_subjects_are_people_who_cannot_be_erased(tmp_path):
     settings = {"classes": range(3), "public": R, "n_records": 300, **tools.PLAN}
     with Store.init(tmp_path / "store", X, Y, **settings) as store:
         for _ in range(2):
-            with pytest.raises(NoSubjectIds, match="every row is a person of its own"):
+            with pytest.raises(NoSubjectIds, match="every row is a subject of its own"):
                 store.erase([299])
             store.add(*points(2, 3))
         assert store._parts.ledger.slot_table.slot_of.keys() == set(range(304))
@@ -262,11 +262,11 @@ def test_a_plan_that_protects_next_to_nobody_has_to_be_meant(tmp_path, weak):
 @pytest.mark.filterwarnings("error")
 def test_warnings_that_tell_a_size_come_after_it_is_paid_for(tmp_path):
     few = {"classes": range(3), "public": R[:3], **tools.PLAN, "n_neighbors": 2}
-    with pytest.raises(UserWarning, match="too small to tell a radius"):
+    with pytest.raises(UserWarning, match="too small for a radius"):
         Store.init(tmp_path / "store", X, Y, PEOPLE, **few)
     with Store.open(tmp_path / "store") as store:
         assert units(store, "person-3") < UNITS
-        with pytest.raises(UserWarning, match="too small to tell a radius"):
+        with pytest.raises(UserWarning, match="too small for a radius"):
             store.open_audience("other", **tools.PLAN | {"n_neighbors": 2})
         assert units(store, "person-3", "other") < UNITS
         assert store.verify()
@@ -383,6 +383,22 @@ def test_many_threads_on_nearly_spent_budgets_charge_what_the_journal_says(tmp_p
         assert spent + audience.checkpointed + left == 150 * UNITS
         assert (audience.account.remaining == 0).any() or left < 15 * UNITS, "not nearly spent"
         assert store.verify()
+
+
+def test_threads_that_add_the_same_people_take_turns_with_those_who_ask(store):
+    """Fails if somebody gets two budgets, if anything waits for ever, or is seen half-way."""
+    new, labels = points(40, 8)
+    names, before = [f"new-{i // 2}" for i in range(38)] + PEOPLE[:2], store.version
+    with ThreadPoolExecutor(5) as threads:
+        added = [threads.submit(store.add, new, labels, names) for _ in range(3)]
+        asked = [threads.submit(store.predict, Q[i : i + 1]) for i in range(10)]
+        checked = threads.submit(store.verify, ["nobody"], new + 9)
+        assert checked.result(60)
+        assert sorted(one.result(60) for one in added) == [before + 1, before + 2, before + 3]
+        assert all(one.result(60).charged <= 1 for one in asked)
+    assert len(store._parts.shard) == 300 + 3 * len(new)
+    assert len(store._parts.ledger.slot_table) == 150 + 19
+    assert store.verify()
 
 
 # ---------------------------------------------------------------- inputs
@@ -533,7 +549,7 @@ def test_a_key_does_not_outlive_records_that_were_not_added(tmp_path, monkeypatc
     store = make(tmp_path / "store")
     records = (*points(2, 8), ["new", "new"])
     full = StorageFailed("The disk is full.")
-    with tools.broken_off(monkeypatch, type(store._parts.record_files), "stage", error=full):
+    with tools.broken_off(monkeypatch, type(store._parts.record_files), "append", error=full):
         store.add(*records, idempotency_key="k")
     store = reopened(store, tmp_path / "store")
     store.add(*records, idempotency_key="k")

@@ -131,9 +131,9 @@ DAMAGES = {
     "lost answer": (damage("DELETE FROM answers"), "differ in number"),
     "charge in memory only": (forgotten_charge, "differ from those on disk"),
     "budget for nobody": (damage("DELETE FROM departed"), "do not add up"),
-    "feature": (overwrite("features", 40, b"\1"), "is not what was written"),
-    "label": (overwrite("labels", 0, b"\7"), "is not what was written"),
-    "somebody else's record": (overwrite("slots", 0, b"\5"), "is not what was written"),
+    "feature": (overwrite("features", 40, b"\1"), "was changed or damaged"),
+    "label": (overwrite("labels", 0, b"\7"), "was changed or damaged"),
+    "somebody else's record": (overwrite("slots", 0, b"\5"), "was changed or damaged"),
     "longer file": (overwrite("labels", 4 * 301, b"\0"), "length differs"),
     "id left behind": (
         damage("INSERT INTO meta (name, value) VALUES ('x', ?)", "<id:sperson-9999>"),

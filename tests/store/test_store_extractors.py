@@ -75,7 +75,7 @@ def test_another_model_is_refused_at_opening(tmp_path, network, harm):
 def test_another_definition_of_the_arithmetic_is_refused(tmp_path, kind):
     spec = StoreExtractor(kind).spec()
     assert StoreExtractor.load(spec, tmp_path).edition == spec["edition"] == 1
-    with pytest.raises(StorageFailed, match="another definition"):
+    with pytest.raises(StorageFailed, match="another version of its extractor"):
         StoreExtractor.load({**spec, "edition": 2}, tmp_path)
 
 

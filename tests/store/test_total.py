@@ -166,7 +166,7 @@ def test_the_total_is_stated_beside_every_audience(tmp_path):
         store.open_audience("labels", n_records=300, **{**PLAN, "release": "label"})
         assert store.facts()["total"]["epsilon"] == 10
     with make(tmp_path / "capped", epsilon_total=4.5) as store:
-        assert "epsilon 4.5 at delta 1e-05, whatever audiences" in str(store.guarantee())
+        assert "epsilon 4.5 at delta 1e-05, for all audiences" in str(store.guarantee())
 
 
 CANARIES, SPARE, ASKED, BOBS, STORES = 150, 8, 10, 60, 6

@@ -115,7 +115,7 @@ def _largest(holds: Callable[[float], bool]) -> float:
     low, high = 1e-30, 1.0
     if not holds(low):
         raise InvalidInput(
-            "The 'epsilon' and 'delta' parameters leave no budget that can be computed with. "
+            "The 'epsilon' and 'delta' parameters leave too little budget to compute with. "
             "Take a larger epsilon or delta."
         )
     while holds(high):

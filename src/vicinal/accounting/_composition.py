@@ -28,7 +28,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -40,9 +40,6 @@ from vicinal.accounting._divergence import Pair
 from vicinal.accounting._pld import pld_epsilon
 from vicinal.accounting._screening import Screening, batches, worth_it
 from vicinal.errors import InvalidInput
-
-if TYPE_CHECKING:
-    pass
 
 _CURVES = ("rdp_mironov", "rdp")
 """Readings that any release has, as each has an RDP curve."""

@@ -12,7 +12,7 @@ class Guarantee:
     Attributes
     ----------
     epsilon, delta : float
-        The bound, both rounded up. Infinite epsilon where there is none.
+        The bound, both rounded up. Epsilon is infinite if there is no guarantee.
     neighbouring : str
         Which two data sets are compared.
     protected, public : tuple of str
@@ -56,7 +56,7 @@ class Guarantee:
         if self.public_records:
             return (
                 "NO GUARANTEE. The records were declared public, so nobody counts how often they "
-                "are asked. The noise protects nobody."
+                "are queried. The noise protects nobody."
             )
         if not self.holds:
             return (

@@ -36,12 +36,12 @@ POISSON = (
     "anew for every release; never a sample of fixed size"
 )
 KNOWN_COINS = (
-    "with gamma < 1 the lower bound is for somebody who knows all others' coins, as every "
-    "analysis of sampling lets them"
+    "with gamma < 1 the lower bound is for an attacker who knows everybody else's coins, as in "
+    "every analysis of sampling"
 )
 LABEL_ONLY = (
-    "where only the label leaves, the noisy votes are seen by nobody, and nothing else is computed "
-    "from them"
+    "where only the label is released, nobody sees the noisy votes, and nothing else is "
+    "computed from them"
 )
 ONE_OF_K = (
     "a subject has at most one record among the k that vote, so that one subject moves the vote "
@@ -298,8 +298,8 @@ MOST_STEPS = 10**6
 steps = check_that("a number of gradients", _checks.integer, least=1, most=MOST_STEPS)
 
 KEEPS = (
-    "a trained model keeps what it has learnt of subjects who leave, and holds nothing of those "
-    "who come later"
+    "a trained model keeps what it has learnt about subjects who leave, and knows nothing of "
+    "those who come later"
 )
 
 
@@ -333,14 +333,13 @@ class PlannedTraining(PlannedRelease):
         return full_step(self._gradient(), count * self.steps)
 
     def assumptions(self) -> tuple[str, ...]:
-        sampled = (POISSON, KNOWN_COINS) if self.gamma < 1 else ()
         return (
             (
                 "the gradient of a subject, summed over its records, is clipped to one bound, and "
                 "sigma is the noise over that bound"
             ),
             KEEPS,
-            *sampled,
+            *_sampling_assumptions(self.gamma),
         )
 
     def _gradient(self) -> SubsampledGaussian:

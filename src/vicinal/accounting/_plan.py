@@ -89,7 +89,7 @@ class Plan:
         return compose(step.composition() for step in self.steps)
 
     def price(self, *, lower: bool = True) -> dict[str, Any]:
-        """Return what the plan costs: every valid method, the best, a lower bound, and in words.
+        """Return what the plan costs by every valid method, with a lower bound and assumptions.
 
         Returns
         -------
@@ -104,7 +104,7 @@ class Plan:
         by_method = {name: value for name, value in epsilons.items() if math.isfinite(value)}
         if not by_method:
             raise InvalidInput(
-                f"The 'releases' parameter: nothing known of these releases together gives a bound "
+                "The 'releases' parameter: no method gives a bound for these releases together "
                 f"at delta {self.delta:g}. Take a larger delta, or give Rényi divergences at more "
                 "orders, or losses without infinite ones."
             )

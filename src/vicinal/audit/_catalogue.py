@@ -1,7 +1,6 @@
 """Which trials audit a store, a plan, or the mechanisms with their default settings."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from importlib.util import find_spec
 from typing import Any
 
 from vicinal.accounting import Plan, gdp_epsilon
@@ -31,16 +30,14 @@ def ind_knn_trials(audit: IndKNNAudit, releases: Sequence[str] = ("votes", "labe
 def vector_trials(audit: IndKNNAudit, target: Mapping[str, Any]) -> Trials:
     """Return the attacks on an estimator of numbers or several labels, as `target` declares."""
     return {
-        "vectors": lambda: audit.vectors(target),
+        "vectors": lambda: audit.votes(target),
         "vectors-opposite": lambda: audit.opposite_vectors(target),
-        "vectors-return": lambda: audit.returning_vectors(target),
+        "vectors-return": lambda: audit.leaves_and_returns(target),
     }
 
 
 def all_trials(audit: IndKNNAudit) -> Trials:
     """Return an attack on every mechanism, with settings in which its claim is met.
-
-    Students need torch and the service its extra; without them they are left out.
 
     Examples
     --------
@@ -55,8 +52,7 @@ def all_trials(audit: IndKNNAudit) -> Trials:
         "size": audit.size,
         "evaluation": audit.evaluation,
         "total": lambda: audit.total(audit.epsilon),
-        "shards": lambda: audit.through_door("shards"),
-        **_service(audit),
+        "shards": audit.shards,
         **vector_trials(audit, NUMBERS),
         "count": audit.counts,
         "vectors-sparse": audit.sparse_vectors,
@@ -72,14 +68,7 @@ def all_trials(audit: IndKNNAudit) -> Trials:
         "pate": lambda: pate_votes(delta),
         "pate-plan": lambda: pate_votes(delta, beyond=True),
         "noisy-sgd": lambda: NoisySGDTrial(delta=delta),
-        **({"students": audit.students} if find_spec("torch") else {}),
     }
-
-
-def _service(audit: IndKNNAudit, **carried: Any) -> Trials:
-    if not find_spec("starlette"):
-        return {}
-    return {"service": lambda: audit.through_door("service", **carried)}
 
 
 def plan_trials(plan: Mapping[str, Any]) -> Trials:
@@ -87,11 +76,7 @@ def plan_trials(plan: Mapping[str, Any]) -> Trials:
 
     A plan of thousands of releases is attacked release by release, at its own sampling rate, with
     less noise and few answers: what a bound can be measured at in minutes. The code is the same.
-
-    Raises
-    ------
-    InvalidInput
-        If the plan is none, or no release of it has worlds to be audited in.
+    Raises InvalidInput if the plan is none, or no release of it has worlds to be audited in.
     """
     checked = Plan.from_dict(plan)
     trials: Trials = {}
@@ -99,9 +84,7 @@ def plan_trials(plan: Mapping[str, Any]) -> Trials:
         trials |= _trials_of(step.release.kind, step.release.values, checked.delta)
     if not trials:
         kinds = ", ".join(sorted({step.release.kind for step in checked.steps}))
-        raise InvalidInput(
-            f"The plan holds nothing that can be audited: there are no worlds for {kinds}."
-        )
+        raise InvalidInput(f"Nothing in this plan can be audited: there are no attacks on {kinds}.")
     return trials
 
 
@@ -131,25 +114,13 @@ def _trials_of(kind: str, values: Mapping[str, Any], delta: float) -> Trials:
 def store_trials(facts: Mapping[str, Any], audience: str = "default") -> Trials:
     """Return attacks on a store's estimator, from what everybody may know of it.
 
-    Parameters
-    ----------
-    facts : mapping
-        As of ``Store.facts()``.
-    audience : str
-        Whose plan.
-
-    Raises
-    ------
-    InvalidInput
-        If there is no such audience.
+    `facts`: as of ``Store.facts()``. Raises InvalidInput if there is no such audience.
     """
     audit, release, target = stored_plan(facts, audience)
     state, label = facts["audiences"][audience], release == "label"
     plan = state["plan"]
     trials = ind_knn_trials(audit, (release,)) if target is None else vector_trials(audit, target)
     further: Trials = {"restart": lambda: audit.restarts(label=label, target=target)}
-    if audit.through == "store":  # a cluster is asked as a store is
-        further |= _service(audit, label=label, target=target)
     if plan["neighbor_count"] == PRIVATE:
         further["count"] = audit.counts
     if plan.get("size_estimated"):
@@ -165,9 +136,17 @@ def stored_plan(
     facts: Mapping[str, Any], audience: str
 ) -> tuple[IndKNNAudit, str, dict[str, Any] | None]:
     """Return a store's estimator, what leaves of it, and what records carry if no classes."""
-    audit = store_audit(facts, audience)
+    if audience not in facts["audiences"]:
+        raise InvalidInput("The 'audience' parameter must name an audience of the store.")
+    plan = facts["audiences"][audience]["plan"]
+    further = {"kernel": facts["kernel"], "accounting": plan["accounting"]}
+    if facts["kernel"] == "rbf":
+        further |= {"norm_bound": 1.5, "bandwidth": 1.0}
+    classes = len(facts["classes"]) or _ANY
+    through = "shards" if "shards" in facts else "store"
+    audit = IndKNNAudit(classes, plan["epsilon"], plan["delta"], further=further, through=through)
     if facts["classes"]:
-        return audit, facts["audiences"][audience]["plan"]["release"], None
+        return audit, plan["release"], None
     return audit, "votes", {k: v for k, v in facts["target"].items() if k != "kind"}
 
 
@@ -184,18 +163,7 @@ def _model(
 def not_audited(facts: Mapping[str, Any], audited: Mapping[str, Collection[str]]) -> list[str]:
     """Return what a store's audiences are answered by and no attack was carried out on.
 
-    Parameters
-    ----------
-    facts : mapping
-        As of ``Store.facts()``.
-    audited : mapping of str to str
-        Attacks that were carried out, of each audience.
-
-    Examples
-    --------
-    >>> from vicinal.audit import not_audited
-    >>> not_audited({"audiences": {}}, {})
-    []
+    `facts`: as of ``Store.facts()``. `audited`: attacks that were carried out, of each audience.
     """
     return [
         f"{attack} ({audience})"
@@ -203,28 +171,3 @@ def not_audited(facts: Mapping[str, Any], audited: Mapping[str, Collection[str]]
         for attack in store_trials(facts, audience)
         if attack not in audited.get(audience, ())
     ]
-
-
-def store_audit(facts: Mapping[str, Any], audience: str = "default") -> IndKNNAudit:
-    """Return what is known of a store's estimator, see :func:`store_trials`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from vicinal import Store
-    >>> from vicinal.audit import store_audit
-    >>> X = np.random.default_rng(0).normal(size=(300, 3))
-    >>> y, public = np.arange(300) % 2, X[:80] + 1
-    >>> with Store.init("store", X, y, classes=[0, 1], public=public, n_queries=20) as store:
-    ...     store_audit(store.facts()).n_classes
-    2
-    """
-    if audience not in facts["audiences"]:
-        raise InvalidInput("The 'audience' parameter must name an audience of the store.")
-    plan = facts["audiences"][audience]["plan"]
-    further = {"kernel": facts["kernel"], "accounting": plan["accounting"]}
-    if facts["kernel"] == "rbf":
-        further |= {"norm_bound": 1.5, "bandwidth": 1.0}
-    classes = len(facts["classes"]) or _ANY
-    through = "shards" if "shards" in facts else "store"
-    return IndKNNAudit(classes, plan["epsilon"], plan["delta"], further=further, through=through)

@@ -183,20 +183,7 @@ _UP = 1e-9  # what the arithmetic here may lose, relative to a rate
 
 
 class Claim(ABC):
-    """A bound on all tests of one subject's presence.
-
-    Attributes
-    ----------
-    delta : float
-        At which :meth:`epsilon` states it.
-
-    Examples
-    --------
-    >>> from vicinal.audit import Claim, GaussianClaim
-    >>> claim = GaussianClaim(shift=0.5, delta=1e-5)
-    >>> isinstance(claim, Claim), round(claim.epsilon(), 2)
-    (True, 1.99)
-    """
+    """A bound on all tests of one subject's presence; `delta` is that of :meth:`epsilon`."""
 
     delta: float
 

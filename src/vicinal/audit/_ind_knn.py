@@ -24,7 +24,7 @@ from vicinal.audit._interactions import (
     damages,
     universes,
 )
-from vicinal.audit._trials import StudentTrial, SumsTrial, chances_of_first
+from vicinal.audit._trials import SumsTrial, chances_of_first
 from vicinal.linear import SHARE
 from vicinal.mechanisms import SLACK_SHARE
 from vicinal.planning import IndKNNPlan, total_budget
@@ -88,12 +88,17 @@ class IndKNNAudit:
             **self.further, **more,
         }  # fmt: skip
 
-    def votes(self) -> SumsTrial:
-        """Return the attack on somebody who spends everything on one answer."""
-        victim: list[Placed] = [(1.0, 0)] * self.records
+    def votes(self, target: Mapping[str, Any] | None = None) -> SumsTrial:
+        """Return the attack on somebody who spends everything on one answer.
+
+        `target`, here and below, is what records carry, if no classes: parameters of the estimator
+        of numbers or several labels. The subject's records then have the longest vectors.
+        """
+        own, other, length = _extremes(target)
+        victim: list[Placed] = [(1.0, own)] * math.ceil(self.records / length)
         words = "one subject, many records, all spent on one answer"
         broken = damages("noise halved", "subjects forgotten", "memory not cleaned", *CHARGING)
-        return self._trial("votes", victim, [(0.9, 1)], words, broken)
+        return self._trial(_sums(target), victim, [(0.9, other)], words, broken, target=target)
 
     def two_labels(self) -> SumsTrial:
         """Return the attack on somebody whose records have two labels."""
@@ -102,13 +107,16 @@ class IndKNNAudit:
         broken = damages(*CHARGING)
         return self._trial("votes", victim, [(0.9, 1)] * 2, words, broken)
 
-    def leaves_and_returns(self) -> SumsTrial:
+    def leaves_and_returns(self, target: Mapping[str, Any] | None = None) -> SumsTrial:
         """Return the attack on somebody who leaves and returns; a budget lasts 1.25 answers."""
-        audit = replace(self, noise=math.sqrt(1.25) / self.budget_mu("votes"))
+        own, other, length = _extremes(target)
+        audit = replace(self, noise=length * math.sqrt(1.25) / self.budget_mu("votes"))
         words = "one record, leaves and returns, budget nearly spent"
-        broken = damages("refilled on return", "noise halved", "memory not cleaned", *CHARGING)
-        others: list[Placed] = [(0.9, 1)] * 3
-        return audit._trial("votes", [(1.0, 0)], others, words, broken, RETURNING)
+        broken = damages("refilled on return", "memory not cleaned", *CHARGING)
+        others: list[Placed] = [(0.9, other)] * 3
+        return audit._trial(
+            _sums(target), [(1.0, own)], others, words, broken, RETURNING, target=target
+        )
 
     def restarts(self, **carried: Any) -> SumsTrial:
         """Return the attack on a store that is closed and opened between answers."""
@@ -116,12 +124,11 @@ class IndKNNAudit:
         words, broken = "one record; the store is closed and opened again", "refilled at restart"
         return self._one_record("restart", words, broken, acts, **carried)
 
-    def through_door(self, through: str, **carried: Any) -> SumsTrial:
-        """Return the attack on one record that is asked about through "shards" or the "service"."""
+    def shards(self) -> SumsTrial:
+        """Return the attack on one record that is asked about through shards."""
         words, acts = "one record, asked about, reopened", ("ask", "ask", "restart", "ask", "ask")
-        return replace(self, through=through)._one_record(
-            through, words, "refilled at restart", acts, **carried
-        )
+        audit = replace(self, through="shards")
+        return audit._one_record("shards", words, "refilled at restart", acts)
 
     def size(self, **carried: Any) -> SumsTrial:
         """Return the attack on the noisy number of records, which every subject pays for first."""
@@ -141,7 +148,7 @@ class IndKNNAudit:
         label: bool = False, target: Mapping[str, Any] | None = None, **more: Any,
     ) -> SumsTrial:  # fmt: skip
         """Return an attack on one record in a store, whose budget lasts for 1.25 answers, or so."""
-        own, other, length = (0, 1, 1.0) if target is None else _extremes(target)
+        own, other, length = _extremes(target)
         release = "label" if label else "votes"
         shift = self._affordable("label") if label else self.budget_mu("votes") / math.sqrt(1.25)
         audit, others = replace(self._stored, noise=length / shift), [(0.9, other)] * 2
@@ -183,7 +190,7 @@ class IndKNNAudit:
         trained after them must find nothing left.
         """
         shift = self.budget_mu(release) if release == "votes" else self._affordable(release)
-        own, other, length = (0, 1, 1.0) if target is None else _extremes(target)
+        own, other, length = _extremes(target)
         audit = replace(self._stored, noise=length / shift)
         parameters = audit.parameters(
             _MODEL_PUBLIC, release, model_share=share, model_refreshes=refreshes
@@ -204,17 +211,6 @@ class IndKNNAudit:
         interaction = audit._interaction(parameters, world, (*acts, "restart", "ask"), target)
         return SumsTrial("Ind-KNN private model", interaction, words, broken)
 
-    def vectors(self, target: Mapping[str, Any] = NUMBERS) -> SumsTrial:
-        """Return the attack on vectors: many records of the longest one, in one answer.
-
-        `target` is what records carry: parameters of the estimator of numbers or several labels.
-        """
-        longest, shortest, length = _extremes(target)
-        victim = [(1.0, longest)] * math.ceil(self.records / length)
-        words = "one subject, many of the longest vectors, all spent on one answer"
-        broken = damages("noise halved", "subjects forgotten", "memory not cleaned", *CHARGING)
-        return self._trial("vectors", victim, [(0.9, shortest)], words, broken, target=target)
-
     def opposite_vectors(self, target: Mapping[str, Any] = NUMBERS) -> SumsTrial:
         """Return the attack on somebody whose records say opposite things: their sum is charged."""
         longest, shortest, _ = _extremes(target)
@@ -224,18 +220,9 @@ class IndKNNAudit:
         broken = damages(*CHARGING)
         return self._trial("vectors", victim, [(0.9, shortest)], words, broken, target=target)
 
-    def returning_vectors(self, target: Mapping[str, Any] = NUMBERS) -> SumsTrial:
-        """Return the attack on a vector that leaves and returns; a budget lasts 1.25 answers."""
-        longest, shortest, length = _extremes(target)
-        audit = replace(self, noise=length * math.sqrt(1.25) / self.budget_mu("votes"))
-        words = "one vector, leaves and returns, budget nearly spent"
-        broken = damages("refilled on return", "memory not cleaned", *CHARGING)
-        victim, others = [(1.0, longest)], [(0.9, shortest)]
-        return audit._trial("vectors", victim, others, words, broken, RETURNING, target=target)
-
     def sparse_vectors(self) -> SumsTrial:
         """Return the attack on two labels of very many, under one record and under several."""
-        return self.returning_vectors({"labels": range(50), "tau": 2.0})
+        return self.leaves_and_returns({"labels": range(50), "tau": 2.0})
 
     @property
     def records(self) -> int:
@@ -244,23 +231,15 @@ class IndKNNAudit:
 
     def labels(self) -> SumsTrial:
         """Return the attack on somebody who spends everything on a few labels, behind rivals."""
-        return self._raced("labels")
-
-    def students(self) -> SumsTrial:
-        """Return the same attack on students of two classes, trained on those labels alone."""
-        return replace(self, n_classes=2)._raced("student", further=0)
-
-    def _raced(self, name: str, further: int = 1) -> SumsTrial:
-        """Return a race; so many `further` labels are asked when the budget is spent."""
         race = _best_race(self._settings("label"))
         audit = replace(self, noise=max(1, round(NOISE * race.shift)) / race.shift)
         victim: list[Placed] = [(1.0, 0)] * round(audit.noise * race.shift)
         rivals = round(race.offset * audit.noise / 0.9)
         others: list[Placed] = [(0.9, c) for c in range(1, self.n_classes) for _ in range(rivals)]
         words = f"one subject, all spent on {race.rounds} of the labels, behind equal rivals"
-        acts = ("ask",) * (race.rounds + further)
-        broken = damages("noise a third", *(CHARGING if further else ()))
-        return audit._trial(name, victim, others or [(0.1, 1)], words, broken, acts, "label")
+        acts = ("ask",) * (race.rounds + 1)  # one more when the budget is spent
+        broken = damages("noise a third", *CHARGING)
+        return audit._trial("labels", victim, others or [(0.1, 1)], words, broken, acts, "label")
 
     def labels_alone(self) -> SumsTrial:
         """Return the attack on somebody alone, asked long after its budget is spent."""
@@ -290,7 +269,7 @@ class IndKNNAudit:
 
         In whole budgets. What is dearer than a budget is cut to it.
         """
-        own, other, length = (0, 1, 1.0) if target is None else _extremes(target)
+        own, other, length = _extremes(target)
         shift = self._affordable("label") if release == "label" else self.budget_mu("votes")
         # No answer moves by more than its noise, so a large budget takes several.
         rounds = math.ceil(cost * shift**2)
@@ -317,8 +296,7 @@ class IndKNNAudit:
         world = universes(victim, [*others, *bystanders])
         parameters = self.parameters(1, release, **more)
         interaction = self._interaction(parameters, world, acts, target)
-        made = StudentTrial if name == "student" else SumsTrial
-        return made(f"Ind-KNN {name}", interaction, words, broken)
+        return SumsTrial(f"Ind-KNN {name}", interaction, words, broken)
 
     @property
     def _stored(self) -> "IndKNNAudit":
@@ -416,8 +394,18 @@ def _promise(race: Race, claim: Claim, classes: int) -> float:
     return best
 
 
-def _extremes(target: Mapping[str, Any]) -> tuple[Any, Any, float]:
-    """Return what the longest vector and its opposite say, as in `y`, and the longest's length."""
+def _sums(target: Mapping[str, Any] | None) -> str:
+    """Return what noisy sums are called."""
+    return "votes" if target is None else "vectors"
+
+
+def _extremes(target: Mapping[str, Any] | None) -> tuple[Any, Any, float]:
+    """Return what the longest vector and its opposite say, as in `y`, and the longest's length.
+
+    Two classes, and one vote, where records carry classes.
+    """
+    if target is None:
+        return 0, 1, 1.0
     longest, shortest = _declared(target).extremes
     return longest, shortest, _length(target, [(1.0, longest)])
 

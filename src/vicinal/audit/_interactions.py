@@ -1,6 +1,6 @@
 """Interactions with the product through its doors, in two worlds that one subject tells.
 
-The doors are `fit`, a Store, a cluster's shards, and the service.
+The doors are `fit`, a Store, and a cluster's shards.
 
 An interaction is gone through twice. First without the subject; what every noisy sum came to is
 kept. Then with the subject, and what leaves is forced to be what left before. So both worlds have
@@ -15,17 +15,13 @@ one course, and three things can be told without any luck:
 Then noise is drawn anew on the same sums, as the product draws it, and the attacker guesses.
 """
 
-import http.client
-import io
 import tempfile
-import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -382,59 +378,8 @@ class _ShardsFront(_StoreFront):
         return Coordinator.open(self._path, local_transports)
 
 
-class _ServiceFront(_StoreFront):
-    """The same for a store that is asked over HTTP, of a service that listens on this machine."""
-
-    def _started(self, people: World) -> Any:
-        from vicinal.serving import KeyFile
-
-        store = super()._started(people)
-        self._key = KeyFile(self._path).add("auditor", "analyst", "default")
-        self._listen(store)
-        return store
-
-    def _opened(self) -> Any:
-        self._end()
-        store = super()._opened()
-        self._listen(store)
-        return store
-
-    def _listen(self, store: Store) -> None:
-        from vicinal.serving import ServiceSettings, create_app, server_of
-
-        app = create_app(store, self._path, ServiceSettings(rate=0, wait_ms=0.0))
-        self._server = server_of(app, "127.0.0.1", 0)
-        self._thread = Thread(target=self._server.run)
-        self._thread.start()
-        while not self._server.started and self._thread.is_alive():
-            time.sleep(0.001)
-
-    def _end(self) -> None:
-        self._server.should_exit = True
-        self._thread.join()
-
-    def __exit__(self, *failure: object) -> None:
-        self._end()
-        super().__exit__(*failure)
-
-    def do_ask(self, number: int, _: Bools | bool, __: str = "default") -> None:
-        port = self._server.servers[0].sockets[0].getsockname()[1]
-        connection = http.client.HTTPConnection("127.0.0.1", port)
-        np.save(body := io.BytesIO(), self.interaction.queries(number).astype(np.float64))
-        head = {"Authorization": f"Bearer {self._key}", "Content-Type": "application/octet-stream"}
-        connection.request("POST", "/v1/predict", body.getvalue(), head)
-        reply = connection.getresponse()
-        self.left += [reply.status, reply.read()]
-        connection.close()
-
-
-FRONTS = {
-    "fit": _EstimatorFront,
-    "store": _StoreFront,
-    "shards": _ShardsFront,
-    "service": _ServiceFront,
-}
-"""Doors of the product by name; the service needs its extra."""
+FRONTS = {"fit": _EstimatorFront, "store": _StoreFront, "shards": _ShardsFront}
+"""Doors of the product by name."""
 
 
 @dataclass(frozen=True)

@@ -66,27 +66,10 @@ class AuditTrial(ABC):
 
 @dataclass(frozen=True)
 class ControlResult:
-    """What an audit said of a broken version.
+    """What an audit said of a broken version: whether it was put above its claim.
 
-    Attributes
-    ----------
-    name : str
-        What is broken.
-    caught : bool
-        Whether it was put above its claim.
-    lower, claim : float
-        In units of a Gaussian shift, of the last look.
-    runs : int
-        Runs of each world until then.
-    seconds : float
-        They took.
-
-    Examples
-    --------
-    >>> from vicinal.audit import ControlResult
-    >>> result = ControlResult("noise halved", True, lower=0.8, claim=0.5, runs=4096, seconds=2)
-    >>> result.caught
-    True
+    `lower`, `claim`: in units of a Gaussian shift, of the last look, after so many `runs` of each
+    world, which took so many `seconds`.
     """
 
     name: str
@@ -273,24 +256,8 @@ def proved(
 ) -> tuple[RateBounds, float]:
     """Return the test that comes nearest to the claim, and the least epsilon of any test.
 
-    Parameters
-    ----------
-    claim : Claim
-        What is promised.
-    present, absent : float64 (n,)
-        Scores of independent runs in the worlds with and without the subject.
-    confidence : float
-        Of both together, 0 < confidence < 1.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from vicinal.audit import GaussianClaim, proved
-    >>> draws = np.random.default_rng(0)
-    >>> present, absent = draws.normal(1, 1, 20_000), draws.normal(0, 1, 20_000)
-    >>> bounds, epsilon = proved(GaussianClaim(1.0, 1e-5), present, absent, 0.95)
-    >>> 0 < epsilon < GaussianClaim(1.0, 1e-5).epsilon()
-    True
+    Of scores (n,) of independent runs in the worlds with and without the subject. The confidence
+    is that of both together.
     """
     both = 1 - (1 - confidence) / 2
     nearest = rate_bounds(present, absent, both, lambda rates: _share(rates, claim))

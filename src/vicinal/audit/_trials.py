@@ -1,4 +1,4 @@
-"""Attacks by the likelihood ratio: on noisy sums, labels, students, planned releases."""
+"""Attacks by the likelihood ratio: on noisy sums, labels, planned releases."""
 
 import math
 from abc import abstractmethod
@@ -138,39 +138,6 @@ class NoisySGDTrial(AuditTrial):
             away = (along - 0.5 / sigma) / sigma
             total += np.logaddexp(math.log(self._gamma) + away, math.log1p(-self._gamma))
         return total
-
-
-# ---------------------------------------------------------------- published students
-
-_POOL, _WIDTH = 6, 16  # public examples; the first is the query, two others have public labels
-
-
-class StudentTrial(SumsTrial):
-    """Students of the labels of one query: how sure each is there of the subject's class."""
-
-    def _prepare(self) -> None:
-        super()._prepare()
-        self._known: dict[bytes, float] = {}
-
-    def play(self, present: bool) -> Floats:
-        drawn = self._worlds.drawn(present, self._damage.noise(), self._runs)
-        labels = np.stack([noisy.argmax(axis=2)[:, 0] for noisy in drawn])
-        kinds, which = np.unique(np.sort(labels, axis=0), axis=1, return_inverse=True)
-        for kind in kinds.T:
-            if kind.tobytes() not in self._known:
-                self._known[kind.tobytes()] = _sureness(kind)
-        return np.array([self._known[kind.tobytes()] for kind in kinds.T])[which.ravel()]
-
-
-def _sureness(labels: Ints) -> float:
-    """Return how sure a student of these labels of one query, (q,), is of the first of two."""
-    from vicinal.students import Recipe, train_student
-
-    pool = public_draws(0).normal(size=(_POOL, _WIDTH)).astype(np.float32)
-    rows = np.concatenate([np.zeros(len(labels), dtype=int), [1, 2]])
-    recipe = Recipe(network="mlp", method="plain", steps=10, labelled=8, unlabelled=2)
-    student = train_student(pool, rows, [*labels.tolist(), 0, 1], [0, 1], recipe)
-    return float(student.predict_proba(pool[:1])[0, 0])
 
 
 # ---------------------------------------------------------------- plans of Private-kNN and PATE

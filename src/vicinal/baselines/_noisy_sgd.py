@@ -52,7 +52,7 @@ class NoisySGDParameters(FixedPlanParameters):
         Real(above=0),
         default=1.0,
         kw_only=False,
-        doc="The guarantee for a subject; add/remove-one-subject.",
+        doc="Upper bound on the privacy loss of a subject, with all of its records.",
     )
     n_steps: int = parameter(
         Integer(least=1, most=10**6), default=200, doc="How many steps to train."

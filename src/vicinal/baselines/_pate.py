@@ -4,61 +4,39 @@ Source: Papernot, Song, Mironov, Raghunathan, Talwar & Erlingsson 2018 (P18), *S
 learning with PATE*.
 """
 
-from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy.typing as npt
 
 from vicinal._arrays import AnyArray
-from vicinal._parameters import Check, Choice, Integer, Real, documented, parameter, table
+from vicinal._parameters import Checked, Integer, documented, parameter, table
 from vicinal.errors import InvalidInput
 from vicinal.mechanisms import (
-    FINEST,
-    NoisyMax,
     PATERelease,
     ReleaseCounter,
     fresh_key,
-    randomness,
     train_teachers,
 )
-from vicinal.planning import Plan, affordable_noise, summed
+from vicinal.planning import Plan
 from vicinal.predictors import (
-    VOTE_NOISE,
     AnsweringParameters,
     AnsweringSettings,
     FitInputs,
     FixedPlanClassifier,
-    check_abstention,
-    check_answers,
-    check_one_noise,
 )
 
-GNMAX = "gnmax"
-CONFIDENT_GNMAX = "confident_gnmax"
-MECHANISMS = (GNMAX, CONFIDENT_GNMAX)
-"""How votes become answers; see :class:`PATEClassifier`."""
 
-DEFAULT_NOISE = 40.0
-"""The scale of the noise on votes where neither it nor an epsilon is given."""
+def _teacher_model(name: str, value: Any) -> Any:
+    """Return a scikit-learn classifier; logistic regression where none is given."""
+    if value is None:
+        from sklearn.linear_model import LogisticRegression
 
-
-@dataclass(frozen=True, slots=True)
-class TeacherModel(Check):
-    """A scikit-learn classifier; logistic regression where none is given."""
-
-    type_name = "scikit-learn classifier, optional"
-    refused: ClassVar[tuple[object, ...]] = ("a teacher", 3, [])
-
-    def __call__(self, name: str, value: Any) -> Any:
-        if value is None:
-            from sklearn.linear_model import LogisticRegression
-
-            return LogisticRegression(max_iter=200)
-        if not all(hasattr(value, method) for method in ("fit", "predict", "get_params")):
-            raise InvalidInput(
-                f"The {name!r} parameter must be a scikit-learn classifier. Got {value!r}."
-            )
-        return value
+        return LogisticRegression(max_iter=200)
+    if not all(hasattr(value, method) for method in ("fit", "predict", "get_params")):
+        raise InvalidInput(
+            f"The {name!r} parameter must be a scikit-learn classifier. Got {value!r}."
+        )
+    return value
 
 
 @table
@@ -68,17 +46,11 @@ class PATEParameters(AnsweringParameters):
     n_teachers: int = parameter(
         Integer(least=1, most=10**6), default=250, kw_only=False, doc="How many teachers there are."
     )
-    mechanism: str = parameter(
-        Choice(MECHANISMS),
-        default=GNMAX,
-        doc="""Gaussian noise on the votes of all queries, or of those only whose largest vote
-        count, with noise of scale `sigma_screen`, reaches `threshold`.""",
-    )
     teacher: Any = parameter(
-        TeacherModel(),
+        Checked(_teacher_model, "scikit-learn classifier, optional"),
         default=None,
-        doc="""What every teacher is a clone of; logistic regression, if left out. It must read
-        nothing but its arguments and its ``random_state``.""",
+        doc="""The classifier that every teacher is a clone of. Default: logistic regression. It
+        must read nothing but its arguments and its ``random_state``.""",
     )
 
 
@@ -86,47 +58,23 @@ class PATESettings(PATEParameters, AnsweringSettings):
     """Checked parameters of a PATE classifier; None stands for "auto", and for no screening."""
 
     _name = "PATE"
-
-    def check_together(self) -> None:
-        self._check_screening()
-        check_answers(self.n_answers, self.n_queries, self.epsilon)
-        check_one_noise(self.epsilon, "sigma_votes", self.sigma_votes)
-        self.releases()  # what no noise can keep is refused before anything is changed
-
-    def _check_screening(self) -> None:
-        if self.screened:
-            check_abstention(self.classes)
-            VOTE_NOISE("sigma_screen", self.sigma_screen)
-            Real(least=-1e7, most=1e7)("threshold", self.threshold)
-            return
-        for name in ("sigma_screen", "threshold", "n_answers"):
-            if getattr(self, name) is not None:
-                raise InvalidInput(
-                    f"The {name!r} parameter belongs to mechanism='confident_gnmax'."
-                )
+    _default_noise = 40.0
 
     @property
-    def vote_noise(self) -> float:
-        if self.epsilon is None:
-            return DEFAULT_NOISE if self.sigma_votes is None else self.sigma_votes
-        field = "sigma" if self.mechanism == GNMAX else "sigma_votes"
-        return affordable_noise(self.together(self._releases(DEFAULT_NOISE)), self.epsilon, field)
+    def most_votes(self) -> int:
+        return self.n_teachers
 
     @property
-    def screened(self) -> bool:
-        """Whether queries are screened."""
-        return self.mechanism == CONFIDENT_GNMAX
-
-    def releases(self) -> list[Plan]:
-        return self._releases(self.vote_noise)
+    def _noise_field(self) -> str:
+        return "sigma_votes" if self.screened else "sigma"
 
     def _releases(self, noise: float) -> list[Plan]:
         leaves = {"release": "label" if self.label_only else "votes"}
-        if self.mechanism == GNMAX:
-            return [{"kind": GNMAX, "sigma": noise, "count": self.n_queries, **leaves}]
+        if not self.screened:
+            return [{"kind": "gnmax", "sigma": noise, "count": self.n_queries, **leaves}]
         return [
             {
-                "kind": CONFIDENT_GNMAX,
+                "kind": "confident_gnmax",
                 "teachers": self.n_teachers,
                 "threshold": self.threshold,
                 "sigma_screen": self.sigma_screen,
@@ -136,17 +84,6 @@ class PATESettings(PATEParameters, AnsweringSettings):
                 **leaves,
             }
         ]
-
-    def draws(self) -> dict[int, float]:
-        screened = float(self.n_queries) * self.screened
-        voted = float(self.planned_answers) * len(self.classes)
-        return summed([(FINEST, screened), (self.voting().scale, voted)])
-
-    def voting(self) -> NoisyMax:
-        """Return the noisy maximum, with a fresh quota."""
-        quota = ReleaseCounter(self.planned_answers, "answers")
-        noise = randomness(self.simulation_seed)
-        return NoisyMax(self.vote_noise, self.n_teachers, quota, noise, label_only=self.label_only)
 
     def start(self, records: FitInputs, targets: AnyArray) -> PATERelease:
         simulated = self.simulation_seed is not None
@@ -166,11 +103,11 @@ class PATESettings(PATEParameters, AnsweringSettings):
 
 @documented
 class PATEClassifier(FixedPlanClassifier[PATESettings], PATEParameters):
-    r"""Asks teachers, each trained on the records of other people, and adds noise to their votes.
+    r"""Adds noise to the votes of teachers, each trained on the records of different subjects.
 
     Every subject has one teacher, drawn at random. Removing a subject changes one teacher, and so
     at most one vote in a query. All queries cost the same, so the whole cost is known before the
-    first one.
+    first one. Without screening this is GNMax, with it Confident-GNMax.
 
     Attributes
     ----------
@@ -185,8 +122,8 @@ class PATEClassifier(FixedPlanClassifier[PATESettings], PATEParameters):
 
     Notes
     -----
-    A teacher that fails to train, or has seen one class only, votes all the same. A fitted
-    classifier cannot be copied or pickled: every copy could carry out the plan.
+    A teacher that fails to train, or has seen only one class, still votes. A fitted classifier
+    cannot be copied or pickled: every copy could carry out the plan.
 
     Examples
     --------
@@ -197,7 +134,6 @@ class PATEClassifier(FixedPlanClassifier[PATESettings], PATEParameters):
     """
 
     _settings_type = PATESettings
-    _how_votes_leave = "mechanism='gnmax' or 'confident_gnmax', and release='votes'"
     _also_assumed = (
         "a teacher's training and predictions read nothing but their arguments and random_state",
     )

@@ -28,8 +28,6 @@ CONTRADICTED = 1
 INCONCLUSIVE = 4
 """Exit code of an audit that agrees with all claims, but missed a version broken on purpose."""
 
-_DEFAULT = "If there is no store or plan. Default:"
-
 
 def audit(
     target: Annotated[
@@ -41,12 +39,9 @@ def audit(
     only: Annotated[
         str | None, Option(help="Attacks to carry out, separated by commas. See --list.")
     ] = None,
-    classes: Annotated[int | None, Option(help=f"{_DEFAULT} 10.", min=2, max=100)] = None,
-    epsilon: Annotated[float | None, Option(help=f"{_DEFAULT} 1.")] = None,
-    delta: Annotated[float | None, Option(help=f"{_DEFAULT} 1e-5.")] = None,
     audience: Annotated[str, Option(help="Audience of the store whose plan to audit.")] = "default",
     one_run: Annotated[
-        bool, Option("--one-run", help="Instead, plant many canaries in one interaction.")
+        bool, Option("--one-run", help="Attack one interaction that has many canaries.")
     ] = False,
     canaries: Annotated[int, Option(help="How many canaries.", min=8, max=1 << 20)] = 400_000,
     listed: Annotated[bool, Option("--list", help="List the attacks and stop.")] = False,
@@ -70,16 +65,15 @@ def audit(
                 facts = opened.facts()
         except StorageFailed as error:
             raise StorageFailed(f"The store cannot be audited. {error}") from None
-    default = _default(target, n_classes=classes, epsilon=epsilon, delta=delta)
     findings: Mapping[str, audits.AuditFinding]
     if one_run:
-        interaction = _one_interaction(target, facts, audience, default)
+        interaction = _one_interaction(target, facts, audience)
         with progress(silent=json) as begin:
             step = begin("interactions", 8)
             found = interaction(canaries=canaries, confidence=confidence, progress=step)
             findings = {"one-run": found}
     else:
-        trials = _chosen(_trials(target, facts, audience, default), only)
+        trials = _chosen(_trials(target, facts, audience), only)
         if listed:
             echo("\n".join(trials))
             return
@@ -111,33 +105,20 @@ def audit(
         raise typer.Exit(INCONCLUSIVE)
 
 
-def _default(target: Path | None, **options_or_none: float | None) -> audits.IndKNNAudit:
-    """Return the classifier that is audited where neither a store nor a plan is named."""
-    options = {name: value for name, value in options_or_none.items() if value is not None}
-    if target is not None and options:
-        name = min(option.removeprefix("n_") for option in options)
-        raise InvalidInput(
-            f"The {name!r} parameter must be left out: the store or the plan states it."
-        )
-    return audits.IndKNNAudit(**options)  # type: ignore[arg-type]
-
-
 def _one_interaction(
-    target: Path | None, facts: dict[str, Any] | None, audience: str, default: audits.IndKNNAudit
+    target: Path | None, facts: dict[str, Any] | None, audience: str
 ) -> Callable[..., audits.OneRunResult]:
     if target is None:
-        return partial(audits.one_run, default)
+        return partial(audits.one_run, audits.IndKNNAudit())
     if facts is None:
         raise InvalidInput("The 'one_run' option audits a store or the default plan, not a file.")
     audit, release, carried = audits.stored_plan(facts, audience)
     return partial(audits.one_run, audit, release=release, target=carried)
 
 
-def _trials(
-    target: Path | None, facts: dict[str, Any] | None, audience: str, default: audits.IndKNNAudit
-) -> audits.Trials:
+def _trials(target: Path | None, facts: dict[str, Any] | None, audience: str) -> audits.Trials:
     if target is None:
-        return audits.all_trials(default)
+        return audits.all_trials(audits.IndKNNAudit())
     if facts is not None:
         return audits.store_trials(facts, audience)
     plan = ledger.read_json(target, "plan")
@@ -189,7 +170,7 @@ def _finding_text(finding: audits.AuditFinding) -> str:
     ])  # fmt: skip
 
 
-Stated = Annotated[str | None, Option(help="What you state yourself, as text.")]
+Stated = Annotated[str | None, Option(help="Your own statement, which the certificate repeats.")]
 
 
 def certificate(
@@ -203,18 +184,10 @@ def certificate(
     retention: Stated = None,
     vouched_by: Stated = None,
     accuracy: Stated = None,
-    appetite: Annotated[
-        Path | None,
-        Option(help="JSON file of what you accept: epsilon, delta, membership_guess, retention."),
-    ] = None,
     json: Json = False,
 ) -> None:
-    """Write what a store guarantees, with the evidence.
-
-    The exit code is 1 if something exceeds what --appetite accepts. Both files say what does.
-    """
+    """Write what a store guarantees, with the evidence."""
     found = [read_audit(path) for path in audit or []]
-    accepted = None if appetite is None else _read_appetite(appetite)
     with opened_at(store, reading=True) as opened:
         facts = opened.facts()
     for path, report in zip(audit or [], found, strict=True):
@@ -223,33 +196,12 @@ def certificate(
     content = reports.deployment_certificate(
         facts, __version__, datetime.now(UTC).isoformat(timespec="seconds"),
         controller=controller, purpose=purpose, retention=retention, vouched_by=vouched_by,
-        accuracy=accuracy, audits=found, appetite=accepted,
+        accuracy=accuracy, audits=found,
     )  # fmt: skip
     folder = output_folder(out)
     write_file(folder / "certificate.json", as_json(content) + "\n")
     write_file(folder / "certificate.html", reports.certificate_page(content))
     echo(as_json(content) if json else f"Wrote {folder / 'certificate.html'} and .json")
-    if accepted is not None and not content["appetite"]["met"]:
-        beyond = [each["what"] for each in content["appetite"]["checks"] if not each["met"]]
-        echo(f"FAIL: more than --appetite accepts: {', '.join(beyond)}.", err=True)
-        raise typer.Exit(CONTRADICTED)
-
-
-def _read_appetite(path: Path) -> dict[str, Any]:
-    appetite = ledger.read_json(path, "appetite")
-    known = ", ".join(reports.APPETITE)
-    if (
-        not isinstance(appetite, dict)
-        or not appetite
-        or not appetite.keys() <= reports.APPETITE.keys()
-    ):
-        raise InvalidInput(f"The appetite {path.name} must be a JSON object of some of: {known}.")
-    for name, value in appetite.items():
-        kind = reports.APPETITE[name]
-        if not _has(appetite, {name: kind}) or (kind is float and value < 0):
-            words = "a finite number, at least 0" if kind is float else "text"
-            raise InvalidInput(f"The appetite {path.name}: The {name!r} field must be {words}.")
-    return dict(appetite)
 
 
 _REPORT = {"at": str, "version": str, "holds": bool, "claims": list}

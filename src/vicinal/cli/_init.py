@@ -266,7 +266,9 @@ def schema(
             shared = datasets.coincidences(transform(table), transform(points))
     _show_check(check, misfits, shared, curator=curator, json=json)
     if stops:
-        raise InvalidInput(f"{check} does not fit. Correct what is an error, or edit the schema.")
+        raise InvalidInput(
+            f"{check} does not fit the schema. Correct the errors, or edit the schema."
+        )
 
 
 def _write_draft(drafted: features.TableSchema, notes: list[str], out: Path | None) -> None:
@@ -300,7 +302,7 @@ def _show_check(data: Path, misfits: list[Any], shared: Any, *, curator: bool, j
         result = {"private": True, "fits": not stops, "misfits": listed, "coincidences": suspected}
         echo(as_json(result))
         return
-    lines = ["Show this to the owner of the table only: the numbers of rows are private."]
+    lines = ["Show this only to the owner of the table, because the numbers of rows are private."]
     for m in misfits:
         lines.append(f"{'error' if m.stops else 'note'}: {m}")
         if curator and m.rows:

@@ -13,7 +13,6 @@ from typer import Argument, Option, echo
 
 from vicinal import (
     __version__,
-    baselines,
     datasets,
     labelling,
     planning,
@@ -30,8 +29,8 @@ from vicinal.errors import InvalidInput, PrivacyRefused
 if TYPE_CHECKING:
     from vicinal._arrays import AnyArray
 
-IND_KNN, PRIVATE_KNN, PATE = "ind-knn", "private-knn", "pate"
-KINDS = (IND_KNN, PRIVATE_KNN, PATE)
+IND_KNN, PRIVATE_KNN = "ind-knn", "private-knn"
+KINDS = (IND_KNN, PRIVATE_KNN)
 
 Seed = Annotated[int, Option(help="Seed for the order of queries and for training. Public.")]
 Overlapping = Annotated[bool, Option("--overlapping", help="For classes that overlap.")]
@@ -39,18 +38,12 @@ Public = Annotated[
     Path, Option(help="npz file: x, public examples; y, if there, is compared with the answers.")
 ]
 
-_LABELLERS_OF = {
-    "neighbors": (PRIVATE_KNN,),
-    "sampling_rate": (PRIVATE_KNN,),
-    "teachers": (PATE,),
-    "sigma_votes": (PRIVATE_KNN, PATE),
-    "sigma_screen": (PRIVATE_KNN, PATE),
-    "threshold": (PRIVATE_KNN, PATE),
-    "records": (IND_KNN,),
-    "records_per_subject": (IND_KNN,),
-    "model_share": (IND_KNN,),
+_LABELLER_OF = {
+    **dict.fromkeys(("records", "records_per_subject", "model_share"), IND_KNN),
+    **dict.fromkeys(("neighbors", "sampling_rate"), PRIVATE_KNN),
+    **dict.fromkeys(("sigma_votes", "sigma_screen", "threshold"), PRIVATE_KNN),
 }
-"""The labellers that an option is for; the others are for all."""
+"""The labeller that an option is for; the others are for both."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +71,7 @@ class TaskOptions:
 class LabellerOptions:
     """Who answers, and for how much. An option of another labeller is refused."""
 
-    labeller: Annotated[str, Option(help="Who labels: ind-knn, private-knn or pate.")] = IND_KNN
+    labeller: Annotated[str, Option(help="Who labels: ind-knn or private-knn.")] = IND_KNN
     epsilon: Annotated[float, Option(help="Upper bound on the privacy loss of the whole run.")] = (
         1.0
     )
@@ -96,7 +89,6 @@ class LabellerOptions:
     sampling_rate: Annotated[
         float | None, Option(help="Chance that a subject is in a sample. Default: .15.")
     ] = None
-    teachers: Annotated[int | None, Option(help="How many teachers vote. Default: 250.")] = None
     sigma_votes: Annotated[
         float | None,
         Option(help="Noise on the votes. Default: the least that keeps epsilon."),
@@ -130,13 +122,13 @@ class LabellerOptions:
             planning.refuse_weak(self.epsilon, self.planned_delta, self.records)
         # A share that is no option here, as in several rounds, is nobody's choice.
         options = {field.name for field in fields(self)}
-        for name, kinds in _LABELLERS_OF.items():
+        for name, kind in _LABELLER_OF.items():
             is_set = name in options and getattr(self, name) is not None
-            if is_set and self.labeller not in kinds:
+            if is_set and self.labeller != kind:
                 option = "--" + name.replace("_", "-")
-                raise InvalidInput(f"The option {option} is for {' and '.join(kinds)} only.")
+                raise InvalidInput(f"The option {option} is for {kind} only.")
         if (self.sigma_screen is None) != (self.threshold is None):
-            raise InvalidInput("A screening needs both --sigma-screen and --threshold.")
+            raise InvalidInput("Screening needs both --sigma-screen and --threshold.")
 
     def labeller_of(
         self, dataset: datasets.Dataset, classes: list[Any], plan: labelling.LabellingPlan
@@ -172,20 +164,13 @@ class LabellerOptions:
 
     def _classifier(
         self, classes: list[Any], plan: labelling.LabellingPlan, sigma: float, part: labelling.Round
-    ) -> labelling.Planned:
-        shared: dict[str, Any] = {
-            "sigma_votes": labelling.noise_of(part, plan, sigma),
-            "sigma_screen": self.sigma_screen,
-            "threshold": self.threshold,
-            "delta": self.planned_delta,
-            "release": self.release,
-        }
-        if self.labeller == PATE:
-            shared["mechanism"] = "gnmax" if self.threshold is None else "confident_gnmax"
-            shared |= _set_options(n_teachers=self.teachers)
-            return baselines.PATEClassifier(classes, **shared)
-        shared |= _set_options(n_neighbors=self.neighbors, sampling_rate=self.sampling_rate)
-        return predictors.PrivateKNNClassifier(classes, **shared)
+    ) -> predictors.PrivateKNNClassifier:
+        return predictors.PrivateKNNClassifier(
+            classes, sigma_votes=labelling.noise_of(part, plan, sigma),
+            sigma_screen=self.sigma_screen, threshold=self.threshold, delta=self.planned_delta,
+            release=self.release,
+            **_set_options(n_neighbors=self.neighbors, sampling_rate=self.sampling_rate),
+        )  # fmt: skip
 
 
 def _set_options(**options: float | None) -> dict[str, Any]:
@@ -286,7 +271,7 @@ def label(
     labelling.save_answers(answers, out)
     scores = None
     if truth is not None:
-        scores = reports.ClassFigures.of(answers.labels, truth[answers.rows], names, None)
+        scores = reports.ClassFigures.of(answers.labels, truth[answers.rows], names)
     by_name = {str(name): int((answers.labels == name).sum()) for name in answers.classes}
     result = {
         "questions": len(asked_round.questions),
@@ -337,26 +322,21 @@ def student(
         trained = students.train_student(pool, rows, labels, names, recipe, step, soft)
     trained = replace(trained, guarantee=given.guarantee)
     places = options.write(trained)
-    agreement = reports.ClassFigures.of(trained.predict(pool[rows]), labels, names, None)
+    agreement = reports.ClassFigures.of(trained.predict(pool[rows]), labels, names)
     scores = None if truth is None else _student_figures(trained, pool, truth, given.rows)
     result = {
         "answers": len(rows),
         "soft_labels": len(pool) if learns_soft else 0,
-        "agreement": round(agreement.overall.accuracy, 4),
-        "agreement_by_class": {name: one.to_dict() for name, one in agreement.by_class.items()},
+        "agreement": agreement.to_dict(),
         "figures": scores and scores.to_dict(),
         **places,
         "guarantee": given.guarantee,
     }
-    shares = "; ".join(
-        f"{name} {one.accuracy:.1%} of {one.total:,}" if one.total else f"{name}: none"
-        for name, one in agreement.by_class.items()
-    )
     lines = [
-        f"Trained on {len(rows):,} answers, and agrees with {result['agreement']:.1%} of them.",
         *([f"Also learnt from soft labels of {len(pool):,} public examples."] * learns_soft),
-        f"By class: {shares}",
-        *([] if scores is None else ["On examples that were no queries:", *scores.lines()]),
+        f"Trained on {len(rows):,} answers. How often it agrees with them:",
+        *agreement.lines(),
+        *([] if scores is None else ["On examples that were not queried:", *scores.lines()]),
         f"Student    {places['out']}",
         *([] if places["onnx"] is None else [f"ONNX       {places['onnx']}"]),
         *("", given.guarantee["text"]),
@@ -483,9 +463,8 @@ def _student_figures(
     import numpy as np
 
     others = np.setdiff1d(np.arange(len(pool)), queried)
-    chances = trained.predict_proba(pool[others])
-    answers = np.array(trained.classes)[chances.argmax(axis=1)]
-    return reports.ClassFigures.of(answers, truth[others], trained.classes, chances)
+    answers = trained.predict(pool[others])
+    return reports.ClassFigures.of(answers, truth[others], trained.classes)
 
 
 def _figures_of_rounds(
@@ -498,10 +477,10 @@ def _figures_of_rounds(
     for number, one in enumerate(outcome.rounds, 1):
         answered = one.labels != labelling.ABSTAINED
         rows, labels = one.questions[answered], names[one.labels[answered]]
-        figures = reports.ClassFigures.of(labels, truth[rows], final.classes, None)
+        figures = reports.ClassFigures.of(labels, truth[rows], final.classes)
         named.append((f"answers of round {number}", figures))
     queried = np.concatenate([one.questions for one in outcome.rounds])
-    title = "the student, on examples that were no queries"
+    title = "the student, on examples that were not queried"
     return [*named, (title, _student_figures(final, pool, truth, queried))]
 
 
@@ -517,7 +496,7 @@ def _show_plan(
     price: dict[str, Any] = {"rounds": plan.to_dict()["rounds"]}
     price["guarantee"] = labeller.guarantee().to_dict()
     questions = [f"{part['questions']:,}" for part in price["rounds"]]
-    lines = [f"Queries in each round: {', '.join(questions)}. None was asked."]
+    lines = [f"Queries in each round: {', '.join(questions)}. No query was sent."]
     if isinstance(labeller, labelling.IndKNNLabeller):
         points = task.extractor.transform(task.pool)
         lines += ["", price["guarantee"]["text"]]

@@ -78,7 +78,6 @@ def demo(
     result = {
         "data": name,
         **answers.outcome.to_dict(),
-        "balanced_accuracy": answers.balanced_accuracy,
         "guarantee": guarantee.to_dict(),
         "plan": plan,
         "seconds": round(time.perf_counter() - start, 2),
@@ -98,7 +97,6 @@ def _demo_text(answers: reports.DemoAnswers, result: dict[str, Any]) -> str:
         ),
         "",
         f"Accuracy   {reports.percent(outcome.accuracy)}, {interval}",
-        f"Balanced   {reports.percent(answers.balanced_accuracy)}, the mean over classes",
         "",
         textwrap.fill(str(answers.guarantee), _WIDTH),
         "",

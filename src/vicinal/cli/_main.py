@@ -11,15 +11,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from importlib import import_module
-from operator import itemgetter
 from typing import Annotated, Any, ClassVar, NoReturn
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 from vicinal import __version__
+from vicinal._progress import compile_watchers
 from vicinal.cli._options import FLAG_OF, PanelCommand
-from vicinal.cli._output import sign_of_life
+from vicinal.cli._output import compiling_said
 from vicinal.errors import PrivacyRefused, VicinalError
 
 BAD_INPUT, REFUSED, INTERRUPTED = 2, 3, 130
@@ -42,10 +42,6 @@ _WORDS = {"y": "records' labels", "classes": "store's classes"}
 _LOSS = "accept the loss"
 _NAMED = re.compile(r"'(\w+)' (?:parameter|option|argument)\b")
 
-USAGE_ERROR: Any = typer.BadParameter.__mro__[1]  # typer gives it no public name
-_RESULTS = frozenset({"onnx", "out", "plot", "report"})
-_SHOWN = 2
-
 
 def with_flags(message: str, command: Any) -> str:
     """Return a message that names the command's flags, where it has one for the parameter."""
@@ -67,25 +63,6 @@ def _flags(command: Any) -> Iterator[tuple[str, str]]:
             yield flags[0].removeprefix("--").replace("-", "_"), flags[0]
     for inner in getattr(command, "commands", {}).values():
         yield from _flags(inner)
-
-
-def with_hint(error: Any) -> None:
-    """Add to a complaint of an extra argument which of the command's options it may belong to.
-
-    Options that may be repeated come first, as ids do; files that a command writes are left out.
-    """
-    if error.ctx is None or "extra argument" not in error.message:
-        return
-    options = [
-        (not each.multiple, each.opts[0], each.help or "")
-        for each in error.ctx.command.params
-        if each.opts[0].startswith("--") and not each.is_flag and each.name not in _RESULTS
-        if error.ctx.get_parameter_source(each.name).name != "COMMANDLINE" or each.multiple
-    ]
-    likeliest = sorted(options, key=itemgetter(0))[:_SHOWN]
-    flags = [f"{flag} ({text.removesuffix('.')})" for _, flag, text in likeliest]
-    if flags:
-        error.message += f". Put the option's name before it: {', or '.join(flags)}."
 
 
 class CommandGroup(TyperGroup):
@@ -117,14 +94,11 @@ class CommandGroup(TyperGroup):
                     formatter.write_dl(rows, col_max=30)
 
     def invoke(self, ctx: Any) -> Any:
+        compile_watchers[:] = [compiling_said()]
         try:
-            with sign_of_life(next(iter((*ctx._protected_args, *ctx.args)), "command")):
-                return super().invoke(ctx)
+            return super().invoke(ctx)
         except KeyboardInterrupt:
             _stop("interrupted.", INTERRUPTED)
-        except USAGE_ERROR as error:
-            with_hint(error)
-            raise
         except VicinalError as error:
             command = self.get_command(ctx, ctx.invoked_subcommand or "")
             code = REFUSED if isinstance(error, PrivacyRefused) else BAD_INPUT

@@ -39,7 +39,7 @@ IdsDiffer = Annotated[
 SubjectFile = Annotated[Path | None, Option(help="File with one subject id per line.")]
 Audience = Annotated[str, Option(help="Audience whose plan and budgets to use.")]
 Quiet = Annotated[bool, Option("--quiet", "-q", help="Print no summary and no guarantee.")]
-Yes = Annotated[bool, Option("--yes", "-y", help="Skip the question; needed off a terminal.")]
+Yes = Annotated[bool, Option("--yes", "-y", help="Do not ask. Needed without a terminal.")]
 AcceptWeakPlan = Annotated[
     bool, Option("--yes", "-y", help="Accept an epsilon above 20, or a delta above 1/records.")
 ]
@@ -61,11 +61,11 @@ ShardSeconds = Annotated[
     Option(
         "--shard-s",
         min=0.01,
-        help="Seconds to wait for a cluster's shards, at first also for their start.",
+        help="How many seconds to wait for a cluster's shards, or for their start.",
     ),
 ]
 AcceptLoss = Annotated[
-    bool, Option("--accept-loss", help="Open a store with lost charges: spends every budget.")
+    bool, Option("--accept-loss", help="Open a store whose charges are lost. Spends all budgets.")
 ]
 
 
@@ -172,10 +172,9 @@ _PANELS = {
         *("n_neighbors", "neighbors", "noise_multiplier", "kernel", "min_similarity"),
         *("neighbor_count", "accounting", "index", "bandwidth", "norm_bound"),
         *("records_per_subject", "sampling_rate", "sigma_votes", "sigma_screen", "threshold"),
-        "teachers",
     ),
     "Training": (*("method", "network", "augmentation", "steps", "overlapping", "onnx", "seed"),),
-    "Storage and machines": ("ledger", "witness", "ray", "shard_s", "answer_without"),
+    "Storage and machines": ("ledger", "witness", "ray", "shard_s"),
     "Renewal": ("renew", "periods", "unspent"),
     "Special cases": ("ids_differ", "epsilon_total", "accept_loss", "yes", "interactions"),
     "Output": ("dry_run", "quiet", "json", "help"),
@@ -284,10 +283,10 @@ def _option(name: str) -> Any:
 
     each = _parameters()[name]
     check, flag = each.metadata["check"], FLAG_OF.get(name, name).replace("_", "-")
-    if isinstance(check, Unless) and check.automatic is None:
-        check = check.check  # there is no word for it here: it is left out
+    if isinstance(check, Unless):
+        check = check.check  # the value in its place is the default
     first = re.split(r"\.(?: (?=[A-Z\"])|$)", each.metadata["doc"].replace("`", ""))[0]
-    default = "" if each.default in (None, dataclasses.MISSING) else f"; default {each.default}"
-    default = default.replace("False", "none")
-    help_text = f"{first} ({check.option_type}{default or ''})."
+    taken = f" ({check.option_type})" if check.option_type else ""
+    default = "" if each.default in (None, dataclasses.MISSING) else f" [default: {each.default}]"
+    help_text = f"{first}{taken}.{default}"
     return Option(f"--{flag}", help=help_text, metavar=check.metavar, show_default=False)

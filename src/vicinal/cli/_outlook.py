@@ -72,7 +72,6 @@ def show_outlook(
     *,
     costs: Sequence[str] = (),
     alone: bool = True,
-    left: float | None = None,
     seed: int = 0,
     json: bool = False,
 ) -> None:
@@ -81,14 +80,13 @@ def show_outlook(
     - `points`, array (m, d): public features; `labels` (m,), if they have some.
     - `costs`: what else is to be said of a command's costs, first.
     - `alone`: whether this is the dry run of a command; else other plans stand beside it.
-    - `left`: of a plan that is carried out: the share of budgets that a private model has left.
     """
     plan = plan.settled(_SOME_ROWS if points is None else len(points))
     reference, stage, why = _staged(plan, points, labels)
     with progress(silent=json) as begin:
-        options = reports.plan_options(plan, reference, stage, seed, begin, alone=alone, left=left)
-    new = left is None and plan.target.voted
-    lines = reports.verdicts(plan, [] if stage is None else stage.shares) if new else []
+        options = reports.plan_options(plan, reference, stage, seed, begin, alone=alone)
+    shares = [] if stage is None else stage.shares
+    lines = reports.verdicts(plan, shares) if plan.target.voted else []
     lines += ["Dry run: nothing was written, drawn or charged."] * alone
     if not json:
         text = reports.as_text(options, why)

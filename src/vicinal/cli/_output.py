@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import sys
-import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -18,18 +17,11 @@ from typing import Any
 
 import typer
 
-from vicinal._progress import Begin, Step, compile_watchers, shown
+from vicinal._progress import Begin, Step, shown
 from vicinal.errors import InvalidInput
-
-PATIENCE = 20.0
-"""Seconds after which a command says that it goes on."""
 
 SOON, OFTEN = 2.0, 5.0
 """Seconds of compiling after which a command says so, and between two lines on it."""
-
-_ENDLESS = frozenset({"serve"})
-_work: dict[str, tuple[int, int]] = {}
-"""Pieces of work under way: how much is done, of how much."""
 
 
 def output_folder(path: Path) -> Path:
@@ -92,12 +84,12 @@ def confirm(consequence: str, *, yes: bool) -> None:
 
 @contextmanager
 def progress(*, silent: bool = False) -> Iterator[Begin]:
-    """Show bars on stderr if both stdout and stderr are terminals; else note the shares done.
+    """Show bars on stderr if both stdout and stderr are terminals.
 
-    `silent`: show no bars in any case, as with ``--json``.
+    `silent`: show none in any case, as with ``--json``.
     """
-    if silent or not _terminal():
-        yield _noted
+    if silent or not (sys.stdout.isatty() and sys.stderr.isatty()):
+        yield lambda _name, _size: lambda _done: None
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
@@ -122,29 +114,11 @@ def progress_shown(*, silent: bool = False) -> Iterator[None]:
         yield
 
 
-@contextmanager
-def sign_of_life(command: str | None) -> Iterator[None]:
-    """Off a terminal, say once on stderr that `command` goes on, if it takes long.
+def compiling_said() -> Callable[[int, int], None]:
+    """Return what says now and then on stderr how many functions were compiled.
 
-    The line holds the command, the seconds, and the share done of the work that counts it. Of
-    compiling it is said anywhere, and sooner: only a first use on a machine does that.
+    It is said anywhere, not at terminals alone: only a first use on a machine compiles.
     """
-    compile_watchers[:] = [_compiling_said()]
-    if command in _ENDLESS or _terminal():
-        yield
-        return
-    _work.clear()
-    timer = threading.Timer(PATIENCE, _say_it_goes_on, (command,))
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
-
-
-def _compiling_said() -> Callable[[int, int], None]:
-    """Return what says now and then on stderr how many functions were compiled."""
     start: float | None = None
     then = 0.0
 
@@ -162,24 +136,3 @@ def _compiling_said() -> Callable[[int, int], None]:
             )
 
     return watch
-
-
-def _terminal() -> bool:
-    return sys.stdout.isatty() and sys.stderr.isatty()
-
-
-def _say_it_goes_on(command: str | None) -> None:
-    shares = [f"{name} {100 * done // size} %" for name, (done, size) in _work.items() if size]
-    listed = f"{': ' if shares else ''}{', '.join(shares)}"
-    sys.stderr.write(f"vicinal: {command} is still running after {PATIENCE:g} s{listed}.\n")
-    sys.stderr.flush()
-
-
-def _noted(name: str, size: int) -> Step:
-    _work[name] = 0, size
-
-    def step(done: int) -> None:
-        before, _ = _work[name]
-        _work[name] = before + done, size
-
-    return step

@@ -32,7 +32,7 @@ _MEMORY = 256 << 20
 def opened_at(
     path: Path,
     ray: str | None = None,
-    policy: distributed.MissingShardPolicy | None = None,
+    shard_s: float = 30.0,
     *,
     accept_loss: bool = False,
     reading: bool = False,
@@ -53,7 +53,7 @@ def opened_at(
             if ray is None
             else resources.enter_context(engine_at(ray)).transports
         )
-        cluster = distributed.Coordinator.open(path, connect, policy, **how)
+        cluster = distributed.Coordinator.open(path, connect, shard_s, **how)
         yield resources.enter_context(cluster)
 
 

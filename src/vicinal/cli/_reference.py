@@ -50,7 +50,7 @@ class FeatureOptions:
     components: Annotated[
         int | None,
         Option(
-            help="Reduce vectors to this size by a map learnt from public rows. None by default."
+            help="Reduce vectors to this size, by a map learnt from public rows. Default: no map."
         ),
     ] = None
     power: Annotated[float, Option(help="How far that map evens out its components, 0 to 1.")] = 0.5
@@ -163,6 +163,10 @@ def _feature_names(extractor: stores.StoreExtractor) -> list[str] | None:
     return extractor.columns
 
 
+_RARE = (" is missing", "=(other)")
+"""Features that a schema makes of values which public rows need not have."""
+
+
 def warn_about_reference(points: FloatMatrix, names: Sequence[str] | None) -> None:
     """Warn of few rows, constant features, and one feature that swamps the others.
 
@@ -180,10 +184,11 @@ def warn_about_reference(points: FloatMatrix, names: Sequence[str] | None) -> No
             "are guesses: give some hundreds."
         )
     constant = [names[i] for i in np.flatnonzero(np.ptp(rows, axis=0) == 0).tolist()]
+    constant = [name for name in constant if not name.endswith(_RARE)]
     if constant and len(rows) > 1:
         more = ", ..." if len(constant) > _SHOWN else ""
         _warn(
-            "These features have one value in all public rows, so they are of no use: "
+            "These features have the same value in all public rows, so they are useless: "
             f"{', '.join(constant[:_SHOWN])}{more}. Check that public rows look like the records."
         )
     if (swamping := predictors.swamping_feature(rows)) is not None:

@@ -42,10 +42,6 @@ def serve(
         ),
     ] = None,
     shard_s: ShardSeconds = 30.0,
-    answer_without: Annotated[
-        bool,
-        Option("--answer-without", help="After --shard-s, answer without the missing shard."),
-    ] = False,
     accept_loss: AcceptLoss = False,
 ) -> None:
     """Answer queries over HTTP, for callers with keys. People use the page /console."""
@@ -53,8 +49,7 @@ def serve(
         connections=connections, wait_ms=wait_ms, response_interval_ms=response_interval_ms,
         rate=rate, burst=burst, body_bytes=body_bytes,
     )  # fmt: skip
-    policy = distributed.MissingShardPolicy(shard_s, answer_without)
-    opened = opened_at(store, ray, policy, accept_loss=accept_loss)
+    opened = opened_at(store, ray, shard_s, accept_loss=accept_loss)
     serving.serve(opened, store, host, port, settings, lambda url: echo(f"{url}/console", err=True))
 
 
@@ -102,9 +97,13 @@ def shard(
     yes: Yes = False,
 ) -> None:
     """Split a store into shards. The store itself never answers again."""
-    confirm(f"This makes {store} a cluster at {out}. {store} never answers again.", yes=yes)
+    confirm(
+        f"This splits {store} into a cluster at {out}. {store} will never answer again.", yes=yes
+    )
     distributed.split(store, out, shards)
-    text = f"From now on {out} answers. Back it up, then delete {store}, which answers no more."
+    text = (
+        f"{out} answers from now on. Back it up, then delete {store}, which will not answer again."
+    )
     echo(as_json({"cluster": str(out), "shards": shards}) if json else text)
 
 
@@ -113,6 +112,6 @@ def move_shard(
     number: Annotated[int, Argument(metavar="SHARD", help="Number of the shard.")],
     to: Annotated[Path, Option(help="Folder, on any disk, to move the shard's folder into.")],
 ) -> None:
-    """Move a shard's folder to another disk, which another machine may have then."""
+    """Move a shard's folder to another disk."""
     old, new = distributed.move_shard(cluster, number, to)
     echo(f"Moved {old} to {new}. Back the cluster up, then delete {old}.")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import math
-import unicodedata
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,7 +17,6 @@ from vicinal.cli._options import (
     AcceptLoss,
     Audience,
     Data,
-    DryRun,
     IdsDiffer,
     Json,
     Label,
@@ -32,7 +30,6 @@ from vicinal.cli._options import (
     Witness,
     Yes,
 )
-from vicinal.cli._outlook import show_outlook
 from vicinal.cli._output import as_json, confirm, progress_shown, warnings_said, write_file
 from vicinal.cli._records import (
     STREAM,
@@ -111,27 +108,21 @@ def predict(
     shard_s: ShardSeconds = 30.0,
     json: Json = False,
     accept_loss: AcceptLoss = False,
-    dry_run: DryRun = False,
 ) -> None:
     """Answer queries. New ones are charged, and charges are on disk before answers show."""
     import pyarrow as pa
 
     if out is not None and out != STREAM and Path(out).suffix not in FORMATS:
         raise InvalidInput(f"The 'out' option must end in {' or '.join(FORMATS)}, or be -.")
-    policy = distributed.MissingShardPolicy(shard_s)
     with (
         warnings_said(),
         progress_shown(silent=json),
         local_file(data) as path,
-        opened_at(store, policy=policy, accept_loss=accept_loss, reading=dry_run) as opened,
+        opened_at(store, shard_s=shard_s, accept_loss=accept_loss) as opened,
     ):
         first, dataset = read_queries(path, opened.schema.extractor, name)
         with naming(path, public=True):
             rows, keys = opened.extracted(dataset.features)
-        if dry_run:
-            query = stores.Query(rows, audience, analyst, key)
-            _show_plan(opened, audience, _cost_lines(opened.query_cost(query)), json=json)
-            return
         reply = opened.predict(rows, audience=audience, analyst=analyst, idempotency_key=key)
     if out is not None or not json:
         table = pa.table({**first, **reply.columns(opened.schema.target.names)})
@@ -141,31 +132,6 @@ def predict(
         echo(as_json({**answers, **_ids_of_queries(first)}))
     if not (quiet or json):
         echo(_summary(keys, reply, audience), err=True)
-
-
-def _cost_lines(cost: stores.QueryCost) -> list[str]:
-    return [
-        (
-            f"{cost.queries} queries: {cost.new} new, {cost.queries - cost.new} repeated at no "
-            f"cost. The plan would have {cost.left} answers left."
-        ),
-        (
-            f"Of the new ones, {cost.asked} would be charged to subjects, and "
-            f"{cost.new - cost.asked} would be answered by the private model at no cost."
-        ),
-    ]
-
-
-def _show_plan(
-    opened: stores.Store | distributed.Coordinator, audience: str, costs: list[str], *, json: bool
-) -> None:
-    """Print costs, budgets as they are, how good answers were found, and what the plan expects."""
-    plan, left = opened.settled_plan(audience)  # refuses an audience that is not there
-    facts = opened.facts()["audiences"][unicodedata.normalize("NFC", audience)]
-    lines = [*costs, *_wear_lines(facts["wear"])]
-    if facts["evaluations"]:
-        lines += ["The last evaluation:", *_figure_lines(facts["evaluations"][-1])]
-    show_outlook(plan, opened.schema.public, costs=lines, left=left, json=json)
 
 
 def _write_answers(table: pa.Table, out: str | None) -> None:
@@ -199,7 +165,7 @@ def _ids_of_queries(first: dict[str, Any]) -> dict[str, Any]:
 
 
 def _summary(keys: list[bytes], reply: stores.Reply, audience: str) -> str:
-    """Return three lines on the answers: how many, how many look alike, what is left.
+    """Return lines on the answers: how many, how many look alike if any, what is left.
 
     `keys` are what the store sees of each query; equal for queries that it cannot tell apart.
     """
@@ -207,13 +173,11 @@ def _summary(keys: list[bytes], reply: stores.Reply, audience: str) -> str:
     free, alike = different - reply.charged, len(keys) - different
     again = f", and {free} answered before at no cost" if free else ""
     noun = "query" if len(keys) == 1 else "queries"
-    same = "All queries have different features."
-    if alike:
-        have = "query has" if alike == 1 else "queries have"
-        same = f"{alike} {have} the features of an earlier one and got its answer."
+    have = "query has" if alike == 1 else "queries have"
+    same = f"{alike} {have} the features of an earlier one and got its answer.\n" if alike else ""
     return (
         f"{len(keys)} {noun}: {reply.charged} new{again}.\n"
-        f"{same}\n"
+        f"{same}"
         f"Audience {audience!r} has {reply.left} planned answers left."
     )
 
@@ -226,7 +190,7 @@ def evaluate(
     ids_differ: IdsDiffer = False,
     audience: Annotated[str, Option(help="Audience whose answers to evaluate.")] = "default",
     share: Annotated[
-        float, Option(help="Share of its budget that a subject pays at most.", min=0.001, max=1)
+        float, Option(help="Largest share of its budget that a subject pays.", min=0.001, max=1)
     ] = 0.05,
     largest_error: Annotated[
         float,
@@ -241,39 +205,23 @@ def evaluate(
     ] = False,
     json: Json = False,
     accept_loss: AcceptLoss = False,
-    dry_run: DryRun = False,
 ) -> None:
     """Score answers against private labels. The subjects who are evaluated pay for the scores.
 
     A row counts if its features were a query before, in `vicinal predict` or in the service.
     """
-    spent: dict[str, Any] = {"audience": audience, "share": share, "largest_error": largest_error}
-    with warnings_said(), opened_at(store, accept_loss=accept_loss, reading=dry_run) as opened:
+    with warnings_said(), opened_at(store, accept_loss=accept_loss) as opened:
         schema = opened.schema
         dataset, labels = read_labelled(data, schema.extractor, schema.target, label, subject)
-        if dry_run:
-            figures = opened.expected_figures(**spent)
-        else:
-            with naming(data):
-                figures = opened.evaluate(
-                    dataset.features, labels, dataset.subjects, ids_differ=ids_differ,
-                    accept_noise=accept_noise, **spent,
-                )  # fmt: skip
+        with naming(data):
+            figures = opened.evaluate(
+                dataset.features, labels, dataset.subjects, ids_differ=ids_differ,
+                audience=audience, share=share, largest_error=largest_error,
+                accept_noise=accept_noise,
+            )  # fmt: skip
     found = figures.to_dict()
     for told in found["figures"].values():
         told["noise"] &= not accept_noise
-    if dry_run:
-        lines = [
-            (
-                f"Each subject with rows that were queries would pay at most {share:.3g} of its "
-                f"budget, and each count would have noise of {figures.noise:.1f} subjects."
-            ),
-            f"With one subject for each of {figures.people:.0f} answers, all of them right:",
-            *_figure_lines(found),
-            "Dry run: nothing was written, drawn or charged.",
-        ]
-        echo(as_json({"costs": lines[:1], **found}) if json else "\n".join(lines))
-        return
     echo(as_json(found) if json else _evaluation_text(figures, found))
 
 
@@ -401,7 +349,7 @@ def _wear_lines(used: dict[str, Any] | None) -> list[str]:
         return []
     line = (
         f"Budgets used, estimated from public rows: {used['mean']:.0%} on average, "
-        f"{used['quantiles']['90%']:.0%} in the busiest tenth; {used['retired']:.0%} are spent"
+        f"{used['quantiles']['90%']:.0%} in the busiest tenth; {used['retired']:.0%} of all spent"
     )
     return [line]
 
@@ -494,23 +442,13 @@ def refresh(
     audience: Audience = "default",
     json: Json = False,
     accept_loss: AcceptLoss = False,
-    dry_run: DryRun = False,
 ) -> None:
     """Train the private model again on today's subjects.
 
     The plan's --model-refreshes says how often. The same budgets pay for it, and queries that were
     answered before count as new.
     """
-    with opened_at(store, accept_loss=accept_loss, reading=dry_run) as opened:
-        if dry_run:
-            refreshes, (plan, _) = opened.refreshes_left(audience), opened.settled_plan(audience)
-            share = (plan.model_share or 0.0) / plan.trainings
-            line = (
-                f"Each subject would pay at most {share:.0%} of its budget, and {refreshes - 1} "
-                "refreshes would be left. Queries answered before would count as new."
-            )
-            _show_plan(opened, audience, [line], json=json)
-            return
+    with opened_at(store, accept_loss=accept_loss) as opened:
         refreshes = opened.refresh_model(audience)
     words = f"Trained the model on the subjects enrolled now. Refreshes left: {refreshes}."
     echo(as_json({"refreshes_left": refreshes}) if json else words)

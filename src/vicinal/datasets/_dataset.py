@@ -163,14 +163,15 @@ def _read(path: str | Path) -> Arrays:
         raise InvalidInput(f"There is no file {path}.") from None
     except (OSError, EOFError, TypeError, ValueError, zipfile.BadZipFile, zlib.error):
         raise InvalidInput(
-            f"{path} is not a sound npz file of numbers and strings. Python objects are not read."
+            f"{path} is damaged, or is not an npz file of numbers and strings. Python objects are "
+            "never read."
         ) from None
 
 
 def _part(path: str | Path, stored: Arrays, suffix: str, test: Dataset | None = None) -> Dataset:
     features = stored[f"x{suffix}"]
     if features.dtype.kind not in "buif" or features.ndim < 2 or not np.isfinite(features).all():
-        raise InvalidInput(f"{path}: 'x{suffix}' must hold finite numbers, one row a record.")
+        raise InvalidInput(f"{path}: 'x{suffix}' must hold finite numbers, one row per record.")
     labels, subjects = stored.get(f"y{suffix}"), stored.get(f"subjects{suffix}")
     for name, field in ((f"y{suffix}", labels), (f"subjects{suffix}", subjects)):
         if field is not None and field.dtype.kind not in ("iuU" if name[0] == "s" else "biuU"):

@@ -58,7 +58,7 @@ def _without_blank_end(lines: Iterator[str]) -> Iterator[str]:
 def _id_of(path: str | Path, number: int, line: str) -> SubjectId:
     for separator, words in _SEPARATORS:
         if separator in line:
-            raise _refused(path, number, f"holds {words}. Write one id a line, and nothing else")
+            raise _refused(path, number, f"holds {words}. Write one id per line, and nothing else")
     if fault := _checks.id_fault(line):
         raise _refused(path, number, f"must be an id. It is, or holds, {fault}")
     return _checks.subject_id("subjects", line)

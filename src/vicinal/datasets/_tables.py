@@ -409,8 +409,8 @@ def _subjects(table: pa.Table, name: str) -> AnyArray:
     missing = int((np.isnan(reading.codes) & (reading.faults == 0)).sum())
     if missing:
         raise InvalidInput(
-            f"The subject column lacks an id in {missing} of {len(column)} rows. Give these rows "
-            "their ids, or drop them; a record of nobody's cannot be charged to anybody."
+            f"The subject column has no id in {missing} of {len(column)} rows. Fill in the ids, "
+            "or drop these rows, because a record without an id cannot be charged to anybody."
         )
     return subject_column(column.to_numpy() if pa.types.is_integer(column.type) else column)
 

@@ -1,6 +1,5 @@
 from vicinal.distributed._cluster_backups import restore_cluster as restore_cluster
 from vicinal.distributed._coordinator import Coordinator as Coordinator
-from vicinal.distributed._fan_out import MissingShardPolicy as MissingShardPolicy
 from vicinal.distributed._folders import is_cluster as is_cluster
 from vicinal.distributed._ray_cluster import RayCluster as RayCluster
 from vicinal.distributed._splitting import move_shard as move_shard
@@ -15,7 +14,6 @@ from vicinal.distributed._folders import ClusterDescription as ClusterDescriptio
 from vicinal.distributed._folders import ShardFolder as ShardFolder
 from vicinal.distributed._folders import shard_paths as shard_paths
 from vicinal.distributed._folders import witness_of as witness_of
-from vicinal.distributed._messages import AddStaged as AddStaged
 from vicinal.distributed._messages import TallyRequest as TallyRequest
 from vicinal.distributed._messages import Verify as Verify
 from vicinal.distributed._shard_server import ShardServer as ShardServer

@@ -7,9 +7,9 @@ answer before it leaves here; then shards delete the votes.
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from functools import partial
-from itertools import compress, count
+from itertools import compress
 from pathlib import Path
 from typing import Any, Self
 
@@ -25,21 +25,21 @@ from vicinal.distributed import _messages as tasks
 from vicinal.distributed import _sharded_audiences as sharded
 from vicinal.distributed import _sharded_training as training
 from vicinal.distributed._cluster_backups import accept_cluster_loss
-from vicinal.distributed._fan_out import MissingShardPolicy, ShardClient, gather, send_all
+from vicinal.distributed._fan_out import ShardClient, gather, send_all
 from vicinal.distributed._folders import COORDINATOR, ClusterDescription, ShardFolder, shard_paths
 from vicinal.distributed._membership import ShardRecords
-from vicinal.distributed._splitting import ready_cluster
+from vicinal.distributed._splitting import private_counts_refused, ready_cluster
 from vicinal.distributed._transports import Transport, local_transports
 from vicinal.errors import (
     PrivacyRefused,
     ShardDamaged,
     ShardMissing,
     StorageFailed,
-    VicinalError,
 )
 from vicinal.ledger import RENEWAL, Audience, ForkSafeLock, Renewal, read_parts, twins
 from vicinal.mechanisms import NoisyTally
 from vicinal.neighbours import IntegerMatrix
+from vicinal.planning import PRIVATE
 
 _OPENING = 5.0
 """Seconds that an opening waits for shards; a block waits longer."""
@@ -61,7 +61,6 @@ class Coordinator(stores.BaseStore):
     """
 
     _kind = "cluster"
-    n_under_way = 2
 
     def __init__(
         self,
@@ -69,10 +68,10 @@ class Coordinator(stores.BaseStore):
         description: ClusterDescription,
         records: ShardRecords,
         transports: Sequence[Transport],
-        policy: MissingShardPolicy,
+        deadline: float,
         reading: bool,
     ) -> None:
-        self._cluster, self._policy, self._reading = description, policy, reading
+        self._cluster, self._deadline, self._reading = description, deadline, reading
         self._ledger = sharded.CoordinatorLedger(parts.database, parts.folder.key(), records)
         self._parts = dataclasses.replace(parts, ledger=self._ledger)
         self._clients = [
@@ -80,13 +79,10 @@ class Coordinator(stores.BaseStore):
             for transport, record in zip(transports, records, strict=True)
         ]
         self._lock = ForkSafeLock()
-        self._additions = stores.AdditionTurns()
-        self._waiting: dict[int, Sequence[stores.Query]] = {}
-        self._places, self._announced = count(1), 0
         self._failed = False
         self._shards = {name: self._remote(name) for name in parts.ledger.audiences}
         self._audience_states = {one.name: self._state(one.name) for one in stores.answering(parts)}
-        args = (parts.folder.path, self._ledger, self._clients, records, policy.deadline)
+        args = (parts.folder.path, self._ledger, self._clients, records, deadline)
         self._changes = changes.ClusterChanges(*args)
         self._compare_states()
         # What an earlier coordinator had answered is durable: its votes can be deleted.
@@ -97,7 +93,7 @@ class Coordinator(stores.BaseStore):
         cls,
         path: str | Path,
         connect: Connect,
-        policy: MissingShardPolicy | None = None,
+        deadline: float = 30.0,
         *,
         accept_loss: bool = False,
         reading: bool = False,
@@ -111,8 +107,8 @@ class Coordinator(stores.BaseStore):
         connect
             Makes the transports to the shards: :func:`local_transports`, or
             :meth:`RayCluster.transports`.
-        policy
-            What to do about shards that are missing.
+        deadline
+            Seconds that a block waits for all shards; then it is refused.
         accept_loss
             Go on although it is not known what was charged, if a part was lost or put back: every
             budget on every shard is spent. All parts must lie here.
@@ -131,12 +127,12 @@ class Coordinator(stores.BaseStore):
             If a file or the database is damaged.
         ShardMissing
             If a change or a training was broken off, and a shard that it needs is missing; or
-            ShardDamaged, if one is damaged and the policy is not to answer without it.
+            ShardDamaged, if one is damaged.
         """
         place = Path(path)
         if accept_loss and not reading and cls._lost(place):
             accept_cluster_loss(place)
-        policy = policy or MissingShardPolicy()
+        deadline = _checks.real("deadline", deadline, above=0)
         description = ready_cluster(place, reading=reading)
         shard_folder = ShardFolder.read(place / COORDINATOR)
         if shard_folder.cluster != description.identity:
@@ -156,7 +152,7 @@ class Coordinator(stores.BaseStore):
             if not reading:
                 records.open()
                 parts.mark()
-            coordinator = cls(parts, description, records, transports, policy, reading)
+            coordinator = cls(parts, description, records, transports, deadline, reading)
             with coordinator._exclusive(looking=True):
                 pass  # a change that was broken off is finished before anything is answered
             resources.pop_all()
@@ -172,38 +168,10 @@ class Coordinator(stores.BaseStore):
 
     # ------------------------------------------------------------ answers
 
-    def predict_many(self, queries: Sequence[stores.Query]) -> list[stores.Reply | VicinalError]:
-        """Answer many requests in one block an audience and one commit.
-
-        What several threads ask is answered one after the other, and shards search for the next
-        while answers to the last are made. See :meth:`vicinal.store.Store.predict_many`.
-        """
-        extracted = [sharded.with_features(self.schema, query) for query in queries]
-        place = next(self._places)
-        self._waiting[place] = extracted
-        try:
-            with self._lock:
-                del self._waiting[place]
-                return super().predict_many(extracted)
-        finally:
-            self._waiting.pop(place, None)
-
-    def _next_batch(self) -> tasks.SearchAhead | None:
-        """Return what is searched first for the requests that wait, once; or None.
-
-        Who holds the lock asks for it.
-        """
-        key, queries = next(iter(list(self._waiting.items())), (0, ()))
-        known, self._announced = self._announced, key
-        return None if key == known else self._new_batch().first_search(queries)
-
-    def _batch(self) -> sharded.ShardedBatch:
+    def _batch(self) -> stores.RequestBatch:
         for shards in self._shards.values():
             shards.begin_batch()
-        return self._new_batch()
-
-    def _new_batch(self) -> sharded.ShardedBatch:
-        return sharded.ShardedBatch(self._ledger, self._parts.schema, self._audience_states)
+        return stores.RequestBatch(self._ledger, self._parts.schema, self._audience_states)
 
     def _note_answered(self) -> None:
         self._parts.mark()  # before shards delete the votes
@@ -219,46 +187,18 @@ class Coordinator(stores.BaseStore):
 
     # ------------------------------------------------------------ the data
 
-    def _add(self, records: stores.StoredRecords, addition: stores.Addition | None) -> int:
-        added = False
-        try:
-            # Staged beside answers, and then committed in a moment. If the data change meanwhile it
-            # is staged anew, and in the end added as a whole.
-            for _ in range(stores.ATTEMPTS):
-                with self._exclusive():
-                    basis = self._ledger.register_version
-                    remaining = self._additions.left_of(self.schema, records)
-                with suppress(stores.StagingEndedError):
-                    staged = self._changes.stage(remaining, basis, self._turn)
-                    with self._exclusive():
-                        if added := self._ledger.register_version == basis:
-                            return self._commit(remaining, addition, staged)
-            with self._exclusive():
-                added = True
-                return self._commit(self._additions.left_of(self.schema, records), addition)
-        finally:
-            self._changes.end_staging(everywhere=not added)
-
-    def _commit(
-        self,
-        records: stores.StoredRecords,
-        addition: stores.Addition | None,
-        staged: changes.StagedAddition | None = None,
-    ) -> int:
-        """Add records in one's turn; return the version."""
-        database, named = self._parts.database, self._additions.named(addition)
-        change = self._changes.addition(records) if staged is None else staged.change
+    def _add(self, records: stores.StoredRecords, addition: stores.Addition | None) -> None:
+        database, change = self._parts.database, self._changes.addition(records)
 
         def decide() -> changes.ClusterChange:
-            if named is not None:
-                named.write(database, self._ledger.version + 1)
+            if addition is not None:
+                addition.write(database, self._ledger.version + 1)
             stores.write_naming(database, by_holder=records.ids is not None)
             if records.ids is None:
                 database.put(stores.NEXT_NUMBER, str(int(change.subjects[-1]) + 1))
             return change
 
-        self._change(changes.ADD, decide, staged)
-        return self._ledger.version
+        self._change(changes.ADD, decide)
 
     def erase(self, subjects: npt.ArrayLike) -> int:
         """Erase subjects from every file, as :meth:`vicinal.store.Store.erase` does.
@@ -280,32 +220,27 @@ class Coordinator(stores.BaseStore):
 
         with self._exclusive():
             self._changes.on_all(tasks.Ping())
-            self._additions.note_erased(ids)
             erased = self._change(changes.ERASE, decide)
         return sum(int(count) for count in erased.values())
 
     def presence(self, subjects: npt.ArrayLike) -> stores.Presence:
         ids = list(dict.fromkeys(_checks.subject_ids("subjects", subjects)))
-        return stores.Presence.of(self._standings(ids))
+        with self._exclusive():
+            return stores.Presence.of(self._standings(ids))
 
     def _standings(self, ids: list[SubjectId]) -> list[int]:
-        with self._exclusive():
-            known = self._changes.on_all(tasks.KnownSubjects(ids)).values()
+        known = self._changes.on_all(tasks.KnownSubjects(ids)).values()
         return np.max(list(known), axis=0).tolist()  # type: ignore[no-any-return]
 
     def _alike(self, subjects: list[SubjectId]) -> int:
-        new: list[SubjectId] = []
-        alike: set[SubjectId] = set()
         ids = list(dict.fromkeys(subjects))
-        for start in range(0, len(ids), changes.AT_ONCE):
-            some = ids[start : start + changes.AT_ONCE]
-            unknown = list(compress(some, np.equal(self._standings(some), 0)))
-            with self._exclusive():
-                alike.update(*self._changes.on_all(tasks.AlikeSubjects(unknown)).values())
-            new += unknown
-        return len(alike | twins(new))
+        unknown = list(compress(ids, np.equal(self._standings(ids), 0)))
+        alike = self._changes.on_all(tasks.AlikeSubjects(unknown))
+        return len(twins(unknown).union(*alike.values()))
 
     def _completed(self, plan: dict[str, Any]) -> dict[str, Any]:
+        if plan.get("neighbor_count") == PRIVATE:
+            raise private_counts_refused()
         if plan.get("n_records") is None:
             first = next(iter(self._audience_states.values())).plan()
             plan = {**plan, "n_records": first["n_records"]}
@@ -346,23 +281,10 @@ class Coordinator(stores.BaseStore):
 
     def _verify(self, erased: list[SubjectId], rows: IntegerMatrix | None) -> stores.Verification:
         own = stores.verify(self._parts, erased, rows)
-        faults = list(self._changes.staged_faults(erased, rows))
+        faults: list[str] = []
         for number, one in self._changes.on_all(tasks.Verify(erased, rows)).items():
             faults += [f"Shard {number}: {fault}" for fault in one.faults]
         return stores.Verification((*own.faults, *faults), (*own.checked, "every shard"))
-
-    def health(self, seconds: float = 1.0) -> dict[int, str]:
-        """Return, for every shard, why it does not answer, in public words; "" if it does.
-
-        A shard that is at work answers when it is through.
-        """
-        reasons = dict.fromkeys(range(len(self._clients)), "")
-        for number, client in enumerate(self._clients):
-            try:
-                gather({number: client}, tasks.Ping(), MissingShardPolicy(seconds))
-            except VicinalError as error:
-                reasons[number] = str(error)
-        return reasons
 
     def backup(self, path: str | Path) -> None:
         """Write coordinator and shards into a new folder as they are at one moment.
@@ -379,19 +301,14 @@ class Coordinator(stores.BaseStore):
             dataclasses.replace(self._cluster, homes={}).save(place)  # last: until then no backup
 
     def _remote(self, name: str) -> sharded.RemoteShards:
-        args = self._ledger, name, self._clients, self._policy, self._next_batch
+        args = self._ledger, name, self._clients, self._deadline
         return sharded.RemoteShards(*args)
 
-    def _change(
-        self,
-        kind: str,
-        decide: Callable[[], changes.ClusterChange],
-        staged: changes.StagedAddition | None = None,
-    ) -> dict[int, Any]:
+    def _change(self, kind: str, decide: Callable[[], changes.ClusterChange]) -> dict[int, Any]:
         """Make a change; whatever becomes of it, no answer to earlier data is looked up again."""
         try:
             with stores.warned_after():
-                return self._changes.make(kind, decide, staged)
+                return self._changes.make(kind, decide)
         finally:
             for state in self._audience_states.values():
                 state.answers.forget_queries()
@@ -432,12 +349,7 @@ class Coordinator(stores.BaseStore):
     def _renew(self) -> bool:
         due = self._ledger.due
         if due:  # not decided while a shard is missing: nothing would be answered until it is back
-            try:
-                self._changes.on_all(tasks.Ping())
-            except ShardMissing:
-                if self._policy.answer_without:
-                    return False
-                raise
+            self._changes.on_all(tasks.Ping())
         for audience, renewal in due:
 
             def decide(audience: Audience = audience, renewal: Renewal = renewal) -> Any:
@@ -449,12 +361,10 @@ class Coordinator(stores.BaseStore):
 
     def _compare_states(self) -> None:
         """Have every reachable shard compare where it is; the others do when they are back."""
-        policy = self._policy
-        patience = MissingShardPolicy(min(_OPENING, policy.deadline), policy.answer_without)
         try:
-            gather(dict(enumerate(self._clients)), tasks.Ping(), patience)
+            gather(dict(enumerate(self._clients)), tasks.Ping(), min(_OPENING, self._deadline))
         except ShardMissing as error:
-            if isinstance(error, ShardDamaged) and not policy.answer_without:
+            if isinstance(error, ShardDamaged):
                 raise
 
     @classmethod
@@ -462,7 +372,7 @@ class Coordinator(stores.BaseStore):
         """Tell whether a cluster whose parts lie here does not know what was charged."""
         try:
             with (
-                cls.open(path, local_transports, MissingShardPolicy(_OPENING)) as cluster,
+                cls.open(path, local_transports, _OPENING) as cluster,
                 cluster._exclusive(),
             ):
                 cluster._changes.on_all(tasks.Ping())

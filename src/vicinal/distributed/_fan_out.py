@@ -6,7 +6,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from vicinal import _checks
 from vicinal.distributed._membership import ShardRecord
 from vicinal.distributed._messages import Message, Task
 from vicinal.distributed._transports import LocalTransport, Transport
@@ -18,32 +17,6 @@ _PAUSE = 0.02
 
 _FEW, _AT_ONCE = 4, 16
 """Shards of this process that are asked one after the other; and side by side, at most."""
-
-
-@dataclass(frozen=True, slots=True)
-class MissingShardPolicy:
-    """The operator's public policy for shards that cannot be reached.
-
-    Attributes
-    ----------
-    deadline : float
-        Seconds that a block waits for all shards.
-    answer_without : bool
-        Whether it is then answered from the others, which the answer says; else it is refused.
-
-    Examples
-    --------
-    >>> from vicinal.distributed import MissingShardPolicy
-    >>> MissingShardPolicy(deadline=5.0, answer_without=True).deadline
-    5.0
-    """
-
-    deadline: float = 30.0
-    answer_without: bool = False
-
-    def __post_init__(self) -> None:
-        _checks.real("deadline", self.deadline, above=0)
-        _checks.boolean("answer_without", self.answer_without)
 
 
 @dataclass(slots=True, eq=False)
@@ -107,27 +80,24 @@ def send_all(
 def gather(
     shards: Mapping[int, ShardClient],
     task: Task | Callable[[int], Task],
-    policy: MissingShardPolicy,
+    deadline: float,
     *,
     work: float = 0.0,
-    meanwhile: Callable[[], None] | None = None,
 ) -> dict[int, Any]:
     """Send shards a task and return what came back, by shard.
 
     A task may be sent again without harm: a shard charges a block once and makes a change once.
 
     - `task`: the same for all, or what returns that of a shard.
-    - `work`: seconds that a shard within reach may take, if that is longer than the policy's.
-    - `meanwhile`: what is done while shards are at work.
+    - `deadline`: seconds to wait for all of them.
+    - `work`: seconds that a shard within reach may take, if that is longer.
 
-    Raises ShardMissing if a shard is missing and the policy is to refuse, or if all are. It says
-    which, and why. ShardDamaged if one is damaged, for which nobody waits.
+    Raises ShardMissing if a shard is missing. It says which, and why. ShardDamaged if one is
+    damaged, for which nobody waits.
     """
-    until = time.monotonic() + policy.deadline
+    until = time.monotonic() + deadline
     tasks = {number: task(number) if callable(task) else task for number in shards}
     pending = send_all(shards, tasks)
-    if meanwhile is not None:
-        meanwhile()
     answered: dict[int, Any] = {}
     errors: dict[int, VicinalError] = {}
     while pending:
@@ -147,14 +117,12 @@ def gather(
             time.sleep(_PAUSE)
         pending = send_all(shards, {number: tasks[number] for number in again})
     missing = {number: error for number, error in errors.items() if number not in answered}
-    if missing and not (policy.answer_without and answered):
-        raise _refusal(missing, len(shards), policy)
-    return {number: answered[number] for number in shards if number in answered}
+    if missing:
+        raise _refusal(missing, len(shards), deadline)
+    return {number: answered[number] for number in shards}
 
 
-def _refusal(
-    missing: Mapping[int, VicinalError], shards: int, policy: MissingShardPolicy
-) -> ShardMissing:
+def _refusal(missing: Mapping[int, VicinalError], shards: int, deadline: float) -> ShardMissing:
     """Return in public words which shards are missing, and why."""
     why = " ".join(
         f"Shard {number}: {str(missing[number]) or 'No answer in time.'}"
@@ -163,6 +131,6 @@ def _refusal(
     if any(isinstance(error, StoreDamaged) for error in missing.values()):
         return ShardDamaged(f"{why} Nothing is answered until that is repaired.")
     return ShardMissing(
-        f"{len(missing)} of {shards} shards did not come back within {policy.deadline:g} seconds, "
-        f"so nothing is answered. Ask again once they are there. {why}"
+        f"{len(missing)} of {shards} shards did not come back within {deadline:g} seconds, "
+        f"so nothing was answered. Try again once they are back. {why}"
     )

@@ -62,8 +62,8 @@ def check_last(
         raise another_shard(number)
     if links_after(parts.database, state) is None:
         raise StoreOutdated(
-            f"Shard {number} is an old copy, or a copy that ran elsewhere: it never was where the "
-            "coordinator saw it last. Nothing was charged. Bring back the folder that belongs "
+            f"Shard {number} is an old copy, or a copy that ran elsewhere: the coordinator last "
+            "saw it in another state. Nothing was charged. Bring back the folder that belongs "
             "there, or accept the loss, which spends every budget for good."
         )
 
@@ -114,7 +114,7 @@ class ShardRecord:
 
     def _refusal(self) -> StoreOutdated:
         return StoreOutdated(
-            f"Shard {self.number} went another way than the coordinator saw it go. Bring back the "
+            f"Shard {self.number} has another history than the coordinator saw. Bring back the "
             "folder that belongs there, or accept the loss, which spends every budget for good."
         )
 

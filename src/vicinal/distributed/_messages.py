@@ -23,9 +23,9 @@ from vicinal._checks import SubjectId
 from vicinal.ledger import ChainLink, Database
 from vicinal.neighbours import IntegerMatrix
 
-VOTES, COUNT, COUNTED, TALLY, GRADIENT = "votes", "count", "counted", "tally", "gradient"
-"""Rounds: the votes of all neighbours; how many can pay for being counted; the votes of those;
-what the subjects of an evaluation add; what those add whom a private model is trained on."""
+VOTES, TALLY, GRADIENT = "votes", "tally", "gradient"
+"""Rounds: the votes of all neighbours; what the subjects of an evaluation add; what those add whom
+a private model is trained on."""
 
 _NAME_BYTES = 16
 
@@ -63,31 +63,24 @@ class NamedRequest(ABC):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class VoteRequest(NamedRequest):
-    """One round of one query block; answered with int64 (q, c) votes or (q,) counts, grid steps.
+    """A query block; answered with int64 (q, c) votes in grid steps.
 
-    - `round`: :data:`VOTES`, :data:`COUNT` or :data:`COUNTED`.
     - `queries`, int8 or float32 (q, d): integer features.
     - `thresholds`, int64 (q,): radii as similarities.
-    - `scales`, int64 (q,): noise scales of the votes in grid steps; empty where queries are
-      counted.
+    - `scales`, int64 (q,): noise scales of the votes in grid steps.
     - `sequence`: place of the block in the order of charges since the coordinator was opened. A
       shard charges no block after one of a higher place; a block that comes again keeps its name.
     """
 
-    round: str  # type: ignore[misc]
+    round = VOTES
     queries: IntegerMatrix
     thresholds: Steps
     scales: Steps
     sequence: int = 0
 
     @property
-    def search(self) -> SearchAhead:
-        """What has to be searched for it."""
-        return SearchAhead(self.audience, self.queries, self.thresholds)
-
-    @property
     def shape(self) -> tuple[int, ...]:
-        return (len(self.queries), -1) if len(self.scales) else (-1,)
+        return len(self.queries), -1
 
     def digest(self) -> bytes:
         return self._digest(*_content(self.queries, self.thresholds, self.scales))
@@ -146,27 +139,6 @@ SumRequest = VoteRequest | TallyRequest | GradientRequest
 """Every kind of request that is charged."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class SearchAhead:
-    """Search a block that comes next, while answers to the last one are made; not answered.
-
-    It charges nothing and leaves nothing on the disk. Whether it was done changes no charge and no
-    vote: a shard that has not done it, or has other records since, searches when it charges.
-
-    - `audience`: whose budgets will pay.
-    - `queries`, int8 or float32 (q, d): integer features.
-    - `thresholds`, int64 (q,): radii as similarities.
-    """
-
-    audience: str
-    queries: IntegerMatrix
-    thresholds: Steps
-
-    def digest(self) -> bytes:
-        """Return a digest of everything that the neighbours follow from, but the records."""
-        return _digest([self.audience.encode(), *_content(self.queries, self.thresholds)])
-
-
 def _content(*arrays: AnyArray) -> Iterator[bytes]:
     for array in arrays:
         yield f"{array.dtype} {array.shape}".encode()
@@ -207,26 +179,6 @@ class Add:
     subjects: list[SubjectId]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Stage:
-    """Prepare an addition beside blocks; not waited for. None: forget what is prepared.
-
-    It changes nothing, and is forgotten with the next change of the data and with the process.
-    `token` names the batch.
-    """
-
-    token: bytes
-    addition: Add | None
-
-
-@dataclass(frozen=True, slots=True)
-class AddStaged:
-    """Add the records of a batch; refused with InvalidInput if it is not prepared."""
-
-    clock: int
-    token: bytes
-
-
 @dataclass(frozen=True, slots=True)
 class Erase:
     """Erase subjects; answered with the number of records that went."""
@@ -254,9 +206,7 @@ class SetAudience:
 
 @dataclass(frozen=True, slots=True)
 class Ping:
-    """Answer, if the shard can be opened: whether this batch is still being prepared."""
-
-    token: bytes = b""
+    """Answer, if the shard can be opened."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,8 +244,8 @@ class Backup:
 
 
 Task = (
-    SumRequest | SearchAhead | DeleteVotes
-    | Add | Stage | AddStaged | Erase | SetAudience
+    SumRequest | DeleteVotes
+    | Add | Erase | SetAudience
     | Ping | KnownSubjects | AlikeSubjects | Verify | Facts | Backup
 )  # fmt: skip
 """What a shard does."""

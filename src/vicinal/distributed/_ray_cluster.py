@@ -147,7 +147,7 @@ def call_result(ray: Any, call: Any, seconds: float | None = None) -> CallResult
 def split_message(message: tasks.Message) -> list[Any]:
     """Return a message with its first queries, and the other queries in pieces."""
     request = message.task
-    if not isinstance(request, tasks.VoteRequest | tasks.SearchAhead):
+    if not isinstance(request, tasks.VoteRequest):
         return [message]
     rows = max(1, _PIECE * len(request.queries) // max(1, request.queries.nbytes))
     end = max(1, len(request.queries))
@@ -158,7 +158,7 @@ def split_message(message: tasks.Message) -> list[Any]:
 def join_message(message: tasks.Message, more: Sequence[IntegerMatrix]) -> tasks.Message:
     """Return what :func:`split_message` has split."""
     request = message.task
-    if not (more and isinstance(request, tasks.VoteRequest | tasks.SearchAhead)):
+    if not (more and isinstance(request, tasks.VoteRequest)):
         return message
     queries = np.concatenate([request.queries, *more])
     return replace(message, task=replace(request, queries=queries))
@@ -293,9 +293,9 @@ def _check_token() -> None:
     here = named or Path.home().joinpath(".ray", "auth_token").is_file()
     if os.environ.get(_RULE) == "token" and not here:
         raise errors.StorageFailed(
-            "Whoever uses a Ray engine must show its token, and this machine has none. Give it the "
-            "one of the engine's head (`ray get-auth-token`); or set RAY_AUTH_MODE=disabled, if "
-            "nobody else can reach the engine's network."
+            "A Ray engine asks for a token, and this machine has none. Copy the token of the "
+            "engine's head (`ray get-auth-token`), or set RAY_AUTH_MODE=disabled if nobody else "
+            "can reach the engine's network."
         )
 
 

@@ -8,18 +8,18 @@ the votes that it pays for, are durable before the votes leave.
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from threading import Thread
 from typing import Any, Self, TypeVar
 
 import numpy as np
 
 from vicinal import store as stores
+from vicinal._arrays import Steps
 from vicinal.distributed import _membership as membership
 from vicinal.distributed import _messages as tasks
 from vicinal.distributed import _vote_charging as charging
 from vicinal.distributed._folders import ShardFolder
-from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed, StoreOutdated, VicinalError
-from vicinal.ledger import Audience, Database, ForkSafeLock, Renewal, Turn, write_parts
+from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed, StoreOutdated
+from vicinal.ledger import Audience, Database, ForkSafeLock, Renewal, write_parts
 from vicinal.linear import LocalGradients
 
 _T = TypeVar("_T")
@@ -41,9 +41,7 @@ class ShardServer:
     def __init__(self, parts: stores.OpenStore) -> None:
         self._parts = parts
         self._journal = charging.VoteJournal(parts.database)
-        self._ahead = charging.SearchedBlock()
         self._lock = ForkSafeLock()
-        self._staging = ShardStaging(parts, self._serving)
         self._failed = False
         self._gradients: dict[str, LocalGradients] = {}
         self._audience_states = {one.name: self._opened(one) for one in stores.answering(parts)}
@@ -102,15 +100,14 @@ class ShardServer:
                 value, membership.links_after(self._parts.database, message.known) or ()
             )
 
-    def do(self, task: tasks.Task) -> Any:  # noqa: C901 (one case for each type of task)
+    def do(self, task: tasks.Task) -> Any:
         """Do a task, without checking who sent it; its type says what is returned.
 
         Raises
         ------
         InvalidInput
             If the task is none that this version knows, or not about this shard's features; if the
-            name of a block belongs to another one; or if a batch to be added is not prepared.
-            Nothing was done.
+            name of a block belongs to another one. Nothing was done.
         PrivacyRefused
             If a block is over. Nothing was charged.
         StorageFailed
@@ -120,20 +117,15 @@ class ShardServer:
         with self._serving():
             match task:
                 case tasks.VoteRequest() | tasks.TallyRequest() | tasks.GradientRequest():
-                    return self._charge_once(task).sums
-                case tasks.SearchAhead():
-                    shard = charging.shard_of(_known(task.audience, self._audience_states))
-                    return self._ahead.search(shard, task, self._parts.ledger.version)
+                    return self._charge_once(task)
                 case tasks.DeleteVotes():
                     return self._delete_before(task.clock)
-                case tasks.Add() | tasks.AddStaged() | tasks.Erase() | tasks.SetAudience():
+                case tasks.Add() | tasks.Erase() | tasks.SetAudience():
                     # One that comes again was made. How many records went is not kept.
                     made = self._parts.database.number(_CHANGED)
                     return self._change(task) if task.clock > made else 0
-                case tasks.Stage():
-                    return self._stage(task)
                 case tasks.Ping():
-                    return self._staging.is_busy(task.token)
+                    return None
                 case tasks.KnownSubjects():
                     return np.array(self._parts.ledger.standings(task.subjects), dtype=np.int8)
                 case tasks.AlikeSubjects():
@@ -158,7 +150,7 @@ class ShardServer:
         older = others and message.clock < self._journal.clock
         if older or epoch not in (b"", *message.epochs):
             raise StoreOutdated(
-                f"The coordinator is an old copy, or another one has asked shard {number} since. "
+                f"The coordinator is an old copy, or another one has used shard {number} since. "
                 "Nothing was charged. Bring back the coordinator that belongs to the shards, or "
                 "accept the loss, which spends every budget for good."
             )
@@ -166,11 +158,10 @@ class ShardServer:
             with self._durable():
                 membership.write_epoch(database, message.epochs[-1])
                 self._journal.begin_epoch()
-            self._staging.end()  # of a coordinator that is gone
 
     # ------------------------------------------------------------ votes
 
-    def _charge_once(self, request: tasks.SumRequest) -> charging.ChargedVotes:
+    def _charge_once(self, request: tasks.SumRequest) -> Steps:
         """Charge a block or an evaluation, or find what it gave when it came first."""
         if (charged := self._journal.find(request)) is not None:
             return charged
@@ -183,10 +174,10 @@ class ShardServer:
             case tasks.VoteRequest():
                 return self._charge(request)
 
-    def _charge(self, request: tasks.VoteRequest) -> charging.ChargedVotes:
+    def _charge(self, request: tasks.VoteRequest) -> Steps:
         state, ledger = _known(request.audience, self._audience_states), self._parts.ledger
         try:
-            votes = charging.charge(state, request, self._journal, self._ahead, ledger.version)
+            votes = charging.charge(state, request)
         except BaseException:
             # Some may have paid already: what they paid stays paid, and nothing leaves for it.
             ledger.keep_charges([state.audience])
@@ -198,14 +189,14 @@ class ShardServer:
             self._journal.write(request, votes)
         return votes
 
-    def _tally(self, request: tasks.TallyRequest) -> charging.ChargedVotes:
+    def _tally(self, request: tasks.TallyRequest) -> Steps:
         state = _known(request.audience, self._audience_states)
         with self._parts.ledger.release(state.audience):
             sums = charging.charge_tally(self._parts.ledger, state, request)
             self._journal.write(request, sums)
         return sums
 
-    def _gradient(self, request: tasks.GradientRequest) -> charging.ChargedVotes:
+    def _gradient(self, request: tasks.GradientRequest) -> Steps:
         parts, name = self._parts, request.audience
         audience = _known(name, parts.ledger.audiences)
         if name not in self._gradients:
@@ -213,7 +204,7 @@ class ShardServer:
         gradients, settings = self._gradients[name], stores.settings_of(parts, audience)
         release = charging.step_of(gradients, request, settings.training.step_noise)
         with parts.ledger.release(audience):
-            sums = charging.ChargedVotes(gradients.charge_and_sum(release, request.weights))
+            sums = gradients.charge_and_sum(release, request.weights)
             self._journal.write(request, sums)
         return sums
 
@@ -224,33 +215,22 @@ class ShardServer:
 
     # ------------------------------------------------------------ changes of the data
 
-    def _stage(self, task: tasks.Stage) -> None:
-        """Prepare a batch, unless it comes late: it may hold somebody who was erased since."""
-        made = self._parts.database.number(_CHANGED)
-        if task.addition is None or task.addition.clock >= made:
-            self._staging.begin(task)
-
-    def _change(self, task: tasks.Add | tasks.AddStaged | tasks.Erase | tasks.SetAudience) -> int:
+    def _change(self, task: tasks.Add | tasks.Erase | tasks.SetAudience) -> int:
         """Make a change durably; return how many records went."""
         match task:
             case tasks.Erase():
                 return self._erase(task)
             case tasks.SetAudience():
                 self._set_audience(task)
-            case _:
+            case tasks.Add():
                 self._add(task)
         return 0
 
-    def _add(self, task: tasks.Add | tasks.AddStaged) -> None:
-        if isinstance(task, tasks.AddStaged):
-            prepared = self._staging.prepared(task.token)
-            if prepared is None:
-                raise InvalidInput("The batch must be staged. Send its records.")
-        else:
-            self._staging.end()
-            prepared = stores.prepare_addition(self._parts, records_of(self._parts, task))
+    def _add(self, task: tasks.Add) -> None:
+        targets = self._parts.schema.target.of_rows(task.rows)
+        records = stores.StoredRecords(task.integers, targets, task.rows, task.subjects)
         with self._parts.ledger.change("add"):
-            prepared.commit(self._parts)
+            stores.add_records(self._parts, records)
             self._write_clock(task.clock)
         self._note_change()
 
@@ -300,8 +280,6 @@ class ShardServer:
 
     def _note_change(self) -> None:
         self._gradients.clear()
-        self._ahead.forget()  # nothing of an erased record stays, not even that it was near
-        self._staging.end()
         self._parts.mark_change()
 
     # ------------------------------------------------------------ inside
@@ -340,57 +318,3 @@ def _known(name: str, audiences: Mapping[str, _T]) -> _T:
     if name not in audiences:
         raise InvalidInput("The 'audience' must be one that the shard has budgets for.")
     return audiences[name]
-
-
-class ShardStaging:
-    """What a shard has prepared to add, in memory and beyond the end of its files; one batch.
-
-    All methods are called in the shard's turn; a thread of its own prepares, and has it by `turn`.
-    """
-
-    def __init__(self, parts: stores.OpenStore, turn: Turn) -> None:
-        self._parts = parts
-        self._turn = turn
-        self._token = b""
-        self._thread: Thread | None = None
-        self._prepared: stores.PreparedAddition | None = None
-
-    def begin(self, task: tasks.Stage) -> None:
-        """Prepare a batch, unless it is the one that is being prepared."""
-        if task.addition is not None and task.token == self._token:
-            return
-        self.end()
-        if task.addition is not None:
-            basis = self._parts.ledger.register_version
-            self._token = task.token
-            arguments = (task.token, records_of(self._parts, task.addition), basis)
-            self._thread = Thread(target=self._prepare, args=arguments, daemon=True)
-            self._thread.start()
-
-    def is_busy(self, token: bytes) -> bool:
-        """Tell whether a batch is still being prepared."""
-        thread = self._thread if token == self._token else None
-        return thread is not None and thread.is_alive()
-
-    def prepared(self, token: bytes) -> stores.PreparedAddition | None:
-        """Return a batch that is prepared for the data as they are; None if it is not."""
-        prepared = self._prepared if token == self._token else None
-        return prepared if prepared is not None and prepared.is_current(self._parts) else None
-
-    def end(self) -> None:
-        self._token, self._thread, self._prepared = b"", None, None
-        self._parts.record_files.drop_staged()
-
-    def _prepare(self, token: bytes, records: stores.StoredRecords, basis: int) -> None:
-        try:
-            prepared = stores.prepare_addition(self._parts, records, self._turn, basis)
-            with self._turn():
-                if token == self._token:
-                    self._prepared = prepared
-        except (stores.StagingEndedError, VicinalError, OSError, ValueError, IndexError):
-            return  # the data have changed, or the shard is closed: it is asked to add all at once
-
-
-def records_of(parts: stores.OpenStore, task: tasks.Add) -> stores.StoredRecords:
-    targets = parts.schema.target.of_rows(task.rows)
-    return stores.StoredRecords(task.integers, targets, task.rows, task.subjects)

@@ -1,7 +1,7 @@
 """Audiences of a coordinator: planned here, answered and evaluated by the shards."""
 
 import dataclasses
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
@@ -9,26 +9,24 @@ from itertools import count
 import numpy as np
 
 from vicinal import store as stores
-from vicinal._arrays import Ints, Steps
+from vicinal._arrays import Steps
 from vicinal.distributed import _messages as tasks
 from vicinal.distributed._changes import ClusterChanges
-from vicinal.distributed._fan_out import MissingShardPolicy, ShardClient, gather
+from vicinal.distributed._fan_out import ShardClient, gather
 from vicinal.distributed._membership import ShardRecords
-from vicinal.engine import Following, NextSearch, TwoRounds, summed
-from vicinal.errors import StorageFailed, VicinalError
-from vicinal.ledger import AnswerBlock, Audience, Database, ForkSafeLock, Ledger, Tables, framed_all
-from vicinal.mechanisms import BlockRelease, NoisyCount, NoisyTally, fresh_key
+from vicinal.distributed._splitting import private_counts_refused
+from vicinal.engine import TwoRounds, summed
+from vicinal.errors import StorageFailed
+from vicinal.ledger import AnswerBlock, Audience, Database, ForkSafeLock, Ledger, framed_all
+from vicinal.mechanisms import BlockRelease, NoisyTally
 from vicinal.neighbours import IntegerMatrix
-
-_NO_SCALES = np.zeros(0, dtype=np.int64)
 
 
 class CoordinatorLedger(Ledger):
-    """The coordinator's ledger: also how far shards are, and which answers lack one of them.
+    """The coordinator's ledger: also how far shards are.
 
     - `cluster`: the cluster's id.
     - `sequence`: places of new blocks in the order of charges, for all audiences.
-    - `absent`: by audience: shards that its blocks of this batch were answered without. Public.
     """
 
     def __init__(self, database: Database, key: bytes, records: ShardRecords) -> None:
@@ -36,7 +34,6 @@ class CoordinatorLedger(Ledger):
         self._records = records
         self.cluster = bytes.fromhex(records.cluster or "")
         self.sequence = count(1)
-        self.absent: dict[str, set[int]] = {}
 
     @contextmanager
     def release(self, audience: Audience) -> Iterator[None]:
@@ -50,17 +47,6 @@ class CoordinatorLedger(Ledger):
     def _enter(self, block: AnswerBlock) -> None:
         super()._enter(block)
         self._records.write()  # what paid for the answer is known as long as the answer
-        if absent := self.absent.get(block.audience.name):
-            shards = ",".join(map(str, sorted(absent)))
-            self.database.insert(Tables.PARTIAL, [(self.clock, shards)])
-
-    def missing(self, seqs: Sequence[int]) -> tuple[int, ...]:
-        """Return which shards any of these blocks was answered without."""
-        missing: set[int] = set()
-        for seq in seqs:
-            rows = self.database.read("SELECT shards FROM partial WHERE seq = ?", (seq,))
-            missing.update(int(number) for (shards,) in rows for number in shards.split(","))
-        return tuple(sorted(missing))
 
 
 @dataclass(eq=False)
@@ -71,112 +57,37 @@ class RemoteShards:
     queries, radii and noise scales. The clock goes on when answers have become durable. So a block
     that was broken off before that, by the death of the coordinator too, finds its own votes if the
     same comes again, and nobody is charged twice; its noise was never released, and is drawn anew.
-    Where scales follow from noise that was lost, of a count or of the block before, the name is
-    another one, and the broken block is abandoned with its charge.
 
     - `ledger`: the coordinator's.
     - `audience`: whose budgets pay.
     - `shards`: all of them.
-    - `policy`: what to do if one is missing.
-    - `next_batch`: returns what is searched first for the batch that comes next, or None.
+    - `deadline`: seconds that a block waits for all of them.
     """
 
     ledger: CoordinatorLedger
     audience: str
     shards: Sequence[ShardClient]
-    policy: MissingShardPolicy
-    next_batch: Callable[[], tasks.SearchAhead | None]
+    deadline: float
     _number: int = 0
-    _following: Following | None = None
 
     def begin_batch(self) -> None:
         self._number = 0
-        self._following = None
-        self.ledger.absent.pop(self.audience, None)
 
     def charge_and_sum(
         self, release: BlockRelease, queries: IntegerMatrix, thresholds: Steps
     ) -> Steps:
-        named = release.scales.tobytes()
-        request = self._request(queries, thresholds, release.scales, named, tasks.VOTES)
-        shape = (len(queries), release.mechanism.n_classes)
-        return self.gather(request, shape, meanwhile=self._search_ahead)[0]
-
-    def rounds(
-        self, queries: IntegerMatrix, thresholds: Steps, *, together: bool
-    ) -> Iterator[TwoRounds]:
-        step = len(queries) if together else 1
-        for start in range(0, len(queries), step):
-            part = slice(start, min(start + step, len(queries)))
-            radii = thresholds[part]
-            yield RemoteRounds(
-                self,
-                part,
-                self._request(queries[part], radii, _NO_SCALES, fresh_key(), tasks.COUNT),
-            )
-
-    def expect(self, following: Following | None) -> None:
-        """Say what is searched while answers to the next block are made."""
-        self._following = following
-
-    def _search_ahead(self) -> None:
-        """Have all shards search the block that comes next, without waiting for them."""
-        following, self._following = self._following, None
-        if following is None:
-            search = self.next_batch()
-        else:
-            block = following()
-            search = block and tasks.SearchAhead(self.audience, *block)
-        if search is not None:
-            for shard in self.shards:
-                shard.send(search)
-
-    def gather(
-        self,
-        request: tasks.VoteRequest,
-        shape: tuple[int, ...],
-        numbers: Collection[int] | None = None,
-        meanwhile: Callable[[], None] | None = None,
-    ) -> tuple[Steps, Collection[int]]:
-        """Have shards, or all, charge a block; return the sum, of a `shape`, and who answered."""
-        shards = {n: one for n, one in enumerate(self.shards) if numbers is None or n in numbers}
-        sums = gather(shards, request, self.policy, meanwhile=meanwhile)
-        self.ledger.absent.setdefault(self.audience, set()).update(shards.keys() - sums.keys())
-        return summed_from(sums.values(), shape), sums.keys()
-
-    def _request(
-        self, queries: IntegerMatrix, thresholds: Steps, scales: Steps, more: bytes, kind: str
-    ) -> tasks.VoteRequest:
-        """Return a new request, named after its place and content, and `more`."""
         ledger, audience = self.ledger, self.audience
         place = ledger.clock.to_bytes(8) + self._number.to_bytes(8)
-        content = np.ascontiguousarray(queries).tobytes(), thresholds.tobytes()
-        name = tasks.block_name(ledger.cluster, place, audience.encode(), *content, more)
+        content = (each.tobytes() for each in (queries, thresholds, release.scales))
+        name = tasks.block_name(ledger.cluster, place, audience.encode(), *content)
         self._number += 1
-        own = name, ledger.clock, audience, kind
-        return tasks.VoteRequest(*own, queries, thresholds, scales, next(ledger.sequence))
+        own = name, ledger.clock, audience, queries, thresholds, release.scales
+        request = tasks.VoteRequest(*own, next(ledger.sequence))
+        sums = gather(dict(enumerate(self.shards)), request, self.deadline)
+        return summed_from(sums.values(), (len(queries), release.mechanism.n_classes))
 
-
-@dataclass(slots=True)
-class RemoteRounds:
-    """One block of queries in two rounds; a shard that missed the first is not in the second."""
-
-    shards: RemoteShards
-    queries: slice
-    request: tasks.VoteRequest
-    _counted: Collection[int] = ()
-
-    def charge_counts(self, counter: NoisyCount) -> Steps:  # noqa: ARG002 (every shard has its own)
-        """Have every shard charge and count its neighbours. Private."""
-        shape = (len(self.request.queries),)
-        counts, self._counted = self.shards.gather(self.request, shape)
-        return counts
-
-    def charge_and_sum(self, release: BlockRelease) -> Steps:
-        """Have every shard charge those who were counted, and sum their votes. Private."""
-        request = dataclasses.replace(self.request, round=tasks.COUNTED, scales=release.scales)
-        shape = (len(request.queries), release.mechanism.n_classes)
-        return self.shards.gather(request, shape, self._counted)[0]
+    def rounds(self, *_: object, **__: object) -> Iterator[TwoRounds]:
+        raise private_counts_refused()
 
 
 def summed_from(sums: Collection[Steps], shape: tuple[int, ...]) -> Steps:
@@ -192,32 +103,6 @@ def open_sharded_state(
     """Return the state of an audience whose engine works on the shards."""
     state, _ = stores.open_audience_state(parts, audience, parts.ledger.version, lock)
     return dataclasses.replace(state, engine=dataclasses.replace(state.engine, shard=shards))
-
-
-class ShardedBatch(stores.RequestBatch):
-    """A batch whose replies say which shards they were made without."""
-
-    _ledger: CoordinatorLedger
-
-    def first_search(self, queries: Sequence[stores.Query]) -> tasks.SearchAhead | None:
-        """Return what is searched first for some requests; None if nothing of them is new."""
-        for name, rows in self.new_rows(queries).items():
-            block = NextSearch(self._states[name].engine, rows)()
-            return block and tasks.SearchAhead(name, *block)
-        return None
-
-    def _missing(self, seqs: Ints) -> tuple[int, ...]:
-        return self._ledger.missing(sorted(set(seqs.tolist())))
-
-
-def with_features(schema: stores.StoreSchema, query: stores.Query) -> stores.Query:
-    """Return a query whose rows are features, so that nothing is extracted twice."""
-    try:
-        return dataclasses.replace(
-            query, queries=stores.ExtractedRows(schema.vectors(query.queries))
-        )
-    except VicinalError:
-        return query  # it is refused in its turn
 
 
 def tally_on_shards(

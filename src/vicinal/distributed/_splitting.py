@@ -90,8 +90,8 @@ def split(store: str | Path, path: str | Path, shards: int, *, place: Place | No
     witnesses = layout.witness_of(target, layout.COORDINATOR).parent
     if witnesses.exists() and any(witnesses.iterdir()):
         raise InvalidInput(
-            f"{witnesses} holds the witnesses of another cluster, wherever that lies now. Choose "
-            "another name; or, if they are of a split that was broken off, delete that folder."
+            f"{witnesses} holds the witnesses of another cluster, wherever that is now. Choose "
+            "another name. If an interrupted split left them, delete that folder."
         )
     with stores.open_folder(stores.Folder.read(Path(store))) as source:
         identity, ledger = fresh_key(16).hex(), source.ledger
@@ -100,6 +100,8 @@ def split(store: str | Path, path: str | Path, shards: int, *, place: Place | No
                 "A store with a total over all audiences ('epsilon_total') cannot be split: its "
                 "shards would have to share one filter."
             )
+        if any(stores.settings_of(source, one).private_count for one in ledger.audiences.values()):
+            raise private_counts_refused()
 
         def shard_of(subject: SubjectId) -> int:
             if place is None:
@@ -117,6 +119,14 @@ def split(store: str | Path, path: str | Path, shards: int, *, place: Place | No
         cluster.save(target)
         _retire(source, identity)
     replace(cluster, source="").save(target)
+
+
+def private_counts_refused() -> InvalidInput:
+    """Return the refusal of a plan whose queries go to the records twice."""
+    return InvalidInput(
+        "The 'neighbor_count' parameter must be 'public' in a cluster. A plan with private counts, "
+        "as of the published algorithm, is for a store on one machine."
+    )
 
 
 def ready_cluster(
@@ -138,7 +148,7 @@ def ready_cluster(
     # Shards move only once the split is finished.
     store = layout.ShardFolder.read(place).folder if cluster.homes else stores.Folder.read(place)
     if part.key() != store.key():  # before anything of a store is opened that may be another's
-        raise PrivacyRefused(f"The cluster was not made of the store {cluster.source}.")
+        raise PrivacyRefused(f"The cluster was not made from the store {cluster.source}.")
     with (
         stores.open_folder(part, accept_loss=accept_loss) as coordinator,
         stores.open_folder(store, accept_loss=accept_loss, cluster=cluster.identity) as source,
@@ -155,7 +165,7 @@ def ready_cluster(
                 layout.ShardFolder(copy, cluster.identity).save()
             elif kin != (cluster.identity, _state(source)):
                 raise PrivacyRefused(
-                    "The split was broken off, and the store has gone on since. Delete this "
+                    "The split was interrupted, and the store has changed since. Delete this "
                     "cluster and split the store again."
                 )
             _retire(source, cluster.identity)

@@ -11,7 +11,7 @@ from typing import Protocol
 from vicinal import errors
 from vicinal.distributed._folders import ShardFolder
 from vicinal.distributed._membership import another_shard, check_member
-from vicinal.distributed._messages import Message, SearchAhead, ShardAnswer
+from vicinal.distributed._messages import Message, ShardAnswer
 from vicinal.distributed._shard_server import ShardServer
 
 Reply = Callable[[float], ShardAnswer]
@@ -94,9 +94,7 @@ class LocalTransport:
     def send(self, message: Message) -> Reply:
         reply: Future[ShardAnswer] = Future()
         try:
-            # Nothing is searched ahead: the answers that are waited for would come later for it.
-            if not isinstance(message.task, SearchAhead):
-                reply.set_result(self.shard.handle(message))
+            reply.set_result(self.shard.handle(message))
         except errors.VicinalError as error:
             reply.set_exception(error)
         return reply.result

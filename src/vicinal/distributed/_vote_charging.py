@@ -1,8 +1,4 @@
-"""What a shard charges: neighbours searched ahead, the price in memory, the votes until answered.
-
-Neighbours follow from queries, thresholds and records alone, never from budgets (proof note:
-docs/decisions/0129-two-blocks-under-way.md). So they may be found while an earlier block is still
-charged, and are the same; unless the records have changed since, which the version tells.
+"""What a shard charges: the price in memory, the votes until they are answered.
 
 A charge and the votes that it paid for become durable in one transaction, under the name of the
 block: a repeated request finds the same votes and charges nothing, also after a restart. The votes
@@ -10,15 +6,11 @@ have no noise on them. They are as private as budgets, lie in the same database,
 coordinator alone, and are deleted as soon as the answer is durable there.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
-
 import numpy as np
 
 from vicinal import store as stores
-from vicinal._arrays import Bools, Steps
+from vicinal._arrays import Steps
 from vicinal.distributed import _messages as tasks
-from vicinal.engine import LocalShardBase, QueryEngine, TwoRoundQuery
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.ledger import Audience, Database, Ledger, Tables
 from vicinal.linear import LocalGradients
@@ -29,70 +21,13 @@ from vicinal.mechanisms import (
     TallyPlan,
     randomness,
 )
-from vicinal.neighbours import MOST_HITS, NeighbourLists
 from vicinal.planning import IndKNNPlan, numbers
-
-
-class SearchedBlock:
-    """The neighbours of a block that is charged next, up to `most` hits or so; private."""
-
-    def __init__(self, most: int = MOST_HITS) -> None:
-        self._most = most
-        self._name: tuple[bytes, int] | None = None
-        self._ready: list[NeighbourLists] = []
-
-    def search(self, shard: LocalShardBase, search: tasks.SearchAhead, version: int) -> None:
-        """Search records of a `version`; keep the neighbours of as many queries as memory allows.
-
-        What was kept before is forgotten.
-        """
-        self.forget()
-        hits = 0
-        for neighbours in shard.parts(search.queries, search.thresholds):
-            self._ready.append(neighbours)
-            hits += len(neighbours.rows)
-            if hits > self._most:
-                break
-        self._name = search.digest(), version
-
-    def parts(
-        self, shard: LocalShardBase, search: tasks.SearchAhead, version: int
-    ) -> Iterator[NeighbourLists]:
-        """Yield the neighbours of consecutive queries among the records of a `version`.
-
-        What was kept for them is handed out once; for the others the search is now.
-        """
-        start = 0
-        if self._name == (search.digest(), version):
-            ready, self._ready, self._name = self._ready, [], None
-            for neighbours in ready:
-                yield neighbours
-                start += len(neighbours)
-        if start < len(search.queries):
-            yield from shard.parts(search.queries[start:], search.thresholds[start:])
-
-    def forget(self) -> None:
-        """Let go of everything."""
-        self._name, self._ready = None, []
-
 
 _CLOCK = "turn"
 """Where the database keeps how far the coordinator had come; so is the column of the table."""
 
 _SEQUENCE = "sequence"
 """Where the database keeps the place of the last block that was charged."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class ChargedVotes:
-    """What a request gave; private.
-
-    `sums`: votes (q, c), counts (q,) or tables (cells,), in grid steps. `payers`, bool (hits,):
-    which hits could pay for being counted; empty for votes.
-    """
-
-    sums: Steps
-    payers: Bools = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
 
 
 class VoteJournal:
@@ -106,25 +41,24 @@ class VoteJournal:
         """How far the coordinator had come, as far as the shard knows; never goes back."""
         return self._database.number(_CLOCK)
 
-    def find(self, request: tasks.SumRequest) -> ChargedVotes | None:
-        """Return what a request gave when it came first, or None.
+    def find(self, request: tasks.SumRequest) -> Steps | None:
+        """Return what a request gave when it came first, or None. Private.
 
         Raises InvalidInput if another request came under this name.
         """
         rows = self._database.read(
-            "SELECT digest, sums, part FROM carried WHERE name = ? AND round = ?",
+            "SELECT digest, sums FROM carried WHERE name = ? AND round = ?",
             (request.name, request.round),
         )
         if not rows:
             return None
-        ((digest, sums, payers),) = rows
+        ((digest, sums),) = rows
         if digest != request.digest():
             raise InvalidInput(
                 "The block must be the one that its name was given to. Another block was charged "
                 "under this name."
             )
-        votes = np.frombuffer(sums, dtype="<i8").astype(np.int64).reshape(request.shape)
-        return ChargedVotes(votes, np.frombuffer(payers, dtype=np.bool_))
+        return np.frombuffer(sums, dtype="<i8").astype(np.int64).reshape(request.shape)
 
     def check(self, request: tasks.SumRequest) -> None:
         """Raise PrivacyRefused for a late request of a block that is over: nobody is charged."""
@@ -135,14 +69,13 @@ class VoteJournal:
                 "The block is over: the coordinator has gone on since. Nothing was charged for it."
             )
 
-    def write(self, request: tasks.SumRequest, votes: ChargedVotes) -> None:
+    def write(self, request: tasks.SumRequest, sums: Steps) -> None:
         """Record votes, inside the transaction that writes their charges."""
         self.delete_before(request.clock)
         if isinstance(request, tasks.VoteRequest):
             self._database.put(_SEQUENCE, str(request.sequence))
         own = request.name, request.round, request.clock, request.digest()
-        row = *own, votes.sums.astype("<i8").tobytes(), votes.payers.tobytes()
-        self._database.insert(Tables.CARRIED, [row])
+        self._database.insert(Tables.CARRIED, [(*own, sums.astype("<i8").tobytes())])
 
     def delete_before(self, clock: int) -> None:
         """Delete the votes of all blocks before `clock`, inside a transaction."""
@@ -155,41 +88,16 @@ class VoteJournal:
         self._database.put(_SEQUENCE, "0")
 
 
-def charge(
-    state: stores.AudienceState,
-    request: tasks.VoteRequest,
-    journal: VoteJournal,
-    ahead: SearchedBlock,
-    version: int,
-) -> ChargedVotes:
-    """Charge a block and return its sums; a request has noise scales only.
-
-    Who was found `ahead` is charged if the records have the same `version` still; else the search
-    is now.
-
-    Raises InvalidInput if it asks for counts, and those of the audience are public. Raises
-    PrivacyRefused if it asks for the votes of a block that was not counted here.
-    """
-    engine, shard = state.engine, shard_of(state)
-    if request.round == tasks.COUNT:
-        return _counted(engine, shard, request)
-    release = engine.votes.release(request.scales / engine.votes.grid.steps)
+def charge(state: stores.AudienceState, request: tasks.VoteRequest) -> Steps:
+    """Charge a block and return its sums; a request has noise scales only."""
+    votes = state.engine.votes
+    release = votes.release(request.scales / votes.grid.steps)
     # The coordinator charges what the grid costs; here nothing is released.
     state.slack.resume(state.audience.slack)
-    if request.round == tasks.COUNTED:
-        first = journal.find(replace(request, round=tasks.COUNT, scales=request.scales[:0]))
-        if first is None:
-            raise PrivacyRefused("The block was not counted on this shard, so it cannot vote.")
-        hits = shard.search(request.queries, request.thresholds)
-        paid = TwoRoundQuery(shard, slice(0, len(hits)), hits.keep(first.payers))
-        return ChargedVotes(paid.charge_and_sum(release))
-    parts = ahead.parts(shard, request.search, version)
-    return ChargedVotes(shard.charge_parts(release, len(request.queries), parts))
+    return state.engine.shard.charge_and_sum(release, request.queries, request.thresholds)
 
 
-def charge_tally(
-    ledger: Ledger, state: stores.AudienceState, request: tasks.TallyRequest
-) -> ChargedVotes:
+def charge_tally(ledger: Ledger, state: stores.AudienceState, request: tasks.TallyRequest) -> Steps:
     """Charge subjects for being evaluated, inside a release, and return their sum.
 
     Raises PrivacyRefused if the coordinator's noise is not what they would pay for here. Nobody was
@@ -200,7 +108,7 @@ def charge_tally(
     tally = NoisyTally(plan, state.engine.votes.noise, _unmetered(settings))
     _check_scale(request, tally.scale)
     counted = stores.CountedRows(plan, request.cells, request.subjects)
-    return ChargedVotes(stores.charge_people(ledger, state.audience, tally, counted))
+    return stores.charge_people(ledger, state.audience, tally, counted)
 
 
 def local_gradients(parts: stores.OpenStore, audience: Audience) -> LocalGradients:
@@ -239,21 +147,3 @@ def _unmetered(settings: IndKNNPlan) -> DeltaSlackAccountant:
 def _check_scale(request: tasks.TallyRequest | tasks.GradientRequest, scale: int) -> None:
     if request.scale != scale:
         raise PrivacyRefused("The coordinator has another plan for this audience than the shard.")
-
-
-def _counted(
-    engine: QueryEngine, shard: LocalShardBase, request: tasks.VoteRequest
-) -> ChargedVotes:
-    if engine.count is None:
-        raise InvalidInput("The audience's counts are public: its queries are not counted.")
-    hits = shard.search(request.queries, request.thresholds)
-    counts, payers, spent = engine.count.contribute_and_charge(hits, shard.subject_table)
-    shard.ledger.note_charged_total(spent)
-    return ChargedVotes(counts, payers)
-
-
-def shard_of(state: stores.AudienceState) -> LocalShardBase:
-    """Return the records as an audience sees them."""
-    shard = state.engine.shard
-    assert isinstance(shard, LocalShardBase)  # noqa: S101 (open_audience_state made it)
-    return shard

@@ -2,7 +2,6 @@ __all__: list[str]  # the names above; those below are shared inside vicinal, an
 
 from vicinal.engine._answer_reuse import AnsweredNeighbours as AnsweredNeighbours
 from vicinal.engine._engine import BLOCK as BLOCK
-from vicinal.engine._engine import NextSearch as NextSearch
 from vicinal.engine._engine import QueryAnswers as QueryAnswers
 from vicinal.engine._engine import QueryEngine as QueryEngine
 from vicinal.engine._noise_schedule import COUNT_SHARE as COUNT_SHARE
@@ -20,12 +19,9 @@ from vicinal.engine._proxy_ledger import RETIRED as RETIRED
 from vicinal.engine._proxy_ledger import WHOLE as WHOLE
 from vicinal.engine._proxy_ledger import BudgetUsage as BudgetUsage
 from vicinal.engine._proxy_ledger import ProxyLedger as ProxyLedger
-from vicinal.engine._shard import Following as Following
 from vicinal.engine._shard import LocalShardBase as LocalShardBase
 from vicinal.engine._shard import MappedIndex as MappedIndex
-from vicinal.engine._shard import PreparedRecords as PreparedRecords
 from vicinal.engine._shard import Shard as Shard
 from vicinal.engine._shard import SharedShard as SharedShard
-from vicinal.engine._shard import TwoRoundQuery as TwoRoundQuery
 from vicinal.engine._shard import TwoRounds as TwoRounds
 from vicinal.engine._shard import summed as summed

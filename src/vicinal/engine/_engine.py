@@ -131,14 +131,10 @@ class QueryEngine:
         if self.interaction is not None:
             self.interaction.release()
         parts, done = [], step("answers", len(queries))
-        coming = NextSearch(self, queries[:0])
         for start in range(0, len(queries), self.block):
-            block, later = np.split(queries[start:], [self.block])
-            # Radii that were worked out while the last block was searched are not worked out again.
-            thresholds, coming = coming.thresholds, NextSearch(self, later)
-            self.shard.expect(coming if len(later) else None)
+            block = queries[start : start + self.block]
             if predicted is None:
-                parts.append(self._answer_block(block, thresholds))
+                parts.append(self._answer_block(block))
             else:
                 part = predicted[start : start + self.block]
                 parts.append(self._answer_with_model(block, part))
@@ -154,8 +150,8 @@ class QueryEngine:
         counted = 0.0 if self.count is None else self.count.slack
         self.slack.check(n_queries * (counted + self.votes.slack(self.least_noise)))
 
-    def _answer_block(self, block: IntegerMatrix, thresholds: Places | None) -> QueryAnswers:
-        released, noise = self._ask(block, thresholds)
+    def _answer_block(self, block: IntegerMatrix) -> QueryAnswers:
+        released, noise = self._ask(block)
         labels, votes = released, None
         if not self.votes.label_only:
             votes = released
@@ -183,19 +179,13 @@ class QueryEngine:
         noise = np.asarray(loss.noise_left(noise, expected, predicted.doubts))
         return QueryAnswers(labels, joined, queried, noise, chances)
 
-    def _ask(
-        self, block: IntegerMatrix, thresholds: Places | None = None, beside: Floats | None = None
-    ) -> Released:
-        """Return votes (q, c), or positions of labels (q,), and the noise in them (q,).
-
-        `thresholds` are those of the block, if they are known already.
-        """
+    def _ask(self, block: IntegerMatrix, beside: Floats | None = None) -> Released:
+        """Return votes (q, c), or positions of labels (q,), and the noise in them (q,)."""
         # Nobody is charged and no noise is drawn for nothing.
         if not len(block):
             shape = (0,) if self.votes.label_only else (0, self.votes.n_classes)
             return np.zeros(shape), np.zeros(0)
-        if thresholds is None:
-            thresholds = self.radius.thresholds(block)
+        thresholds = self.radius.thresholds(block)
         if self.count is None:
             release = self._priced(self.radius.expected(block))
             # Public points pay by the same release before records do, so that what they have used
@@ -234,28 +224,3 @@ class QueryEngine:
         # Cut to what the grid can hold: a noisy count may be anything, and must not be refused.
         noise = np.minimum(self.multiplier * np.sqrt(counts), self.votes.grid.largest)
         return self.votes.release(noise)
-
-
-@dataclass(slots=True)
-class NextSearch:
-    """What an engine has searched first of some queries, found out when it is asked for.
-
-    `engine`: which answers them later. `queries`, int8 or float32 (q, d): integer features.
-    `thresholds`, int64 (b,) or None: radii of the first block, once they were asked for.
-    """
-
-    engine: QueryEngine
-    queries: IntegerMatrix
-    thresholds: Places | None = None
-
-    def __call__(self) -> tuple[IntegerMatrix, Places] | None:
-        """Return the first block and its radii; None where it follows from other answers.
-
-        Or where it is searched once for two rounds: then it is over when votes are asked for.
-        """
-        engine = self.engine
-        if engine.count is not None or engine.model_gate is not None:
-            return None
-        block = self.queries[: engine.block]
-        self.thresholds = engine.radius.thresholds(block)
-        return block, self.thresholds

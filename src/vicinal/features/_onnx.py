@@ -152,7 +152,7 @@ def _computed(loaded: _LoadedSession, row: AnyArray) -> Vectors:
         # onnxruntime's own errors have no common class, and their messages may hold shapes only.
         raise InvalidInput("The network cannot compute a row of this shape.") from error
     if vector.shape[:1] != (1,) or vector.size == 0 or not np.isfinite(vector).all():
-        raise InvalidInput("The network's first output must be finite numbers, one row a record.")
+        raise InvalidInput("The network's first output must be finite numbers, a row per record.")
     return vector.ravel()
 
 

@@ -29,7 +29,7 @@ _LEARNT = ("mean", "components", "scale")
 
 
 class PublicMap(TransformerMixin, BaseEstimator):
-    """Centre, project on public principal components, tame the strong ones, scale to length one.
+    """Centre rows, project them on public components, damp the strong ones, scale to length one.
 
     Everything learnt is learnt from the rows given to `fit`. **They must be public**: the map can
     be published, and no budget pays for it. Fit it beforehand, never on private records; in a

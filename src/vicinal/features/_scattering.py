@@ -230,10 +230,10 @@ class ScatteringFeatures(FixedImageFeatures):
     networks*; logarithms as in Anden & Mallat 2014, *Deep scattering spectrum*.
 
     The features of an image are a function of that image alone: nothing is learnt, and no other
-    image is looked at. That is why extracting them from private images costs no privacy. They are
-    many, so give them to a :class:`~vicinal.features.PublicMap`; the one that measured best keeps
-    400 components and whitens them, ``power=1``. That is for many records: where noise is large, as
-    with a few thousand of them, it loses to gradients (docs/decisions/0012-scattering.md).
+    image is looked at. That is why extracting them from private images costs no privacy. There are
+    many of them, so pass them through a :class:`~vicinal.features.PublicMap`. The best one that we
+    measured keeps 400 components and whitens them, ``power=1``. With only a few thousand records,
+    noise is large, and gradients are better (docs/decisions/0012-scattering.md).
 
     Parameters
     ----------
@@ -372,37 +372,12 @@ def _scattered(planes: Vectors, cells: Shape, settings: _Settings) -> tuple[list
     return [averages(planes, scales, cells)], first, second
 
 
-_Transform = Callable[[AnyArray], AnyArray]
+def _transformed(
+    transform: Callable[[AnyArray], AnyArray], planes: AnyArray, count: int
+) -> AnyArray:
+    """Return transforms of planes (n * k, h, w) of n = `count` images, one image after the other.
 
-
-def _transformed(transform: _Transform, planes: AnyArray, count: int) -> AnyArray:
-    """Return transforms of planes (n * k, h, w) of n = `count` images, as if each were alone."""
-    own = len(planes) // count
-    if count == 1 or _same_together(transform, own, planes.shape[1:], planes.dtype):
-        return transform(planes)
-    return _apart(transform, planes, own)
-
-
-def _apart(transform: _Transform, planes: AnyArray, own: int) -> AnyArray:
-    """Return transforms of `own` planes at a time."""
-    parts = [transform(planes[start : start + own]) for start in range(0, len(planes), own)]
-    return np.concatenate(parts)
-
-
-@lru_cache(maxsize=64)
-def _same_together(
-    transform: _Transform, own: int, shape: tuple[int, ...], dtype: npt.DTypeLike
-) -> bool:
-    """Tell whether this library transforms images together to the very bits of each alone.
-
-    It takes lines in groups as wide as the processor's vectors. Where a compiler has fused products
-    into sums in groups but not in what is left of them, a line's last bits follow from its place.
+    A library takes lines in groups as wide as the processor's vectors, and may fuse products into
+    sums in groups but not in what is left of them: then a line's last bits follow from its place.
     """
-    numbers = np.arange(_TOGETHER * own * math.prod(shape), dtype=np.float64)
-    made_up = np.sin(numbers * numbers) + np.cos(numbers) * (1j if dtype == np.complex64 else 1)
-    planes = made_up.astype(dtype).reshape(-1, *shape)
-    alone = _apart(transform, planes, own)
-    return all(
-        np.array_equal(transform(planes[: size * own]), alone[: size * own])
-        for size in range(2, _TOGETHER + 1)
-    )
+    return np.concatenate([transform(each) for each in np.split(planes, count)])

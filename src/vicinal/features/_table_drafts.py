@@ -181,7 +181,7 @@ def _numeric(
         return _yes_no(name, reading)
     are_integers = may_be_whole and bool((known % 1 == 0).all())
     if are_integers and _identifies(known, distinct):
-        return IGNORED, "it is another number in every row, as numbers of rows or people are"
+        return IGNORED, "every row has a different number, as row numbers and ids have"
     log = _is_skewed(known, distinct)
     column_class = WholeColumn if are_integers else NumberColumn
     bounds = _range_of(known, log=log, integers=are_integers)

@@ -25,9 +25,9 @@ _LISTED = 20
 class TableFeatures(FixedFeatures):
     """Features of the rows of a table, as a public schema declares its columns.
 
-    Row i of the output is a function of row i of the table and of the schema alone. Columns go by
-    name: their order does not matter, those that the schema does not name are left out with a
-    warning, and one that is lacking is an error.
+    Row i of the output is a function of row i of the table and of the schema alone. Columns are
+    found by name, in any order. Those that the schema does not name are left out, with a warning; a
+    missing column is an error.
 
     Parameters
     ----------
@@ -53,8 +53,8 @@ class TableFeatures(FixedFeatures):
     -----
     A number is clipped to its bounds, centred and divided by the public spread; numbers more than
     four spreads from the centre count as four. A category is one-hot; two rows of different
-    categories are one apart, as are two numbers that differ by one spread. Where a value is
-    missing the features of the value are those of the centre, or zeros, and one more says so.
+    categories are one apart, as are two numbers that differ by one spread. For a missing value, the
+    features are those of the centre, or zeros, and one more feature says that it is missing.
     """
 
     def __init__(self, schema: TableSchema | Mapping[str, Any] | str | Path) -> None:
@@ -153,7 +153,7 @@ def _warn_of_others(schema: TableSchema, names: Sequence[str]) -> None:
     if others := sum(name not in known for name in names):
         warnings.warn(
             f"The table has {others} {'column' if others == 1 else 'columns'} that the schema "
-            "does not name; no features are made of them.",
+            "does not name; they are not used.",
             UserWarning,
             stacklevel=4,
         )
@@ -262,7 +262,7 @@ def _faults(table: Any, name: str, read: Callable[[pa.ChunkedArray], Reading]) -
 def _worth_knowing(column: TableColumn, codes: Codes) -> list[Misfit]:
     known = int((~np.isnan(codes)).sum())
     if not known:
-        fix = "If it is always so, set its kind to ignored"
+        fix = "If that is normal, set its kind to ignored"
         return [Misfit(column.name, "holds nothing that can be read", fix, stops=False)]
     outside = column.clipped(codes)
     fix = "They count as the nearest bound"

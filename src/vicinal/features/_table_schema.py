@@ -142,7 +142,7 @@ class TableSchema:
         for name in names:
             if name is not None and nfc(name) in self.names:
                 raise InvalidInput(
-                    f"The schema declares {name!r} as a feature, and it is the column of {noun}. "
+                    f"The schema declares {name!r} as a feature, but it is the column of {noun}. "
                     'Set its "kind" to "ignored"; drafts leave out what --label and --subject name.'
                 )
 
@@ -391,7 +391,7 @@ def table_columns(
     if lacking := [name for name in required if name not in column_of]:
         raise InvalidInput(
             f"The table lacks {'column' if len(lacking) == 1 else 'columns'} "
-            f"{', '.join(map(repr, lacking))} of the schema. Add what is lacking (empty where "
+            f"{', '.join(map(repr, lacking))} of the schema. Add what is missing (empty where "
             "nothing is known), or take it out of the schema."
         )
     columns = {name: _arrow(name, column_of[name]) for name in required}

@@ -22,7 +22,6 @@ from vicinal.labelling._labellers import ABSTAINED as ABSTAINED
 from vicinal.labelling._labellers import Answered as Answered
 from vicinal.labelling._labellers import FeatureExtractor as FeatureExtractor
 from vicinal.labelling._labellers import Learner as Learner
-from vicinal.labelling._labellers import Planned as Planned
 from vicinal.labelling._labellers import StudentModel as StudentModel
 from vicinal.labelling._plan import least_noise as least_noise
 from vicinal.labelling._plan import noise_of as noise_of

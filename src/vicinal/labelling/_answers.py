@@ -120,7 +120,7 @@ def load_answers(path: str | Path) -> ReleasedLabels:
     except OtherFormat:
         raise
     except Exception as error:  # whatever an archive of a stranger makes
-        raise InvalidInput(f"{path} is not a sound file of answers.") from error
+        raise InvalidInput(f"{path} is damaged, or is not a file of answers.") from error
 
 
 def checked_soft_labels(soft_labels: npt.ArrayLike, n_examples: int, n_classes: int) -> Floats32:

@@ -149,7 +149,7 @@ class FileJournal:
         # Before the first entry is noted, there can be but this one.
         same = self._heads[seen.clock - 1] == seen.head if seen.clock else len(self._heads) == 1
         if not same:
-            self._refuse("is of a copy that ran elsewhere")
+            self._refuse("comes from a copy that ran elsewhere")
         return entry
 
     def commit(self, entry: JournalEntry) -> None:
@@ -176,14 +176,14 @@ class FileJournal:
             raise
         except Exception as error:  # whatever an archive of a stranger makes
             raise InvalidInput(
-                f"{self._path} is not a sound journal. What was paid for is in it: restore it, or "
-                "take the budgets as spent."
+                f"{self._path} is damaged. It holds what was paid for: restore it, or take the "
+                "budgets as spent."
             ) from error
 
     def _refuse(self, fault: str) -> NoReturn:
         witness = default_witness_path(self.folder)
         raise PrivacyRefused(
-            f"The journal {self._path} {fault}: going on could spend budgets that are spent. Put "
+            f"The journal {self._path} {fault}: going on could spend the same budgets again. Put "
             f"the last journal and {witness} back, or choose another folder and take these budgets "
             "as spent."
         )

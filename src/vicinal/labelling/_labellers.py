@@ -20,7 +20,6 @@ from vicinal._parameters import AUTO
 from vicinal._progress import Begin
 from vicinal.accounting import Guarantee
 from vicinal.accounting import Plan as PricedPlan
-from vicinal.baselines import PATEClassifier
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.labelling._plan import LabellingPlan, Round
 from vicinal.linear import SHARE
@@ -307,8 +306,6 @@ class Learner(Protocol[AnyStudent]):
 
 # ---------------------------------------------------------------- all questions cost the same
 
-Planned = PrivateKNNClassifier | PATEClassifier
-
 
 class FixedPlanLabeller(Labeller):
     """A classifier whose questions all cost the same; each round has one of its own.
@@ -319,8 +316,8 @@ class FixedPlanLabeller(Labeller):
     Parameters
     ----------
     make : callable
-        Round to an unfitted :class:`PrivateKNNClassifier` or :class:`PATEClassifier`; its number
-        of queries is set to the round's. Called again, it must return an equal one.
+        Round to an unfitted :class:`PrivateKNNClassifier`; its number of queries is set to the
+        round's. Called again, it must return an equal one.
     plan : LabellingPlan
         All rounds; the plan that is carried out.
     labels : array (n,)
@@ -349,7 +346,7 @@ class FixedPlanLabeller(Labeller):
 
     def __init__(
         self,
-        make: Callable[[Round], Planned],
+        make: Callable[[Round], PrivateKNNClassifier],
         plan: LabellingPlan,
         labels: npt.ArrayLike,
         subjects: npt.ArrayLike | None = None,
@@ -357,7 +354,7 @@ class FixedPlanLabeller(Labeller):
         self._make, self._plan = make, plan
         self._labels, self._subjects = labels, subjects
         self._n_asked: list[int] = []
-        self._classifier: Planned | None = None
+        self._classifier: PrivateKNNClassifier | None = None
         self._fits = OneOfSeveralFits()
         for classifier in self._classifiers():
             if classifier.n_answers is not None:
@@ -410,7 +407,7 @@ class FixedPlanLabeller(Labeller):
         most = [part.questions for part in self._plan.rounds]
         fits = len(counts) <= len(most) and counts[:-1] == most[: len(counts) - 1]
         if not fits or any(not 0 <= a <= b for a, b in zip(counts, most, strict=False)):
-            raise InvalidInput("The journal does not hold the questions of this plan.")
+            raise InvalidInput("The journal does not hold the queries of this plan.")
         self._n_asked = counts
         self._fits = OneOfSeveralFits(resumed=True)
 
@@ -439,7 +436,7 @@ class FixedPlanLabeller(Labeller):
     def _parameters(self) -> object:
         return [sorted(c.get_params().items()) for c in self._classifiers()]
 
-    def _classifiers(self) -> list[Planned]:
+    def _classifiers(self) -> list[PrivateKNNClassifier]:
         pairs = [(self._make(part), part.questions) for part in self._plan.rounds]
         return [classifier.set_params(n_queries=questions) for classifier, questions in pairs]
 

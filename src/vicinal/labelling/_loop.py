@@ -58,8 +58,9 @@ class LabellingTask:
     def __post_init__(self) -> None:
         if not len(self.records) or self.records.shape[1:] != self.pool.shape[1:]:
             raise InvalidInput(
-                "The private records and the public examples must be of one shape, and at least "
-                f"one record. Got {self.records.shape[1:]} and {self.pool.shape[1:]}."
+                "The private records and the public examples must have the same shape, and there "
+                f"must be at least one record. Got {self.records.shape[1:]} and "
+                f"{self.pool.shape[1:]}."
             )
 
     def digest(self) -> str:

@@ -4,7 +4,7 @@ Source: the rounds of ZYCW20 (section 3, "iterative"), with one set of budgets o
 
 How much noise a plan of rounds needs, found before the first question.
 
-Private-kNN and PATE charge nobody in particular: every question costs the same, and what all rounds
+Private-kNN charges nobody in particular: every question costs the same, and what all rounds
 cost together is decided by their noise. A round that has a share w of the budget for n questions
 gets noise in proportion to sqrt(n / w), for the cost of Gaussian noise falls with its square.
 """
@@ -233,8 +233,8 @@ def _bracket(gap: Callable[[float], float]) -> tuple[float, float]:
         low, high = high, high * _FACTOR
         if high > _MOST:
             raise PrivacyRefused(
-                "No noise on the votes keeps the plan at this epsilon: its screening costs more "
-                "than that. Take a larger epsilon, or more noise on the screening."
+                "No noise on the votes can keep this epsilon, because the screening alone costs "
+                "more. Take a larger epsilon, or more noise on the screening."
             )
     while gap(low) <= 0 and low > _LEAST:
         low, high = max(low / _FACTOR, _LEAST), low

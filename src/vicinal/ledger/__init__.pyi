@@ -39,14 +39,12 @@ from vicinal.ledger._id_encoding import framed_all as framed_all
 from vicinal.ledger._id_encoding import twins as twins
 from vicinal.ledger._id_encoding import unframed as unframed
 from vicinal.ledger._ledger import EVALUATED as EVALUATED
-from vicinal.ledger._ledger import Enrollment as Enrollment
 from vicinal.ledger._ledger import Ledger as Ledger
 from vicinal.ledger._ledger import Standing as Standing
 from vicinal.ledger._memory import Account as Account
 from vicinal.ledger._memory import ForkSafeLock as ForkSafeLock
 from vicinal.ledger._memory import MemoryLedger as MemoryLedger
 from vicinal.ledger._memory import Register as Register
-from vicinal.ledger._memory import Turn as Turn
 from vicinal.ledger._postgres import PostgresDatabase as PostgresDatabase
 from vicinal.ledger._postgres import choose_server as choose_server
 from vicinal.ledger._renewal import LOST_PARTS as LOST_PARTS

@@ -86,7 +86,7 @@ class StoredAccount:
         spent = exact_sum(charged)
         if (charged < 0).any() or (units < 0).any() or spent != self._spent:
             raise PrivacyRefused(
-                "The charges of a block do not add up, so it is not answered. This is a fault in "
+                "The charges of a block do not add up, so it is not answered. This is a bug in "
                 "vicinal; please report it."
             )
         return Charges(slots, units, spent)

@@ -148,7 +148,7 @@ class Database(ABC):
     def check_committed(self) -> None:
         """Raise RuntimeError while a transaction is open: what it wrote may never be durable."""
         if self._inside:
-            raise RuntimeError("A witness was told of a change before its commit. Report this.")
+            raise RuntimeError("A witness was written before its commit. Please report this bug.")
 
     def get(self, name: str) -> str | None:
         """Return a fact from the table `meta`, or None."""
@@ -165,7 +165,7 @@ class Database(ABC):
             return int(text or 0)
         except (ValueError, TypeError):
             raise StoreDamaged(
-                "The ledger is not what was written: a value is not a number. Restore a backup."
+                "The ledger was changed or damaged: a value is not a number. Restore a backup."
             ) from None
 
     def put(self, name: str, value: str) -> None:
@@ -188,9 +188,6 @@ class Database(ABC):
     @abstractmethod
     def recover(self) -> None:
         """Begin to write; remove what a crash has left of a transaction without its commit."""
-
-    def shorten_log(self) -> None:  # noqa: B027 (a server does it by itself)
-        """Do now what a commit would have to do once the log of writes is long."""
 
     @contextmanager
     def scrubbed_soon(self) -> Iterator[None]:
@@ -288,7 +285,7 @@ _MODULUS = 1 << 8 * _DIGEST
 _DOMAIN = b"vicinal chain\x01"
 DECLARED = {table.name: table.columns for table in TABLES}
 
-_OTHER_ROWS = "The ledger is not what was written: its rows differ."
+_OTHER_ROWS = "The ledger was changed or damaged: its rows differ."
 
 
 @dataclass(frozen=True, slots=True)
@@ -417,7 +414,7 @@ def attach(database: Database, key: bytes) -> Chain:
         raise StoreDamaged(f"{_OTHER_ROWS} Restore a backup.")
     if not last.follows(before):
         raise StoreDamaged(
-            "The ledger is not what was written: its last link differs. Restore a backup."
+            "The ledger was changed or damaged: its last link differs. Restore a backup."
         )
     chain.commit(last)
     database.chain = chain
@@ -473,7 +470,7 @@ def _link_of(row: Sequence[Any]) -> ChainLink:
     counts = all(isinstance(value, int) and 0 <= value < 1 << 63 for value in row[:2])
     if not counts or not all(isinstance(value, bytes) for value in row[2:]):
         raise StoreDamaged(
-            "The ledger is not what was written: a link of its chain differs. Restore a backup."
+            "The ledger was changed or damaged: a link of its chain differs. Restore a backup."
         )
     return ChainLink(*row)
 

@@ -6,10 +6,7 @@ it finds is compared with the id that stands at that slot in the database, so th
 hash are two subjects.
 """
 
-import copy
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import nullcontext
-from typing import Self
 
 import numpy as np
 
@@ -18,14 +15,7 @@ from vicinal._checks import SubjectId
 from vicinal.errors import InvalidInput
 from vicinal.ledger._database import Database
 from vicinal.ledger._id_encoding import folded, framed_all, framed_at_any_length, unframed
-from vicinal.ledger._memory import Turn
-from vicinal.ledger._subject_pages import (
-    PAGE_SLOTS,
-    entries_of,
-    read_rows,
-    split_ids,
-    stand_at,
-)
+from vicinal.ledger._subject_pages import PAGE_SLOTS, entries_of, read_rows, split_ids
 
 NOBODY = -1
 """In place of a slot, for ids that are not here."""
@@ -34,8 +24,6 @@ _HALF = 32
 _SLOT = np.uint64((1 << _HALF) - 1)
 _PAGES = 32
 """Pages in memory at a time: some 8 MB as Python objects."""
-_FEW = 64
-"""Look-ups in a page up to which its rows are searched; for more they are split into ids."""
 
 
 class HashedSlotTable:
@@ -72,14 +60,11 @@ class HashedSlotTable:
         """The slot of every subject: all ids in memory, so for a few subjects alone. Private."""
         return dict(self.entries())
 
-    def find(self, subjects: Iterable[SubjectId], turn: Turn = nullcontext) -> Slots:
-        """Return the slot of each of `subjects`, int32; :data:`NOBODY` for those not here.
+    def find(self, subjects: Iterable[SubjectId]) -> Slots:
+        """Return the slot of each of `subjects`, int32; :data:`NOBODY` for those not here."""
+        return self._find(_frames(subjects))
 
-        The database is read inside `turn`, a few pages at a time.
-        """
-        return self._find(_frames(subjects), turn)
-
-    def _find(self, ids: Sequence[bytes], turn: Turn = nullcontext) -> Slots:
+    def _find(self, ids: Sequence[bytes]) -> Slots:
         """Return the slots of framed ids without their last bracket."""
         slots = np.full(len(ids), NOBODY, dtype=np.int32)
         hashes, entries = _hashes(ids), self._entries
@@ -88,20 +73,19 @@ class HashedSlotTable:
         for which in range(int(count.max(initial=0))):
             places = np.flatnonzero(count > which)
             at = (entries[first[places] + which] & _SLOT).astype(np.int32)
-            held = self._held(at, [ids[place] for place in places.tolist()], turn)
+            held = self._held(at, [ids[place] for place in places.tolist()])
             slots[places[held]] = at[held]
         return slots
 
-    def alike(self, subjects: Sequence[SubjectId], turn: Turn = nullcontext) -> Bools:
+    def alike(self, subjects: Sequence[SubjectId]) -> Bools:
         """Tell of each id whether it is, :func:`folded`, that of somebody here, bool (subjects,).
 
-        The first call reads all ids, inside `turn` a few pages at a time; 8 bytes of each stay.
+        The first call reads all ids, a few pages at a time; 8 bytes of each stay.
         """
         if self._folded is None:
             parts = [np.zeros(0, dtype=np.uint64)]
             for start in range(0, -(-self.size // PAGE_SLOTS), _PAGES):
-                with turn():
-                    pages = list(read_rows(self._database, range(start, start + _PAGES)))
+                pages = read_rows(self._database, range(start, start + _PAGES))
                 ids = [one + b">" for _, rows in pages for one in entries_of(rows)[1]]
                 parts.append(_folded_hashes(map(unframed, ids)))
             self._folded = np.sort(np.concatenate(parts))
@@ -113,26 +97,22 @@ class HashedSlotTable:
         """Tell whether all of these framed ids are those of subjects that are here."""
         return bool((self._find([one[:-1] for one in framed_ids]) != NOBODY).all())
 
-    def with_newcomers(self, framed_ids: Sequence[bytes]) -> tuple[Slots, Self]:
-        """Return the slot that each newcomer gets, int32, and the table with them.
-
-        This one stays as it is. `size` grows as needed.
-        """
-        table = copy.copy(self)
+    def take_in(self, framed_ids: Sequence[bytes]) -> Slots:
+        """Return the slot that each newcomer gets, int32; `size` grows as needed."""
         more = len(framed_ids) - len(self._free)
         if more > 0:
             fresh = np.arange(self.size + more - 1, self.size - 1, -1, dtype=np.int32)
-            table._free, table.size = np.concatenate([self._free, fresh]), self.size + more
-        n_free = len(table._free) - len(framed_ids)
-        slots = table._free[n_free:][::-1].copy()
-        table._free = table._free[:n_free].copy()
+            self._free, self.size = np.concatenate([self._free, fresh]), self.size + more
+        n_free = len(self._free) - len(framed_ids)
+        slots = self._free[n_free:][::-1].copy()
+        self._free = self._free[:n_free].copy()
         new = _hashes([one[:-1] for one in framed_ids]) | slots.astype(np.uint64)
-        table._entries = np.concatenate([self._entries, new])
-        table._entries.sort()
+        self._entries = np.concatenate([self._entries, new])
+        self._entries.sort()
         if self._folded is not None:
             folded_too = _folded_hashes(map(unframed, framed_ids))
-            table._folded = np.sort(np.concatenate([self._folded, folded_too]))
-        return slots, table
+            self._folded = np.sort(np.concatenate([self._folded, folded_too]))
+        return slots
 
     def free(self, slots: Slots) -> None:
         """Take those at `slots`, each once, out of the table."""
@@ -149,7 +129,7 @@ class HashedSlotTable:
                 slots, ids = entries_of(rows)
                 yield from zip((unframed(one + b">") for one in ids), slots.tolist(), strict=True)
 
-    def _held(self, slots: Slots, ids: Sequence[bytes], turn: Turn) -> Bools:
+    def _held(self, slots: Slots, ids: Sequence[bytes]) -> Bools:
         """Tell of each id, without its last bracket, whether it stands at its slot."""
         held = np.zeros(len(slots), dtype=np.bool_)
         pages = slots // PAGE_SLOTS
@@ -157,18 +137,11 @@ class HashedSlotTable:
         numbers, starts = np.unique(pages[order], return_index=True)
         places = dict(zip(numbers.tolist(), np.split(order, starts[1:]), strict=True))
         for start in range(0, len(numbers), _PAGES):
-            with turn():
-                read = list(read_rows(self._database, list(places)[start : start + _PAGES]))
-            for number, rows in read:
-                at = places[number]
-                here = [ids[place] for place in at.tolist()]
-                if len(at) <= _FEW:
-                    held[at] = stand_at(rows, slots[at].tolist(), [who + b">" for who in here])
-                    continue
+            for number, rows in read_rows(self._database, list(places)[start : start + _PAGES]):
                 taken, standing = entries_of(rows)
                 who_at = dict(zip(taken.tolist(), standing, strict=True))
-                asked = zip(slots[at].tolist(), here, strict=True)
-                held[at] = [who_at.get(slot) == who for slot, who in asked]
+                for place in places[number].tolist():
+                    held[place] = who_at.get(int(slots[place])) == ids[place]
         return held
 
 

@@ -6,8 +6,7 @@ both; no answer that anybody saw is without its charge, and no charge is lost or
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from enum import IntEnum
 from typing import Self
@@ -22,10 +21,9 @@ from vicinal.ledger._audiences import Analyst, Audience, StoredAccount, exact_su
 from vicinal.ledger._database import Chain, Database, attach
 from vicinal.ledger._hashed_slots import NOBODY, HashedSlotTable
 from vicinal.ledger._id_encoding import folded_hashes, framed_all, keyed_digest, keyed_hash, twins
-from vicinal.ledger._memory import Turn
 from vicinal.ledger._renewal import RENEWAL, Renewal
 from vicinal.ledger._rollback_guard import name_digest
-from vicinal.ledger._subject_pages import WrittenPages, pages_after, put_pages, write_subjects
+from vicinal.ledger._subject_pages import write_subjects
 from vicinal.ledger._tables import FORMAT, Tables
 from vicinal.ledger._total import TOTAL, TotalFilter
 
@@ -49,32 +47,10 @@ class Standing(IntEnum):
     ENROLLED = 3
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Enrollment:
-    """Subjects that are about to be enrolled: what the register will be. Private.
-
-    - `basis`: the :attr:`Ledger.register_version` that it holds for.
-    - `slots`: the slot of every subject, int32, as they were passed.
-    - `returning`: hashes of those newcomers who were here before, by place.
-    - `new_slots`, `slot_table`: the newcomers' slots, int32, and the table with them.
-    - `pages`: what is written of them.
-    """
-
-    basis: int
-    slots: Slots
-    returning: dict[int, bytes]
-    new_slots: Slots
-    slot_table: HashedSlotTable
-    pages: Sequence[WrittenPages]
-
-
 class Ledger:
     """Register of all subjects and accounts of all audiences, on a database.
 
     `database`: one with its tables. `key`: the secret key of the hashes of those who left.
-
-    `register_version`: how often, since the opening, it may have changed who is here, or what those
-    have left who are not; answers do not count.
     """
 
     def __init__(self, database: Database, key: bytes) -> None:
@@ -88,7 +64,6 @@ class Ledger:
         self.total = None if total is None else TotalFilter(total)
         for audience in self.accounts if total else ():
             audience.account.share()
-        self.register_version = 0
         self._broken = False
         self.clock = int(database.get("clock") or 0)
         self.version = int(database.get("version") or 0)
@@ -152,7 +127,6 @@ class Ledger:
 
     def _note(self, kind: str) -> None:
         """Write into the history what changes who is here, or what those have left who are not."""
-        self.register_version += 1
         self.clock += 1
         now = datetime.now(UTC).isoformat("T", "seconds")
         self.database.insert(Tables.HISTORY, [(self.clock, now, kind, self.version)])
@@ -261,7 +235,6 @@ class Ledger:
         """
         with self._all_or_nothing():
             yield
-            self.register_version += 1
             self.write_charges(audience, 0)
             audience.write(self.database)
             self.database.put("clock", str(self.clock))
@@ -390,62 +363,34 @@ class Ledger:
 
         Newcomers get what each audience gives them, others what they had left when they left.
         """
-        return self.admit(self.enrollment_of(subjects))
-
-    def enrollment_of(self, subjects: Sequence[SubjectId], turn: Turn = nullcontext) -> Enrollment:
-        """Return what enrolling subjects comes to, and change nothing.
-
-        The database is read inside `turn`, a little at a time. What comes between two such moments
-        may change the register; then what is returned is of no use, and is not admitted.
-        """
-        with turn():
-            basis = self.register_version
         distinct = list(dict.fromkeys(subjects))
-        slots = self.slot_table.find(distinct, turn)
+        slots = self.slot_table.find(distinct)
         new = slots == NOBODY
         newcomers = [distinct[place] for place in np.flatnonzero(new).tolist()]
         ids = framed_all(newcomers)
-        new_slots, table = self.slot_table.with_newcomers(ids)
-        slots[new] = new_slots
-        changes = dict(zip(new_slots.tolist(), ids, strict=True))
-        pages = list(pages_after(self.database, changes, turn))
-        if len(distinct) < len(subjects):
-            place_of = dict(zip(distinct, slots.tolist(), strict=True))
-            slots = np.fromiter((place_of[one] for one in subjects), np.int32, len(subjects))
-        departed = self._departed(newcomers, turn)
-        returning = {place: hashed for place, (hashed, _) in departed.items()}
-        return Enrollment(basis, slots, returning, new_slots, table, pages)
-
-    def admit(self, enrollment: Enrollment) -> Slots:
-        """Enroll subjects, inside :meth:`change`; return the slot of each.
-
-        Raises PrivacyRefused if the register has changed since :meth:`enrollment_of`.
-        """
-        if enrollment.basis != self.register_version:
-            raise PrivacyRefused("The register has changed since the enrollment was made.")
-        self.slot_table = enrollment.slot_table
-        put_pages(self.database, enrollment.pages)
-        self.database.put("slots", str(self.size))
-        departed: dict[int, dict[int, int]] = {}
-        for place, hashed in enrollment.returning.items():
+        budgets: dict[int, dict[int, int]] = {}
+        for place, (hashed, _) in self._departed(newcomers).items():
             query = "SELECT audience, units FROM departed WHERE hash = ?"
-            departed[place] = dict(self.database.read(query, (hashed,)))
+            budgets[place] = dict(self.database.read(query, (hashed,)))
             self.database.delete(Tables.DEPARTED, "hash = ?", (hashed,))
+        slots[new] = new_slots = self.slot_table.take_in(ids)
+        write_subjects(self.database, dict(zip(new_slots.tolist(), ids, strict=True)))
+        self.database.put("slots", str(self.size))
         for audience in self.accounts:
-            self._assign_initial_budgets(audience, enrollment.new_slots, departed)
-            audience.write_newcomers(self.database, enrollment.new_slots)
-        return enrollment.slots
+            self._assign_initial_budgets(audience, new_slots, budgets)
+            audience.write_newcomers(self.database, new_slots)
+        if len(distinct) == len(subjects):
+            return slots
+        place_of = dict(zip(distinct, slots.tolist(), strict=True))
+        return np.fromiter((place_of[one] for one in subjects), np.int32, len(subjects))
 
-    def alike(self, subjects: Iterable[SubjectId], turn: Turn = nullcontext) -> list[SubjectId]:
-        """Return the unknown ones whose ids equal a known one's, or another's, once folded.
-
-        `turn` as in :meth:`enrollment_of`.
-        """
+    def alike(self, subjects: Iterable[SubjectId]) -> list[SubjectId]:
+        """Return the unknown ones whose ids equal a known one's, or another's, once folded."""
         ids = list(dict.fromkeys(subjects))
-        standings = zip(ids, self.standings(ids, turn), strict=True)
+        standings = zip(ids, self.standings(ids), strict=True)
         unknown = [one for one, standing in standings if standing == Standing.UNKNOWN]
-        here = self.slot_table.alike(unknown, turn).tolist()
-        left = self._least_numbers(lambda: folded_hashes(self._key, unknown), turn)
+        here = self.slot_table.alike(unknown).tolist()
+        left = self._least_numbers(lambda: folded_hashes(self._key, unknown))
         known = {one for place, one in enumerate(unknown) if here[place] or place in left}
         return list(known | twins(unknown))
 
@@ -480,41 +425,35 @@ class Ledger:
         """Return how a subject is known here; all but the unknown have a budget. Private."""
         return self.standings([subject])[0]
 
-    def standings(self, subjects: Iterable[SubjectId], turn: Turn = nullcontext) -> list[Standing]:
-        """Return :meth:`standing` of many subjects, sooner; `turn` as in :meth:`enrollment_of`."""
+    def standings(self, subjects: Iterable[SubjectId]) -> list[Standing]:
+        """Return :meth:`standing` of many subjects, sooner."""
         ids = list(subjects)
-        slots = self.slot_table.find(ids, turn)
+        slots = self.slot_table.find(ids)
         standings = [Standing.ENROLLED] * len(ids)
         others = np.flatnonzero(slots == NOBODY).tolist()
-        departed = self._departed([ids[place] for place in others], turn)
+        departed = self._departed([ids[place] for place in others])
         for number, place in enumerate(others):
             _, least = departed.get(number, (b"", None))
             known = Standing.EVALUATED if least == EVALUATED else Standing.ERASED
             standings[place] = Standing.UNKNOWN if least is None else known
         return standings
 
-    def _departed(self, subjects: Sequence[SubjectId], turn: Turn) -> dict[int, tuple[bytes, int]]:
+    def _departed(self, subjects: Sequence[SubjectId]) -> dict[int, tuple[bytes, int]]:
         """Return which of `subjects` left, by place: hash, and the least audience's number."""
-        return self._least_numbers(lambda: list(map(self.hash, subjects)), turn)
+        return self._least_numbers(lambda: list(map(self.hash, subjects)))
 
-    def _least_numbers(
-        self, hashed: Callable[[], list[bytes]], turn: Turn
-    ) -> dict[int, tuple[bytes, int]]:
-        """Return which hashes have rows, by place: the hash, and the least audience's number.
-
-        The database is read inside `turn`, a few hundred rows at a time.
-        """
-        with turn():  # where nobody left, nobody is hashed
-            if not self.database.read("SELECT hash FROM departed LIMIT 1"):
-                return {}
+    def _least_numbers(self, hashed: Callable[[], list[bytes]]) -> dict[int, tuple[bytes, int]]:
+        """Return which hashes have rows, by place: the hash, and the least audience's number."""
+        # Where nobody left, nobody is hashed.
+        if not self.database.read("SELECT hash FROM departed LIMIT 1"):
+            return {}
         hashes = hashed()
         least: dict[bytes, int] = {}
         for start in range(0, len(hashes), _AT_ONCE):
             some = hashes[start : start + _AT_ONCE]
             marks = ", ".join("?" * len(some))
             query = f"SELECT hash, MIN(audience) FROM departed WHERE hash IN ({marks}) "  # noqa: S608
-            with turn():
-                least.update(dict(self.database.read(f"{query} GROUP BY hash", some)))
+            least.update(dict(self.database.read(f"{query} GROUP BY hash", some)))
         return {place: (one, least[one]) for place, one in enumerate(hashes) if one in least}
 
     def visitor_units(self, audience: Audience, subjects: Sequence[SubjectId]) -> Units:

@@ -5,8 +5,7 @@ Whoever touches them holds a :class:`ForkSafeLock`.
 
 import os
 import threading
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -17,9 +16,6 @@ from vicinal.accounting import UNITS
 from vicinal.errors import PrivacyRefused
 from vicinal.ledger._id_encoding import keyed_hash
 from vicinal.mechanisms import fresh_key
-
-Turn = Callable[[], AbstractContextManager[object]]
-"""Gives the turn for a moment: while it lasts, nobody else reads or writes the database."""
 
 
 class Account(Protocol):

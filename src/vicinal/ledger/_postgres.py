@@ -35,7 +35,7 @@ _CAUSES = {
     "resolve host|translate host": "no such host",
     "Connection refused|No such file": "connection refused, as no server listens there",
     "timeout expired|timed out|No route|unreachable": "no answer; check its network and firewall",
-    "no password supplied": "no password is here; give it through PGPASSWORD or ~/.pgpass",
+    "no password supplied": "there is no password; give it through PGPASSWORD or ~/.pgpass",
     "method requirement": "it wants a password in another way than scram-sha-256, or none",
     "authentication failed|role .* does not exist|is not permitted to log in": (
         "authentication failed; check the URL's user, and PGPASSWORD or ~/.pgpass"
@@ -78,9 +78,9 @@ class PostgresDatabase(Database):
         server = _server(url)
         if server not in ("", *_chosen_servers()):
             raise PrivacyRefused(
-                f"The ledger lies on the server {server}, which nobody on this machine has chosen. "
-                f"If it is yours, and not a stranger's who made the folder, add the line {server} "
-                f"to {_servers_file()}, then try again."
+                f"The ledger is on the server {server}, which nobody on this machine has chosen. "
+                f"If you trust it, add the line {server} to {_servers_file()} and try again. If a "
+                "stranger made this folder, leave it closed."
             )
         self._driver = _psycopg()
         # A server on this machine's socket may know users without a password.
@@ -93,7 +93,7 @@ class PostgresDatabase(Database):
         except self._driver.Error as error:
             causes = (ours for words, ours in _CAUSES.items() if re.search(words, str(error)))
             cause = next(causes, "it cannot be reached, or does not admit this user")
-            raise StorageFailed(f"The ledger's server does not open: {cause}.") from None
+            raise StorageFailed(f"The ledger's server cannot be used: {cause}.") from None
         try:
             with self._guarded():
                 for setting in (
@@ -161,8 +161,8 @@ class PostgresDatabase(Database):
         pairs = zip(_NEEDED.items(), found, strict=True)
         if lacks := [f"{name} = {value}" for (name, value), is_now in pairs if value != is_now]:
             raise StorageFailed(
-                f"The PostgreSQL database must have {', '.join(lacks)}: else a loss of power can "
-                "refill budgets, or an id is not what was written. Nothing was answered. Set it, "
+                f"The PostgreSQL database must have {', '.join(lacks)}, or a power failure could "
+                "refill budgets, or an id could change. Nothing was answered. Set it, "
                 "then open the store again."
             )
 
@@ -214,9 +214,9 @@ def _server(url: str) -> str:
     others = sorted(options.keys() - set(_IN_URL))
     if others or ":" in options.get("user", ""):
         raise InvalidInput(
-            f"The 'ledger' URL may say {', '.join(_IN_URL)}, and nothing else, as it is written to "
-            f"disk. Got {', '.join(others) or 'a password'}. Give a password through PGPASSWORD or "
-            "~/.pgpass."
+            f"The 'ledger' URL may say {', '.join(_IN_URL)}, and nothing else, because it is "
+            f"written to disk. Got {', '.join(others) or 'a password'}. Use "
+            "PGPASSWORD or ~/.pgpass for a password."
         )
     named = "host" in options or "port" in options
     return f"{options.get('host', '')}:{options.get('port', '')}" if named else ""

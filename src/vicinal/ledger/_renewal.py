@@ -36,7 +36,7 @@ def today() -> date:
 
 @dataclass(frozen=True, slots=True)
 class Renewal:
-    """When further parts of a budget come; public. The first three are declared.
+    """When the parts of a budget come. Public; you declare the first three attributes.
 
     Attributes
     ----------

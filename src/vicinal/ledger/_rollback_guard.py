@@ -45,8 +45,8 @@ _MOST = 1 << 26
 """Entries that are read: a stranger's head may count more than memory holds."""
 _ERASED, _AUDIENCE = b"e", b"a"
 _IN_USE = (
-    "Another process has a store with the witness {} open: a copy of this one, or what it was "
-    "restored to. Two could spend the same budgets. Close that one first."
+    "Another process has a store with the witness {} open: a copy of this one, or one restored "
+    "from it. Two stores could spend the same budgets. Close that one first."
 )
 
 
@@ -233,7 +233,7 @@ class RollbackGuard:
         if present != self.state.epoch:
             raise StorageFailed(
                 f"The store has been opened elsewhere with the same witness {self._path}. This "
-                "copy answers nothing more."
+                "copy no longer answers."
             )
         if (clock, head) != (self.state.clock, self.state.head):
             self._write(replace(self.state, clock=clock, head=head))
@@ -274,7 +274,7 @@ class RollbackGuard:
             if (held.st_dev, held.st_ino, 1) != (named.st_dev, named.st_ino, named.st_nlink):
                 raise StorageFailed(
                     f"{self._path} was replaced while the store was open, or has a second name. "
-                    "The store answers nothing more. Remove the other name, then open it again."
+                    "The store no longer answers. Remove the other name, then open it again."
                 )
         self._put(state.header(), 0)
         self.state = state

@@ -72,10 +72,10 @@ def read_sealed(
     """Return the fields of a file that :func:`write_sealed` wrote; `kinds` are their types.
 
     Raises InvalidInput with the sentence `missing` if it is not there; OtherFormat if it has
-    another format; StoreDamaged if it is not what was written; StorageFailed if it is no plain
+    another format; StoreDamaged if it was changed or damaged; StorageFailed if it is no plain
     file, or cannot be read.
     """
-    damaged = StoreDamaged(f"{path} is not what was written. Restore a backup.")
+    damaged = StoreDamaged(f"{path} was changed or damaged. Restore a backup.")
     try:
         if not path.is_file():
             raise InvalidInput(missing)
@@ -102,7 +102,7 @@ def sealed_archive(archive: bytes) -> bytes:
 def check_archive(path: Path, content: bytes) -> None:
     """Raise InvalidInput unless the archive in a file is what :func:`sealed_archive` returned."""
     if sealed_archive(content[:-_DIGITS]) != content:
-        raise InvalidInput(f"{path} is not what was written: its digest is not its content's.")
+        raise InvalidInput(f"{path} was changed or damaged: its digest does not match.")
 
 
 def write_arrays(path: Path, arrays: Mapping[str, AnyArray]) -> None:

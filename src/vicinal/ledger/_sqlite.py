@@ -108,9 +108,6 @@ class SQLiteDatabase(Database):
             self._connection = self._connected("rw")
         self._pragma("wal_checkpoint(TRUNCATE)")
 
-    def shorten_log(self) -> None:
-        self._pragma("wal_checkpoint(PASSIVE)")
-
     def _pragma(self, setting: str) -> list[Row]:
         self._check()
         with self._guarded():

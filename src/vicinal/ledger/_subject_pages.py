@@ -5,10 +5,8 @@ stand on one page of SQLite's file: an id is never cut in two, and can be looked
 comes or goes has the rows of their page written anew, and digested, in the same transaction.
 """
 
-from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import compress, groupby
 from operator import itemgetter
 
@@ -16,7 +14,6 @@ import numpy as np
 
 from vicinal._arrays import Ints, Ints32
 from vicinal.ledger._database import Database
-from vicinal.ledger._memory import Turn
 from vicinal.ledger._tables import Tables
 
 PAGE_SLOTS = 1024
@@ -34,9 +31,6 @@ _BETWEEN_IN_ORDER = f"{_BETWEEN} ORDER BY page, part"
 Row = tuple[bytes, bytes]
 """Slots, and the framed ids that stand there."""
 
-WrittenPages = tuple[int, int, bool, list[tuple[int, int, bytes, bytes]]]
-"""The first and the last of some consecutive pages, whether they had any rows, and their rows."""
-
 
 def read_rows(database: Database, pages: Sequence[int]) -> Iterator[tuple[int, list[Row]]]:
     """Yield number and rows of those of some pages that hold anybody, by slot."""
@@ -44,20 +38,6 @@ def read_rows(database: Database, pages: Sequence[int]) -> Iterator[tuple[int, l
     rows = database.rows(Tables.SUBJECT_PAGES, chosen, pages)
     for page, parts in groupby(rows, key=itemgetter(0)):
         yield page, [(slots, ids) for *_, slots, ids in parts]
-
-
-def stand_at(rows: Sequence[Row], slots: Iterable[int], framed_ids: Iterable[bytes]) -> list[bool]:
-    """Tell of each of a few ids whether it stands at its slot of a page; no row is split."""
-    last = [int.from_bytes(row[0][-_SLOT_BYTES:], "little") for row in rows]
-
-    def stands(slot: int, who: bytes) -> bool:
-        number = bisect_left(last, slot)
-        here, ids = rows[number] if number < len(rows) else (b"", b"")
-        place = ids.find(who)
-        at = _SLOT_BYTES * ids.count(b">", 0, max(0, place))
-        return place >= 0 and here[at : at + _SLOT_BYTES] == slot.to_bytes(_SLOT_BYTES, "little")
-
-    return [stands(slot, who) for slot, who in zip(slots, framed_ids, strict=True)]
 
 
 def split_ids(stored: bytes) -> list[bytes]:
@@ -70,16 +50,6 @@ def write_subjects(database: Database, changes: Mapping[int, bytes | None]) -> N
 
     `changes`: by slot: the framed id that stands there from now on; None where nobody does.
     """
-    put_pages(database, pages_after(database, changes))
-
-
-def pages_after(
-    database: Database, changes: Mapping[int, bytes | None], turn: Turn = nullcontext
-) -> Iterator[WrittenPages]:
-    """Yield the pages that :func:`write_subjects` would write, and write nothing.
-
-    Some consecutive pages at a time are read, inside `turn`.
-    """
     by_page: dict[int, dict[int, bytes | None]] = defaultdict(dict)
     for slot, subject in changes.items():
         by_page[slot // PAGE_SLOTS][slot] = subject
@@ -89,8 +59,7 @@ def pages_after(
     ):
         rows_of: dict[int, list[Row]] = {page: [] for _, page in run}
         first, last = min(rows_of), max(rows_of)
-        with turn():
-            stored = database.rows(Tables.SUBJECT_PAGES, _BETWEEN_IN_ORDER, (first, last))
+        stored = database.rows(Tables.SUBJECT_PAGES, _BETWEEN_IN_ORDER, (first, last))
         for page, _, slots, ids in stored:
             rows_of[page].append((slots, ids))
         written = [
@@ -98,13 +67,7 @@ def pages_after(
             for page, rows in rows_of.items()
             for part, row in enumerate(_changed(rows, page * PAGE_SLOTS, by_page[page]))
         ]
-        yield first, last, bool(stored), written
-
-
-def put_pages(database: Database, pages: Iterable[WrittenPages]) -> None:
-    """Write pages in place of what they were, inside a transaction."""
-    for first, last, there, written in pages:
-        if there:
+        if stored:
             database.delete(Tables.SUBJECT_PAGES, _BETWEEN, (first, last))
         database.insert(Tables.SUBJECT_PAGES, written)
 

@@ -15,7 +15,6 @@ shadows       how far public points are worn that are charged as subjects are, a
 tiles         digests of the record files, part by part
 history       when the data changed, and how
 carried       votes that a shard keeps until their answers are durable
-partial       which shards an answer of a cluster was made without
 shards        of a coordinator: id, number, and last link seen of every shard, and its own epochs
 models        what a private model is made of, audience by audience, and its counts of queries
 files         digests of the store's other files
@@ -109,9 +108,8 @@ class Tables:
     HISTORY = Table("history", ("clock",), clock=_WHOLE, at=_TEXT, what=_TEXT, version=_WHOLE)
     CARRIED = Table(
         "carried", ("name", "round"), name=_BYTES, round=_TEXT, turn=_WHOLE, digest=_BYTES,
-        sums=_BYTES, part=_BYTES,
+        sums=_BYTES,
     )  # fmt: skip
-    PARTIAL = Table("partial", ("seq",), seq=_WHOLE, shards=_TEXT)
     SHARDS = Table(
         "shards", ("number",), number=_WHOLE, id=_TEXT, link=_WHOLE, clock=_WHOLE, head=_BYTES,
         epochs=_BYTES,

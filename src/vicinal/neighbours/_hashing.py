@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal import _checks
-from vicinal._arrays import AnyArray, Floats, Ints
+from vicinal._arrays import Floats, Ints
 from vicinal._compiled import compiled
 from vicinal.neighbours import _scan
 from vicinal.neighbours._index import GrowableArray, Index
@@ -71,13 +71,10 @@ class HyperplaneLSH(Index):
         self._dtype = np.uint8 if bits <= 8 else np.uint16
         self._codes = GrowableArray(width, self._dtype, self.store.block)
 
-    def keys(self, integers: IntegerMatrix) -> npt.NDArray[np.unsignedinteger]:
-        chunks = range(0, max(1, len(integers)), _HASHED)
-        return np.concatenate([self.codes(integers[at : at + _HASHED]) for at in chunks])
-
-    def add(self, integers: IntegerMatrix, keys: AnyArray | None = None) -> None:
+    def add(self, integers: IntegerMatrix) -> None:
         self._check_integers("integers", integers)
-        self._codes.write(len(self.store), self.keys(integers) if keys is None else keys)
+        for at in range(0, len(integers), _HASHED):
+            self._codes.write(len(self.store) + at, self.codes(integers[at : at + _HASHED]))
         super().add(integers)
 
     def remove(self, rows: Ints, movers: Ints) -> None:

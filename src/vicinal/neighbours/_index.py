@@ -6,10 +6,8 @@ never exists. Memory grows in blocks: adding copies nothing, and what is erased 
 
 import math
 import mmap
-import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from typing import Any, Self
 
 import numpy as np
@@ -40,24 +38,11 @@ class GrowableArray:
             copied.write(first, self.blocks[first // self._block][: self._used - first])
         return copied
 
-    def reserve(self, start: int, stop: int) -> None:
-        """Have memory for the rows from `start` to before `stop`; they stay what they are.
-
-        Others may read, write and cut rows meanwhile: nothing is written here.
-        """
-        self._make_room(stop)
-        for first in range(start // self._block * self._block, stop, self._block):
-            for block in self.blocks[first // self._block : first // self._block + 1]:
-                _touch(block, max(0, start - first), min(self._block, stop - first))
-
-    def _make_room(self, stop: int) -> None:
-        while len(self.blocks) * self._block < stop:
-            self.blocks.append(_zeros((self._block, *self._tail), self._dtype))
-
     def write(self, start: int, values: AnyArray) -> None:
         """Write consecutive rows from position `start` on, making room as needed."""
         stop = start + len(values)
-        self._make_room(stop)
+        while len(self.blocks) * self._block < stop:
+            self.blocks.append(_zeros((self._block, *self._tail), self._dtype))
         self._used = max(self._used, stop)
         at = start
         while at < stop:
@@ -104,22 +89,6 @@ def _zeros(shape: tuple[int, ...], dtype: np.dtype[Any]) -> AnyArray:
         return np.zeros(shape, dtype)
     pages = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     return np.frombuffer(pages, dtype).reshape(shape)
-
-
-_POPULATE_WRITE = 23  # Linux's MADV_POPULATE_WRITE, which Python has no name for
-_TOUCHED = 1 << 20  # bytes that the system is asked for at a time, as the interpreter waits
-
-
-def _touch(block: AnyArray, first: int, stop: int) -> None:
-    """Have the pages of some rows there, where the system can do it; a write needs them later."""
-    pages = getattr(getattr(block.base, "base", None), "obj", None)
-    if sys.platform != "linux" or not isinstance(pages, mmap.mmap):
-        return
-    row = block.nbytes // len(block)
-    start = first * row // mmap.PAGESIZE * mmap.PAGESIZE
-    with suppress(OSError):
-        for at in range(start, stop * row, _TOUCHED):
-            pages.madvise(_POPULATE_WRITE, at, min(_TOUCHED, stop * row - at))
 
 
 # Hits held at a time by :meth:`Index.parts`: at most some 350 MB while they are put in order.
@@ -187,25 +156,10 @@ class Index(ABC):
     def features(self) -> IntegerMatrix:
         return self.store.features
 
-    def keys(self, integers: IntegerMatrix) -> AnyArray | None:  # noqa: ARG002
-        """Return what :meth:`add` would work out of each record, (m, ...); None if nothing.
-
-        It follows from the record and public numbers alone, so it may be worked out ahead.
-        """
-        return None
-
-    def reserve(self, more: int) -> None:
-        """Have memory for so many more records, so that adding them takes less time.
-
-        May be called while others search, add or remove records.
-        """
-        self.store.reserve(more)
-
-    def add(self, integers: IntegerMatrix, keys: AnyArray | None = None) -> None:  # noqa: ARG002
+    def add(self, integers: IntegerMatrix) -> None:
         """Append records given as integer features, (m, d) in the kernel's precision.
 
-        They become the rows ``len(self)`` and following. `keys` are those of :meth:`keys`, if they
-        are known.
+        They become the rows ``len(self)`` and following.
 
         Raises
         ------
@@ -407,10 +361,6 @@ class FeatureRows:
     @property
     def features(self) -> IntegerMatrix:
         return self._features.take(np.arange(self._size))[:, : self.n_features]
-
-    def reserve(self, more: int) -> None:
-        for column in (self._features, self._offsets):
-            column.reserve(self._size, self._size + more)
 
     def add(self, integers: IntegerMatrix) -> None:
         step = max(1, min(self.block, BLOCK_BYTES // max(1, self.stride)))

@@ -16,19 +16,18 @@ from vicinal.planning._guarantees import check_under_total as check_under_total
 from vicinal.planning._guarantees import guarantee_of as guarantee_of
 from vicinal.planning._guarantees import ind_knn_guarantee as ind_knn_guarantee
 from vicinal.planning._guarantees import part_epsilon as part_epsilon
-from vicinal.planning._guarantees import priced as priced
 from vicinal.planning._guarantees import refuse_weak as refuse_weak
 from vicinal.planning._guarantees import several as several
 from vicinal.planning._guarantees import summed as summed
 from vicinal.planning._guarantees import total_budget as total_budget
 from vicinal.planning._guarantees import total_over as total_over
+from vicinal.planning._parameter_tables import INTERACTIONS as INTERACTIONS
 from vicinal.planning._parameter_tables import PARAMETERS as PARAMETERS
 from vicinal.planning._parameter_tables import PRIVATE as PRIVATE
 from vicinal.planning._parameter_tables import (
     IndKNNClassifierParameters as IndKNNClassifierParameters,
 )
 from vicinal.planning._parameter_tables import IndKNNParameters as IndKNNParameters
-from vicinal.planning._parameter_tables import InteractionCount as InteractionCount
 from vicinal.planning._parameter_tables import MultiLabelParameters as MultiLabelParameters
 from vicinal.planning._parameter_tables import RegressorParameters as RegressorParameters
 from vicinal.planning._parameter_tables import index_factory as index_factory

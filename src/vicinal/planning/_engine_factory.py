@@ -271,8 +271,8 @@ class EnginePlanner:
         k = plan.n_neighbors or plan.neighbors(self.points, self.budget_share)
         if k < least:
             warnings.warn(
-                f"The public reference is too small to tell a radius of {k} neighbours; taking "
-                f"{least}. Pass more reference points as 'public'.",
+                f"The public reference is too small for a radius of {k} neighbours, so {least} "
+                "are taken. Pass more public rows as 'public'.",
                 UserWarning,
                 stacklevel=4,
             )

@@ -93,7 +93,7 @@ def ind_knn_guarantee(settings: IndKNNPlan) -> Guarantee:
         protected=(
             (
                 "features, labels and presence of every record, and how much of its budget a "
-                "subject has spent, over all answers since fit together, however chosen"
+                "subject has spent, over all answers together since fit, however they are chosen"
             ),
         ),
         public=(
@@ -194,11 +194,11 @@ def refuse_weak(epsilon: float, delta: float, n_records: int | None, name: str =
     elif n_records is not None and delta > 1 / n_records:
         fault = (
             f"The 'delta' parameter, {delta:g}, is above 1/n for the {n_records} records declared: "
-            "publishing one record chosen at random would keep it."
+            "it would even allow publishing one record chosen at random."
         )
     if fault:
         raise PrivacyRefused(
-            f"{fault} Choose a smaller one, or set the 'accept_weak_plan' parameter if it is meant."
+            f"{fault} Choose a smaller one, or set the 'accept_weak_plan' parameter if you mean it."
         )
 
 

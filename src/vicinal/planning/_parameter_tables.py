@@ -1,10 +1,9 @@
 """The parameters of the Ind-KNN estimators, each declared once."""
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 from vicinal import _checks
 from vicinal._parameters import (
@@ -12,6 +11,7 @@ from vicinal._parameters import (
     SEED,
     Auto,
     Check,
+    Checked,
     Choice,
     Given,
     Integer,
@@ -49,13 +49,7 @@ class IndexOptions(Check):
     """The kind of an index, alone or in a mapping with its options."""
 
     type_name = f"{Choice(tuple(_INDEX_OPTIONS)).type_name} or mapping"
-    refused: ClassVar[tuple[object, ...]] = (
-        "hnsw",
-        {"kind": EXACT, "bits": 8},
-        {"kind": "hnsw"},
-        {},
-        None,
-    )
+    option_type = Choice(tuple(_INDEX_OPTIONS)).option_type
 
     def __call__(self, name: str, value: object) -> dict[str, Any]:
         options = dict(value) if isinstance(value, Mapping) else {"kind": value}
@@ -84,26 +78,8 @@ PRIVATE = "private"
 BALANCED = "balanced"
 
 
-@dataclass(frozen=True, slots=True)
-class Boolean(Check):
-    """True or False."""
-
-    type_name = "bool"
-    refused: ClassVar[tuple[object, ...]] = ("neighbors", 0, 1, None)
-
-    def __call__(self, name: str, value: object) -> bool:
-        return _checks.boolean(name, value)
-
-
-@dataclass(frozen=True, slots=True)
-class InteractionCount(Check):
-    """How many interactions share the budget, or "public", which is 0."""
-
-    type_name = 'int or "public"'
-    refused: ClassVar[tuple[object, ...]] = (0, -1, 10**6 + 1, 1.5, "some", None, True)
-
-    def __call__(self, name: str, value: object) -> int:  # noqa: ARG002 (the name is fixed)
-        return interactions(value)
+INTERACTIONS = Checked(lambda _, value: interactions(value), 'int or "public"')
+"""How many interactions share the budget, or "public", which is 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,21 +90,12 @@ class ClassNumbers(Check):
     """
 
     word: str | None = None
+    option_type = "numbers separated by commas"
 
     @property
     def type_name(self) -> str:
         word = "" if self.word is None else f', or "{self.word}"'
         return f"sequence of float{word}, optional"
-
-    refused: ClassVar[tuple[object, ...]] = (
-        [],
-        [1.0, 0.0],
-        [0.5, math.nan],
-        [0.5, math.inf],
-        [[0.5, 0.5]],
-        "another",
-        0.5,
-    )
 
     def parsed(self, text: str) -> list[float | str] | str:
         return text if text == self.word else [number_or_text(n, float) for n in listed(text)]
@@ -186,8 +153,8 @@ class IndKNNParameters:
     min_similarity: Auto[float] = parameter(
         Unless(ADAPTIVE, Real(least=-1, most=1)),
         default=ADAPTIVE,
-        doc="""Smallest kernel value of a neighbour. "adaptive": as near as the k n-th share of the
-        public reference.""",
+        doc="""Smallest kernel value of a neighbour. "adaptive": the value that the nearest k / n of
+        the public reference reach.""",
     )
     neighbor_count: str = parameter(
         Choice((PUBLIC, PRIVATE)),
@@ -239,7 +206,7 @@ class IndKNNParameters:
         "auto" is the largest norm in the public reference.""",
     )
     interactions: Given[int | str, int] = parameter(
-        InteractionCount(),
+        INTERACTIONS,
         default=1,
         doc="""How many interactions with the same subjects share the budget in equal parts. The
         guarantee covers all of them together, and a further one is refused. "public": the records
@@ -248,7 +215,7 @@ class IndKNNParameters:
     model_share: Auto[float] = parameter(
         Unless(AUTO, Real(least=0, below=1)),
         default=AUTO,
-        doc="""Largest share of each budget that trains a private linear model, 0 for no model.
+        doc="""Largest share of each budget that trains a private linear model; 0 for no model.
         Each subject pays only for the length of its own gradients. The model is public once it is
         trained. It gives a metric in which neighbours agree more, what it predicts joins their
         votes or averages, it alone gives the classes that it is sure of, and it answers when
@@ -276,7 +243,7 @@ class VotingParameters(IndKNNParameters):
     release: str = parameter(
         Choice(("votes", "label")),
         default="votes",
-        doc="""What to release: all noisy votes, or the label alone, which costs less. Votes tell
+        doc="""What to release: all noisy votes, or the label alone at a lower price. Votes tell
         how sure an answer is. With labels alone, the same budget goes 1.2 to 1.5 times as far for
         10 classes, and 2.2 to 2.7 times for 2; training a private model costs 1.15 to 1.2 times as
         much.""",
@@ -290,16 +257,16 @@ class VotingParameters(IndKNNParameters):
     cost: Given[Iterable[float] | str | None, tuple[float, ...] | str | None] = parameter(
         ClassNumbers(BALANCED),
         default=None,
-        doc="""What it costs to miss a record of each class, in the order of `classes`. The label is
-        the class with the largest cost times probability. "balanced": the inverse of `class_prior`.
-        With release="label", unequal shares or costs reduce the saving: the budget then goes 1.2 to
-        1.5 times as far as with votes.""",
+        doc="""What it costs to miss a record of each class, in the order of `classes`, or
+        "balanced". The label is the class with the largest cost times probability. "balanced": the
+        inverse of `class_prior`. With release="label", unequal shares or costs reduce the saving:
+        the budget then goes 1.2 to 1.5 times as far as with votes.""",
     )
     reuse_predictions: bool = parameter(
-        Boolean(),
+        Checked(_checks.boolean, "bool"),
         default=False,
-        doc="""Whether earlier answers vote on later queries, at no cost. Of the published algorithm
-        alone, see :meth:`zhu2023`.""",
+        doc="""Whether earlier answers vote on later queries, at no cost. For the published
+        algorithm only, see :meth:`zhu2023`.""",
     )
 
 

@@ -7,16 +7,12 @@ __all__: list[str]  # the names above; those below are shared inside vicinal, an
 
 from vicinal.predictors._averaging import ESTIMATORS as ESTIMATORS
 from vicinal.predictors._averaging import estimator_for as estimator_for
-from vicinal.predictors._fixed_plan import VOTE_NOISE as VOTE_NOISE
 from vicinal.predictors._fixed_plan import AnsweringParameters as AnsweringParameters
 from vicinal.predictors._fixed_plan import AnsweringSettings as AnsweringSettings
 from vicinal.predictors._fixed_plan import FixedPlanClassifier as FixedPlanClassifier
 from vicinal.predictors._fixed_plan import FixedPlanEstimator as FixedPlanEstimator
 from vicinal.predictors._fixed_plan import FixedPlanParameters as FixedPlanParameters
 from vicinal.predictors._fixed_plan import FixedPlanSettings as FixedPlanSettings
-from vicinal.predictors._fixed_plan import check_abstention as check_abstention
-from vicinal.predictors._fixed_plan import check_answers as check_answers
-from vicinal.predictors._fixed_plan import check_one_noise as check_one_noise
 from vicinal.predictors._fixed_plan import decision_scores as decision_scores
 from vicinal.predictors._ind_knn_base import IndKNNEstimator as IndKNNEstimator
 from vicinal.predictors._inputs import FitInputs as FitInputs

@@ -31,20 +31,22 @@ from vicinal.accounting import Guarantee
 from vicinal.errors import InvalidInput, PrivacyRefused, VicinalError
 from vicinal.ledger import ForkSafeLock
 from vicinal.mechanisms import (
+    FINEST,
     BernoulliSource,
+    NoisyMax,
     NoisyThreshold,
     ReleaseCounter,
     bernoulli_source,
     randomness,
 )
-from vicinal.planning import InteractionCount, Plan, guarantee_of, several
+from vicinal.planning import INTERACTIONS, Plan, affordable_noise, guarantee_of, several, summed
 from vicinal.predictors import _inputs as inputs
 from vicinal.targets import ClassesParameter, labels
 
 ABSTAIN = -1
 """The answer, with integer classes, to a query that was not answered; else it is None."""
 
-VOTE_NOISE = Real(least=1e-2, most=1e9)
+_VOTE_NOISE = Real(least=1e-2, most=1e9)
 """What a noise scale in votes must be."""
 
 
@@ -67,22 +69,6 @@ def decision_scores(votes: Floats) -> Floats:
     return votes[:, 1] - votes[:, 0] if votes.shape[1] == 2 else votes
 
 
-def check_answers(n_answers: int | None, n_queries: int, epsilon: float | None) -> None:
-    """Refuse more answers than queries, and an epsilon for no answers."""
-    if n_answers is None:
-        return
-    _checks.integer("n_answers", n_answers, least=0 if epsilon is None else 1, most=n_queries)
-
-
-def check_one_noise(epsilon: float | None, name: str, noise: float | None) -> None:
-    """Refuse a target epsilon beside a noise scale: each follows from the other."""
-    if epsilon is not None and noise is not None:
-        raise InvalidInput(
-            f"The 'epsilon' parameter must be None where {name!r} is given. Leave {name!r} at "
-            "'auto', or read the epsilon of this noise off guarantee()."
-        )
-
-
 @table
 class FixedPlanParameters(ClassesParameter):
     """What every estimator takes whose releases are all planned beforehand."""
@@ -90,10 +76,10 @@ class FixedPlanParameters(ClassesParameter):
     delta: float = parameter(
         Real(above=0, below=1),
         default=1e-5,
-        doc="At which :meth:`guarantee` states the cost, unless told otherwise.",
+        doc="The delta at which :meth:`guarantee` states the cost, unless you pass another.",
     )
     interactions: Given[int | str, int] = parameter(
-        InteractionCount(),
+        INTERACTIONS,
         default=1,
         doc="""How many interactions with the same subjects, each carrying out this same plan, the
         guarantee covers together. A further one is refused. "public": the records need no
@@ -111,16 +97,16 @@ class AnsweringParameters(FixedPlanParameters):
     """What classifiers take whose planned releases are noisy votes on their answers."""
 
     sigma_votes: Auto[float] = parameter(
-        Unless(AUTO, VOTE_NOISE),
+        Unless(AUTO, _VOTE_NOISE),
         default=AUTO,
         doc="""Scale of the Gaussian noise on the votes of every class. "auto": the least that keeps
         `epsilon` over the whole plan; without an `epsilon` 25 for Private-kNN, and 40 for PATE.""",
     )
     sigma_screen: float | None = parameter(
-        Unless(None, VOTE_NOISE),
+        Unless(None, _VOTE_NOISE),
         default=None,
         doc="""Noise scale of the screening, in votes: a query is answered only if its largest vote
-        count, with this noise, reaches `threshold`. None, both, for no screening.""",
+        count, with this noise, reaches `threshold`. Leave both None for no screening.""",
     )
     threshold: float | None = parameter(
         Unless(None, Real(least=-1e7, most=1e7)),
@@ -136,7 +122,7 @@ class AnsweringParameters(FixedPlanParameters):
     n_queries: int = parameter(
         Integer(least=1, most=10**9),
         default=1000,
-        doc="""How many queries are planned. More are refused, for the cost is stated for the
+        doc="""How many queries are planned. More are refused, because the cost is stated for the
         plan.""",
     )
     n_answers: int | None = parameter(
@@ -183,7 +169,58 @@ class FixedPlanSettings(Settings, FixedPlanParameters):
 
 
 class AnsweringSettings(AnsweringParameters, FixedPlanSettings):
-    """Checked parameters of a classifier whose planned releases are its answers."""
+    """Checked parameters of a classifier whose planned releases are its answers.
+
+    `_default_noise`: of the votes, where neither it nor an epsilon is given.
+    """
+
+    _default_noise: ClassVar[float]
+
+    @property
+    def _noise_field(self) -> str:
+        """What the noise on votes is called in the last release of the plan."""
+        return "sigma"
+
+    @property
+    @abstractmethod
+    def most_votes(self) -> int:
+        """How many vote in a query."""
+
+    @abstractmethod
+    def _releases(self, noise: float) -> list[Plan]:
+        """Return the planned releases, with this noise on votes."""
+
+    def check_together(self) -> None:
+        self._check_screening()
+        if self.epsilon is not None and self.sigma_votes is not None:
+            raise InvalidInput(
+                "The 'epsilon' parameter must be None where 'sigma_votes' is given. Leave "
+                "'sigma_votes' at 'auto', or read the epsilon of this noise off guarantee()."
+            )
+        if self.n_answers is not None:
+            least = 0 if self.epsilon is None else 1  # no noise keeps an epsilon of nothing
+            _checks.integer("n_answers", self.n_answers, least=least, most=self.n_queries)
+        self.releases()  # what no noise can keep is refused before anything is changed
+
+    def _check_screening(self) -> None:
+        if (self.sigma_screen is None) != (self.threshold is None):
+            raise InvalidInput(
+                "The 'threshold' and 'sigma_screen' parameters belong together: give both for "
+                "screening, or None for both."
+            )
+        if not self.screened and self.n_answers not in (None, self.n_queries):
+            raise InvalidInput(
+                "The 'n_answers' parameter must be None without screening: every query is answered."
+            )
+        if self.screened and self.classes.dtype.kind in "iu" and ABSTAIN in self.classes:
+            raise InvalidInput(
+                "The 'classes' parameter must not hold -1, which marks a query that is not "
+                "answered. Rename the class."
+            )
+
+    @property
+    def screened(self) -> bool:
+        return self.sigma_screen is not None
 
     @property
     def label_only(self) -> bool:
@@ -194,9 +231,26 @@ class AnsweringSettings(AnsweringParameters, FixedPlanSettings):
         return self.n_queries if self.n_answers is None else self.n_answers
 
     @property
-    @abstractmethod
     def vote_noise(self) -> float:
         """The noise scale on votes: as given, or the least that keeps epsilon."""
+        if self.epsilon is None:
+            return self._default_noise if self.sigma_votes is None else self.sigma_votes
+        plan = self.together(self._releases(self._default_noise))
+        return affordable_noise(plan, self.epsilon, self._noise_field)
+
+    def releases(self) -> list[Plan]:
+        return self._releases(self.vote_noise)
+
+    def draws(self) -> dict[int, float]:
+        screened = float(self.n_queries) * self.screened
+        voted = float(self.planned_answers) * len(self.classes)
+        return summed([(FINEST, screened), (self.voting().scale, voted)])
+
+    def voting(self) -> NoisyMax:
+        """Return the noisy maximum, with a fresh quota."""
+        quota = ReleaseCounter(self.planned_answers, "answers")
+        noise = randomness(self.simulation_seed)
+        return NoisyMax(self.vote_noise, self.most_votes, quota, noise, label_only=self.label_only)
 
     def screening(self, coins: BernoulliSource | None = None) -> NoisyThreshold | None:
         """Return the screening, with a fresh quota, or None; `coins` are shared with a sampling."""
@@ -292,7 +346,6 @@ class FixedPlanClassifier(FixedPlanEstimator[Answering]):
 
     n_asked_: int
     n_answers_: int
-    _how_votes_leave = "release='votes'"
 
     def predict(self, X: npt.ArrayLike) -> AnyArray:
         """Return labels, (q,); -1, or None with string classes, where the screening fails.
@@ -333,8 +386,8 @@ class FixedPlanClassifier(FixedPlanEstimator[Answering]):
         check_is_fitted(self)
         if self._planned().label_only:
             raise PrivacyRefused(
-                "The noisy votes cannot be given: only labels are paid for. Fit with "
-                f"{self._how_votes_leave}."
+                "There are no noisy votes, because only labels are paid for. Fit with "
+                "release='votes'."
             )
         passed, answers = self._answers(X)
         votes = np.full((len(passed), len(self.classes_)), np.nan)
@@ -380,12 +433,3 @@ class FixedPlanClassifier(FixedPlanEstimator[Answering]):
                 "planned answers again. Copy it before fit (sklearn.base.clone), or share it."
             )
         return dict(super().__getstate__())
-
-
-def check_abstention(classes: AnyArray) -> None:
-    """Refuse -1 as a class where -1 marks an abstention."""
-    if classes.dtype.kind in "iu" and ABSTAIN in classes:
-        raise InvalidInput(
-            "The 'classes' parameter must not hold -1, which marks a query that is not answered. "
-            "Rename the class."
-        )

@@ -30,9 +30,9 @@ ABSTAIN = -1
 class IndKNNClassifier(ClassifierMixin, IndKNNEstimator, IndKNNClassifierParameters):
     r"""Answers queries from private records; every subject has a budget of its own.
 
-    The neighbours of a query vote with their kernel weight; a subject is charged exactly for what
-    its records contributed, contributes less when its budget runs out, then nothing (it retires).
-    Everything that leaves is a noisy vote. Whoever sees all answers learns about any one subject
+    The neighbours of a query vote with their kernel weight. A subject is charged exactly for what
+    its records contributed. When its budget runs out, it contributes less, and then nothing (it
+    retires). Only noisy votes are released. Whoever sees all answers learns about any one subject
     no more than (epsilon, delta) allows, however many queries are asked.
 
     Attributes
@@ -142,8 +142,8 @@ class IndKNNClassifier(ClassifierMixin, IndKNNEstimator, IndKNNClassifierParamet
     def predict_proba(self, X: npt.ArrayLike) -> Floats:
         """Return the probability of every class, float64 (q, c); rows sum to 1.
 
-        Spends budget like :meth:`predict`; nothing for the very same rows as before. What is known
-        before, `class_prior`, is weighed against the noisy votes and their noise
+        Spends budget like :meth:`predict`; nothing for the very same rows as before. The prior,
+        `class_prior`, is weighed against the noisy votes and their noise
         (:mod:`vicinal.targets._class_decision`).
 
         Raises

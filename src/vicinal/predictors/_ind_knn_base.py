@@ -261,8 +261,8 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
             warnings.warn(
                 "The queries do not look like the public reference set: they are further from it "
                 "than its own points are. Radius and noise were planned for other queries, so "
-                "answers may be poor and budgets gone early. Take a public set that is like the "
-                "queries, past ones for example.",
+                "answers may be poor, and budgets may run out early. Use public rows that are "
+                "like the queries, for example past queries.",
                 UserWarning,
                 stacklevel=4,
             )
@@ -272,8 +272,8 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
         planned = self._planned_answers
         if planned is not None and self.n_answers_ <= planned < self.n_answers_ + size:
             warnings.warn(
-                f"More answers are asked for than the {planned} that were "
-                "planned. The guarantee holds, but answers turn into noise as budgets run out; "
+                f"These are more answers than the {planned} that were planned. The guarantee "
+                "still holds, but answers turn into noise as budgets run out; "
                 "plan with a larger 'n_queries'.",
                 PrivacyWarning,
                 stacklevel=4,

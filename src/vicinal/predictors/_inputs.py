@@ -170,13 +170,13 @@ def check_subjects_given(now: bool, *, before: bool) -> None:
     """Raise InvalidInput if records come with ids where earlier ones had none, or without."""
     if before and not now:
         raise InvalidInput(
-            "The 'subjects' parameter must be given: the records before came with subject ids, and "
-            "without them people who are known would be new ones with new budgets."
+            "The 'subjects' parameter must be given: earlier records came with subject ids, and "
+            "without ids, known people would get new budgets."
         )
     if now and not before:
         raise InvalidInput(
-            "The 'subjects' parameter must be left out: the records before came without subject "
-            "ids, each a subject of its own, so nobody can be recognised by an id."
+            "The 'subjects' parameter must be left out: earlier records came without subject ids, "
+            "each a subject of its own, so an id would recognise nobody."
         )
 
 
@@ -207,8 +207,8 @@ def refuse_same_memory(X: object, public: object) -> None:
 
 
 _OF_THE_RECORDS = (
-    "The 'public' parameter must not be a part of the private records, for it is not protected. "
-    "Take reference points from another source."
+    "The 'public' parameter must not be a part of the private records, because it is not "
+    "protected. Take public rows from another source."
 )
 
 

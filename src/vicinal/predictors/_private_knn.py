@@ -13,7 +13,6 @@ from vicinal._arrays import AnyArray, Bools, FloatMatrix
 from vicinal._parameters import (
     AUTO,
     Auto,
-    Choice,
     Integer,
     Real,
     Unless,
@@ -23,34 +22,25 @@ from vicinal._parameters import (
 )
 from vicinal.errors import InvalidInput
 from vicinal.mechanisms import (
-    FINEST,
     ClippedVotes,
-    NoisyMax,
     OneHotVotes,
     PrivateKNNRelease,
     ReleaseCounter,
     VoteEncoding,
     bernoulli_source,
-    randomness,
 )
 from vicinal.neighbours import FLOAT32, RBF, int8_precision
-from vicinal.planning import Plan, affordable_noise, summed
+from vicinal.planning import Plan
 from vicinal.predictors._fixed_plan import (
     AnsweringParameters,
     AnsweringSettings,
     FixedPlanClassifier,
-    check_abstention,
-    check_answers,
-    check_one_noise,
 )
 from vicinal.predictors._inputs import FitInputs
 from vicinal.targets import label_sets, labels
 
 _FEW_FEATURES = 64
-"""Up to here products are cheap, and the fine grid is taken."""
-
-DEFAULT_NOISE = 25.0
-"""sigma_votes where neither it nor an epsilon is given."""
+"""With fewer products are cheap, and the fine grid is taken. Distances are exact on either."""
 
 
 @table
@@ -58,7 +48,7 @@ class PrivateKNNParameters(AnsweringParameters):
     """What Private-kNN takes besides."""
 
     n_neighbors: int = parameter(
-        Integer(least=1, most=10**6), default=300, kw_only=False, doc="How many nearest vote."
+        Integer(least=1, most=10**6), default=300, kw_only=False, doc="How many records vote."
     )
     sampling_rate: float = parameter(
         Real(above=0, most=1),
@@ -79,52 +69,25 @@ class PrivateKNNParameters(AnsweringParameters):
         to this length. "auto" takes it from the public reference of `fit`, else from the first
         queries asked, which are public, too.""",
     )
-    precision: str = parameter(
-        Choice((AUTO, "int8", "float32")),
-        default=AUTO,
-        doc="""Grid of the features; "auto" is the fast int8 from 64 features on. Distances are
-        exact integers on either.""",
-    )
 
 
 class PrivateKNNSettings(PrivateKNNParameters, AnsweringSettings):
     """Checked parameters; None stands for "auto", and for no screening."""
 
     _name = "Private-kNN"
+    _default_noise = 25.0
 
-    def check_together(self) -> None:
-        self._check_screening()
-        check_one_noise(self.epsilon, "sigma_votes", self.sigma_votes)
-        check_answers(self.n_answers, self.n_queries, self.epsilon)
-        self.releases()  # what no noise can keep is refused before anything is changed
+    @property
+    def most_votes(self) -> int:
+        return self.n_neighbors
 
     def _check_screening(self) -> None:
-        if (self.sigma_screen is None) != (self.threshold is None):
-            raise InvalidInput(
-                "The 'threshold' and 'sigma_screen' parameters belong together: give both for "
-                "screening, or None for both."
-            )
-        if self.tau is not None and (self.sigma_screen is not None or self.label_only):
+        super()._check_screening()
+        if self.tau is not None and (self.screened or self.label_only):
             raise InvalidInput(
                 "The 'tau' parameter must be None with screening or release='label': records with "
                 "several labels are answered with noise on every attribute."
             )
-        if self.sigma_screen is None and self.n_answers not in (None, self.n_queries):
-            raise InvalidInput(
-                "The 'n_answers' parameter must be None without screening: every query is answered."
-            )
-        if self.sigma_screen is not None:
-            check_abstention(self.classes)
-
-    @property
-    def vote_noise(self) -> float:
-        if self.epsilon is None:
-            return DEFAULT_NOISE if self.sigma_votes is None else self.sigma_votes
-        plan = self.together(self._releases(DEFAULT_NOISE))
-        return affordable_noise(plan, self.epsilon, "sigma")
-
-    def releases(self) -> list[Plan]:
-        return self._releases(self.vote_noise)
 
     def _releases(self, noise: float) -> list[Plan]:
         return [*self._screening(), *self._votes(self.planned_answers, noise)]
@@ -150,15 +113,6 @@ class PrivateKNNSettings(PrivateKNNParameters, AnsweringSettings):
             shared |= {"release": "label", "classes": len(self.classes)}
         return [{"kind": "noisy_max", **shared}]
 
-    def draws(self) -> dict[int, float]:
-        screened = float(self.n_queries) * (self.sigma_screen is not None)
-        voted = float(self.planned_answers) * len(self.classes)
-        return summed([(FINEST, screened), (self._voting(0).scale, voted)])
-
-    def _voting(self, planned: int) -> NoisyMax:
-        quota, noise = ReleaseCounter(planned, "answers"), randomness(self.simulation_seed)
-        return NoisyMax(self.vote_noise, self.n_neighbors, quota, noise, label_only=self.label_only)
-
     def targets(self, y: npt.ArrayLike | None, size: int) -> AnyArray:
         if self.tau is None:
             return labels(y, size, self.classes)
@@ -179,10 +133,8 @@ class PrivateKNNSettings(PrivateKNNParameters, AnsweringSettings):
         if bound is None:
             longest = float(np.sqrt(np.square(public.astype(np.float64)).sum(axis=1)).max())
             bound = margin * longest or 1.0
-        fine = self.precision == "float32" or public.shape[1] < _FEW_FEATURES
-        if self.precision != "int8" and fine:
-            return RBF(1.0, bound, FLOAT32)
-        return RBF(1.0, bound, int8_precision(public, bound))
+        fine = public.shape[1] < _FEW_FEATURES
+        return RBF(1.0, bound, FLOAT32 if fine else int8_precision(public, bound))
 
     def start(self, records: FitInputs, targets: AnyArray) -> PrivateKNNRelease:
         coins = bernoulli_source(self.simulation_seed)
@@ -194,7 +146,7 @@ class PrivateKNNSettings(PrivateKNNParameters, AnsweringSettings):
             gamma=self.sampling_rate,
             grid=self.kernel,
             screening=self.screening(coins),
-            voting=self._voting(self.planned_answers),
+            voting=self.voting(),
             coins=coins,
             planned=ReleaseCounter(self.n_queries, "queries"),
         )

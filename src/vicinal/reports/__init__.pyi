@@ -8,13 +8,11 @@ from vicinal.reports._demo import Trial as Trial
 from vicinal.reports._demo import answer as answer
 from vicinal.reports._demo import html_page as html_page
 from vicinal.reports._demo import prepare as prepare
-from vicinal.reports._deployment_certificate import APPETITE as APPETITE
 from vicinal.reports._deployment_certificate import certificate_page as certificate_page
 from vicinal.reports._deployment_certificate import deployment_certificate as deployment_certificate
 from vicinal.reports._deployment_certificate import membership_success as membership_success
 from vicinal.reports._outcomes import ClassFigures as ClassFigures
 from vicinal.reports._outcomes import Outcome as Outcome
-from vicinal.reports._outcomes import auc_with_error as auc_with_error
 from vicinal.reports._outcomes import rightness as rightness
 from vicinal.reports._plan_report import as_text as as_text
 from vicinal.reports._plan_report import plan_options as plan_options

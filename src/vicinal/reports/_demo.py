@@ -76,10 +76,6 @@ class DemoAnswers:
     def outcome(self) -> Outcome:
         return Outcome.of(self.labels, self.truth)
 
-    @property
-    def balanced_accuracy(self) -> float:
-        return outcomes.ClassFigures.of(self.labels, self.truth, CLASSES).balanced.value
-
 
 def prepare(dataset: Dataset, n_queries: int, begin: Begin) -> tuple[Trial, AnyArray]:
     """Return a trial with the features of the data, mapped by its reference; and query images."""

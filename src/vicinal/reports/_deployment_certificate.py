@@ -14,14 +14,12 @@ from importlib.resources import files
 from statistics import NormalDist
 from typing import Any
 
-from scipy.optimize import brentq
-from scipy.stats import entropy
-
 from vicinal.accounting import zcdp_budget as budget
 from vicinal.audit import not_audited
 from vicinal.mechanisms import SLACK_SHARE
 from vicinal.reports._text import gaussian_guess_limit, guess_limit, rendered
 
+STATED = ("controller", "purpose", "retention", "vouched_by", "accuracy")
 NOT_STATED = "not stated by the operator"
 
 _NOTES = {
@@ -45,47 +43,26 @@ def membership_success(epsilon: float, delta: float, *, gaussian: bool) -> float
     return min(1.0, math.ceil(bound * 1000 * (1 - 1e-12)) / 1000)
 
 
-def average_guess(spent: float) -> float:
-    """Return what PAC privacy states of people who used `spent` of zCDP (rho >= 0) on average.
-
-    It bounds the mean share p of right guesses, each person being in or out by a fair coin:
-    ln 2 - h(p) is at most the information of the answers about the coin (arXiv 2601.14033). Of one
-    person that is at most half of KL <= rho, for KL is convex and a fair mixture is its second
-    argument; p is concave in it, so the mean of rho will do. Rounded up to a tenth of a percent.
-    """
-
-    def beyond(share: float) -> float:
-        return math.log(2) - float(entropy([share, 1 - share])) - spent / 2
-
-    share = brentq(beyond, 0.5, 1.0) if beyond(1.0) > 0 else 1.0
-    return min(1.0, math.ceil(share * 1000) / 1000)
-
-
 def deployment_certificate(
     facts: Mapping[str, Any],
     version: str,
     at: str,
-    *,
-    controller: str | None = None,
-    purpose: str | None = None,
-    retention: str | None = None,
-    vouched_by: str | None = None,
-    accuracy: str | None = None,
     audits: Sequence[Mapping[str, Any]] = (),
-    appetite: Mapping[str, Any] | None = None,
+    **stated: str | None,
 ) -> dict[str, Any]:
     """Return a certificate of a store, from what everybody may know of it.
 
-    `facts` are those of ``Store.facts()``, without private numbers. Only the operator can state who
-    is responsible, what for, how long records and backups stay, who vouches for the assumptions,
-    and what accuracy is known. `audits` are reports of ``vicinal audit``, newest first. `appetite`
-    is what the operator is ready to accept, see :data:`APPETITE`.
+    `facts` are those of ``Store.facts()``, without private numbers. `audits` are reports of
+    ``vicinal audit``, newest first. `stated` is what only the operator can state: the `controller`
+    who is responsible, the `purpose`, the `retention` of records and backups, who has `vouched_by`
+    name for the assumptions, and what `accuracy` is known.
     """
+    says = {name: stated.get(name) or NOT_STATED for name in STATED}
     audited = _audited(audits)
     audiences = [
         _audience(name, state, audited.get(name, {})) for name, state in facts["audiences"].items()
     ]
-    total, stated = facts["total"], retention or NOT_STATED
+    total = facts["total"]
     worst = max([state["membership_guess"]["to_at_most"] for state in audiences], default=0.5)
     if total["capped"] or len(audiences) > 1:  # which may tell each other, or come yet
         worst = 1.0
@@ -94,15 +71,15 @@ def deployment_certificate(
             worst = membership_success(*whole, gaussian=total["capped"])
     lists = json.loads(files(__package__).joinpath("templates/certificate.json").read_bytes())
     lists["registry"]["tier_1"].update(
-        data_curators=controller or NOT_STATED,
-        intended_use=purpose or NOT_STATED,
+        data_curators=says["controller"],
+        intended_use=says["purpose"],
         publication_date=at,
     )
     return {
         "format": 1,
         "at": at,
         "store": facts["identity"],
-        "parties": {"controller": controller or NOT_STATED, "purpose": purpose or NOT_STATED},
+        "parties": {name: says[name] for name in ("controller", "purpose")},
         "unit": "one subject: a person with all records that carry that person's id",
         "audiences": audiences,
         "total": {
@@ -119,8 +96,8 @@ def deployment_certificate(
             "features": facts["features"].get("number"),
             "version": facts["version"],
         },
-        "vouched_by": vouched_by or NOT_STATED,
-        "accuracy": accuracy or NOT_STATED,
+        "vouched_by": says["vouched_by"],
+        "accuracy": says["accuracy"],
         "mechanism": {
             "name": "Ind-KNN, an individual filter over noisy votes of neighbours",
             "package": "vicinal",
@@ -129,36 +106,16 @@ def deployment_certificate(
         },
         "audits": [_audit(report) for report in audits],
         "not_audited": not_audited(facts, audited),
-        "appetite": None if appetite is None else _checked_against(appetite, total, worst, stated),
         "deletion": {
             "policy": (
                 "An erasure removes features, labels and id from every file at once. A keyed "
                 "digest of the id stays with what was left of the budget; so do answers given, and "
                 "the weights of private models."
             ),
-            "retention": stated,
+            "retention": says["retention"],
         },
         **lists,
     }
-
-
-APPETITE = {"epsilon": float, "delta": float, "membership_guess": float, "retention": str}
-"""What an operator may accept: epsilon and delta to all audiences together, the share of right
-guesses about who is in the data, and how long what is kept, in the operator's own words."""
-
-
-def _checked_against(
-    appetite: Mapping[str, Any], total: Mapping[str, Any], worst: float, retention: str
-) -> dict[str, Any]:
-    """Return each thing that is accepted beside what is so, and whether all is within."""
-    found = {**total, "membership_guess": worst, "retention": retention}
-    checks = []
-    for name, accepted in appetite.items():
-        have = found[name]
-        number = have is not None and not isinstance(have, str)
-        met = have <= accepted if number else have == accepted
-        checks.append({"what": name, "accepted": accepted, "found": have, "met": met})
-    return {"met": all(check["met"] for check in checks), "checks": checks}
 
 
 def _audited(audits: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
@@ -204,8 +161,6 @@ def _audience(name: str, state: Mapping[str, Any], proved: Mapping[str, float]) 
             "from": 0.5,
             # Of somebody with as much used as public points stand for; an estimate, no bound.
             "expected": None if used is None else _guess(math.sqrt(2 * used)),
-            # The same estimate by the yardstick of PAC privacy.
-            "average_case": None if used is None else average_guess(used),
             "to_at_most": success if holds else 1.0,
             "measured": _guess(max(own)) if own else None,
         },
@@ -263,10 +218,6 @@ def certificate_page(certificate: Mapping[str, Any]) -> str:
         **certificate,
         title="Certificate of a private prediction store",
         assumed=list(dict.fromkeys(assumed)),
-        accepted=[
-            (check["what"], check["accepted"], check["found"], "yes" if check["met"] else "NO")
-            for check in (certificate["appetite"] or {"checks": ()})["checks"]
-        ],
         proofs=[(one["note"], digest.format(one["sha256"])) for one in mechanism["proofs"]],
         claims=[
             _claim_row(report, c) for report in certificate["audits"] for c in report["claims"]

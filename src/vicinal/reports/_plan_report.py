@@ -1,7 +1,7 @@
 """What a plan is and why, what it may expect, and what else could be had; as text and JSON."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -110,19 +110,17 @@ def plan_options(
     begin: Begin,
     *,
     alone: bool = False,
-    left: float | None = None,
 ) -> list[Option]:
     """Plan every plan, as a classifier would, and simulate it where there is a stage.
 
-    `reference`: public points. `alone`: leave out what else could be had. `left`: the share of
-    budgets that a private model has left, where one is trained.
+    `reference`: public points. `alone`: leave out what else could be had.
     """
     named = alternatives(plan)
     if alone and plan.n_records:
         named = {AS_WISHED: plan}
     step, listed = begin("simulation", len(named)), []
     for name, other in named.items():
-        listed.append(_option(name, other, reference, stage, seed, left))
+        listed.append(_option(name, other, reference, stage, seed))
         step(1)
     return listed
 
@@ -133,11 +131,10 @@ def _option(
     reference: Reference | None,
     stage: SimulationSetup | None,
     seed: int,
-    left: float | None,
 ) -> Option:
     """Return a plan as it would be made, and simulated where there is a stage."""
     if stage is None:
-        return Option(name, PlanChoice.of(plan, reference, left), None)
+        return Option(name, PlanChoice.of(plan, reference), None)
     stage = stage.beside_model(plan, seed) if plan.model_share else stage
     budget_share = None if stage.model is None else stage.model.budget_share
     choice = PlanChoice.of(plan, stage.reference, budget_share)
@@ -221,11 +218,6 @@ def unanimous_lead(choice: PlanChoice) -> float:
     return choice.n_neighbors / (choice.noise * math.sqrt(2))
 
 
-def most_queries(plan: IndKNNPlan) -> int:
-    """Return about how many queries could be planned for at :data:`ENOUGH_LEAD`; 0 for none."""
-    return _narrowed(0, plan.n_queries, lambda queries: _leads(plan, n_queries=queries))[0]
-
-
 def model_records(plan: IndKNNPlan) -> int:
     """Return about how many records a private model needs: :data:`ENOUGH_LEARNT` over mu.
 
@@ -244,7 +236,7 @@ def verdicts(plan: IndKNNPlan, shares: Sequence[float] = ()) -> list[str]:
     value that a classifier would refuse.
     """
     known = plan.n_records is not None
-    lines = [verdict(plan) if known else verdict_without_records(plan.changed(n_records=1))]
+    lines = [verdict(plan if known else plan.changed(n_records=1), known=known)]
     if plan.model_share:
         lines.append(
             f"up to {plan.model_share:.0%} of each budget trains a private model before the first "
@@ -267,49 +259,42 @@ _DECLARED = (
 )
 
 
-def verdict(plan: IndKNNPlan) -> str:
-    """Return one line on a plan, or refuse the first value that a classifier would refuse."""
-    facts = f"{plan.size:,} records, {plan.n_queries:,} queries, epsilon {plan.epsilon:g}"
-    if plan.model_share:
-        need = model_records(plan)
-        can = "enough records" if plan.size >= need else "expect noise"
-        return f"{facts}: {can}. A private model needs about {need:,} records."
-    lead = unanimous_lead(PlanChoice.of(plan))
-    measured = f"a unanimous vote leads by {lead:.1f} standard deviations of the noise"
-    if lead >= ENOUGH_LEAD:
-        return f"{facts}: enough records, because {measured}."
-    fewer = most_queries(plan)
-    advice = f"Plan at most about {fewer:,}" if fewer else "Use more records or a larger epsilon"
-    return f"{facts}: expect noise, because {measured}, and {ENOUGH_LEAD:g} are needed. {advice}."
+def verdict(plan: IndKNNPlan, *, known: bool) -> str:
+    """Return one line on how many records a plan needs, and whether it has them, where `known`.
+
+    Raises InvalidInput for the first value that a classifier would refuse.
+    """
+    need = model_records(plan) if plan.model_share else least_records(plan)
+    asked = f"{plan.n_queries:,} queries at epsilon {plan.epsilon:g}"
+    if need >= _MOST_RECORDS:  # more of them do not help: the noise is given
+        return (
+            f"{asked}: expect noise with any number of records. Use a smaller --noise-multiplier."
+        )
+    if not known:
+        return (
+            f"{asked} need about {need:,} records. With fewer, expect noise. vicinal does not look "
+            "at your number of records, which is private."
+        )
+    can = "enough records" if plan.size >= need else "expect noise"
+    needed = "A private model needs" if plan.model_share else "Neighbours alone need"
+    return f"{plan.size:,} records, {asked}: {can}. {needed} about {need:,} records."
 
 
 def least_records(plan: IndKNNPlan) -> int:
-    """Return about how many records a plan needs at :data:`ENOUGH_LEAD`."""
+    """Return about how many records a plan needs at :data:`ENOUGH_LEAD`, a tenth more at most."""
+
+    def too_few(records: int) -> bool:
+        choice = PlanChoice.of(plan.replanned(n_records=records))
+        return unanimous_lead(choice) < ENOUGH_LEAD
+
     most = 1
-    while most < _MOST_RECORDS and not _leads(plan, n_records=most):
+    while most < _MOST_RECORDS and too_few(most):
         most *= 2
-    return _narrowed(most // 2, most, lambda records: not _leads(plan, n_records=records))[1]
-
-
-def _leads(plan: IndKNNPlan, **changed: int) -> bool:
-    return unanimous_lead(PlanChoice.of(plan.replanned(**changed))) >= ENOUGH_LEAD
-
-
-def _narrowed(least: int, most: int, is_low: Callable[[int], bool]) -> tuple[int, int]:
-    """Return ends of which one is low and one is not, a tenth of the lower one apart at most."""
+    least = most // 2
     while most - least > max(1, least // _MOST_SIGNIFICANT):
         middle = (least + most) // 2
-        least, most = (middle, most) if is_low(middle) else (least, middle)
-    return least, most
-
-
-def verdict_without_records(plan: IndKNNPlan) -> str:
-    """Return one line on a plan whose number of records is private: how many it needs."""
-    need = model_records(plan) if plan.model_share else least_records(plan)
-    return (
-        f"{plan.n_queries:,} queries at epsilon {plan.epsilon:g} need about {need:,} records. With "
-        "fewer, expect noise. vicinal does not look at your number of records, which is private."
-    )
+        least, most = (middle, most) if too_few(middle) else (least, middle)
+    return most
 
 
 def rare_classes(plan: IndKNNPlan, shares: Sequence[float], names: Sequence[object]) -> list[str]:

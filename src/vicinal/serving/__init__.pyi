@@ -10,9 +10,7 @@ from vicinal.serving._keys import ROLES as ROLES
 from vicinal.serving._keys import KeyCache as KeyCache
 from vicinal.serving._keys import KeyFile as KeyFile
 from vicinal.serving._local_socket import ServedStore as ServedStore
-from vicinal.serving._models import NPY as NPY
 from vicinal.serving._models import AnswersResponse as AnswersResponse
 from vicinal.serving._models import PredictRequest as PredictRequest
 from vicinal.serving._models import decode_rows as decode_rows
-from vicinal.serving._models import npy_rows as npy_rows
 from vicinal.serving._server import server_of as server_of

@@ -1,6 +1,5 @@
 """The Starlette application: what each route does, the table of routes, the OpenAPI document."""
 
-import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -26,15 +25,13 @@ from vicinal.errors import VicinalError
 from vicinal.serving import _models as models
 from vicinal.serving._keys import ANALYST, CURATOR, MONITOR, ApiKey
 from vicinal.serving._limits import JSON, MEDIA, Problem, of_error, of_status
-from vicinal.serving._models import NPY, columns_of, npy_rows, width_of
+from vicinal.serving._models import columns_of, width_of
 from vicinal.serving._protocol import SecurityHeadersMiddleware
 from vicinal.serving._settings import ServiceSettings
 from vicinal.serving._state import AppState
 from vicinal.store import BaseStore, Presence, Query
 
 _LONGEST_KEY = 200
-_SAMPLE_SECONDS = 60.0
-"""How often the service notes what is used, though nobody looks."""
 
 
 async def predict(state: AppState, key: ApiKey, request: Request) -> Response:
@@ -46,16 +43,13 @@ async def predict(state: AppState, key: ApiKey, request: Request) -> Response:
     begin = time.perf_counter()
     name = _idempotency_key(request)
     # The body counts against the memory for bodies only until its rows are decoded.
-    async with state.bodies.read(request, (JSON, NPY)) as (kind, content):
-        if kind == NPY:
-            rows, size = npy_rows(content, state.store, state.settings.request_queries)
-        else:
-            _, rows, size = await state.decode_json(models.PredictRequest, content)
+    async with state.bodies.read(request) as content:
+        _, rows, size = await state.decode_json(models.PredictRequest, content)
     try:
         reply = await state.batcher.submit(Query(rows, key.audience, key.name, name), size)
     except VicinalError as error:
         raise of_error(error) from None
-    state.metrics.answered(size, time.perf_counter() - begin)
+    state.metrics.seconds.add(time.perf_counter() - begin)
     return Response(to_json(reply.to_dict()), media_type=JSON)
 
 
@@ -85,25 +79,23 @@ async def quota(state: AppState, key: ApiKey, _: Request) -> Response:
         "quota": own.analyst_quota, "used": own.analyst_used, "left": own.analyst_left,
     }  # fmt: skip
     plans = {name: state.store.quota(audience=name) for name in names}
-    await _note_usage(state)
-    audiences = {}
-    for name, plan in plans.items():
-        figures = {"planned": plan.planned, "used": plan.used, "left": plan.left}
-        samples = state.usage.of(name)
-        audiences[name] = {**figures, "wear": samples[-1]["wear"], "usage": samples}
+    wear = await _mean_wear(state)
+    audiences = {
+        name: {"planned": plan.planned, "used": plan.used, "left": plan.left, "wear": wear[name]}
+        for name, plan in plans.items()
+    }
     return JSONResponse({"mine": mine, "audiences": audiences})
 
 
-async def _note_usage(state: AppState) -> None:
-    """Sample how many answers are used, and the mean share of a budget by public points."""
+async def _mean_wear(state: AppState) -> dict[str, float | None]:
+    """Return the mean share of a budget that public points have used up, by audience."""
     facts = (await state.with_store(state.store.facts))["audiences"]
-    for name, audience in facts.items():
-        wear = None if audience["wear"] is None else audience["wear"]["mean"]
-        state.usage.note(name, state.store.quota(audience=name).used, wear)
+    wear = {name: audience["wear"] for name, audience in facts.items()}
+    return {name: None if used is None else used["mean"] for name, used in wear.items()}
 
 
 async def status(state: AppState, key: ApiKey, _: Request) -> Response:
-    """Return what the store takes, and how this process is doing."""
+    """Return what the store takes."""
     schema = state.store.schema
     facts = await state.with_store(state.store.facts)
     figures = {
@@ -114,7 +106,6 @@ async def status(state: AppState, key: ApiKey, _: Request) -> Response:
         "target": schema.target.facts,
         "most_queries": state.settings.request_queries,
         "release": facts["audiences"][key.audience]["plan"]["release"],
-        "process": state.metrics.speed(),
     }
     return JSONResponse(figures)
 
@@ -132,20 +123,20 @@ async def health(state: AppState, _key: None, _: Request) -> Response:
 
 
 async def metrics(state: AppState, _key: ApiKey, _: Request) -> Response:
-    with suppress(Problem):  # a store that has failed has its figures of before
-        await _note_usage(state)
-    audiences = {}
-    for name in state.store.audiences:
-        samples = state.usage.of(name)
-        left = state.store.quota(audience=name).left
-        audiences[name] = left, samples[-1]["wear"] if samples else None
+    wear: dict[str, float | None] = {}
+    with suppress(Problem):  # a store that has failed estimates nothing
+        wear = await _mean_wear(state)
+    audiences = {
+        name: (state.store.quota(audience=name).left, wear.get(name))
+        for name in state.store.audiences
+    }
     return Response(state.metrics.text(audiences), media_type="text/plain; version=0.0.4")
 
 
 async def add_records(state: AppState, key: ApiKey, request: Request) -> Response:
     """Add records durably. Sent twice with one Idempotency-Key, they are added once."""
     name = _idempotency_key(request)
-    async with state.bodies.read(request) as (_, content):
+    async with state.bodies.read(request) as content:
         body, rows, size = await state.decode_json(models.RecordsRequest, content)
     subjects = None if body.subjects is None else checked_ids(body.subjects)
     carried = _carried(body, state.store)
@@ -154,7 +145,7 @@ async def add_records(state: AppState, key: ApiKey, request: Request) -> Respons
     work = partial(
         state.store.add, ids_differ=body.ids_differ, curator=key.name, idempotency_key=name
     )
-    version = await state.with_store(work, rows, carried, subjects, adding=True, beside=True)
+    version = await state.with_store(work, rows, carried, subjects, adding=True)
     return JSONResponse({"done": "added", "version": version})
 
 
@@ -241,10 +232,6 @@ _OUTCOME = {
     "description": "true: say whether the person was there, was erased before, or never was.",
     "schema": {"type": "boolean", "default": False},
 }  # fmt: skip
-_NPY_FILE = {
-    "type": "string", "format": "binary",
-    "description": "A .npy file: float32, float64 or uint8, C order, one query a row.",
-}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,7 +246,6 @@ class _Operation:
     role: str | None = ANALYST  # None: anybody, without a key
     parameters: tuple[dict[str, Any], ...] = ()
     body: type[BaseModel] | None = None
-    npy: bool = False
 
     def route(self) -> Route:
         async def endpoint(request: Request) -> Response:
@@ -289,8 +275,6 @@ class _Operation:
         if self.body is not None:
             example = self.body.model_config["json_schema_extra"]["examples"][0]  # type: ignore[index]
             taken = {JSON: {"schema": _reference(self.body), "example": example}}
-            if self.npy:
-                taken[NPY] = {"schema": _NPY_FILE}
             document["requestBody"] = {"required": True, "content": taken}
         return document
 
@@ -302,7 +286,7 @@ def _reference(model: type[BaseModel]) -> dict[str, Any]:
 _OPERATIONS = (
     _Operation(
         "POST", "/v1/predict", predict, "Answer queries", models.AnswersResponse,
-        parameters=(_IDEMPOTENCY,), body=models.PredictRequest, npy=True,
+        parameters=(_IDEMPOTENCY,), body=models.PredictRequest,
     ),
     _Operation(
         "GET", "/v1/guarantee", guarantee, "The full guarantee of your audience",
@@ -310,8 +294,7 @@ _OPERATIONS = (
     ),
     _Operation("GET", "/v1/quota", quota, "Answers planned, used and left", models.QuotaResponse),
     _Operation(
-        "GET", "/v1/status", status, "What the store accepts, and how the process is doing",
-        models.StatusResponse,
+        "GET", "/v1/status", status, "What the store accepts", models.StatusResponse
     ),
     _Operation(
         "GET", "/v1/history", history, "When the data changed (curators)",
@@ -373,7 +356,6 @@ _CONSOLE = {
     "/console/console.css": ("console.css", "text/css"),
     "/console/console.js": ("console.js", "text/javascript"),
     "/console/form.js": ("form.js", "text/javascript"),
-    "/console/plot.js": ("plot.js", "text/javascript"),
 }
 _ROUTES = [
     *(operation.route() for operation in _OPERATIONS),
@@ -412,18 +394,8 @@ def create_app(
 @asynccontextmanager
 async def _lifespan(app: Starlette) -> AsyncIterator[None]:
     state: AppState = app.state.service
-
-    async def sample_usage() -> None:
-        while state.metrics.up:
-            with suppress(Problem):
-                await _note_usage(state)
-            await asyncio.sleep(_SAMPLE_SECONDS)
-
     await state.start()
-    samples = asyncio.create_task(sample_usage())
     yield
-    # First: a sample would ask the batcher, which takes nothing any more.
-    samples.cancel()
     await state.stop()
 
 

@@ -81,8 +81,8 @@ def of_error(error: VicinalError, *, adding: bool = False) -> Problem:
     # In this order: an absent shard is a failure of storage, too, but one that passes.
     if isinstance(error, ShardMissing):
         detail = (
-            "A part of the data cannot be reached at present, so nothing was answered, and no plan "
-            "or quota is the less. Send it again, with the same Idempotency-Key."
+            "A part of the data cannot be reached at present, so nothing was answered, and "
+            "neither plan nor quota was used. Send it again, with the same Idempotency-Key."
         )
         return Problem(503, "shard-missing", detail, {"Retry-After": "5"})
     if isinstance(error, StorageFailed | StoreOutdated):
@@ -114,8 +114,8 @@ def of_error(error: VicinalError, *, adding: bool = False) -> Problem:
         return Problem(409, "key-used", detail)
     if isinstance(error, NoSubjectIds):
         detail = (
-            "Nobody can be erased by an id: the records came without ids of people, so every row "
-            "is a person of its own. The store has to be made anew from records with ids."
+            "Nobody can be erased by id: the records came without subject ids, so every row is "
+            "a subject of its own. Make a new store from records with ids."
         )
         return Problem(409, "no-ids", detail)
     if isinstance(error, UnusableRows):
@@ -158,8 +158,7 @@ class BodyLimits:
         longest = _UNKNOWN_BYTES
         if width is not None:
             values = min(values, settings.request_queries * (width + _OTHER_VALUES))
-            # As JSON, or as a .npy file of float64, which may hold more numbers.
-            longest = max(_NUMBER_BYTES * values, 8 * settings.request_queries * width) + 1024
+            longest = _NUMBER_BYTES * values + 1024
         return cls(settings.body_bytes or longest, values)
 
     def check_values(self, content: bytes) -> None:
@@ -168,8 +167,7 @@ class BodyLimits:
         if lists > _DEEPEST * (commas + 1):
             raise Problem(422, "unusable", "The body nests lists too deeply.")
         if commas + _BRACKET * lists > self.values:
-            detail = "The body holds too many values. Send fewer rows, or vectors as a .npy file."
-            raise Problem(413, "too-large", detail)
+            raise Problem(413, "too-large", "The body holds too many values. Send fewer rows.")
 
 
 class BodyReader:
@@ -181,24 +179,22 @@ class BodyReader:
         self._free = max(settings.bodies_bytes, limits.length)
 
     @asynccontextmanager
-    async def read(
-        self, request: Request, media: tuple[str, ...] = (JSON,)
-    ) -> AsyncIterator[tuple[str, bytes]]:
-        """Yield which of the types in `media` a body is, and the body; it counts until the end.
+    async def read(self, request: Request) -> AsyncIterator[bytes]:
+        """Yield a body of JSON; it counts until the end.
 
         413 as soon as too many bytes are announced or have come; 408 if it takes too long; 415 if
         it is of another type; 503 if the bodies of others fill the memory for them.
         """
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-        if kind not in media:
-            raise Problem(415, "media-type", f"The body must be {' or '.join(media)}.")
+        if kind != JSON:
+            raise Problem(415, "media-type", f"The body must be {JSON}.")
         announced = request.headers.get("content-length", "")
         if announced.isdecimal() and int(announced[:20]) > self.limits.length:
             raise self._too_large()
         parts: list[bytes] = []
         try:
             await self._receive(request, parts)
-            yield kind, b"".join(parts)
+            yield b"".join(parts)
         finally:
             self._free += sum(map(len, parts))
 

@@ -31,6 +31,8 @@ from vicinal.store import SOCKET, BaseStore, Verification
 Run = Callable[[Callable[[], Any]], Awaitable[Any]]
 
 _LOG = logging.getLogger(__name__)
+_TASKS = ("facts", "guarantee", "verify", "backup")
+"""Methods of a store that may be asked for."""
 _SECONDS = 10.0
 """That a question may take to arrive."""
 _REFUSALS = {
@@ -107,17 +109,10 @@ class LocalSocket:
             return {"error": type(error).__name__, "text": str(error)}
 
     def _done(self, task: str, arguments: dict[str, Any]) -> Any:
-        store = self._store
-        match task:
-            case "facts":
-                return store.facts(**arguments)
-            case "guarantee":
-                return asdict(store.guarantee(**arguments))
-            case "verify":
-                return asdict(store.verify(**arguments))
-            case "backup":
-                return store.backup(**arguments)
-        raise InvalidInput("The service that has the store open is of another version.")
+        if task not in _TASKS:
+            raise InvalidInput("The service that has the store open is of another version.")
+        found = getattr(self._store, task)(**arguments)
+        return asdict(found) if isinstance(found, Guarantee | Verification) else found
 
 
 def _is_owner(connection: socket.socket, other: int = 0) -> bool:
@@ -164,8 +159,8 @@ class ServedStore:
         self._ask("backup", path=str(Path(path).absolute()))
         if not Path(path).exists():
             raise StorageFailed(
-                f"The service has written {path} where it alone sees it, as below a /tmp of its "
-                "own. Remove it there, and name a folder that both see."
+                f"The service wrote {path} to a place that only it can see, such as a /tmp of its "
+                "own. Delete it there, and name a folder that both can see."
             )
 
     def _connection(self) -> socket.socket:
@@ -193,7 +188,7 @@ class ServedStore:
             refusal = _REFUSALS[answer["error"]](answer["text"])
         except (OSError, ValueError, TypeError, LookupError, RecursionError):
             raise StorageFailed(
-                "The service that has the store open did not answer: it has ended, or is another "
-                "user's. Ask again."
+                "The service that has the store open did not answer: it has stopped, or belongs "
+                "to another user. Try again."
             ) from None
         raise refusal

@@ -1,13 +1,6 @@
-"""Bodies of requests and responses: checked by pydantic, shown in OpenAPI, decoded to rows.
-
-A .npy file has a sixth of the bytes of JSON, and no number to parse. Its header is matched as a
-whole against what numpy writes, and evaluated nowhere; the shape it states must fit the bytes that
-have come, so that it cannot ask for memory.
-"""
+"""Bodies of requests and responses: checked by pydantic, shown in OpenAPI, decoded to rows."""
 
 import json
-import math
-import re
 from typing import Annotated, Any, Literal, Self, TypeVar
 
 import numpy as np
@@ -97,15 +90,10 @@ class RecordsRequest(RowsBody):
 
 
 class PaidAnswers(BaseModel):
-    """What every reply tells of the plan, and of shards."""
+    """What every reply tells of the plan."""
 
     charged: int = Field(description="New answers; the others are replays and cost nothing.")
     left: int = Field(description="New answers that the audience's plan has left.")
-    missing: list[int] | None = Field(
-        None,
-        description="Of a cluster: shards that some answers were made without, where the operator "
-        "has said in public that this may be.",
-    )
 
 
 class PredictResponse(PaidAnswers):
@@ -152,14 +140,6 @@ class GuaranteeResponse(BaseModel):
     guarantee: dict[str, Any]
 
 
-class UsagePoint(BaseModel):
-    """Answers used at a time of this process, and the share of a budget used by public points."""
-
-    at: float = Field(description="Seconds since 1970.")
-    used: int
-    wear: float | None
-
-
 class AudienceUsage(BaseModel):
     """An audience's plan of answers, and how worn budgets are as far as public points tell."""
 
@@ -167,7 +147,6 @@ class AudienceUsage(BaseModel):
     used: int
     left: int
     wear: float | None
-    usage: list[UsagePoint] = Field(description="Since the process began, oldest first.")
 
 
 class KeyUsage(BaseModel):
@@ -197,7 +176,7 @@ class TableColumnFacts(BaseModel):
 
 
 class StatusResponse(BaseModel):
-    """What the store takes, and how this process is doing."""
+    """What the store takes."""
 
     takes: Literal["vectors", "images", "texts", "rows"]
     numbers: int | None = Field(description="Length of a vector, where the store says.")
@@ -211,7 +190,6 @@ class StatusResponse(BaseModel):
     )
     most_queries: int
     release: str = Field(description="What leaves: votes or label.")
-    process: dict[str, float | int | None]
 
 
 class DataChange(BaseModel):
@@ -340,53 +318,3 @@ def decode_rows(body: RowsBody, store: BaseStore, most: int) -> tuple[Any, int]:
     if array.size == 0:
         raise Problem(422, "unusable", f"The '{form}' must not be empty.")
     return array, len(rows)
-
-
-NPY = "application/octet-stream"
-
-_MAGIC = b"\x93NUMPY\x01\x00"
-_HEADER = re.compile(
-    rb"\{'descr': '(<f8|<f4|\|u1)', 'fortran_order': False, "
-    rb"'shape': \(([1-9][0-9]{0,8}(?:, [1-9][0-9]{0,8}){1,3})\), \} *\n"
-)
-_LONGEST_HEADER = 256
-_DIMENSIONS = {"vectors": (2,), "images": (3, 4)}
-_LARGEST = 1e30
-
-
-def npy_rows(content: bytes, store: BaseStore, most: int) -> tuple[np.ndarray, int]:
-    """Return the rows of a .npy file (version 1.0, C order) for the store, and how many.
-
-    413 for too many; 422 if it is anything else, or not what the store takes.
-    """
-    form = store.schema.extractor.takes
-    rows = _npy_array(content)
-    if rows is None or rows.ndim not in _DIMENSIONS.get(form, ()):
-        detail = (
-            f"The body must be a .npy file of float32, float64 or uint8, in C order, with the "
-            f"'{form}' that this store takes; texts go as JSON."
-        )
-        raise Problem(422, "unusable", detail)
-    if len(rows) > most:
-        raise Problem(413, "too-many", f"A request must have at most {most} rows.")
-    # Written so that NaN fails it too.
-    if not (np.abs(rows) <= _LARGEST).all():
-        raise Problem(422, "unusable", "The rows must hold finite numbers only.")
-    return rows, len(rows)
-
-
-def _npy_array(content: bytes) -> np.ndarray | None:
-    """Return the array, or None if the bytes are not exactly that of one."""
-    if not content.startswith(_MAGIC):
-        return None
-    start = len(_MAGIC) + 2
-    size = int.from_bytes(content[start - 2 : start], "little")
-    match = _HEADER.fullmatch(content[start : start + size]) if size <= _LONGEST_HEADER else None
-    if match is None:
-        return None
-    dtype = np.dtype(match[1].decode())
-    shape = tuple(int(number) for number in match[2].split(b", "))
-    if len(content) - start - size != math.prod(shape) * dtype.itemsize:
-        return None
-    rows = np.frombuffer(content, dtype, offset=start + size).reshape(shape)
-    return rows if dtype.kind == "f" else rows.astype(np.float64)

@@ -62,7 +62,7 @@ def serve(
     MissingExtra
         Without the extra `serve`.
     InvalidInput, PrivacyRefused, StorageFailed
-        As :meth:`~vicinal.store.Store.open`; or if the address cannot be had.
+        As :meth:`~vicinal.store.Store.open`; or if the address cannot be used.
 
     Examples
     --------

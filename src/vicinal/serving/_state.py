@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-import time
 from bisect import bisect_left
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
@@ -40,7 +39,6 @@ class AppState:
     def __init__(self, store: BaseStore, folder: Path, settings: ServiceSettings) -> None:
         self.store = store
         self.settings = settings
-        self.usage = UsageLog()
         self.metrics = Metrics(lambda: store.is_consistent)
         self.batcher = RequestBatcher(store, settings, self.metrics)
         self.bodies = BodyReader(settings, BodyLimits.of(settings, width_of(store)))
@@ -88,15 +86,10 @@ class AppState:
             return decode()
         return await asyncio.get_running_loop().run_in_executor(self._decoder, decode)
 
-    async def with_store(
-        self, work: Any, *arguments: Any, adding: bool = False, beside: bool = False
-    ) -> Any:
-        """Return what the worker gets of a method of the store; errors become problems.
-
-        What is done `beside` answers takes its turns between them by itself.
-        """
+    async def with_store(self, work: Any, *arguments: Any, adding: bool = False) -> Any:
+        """Return what the worker gets of a method of the store; errors become problems."""
         try:
-            return await self.batcher.run(partial(work, *arguments), beside=beside)
+            return await self.batcher.run(partial(work, *arguments))
         except VicinalError as error:
             raise of_error(error, adding=adding) from None
 
@@ -142,13 +135,10 @@ class _Turn:
 class RequestBatcher:
     """Puts requests together, and hands out what the store replies.
 
-    One thread of this object's uses the store; for a cluster a second one, which waits with the
-    next block as soon as that is full, so that shards search it while the last is answered. The
-    one thread begins the next block of a crowd by itself: the event loop would see that it is free
-    only after it has read and written what there is. One more thread adds records, which takes
-    long and is done beside answers. No client gets anything before the store has returned, which
-    is after the commit. If a client does not wait for it, what was charged stays stored under its
-    idempotency key.
+    One thread of this object's uses the store. It begins the next block of a crowd by itself: the
+    event loop would see that it is free only after it has read and written what there is. No
+    client gets anything before the store has returned, which is after the commit. If a client does
+    not wait for it, what was charged stays stored under its idempotency key.
     """
 
     def __init__(self, store: BaseStore, settings: ServiceSettings, metrics: Metrics) -> None:
@@ -156,12 +146,9 @@ class RequestBatcher:
         self._settings = settings
         self._metrics = metrics
         self._paced = settings.response_interval_ms > 0
-        self._n_under_way = 1 if self._paced else store.n_under_way
         self._counting = threading.Lock()
-        self._thread = ThreadPoolExecutor(self._n_under_way, thread_name_prefix="vicinal-store")
-        self._beside = ThreadPoolExecutor(1, thread_name_prefix="vicinal-additions")
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="vicinal-store")
         self._queue: deque[_PendingRequest] = deque()
-        self._queued = 0
         self._arrived = asyncio.Event()
         self._closing = False
         self._served = 0
@@ -178,7 +165,6 @@ class RequestBatcher:
         self._arrived.set()
         if self._task is not None:
             await self._task
-        self._beside.shutdown(wait=True)
         self._thread.shutdown(wait=True)
 
     async def submit(self, query: Query, size: int) -> Reply:
@@ -192,21 +178,16 @@ class RequestBatcher:
         answer: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         self._queue.append(_PendingRequest(query, size, answer))
         with self._counting:
-            self._queued += size
             self._metrics.waiting += size
         self._arrived.set()
         return await answer
 
-    async def run(self, work: Callable[[], T], *, beside: bool = False) -> T:
-        """Return what `work` returns, done by the thread that has the store, between two blocks.
-
-        With `beside` another thread does it, while blocks are answered.
-        """
+    async def run(self, work: Callable[[], T]) -> T:
+        """Return what `work` returns, done by the thread that has the store, between two blocks."""
         if self._closing:
             raise busy()
-        thread = self._beside if beside else self._thread
         try:
-            return await asyncio.get_running_loop().run_in_executor(thread, work)
+            return await asyncio.get_running_loop().run_in_executor(self._thread, work)
         except OSError as error:
             self._metrics.failed |= _is_failure(error)
             raise
@@ -214,31 +195,12 @@ class RequestBatcher:
     # ------------------------------------------------------------ the work
 
     async def _work(self) -> None:
-        under_way: set[asyncio.Task[None]] = set()
         while await self._wait_for_request():
-            under_way = await self._wait_for_turn(under_way)
-            if not self._queue:  # the thread has taken all of it meanwhile
-                continue
             if self._paced:
                 await self._wait_for_interval()
             elif self._company() and not self._closing:
                 await asyncio.sleep(self._settings.wait_ms / 1e3)
-            under_way.add(asyncio.create_task(self._serve(self._begin())))
-        await asyncio.gather(*under_way)
-
-    async def _wait_for_turn(self, under_way: set[asyncio.Task[None]]) -> set[asyncio.Task[None]]:
-        """Wait until no block is under way, or one fewer than may be and the next one is full."""
-        most, size = self._n_under_way, self._settings.block_queries
-        while under_way and not (len(under_way) < most and self._queued >= size):
-            arrival = set[asyncio.Task[Any]]()
-            if most > 1:
-                self._arrived.clear()
-                arrival = {asyncio.create_task(self._arrived.wait())}
-            await asyncio.wait(under_way | arrival, return_when=asyncio.FIRST_COMPLETED)
-            for task in arrival:
-                task.cancel()
-            under_way = {task for task in under_way if not task.done()}
-        return under_way
+            await self._serve(self._begin())
 
     async def _wait_for_request(self) -> bool:
         """Wait for a request; return False when there is none and there will be none."""
@@ -266,8 +228,6 @@ class RequestBatcher:
         while self._queue and (not block or size + self._queue[0].size <= most):
             block.append(self._queue.popleft())
             size += block[-1].size
-        with self._counting:
-            self._queued -= size
         # Before the thread has it, which goes by these for the next one.
         self._served, self._answered = len(block), size
         return _Turn(block, self._thread.submit(self._answer, block))
@@ -286,8 +246,7 @@ class RequestBatcher:
         if self._paced:
             return replies, None
         self._note_answered(block)
-        alone = self._n_under_way == 1
-        return replies, self._begin() if alone and self._queue and not self._company() else None
+        return replies, self._begin() if self._queue and not self._company() else None
 
     def _note_answered(self, block: list[_PendingRequest]) -> None:
         with self._counting:
@@ -338,8 +297,6 @@ def _is_failure(error: Exception) -> bool:
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
-_KEPT = 4096
-_RECENT_SECONDS = 60.0
 
 
 class BucketCounts:
@@ -373,18 +330,11 @@ class Metrics:
         self.connections = 0
         self.dropped: Counter[str] = Counter()
         self.missing = 0
-        self._began = time.monotonic()
-        self._recent: deque[tuple[float, int]] = deque(maxlen=_KEPT)
 
     @property
     def up(self) -> bool:
         """Whether the store answers: it is open, and nothing that the worker did has failed."""
         return self._is_consistent() and not self.failed
-
-    def answered(self, queries: int, seconds: float) -> None:
-        """Count an answered prediction request."""
-        self.seconds.add(seconds)
-        self._recent.append((time.monotonic(), queries))
 
     def text(self, audiences: Mapping[str, tuple[int, float | None]]) -> str:
         """Return all of it in the text format of Prometheus.
@@ -423,47 +373,6 @@ class Metrics:
             lines += [f"vicinal_{name}{labels} {value}" for labels, value in values.items()]
         return "\n".join([*lines, ""])
 
-    def speed(self) -> dict[str, Any]:
-        """Return throughput of the last minute, at most the last 4,096 requests."""
-        now = time.monotonic()
-        recent = [entry for entry in self._recent if entry[0] > now - _RECENT_SECONDS]
-        span = min(_RECENT_SECONDS, max(now - self._began, 1e-9))
-        if len(recent) == _KEPT:
-            span = now - recent[0][0]
-        return {
-            "up_seconds": round(now - self._began, 1),
-            "requests_per_second": round(len(recent) / span, 3),
-            "queries_per_second": round(sum(queries for _, queries in recent) / span, 3),
-            "waiting_queries": self.waiting,
-        }
-
 
 def _head(name: str, text: str, kind: str) -> list[str]:
     return [f"# HELP {name} {text}", f"# TYPE {name} {kind}"]
-
-
-MOST = 240
-"""Samples of an audience at most; beyond it every second of the older ones goes."""
-
-
-class UsageLog:
-    """Samples by audience, oldest first; equal ones in a row are kept once, with their end."""
-
-    def __init__(self) -> None:
-        self._samples: dict[str, list[dict[str, Any]]] = {}
-
-    def note(self, audience: str, used: int, wear: float | None, at: float | None = None) -> None:
-        """Add a sample, at present unless `at` (seconds since 1970) is given.
-
-        `wear` is the share of a budget that public points have used up.
-        """
-        samples = self._samples.setdefault(audience, [])
-        if len(samples) > 1 and samples[-1]["used"] == samples[-2]["used"] == used:
-            samples.pop()
-        samples.append({"at": time.time() if at is None else at, "used": used, "wear": wear})
-        if len(samples) > MOST:
-            samples[1:-1] = samples[1:-1:2]
-
-    def of(self, audience: str) -> list[dict[str, Any]]:
-        """Return the samples of an audience as JSON has them."""
-        return list(self._samples.get(audience, ()))

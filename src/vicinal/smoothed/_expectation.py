@@ -7,6 +7,7 @@ k is the tilted mean, k sits where the transform is most precise. One transform 
 points serves all k within a few tilted standard deviations of its centre.
 """
 
+import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -30,11 +31,10 @@ from vicinal.smoothed._intervals import (
     binomial,
     largest,
     log_binomial,
-    log_hypergeometric,
     log_sum,
     pairs_of,
 )
-from vicinal.smoothed._mechanism import FixedSize, Histogram, Mechanism, Poisson, Sampler, boundary
+from vicinal.smoothed._mechanism import FixedSize, Histogram, Mechanism, boundary
 from vicinal.smoothed._populations import Heterogeneous, Population, exponents
 
 Column = Callable[[int, int], Floats]
@@ -364,31 +364,25 @@ def lower_mean(mechanism: Histogram, population: Population, n: int, epsilon: fl
     return largest(mean_delta(column, world) for world in worlds)
 
 
-def pair_work(sampler: Sampler, least: Floats, n: int) -> float:
-    """Return roughly how many terms :func:`pair_sum` sums; infinite where it does not apply."""
-    if not isinstance(sampler, FixedSize | Poisson):
-        return math.inf
+def pair_work(gamma: float, least: Floats, n: int) -> float:
+    """Return roughly how many terms :func:`pair_sum` sums."""
     spread = np.minimum(26 * np.sqrt(n * least * (1 - least)) + 20, n)
-    rate = sampler.touched(n)
-    draws = np.minimum(16 * np.sqrt(2 * spread * rate * (1 - rate)) + 80, n)
+    draws = np.minimum(16 * np.sqrt(2 * spread * gamma * (1 - gamma)) + 80, n)
     pairs = (spread.sum() ** 2 - (spread**2).sum()) / 2
     return float(pairs * draws.max() * 10)
 
 
-def pair_sum(sampler: Sampler, least: Floats, n: int, epsilon: float) -> float:
+def pair_sum(gamma: float, least: Floats, n: int, epsilon: float) -> float:
     """Return the logarithm of the mean losses of all ordered pairs of types, rounded up.
 
-    least[i] is f_i, the smallest probability of type i in any world.
+    Records are sampled by coins of probability `gamma`. least[i] is f_i, the smallest probability
+    of type i in any world.
     """
-    e = boundary(epsilon)
-    size = sampler.size if isinstance(sampler, FixedSize) else 0
-    gamma = sampler.gamma if isinstance(sampler, Poisson) else -1.0
-    pairs = [(i, j) for i in range(len(least)) for j in range(i + 1, len(least))]
-    sums = [_pair_mean(n, (size, gamma, e), float(least[i]), float(least[j])) for i, j in pairs]
-    return min(log_sum(np.array(sums)), 0.0)
+    e, pairs = boundary(epsilon), itertools.combinations(least.tolist(), 2)
+    return min(log_sum(np.array([_pair_mean(n, gamma, e, f, g) for f, g in pairs])), 0.0)
 
 
-def _pair_mean(n: int, how: tuple[int, float, float], f: float, g: float) -> float:
+def _pair_mean(n: int, gamma: float, e: float, f: float, g: float) -> float:
     """Return the log of the mean losses of both swaps of one pair of types, rounded up."""
     if f == 0 or g == 0:
         return 0.0
@@ -399,49 +393,41 @@ def _pair_mean(n: int, how: tuple[int, float, float], f: float, g: float) -> flo
         others = TypedWorld((n - a,), (min(g / (1 - f), 1.0),)) if a < n else None
         first, last = window(others, -_SPAN) if others else (0, 0)
         other = binomial(n - a, others.chances[0], first, last + 1) if others else np.zeros(1)
-        mean = _mean_losses(n, *how, a, first, other)
+        mean = _mean_losses(n, gamma, e, a, first, other)
         sums.append(math.exp(log_p) * (mean + 2 * math.exp(-_SPAN)))
     error = FLOOR + SLOPE * 2 * _SPAN + 2.0**-40
     return math.log(math.fsum(sums)) + 2 * error
 
 
 @compiled
-def _mean_losses(
-    n: int, size: int, gamma: float, e: float, a: int, first: int, logs: Floats
-) -> float:
+def _mean_losses(n: int, gamma: float, e: float, a: int, first: int, logs: Floats) -> float:
     """Return the mean over h_j of the larger losses of i -> j and j -> i, h_i = a."""
     total = 0.0
     for place in range(len(logs)):
         b = first + place
         chance = math.exp(logs[place])
         if chance > 0:
-            losses = _swap(n, size, gamma, e, a, b) + _swap(n, size, gamma, e, b, a)
+            losses = _swap(n, gamma, e, a, b) + _swap(n, gamma, e, b, a)
             total += chance * losses
     return total
 
 
 @compiled
-def _swap(n: int, size: int, gamma: float, e: float, own: int, other: int) -> float:
+def _swap(n: int, gamma: float, e: float, own: int, other: int) -> float:
     """Return the larger loss of a swap with h_i = own, h_j = other, rounded up.
 
     Sizes farther than 16 standard deviations + 80 from their mean are left out: by Bernstein's
-    inequality (for drawing without replacement too, Hoeffding 1963) less than e^-119 each side.
+    inequality less than e^-119 each side.
     """
     a, b = max(own - 1, 0), other
     both = a + b + 1
     if both > n:
         return 0.0
-    rate = gamma if gamma >= 0 else size / n
-    reach = 16 * math.sqrt(both * rate * (1 - rate)) + 80
-    low, high = int(max(0, both * rate - reach)), int(min(both, both * rate + reach))
-    if gamma < 0:
-        low, high = max(low, size - (n - both)), min(high, size)
+    reach = 16 * math.sqrt(both * gamma * (1 - gamma)) + 80
+    low, high = int(max(0, both * gamma - reach)), int(min(both, both * gamma + reach))
     total = 2 * _TAIL
     for s in range(low, high + 1):
-        if gamma >= 0:
-            log_p = log_binomial(s, both, gamma, 1 - gamma)
-        else:
-            log_p = log_hypergeometric(s, both, n - both, size)
+        log_p = log_binomial(s, both, gamma, 1 - gamma)
         if log_p > -700:
             loss = max(edge(a, b, s, e, LOSS)[1], edge(b, a, s, e, LOSS)[1])
             if loss + log_p > -700:

@@ -358,9 +358,8 @@ def radius_mean(
     )
     least = population.least[: mechanism.classes]
     alone = [mean_delta(column, TypedWorld((n,), (float(f),))).high for f in least]
-    sampler = Poisson(mechanism.gamma)
-    if pair_work(sampler, least, n) <= MOST_WORK:
-        pairs = pair_sum(sampler, least, n, epsilon)
+    if pair_work(mechanism.gamma, least, n) <= MOST_WORK:
+        pairs = pair_sum(mechanism.gamma, least, n, epsilon)
     else:
         pairs = _split_pairs(mechanism.gamma, least, n, epsilon)
     return LogInterval(lower.low, log_sum(np.array([*alone, pairs])) + 2.0**-48).capped()

@@ -141,7 +141,7 @@ class Interval(Population):
             if all(np.abs(corner - other).max() > _SAME for other in corners):
                 corners.append(corner)
         if (low > high).any() or not corners:
-            raise InvalidInput("Between 'low' and 'high' there must be a distribution. Is none.")
+            raise InvalidInput("There must be a distribution between 'low' and 'high'.")
         object.__setattr__(self, "vertices", np.array(corners))
 
 

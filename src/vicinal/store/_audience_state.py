@@ -1,6 +1,5 @@
 """The state of each audience: its plan, its engine, and the answers it has given."""
 
-import copy
 import dataclasses
 import json
 import math
@@ -87,7 +86,11 @@ class TotalGuarantee:
     def __str__(self) -> str:
         if not math.isfinite(self.epsilon):
             return "nothing"
-        until = ", whatever audiences are opened" if self.capped else ", with those there are now"
+        until = (
+            ", for all audiences ever opened"
+            if self.capped
+            else ", for the audiences opened so far"
+        )
         return f"epsilon {rounded_up(self.epsilon)} at delta {rounded_up(self.delta)}{until}"
 
 
@@ -140,18 +143,6 @@ class AudienceState:
             return self.engine.answer(rows)
         mapped, predicted = model.mapped(rows)
         return self.engine.answer(mapped, predicted=predicted)
-
-    def would_ask(self, rows: IntegerMatrix) -> int:
-        """Return how many of these queries private records would be asked, at most; ask nothing.
-
-        Raises PrivacyRefused where :meth:`answer` would.
-        """
-        self.engine.check_grid(len(rows))
-        if self.private_model is None or not len(rows):
-            return len(rows)
-        gate = copy.copy(self.engine.model_gate)
-        assert gate is not None  # noqa: S101 (there is a model)
-        return int(gate.to_ask(self.private_model.mapped(rows)[1].values).sum())
 
     def read(self, seqs: Places, places: Places) -> tuple[Ints, Floats | None, Floats | None]:
         """Return what was released, by block and place in it: labels, votes, and probabilities.
@@ -230,7 +221,7 @@ class AudienceState:
             public=(
                 *(words.replace("in fit", opened) for words in plain.public),
                 "noisy counts of evaluations",
-                "that and when the data changed, and how many answers are left",
+                "when the data changed, and how many answers are left",
             ),
             assumptions=(
                 *plain.assumptions,

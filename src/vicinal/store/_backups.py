@@ -44,7 +44,6 @@ def pack(parts: OpenStore, path: Path, *, backup: bool = True) -> None:
     Raises InvalidInput if there is something in that place already.
     """
     _make(path)
-    parts.record_files.drop_staged()  # nobody has added them yet
     _copy_files(parts.folder.path, path)
     with closing(SQLiteDatabase(path / LEDGER, create=True)) as copy:
         copy.create_tables()

@@ -31,18 +31,15 @@ from vicinal.store._evaluation import (
     CountedRows,
     NoisyFigures,
     evaluate,
-    expected_figures,
 )
 from vicinal.store._opening import OpenStore
 from vicinal.store._records import (
     Addition,
-    AdditionTurns,
     StoredRecords,
     came_with_ids,
     refuse_alike,
 )
 from vicinal.store._request_batch import (
-    QueryCost,
     RequestBatch,
     audience_state,
 )
@@ -60,11 +57,8 @@ class BaseStore(ABC):
     _parts: OpenStore
     _audience_states: dict[str, AudienceState]
     _lock: ForkSafeLock
-    _additions: AdditionTurns
     _failed: bool
     _kind: ClassVar[str]
-    n_under_way: ClassVar[int] = 1
-    """How many calls of :meth:`predict_many` are of use at a time; they are answered in turn."""
 
     # ------------------------------------------------------------ what a subclass does, in its turn
 
@@ -76,12 +70,12 @@ class BaseStore(ABC):
         """Take note that the answers of a batch are durable, before they leave."""
 
     @abstractmethod
-    def _add(self, records: StoredRecords, addition: Addition | None) -> int:
-        """Add checked records durably, and return the version; answers go on meanwhile."""
+    def _add(self, records: StoredRecords, addition: Addition | None) -> None:
+        """Add checked records durably."""
 
     @abstractmethod
     def _alike(self, subjects: list[SubjectId]) -> int:
-        """Return how many unknown `subjects` have ids like known or other ones; beside answers."""
+        """Return how many unknown `subjects` have ids like known or other ones."""
 
     @abstractmethod
     def _collect(
@@ -184,23 +178,12 @@ class BaseStore(ABC):
         StorageFailed
             If the charges could not be made durable. The store must be opened again.
         ShardMissing
-            If a shard of a cluster is missing and the policy is to refuse. It can be asked again.
+            If a shard of a cluster is missing. It can be asked again.
         """
         (reply,) = self.predict_many([Query(queries, audience, analyst, idempotency_key)])
         if isinstance(reply, VicinalError):
             raise reply
         return reply
-
-    def query_cost(self, query: Query) -> QueryCost:
-        """Return what a request would cost, or raise :meth:`predict`'s error; charge nothing."""
-        with self._turn():
-            return self._batch().cost(query)
-
-    def settled_plan(self, audience: str = DEFAULT) -> tuple[IndKNNPlan, float]:
-        """Return an audience's plan, settled, and the share of budgets that training left it."""
-        state = audience_state(self._audience_states, audience)
-        model = None if state.private_model is None else state.private_model.model
-        return state.settings, state.settings.left_by(model)
 
     def extracted(self, raw: Any) -> tuple[ExtractedRows, list[bytes]]:
         """Return raw queries or records as features, and a key of what is seen of each.
@@ -256,8 +239,7 @@ class BaseStore(ABC):
             Of numbers: the share of the distance between the bounds that errors are counted up to.
             Larger ones count as this large. Noise on RMSE and R2 grows with its square.
         accept_noise : bool
-            Spend the share although no figure would come out of the noise, see
-            :meth:`expected_figures`.
+            Spend the share although no figure would come out of the noise.
 
         Returns
         -------
@@ -286,18 +268,6 @@ class BaseStore(ABC):
             )  # fmt: skip
             self._note_answered()
             return figures
-
-    def expected_figures(
-        self,
-        *,
-        audience: str = DEFAULT,
-        share: float = SHARE,
-        largest_error: float = LARGEST_ERROR,
-    ) -> NoisyFigures:
-        """Return what :meth:`evaluate` says if each answer is right and of one person; public."""
-        with self._turn():
-            state = audience_state(self._audience_states, audience)
-            return expected_figures(self._parts, state, share, largest_error)
 
     def guarantee(self, audience: str = DEFAULT) -> Guarantee:
         """Return what all answers to an audience guarantee, to every subject."""
@@ -334,10 +304,9 @@ class BaseStore(ABC):
     ) -> int:
         """Add records durably; a subject that is known, or was, keeps what it has left.
 
-        Questions are answered meanwhile, from the data as they were; the records become current
-        together, between two answers. Whoever is erased meanwhile is not added. The data get a new
-        version, which is returned: earlier queries are asked anew. In a cluster a subject goes to
-        the shard that knows it, or did; others by a keyed hash of their id.
+        The records become current together, between two answers. The data get a new version, which
+        is returned: earlier queries are asked anew. In a cluster a subject goes to the shard that
+        knows it, or did; others by a keyed hash of their id.
 
         Parameters
         ----------
@@ -367,16 +336,16 @@ class BaseStore(ABC):
         key = None if idempotency_key is None else checked_name("idempotency_key", idempotency_key)
         records = StoredRecords.of(schema, schema.vectors(X), y, subjects)
         addition = None if key is None else Addition.of(ledger, name, key, records)
-        with self._additions.one():
-            with self._exclusive():
-                done = None if addition is None else addition.done(self._parts.database)
-                if done is not None:
-                    return done
-                before = came_with_ids(self._parts.database)
-                check_subjects_given(records.ids is not None, before=before)
+        with self._exclusive():
+            done = None if addition is None else addition.done(self._parts.database)
+            if done is not None:
+                return done
+            before = came_with_ids(self._parts.database)
+            check_subjects_given(records.ids is not None, before=before)
             if records.ids is not None and not _checks.boolean("ids_differ", ids_differ):
                 refuse_alike(self._alike(records.ids))
-            return self._add(records, addition)
+            self._add(records, addition)
+            return ledger.version
 
     def _erasable(self, subjects: npt.ArrayLike) -> list[SubjectId]:
         """Return checked ids of people to erase; NoSubjectIds if no record has an id."""
@@ -385,9 +354,10 @@ class BaseStore(ABC):
             named = came_with_ids(self._parts.database)
         if not named:
             raise NoSubjectIds(
-                "Nobody can be erased by an id here: the first records came without subject ids, "
-                "so every row is a person of its own, and which rows are whose is not known. Make "
-                "the store anew from records with ids (init with --subject), then delete this one."
+                "Nobody can be erased by id here: the first records came without subject ids, so "
+                "every row is a subject of its own, and nobody knows which rows belong together. "
+                "Make a new store from records with ids (init with --subject), then delete this "
+                "one."
             )
         return ids
 
@@ -453,15 +423,13 @@ class BaseStore(ABC):
         """Return the plan of an audience that can be opened, or raise why it cannot."""
         ledger, requested = self._parts.ledger, requested_plan(self.schema, written)
         if name in ledger.audiences:
-            raise InvalidInput("The 'name' parameter must be new. There is such an audience.")
+            raise InvalidInput(
+                "The 'name' parameter must be new. There is already such an audience."
+            )
         ledger.check_name(name)
         if ledger.total is not None:
             check_under_total(requested, *ledger.total.guarantee, 1 + len(ledger.audiences))
         return requested
-
-    def refreshes_left(self, audience: str = DEFAULT) -> int:
-        """Return how often :meth:`refresh_model` may be called, at least once, or its error."""
-        return refreshes_left(audience_state(self._audience_states, audience))
 
     def refresh_model(self, audience: str = DEFAULT) -> int:
         """Train an audience's private model again, on the people who are here now.

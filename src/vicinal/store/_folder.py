@@ -183,13 +183,13 @@ def refuse_links(folder: Path) -> None:
 def read_config(path: Path) -> dict[str, Any]:
     """Return what `store.json` says.
 
-    Raises InvalidInput if it is not there, or has another format; StoreDamaged if it is not what
-    was written.
+    Raises InvalidInput if it is not there, or has another format; StoreDamaged if it was changed
+    or damaged.
     """
     kinds = {"id": str, "ledger": str, "witness": str, "backup": bool}
     config = read_sealed(path / CONFIG, FORMAT, kinds, f"There is no store at {path}.")
     if re.fullmatch("[0-9a-f]{32}", config["id"]) is None:
-        raise StoreDamaged(f"{path / CONFIG} is not what was written. Restore a backup.")
+        raise StoreDamaged(f"{path / CONFIG} was changed or damaged. Restore a backup.")
     return config
 
 

@@ -134,8 +134,8 @@ def open_folder(
         check(database)
         if database.get(RETIRED) not in (None, cluster):
             raise StoreOutdated(
-                "The store was split, or the shard was moved: its budgets are its cluster's, "
-                "which answers. Delete this folder once the cluster is backed up."
+                "The store was split, or the shard was moved: its budgets now belong to its "
+                "cluster, which answers. Delete this folder once the cluster is backed up."
             )
         known = witness is not None and _is_known(database, witness.state, accept_loss=accept_loss)
         schema = StoreSchema.load(database.get("schema") or "", folder.path)
@@ -181,8 +181,8 @@ def _checked(folder: Folder, database: Database) -> Ledger:
 def check_empty(database: Database) -> None:
     if database.tables():
         raise PrivacyRefused(
-            "The database for the ledger must be empty. It belongs to another store; or a command "
-            "that was broken off has left it: then drop the tables in it."
+            "The database for the ledger must be empty. It belongs to another store, or an "
+            "interrupted command left it. In that case, drop its tables."
         )
 
 
@@ -252,7 +252,7 @@ def _is_known(database: Database, state: WitnessState, *, accept_loss: bool) -> 
     known = descends(database, state.clock, state.head) or database.get(LOST) == state.head.hex()
     if not known and not accept_loss:
         behind = database.number("clock") < state.clock
-        way = "more was charged than it knows of" if behind else "it went another way"
+        way = "more was charged than it knows of" if behind else "its history differs"
         raise _outdated(f"It is an old copy, or a copy that ran elsewhere: {way}.")
     return known
 

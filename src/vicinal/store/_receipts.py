@@ -47,9 +47,9 @@ class SigningKey:
         with guarded(path):
             mode, content = path.stat().st_mode, path.read_bytes()
         if mode & 0o077:
-            raise InvalidInput(f"The key {path} may be read by others. Make it 0600.")
+            raise InvalidInput(f"The key {path} may be read by others. Set its mode to 0600.")
         if len(content) != 32:
-            raise InvalidInput(f"The file {path} is no key: it must hold 32 bytes.")
+            raise InvalidInput(f"The file {path} is not a key: it must hold 32 bytes.")
         self._key = _ed25519().from_private_bytes(content)
 
     @classmethod
@@ -59,7 +59,7 @@ class SigningKey:
         try:
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE_FILE)
         except FileExistsError:
-            raise InvalidInput(f"{path} exists. A key is never written over.") from None
+            raise InvalidInput(f"{path} exists. Keys are never overwritten.") from None
         except OSError as error:
             raise InvalidInput(f"{path} cannot be written: {error.strerror}.") from None
         with os.fdopen(descriptor, "wb") as file:
@@ -151,9 +151,9 @@ def faults_of_receipt(
     if digests and any(
         ledger.hash(subject).hex() in digests for subject, _ in ledger.slot_table.entries()
     ):
-        faults.append("Somebody whom the receipt names is in the store again.")
+        faults.append("Somebody whom the receipt covers is in the store again.")
     if any(ledger.hash(subject).hex() not in digests for subject in subjects):
-        faults.append("The receipt is not about all of these ids.")
+        faults.append("The receipt does not cover all of these ids.")
     return faults
 
 

@@ -10,9 +10,7 @@ the extractor's model has its own in the schema.
 import hashlib
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from threading import RLock
 
 import numpy as np
 import numpy.typing as npt
@@ -116,16 +114,8 @@ class RecordFile:
             yield tile, hashlib.sha256(part.data).digest()
 
 
-class StagingEndedError(Exception):
-    """Records that were written beyond the end are not wanted there any more."""
-
-
 class RecordFiles:
-    """Features, labels and slots of all records, in a folder.
-
-    Records may be staged: written beyond the end, by another thread than the one that answers.
-    Whatever else changes the files ends that, and the staged records are overwritten or cut off.
-    """
+    """Features, labels and slots of all records, in a folder."""
 
     def __init__(
         self,
@@ -144,9 +134,6 @@ class RecordFiles:
             RecordFile(folder / name, *kind, create=create)
             for name, kind in zip(RECORD_NAMES, kinds, strict=True)
         )
-        self._lock = RLock()
-        self._staged: object | None = None
-        self._staged_from = 0
         if create:
             with guarded(folder):
                 sync_folder(folder)
@@ -156,74 +143,23 @@ class RecordFiles:
         return dict(zip(RECORD_NAMES, (self.features, self.labels, self.slots), strict=True))
 
     def append(self, start: int, features: AnyArray, labels: AnyArray, slots: AnyArray) -> None:
-        with self._changing():
-            for column, rows in zip(self.parts.values(), (features, labels, slots), strict=True):
-                column.append(start, rows)
-
-    def begin_staging(self, start: int) -> object:
-        """Let records be written beyond the end, from position `start` on; return their token."""
-        token = object()
-        with self._changing():
-            self._staged, self._staged_from = token, start
-        return token
-
-    def stage(self, token: object, features: AnyArray, labels: AnyArray, slots: AnyArray) -> None:
-        """Write records beyond the end, while others may use the files.
-
-        Raises StagingEndedError if the files were changed since :meth:`begin_staging`.
-        """
         for column, rows in zip(self.parts.values(), (features, labels, slots), strict=True):
-            step = max(1, _CHUNK // column.bytes)
-            for at in range(0, len(rows), step):
-                with self._staging(token):
-                    column.append(self._staged_from + at, rows[at : at + step])
-
-    def staged_digests(
-        self, token: object, size: int, tiles: Iterable[int]
-    ) -> list[tuple[str, int, bytes]]:
-        """Return part, number and digest of each of `tiles`, with the records that are staged."""
-        digests = []
-        for part, column in self.parts.items():
-            for tile in tiles:
-                with self._staging(token):
-                    digests += [(part, *one) for one in column.digests(size, [tile])]
-        return digests
-
-    def settle(self, token: object) -> None:
-        """Take staged records for records that are there. Raises StagingEndedError."""
-        with self._staging(token):
-            self._staged = None
-
-    def drop_staged(self) -> None:
-        with self._lock:
-            if self._staged is not None:
-                self.cut(self._staged_from)
-
-    def is_staged(self, token: object) -> bool:
-        """Tell whether the records of a token still lie beyond the end."""
-        return self._staged is token
-
-    @property
-    def is_longer(self) -> bool:
-        """Whether records may be written beyond the end."""
-        return self._staged is not None
+            column.append(start, rows)
 
     def move(self, holes: Places, movers: Places, size: int) -> None:
-        with self._changing():
-            for column in self.parts.values():
-                column.move(holes, movers, size)
+        for column in self.parts.values():
+            column.move(holes, movers, size)
 
     def cut(self, size: int) -> None:
-        with self._changing():
-            for column in self.parts.values():
-                if column.size() > size * column.bytes:
-                    column.cut(size)
+        for column in self.parts.values():
+            if column.size() > size * column.bytes:
+                column.cut(size)
 
     def reach_beyond(self, size: int) -> bool:
         return any(column.size() > size * column.bytes for column in self.parts.values())
 
     def features_in_parts(self, size: int | None = None) -> Iterator[AnyArray]:
-        """Yield the first `size` rows; if it is left out, those that are staged, too."""
+        """Yield the first `size` rows; if it is left out, all that the file holds."""
         size = self.features.size() // self.features.bytes if size is None else size
         step = max(1, _PART // self.features.bytes)
         for start in range(0, size, step):
@@ -233,22 +169,8 @@ class RecordFiles:
         return np.array(self.parts[name].rows(size)[:, 0], dtype=np.int32)
 
     def close(self) -> None:
-        with self._changing():
-            for column in self.parts.values():
-                column.close()
-
-    @contextmanager
-    def _changing(self) -> Iterator[None]:
-        with self._lock:
-            self._staged = None
-            yield
-
-    @contextmanager
-    def _staging(self, token: object) -> Iterator[None]:
-        with self._lock:
-            if self._staged is not token:
-                raise StagingEndedError
-            yield
+        for column in self.parts.values():
+            column.close()
 
 
 def tiles_of(size: int) -> range:
@@ -275,14 +197,14 @@ def note_files(database: Database, folder: Path) -> None:
 def check_files(database: Database, folder: Path, names: Iterable[str] = SMALL_FILES) -> None:
     """Compare files with their digests.
 
-    Raises StorageFailed if one is missing or is not what was written.
+    Raises StorageFailed if one is missing or was changed or damaged.
     """
     rows: dict[str, bytes] = dict(database.read("SELECT name, digest FROM files"))
     for path in [folder / name for name in names if name in rows]:
         whole = path.is_file() and path.stat().st_size <= _LARGEST
         if not whole or file_digest(path) != rows[path.name]:
             raise StoreDamaged(
-                f"The file {path.name} is missing, or not what was written. Restore a backup."
+                f"The file {path.name} is missing, changed or damaged. Restore a backup."
             )
 
 
@@ -296,11 +218,6 @@ def write_digests(
         for part, record_file in record_files.parts.items()
         for tile, digest in record_file.digests(size, listed)
     ]
-    put_digests(database, size, digests)
-
-
-def put_digests(database: Database, size: int, digests: Iterable[tuple[str, int, bytes]]) -> None:
-    """Write part, tile and digest of tiles among the first `size` records, in a transaction."""
     database.replace(Tables.TILES, digests)
     database.delete(Tables.TILES, "number >= ?", (len(tiles_of(size)),))
     database.put("records", str(size))
@@ -311,7 +228,7 @@ def record_file_faults(
 ) -> list[str]:
     """Return in words which files are not as they were committed; they may be `longer` or not."""
     return [
-        f"The file {record_file.path.name} is not what was written: {fault}."
+        f"The file {record_file.path.name} was changed or damaged: {fault}."
         for part, record_file in record_files.parts.items()
         if (fault := _fault(database, part, record_files, size, longer))
     ]

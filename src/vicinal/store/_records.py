@@ -6,33 +6,26 @@ erased; the keys themselves stay used, so that a late repetition cannot bring an
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator, Set
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy.typing as npt
 
 from vicinal._arrays import FloatMatrix, Ints32
 from vicinal._checks import SubjectId
-from vicinal.engine import PreparedRecords
 from vicinal.errors import IdsAlike, KeyReused
 from vicinal.ledger import (
     Database,
-    Enrollment,
-    ForkSafeLock,
     Ledger,
     Tables,
-    Turn,
     framed_all,
     request_name,
 )
 from vicinal.mechanisms import RecordTargets
 from vicinal.neighbours import IntegerMatrix
 from vicinal.predictors import checked_subjects
-from vicinal.store._erasure import FORGOTTEN
 from vicinal.store._opening import OpenStore
-from vicinal.store._record_files import StagingEndedError, put_digests, tiles_from
+from vicinal.store._record_files import tiles_from, write_digests
 from vicinal.store._store_schema import StoreSchema
 
 NAMING = "subjects"
@@ -93,19 +86,6 @@ class StoredRecords:
         integers = schema.kernel_of(None).encode(X)
         return cls(integers, targets, schema.target.rows(targets), ids)
 
-    @property
-    def labels(self) -> Ints32:
-        return self.rows[:, 0]
-
-    def without(self, schema: StoreSchema, subjects: Set[SubjectId]) -> Self:
-        """Return those of everybody else; the same if none is of `subjects`."""
-        ids = self.ids or []
-        others = [place for place, who in enumerate(ids) if who not in subjects]
-        if self.ids is None or len(others) == len(ids):
-            return self
-        integers, rows = self.integers[others], self.rows[others]
-        return type(self)(integers, schema.target.of_rows(rows), rows, [ids[at] for at in others])
-
     def __len__(self) -> int:
         return len(self.rows)
 
@@ -155,133 +135,27 @@ class Addition:
         database.insert(Tables.ADDITIONS, [(self.name, self.body, version)])
 
 
-ATTEMPTS = 3
-"""How often an addition is prepared beside answers; then it takes the turn, and they wait."""
-
-_NUMBERS = 1 << 12
-"""Numbers that are tried at a time."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class PreparedAddition:
-    """Records that are about to be added to a store, and all that is written of them; private.
-
-    - `records`: the records; their subjects are in `enrollment`.
-    - `enrollment`, `prepared`: what the register and the shard will be.
-    - `token`: of the records in the files, see :meth:`RecordFiles.stage`.
-    - `size`: number of records with them.
-    - `digests`: part, number and digest of the tiles of the files that they are in.
-    - `next_number`: the number after those of new subjects without ids.
-    """
-
-    records: StoredRecords
-    enrollment: Enrollment
-    prepared: PreparedRecords
-    token: object
-    size: int
-    digests: list[tuple[str, int, bytes]]
-    next_number: int | None
-
-    def commit(self, parts: OpenStore) -> None:
-        """Make the records current, inside a change of the ledger.
-
-        Raises PrivacyRefused or StagingEndedError if the register or the files have changed since.
-        """
-        if self.next_number is not None:
-            parts.database.put(NEXT_NUMBER, str(self.next_number))
-        parts.ledger.admit(self.enrollment)
-        parts.record_files.settle(self.token)
-        parts.shard.admit(self.prepared)
-        put_digests(parts.database, self.size, self.digests)
-
-    def is_current(self, parts: OpenStore) -> bool:
-        """Tell whether nothing has changed since that it follows from. Asked in one's turn."""
-        same = self.enrollment.basis == parts.ledger.register_version
-        return same and parts.record_files.is_staged(self.token)
-
-
-def prepare_addition(
-    parts: OpenStore, records: StoredRecords, turn: Turn = nullcontext, basis: int | None = None
-) -> PreparedAddition:
-    """Prepare records to be added, without ids each as a new subject; nothing changes for answers.
-
-    `basis` is the register's version that it is prepared for; by default the present one. Raises
-    StagingEndedError if the data were changed since. Then, and if it is not committed,
-    :meth:`RecordFiles.drop_staged` has to follow.
-    """
-    with turn():
-        before, now = len(parts.shard), parts.ledger.register_version
-        basis = now if basis is None else basis
-    if basis != now:
-        raise StagingEndedError
-    subjects, next_number = records.ids, None
-    if subjects is None:
-        subjects, next_number = _new_numbers(parts, len(records), turn)
-    enrollment = parts.ledger.enrollment_of(subjects, turn)
-    with turn():
-        if parts.ledger.register_version != basis or enrollment.basis != basis:
-            raise StagingEndedError
-        token = parts.record_files.begin_staging(before)
-    slots, size = enrollment.slots, before + len(records)
-    parts.record_files.stage(token, records.integers, records.rows, slots)
-    prepared = parts.shard.prepared(
-        records.integers, records.targets, slots, enrollment.slot_table.size
-    )
-    digests = parts.record_files.staged_digests(token, size, tiles_from(before, size))
-    with turn():
-        parts.database.shorten_log()
-    return PreparedAddition(records, enrollment, prepared, token, size, digests, next_number)
-
-
 def add_records(parts: OpenStore, records: StoredRecords) -> None:
-    """Add records durably in one's turn; without ids each is a new subject."""
-    prepared = prepare_addition(parts, records)
-    with parts.ledger.change("add"):
-        write_naming(parts.database, by_holder=records.ids is not None)
-        prepared.commit(parts)
+    """Add records, inside a change of the ledger; without ids each is a new subject.
 
-
-class AdditionTurns:
-    """Lets one addition be prepared at a time, and knows who was erased meanwhile.
-
-    Whoever is erased while a batch is under way is not added by it: an erasure covers everything
-    that was handed in before.
+    They are in the files before the commit, beyond the end of what counts until then.
     """
-
-    def __init__(self) -> None:
-        self._lock = ForkSafeLock()
-        self._erased: set[SubjectId] = set()
-        self._was_erasure = False
-
-    @contextmanager
-    def one(self) -> Iterator[None]:
-        """Let the body prepare and commit an addition."""
-        with self._lock:
-            self._erased, self._was_erasure = set(), False
-            yield
-
-    def note_erased(self, subjects: Iterable[SubjectId]) -> None:
-        self._erased |= set(subjects)
-        self._was_erasure = True
-
-    def left_of(self, schema: StoreSchema, records: StoredRecords) -> StoredRecords:
-        return records.without(schema, self._erased) if self._erased else records
-
-    def named(self, addition: Addition | None) -> Addition | None:
-        """Return what is kept of a request's key: after an erasure not what the records were."""
-        if addition is None or not self._was_erasure:
-            return addition
-        return replace(addition, body=FORGOTTEN)
+    before = len(parts.shard)
+    size = before + len(records)
+    ids = _new_numbers(parts, len(records)) if records.ids is None else records.ids
+    slots = parts.shard.add(records.integers, records.targets, ids)
+    parts.record_files.append(before, records.integers, records.rows, slots)
+    write_digests(parts.database, parts.record_files, size, tiles_from(before, size))
 
 
-def _new_numbers(parts: OpenStore, size: int, turn: Turn) -> tuple[list[SubjectId], int]:
-    """Return ids for new subjects: the next numbers that nobody has, or had; and the one after."""
-    with turn():
-        number = int(parts.database.get(NEXT_NUMBER) or 0)
+def _new_numbers(parts: OpenStore, size: int) -> list[SubjectId]:
+    """Return ids for new subjects, in a change: the next numbers that nobody has, or had."""
+    number = int(parts.database.get(NEXT_NUMBER) or 0)
     numbers: list[SubjectId] = []
     while len(numbers) < size:
-        tried = range(number, number + min(_NUMBERS, size - len(numbers)))
-        standings = parts.ledger.standings(tried, turn)
+        tried = range(number, number + size - len(numbers))
+        standings = parts.ledger.standings(tried)
         numbers += [one for one, known in zip(tried, standings, strict=True) if not known]
         number = tried.stop
-    return numbers, number
+    parts.database.put(NEXT_NUMBER, str(number))
+    return numbers

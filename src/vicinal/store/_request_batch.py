@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from vicinal._arrays import AnyArray, Ints, Places
+from vicinal._arrays import AnyArray, Places
 from vicinal.errors import InvalidInput, KeyReused, PrivacyRefused, VicinalError
 from vicinal.ledger import (
     Analyst,
@@ -53,20 +53,6 @@ def stored_answers(
 
 
 _FRESH = -1
-
-
-@dataclass(frozen=True, slots=True)
-class QueryCost:
-    """What a request would cost, by public facts.
-
-    `queries`: how many there are. `new`: those that were not answered before. `left`: answers that
-    the plan has left afterwards. `asked`: new ones that private records are asked, at most.
-    """
-
-    queries: int
-    new: int
-    left: int
-    asked: int
 
 
 @dataclass(eq=False)
@@ -144,22 +130,6 @@ class RequestBatch:
         return self._replies(placed)
 
     # ------------------------------------------------------------ before anything is charged
-
-    def new_rows(self, queries: Sequence[Query]) -> dict[str, AnyArray]:
-        """Return the integer rows that would have to be asked, by audience; nothing is asked."""
-        self._placed(queries)
-        return {name: np.stack(new.rows) for name, new in self._fresh.items() if new.rows}
-
-    def cost(self, query: Query) -> QueryCost:
-        """Return what a request would cost, or raise what is wrong with it; nothing is asked."""
-        (placed,) = self._placed([query])
-        if isinstance(placed, VicinalError):
-            raise placed
-        state = placed.state
-        new = self._fresh.get(state.audience.name)
-        rows = np.array(new.rows) if new is not None else np.zeros((0, self._schema.width))
-        left = state.remaining - placed.charged
-        return QueryCost(len(placed.seqs), placed.charged, left, state.would_ask(rows))
 
     def _placed(self, queries: Sequence[Query]) -> list[_PlacedRequest | VicinalError]:
         """Return where the answers of each request are or will be, or what is wrong with it."""
@@ -330,12 +300,7 @@ class RequestBatch:
         start = 0
         for one in placed:
             part = slice(start, start := start + len(one.seqs))
-            missing = self._missing(one.seqs)
-            yield answers.part(part, charged=one.charged, left=state.remaining, missing=missing)
-
-    def _missing(self, seqs: Ints) -> tuple[int, ...] | None:  # noqa: ARG002
-        """Return which shards some of these blocks were answered without; None without shards."""
-        return None
+            yield answers.part(part, charged=one.charged, left=state.remaining)
 
 
 def audience_state(states: Mapping[str, AudienceState], audience: object) -> AudienceState:

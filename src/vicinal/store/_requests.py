@@ -60,9 +60,6 @@ class Reply(ABC):
         How many of the answers are new; the others are replays and cost nothing.
     left : int
         Answers that the audience's plan has left.
-    missing : tuple of int or None
-        Of a cluster: shards that some of the answers were made without, by the operator's public
-        policy. None where records are on no shards.
 
     Examples
     --------
@@ -74,7 +71,6 @@ class Reply(ABC):
     labels: AnyArray
     charged: int
     left: int
-    missing: tuple[int, ...] | None = None
 
     @abstractmethod
     def to_dict(self) -> dict[str, Any]:
@@ -94,8 +90,7 @@ class Reply(ABC):
 
     @property
     def _paid(self) -> dict[str, Any]:
-        fields: dict[str, Any] = {"charged": self.charged, "left": self.left}
-        return fields if self.missing is None else {**fields, "missing": list(self.missing)}
+        return {"charged": self.charged, "left": self.left}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -215,10 +215,7 @@ def verify(parts: OpenStore, erased: Sequence[SubjectId], rows: AnyArray | None)
             parts.database, parts.folder.key()
         ),
         "the record files, against their digests": record_file_faults(
-            parts.database,
-            parts.record_files,
-            len(parts.shard),
-            longer=parts.record_files.is_longer,
+            parts.database, parts.record_files, len(parts.shard)
         ),
         "records, labels and subjects, against each other": _records(parts),
         "budgets, against all charges, in whole units": _budgets(parts.ledger),
@@ -280,7 +277,7 @@ def _answers(ledger: Ledger) -> Iterator[str]:
 def _witness(parts: OpenStore) -> Iterator[str]:
     state = parts.witness.state
     if state.clock != parts.ledger.clock or not descends(parts.database, state.clock, state.head):
-        yield "The witness and the store differ in how far they are."
+        yield "The witness and the store are at different commits."
 
 
 def traces(parts: OpenStore) -> Iterator[str]:

@@ -38,15 +38,10 @@ from vicinal.store._base_store import DEFAULT, BaseStore
 from vicinal.store._evaluation import CountedRows, charge_people
 from vicinal.store._folder import Folder, free_witness
 from vicinal.store._opening import OpenStore, create_store, open_folder
-from vicinal.store._record_files import StagingEndedError
 from vicinal.store._records import (
-    ATTEMPTS,
     Addition,
-    AdditionTurns,
-    PreparedAddition,
     StoredRecords,
     add_records,
-    prepare_addition,
     refuse_alike,
     write_naming,
 )
@@ -90,7 +85,6 @@ class Store(BaseStore):
     def __init__(self, parts: OpenStore) -> None:
         self._parts = parts
         self._lock = ForkSafeLock()
-        self._additions = AdditionTurns()
         self._failed = False
         self._audience_states = {
             name: open_audience_state(parts, audience, parts.ledger.version, self._lock)[0]
@@ -144,9 +138,9 @@ class Store(BaseStore):
         witness : path, optional
             Where to remember how far the store had come; default: beside the folder.
         epsilon_total : float, optional
-            What everybody can lose at most to all audiences together, at this plan's delta: one
-            more filter for each subject, which every audience's charges reach. It holds even if
-            answers to one audience change records that answer another. Every audience is planned
+            The most that a subject can lose to all audiences together, at this plan's delta: one
+            more filter for each subject, which counts the charges of every audience. It holds even
+            if answers to one audience change records that answer another. Every audience is planned
             with `release="votes"`, `accounting="gdp"` and `interactions=1` then, ten at most; the
             store cannot be split. A late audience starts with what the total leaves; who has less
             than 1 - `model_share` of a full budget adds nothing to a model that is trained once.
@@ -154,9 +148,8 @@ class Store(BaseStore):
             Let budgets and answers come in parts, one a period: epsilon, delta and `n_queries` are
             of all periods together. An audience's model is trained in its first period, with nine
             tenths of that unless `model_share` says what of the whole; `model_refreshes` is 0.
-            The store cannot be split.
         accept_weak_plan
-            Take a plan that protects next to nobody: epsilon (or `epsilon_total`) above 20, or
+            Accept a plan that protects hardly anybody: epsilon (or `epsilon_total`) above 20, or
             delta above 1/n for the declared `n_records`.
         **plan
             Further parameters of :class:`~vicinal.predictors.IndKNNClassifier`: `epsilon`,
@@ -184,7 +177,7 @@ class Store(BaseStore):
             if total is not None:
                 with store._parts.ledger.change("total"):
                     store._parts.ledger.limit_total(*total, total_budget(*total))
-            add_records(store._parts, records)
+            store._add(records, None)
             store._audience_states[DEFAULT] = add_audience(store._parts, store._lock, DEFAULT, plan)
             store._changed()
             folder.save()
@@ -251,44 +244,14 @@ class Store(BaseStore):
 
     # ------------------------------------------------------------ the data
 
-    def _add(self, records: StoredRecords, addition: Addition | None) -> int:
-        try:
-            for _ in range(ATTEMPTS):
-                prepared = self._prepared(records)
-                with self._exclusive():
-                    if prepared is not None and prepared.is_current(self._parts):
-                        return self._commit(prepared, addition)
-            with self._exclusive():
-                remaining = self._additions.left_of(self.schema, records)
-                return self._commit(prepare_addition(self._parts, remaining), addition)
-        except OSError:
-            self._failed = True
-            raise
-        finally:
-            with self._lock:
-                if not self._failed:
-                    self._parts.record_files.drop_staged()
-
-    def _prepared(self, records: StoredRecords) -> PreparedAddition | None:
-        """Prepare records beside answers; None if the data were changed meanwhile."""
-        with self._turn():
-            basis = self._parts.ledger.register_version
-            remaining = self._additions.left_of(self.schema, records)
-        try:
-            return prepare_addition(self._parts, remaining, self._turn, basis)
-        except StagingEndedError:
-            return None
-
-    def _commit(self, prepared: PreparedAddition, addition: Addition | None) -> int:
-        """Make prepared records current, in one's turn; return the version."""
-        named, ledger = self._additions.named(addition), self._parts.ledger
+    def _add(self, records: StoredRecords, addition: Addition | None) -> None:
+        database, ledger = self._parts.database, self._parts.ledger
         with ledger.change("add"):
-            if named is not None:
-                named.write(self._parts.database, ledger.version + 1)
-            write_naming(self._parts.database, by_holder=prepared.records.ids is not None)
-            prepared.commit(self._parts)
+            if addition is not None:
+                addition.write(database, ledger.version + 1)
+            write_naming(database, by_holder=records.ids is not None)
+            add_records(self._parts, records)
         self._changed()
-        return ledger.version
 
     def erase(self, subjects: npt.ArrayLike) -> int:
         """Erase subjects from every file; return how many records went, which is private.
@@ -309,7 +272,6 @@ class Store(BaseStore):
         """
         ids, parts = self._erasable(subjects), self._parts
         with self._exclusive(), parts.database.scrubbed_soon():
-            self._additions.note_erased(ids)
             n_erased = _erasure.decide(parts.ledger, parts.shard, ids)
             self._failed = True  # until it is through: another erasure must not begin before
             self._changed()
@@ -330,7 +292,7 @@ class Store(BaseStore):
         return RequestBatch(self._parts.ledger, self._parts.schema, self._audience_states)
 
     def _alike(self, subjects: list[SubjectId]) -> int:
-        return len(self._parts.ledger.alike(subjects, self._turn))
+        return len(self._parts.ledger.alike(subjects))
 
     @contextmanager
     def _collect(

@@ -174,9 +174,9 @@ class StoreExtractor:
             )
         if spec["edition"] != extractor.edition:
             raise StorageFailed(
-                "The store was made with another definition of its extractor than this version of "
-                "vicinal has. Their features differ, and cannot be compared. Open the store with "
-                "the version that made it, or make it anew from the raw records."
+                "The store was made with another version of its extractor. Features of the two "
+                "cannot be compared. Open the store with the version of vicinal that made it, or "
+                "make a new one from the raw records."
             )
         return extractor
 

@@ -6,9 +6,9 @@ from vicinal.students._student import load as load
 from vicinal.students._student import save as save
 from vicinal.students._student import save_onnx as save_onnx
 from vicinal.students._training import Recipe as Recipe
-from vicinal.students._training import for_digits as for_digits
-from vicinal.students._training import for_overlapping as for_overlapping
 
 __all__: list[str]  # the names above; those below are shared inside vicinal, and may change
 
 from vicinal.students._student import about as about
+from vicinal.students._training import for_digits as for_digits
+from vicinal.students._training import for_overlapping as for_overlapping

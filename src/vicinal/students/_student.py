@@ -273,7 +273,7 @@ def load(path: str | Path) -> Student:
         raise
     # torch raises whatever its unpickler meets.
     except Exception as error:
-        raise InvalidInput(f"{path} is not a sound student file.") from error
+        raise InvalidInput(f"{path} is damaged, or is not a student file.") from error
 
 
 def about(student: Student) -> dict[str, Any]:

@@ -152,12 +152,12 @@ class Recipe:
     Attributes
     ----------
     method : {"plain", "vat", "uda"}
-        What is asked of examples without answers: nothing; that pushes do not change the student's
-        mind (Miyato et al. 2018); that augmentations do not (Xie et al. 2020).
+        What examples without answers teach: nothing; that predictions are stable under adversarial
+        perturbation (Miyato et al. 2018), or under augmentation (Xie et al. 2020).
     network : str
         One of :data:`vicinal.students._networks.NETWORKS`.
     augmentation : {"none", "digits", "clothes"}
-        What may be done to an image without changing its meaning.
+        Which changes leave the meaning of an image as it is.
     steps : int
         Steps of the optimiser.
     labelled, unlabelled : int
@@ -170,12 +170,12 @@ class Recipe:
         Share of the moving average that is kept at each step.
     trust : float
         Share of the target that is the released answer; the rest is what the averaged student
-        thinks. Answers are noisy, and a student that agrees with most of them is right more often
+        predicts. Answers are noisy, and a student that agrees with most of them is right more often
         (Reed et al. 2015). Sinks from 1 to this value along the schedule.
     reach : float
-        Length of the adversarial push, in standard deviations of the pixels.
+        Length of the adversarial perturbation, in standard deviations of the pixels.
     sure : float
-        UDA heeds examples of which the averaged student is at least this sure.
+        UDA uses examples of which the averaged student is at least this sure.
     sharpness : float
         UDA's targets are sharpened by this temperature; 1 leaves them as they are.
     soft_share : float or None
@@ -249,14 +249,7 @@ class Recipe:
 
 
 def for_overlapping(recipe: Recipe) -> Recipe:
-    """Return a recipe for classes that overlap: targets are soft, mostly what soft labels say.
-
-    Examples
-    --------
-    >>> from vicinal.students import Recipe, for_overlapping
-    >>> for_overlapping(Recipe("uda", augmentation="digits")).soft_share
-    0.8
-    """
+    """Return a recipe for classes that overlap: targets are soft, mostly what soft labels say."""
     return replace(recipe, soft_share=0.8, sure=0.0, sharpness=1.0)
 
 
@@ -264,12 +257,6 @@ def for_digits(recipe: Recipe) -> Recipe:
     """Return a recipe for handwriting beside a private model: the network "deep", in 1,600 steps.
 
     Measured in docs/decisions/0028-students.md.
-
-    Examples
-    --------
-    >>> from vicinal.students import Recipe, for_digits
-    >>> for_digits(Recipe("uda", augmentation="digits")).steps
-    1600
     """
     return replace(recipe, network="deep", steps=1600)
 

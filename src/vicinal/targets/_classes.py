@@ -93,7 +93,7 @@ def labels(y: npt.ArrayLike | None, size: int, classes: AnyArray) -> Ints32:
         )
     if len(column) != size:
         raise InvalidInput(
-            "The 'y' parameter must hold one label for each record. It has another length than X."
+            "The 'y' parameter must hold one label for each record. X has another length."
         )
     return _checks.label_indices(column, classes)
 

@@ -22,6 +22,6 @@ def declared_target(parameters: Mapping[str, Any]) -> Target:
     if len(kinds) != 1:
         raise InvalidInput(
             "Exactly one must be given: the 'classes' parameter; for numbers the 'bounds' "
-            "parameter; for several labels a record the 'labels' parameter."
+            "parameter; for several labels per record the 'labels' parameter."
         )
     return KINDS[kinds[0]].checked(parameters)

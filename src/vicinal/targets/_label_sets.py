@@ -35,9 +35,9 @@ class LabelSetsParameters:
     tau: float | None = parameter(
         Unless(None, Real(above=0, most=1e6)),
         default=None,
-        doc="""Largest squared length of a record's label vector, for labels of which a record has
-        few. Longer vectors are cut to sqrt(tau), and all are divided by it (Zhu et al. 2020).
-        Without it a record says of every label whether it is there, which is better where most
+        doc="""Largest squared length of a record's label vector, if a record has few of the
+        labels. Longer vectors are cut to sqrt(tau), and all are divided by it (Zhu et al. 2020).
+        Without it, a record says of every label whether it is there, which is better if most
         records have several.""",
     )
 
@@ -45,7 +45,7 @@ class LabelSetsParameters:
 class LabelSets(LabelSetsParameters, VectorTarget):
     """Records carry several labels: a weight, and one coordinate for each label."""
 
-    kind, words = LABELS, "several labels a record"
+    kind, words = LABELS, "several labels per record"
     public_facts = ("the names of the labels",)
 
     @property

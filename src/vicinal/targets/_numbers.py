@@ -73,11 +73,6 @@ class BoundsOfTargets(Check):
 
     type_name = "pair of float, or mapping"
 
-    @property
-    def refused(self) -> tuple[object, ...]:
-        bad = (None, 3.0, (1,), (1, 2, 3), (2, 1), (1, 1), (0, math.nan), (0, math.inf), "01")
-        return (*bad, {}, {"age": 3}, {"age": (2, 1)}, {5: (0, 1)})
-
     metavar: ClassVar[str] = "NAME=LOW..HIGH,..."
     option_type = "each target's column with its bounds"
 
@@ -189,8 +184,8 @@ class Numbers(NumbersParameters, VectorTarget):
             raise InvalidInput("The 'bounds' parameter must be above 0 with scale='log'.")
         if self.typical_scale.length < _LEAST_LENGTH:
             raise InvalidInput(
-                "The 'typical_range' parameter must be a fiftieth of the 'bounds' parameter at "
-                "least. Give narrower bounds: numbers beyond them are cut."
+                "The 'typical_range' parameter must be at least a fiftieth of the 'bounds' "
+                "parameter. Give narrower bounds: numbers beyond them are cut."
             )
 
     def _check_typical_range(self) -> None:

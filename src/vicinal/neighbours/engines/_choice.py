@@ -195,7 +195,7 @@ def engine_for(precision: Precision, name: str | None = None) -> ScanEngine:
     engine = _proven(_checks.choice("engine", name, tuple(ENGINES)))
     if engine is None:
         raise InvalidInput(
-            f"The engine {name!r} is not to be had on this machine. Leave the choice to vicinal."
+            f"The engine {name!r} is not available on this machine. Leave the choice to vicinal."
         )
     return engine
 

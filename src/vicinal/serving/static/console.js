@@ -1,7 +1,6 @@
 // The console: signs in with a key that lives in this module only, and shows what the service tells.
 // Everything from outside becomes text nodes; nothing is ever parsed as HTML.
 import { answerView, queryForm, recordForm } from "/console/form.js";
-import { usagePlot } from "/console/plot.js";
 
 const EVERY_MS = 5000;
 const $ = (id) => document.getElementById(id);
@@ -42,9 +41,9 @@ const plain = (value) => (value === 0 || Math.abs(value) >= 1e-3 ? String(value)
 function showGuarantee({ audience, guarantee }) {
   const factor = Math.exp(guarantee.epsilon);
   $("promise-lead").textContent = guarantee.holds
-    ? `Whoever sees every answer learns little about any one person: taking all of a person’s records `
-      + `out makes nothing that could be concluded more than ${number.format(Math.ceil(factor * 10) / 10)} `
-      + `times as likely or unlikely, but for a chance of ${plain(guarantee.delta)}.`
+    ? `Somebody who sees every answer learns little about any one person. Taking all of a person’s records `
+      + `out makes no conclusion more than ${number.format(Math.ceil(factor * 10) / 10)} times as likely `
+      + `or unlikely, except with probability ${plain(guarantee.delta)}.`
     : "No guarantee holds for these answers.";
   $("epsilon").textContent = plain(guarantee.epsilon);
   $("delta").textContent = plain(guarantee.delta);
@@ -64,7 +63,7 @@ function showGuarantee({ audience, guarantee }) {
 
 // ---------------------------------------------------------------- what is used and left
 
-function plan(name, { planned, used, left, wear, usage }) {
+function plan(name, { planned, used, left, wear }) {
   const bar = make("span");
   bar.style.width = `${planned ? Math.min(100, (100 * used) / planned) : 100}%`;
   const meter = make("div", { className: "meter" }, bar);
@@ -74,11 +73,11 @@ function plan(name, { planned, used, left, wear, usage }) {
   const big = make("span", { className: "left" }, number.format(left), make("small", {}, " left"));
   return make("div", { className: "plan" },
     make("div", { className: "top" }, make("span", { className: "label" }, name), big),
-    meter, make("p", { className: "note" }, words + worn(wear)), ...usagePlot(name, planned, usage));
+    meter, make("p", { className: "note" }, words + worn(wear)));
 }
 
 function worn(wear) {
-  return wear === null ? "" : `; by public points ${Math.round(100 * wear)} % of a budget is used`;
+  return wear === null ? "" : `. Subjects have used about ${Math.round(100 * wear)} % of their budgets (estimate)`;
 }
 
 function showQuota({ mine, audiences }) {
@@ -92,24 +91,7 @@ function showQuota({ mine, audiences }) {
   return mine.role;
 }
 
-// ---------------------------------------------------------------- the process
-
-function showSpeed(process) {
-  const tiles = [
-    ["Requests a second", number.format(process.requests_per_second)],
-    ["Queries a second", number.format(process.queries_per_second)],
-    ["Queries waiting", number.format(process.waiting_queries)],
-    ["Running for", duration(process.up_seconds)],
-  ];
-  $("speed").replaceChildren(...tiles.map(([name, value]) =>
-    make("div", {}, make("dt", {}, name), make("dd", {}, value))));
-}
-
-function duration(seconds) {
-  if (seconds < 120) return `${Math.round(seconds)} s`;
-  if (seconds < 7200) return `${Math.round(seconds / 60)} min`;
-  return `${number.format(seconds / 3600)} h`;
-}
+// ---------------------------------------------------------------- versions of the data
 
 function showHistory({ history }) {
   const words = { add: "Records added", erase: "Erasure", audience: "Audience opened",
@@ -125,7 +107,6 @@ function showHistory({ history }) {
 
 async function refresh() {
   const role = showQuota(await call("/v1/quota"));
-  showSpeed((await call("/v1/status")).process);
   if (role === "curator") showHistory(await call("/v1/history"));
   return role;
 }
@@ -239,20 +220,20 @@ async function add() {
   });
   unsure = { body: "", name: "" };
   $("differ").checked = false;
-  $("add-done").textContent = `Added. The data have version ${version}.`;
+  $("add-done").textContent = `Added. The data are now at version ${version}.`;
 }
 
 async function erase() {
   $("erase-done").textContent = "";
   const id = $("gone").value;
   if (id === "") throw new Error("Enter the id of a subject.");
-  if (!$("sure").checked) throw new Error("Tick that the records of this subject are to be erased for good.");
+  if (!$("sure").checked) throw new Error("Tick the box that says that every record of this subject is erased for good.");
   const asked = $("outcome").checked;
   const { version, outcome } = await call(`/v1/subjects/${encodeURIComponent(id)}${asked ? "?outcome=true" : ""}`, { method: "DELETE" });
   $("erase").reset();
-  $("erase-done").textContent = (!asked ? "Whether it was there or not, no record of the subject is there now."
-    : outcome.enrolled ? "The subject was there, and is erased." : outcome.erased ? "The subject was erased before."
-    : "The subject was never there.") + ` The data have version ${version}.`;
+  $("erase-done").textContent = (!asked ? "The store holds no record of the subject now, whether it did before or not."
+    : outcome.enrolled ? "The subject was in the store, and is now erased." : outcome.erased ? "The subject had been erased before."
+    : "The subject was never in the store.") + ` The data are now at version ${version}.`;
 }
 
 $("enter").addEventListener("submit", enter);

@@ -30,7 +30,7 @@ export function recordForm(status) {
   const subject = make("input", { id: "new-subject", spellcheck: false, autocomplete: "off" });
   const carried = () => {
     if (kind === "labels") return { targets: [inputs.map(({ checked }) => Number(checked))] };
-    if (inputs.some(({ value }) => value === "")) throw new Error(`Say what the record carries: ${names.join(", ")}.`);
+    if (inputs.some(({ value }) => value === "")) throw new Error(`Enter what the record carries: ${names.join(", ")}.`);
     return single ? { labels: [status.classes[inputs[0].selectedIndex - 1]] }
       : { targets: [inputs.map(({ value }) => Number(value))] };
   };
@@ -58,9 +58,9 @@ function read(text, numbers) {
   const parts = text.replace(/[[\]]/g, " ").split(/[\s,;]+/).filter((part) => part !== "");
   const found = parts.map(Number);
   if (found.length === 0) throw new Error("Enter the numbers of a query.");
-  if (!found.every(Number.isFinite)) throw new Error("Only numbers, please: one of them is none.");
+  if (!found.every(Number.isFinite)) throw new Error("Enter numbers only.");
   if (numbers !== null && found.length !== numbers)
-    throw new Error(`This store takes ${numbers} numbers; these are ${found.length}.`);
+    throw new Error(`This store takes ${numbers} numbers. You entered ${found.length}.`);
   return found;
 }
 
@@ -182,8 +182,8 @@ export function answerView(reply, classes, ms) {
   const verdict = make("p", { className: "verdict" }, make("strong", {}, String(reply.labels[0])),
     ...chips.map((words) => make("span", { className: "chip" }, words)));
   const note = make("p", { className: "note" }, reply.votes === null
-    ? "Only labels leave this store: there are no votes to show."
-    : votes === null ? "Earlier answers were enough for this one: nobody was asked, nobody was charged."
+    ? "This store releases only labels, so there are no votes to show."
+    : votes === null ? "The private model was sure of this answer, so no record was used and nobody was charged."
     : `Votes of the neighbours, with the noise that protects them${shares === null ? "" : ", and the probability of each class"}. `
       + "Confidence is the lead of the best class over the next, in standard deviations of that noise.");
   return make("div", {}, make("p", { className: "label" }, "Label"), verdict, ...(votes === null ? [] : [bars(votes, shares, reply.labels[0], classes)]), note);

@@ -1,99 +1,12 @@
-"""Coins against their exact law, and the grid's slack against exact sums.
-
-Every check is also run on a sampler that is wrong on purpose, and must notice.
-"""
-
-from functools import partial
+"""The slack of the grid: what a discrete Gaussian leaks beyond a continuous one, by exact sums."""
 
 import mpmath
 import numpy as np
 import pytest
 from scipy.special import ndtr
-from scipy.stats import binomtest, chi2
 
-from statistical.laws import LAGS, two_sided
-from statistical.power import COINS, P_VALUE
 from vicinal.accounting import grid_excess, grid_slack
 from vicinal.errors import InvalidInput
-from vicinal.noise import bernoulli
-
-pytestmark = pytest.mark.statistical
-
-
-def frequency_p(toss, probability, size):
-    """Return the p-value of the number of true coins."""
-    return float(binomtest(int(toss(probability, size).sum()), size, probability).pvalue)
-
-
-def coin_dependence_p(toss, probability, size):
-    """Return the smallest p-value of correlations of neighbouring coins and of two calls."""
-    deviation = np.sqrt(probability * (1 - probability))
-    first, second = ((toss(probability, size) - probability) / deviation for _ in range(2))
-    pairs = [(first[:-lag], first[lag:]) for lag in LAGS] + [(first, second)]
-    return min(two_sided((a * b).mean() * np.sqrt(len(a))) for a, b in pairs)
-
-
-def dispersion_p(toss, probability, size, calls=500):
-    """Return the p-value of the spread of counts over calls: a fixed-size draw has none."""
-    counts = np.array([toss(probability, size).sum() for _ in range(calls)])
-    index = np.square(counts - size * probability).sum() / (size * probability * (1 - probability))
-    return float(2 * min(chi2.cdf(index, calls), chi2.sf(index, calls)))
-
-
-def wrong_coins(kind):
-    rng = np.random.default_rng(8)
-
-    def toss(probability, size):
-        if kind == "5 % too many":
-            return rng.random(size) < probability * 1.05
-        if kind == "each twice":
-            return np.repeat(rng.random(size) < probability, 2)[:size]
-        if kind == "same stream in every call":
-            return np.random.default_rng(1).random(size) < probability
-        return rng.permutation(size) < round(probability * size)  # a fixed-size draw
-
-    return toss
-
-
-@pytest.mark.parametrize("probability", [1e-9, 1e-6, 0.001, 0.03, 0.5, 0.9, 1 - 1e-6])
-def test_coins_have_their_probability(probability):
-    assert frequency_p(bernoulli, probability, COINS) > P_VALUE
-
-
-def test_certain_coins():
-    """Fails if probability 0 ever comes up or 1 ever does not; 2^-65 is below the resolution."""
-    assert not bernoulli(0.0, COINS).any()
-    assert not bernoulli(2.0**-65, COINS).any()
-    assert bernoulli(1.0, COINS).all()
-    assert bernoulli(0.5, 0).shape == (0,)
-    assert bernoulli(0.5, 3).dtype == np.bool_
-
-
-def test_coins_are_independent():
-    for probability in (0.03, 0.5):
-        assert coin_dependence_p(bernoulli, probability, COINS) > P_VALUE
-        assert dispersion_p(bernoulli, probability, 1000) > P_VALUE
-
-
-@pytest.mark.parametrize(
-    ("check", "kind"),
-    [
-        (partial(frequency_p, size=COINS), "5 % too many"),
-        (partial(coin_dependence_p, size=COINS), "each twice"),
-        (partial(coin_dependence_p, size=COINS), "same stream in every call"),
-        (partial(dispersion_p, size=1000), "fixed size"),
-    ],
-    ids=["5 % too many", "each twice", "same stream in every call", "fixed size"],
-)
-def test_wrong_coins_are_caught(check, kind):
-    assert check(wrong_coins(kind), 0.03) < P_VALUE
-
-
-@pytest.mark.parametrize("probability", [-0.1, 1.1, float("nan"), "0.5", True])
-def test_coins_refuse_what_is_no_probability(probability):
-    with pytest.raises(InvalidInput, match="probability"):
-        bernoulli(probability, 3)
-
 
 SMALL_SCALES = (1.0, 1.5, 2.0, 3.0, 5.0, 10.0)
 EPSILONS = np.linspace(-12, 12, 4801)

@@ -1,4 +1,4 @@
-"""A shard's process is killed (SIGKILL) while a batch is staged on it, and is started again.
+"""A shard's process is killed (SIGKILL) while records are added to it, and is started again.
 
 One of two shards dies before or after a durable step of its part in an addition; the coordinator
 goes on, and its client asks again with the same keys. The addition is there in whole or not at all,
@@ -19,7 +19,8 @@ import store_tools as tools
 from crash.durable_steps import Steps
 from crash.shard_processes import ShardProcess
 from store_tools import PEOPLE, Q, points
-from vicinal.distributed import AddStaged, ClusterChanges, Coordinator, ShardMissing, ShardServer
+from vicinal import store as stores
+from vicinal.distributed import Coordinator, ShardMissing
 
 NEW, LABELS = points(40, 8)
 NEWCOMERS = [f"new-{i // 2}" for i in range(38)] + PEOPLE[:2]
@@ -53,8 +54,8 @@ def expected(tmp_path_factory):
     """What everybody has left in a store that was asked the same, once."""
     with tools.make(tmp_path_factory.mktemp("twin") / "store", **PLAN) as store:
         store.predict(Q[:5])
-        store.predict(Q[5:8])
         store.add(NEW, LABELS, NEWCOMERS)
+        store.predict(Q[5:8])
         store.predict(Q[8:12])
         return {person: tools.units(store, person) for person in {*PEOPLE, *NEWCOMERS}}
 
@@ -69,15 +70,9 @@ def repeated(work):
     pytest.fail("a shard stays away")
 
 
-def life(path, steps, monkeypatch, while_staged=lambda _: None):
-    """Ask, add, ask while the batch is staged, and ask again; return the addition's steps."""
-    stage, begun = ClusterChanges.stage, []
-
-    def staged(*args):
-        found = stage(*args)
-        repeated(lambda: cluster.predict(Q[5:8], idempotency_key="b"))
-        while_staged(cluster)
-        return found
+def life(path, steps):
+    """Ask, add, and ask again; return the addition's steps."""
+    begun = []
 
     def ways(paths):
         return [
@@ -85,8 +80,7 @@ def life(path, steps, monkeypatch, while_staged=lambda _: None):
             for number, one in enumerate(paths)
         ]
 
-    with monkeypatch.context() as patch, Coordinator.open(path, ways) as cluster:
-        patch.setattr(ClusterChanges, "stage", staged)
+    with Coordinator.open(path, ways) as cluster:
         repeated(lambda: cluster.predict(Q[:5], idempotency_key="a"))
         begun.append(steps.done)
         repeated(lambda: cluster.add(NEW, LABELS, NEWCOMERS, idempotency_key="n"))
@@ -100,41 +94,20 @@ def life(path, steps, monkeypatch, while_staged=lambda _: None):
 
 
 @pytest.mark.parametrize("every", [8, pytest.param(1, marks=pytest.mark.soak)])
-def test_a_shard_killed_while_a_batch_is_staged_costs_nobody_anything(
-    template, expected, tmp_path, monkeypatch, every
-):
+def test_a_shard_killed_while_it_adds_costs_nobody_anything(template, expected, tmp_path, every):
     """Fails if a kill leaves a part of the batch, brings a budget back, or charges twice."""
-    within = life(shard_tools.transplanted(template, tmp_path / "c"), SharedSteps(0), monkeypatch)
+    within = life(shard_tools.transplanted(template, tmp_path / "c"), SharedSteps(0))
     assert len(within) > 20
     for last in within[every // 2 :: every]:
         path, steps = shard_tools.transplanted(template, tmp_path / f"{last}"), SharedSteps(last)
-        life(path, steps, monkeypatch)
+        life(path, steps)
         assert steps.done >= last, "it was not killed"
         assert shard_tools.budgets(path) == expected
         shutil.rmtree(path)
 
 
-def killed(cluster):
-    """Kill a shard that has its part of the batch prepared, and nothing of it current."""
-    os.kill(cluster._clients[1].transport.pid, signal.SIGKILL)
-
-
-@pytest.mark.parametrize("forgets", [False, True])
-def test_a_shard_that_forgets_what_it_has_prepared_must_say_so(
-    template, expected, tmp_path, monkeypatch, forgets
-):
-    """The control: one that takes a batch for added that it no longer has is found out."""
-    if forgets:
-        change = ShardServer._change
-        monkeypatch.setattr(
-            ShardServer,
-            "_change",
-            lambda self, task: None if isinstance(task, AddStaged) else change(self, task),
-        )
-    path = shard_tools.transplanted(template, tmp_path / "c")
-    if forgets:
-        with pytest.raises(AssertionError):
-            life(path, SharedSteps(0), monkeypatch, killed)
-    else:
-        life(path, SharedSteps(0), monkeypatch, killed)
-        assert shard_tools.budgets(path) == expected
+def test_a_shard_that_adds_nothing_is_found_out(template, tmp_path, monkeypatch):
+    """The control: one that takes a batch for added that it has not must not pass the check."""
+    monkeypatch.setattr(stores, "add_records", lambda *_: None)
+    with pytest.raises(AssertionError):
+        life(shard_tools.transplanted(template, tmp_path / "c"), SharedSteps(0))

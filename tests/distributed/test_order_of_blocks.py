@@ -1,0 +1,147 @@
+"""Blocks are charged in the coordinator's order, whatever becomes of messages on their way."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+import shard_tools
+import store_tools as tools
+from distributed.orders import request_of, units_of
+from shard_tools import heard
+from vicinal.distributed import ShardServer
+from vicinal.distributed._folders import shard_paths
+from vicinal.distributed._messages import VoteRequest
+from vicinal.distributed._vote_charging import VoteJournal
+from vicinal.errors import PrivacyRefused, ShardMissing, ShardUnreachable
+
+BLOCK = 5
+
+
+def in_blocks(source):
+    """Have a store or a cluster answer five queries a block."""
+    for state in source._audience_states.values():
+        state.engine = dataclasses.replace(state.engine, block=BLOCK)
+    return source
+
+
+def life(source):
+    """Ask, change the records between blocks, and ask again."""
+    yield source.predict(tools.Q[:12])
+    source.add(tools.X[:40], tools.Y[:40], [f"new-{i}" for i in range(40)])
+    yield source.predict(tools.Q[12:27])
+    source.erase(tools.PEOPLE[:80])
+    yield source.predict(tools.Q[27:40])
+    yield source.predict(tools.Q[40:58])
+
+
+@pytest.fixture
+def cluster_maker(tmp_path):
+    def make(shards=2):
+        return shard_tools.clustered(tmp_path, shards, simulation_seed=7)
+
+    return make
+
+
+@pytest.fixture
+def server(cluster_maker):
+    with_folder = ShardServer.open(shard_paths(cluster_maker(1), 1)[0])
+    yield with_folder
+    with_folder.close()
+
+
+def test_a_block_that_was_overtaken_is_never_charged(server):
+    """Fails if a shard charges out of order, also after it was opened again."""
+    server.do(request_of(server, b"second", sequence=2))
+    before, folder = units_of(server), server._parts.folder.path
+    with pytest.raises(PrivacyRefused, match="The block is over"):
+        server.do(request_of(server, b"first", sequence=1))
+    server.close()
+    again = ShardServer.open(folder)
+    with pytest.raises(PrivacyRefused, match="The block is over"):
+        again.do(request_of(again, b"first", sequence=1))
+    np.testing.assert_array_equal(units_of(again), before)
+    again.close()
+
+
+def test_a_block_that_comes_again_later_is_the_same_block(server):
+    """Fails if a new place in the order makes another block of the one that was charged."""
+    votes = server.do(request_of(server, b"first", sequence=1))
+    server.do(request_of(server, b"second", sequence=2))
+    before = units_of(server)
+    for sequence in (1, 3):
+        np.testing.assert_array_equal(
+            server.do(request_of(server, b"first", sequence=sequence)), votes
+        )
+    np.testing.assert_array_equal(units_of(server), before)
+
+
+@pytest.mark.parametrize("mutated", [False, True])
+def test_a_message_that_arrives_after_its_block_was_answered_charges_nobody(
+    cluster_maker, monkeypatch, mutated
+):
+    """Fails if it does; and the attack: with the order unchecked it would."""
+    if mutated:
+        monkeypatch.setattr(VoteJournal, "check", lambda *_: None)
+    path = cluster_maker(2)
+    lost = []
+
+    def deaf(message, send):
+        if isinstance(message.task, VoteRequest) and not lost:
+            lost.append(message)
+        elif lost and message.task is lost[0].task:
+            raise ShardUnreachable
+        else:
+            return send(message)
+        raise ShardUnreachable
+
+    with heard(path, deaf, 0.05) as cluster:
+        with pytest.raises(ShardMissing):
+            in_blocks(cluster).predict(tools.Q[:12])
+        assert cluster.predict(tools.Q[20:24]).charged == 4
+    before = shard_tools.budgets(path)
+    server = ShardServer.open(shard_paths(path, 2)[1])
+    late = dataclasses.replace(lost[0].task, clock=server._journal.clock)
+    if mutated:
+        server.do(late)
+    else:
+        with pytest.raises(PrivacyRefused, match="over"):
+            server.do(late)
+    server.close()
+    assert (shard_tools.budgets(path) == before) != mutated
+
+
+def test_a_coordinator_begins_to_count_anew(cluster_maker):
+    """Fails if the places of an earlier opening shut out the blocks of this one."""
+    path = cluster_maker(2)
+    for rows in (tools.Q[:20], tools.Q[20:22], tools.Q[22:24]):
+        with in_blocks(shard_tools.local(path)) as cluster:
+            assert cluster.predict(rows).charged == len(rows)
+
+
+@pytest.mark.parametrize("error", [None, ShardUnreachable, KeyboardInterrupt])
+def test_a_life_in_blocks_is_that_of_a_store_though_one_breaks_off(cluster_maker, tmp_path, error):
+    """Fails if the block that was charged before a shard or the coordinator was gone costs again.
+
+    `error`: what comes of the second block that a shard is asked for.
+    """
+    with tools.make(tmp_path / "one", simulation_seed=7) as store:
+        replies, left = list(life(in_blocks(store))), tools.left_of(store)
+    path, calls = cluster_maker(), []
+
+    def second_block_is_lost(message, send):
+        if isinstance(message.task, VoteRequest):
+            calls.append(message)
+            if len(calls) > 1:
+                raise error
+        return send(message)
+
+    if error is not None:
+        cluster = heard(path, second_block_is_lost, 0.05)
+        with cluster, pytest.raises((ShardMissing, KeyboardInterrupt)):
+            in_blocks(cluster).predict(tools.Q[:12])
+    with in_blocks(shard_tools.local(path)) as cluster:
+        for reply, one in zip(life(cluster), replies, strict=True):
+            np.testing.assert_array_equal(reply.votes, one.votes)
+            assert (reply.charged, reply.left) == (one.charged, one.left)
+    assert shard_tools.budgets(path) == left
