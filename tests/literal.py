@@ -41,19 +41,24 @@ class LiteralIndKNN:
         self.table = table  # charges for labels alone
         self.z = dict.fromkeys(subjects, UNITS)
 
-    def price(self, square, scale):
-        """Charge in units: the exact cost, raised by at most 2^-49 of itself, and rounded up."""
+    def price(self, square, scale, narrow=1.0):
+        """Cost in units: the exact one, raised by at most 2^-49 of itself, and not yet rounded."""
         rate = float(UNITS / (2 * Fraction(scale) ** 2 * self.budget) * (1 + Fraction(1, 2**50)))
-        return math.ceil(float(square) * math.nextafter(rate, math.inf))
+        return float(square) * (narrow * math.nextafter(rate, math.inf))
 
     def price_one(self, moved, scale):
-        """Charge for moving one coordinate, of which labels alone cost a share."""
+        """The most that moving one coordinate costs."""
+        return self.price(moved * moved, scale, self.table.narrow if self.table else 1.0)
+
+    def share(self, moved, scale, remaining):
+        """The share of it that is charged where labels alone leave."""
         if self.table is None:
-            return self.price(moved * moved, scale)
-        shares, density = self.table.shares.tolist(), self.table.density
-        cell = int(min(moved * (density / scale), len(shares) - 1.0))
-        rate = float(UNITS / (2 * Fraction(scale) ** 2 * self.budget) * (1 + Fraction(1, 2**50)))
-        return math.ceil(float(moved**2) * math.nextafter(rate, math.inf) * shares[cell])
+            return 1.0
+        rows, cells = len(self.table.shares), len(self.table.shares[0])
+        after = max(remaining - 7 / 8 * self.price_one(moved, scale), 0.0)
+        row = int(min(math.sqrt(after) / 2**24 * rows, rows - 1.0))
+        cell = int(min(moved * (self.table.density / scale) / max(row, 1), cells - 1.0))
+        return float(self.table.shares[row][cell])
 
     def answer(self, q, threshold, weight_of, *, noise, sigma2, count=None):
         """Answer one query; `weight_of` maps a similarity to whole grid steps."""
@@ -78,9 +83,11 @@ class LiteralIndKNN:
             alone = sum(v != 0 for v in vector) == 1
             self._clip(vector, self.z[subject], scale)
             if alone:
-                cost = self.price_one(max(map(abs, vector)), scale)
+                moved = max(map(abs, vector))
+                share = self.share(moved, scale, self.z[subject])
+                cost = math.ceil(self.price_one(moved, scale) * share)
             else:
-                cost = self.price(sum(v * v for v in vector), scale)
+                cost = math.ceil(self.price(sum(v * v for v in vector), scale))
             assert cost <= self.z[subject]
             self.z[subject] -= cost
             charges[subject] += cost
@@ -95,7 +102,7 @@ class LiteralIndKNN:
         total, paying = 0, {}
         for subject, hits in selected.items():
             steps = len(hits) * self.count_grid
-            cost = self.price(steps * steps, scale)
+            cost = math.ceil(self.price(steps * steps, scale))
             if steps <= scale and cost <= self.z[subject]:
                 self.z[subject] -= cost
                 charges[subject] += cost

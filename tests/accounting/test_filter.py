@@ -41,7 +41,7 @@ def test_afford_is_the_largest_norm_that_can_be_paid(norm, remaining, scale, bud
 
 
 def _price(scale, rate):
-    return OnePrice(scale, rate, 0.0, np.ones(1), label_only=False)
+    return OnePrice(scale, rate, rate, 0.0, np.ones((1, 1)), label_only=False)
 
 
 @settings(deadline=None, max_examples=300)

@@ -11,17 +11,14 @@ from scipy.stats import binom
 from typer.testing import CliRunner
 
 from vicinal import Store, audit
-from vicinal.accounting import LabelBudget
 from vicinal.accounting import zcdp_budget as budget
 from vicinal.audit._catalogue import vector_trials
 from vicinal.audit._claims import (
     GaussianClaim,
     PlanClaim,
-    RenyiClaim,
     ind_knn_claim,
     rate_at_least,
     rate_at_most,
-    two_outcomes,
 )
 from vicinal.audit._ind_knn import _affordable_shift
 from vicinal.audit._interactions import REFERENCE, directions
@@ -135,14 +132,6 @@ def test_a_label_keeps_the_claim_of_the_votes_behind_it(classes, ahead):
     assert 1 - absent <= claim.power(1 - present)
     met = (ndtri(present) - ndtri(absent)) / claim.mu(absent)
     assert classes > 2 or met > 0.75
-
-
-@pytest.mark.parametrize("alarms", ALARMS)
-def test_a_renyi_claim_is_used_up_and_not_passed(alarms):
-    power = RenyiClaim(LabelBudget(5.0, 5 * 0.8**2 / 2), 1e-5).power(alarms)
-    cost = max(two_outcomes(power, alarms, 5.0), two_outcomes(alarms, power, 5.0))
-    assert cost == pytest.approx(5 * 0.8**2 / 2, rel=1e-4)
-    assert power >= ndtr(ndtri(alarms) + 0.8), "the Gaussian itself keeps this claim"
 
 
 # ---------------------------------------------------------------- one run

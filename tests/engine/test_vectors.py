@@ -14,7 +14,7 @@ from hypothesis.extra import numpy as hnp
 
 from made_up import NoNoise
 from vicinal import mechanisms
-from vicinal.accounting import UNITS, charge_table, label_budget
+from vicinal.accounting import UNITS, charge_table
 from vicinal.errors import InvalidInput
 from vicinal.neighbours import Cosine, NeighbourLists
 
@@ -52,8 +52,9 @@ def test_a_one_hot_vector_is_a_vote_bit_for_bit(kind, subjects):
     slots = np.arange(40) if subjects == 40 else rng.permutation(np.arange(40) % subjects)
     mechanism = votes_of(3, budget=0.2)
     if kind == "labels":
-        table = charge_table(label_budget(1.0, 1e-5, classes=3), 3)
-        mechanism = mechanisms.NoisyLabels(Cosine(), 2, 3, table, mechanism.grid, NoNoise())
+        table, grid = charge_table(0.03, 1e-7, classes=3), mechanism.grid
+        meter = mechanisms.DeltaSlackAccountant(1e-5, needed=True)
+        mechanism = mechanisms.NoisyLabels(Cosine(), 2, 3, table, grid, NoNoise(), meter)
     release = mechanism.release(rng.choice([2.0, 3.0, 8.0], 30))
     near = lists(rng, 40, 30)
     found = []

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from vicinal import testing
-from vicinal.accounting import UNITS, charge_table, label_budget
+from vicinal.accounting import UNITS, charge_table
 from vicinal.mechanisms import (
     DeltaSlackAccountant,
     NoisyLabels,
@@ -35,7 +35,7 @@ N, SUBJECTS, D, QUERIES, BUDGET = 120, 50, 8, 7, 0.02
 PUBLIC = np.random.default_rng(0).normal(size=(80, D))
 KERNEL = Cosine(int8_precision(PUBLIC))
 WIDTHS = {"votes": 4, "labels": 4, "dense": 5, "sparse": 60}
-TABLE = charge_table(label_budget(1.0, 1e-5), cells=64)
+TABLE = charge_table(0.03, 1e-7)
 
 
 def exact(engine):
@@ -78,9 +78,9 @@ def table_of(targets, slots, remaining, chosen):
 
 def mechanism(kind):
     grid, noise = VoteGrid(1 << 22), randomness(1)
-    if kind == "labels":
-        return NoisyLabels(KERNEL, D, WIDTHS[kind], TABLE, grid, noise)
     slack = DeltaSlackAccountant(1e-5, needed=True)
+    if kind == "labels":
+        return NoisyLabels(KERNEL, D, WIDTHS[kind], TABLE, grid, noise, slack)
     return NoisyVotes(KERNEL, D, WIDTHS[kind], BUDGET, grid, noise, slack)
 
 

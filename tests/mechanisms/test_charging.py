@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from vicinal import mechanisms, testing
-from vicinal.accounting import charge_table, label_budget
+from vicinal.accounting import charge_table
 from vicinal.mechanisms import _charging as charging
 from vicinal.mechanisms._charging import ALL_SUBJECTS, hits_by_subject, sort_ascending
 from vicinal.mechanisms._subject_table import RecordVectors
@@ -40,17 +40,17 @@ def crowd(rng, kind):
 
 @pytest.fixture(scope="module")
 def table():
-    return charge_table(label_budget(1.0, 1e-5), cells=64)
+    return charge_table(BUDGET, 1e-7)
 
 
 @pytest.fixture(params=["votes", "labels", "vectors"])
 def release(request, table):
     """Return a kind of release, and one of it."""
     grid, kernel, noise = mechanisms.VoteGrid(1 << 22), Cosine(), mechanisms.randomness(1)
+    slack = mechanisms.DeltaSlackAccountant(1e-5, needed=True)
     if request.param == "labels":
-        mechanism = mechanisms.NoisyLabels(kernel, 8, CLASSES, table, grid, noise)
+        mechanism = mechanisms.NoisyLabels(kernel, 8, CLASSES, table, grid, noise, slack)
     else:
-        slack = mechanisms.DeltaSlackAccountant(1e-5, needed=True)
         mechanism = mechanisms.NoisyVotes(kernel, 8, CLASSES, BUDGET, grid, noise, slack)
     return request.param, mechanism.release(np.full(QUERIES, 30.0))
 

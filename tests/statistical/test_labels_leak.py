@@ -11,7 +11,7 @@ from scipy.stats import norm
 from statistical.power import BROKEN_RUNS, RUNS, UNIVERSES
 from statistical.worlds import audit, charge_only, universes
 from vicinal import IndKNNClassifier, testing
-from vicinal.accounting import charge_table, label_budget
+from vicinal.accounting import charge_table, zcdp_budget
 from vicinal.errors import PrivacyWarning
 from vicinal.mechanisms import LabelRelease
 
@@ -25,13 +25,14 @@ LASTS = 32
 @cache
 def table(classes):
     """Return the charges; priced in a second, so not while tests are collected."""
-    return charge_table(label_budget(EPSILON, DELTA, classes=classes), classes)
+    return charge_table(zcdp_budget(EPSILON, 0.99 * DELTA), 0.005 * DELTA, classes)
 
 
 @cache
 def shift(classes=CLASSES):
-    """Return a victim's contribution in noise scales: a label costs 1 / LASTS of the budget."""
-    return float(np.sqrt(2 * table(classes).zcdp / LASTS / table(classes).share(0.3)))
+    """Return a victim's contribution in noise scales: a budget pays for LASTS labels."""
+    worth = table(classes).worth(0.3)
+    return float(np.sqrt(2 * worth / LASTS))
 
 
 def make():
@@ -68,8 +69,8 @@ def measured(rounds, runs):
 
 
 def claim():
-    """Return sqrt(2 R / alpha): many small releases of (alpha, R)-RDP look like that Gaussian."""
-    return float(np.sqrt(2 * table(CLASSES).zcdp))
+    """Return the mu of the budget."""
+    return float(np.sqrt(2 * table(CLASSES).budget))
 
 
 def test_labels_leak_no_more_than_claimed_and_nearly_that():
@@ -152,7 +153,7 @@ def measured_by_scores(rounds, runs):
 
 
 def test_labels_by_scores_leak_no_more_than_claimed():
-    found, claimed = measured_by_scores(LASTS, RUNS), float(np.sqrt(2 * table(None).zcdp))
+    found, claimed = measured_by_scores(LASTS, RUNS), float(np.sqrt(2 * table(None).budget))
     print(f"measured mu {found.mu:.3f} and epsilon {found.epsilon:.3f}, claimed {claimed:.3f}")
     assert found.mu <= claimed
     assert found.epsilon <= EPSILON
@@ -161,4 +162,4 @@ def test_labels_by_scores_leak_no_more_than_claimed():
 
 def test_a_skipped_charge_of_labels_by_scores_is_caught(monkeypatch):
     skip_the_charge(monkeypatch)
-    assert measured_by_scores(8 * LASTS, BROKEN_RUNS).mu > np.sqrt(2 * table(None).zcdp)
+    assert measured_by_scores(8 * LASTS, BROKEN_RUNS).mu > np.sqrt(2 * table(None).budget)

@@ -9,10 +9,16 @@ from typer.testing import CliRunner
 
 from made_up import rare
 from vicinal import IndKNNClassifier, Store
-from vicinal.accounting import charge_table, label_budget, one_coordinate_rdp
+from vicinal.accounting import charge_table
 from vicinal.cli import app
 from vicinal.errors import InvalidInput, PrivacyRefused
-from vicinal.mechanisms import ClassScores, NoisyLabels, VoteGrid, randomness
+from vicinal.mechanisms import (
+    ClassScores,
+    DeltaSlackAccountant,
+    NoisyLabels,
+    VoteGrid,
+    randomness,
+)
 from vicinal.neighbours import Cosine
 from vicinal.planning import IndKNNPlan
 from vicinal.targets._class_decision import ClassDecision
@@ -138,41 +144,39 @@ def test_falling_scores_are_refused():
 CENTRES = np.linspace(-3, 6, 37)
 
 
-def divergence(scores, centre, shift, order):
-    """Return the larger D of the label of two noisy votes, with and without a shift of class 1."""
+def powers(scores, centre, shift):
+    """Return how often class 1 wins of two noisy votes, without and with a shift of its own."""
     grid = np.linspace(-9, 9, 6001)
     weights = norm.pdf(grid)
     rivals = scores(np.column_stack([grid, grid]), np.ones(len(grid)))[:, 0]
     fine = np.linspace(-60, 60, 60_001)
     mine = scores(np.column_stack([fine, fine]), np.ones(len(fine)))[:, 1]
     least = fine[np.minimum(np.searchsorted(mine, rivals, side="right"), len(fine) - 1)]
-    p, q = (
-        (weights * norm.sf(least - centre - moved)).sum() / weights.sum() for moved in (shift, 0)
-    )
-    return max(
-        np.log(b**order * a ** (1 - order) + (1 - b) ** order * (1 - a) ** (1 - order))
-        / (order - 1)
-        for a, b in ((p, q), (q, p))
-    )
+    return [
+        (weights * norm.sf(least - centre - moved)).sum() / weights.sum() for moved in (0, shift)
+    ]
+
+
+def moved_by(scores, shift):
+    """Return the largest shift of a threshold test that the label is as powerful as."""
+    return max(np.diff(norm.ppf(powers(scores, centre, shift)))[0] for centre in CENTRES)
 
 
 def test_labels_by_scores_cost_what_is_charged_and_more_than_for_two_classes():
     """The control: charged as a plain label of two classes, they would cost too little."""
-    shift, order = 0.3, 8.0
+    shift = 0.3
     scores = decision((0.9, 0.1), (1.0, 9.0), total=30.0).scores
-    worst = max(divergence(scores, centre, shift, order) for centre in CENTRES)
-    assert worst <= one_coordinate_rdp(shift, [order])[0]
-    assert worst > one_coordinate_rdp(shift, [order], 2)[0]
+    narrow = charge_table(0.03, 1e-7, 2).narrow ** 0.5
+    assert narrow * shift < moved_by(scores, shift) <= shift
     level = decision((0.5, 0.5), total=30.0).scores
-    plain = max(divergence(level, centre, shift, order) for centre in CENTRES)
-    assert plain <= one_coordinate_rdp(shift, [order], 2)[0]
+    assert moved_by(level, shift) <= narrow * shift * (1 + 1e-3)
 
 
 def test_scores_need_the_price_of_any_number_of_classes():
     scores, grid = decision().scores, VoteGrid.fitting(5.0, 10, 2, 1e-5)
-    for_two = charge_table(label_budget(1.0, 1e-5, classes=2), 2, cells=8)
+    for_two, meter = charge_table(0.03, 1e-7, 2), DeltaSlackAccountant(1e-5, needed=True)
     with pytest.raises(InvalidInput, match="any classes"):
-        NoisyLabels(Cosine(), 2, 2, for_two, grid, randomness(1), scores)
+        NoisyLabels(Cosine(), 2, 2, for_two, grid, randomness(1), meter, scores)
 
     def priced(**parameters):
         return IndKNNPlan.of(IndKNNClassifier([0, 1], **parameters)).priced_classes

@@ -17,7 +17,6 @@ from vicinal.accounting._budget import unit_rate as unit_rate
 from vicinal.accounting._budget import zcdp_budget as zcdp_budget
 from vicinal.accounting._charges import afford as afford
 from vicinal.accounting._charges import charge as charge
-from vicinal.accounting._charges import label_afford as label_afford
 from vicinal.accounting._charges import label_charge as label_charge
 from vicinal.accounting._composition import Composition as Composition
 from vicinal.accounting._composition import PricedRelease as PricedRelease
@@ -26,13 +25,10 @@ from vicinal.accounting._gaussian import grid_excess as grid_excess
 from vicinal.accounting._gaussian import grid_slack as grid_slack
 from vicinal.accounting._guarantee import rounded_up as rounded_up
 from vicinal.accounting._kinds import KINDS as KINDS
+from vicinal.accounting._label_filter import ChargeTable as ChargeTable
+from vicinal.accounting._label_filter import charge_table as charge_table
 from vicinal.accounting._label_only import LINE_GRID as LINE_GRID
-from vicinal.accounting._label_only import ChargeTable as ChargeTable
-from vicinal.accounting._label_only import LabelBudget as LabelBudget
 from vicinal.accounting._label_only import NoisyLabel as NoisyLabel
-from vicinal.accounting._label_only import charge_table as charge_table
-from vicinal.accounting._label_only import label_budget as label_budget
-from vicinal.accounting._label_only import one_coordinate_rdp as one_coordinate_rdp
 from vicinal.accounting._plan import NEIGHBOURING as NEIGHBOURING
 from vicinal.accounting._pld import composed_losses as composed_losses
 from vicinal.accounting._screening import Screening as Screening

@@ -9,6 +9,9 @@ import math
 from vicinal._compiled import compiled
 
 _BEYOND = 2.0**62
+_ROOT_OF_UNITS = 2.0**24
+DEAREST = 0.875
+"""A label costs at most this share of its vote's price, or all of it."""
 
 
 @compiled
@@ -37,30 +40,17 @@ def afford(norm, remaining, rate):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def label_charge(norm, rate, cells, shares):  # type: ignore[no-untyped-def]
+def label_charge(norm, remaining, rate, cells, shares):  # type: ignore[no-untyped-def]
     """Return the cost in whole units of moving one vote by `norm` steps, rounded up.
 
-    For a noise of `scale` steps, `rate` is ``unit_rate(scale, table.zcdp)`` and `cells` is
-    ``table.density / scale``. Never decreases in `norm`. As in ``charge``, costs beyond
-    2^62 units are given as 2^62.
+    At most that of ``charge`` at the same `rate`, so what :func:`afford` returns is paid for. For a
+    noise of `scale` steps `rate` is ``table.narrow * unit_rate(scale, table.budget)``, and `cells`
+    is ``table.density / scale``. `remaining` are the units that the subject has before.
     """
-    cell = int(min(norm * cells, len(shares) - 1.0))
-    return math.ceil(min(norm * norm * rate * shares[cell], _BEYOND))
-
-
-@compiled
-def label_afford(norm, remaining, rate, cells, shares):  # type: ignore[no-untyped-def]
-    """Return the largest whole norm <= `norm` (steps) whose charge is at most `remaining`."""
-    if label_charge(norm, rate, cells, shares) <= remaining:
-        return norm
-    # Shares lie between the first one and 1, so the answer lies between these two.
-    affordable = math.sqrt(max(remaining, 0) / rate)
-    paid = int(affordable * (1 - 1e-9))
-    unpaid = min(norm, int(affordable / math.sqrt(shares[0]) * (1 + 1e-9)) + 2)
-    while unpaid - paid > 1:
-        middle = (paid + unpaid) // 2
-        if label_charge(middle, rate, cells, shares) <= remaining:
-            paid = middle
-        else:
-            unpaid = middle
-    return paid
+    square = norm * norm * rate
+    # Shares below 1 are at most DEAREST: at least so much is left, whichever share is taken.
+    after = max(remaining - DEAREST * square, 0.0)
+    rows, last = len(shares), shares.shape[1] - 1
+    row = int(min(math.sqrt(after) * (rows / _ROOT_OF_UNITS), rows - 1.0))
+    cell = int(min(norm * cells / max(row, 1), float(last)))
+    return math.ceil(min(square * shares[row, cell], _BEYOND))

@@ -25,7 +25,7 @@ from vicinal.accounting._counts import (
     RenyiCurve,
 )
 from vicinal.accounting._gaussian import SubsampledGaussian
-from vicinal.accounting._label_only import NoisyLabel, label_budget
+from vicinal.accounting._label_only import NoisyLabel
 from vicinal.accounting._screening import MAX_VOTES, Screening
 from vicinal.errors import InvalidInput
 
@@ -380,11 +380,6 @@ class PlannedIndKNN(PlannedRelease):
             raise InvalidInput(
                 f"The '{name}.delta' parameter belongs to '{name}.epsilon', not to B."
             )
-        if self.release == "label" and self.B is not None:
-            raise InvalidInput(
-                f"The '{name}.B' parameter belongs to release 'votes': labels are charged at one "
-                f"Rényi order. Give '{name}.epsilon'."
-            )
         if self.model_steps is not None and self.model_share is None:
             raise InvalidInput(
                 f"The '{name}.model_steps' parameter belongs to '{name}.model_share'."
@@ -397,17 +392,14 @@ class PlannedIndKNN(PlannedRelease):
         """Return the budget B (zCDP) of an individual filter, from B or from epsilon and delta."""
         if self.B is not None:
             return float(self.B)
-        if self.release == "label":
-            label = label_budget(*self._guarantee())
-            return label.budget / label.order
-        return _budget.zcdp_budget(*self._guarantee(), "gdp")
+        assert self.epsilon is not None and self.delta is not None  # noqa: S101, PT018 (complete)
+        return _budget.zcdp_budget(self.epsilon, self.delta, "gdp")
 
     def parts(self, delta: float) -> list[dict[str, Any]]:
         """Return the training and what it leaves for answers, if there is a training.
 
         Each is an individual filter of its own part of the budget, so sqrt(2 part)-GDP; the two
-        add up in one filter, whose epsilon is below the sum of theirs. Labels are charged at one
-        order, at which their part is known.
+        add up in one filter, whose epsilon is below the sum of theirs.
         """
         if self.model_share is None or self.model_steps is None:
             return []
@@ -428,10 +420,6 @@ class PlannedIndKNN(PlannedRelease):
         ]
 
     def cost(self, count: int) -> Composition:
-        if self.release == "label":
-            # Charged at one order, at which and below which it is known.
-            label = label_budget(*self._guarantee())
-            return Composition.of(RenyiCurve((label.order,), (label.budget,)), count)
         return Composition.of(self._whole_budget(), count)
 
     def worst_case(self, count: int, order: float) -> list[WorstCasePair] | None:  # noqa: ARG002
@@ -453,10 +441,6 @@ class PlannedIndKNN(PlannedRelease):
 
     def _whole_budget(self) -> SubsampledGaussian:
         return SubsampledGaussian(1 / math.sqrt(2 * self.budget()))
-
-    def _guarantee(self) -> tuple[float, float]:
-        assert self.epsilon is not None and self.delta is not None  # noqa: S101, PT018 (complete)
-        return self.epsilon, self.delta
 
 
 _TEACHERS = (

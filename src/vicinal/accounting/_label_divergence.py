@@ -180,64 +180,6 @@ class Thresholds(SampledTests):
         return upper, value
 
 
-@dataclass(frozen=True, slots=True)
-class ShiftCells:
-    """Threshold tests of all shifts in cells [low, high], unsampled, at one order.
-
-    Bounds G / mu^2 over a whole cell, which may begin at zero.
-    """
-
-    low: Floats
-    high: Floats
-    order: float
-
-    def log_supremum(self, tolerance: float) -> Floats:
-        """Return the log of the supremum of G / mu^2 over each cell and all margins."""
-        order = np.asarray(self.order)
-        reach = 2 * self.order * self.high + 14
-        left, right = -reach - self.high, reach
-        inside = branch_and_bound(self._bounds, left, right, tolerance)
-        flat = np.log(order * (order - 1) / 2)
-        beyond_left = np.logaddexp(
-            log_ndtr(left) + 2 * np.log(hazard(left)) + np.log(order**2 / 2)
-            + order * log_gain(left, self.high),
-            flat + 2 * np.log(hazard(-left - self.high)),
-        )  # fmt: skip
-        beyond_right = np.logaddexp(
-            2 * np.log(hazard(right)) + log_curvature(self.high * hazard(right), order),
-            log_ndtr(-right) + 2 * np.log(hazard(-right - self.high)) + flat,
-        )
-        return np.asarray(np.maximum(inside, np.maximum(beyond_left, beyond_right)))
-
-    def _bounds(self, low: Floats, high: Floats, which: Indices) -> tuple[Floats, Floats]:
-        """Bound log(G / mu^2) over rectangles of margins and shifts (section 3).
-
-        Taken at a single margin it is what splitting a rectangle further can lead to.
-        """
-        least, most = self.low[which], self.high[which]
-        order = np.asarray(self.order)
-        win = 2 * _log_mean(low, least) + log_curvature(log_gain(low, most), order)
-        lose = log_curvature(-log_gain(-low - least, least, least=True), order)
-        lost = log_ndtr(-low)
-
-        def upper(end: Floats) -> Floats:
-            losing = lose + 2 * _log_mean(-end - most, most)
-            return np.asarray(np.logaddexp(log_ndtr(end) + win, lost + losing))
-
-        return upper(high), upper(low)
-
-
-def _log_mean(a: Floats, mu: Floats) -> Floats:
-    """Return the log of the mean hazard over [a, a + mu], the hazard itself for mu = 0."""
-    narrow = mu < _NARROW
-    wide = np.where(narrow, 1.0, mu)
-    mean = np.asarray(log_gain(a, wide) / wide)
-    if narrow.any():
-        start, step = a[narrow], mu[narrow]
-        mean[narrow] = (hazard(start) + hazard(start + step)) / 2
-    return np.asarray(np.log(mean))
-
-
 def branch_and_bound(bounds: Bounds, low: Floats, high: Floats, tolerance: float) -> Floats:
     """Return an upper bound on log G over [low, high] for every problem.
 

@@ -18,12 +18,9 @@ from scipy.special import betaincinv, ndtr, ndtri
 from vicinal import _checks
 from vicinal._arrays import Floats
 from vicinal.accounting import (
-    LINE_GRID,
-    LabelBudget,
     Plan,
     composed_losses,
     gdp_epsilon,
-    grid_slack,
 )
 from vicinal.errors import InvalidInput
 from vicinal.mechanisms import SLACK_SHARE
@@ -178,7 +175,6 @@ def visible_mu(claim: float, runs: int, confidence: float, power: float = 0.95) 
 _LOSSES = np.concatenate([np.linspace(0, 4, 161), np.linspace(4.1, 30, 130)])
 _BISECTIONS = 80
 _SURE = 1e-12  # rates are taken to lie this far from 0 and 1
-_WHOLE_SHIFT = 1e-6  # what is lost since votes of all classes move by whole steps
 _UP = 1e-9  # what the arithmetic here may lose, relative to a rate
 
 
@@ -240,32 +236,6 @@ class GaussianClaim(Claim):
         return gdp_epsilon(self.shift, self.delta - self.slack)
 
 
-@dataclass(frozen=True)
-class RenyiClaim(Claim):
-    """A mechanism that is (order, budget)-RDP at one order, in both directions.
-
-    What left is seen through a test of two outcomes, whose divergence cannot be larger.
-    """
-
-    known: LabelBudget
-    delta: float
-
-    def power(self, false_alarms: float) -> float:
-        budget = self.known.budget
-        most = _first_false(false_alarms, lambda power: self._cost(power, false_alarms) <= budget)
-        return min(1.0, most * (1 + _UP))
-
-    @property
-    def most_moved(self) -> float:
-        return math.sqrt(2 * self.known.budget / self.known.order) * (1 + _UP)
-
-    def epsilon(self) -> float:
-        return self.known.epsilon(self.delta)
-
-    def _cost(self, p: float, q: float) -> float:
-        return max(two_outcomes(p, q, self.known.order), two_outcomes(q, p, self.known.order))
-
-
 def _first_false(low: float, holds: Callable[[float], bool]) -> float:
     """Return where a condition ends that holds from `low` on and not at 1, rounded up."""
     high = 1.0
@@ -278,61 +248,14 @@ def _first_false(low: float, holds: Callable[[float], bool]) -> float:
     return high
 
 
-def two_outcomes(p: float, q: float, order: float) -> float:
-    """Return the Renyi divergence of a coin of chance `p` from one of chance `q`."""
-    terms = [
-        order * math.log(a) + (1 - order) * math.log(b) if a > 0 and b > 0 else math.inf
-        for a, b in ((p, q), (1 - p, 1 - q))
-        if a > 0
-    ]
-    top = max(terms)
-    if top == math.inf:
-        return math.inf
-    return (top + math.log(sum(math.exp(term - top) for term in terms))) / (order - 1)
-
-
-@dataclass(frozen=True)
-class JointClaim(Claim):
-    """A mechanism that keeps several claims at once, all of them at one delta."""
-
-    claims: tuple[Claim, ...]
-
-    @property
-    def delta(self) -> float:  # type: ignore[override]
-        return self.claims[0].delta
-
-    def power(self, false_alarms: float) -> float:
-        return min(claim.power(false_alarms) for claim in self.claims)
-
-    @property
-    def most_moved(self) -> float:
-        return min(claim.most_moved for claim in self.claims)
-
-    def epsilon(self) -> float:
-        return min(claim.epsilon() for claim in self.claims)
-
-
 def ind_knn_claim(settings: IndKNNPlan) -> Claim:
-    """Return what an Ind-KNN estimator of these settings promises.
+    """Return what an Ind-KNN estimator of these settings promises: mu = sqrt(2 B).
 
-    Labels are made of votes, so they keep a Gaussian claim beside the Renyi one. One coordinate
-    that moves by mu is charged at least the first share of the table for mu^2 / 2, and counts as
-    mu sqrt(1 - 1/c), since adding a whole number to all votes changes no label; several are
-    charged mu^2 / 2. Hence the squares of all moves are at most 2 B (1 - 1/c) / (first share).
-
-    Where noisy sums leave, mu = sqrt(2 B), of the Renyi filter, too: charges are zCDP of Gaussian
-    noise, halves of squares of mu, so one bound on their sum is both guarantees. Only the budgets
-    differ, and what the grid may add.
+    Of the Renyi filter, too: charges are zCDP of Gaussian noise, halves of squares of mu, so one
+    bound on their sum is both guarantees. Only the budgets differ, and what the grid may add.
     """
-    if not settings.label_only:
-        slack = SLACK_SHARE * settings.delta if settings.accounting == "gdp" else 0.0
-        return GaussianClaim(math.sqrt(2 * settings.spendable), settings.delta, slack)
-    table, classes = settings.charges, settings.priced_classes
-    left_over = 1.0 if classes is None else 1 - 1 / classes
-    square = 2 * table.zcdp * max(1.0, left_over / float(table.shares[0]))
-    slack = settings.n_queries * settings.target.n_coordinates * grid_slack(LINE_GRID)
-    gaussian = GaussianClaim(math.sqrt(square) * (1 + _WHOLE_SHIFT), settings.delta, slack)
-    return JointClaim((RenyiClaim(table.target, settings.delta), gaussian))
+    slack = SLACK_SHARE * settings.delta if settings.accounting == "gdp" else 0.0
+    return GaussianClaim(math.sqrt(2 * settings.spendable), settings.delta, slack)
 
 
 class PlanClaim(Claim):

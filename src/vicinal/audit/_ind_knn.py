@@ -368,10 +368,16 @@ def _best_race(settings: IndKNNPlan) -> Race:
 
 
 def _affordable_shift(settings: IndKNNPlan, labels: int) -> float:
-    """Return the shift in noise scales that an equal part of a budget pays for in one label."""
+    """Return the largest shift in noise scales of which a budget pays for so many labels."""
     charges = settings.charges
-    costs = np.array([charges.share(float(shift)) * shift**2 / 2 for shift in _SHIFTS])
-    return float(_SHIFTS[max(0, int(np.searchsorted(costs, charges.zcdp / labels)) - 1)])
+
+    def left(shift: float) -> float:
+        after = 1.0
+        for _ in range(labels):
+            after -= float(charges.share(shift, after)) * shift**2 / (2 * charges.budget)
+        return after
+
+    return next((float(shift) for shift in _SHIFTS[::-1] if left(shift) >= 0), float(_SHIFTS[0]))
 
 
 def _promise(race: Race, claim: Claim, classes: int) -> float:

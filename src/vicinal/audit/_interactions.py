@@ -422,13 +422,16 @@ class TwoWorlds:
     def moved(self, table: ChargeTable | None, classes: int) -> float:
         """Return the Gaussian shift that all of it is, or costs as much; rounded as doubles are.
 
-        One vote of `classes` that is moved, where labels alone leave, costs a share, by `table`.
+        One vote of `classes` that is moved, where labels alone leave, costs a share, by `table` and
+        by what is left.
         """
         total = 0.0
         for shift in self.shifts():
             square = float(np.square(shift).sum())
-            one_vote = shift.shape == (1, classes) and np.count_nonzero(shift) == 1
-            total += square * (table.share(float(np.abs(shift).max())) if table and one_vote else 1)
+            if table and shift.shape == (1, classes) and np.count_nonzero(shift) == 1:
+                left = 1 - total / (2 * table.budget)
+                square *= float(table.share(float(np.abs(shift).max()), left))
+            total += square
         return float(np.sqrt(total))
 
     def drawn(self, present: bool, noise: NoiseSource, runs: int) -> list[AnyArray]:

@@ -20,7 +20,7 @@ import numpy as np
 from vicinal._arrays import Bools, Floats, Ints, Ints32, Steps
 from vicinal._compiled import compiled
 from vicinal._prefetch import prefetch
-from vicinal.accounting import MAX_NORM, afford, charge, label_afford, label_charge
+from vicinal.accounting import MAX_NORM, afford, charge, label_charge
 from vicinal.mechanisms._subject_table import RecordVectors, SubjectTable, towards_zero
 from vicinal.neighbours import LEVELS, THREADS, NeighbourLists, map_in_threads
 
@@ -73,11 +73,13 @@ class KernelWeights(NamedTuple):
 class VotePrices(NamedTuple):
     """What votes cost; the arrays of :class:`vicinal.mechanisms._votes.BlockRelease`.
 
-    `label_only` says whether moving one coordinate costs a share of the price, by `price_table`.
+    `label_only` says whether moving one coordinate, at `single_rates`, costs a share of the price,
+    by `price_table`.
     """
 
     scales: Ints
     rates: Floats
+    single_rates: Floats
     table_scale: Floats
     price_table: Floats
     label_only: bool
@@ -112,6 +114,7 @@ class OnePrice(NamedTuple):
 
     scale: int
     rate: float
+    single_rate: float
     table_scale: float
     price_table: Floats
     label_only: bool
@@ -127,7 +130,7 @@ def charge_votes(hits, labels, subjects, kernel, prices, _scratch, votes):  # ty
     bounds, rows, similarities = hits
     slots, records, remaining = subjects
     weights, origin, shift = kernel
-    scales, rates, table_scale, price_table, label_only = prices
+    scales, _, rates, table_scale, price_table, label_only = prices
     high, low, several = 0, 0, 0
     for tile in range(len(bounds) - 1):
         for j in range(bounds.shape[1]):
@@ -145,11 +148,11 @@ def charge_votes(hits, labels, subjects, kernel, prices, _scratch, votes):  # ty
                     several += 1
                     continue
                 weight = min(weights[_level(similarities[hit], origin, shift)], longest)
+                left = remaining[slot]
+                weight = afford(weight, left, rate)
                 if label_only:
-                    weight = label_afford(weight, remaining[slot], rate, cells, price_table)
-                    cost = label_charge(weight, rate, cells, price_table)
+                    cost = label_charge(weight, left, rate, cells, price_table)
                 else:
-                    weight = afford(weight, remaining[slot], rate)
                     cost = charge(weight * weight, rate)
                 remaining[slot] -= cost
                 votes[j, labels[row]] += weight
@@ -277,8 +280,8 @@ def longest_norm(scale):  # type: ignore[no-untyped-def]
 def one_price(prices, query):  # type: ignore[no-untyped-def]
     """Return what the votes of one query cost, as :class:`OnePrice`."""
     return OnePrice(
-        prices.scales[query], prices.rates[query], prices.table_scale[query],
-        prices.price_table, prices.label_only,
+        prices.scales[query], prices.rates[query], prices.single_rates[query],
+        prices.table_scale[query], prices.price_table, prices.label_only,
     )  # fmt: skip
 
 
@@ -304,14 +307,12 @@ def scale_down(vector, touched, remaining, price):  # type: ignore[no-untyped-de
     if moved == 0:
         return 0
     if moved == 1:
-        norm = min(abs(vector[only]), longest)
+        rate, cells, shares = price.single_rate, price.table_scale, price.price_table
+        norm = afford(min(abs(vector[only]), longest), remaining, rate)
         if price.label_only:
-            rate, cells, shares = price.rate, price.table_scale, price.price_table
-            norm = label_afford(norm, remaining, rate, cells, shares)
-            cost = label_charge(norm, rate, cells, shares)
+            cost = label_charge(norm, remaining, rate, cells, shares)
         else:
-            norm = afford(norm, remaining, price.rate)
-            cost = charge(norm * norm, price.rate)
+            cost = charge(norm * norm, rate)
         vector[only] = norm if vector[only] > 0 else -norm
         return cost
     shrink = 1.0

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from vicinal._arrays import Floats, Steps
 from vicinal.accounting import LINE_GRID, ChargeTable
 from vicinal.errors import InvalidInput
-from vicinal.mechanisms._votes import BlockRelease, VoteGrid, VoteMechanism
+from vicinal.mechanisms._votes import BlockRelease, DeltaSlackAccountant, VoteGrid, VoteMechanism
 from vicinal.neighbours import Kernel
 from vicinal.noise import NoiseSource
 
@@ -60,8 +60,8 @@ class ClassScores:
 class NoisyLabels(VoteMechanism):
     """Only the class with the most noisy votes leaves, which costs a share of what votes cost.
 
-    - `table`: shares of the price, at one Renyi order, and the budget. It needs no slack for the
-      grid. The others are the attributes of :class:`VoteMechanism`.
+    - `table`: shares of the price, and the budget. The others are the attributes of
+      :class:`VoteMechanism`.
     - `scores`, optional: the class of the largest score leaves instead. Public.
 
     Raises InvalidInput if there are scores, and the price holds for the number of classes only.
@@ -77,16 +77,14 @@ class NoisyLabels(VoteMechanism):
         table: ChargeTable,
         grid: VoteGrid,
         noise: NoiseSource,
+        meter: DeltaSlackAccountant,
         scores: ClassScores | None = None,
     ) -> None:
         if scores is not None and table.classes is not None:
             raise InvalidInput("The 'table' parameter must hold for any classes, as scores differ.")
-        super().__init__(kernel, n_features, n_classes, table.zcdp, grid, noise)
+        super().__init__(kernel, n_features, n_classes, table.budget, grid, noise, meter)
         self._table = table
         self._scores = scores
-
-    def slack(self, noise: float) -> float:  # noqa: ARG002 (the table has room for the grid)
-        return 0.0
 
     def release(self, noise: Floats) -> LabelRelease:
         """Return the release of one block of queries, see :meth:`VoteMechanism.release`.
@@ -97,7 +95,8 @@ class NoisyLabels(VoteMechanism):
         scales, rates = self._prices(noise)
         if len(scales) and scales.min() < LINE_GRID:
             raise InvalidInput("The noise scale of a label must be at least 2^22 grid steps.")
-        return LabelRelease(self, scales, rates, self._table.density / scales, self._table.shares)
+        single, cells = self._table.narrow * rates, self._table.density / scales
+        return LabelRelease(self, scales, rates, single, cells, self._table.shares)
 
     def places(self, noisy: Steps, scales: Steps) -> Steps:
         """Return the classes that win, int64 (q,): of most votes, or of the largest score."""

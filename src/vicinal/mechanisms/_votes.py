@@ -22,7 +22,7 @@ from vicinal.mechanisms._subject_table import SubjectTable
 from vicinal.neighbours import Kernel, NeighbourLists
 from vicinal.noise import NoiseSource
 
-_WHOLE_PRICE = np.ones(1)
+_WHOLE_PRICE = np.ones((1, 1))
 
 
 class VoteMechanism(ABC):
@@ -33,6 +33,7 @@ class VoteMechanism(ABC):
     - `grid`: the grid on which votes and noise live.
     - `noise`: where noise comes from.
     - `budget`: the zCDP that a subject's full budget stands for.
+    - `meter`: of what the grid costs in delta.
     """
 
     label_only: bool  # whether labels leave, or votes
@@ -45,12 +46,14 @@ class VoteMechanism(ABC):
         budget: float,
         grid: VoteGrid,
         noise: NoiseSource,
+        meter: DeltaSlackAccountant,
     ) -> None:
         self.kernel = kernel
         self.n_classes = n_classes
         self.grid = grid
         self.noise = noise
         self.budget = budget
+        self.meter = meter
         # Rounded down: what is added is what is charged, so rounding costs accuracy alone.
         self.weights = np.floor(kernel.table(n_features) * grid.steps).astype(np.int64)
 
@@ -62,47 +65,30 @@ class VoteMechanism(ABC):
           alone.
         """
 
-    @abstractmethod
     def slack(self, noise: float) -> float:
         """Return the delta that the grid costs in one release of at least this noise scale."""
+        return self.n_classes * grid_slack(self.grid.scale(noise))
 
     def _prices(self, noise: Floats) -> tuple[Steps, Floats]:
-        """Return noise scales in steps, int64 (q,), and what a squared step costs in units."""
+        """Return noise scales in steps, int64 (q,), and what a squared step costs in units.
+
+        What the grid costs is metered, and may refuse the release before any subject is charged.
+        """
         distinct, which = np.unique(noise, return_inverse=True)
         scales = [self.grid.scale(value) for value in distinct]
         rates = [unit_rate(scale, self.budget) for scale in scales]
+        self.meter.charge([scales[place] for place in which], self.n_classes)
         return np.array(scales, dtype=np.int64)[which], np.array(rates, dtype=np.float64)[which]
 
 
 class NoisyVotes(VoteMechanism):
-    """All noisy votes leave; a subject pays for the length of what it contributed.
-
-    - `slack`: meters what the grid costs; refuses a release before any subject is charged for it.
-      The others are the attributes of :class:`VoteMechanism`.
-    """
+    """All noisy votes leave; a subject pays for the length of what it contributed."""
 
     label_only = False
 
-    def __init__(
-        self,
-        kernel: Kernel,
-        n_features: int,
-        n_classes: int,
-        budget: float,
-        grid: VoteGrid,
-        noise: NoiseSource,
-        slack: DeltaSlackAccountant,
-    ) -> None:
-        super().__init__(kernel, n_features, n_classes, budget, grid, noise)
-        self._slack = slack
-
-    def slack(self, noise: float) -> float:
-        return self.n_classes * grid_slack(self.grid.scale(noise))
-
     def release(self, noise: Floats) -> VoteRelease:
         scales, rates = self._prices(noise)
-        self._slack.charge(scales.tolist(), self.n_classes)
-        return VoteRelease(self, scales, rates, np.zeros(len(scales)), _WHOLE_PRICE)
+        return VoteRelease(self, scales, rates, rates, np.zeros(len(scales)), _WHOLE_PRICE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,14 +97,16 @@ class BlockRelease(ABC):
 
     - `scales`, int64 (q,): noise scale of each query, in grid steps.
     - `rates`, float64 (q,): units that a squared step costs under that scale, rounded up.
+    - `single_rates`, float64 (q,): the same where it is the only coordinate that is moved.
     - `table_scale`, float64 (q,): cells of `price_table` that a step goes up by under that scale.
-    - `price_table`, float64 (m,): what moving one coordinate costs, as shares of that price, by
-      cells; unused where votes leave.
+    - `price_table`, float64 (r, m): what moving one coordinate costs, as shares of that price, by
+      what is left and by cells; unused where votes leave.
     """
 
     mechanism: VoteMechanism
     scales: Steps
     rates: Floats
+    single_rates: Floats
     table_scale: Floats
     price_table: Floats
 
@@ -133,6 +121,7 @@ class BlockRelease(ABC):
             self,
             scales=self.scales[part],
             rates=self.rates[part],
+            single_rates=self.single_rates[part],
             table_scale=self.table_scale[part],
         )
 
@@ -151,8 +140,9 @@ class BlockRelease(ABC):
         mechanism, kernel = self.mechanism, self.mechanism.kernel
         weights = KernelWeights(mechanism.weights, kernel.level_origin, kernel.level_shift)
         prices = VotePrices(
-            self.scales, self.rates, self.table_scale, self.price_table, mechanism.label_only
-        )
+            self.scales, self.rates, self.single_rates, self.table_scale, self.price_table,
+            mechanism.label_only,
+        )  # fmt: skip
         return charge_neighbours(neighbours, subjects, weights, prices, mechanism.n_classes)
 
     @abstractmethod

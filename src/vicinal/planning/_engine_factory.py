@@ -184,9 +184,8 @@ def rehearse(plan: IndKNNPlan, n_features: int, public: FloatMatrix | None) -> N
 
 
 def slack_meter(plan: IndKNNPlan, spent: float = 0.0) -> DeltaSlackAccountant:
-    """Return the meter of what the grid costs; only votes in GDP need one."""
-    needed = plan.accounting == "gdp" and not plan.label_only
-    return DeltaSlackAccountant(plan.grid_delta, needed=needed, spent=spent)
+    """Return the meter of what the grid costs, which it does in GDP alone."""
+    return DeltaSlackAccountant(plan.grid_delta, needed=plan.accounting == "gdp", spent=spent)
 
 
 def engine_on(
@@ -308,7 +307,7 @@ class EnginePlanner:
         sizes = self.kernel, self.n_features, width
         if plan.label_only:
             scores = None if decision.plain else decision.scores
-            return NoisyLabels(*sizes, plan.charges, grid, noise, scores)
+            return NoisyLabels(*sizes, plan.charges, grid, noise, slack, scores)
         return NoisyVotes(*sizes, plan.spendable, grid, noise, slack)
 
 

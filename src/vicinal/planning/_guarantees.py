@@ -25,8 +25,9 @@ _METHODS = {
     "Thakurta 2022), 1 % of delta kept for the integer grid",
     "rdp": "individual Renyi filter (Feldman and Zrnic 2021), converted to (epsilon, delta) by "
     "Balle et al. 2020",
-    "label": "individual Renyi filter at one order (Feldman and Zrnic 2021) over releases of the "
-    "label alone, converted to (epsilon, delta) by Balle et al. 2020",
+    "label": "individual filter in Gaussian DP (Koskela, Tobaben and Honkela 2023) over releases "
+    "of the label alone, each charged what its worst threshold takes of what a subject has left; "
+    "1 % of delta kept for that and the integer grid",
 }
 
 
@@ -105,7 +106,7 @@ def ind_knn_guarantee(settings: IndKNNPlan) -> Guarantee:
             "all answers given",
             *_model_words(settings),
         ),
-        method=_METHODS["label" if settings.label_only else settings.accounting],
+        method=_method(settings),
         assumptions=(
             *RECORDS,
             "the reference set holds no private record",
@@ -117,10 +118,14 @@ def ind_knn_guarantee(settings: IndKNNPlan) -> Guarantee:
     )
 
 
+def _method(plan: IndKNNPlan) -> str:
+    if plan.accounting == "rdp" and plan.label_only:
+        return f"{_METHODS['rdp']}; the label alone is charged as its votes would be"
+    return _METHODS["label" if plan.label_only else plan.accounting]
+
+
 def part_epsilon(plan: IndKNNPlan, part: float) -> float:
     """Return epsilon of a `part` of a subject's budget, at the plan's delta."""
-    if plan.label_only:  # at the order of the whole, where alone labels are charged
-        return max(0.0, plan.epsilon - (1 - part) * plan.charges.target.budget)
     budget = part * (1 + 1e-12) * plan.spendable
     if plan.accounting == "rdp":
         return min(plan.epsilon, rdp_epsilon(budget, plan.delta))
@@ -172,7 +177,7 @@ def total_over(plans: Sequence[IndKNNPlan]) -> tuple[float, float]:
         return math.inf, 1.0
     slack = SLACK_SHARE * math.fsum(plan.delta for plan in plans)
     delta = max(plan.delta for plan in plans)
-    alike = all(plan.accounting == "gdp" and not plan.label_only for plan in plans)
+    alike = all(plan.accounting == "gdp" for plan in plans)
     if len(plans) == 1 or not alike or slack > delta / 2:
         return math.fsum(plan.epsilon for plan in plans), math.fsum(plan.delta for plan in plans)
     budget = math.fsum(plan.spendable * plan.parts for plan in plans)

@@ -165,8 +165,8 @@ class IndKNNParameters:
     accounting: str = parameter(
         Choice(METHODS),
         default="gdp",
-        doc="""How epsilon and delta become a budget: by Gaussian DP or Renyi DP. Labels alone are
-        charged at one Renyi order in either case.""",
+        doc="""How epsilon and delta become a budget: by Gaussian DP or Renyi DP, in which labels
+        alone are charged as votes.""",
     )
     index: Given[str | Mapping[str, Any], dict[str, Any]] = parameter(
         IndexOptions(),

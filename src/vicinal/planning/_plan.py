@@ -2,15 +2,13 @@
 
 import math
 from collections.abc import Hashable, Mapping
-from dataclasses import replace
-from functools import lru_cache
 from typing import Any, Self
 
 import numpy as np
 
 from vicinal._arrays import AnyArray, Floats
 from vicinal._parameters import AUTO, Settings, checks, declared
-from vicinal.accounting import ChargeTable, charge_table, label_budget, zcdp_budget
+from vicinal.accounting import ChargeTable, charge_table, zcdp_budget
 from vicinal.engine import (
     ReferenceUsage,
     expected_neighbors,
@@ -236,8 +234,10 @@ class IndKNNPlan(Settings, VotingParameters):
 
     @property
     def charges(self) -> ChargeTable:
-        """What labels cost where they alone leave; the order fits many small contributions."""
-        return _charges(self.epsilon, self.delta, self.priced_classes, self.parts)
+        """What labels cost where they alone leave; in Renyi DP what votes cost."""
+        if self.accounting == "rdp":
+            return charge_table(self.spendable, 0.0)
+        return charge_table(self.spendable, SLACK_SHARE * self.grid_delta, self.priced_classes)
 
     @property
     def priced_classes(self) -> int | None:
@@ -248,14 +248,12 @@ class IndKNNPlan(Settings, VotingParameters):
     def spendable(self) -> float:
         """The budget B of every subject in one interaction.
 
-        In GDP, 1 % of delta is kept for the grid. Several interactions share the budget evenly:
-        budgets are zCDP, or squares of GDP's mu, and add up.
+        In GDP, 1 % of delta is kept for the grid, and the tail of labels. Several interactions
+        share the budget evenly: budgets are zCDP, or squares of GDP's mu, and add up.
         """
-        if self.label_only:
-            return self.charges.zcdp
         share = 1 - SLACK_SHARE if self.accounting == "gdp" else 1.0
         total = zcdp_budget(self.epsilon, self.delta * share, self.accounting)
-        return _part(total, self.parts)
+        return total if self.parts == 1 else math.nextafter(total / self.parts, 0)
 
     @property
     def parts(self) -> int:
@@ -263,19 +261,24 @@ class IndKNNPlan(Settings, VotingParameters):
 
     @property
     def grid_delta(self) -> float:
-        """The delta of which the grid may use a share in one interaction."""
-        return self.delta / self.parts
+        """The delta of which the grid may use a share in one interaction; labels' tail the same."""
+        tail = self.label_only and self.accounting == "gdp"
+        return self.delta / self.parts / (2 if tail else 1)
 
     @property
     def plan_identity(self) -> Hashable:
         """What interactions must have in common for their budgets to add up to one."""
-        method = ("label", self.priced_classes) if self.label_only else (self.accounting,)
-        return "Ind-KNN", *method, self.epsilon, self.delta
+        return "Ind-KNN", self.accounting, self.epsilon, self.delta
 
-    def affordable(self, shift: float = 0.0) -> float:
-        """Return a record's part of a budget, as contributions of `shift` noise scales feel it."""
-        price = self.charges.share(shift) if self.label_only else 1.0
-        return self.spendable / (price * self.subject_use)
+    def affordable(self, budget_share: float, shift: float = 0.0) -> float:
+        """Return a record's part of a share of a budget, as votes of `shift` noise scales feel it.
+
+        Labels cost less than such votes do.
+        """
+        budget = budget_share * self.spendable
+        if self.label_only and budget_share > 0:
+            budget = self.charges.worth(shift, budget_share)
+        return budget / self.subject_use
 
     @property
     def subject_use(self) -> float:
@@ -294,7 +297,7 @@ class IndKNNPlan(Settings, VotingParameters):
         return self.n_queries
 
     def neighbors(self, reference: Reference | None, budget_share: float) -> int:
-        budget = budget_share * self.affordable()
+        budget = self.affordable(budget_share)
         numbers = self.size, self.n_asked, budget, self.target.n_groups
         per_noise = self.target.neighbors_per_noise
         if reference is None:
@@ -305,7 +308,7 @@ class IndKNNPlan(Settings, VotingParameters):
         """Return the noise that this share of budgets can pay for, at a `count` of neighbours."""
 
         def affordable(shift: float) -> float:
-            return budget_share * self.affordable(shift)
+            return self.affordable(budget_share, shift)
 
         return planned_multiplier(usage, self.size, self.n_asked, count, affordable)
 
@@ -379,13 +382,3 @@ def _check_names(target: Target, values: Mapping[str, Any]) -> None:
                 f"The {name!r} parameter {for_whom}, and records carry {target.words} here. "
                 "Leave it out."
             )
-
-
-@lru_cache(maxsize=16)
-def _charges(epsilon: float, delta: float, n_classes: int | None, parts: int) -> ChargeTable:
-    table = charge_table(label_budget(epsilon, delta, classes=n_classes), n_classes)
-    return replace(table, target=replace(table.target, budget=_part(table.target.budget, parts)))
-
-
-def _part(budget: float, parts: int) -> float:
-    return budget if parts == 1 else math.nextafter(budget / parts, 0)

@@ -92,7 +92,7 @@ class PlanChoice:
         multiplier = plan.noise_multiplier or plan.multiplier(usage, k, left)
         shift = math.sqrt(usage.weight / k) / multiplier
         doubt = None if known is None else known.doubt
-        return cls(plan, k, multiplier, left * plan.affordable(shift), usage, doubt)
+        return cls(plan, k, multiplier, plan.affordable(left, shift), usage, doubt)
 
     @property
     def noise(self) -> float:

@@ -24,7 +24,6 @@ from vicinal.engine import Shard
 from vicinal.errors import InvalidInput
 from vicinal.ledger import MemoryLedger
 from vicinal.linear import MODEL_ARRAYS, PrivateModel, metric_kernel
-from vicinal.mechanisms import NoisyVotes
 from vicinal.neighbours import Cosine
 from vicinal.planning import IndKNNPlan, engine_on, kernel_for, numbers, slack_meter
 from vicinal.predictors import _inputs as inputs
@@ -64,11 +63,9 @@ def spent_budget(classifier: IndKNNClassifier) -> SpentBudget:
     check_is_fitted(classifier)
     with classifier._engine.lock:
         votes, gate = classifier._engine.votes, classifier._engine.model_gate
-        # Labels alone need no grid.
-        slack = votes._slack.spent if isinstance(votes, NoisyVotes) else 0.0
         spent = {
             "remaining": classifier._shard.ledger.remaining.copy(),
-            "slack": np.array(slack),
+            "slack": np.array(votes.meter.spent),
             "answers": np.array(classifier.n_answers_),
             "n_records": np.array(classifier.n_records_),
         }

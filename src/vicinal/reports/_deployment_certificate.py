@@ -134,7 +134,7 @@ def _guess(shift: float) -> float:
 
 def _audience(name: str, state: Mapping[str, Any], proved: Mapping[str, float]) -> dict[str, Any]:
     guarantee, plan, queries = state["guarantee"], state["plan"], state["queries"]
-    gaussian = plan["release"] == "votes" and "Gaussian DP" in guarantee["method"]
+    gaussian = "Gaussian DP" in guarantee["method"]
     holds = bool(guarantee["holds"])
     success = membership_success(plan["epsilon"], plan["delta"], gaussian=gaussian)
     own = [shift for attack, shift in proved.items() if attack != "total"]
