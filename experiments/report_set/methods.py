@@ -79,7 +79,7 @@ def ours(plan: Plan, *, made_up: bool = False) -> Scores:
 
 
 def noisy_sgd(plan: Plan) -> Scores:
-    """Return our own rival's probabilities, of the features that our model has."""
+    """Return our own rival's probabilities, of the columns that our model has."""
     private, public, queries = plan.split.features()
     model = baselines.NoisySGDClassifier(
         range(plan.split.n_classes), plan.epsilon, delta=DELTA, n_records=len(private),

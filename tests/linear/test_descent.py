@@ -28,7 +28,9 @@ def classes(count):
 
 
 def descended(gradient_at, n_records=1e9, noise=1e-9):
-    descent = Descent(ROWS.astype(np.float32), UNIT, SPREAD, classes(2), n_records, 2.0, noise)
+    descent = Descent(
+        ROWS.astype(np.float32), UNIT, [(D, SPREAD)], classes(2), n_records, 2.0, noise
+    )
     for _ in range(STEPS):
         descent.step(gradient_at(descent.weights))
     return descent.weights
@@ -48,7 +50,9 @@ def test_without_noise_it_arrives():
 def test_without_noise_it_arrives_at_least_squares():
     """In few steps: the loss is the parabola that a gradient is read by."""
     values = RNG.uniform(-0.7, 0.7, (M, 2))
-    descent = Descent(ROWS.astype(np.float32), UNIT, 0.5, VectorLoss(2, 0.5, 0.5), 1e9, 2.0, 1e-9)
+    descent = Descent(
+        ROWS.astype(np.float32), UNIT, [(D, 0.5)], VectorLoss(2, 0.5, 0.5), 1e9, 2.0, 1e-9
+    )
     for _ in range(3):
         descent.step(ROWS.T @ (ROWS / UNIT @ descent.weights - values) / UNIT / M)
     best = np.linalg.lstsq(ROWS / UNIT, values, rcond=None)[0]
@@ -59,7 +63,7 @@ def test_under_noise_it_is_the_mean_given_all_gradients():
     """An independent solution: one Gaussian regression on all noisy gradients."""
     rng = np.random.default_rng(5)
     target, noise = 0.1 * RNG.normal(size=(D + 1, 2)), 0.02
-    descent = Descent(ROWS.astype(np.float32), UNIT, SPREAD, classes(2), 1e12, 2.0, noise)
+    descent = Descent(ROWS.astype(np.float32), UNIT, [(D, SPREAD)], classes(2), 1e12, 2.0, noise)
     rows = ROWS / UNIT
     spread = np.full(D + 1, SPREAD / np.sqrt(np.square(rows[:, :-1]).sum(axis=1).mean()))
     spread[-1] = 20.0
@@ -109,7 +113,7 @@ def test_the_clip_follows_from_the_noise():
 @pytest.mark.parametrize("clip", [0.1, 0.25, 1.0])
 def test_the_curvature_is_that_of_cut_gradients(clip):
     """Row by row and label by label, as often as the model expects it."""
-    descent = Descent(ROWS.astype(np.float32), UNIT, SPREAD, classes(3), 100, clip, 0.1)
+    descent = Descent(ROWS.astype(np.float32), UNIT, [(D, SPREAD)], classes(3), 100, clip, 0.1)
     descent.weights = RNG.normal(size=(D + 1, 3))
     curved = []
     for row in ROWS / UNIT:
@@ -122,7 +126,7 @@ def test_the_curvature_is_that_of_cut_gradients(clip):
 
 def test_no_step_is_longer_than_the_bound_of_the_curvature_allows():
     """With ten classes the curvature at the start is a fifth of its bound."""
-    descent = Descent(ROWS.astype(np.float32), UNIT, SPREAD, classes(10), 1e12, 9.0, 1e-9)
+    descent = Descent(ROWS.astype(np.float32), UNIT, [(D, SPREAD)], classes(10), 1e12, 9.0, 1e-9)
     gradient = RNG.normal(size=(D + 1, 10))
     longest = 2 / descent._lengths[:, None] * (descent._from_directions.T @ gradient)
     descent.step(gradient)
@@ -134,3 +138,24 @@ def test_trainings_that_share_a_budget_share_the_clip_s_noise():
     assert budget.step_noise == step_noise(0.01)
     assert LEAST_CLIP < budget.clip(20) < MOST_CLIP
     assert budget.clip(20) == pytest.approx(clip_of(0.01, 2000, 20, classes(2)))
+
+
+@pytest.mark.parametrize(("n_doubts", "each"), [(0, False), (3, False), (D + 1, True), (64, True)])
+def test_doubts_are_the_variance_that_gradients_have_left_in_a_row_s_score(
+    n_doubts, each, monkeypatch
+):
+    """Along the row's own features, or what public rows have of it on average."""
+    monkeypatch.setattr(VectorLoss, "n_doubts", n_doubts)
+    loss = VectorLoss(2, 0.5, 0.5)
+    descent = Descent(ROWS.astype(np.float32), UNIT, [(D, 0.5)], loss, 1e3, 1.0, 0.01)
+    for _ in range(5):
+        descent.step(RNG.normal(0, 0.01, (D + 1, 2)))
+    back = descent._from_directions
+    rows = np.vstack([ROWS, 3 * ROWS[:3]]) / UNIT
+    rows[:, -1] = 0.3
+    variances = np.einsum("ij,jk,ik->i", rows, back @ np.diag(1 / descent._known) @ back.T, rows)
+    found = np.square(rows @ descent.doubts).sum(axis=1)
+    if each:
+        np.testing.assert_allclose(found, variances, rtol=1e-9)
+    assert found[:M].mean() == pytest.approx(variances[:M].mean(), rel=0.02)
+    assert len(np.unique(found.round(12))) > 1 or n_doubts == 0

@@ -4,16 +4,17 @@ import numpy as np
 import pytest
 
 from vicinal import IndKNNRegressor
-from vicinal.linear._losses import _ASTRAY, _UNLIKE, VectorLoss
+from vicinal.linear._losses import _ASTRAY, _UNLIKE, Predictions, VectorLoss
 from vicinal.mechanisms import RecordVectors
 
 LOSS = VectorLoss(2, 0.6, 0.5)
 PREDICTED = np.array([[0.2, -0.4], [0.5, 0.1]])
-NOISE, EXPECTED, DOUBT = 30.0, 100.0, 0.05
+NOISE, EXPECTED, DOUBT = 30.0, 100.0, np.array([0.05, 0.4])
+SAID = Predictions(PREDICTED, DOUBT)
 
 
 def weight():
-    """Votes that the model counts for: by its variance and that of neighbours."""
+    """Votes that the model counts for on each query: by its variance and that of neighbours."""
     return EXPECTED * ((NOISE / EXPECTED) ** 2 + _UNLIKE**2) / (_ASTRAY**2 + DOUBT**2)
 
 
@@ -24,14 +25,14 @@ def test_a_record_s_weight_is_not_learnt_and_predictions_are_as_short_as_records
 
 
 def test_its_votes_are_vectors_of_as_many_records_as_it_is_worth():
-    votes = LOSS.votes(PREDICTED, np.full(2, NOISE), np.full(2, EXPECTED), DOUBT)
+    votes = LOSS.votes(SAID, np.full(2, NOISE), np.full(2, EXPECTED))
     np.testing.assert_allclose(votes[:, 0], 0.6 * weight())
-    np.testing.assert_allclose(votes[:, 1:], PREDICTED * weight())
+    np.testing.assert_allclose(votes[:, 1:], PREDICTED * weight()[:, None])
 
 
 def test_joined_sums_are_of_as_many_as_were_expected_and_averages_stay():
     """Fails if the noise that is stated is not that of the sums, or lacks that of the training."""
-    votes = LOSS.votes(PREDICTED, np.full(2, NOISE), np.full(2, EXPECTED), DOUBT)
+    votes = LOSS.votes(SAID, np.full(2, NOISE), np.full(2, EXPECTED))
     released = votes + EXPECTED * np.array([[0.6, 0.1, 0.3], [0.6, 0.0, 0.2]])
     queried = np.array([True, False])
     sums, chances = LOSS.joined(PREDICTED, votes, released[:1], queried, np.full(2, EXPECTED))
@@ -41,7 +42,7 @@ def test_joined_sums_are_of_as_many_as_were_expected_and_averages_stay():
     np.testing.assert_allclose(sums[1, 1:] / sums[1, 0] * 0.6, PREDICTED[1])
     shorter = EXPECTED / (EXPECTED + weight())
     left = LOSS.noise_left(NOISE, EXPECTED, DOUBT)
-    assert left == pytest.approx(shorter * np.hypot(NOISE, weight() * DOUBT))
+    np.testing.assert_allclose(left, shorter * np.hypot(NOISE, weight() * DOUBT))
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 0.5])

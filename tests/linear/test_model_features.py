@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from made_up import plan_of
-from vicinal.linear._model_features import BIAS, ModelFeatures, are_columns, scores_of
+from vicinal.linear._model_features import BIAS, OF_COLUMNS, ModelFeatures, are_columns, scores_of
+from vicinal.linear._random_trees import LANDMARKS
 from vicinal.mechanisms import WEIGHT_STEPS
 from vicinal.neighbours import Cosine
 from vicinal.planning import kernel_for
@@ -30,10 +31,13 @@ def test_rows_are_standardised_columns_over_the_longest_public_row_and_a_bias():
     features = ModelFeatures.of(fine.encode(PUBLIC), lifted=True)
     deviation = PUBLIC.std(axis=0)
     longest = np.linalg.norm((PUBLIC - PUBLIC.mean(axis=0)) / deviation, axis=1).max()
-    expected = (X - PUBLIC.mean(axis=0)) / deviation / longest
-    long = np.linalg.norm(expected, axis=1, keepdims=True)
-    inside = (np.linalg.norm(X, axis=1) < KERNEL.bound) & (long[:, 0] < 1)
-    found = features.rows(fine.encode(X)) / features.unit
+    expected = OF_COLUMNS * (X - PUBLIC.mean(axis=0)) / deviation / longest
+    encoded = fine.encode(X)
+    found = features.rows(encoded) / features.unit
+    uncut = (encoded[:, :D] - features.center[:D]) * features.factors[:D]
+    trees = (features.trees.shared(encoded[:, :D]) - features.center[D:]) * features.factors[D:]
+    inside = np.square(np.hstack([uncut, trees])).sum(axis=1) < 1
+    inside &= np.linalg.norm(X, axis=1) < KERNEL.bound
     assert inside.sum() > 150
     np.testing.assert_allclose(found[inside][:, :D], expected[inside], atol=0.02)
     np.testing.assert_allclose(found[:, -1], BIAS, atol=1e-3)
@@ -43,8 +47,8 @@ def test_directions_alone_count_where_public_rows_are_alike_long():
     unit = PUBLIC / np.linalg.norm(PUBLIC, axis=1, keepdims=True)
     kernel = Cosine.fitting(unit)
     assert not kernel.lifts
-    assert ModelFeatures.of(kernel.encode(unit), lifted=False).width == D + 1
-    assert FEATURES.width == D + 1
+    assert ModelFeatures.of(kernel.encode(unit), lifted=False).parts == (D, LANDMARKS)
+    assert FEATURES.parts == (D, LANDMARKS)
 
 
 @pytest.mark.parametrize("rows", [X, 1e6 * X, np.zeros((2, D)), PUBLIC])

@@ -55,10 +55,12 @@ def test_scores_and_labels_agree(both):
 def test_with_declared_shares_public_rows_have_them_and_most_are_left_to_the_model():
     shares = [0.6, 0.3, 0.1]
     trained = fitted(class_prior=shares)._model
-    model = _private_model.PrivateModel(trained.model, R, trained.used, trained.loss)
+    model = _private_model.PrivateModel(
+        trained.model, R, trained.used, trained.loss, trained.doubts
+    )
     said = model.predicted(R)
     np.testing.assert_allclose(said.mean(axis=0), shares, atol=1e-6)
-    np.testing.assert_array_equal(model.mapped(R)[1], said)
+    np.testing.assert_array_equal(model.mapped(R)[1].values, said)
     assert model.sure(said).sum() == (1 - _private_model.ASKED) * len(R)
 
 
@@ -174,19 +176,21 @@ def test_there_is_no_number_of_records_below_which_nothing_is_trained(n, epsilon
 
 def test_two_witnesses_count_by_their_precision():
     shares, loss = np.array([[0.5, 0.5], [0.99, 0.01]]), _losses.ClassLoss(np.ones(2) / 2)
-    quiet, loud = (
-        loss.votes(shares, noise, np.array([100.0, 100.0]), 0.0) for noise in (1.0, 100.0)
-    )
+    said = _losses.Predictions(shares, np.full(2, 0.1))
+    quiet, loud = (loss.votes(said, noise, np.array([100.0, 100.0])) for noise in (1.0, 100.0))
     assert (loud > 50 * quiet).all(), "votes that are noise leave the model's word"
     assert (quiet[1].sum() > 5 * quiet[0].sum()).all(), "and so does a model that is sure"
     np.testing.assert_allclose(quiet / quiet.sum(axis=1, keepdims=True), shares)
     spread, error = 0.25 / 41, (1 / 100) ** 2 + 0.1**2
     assert quiet[0].sum() == pytest.approx(100 * error / spread)
+    of_a_table = loss.votes(_losses.Predictions(shares, said.doubts, True), 1.0, np.full(2, 100.0))
+    np.testing.assert_allclose(of_a_table[0], quiet[0] * 161 / 41)
 
 
 def test_a_model_that_is_sure_of_all_stands_for_ten_thousand_noise_scales():
     loss = _losses.ClassLoss(np.ones(2) / 2)
-    votes = loss.votes(np.array([[1.0, 0.0]]), np.array([3.0]), np.array([100.0]), 0.0)
+    said = _losses.Predictions(np.array([[1.0, 0.0]]), np.zeros(1))
+    votes = loss.votes(said, np.array([3.0]), np.array([100.0]))
     assert votes.sum() == pytest.approx(1e4 * 3.0)
 
 
@@ -202,7 +206,7 @@ def test_scores_are_a_quarter_as_long_as_features_in_the_metric(both):
 @pytest.mark.parametrize("known", [1e-6, 1e6])
 def test_what_a_model_is_worth_decides_who_is_right(known, monkeypatch):
     """Without a word of the model's neighbours decide; with all of it they change nothing."""
-    monkeypatch.setattr(_losses, "_KNOWN", known)
+    monkeypatch.setattr(_losses, "_KNOWN_OF_COLUMNS", known)
     monkeypatch.setattr(_private_model, "ASKED", 0.5)
     monkeypatch.setattr("vicinal.planning._plan.ASKED", 0.5)
     classifier = fitted(epsilon=50.0)

@@ -138,13 +138,26 @@ def test_training_on_components_loses_what_the_victim_paid(subjects, victim, mon
 
 
 def of_private_landmarks(patch):
-    """Take the kernel's likenesses to private records."""
+    """Take the kernel's likenesses, or the trees, from private records."""
     honest = ModelFeatures.planned
 
-    def broken(_, n_records, **facts):
-        return honest(OF_MANY.encode(X).astype(np.float32), n_records, **facts)
+    def broken(_, n_records, lifted):
+        encoder = ENCODER if lifted else OF_MANY
+        return honest(encoder.encode(X).astype(np.float32), n_records, lifted=lifted)
 
     patch.setattr(ModelFeatures, "planned", broken)
+
+
+@pytest.mark.parametrize("control", [None, of_private_landmarks])
+def test_trees_are_those_of_public_rows(control, monkeypatch):
+    """And so are centre, factors and landmarks, whoever is in the data."""
+    if control is not None:
+        control(monkeypatch)
+    given = ModelFeatures.of(ENCODER.encode(R).astype(np.float32), lifted=True)
+    made = classifier().fit(X[:400] + 1e-3, Y[:400], public=R)._model.model.features
+    assert np.array_equal(given.trees.cuts, made.trees.cuts) == (control is None)
+    same = np.array_equal(given.rows(ENCODER.encode(X)), made.rows(ENCODER.encode(X)))
+    assert same == (control is None)
 
 
 @pytest.mark.parametrize("control", [None, of_private_landmarks])
@@ -206,12 +219,16 @@ def test_broken_trainings_are_caught(control, components, numbers, monkeypatch):
 
 # ---------------------------------------------------------------- the metric
 
-WEIGHTS = np.rint(np.random.default_rng(3).normal(size=(D + 1, CLASSES)) * 2**18)
+FEATURES = ModelFeatures.of(R, lifted=False)
+WEIGHTS, DOUBTS = (
+    np.rint(np.random.default_rng(3).normal(size=(FEATURES.width, width)) * 2**18)
+    for width in (CLASSES, 20)
+)
 
 
 def metric(public):
-    model = LinearModel(WEIGHTS, ModelFeatures.of(R, lifted=False))
-    return PrivateModel(model, public, np.zeros(len(public)), ClassLoss(np.ones(CLASSES) / CLASSES))
+    model, used = LinearModel(WEIGHTS, FEATURES), np.zeros(len(public))
+    return PrivateModel(model, public, used, ClassLoss(np.ones(CLASSES) / CLASSES), DOUBTS)
 
 
 def test_a_record_in_the_metric_does_not_depend_on_other_records():
@@ -221,6 +238,7 @@ def test_a_record_in_the_metric_does_not_depend_on_other_records():
         present = rng.permutation(N)[: rng.integers(1, N)]
         assert (model.features(X[present]) == everybody[present]).all()
         assert (model.predicted(X[present]) == model.predicted(X)[present]).all()
+        assert (model.mapped(X[present])[1].doubts == model.mapped(X)[1].doubts[present]).all()
 
 
 def test_a_private_mean_in_the_metric_is_caught():
@@ -441,9 +459,9 @@ def test_what_joins_the_sums_is_public_and_on_their_grid(monkeypatch):
     fitted = classifier().fit(X, Y, public=R)
     answers = fitted.query(Q)
     integers = fitted._encoded(Q[answers.asked])
-    shares = fitted.model_probabilities(Q[answers.asked])
     expected = fitted._engine.radius.expected(integers)
     grid = fitted._engine.votes.grid.steps
-    votes = fitted._model.votes(shares, answers.noise[answers.asked], expected)
+    said = fitted._model.mapped(ENCODER.encode(Q[answers.asked]).astype(np.float32))[1]
+    votes = fitted._model.loss.votes(said, answers.noise[answers.asked], expected)
     found = np.concatenate([total - own for (_, total), own in zip(joined, sums, strict=True)])
     np.testing.assert_allclose(found / grid, votes, rtol=1e-6, atol=1 / grid)

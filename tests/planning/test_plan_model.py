@@ -42,7 +42,7 @@ def test_it_plays_what_fit_finds(played):
         model_share=WISH.model_share, simulation_seed=0,
     ).fit(X, y, public=R)  # fmt: skip
     assert played.budget_share == pytest.approx(1 - fitted._model.typical_use, abs=0.1)
-    same = played.shares.argmax(axis=1) == fitted.model_probabilities(R).argmax(axis=1)
+    same = played.predicted.values.argmax(axis=1) == fitted.model_probabilities(R).argmax(axis=1)
     assert same.mean() > 0.95
     assert (~played.sure).mean() == pytest.approx(0.1, abs=0.02)
     choice = PlanChoice.of(WISH, stage().beside_model(WISH, 0).reference, played.budget_share)
@@ -117,7 +117,8 @@ def test_a_plan_has_the_rule_that_fit_has(width):
     if many:
         return
     assert beside.model.budget_share == pytest.approx(found, abs=0.03)
-    same = beside.model.shares.argmax(axis=1) == fitted.model_probabilities(public).argmax(axis=1)
+    said = beside.model.predicted.values
+    same = said.argmax(axis=1) == fitted.model_probabilities(public).argmax(axis=1)
     assert same.mean() > 0.95
     assert choice.multiplier == pytest.approx(fitted.noise_multiplier_, rel=0.4)
 

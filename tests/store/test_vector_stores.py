@@ -98,7 +98,8 @@ def test_a_store_trains_as_the_estimator_and_keeps_its_model(tmp_path, kind):
 @pytest.mark.parametrize(
     ("part", "value"),
     [
-        *[("doubt", np.array(each)) for each in (np.nan, 1e200, -0.05, [0.1])],
+        ("doubts", np.ones(D + 151)),
+        *[("doubts", np.full((D + 151, 2), each)) for each in (0.5, 1e200, np.nan)],
         *[("weights", each) for each in ("", "AAAAAAAA8D8=", "#", np.ones((1, 1)))],
         *[("used", each) for each in ("AA==", np.ones(1))],
         ("shifts", np.ones(2, dtype=np.int16)),

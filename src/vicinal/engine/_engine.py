@@ -13,7 +13,7 @@ from vicinal.engine._answer_reuse import AnsweredNeighbours, PublicVotes
 from vicinal.engine._proxy_ledger import ProxyLedger
 from vicinal.engine._shard import Shards, TwoRounds
 from vicinal.ledger import ForkSafeLock
-from vicinal.linear import ModelGate
+from vicinal.linear import ModelGate, Predictions
 from vicinal.mechanisms import (
     BlockRelease,
     DeltaSlackAccountant,
@@ -115,10 +115,12 @@ class QueryEngine:
     def __post_init__(self) -> None:
         object.__setattr__(self, "plain", self.decision.plain)
 
-    def answer(self, queries: IntegerMatrix, *, predicted: Floats | None = None) -> QueryAnswers:
+    def answer(
+        self, queries: IntegerMatrix, *, predicted: Predictions | None = None
+    ) -> QueryAnswers:
         """Answer all queries, a block at a time.
 
-        `predicted`, float64 (q, c), is what the model of :attr:`model_gate` says of the queries.
+        `predicted` is what the model of :attr:`model_gate` says of the queries.
 
         Raises PrivacyRefused before anything is charged or drawn, if the grid's cost of all answers
         does not fit. It is taken at the smallest count, so that no noisy count decides whether it
@@ -158,23 +160,23 @@ class QueryEngine:
             self.reuse.learn(block, labels)
         return QueryAnswers(labels, votes, np.ones(len(block), dtype=np.bool_), noise)
 
-    def _answer_with_model(self, block: IntegerMatrix, predicted: Floats) -> QueryAnswers:
+    def _answer_with_model(self, block: IntegerMatrix, predicted: Predictions) -> QueryAnswers:
         """Ask where the model is unsure; its votes join those of records, or stand alone."""
         assert self.model_gate is not None  # noqa: S101 (narrows the type)
-        model = self.model_gate.model
+        loss, said = self.model_gate.model.loss, predicted.values
         # The model is public, so which queries it leaves to private records is public as well.
-        queried = self.model_gate.to_ask(predicted)
+        queried = self.model_gate.to_ask(said)
         expected = self.radius.expected(block)
         noise = self.multiplier * np.sqrt(expected)
-        votes = model.votes(predicted, noise, expected)
+        votes = loss.votes(predicted, noise, expected)
         released, noise[queried] = self._ask(block[queried], beside=votes[queried])
         if self.votes.label_only:
-            labels = self.decision.chosen(predicted)
+            labels = self.decision.chosen(said)
             labels[queried] = released
             return QueryAnswers(labels, None, queried, noise)
-        joined, chances = model.loss.joined(predicted, votes, released, queried, expected)
+        joined, chances = loss.joined(said, votes, released, queried, expected)
         labels = joined.argmax(axis=1) if chances is None else self.decision.chosen(chances)
-        noise = model.noise_left(noise, expected)
+        noise = np.asarray(loss.noise_left(noise, expected, predicted.doubts))
         return QueryAnswers(labels, joined, queried, noise, chances)
 
     def _ask(self, block: IntegerMatrix, beside: Floats | None = None) -> Released:

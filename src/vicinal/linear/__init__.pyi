@@ -4,6 +4,7 @@ from vicinal.linear._descent import STEPS as STEPS
 from vicinal.linear._kernel_map import BITS as BITS
 from vicinal.linear._kernel_map import KernelMap as KernelMap
 from vicinal.linear._losses import ClassLoss as ClassLoss
+from vicinal.linear._losses import Predictions as Predictions
 from vicinal.linear._losses import TrainingLoss as TrainingLoss
 from vicinal.linear._losses import VectorLoss as VectorLoss
 from vicinal.linear._model_features import BIAS as BIAS

@@ -16,6 +16,7 @@ docs/decisions/0053-private-model.md has what was measured.
 """
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -68,7 +69,8 @@ class Descent:
 
     - `rows`, float32 (m, D): public integer rows of the model's features.
     - `unit`: a feature of 1 is so many integer steps.
-    - `spread`: standard deviation of scores over public rows before anything is known.
+    - `parts`: how many features, but for the bias, belong together, and the standard deviation of
+      scores by them over public rows before anything is known.
     - `loss`: what the model is for. Classes have equal shares at first, whatever is declared: what
       is learnt would not rank rows alike.
     - `n_records`: which means are taken by.
@@ -79,16 +81,18 @@ class Descent:
     """
 
     def __init__(
-        self, rows: IntegerRows, unit: float, spread: float, loss: TrainingLoss, n_records: float,
-        clip: float, noise: float,
+        self, rows: IntegerRows, unit: float, parts: Sequence[tuple[int, float]],
+        loss: TrainingLoss, n_records: float, clip: float, noise: float,
     ) -> None:  # fmt: skip
         self._rows, self._unit, self._n_records = rows.astype(np.float64), unit, n_records
         self._loss = loss
         features = self._rows / unit
         self._in_clips = np.sqrt(np.square(features).sum(axis=1, keepdims=True)) / clip
-        squares = np.square(features[:, :-1]).sum(axis=1).mean()
-        before = np.full(features.shape[1], spread / math.sqrt(max(squares, _SHORT)))
-        before[-1] = _FREE
+        squares, before, start = np.square(features).mean(axis=0), np.empty(0), 0
+        for count, spread in parts:
+            length = squares[start : (start := start + count)].sum()
+            before = np.append(before, np.full(count, spread / math.sqrt(max(length, _SHORT))))
+        before = np.append(before, _FREE)
         wide = features * before
         moment = wide.T @ wide
         # As if one more public row went every way alike: what columns do together in a few rows
@@ -115,9 +119,18 @@ class Descent:
         self.weights = self._from_directions @ self._along
 
     @property
-    def doubt(self) -> float:
-        """Standard deviation of a public row's score, given all gradients so far."""
-        return math.sqrt(float((self._lengths / self._known).sum()))
+    def doubts(self) -> Floats:
+        """Weights of what is not known, float64 (D, r).
+
+        Squares of a row's scores by them add up to the variance of its score, given all gradients.
+        """
+        left = self._lengths / self._known
+        most, rest = np.split(np.argsort(-left, kind="stable"), [self._loss.n_doubts])
+        doubts = np.zeros((len(left), len(most) + 1))
+        doubts[:, :-1] = self._from_directions[:, most] / np.sqrt(self._known[most])
+        # All else is as it is on average of public rows.
+        doubts[-1, -1] = math.sqrt(float(left[rest].sum())) / (self._rows[0, -1] / self._unit)
+        return doubts
 
     def _curvature(self) -> float:
         scores = scores_of(self._rows, whole_weights(self.weights), self._unit)

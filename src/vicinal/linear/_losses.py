@@ -11,12 +11,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from vicinal._arrays import Bools, Floats, Ints32
+from vicinal._arrays import Bools, Floats, Ints32, Places
 from vicinal.linear._model_features import softmax
 from vicinal.mechanisms import RecordTargets, RecordVectors
 
 AnyFloats = Floats | float
 _KNOWN = 40.0  # votes that a model's probabilities are worth, were there no noise
+_KNOWN_OF_COLUMNS = 160.0  # the same of a model of columns and trees
 _UNLIKE = 0.1  # standard deviation of what neighbours are unlike a query, in shares
 _ASTRAY = 0.04  # of what a model's vectors miss that neighbours could tell
 _MOST = 1e4  # noise scales of votes that a model stands for: in grid steps these stay inside int64
@@ -25,17 +26,37 @@ _LEAST_TOLD = 0.01  # of a model's votes, which noise does not take away
 _ROUNDS = 50
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Predictions:
+    """What a model says of queries; public.
+
+    `values`, float64 (q, c): probabilities, or vectors. `doubts`, float64 (q,): the standard
+    deviation that training has left in a query's score. `of_columns`: whether the model is one of a
+    table's columns and trees, whose neighbours tell little more.
+    """
+
+    values: Floats
+    doubts: Floats
+    of_columns: bool = False
+
+    def __getitem__(self, some: Bools | Places | slice) -> Predictions:
+        return Predictions(self.values[some], self.doubts[some], self.of_columns)
+
+
 class TrainingLoss(ABC):
     """What is learnt of scores (n, c) and records; all of it public.
 
     `n_scores`: c. `residual`: how long the derivative of a typical record's loss by its scores is.
-    `spread`: standard deviation of scores over public rows before anything is known, where their
-    features are columns, and where they are components.
+    `spread`: standard deviation of scores over public rows before anything is known, by columns and
+    by trees. `spread_of_components`: by these alone. `n_doubts`: directions whose part in what is
+    not known of a score is told query by query, those with most of it.
     """
 
     n_scores: int
     residual: float
-    spread: ClassVar[tuple[float, float]]
+    spread: ClassVar[tuple[float, float]] = 0.5, 0.2
+    spread_of_components: ClassVar[tuple[float]]
+    n_doubts: ClassVar[int] = 0
 
     @abstractmethod
     def targets(self, carried: RecordTargets) -> Ints32:
@@ -65,13 +86,10 @@ class TrainingLoss(ABC):
         """Return how sure that is, float64 (q,): who is least sure asks the records."""
 
     @abstractmethod
-    def votes(
-        self, predicted: Floats, noise: AnyFloats, expected: AnyFloats, doubt: float
-    ) -> Floats:
+    def votes(self, predicted: Predictions, noise: AnyFloats, expected: AnyFloats) -> Floats:
         """Return the votes that the model stands for, float64 (q, coordinates of a record).
 
         `noise`, float64 (q,): scales, in votes. `expected`, float64 (q,): records that take part.
-        `doubt`: standard deviation that training has left in a score.
         """
 
     @abstractmethod
@@ -83,7 +101,7 @@ class TrainingLoss(ABC):
         `votes` (q, w): of the model. `released`: with those of the records, where `queried`.
         """
 
-    def noise_left(self, noise: AnyFloats, expected: AnyFloats, doubt: float) -> AnyFloats:  # noqa: ARG002
+    def noise_left(self, noise: AnyFloats, expected: AnyFloats, doubt: AnyFloats) -> AnyFloats:  # noqa: ARG002
         """Return the standard deviation of noise, that of training too, in :meth:`joined` votes."""
         return noise
 
@@ -94,7 +112,7 @@ class ClassLoss(TrainingLoss):
 
     shares: Floats
     residual = 1.0
-    spread = 0.5, 2.0  # columns of a table say less of a class than embeddings do
+    spread_of_components = (2.0,)  # columns of a table say less of a class than embeddings do
 
     @property
     def n_scores(self) -> int:  # type: ignore[override]
@@ -133,21 +151,16 @@ class ClassLoss(TrainingLoss):
     def margins(self, predicted: Floats) -> Floats:
         return margins_of(np.log(predicted))
 
-    def votes(
-        self,
-        predicted: Floats,
-        noise: AnyFloats,
-        expected: AnyFloats,
-        doubt: float,  # noqa: ARG002
-    ) -> Floats:
+    def votes(self, predicted: Predictions, noise: AnyFloats, expected: AnyFloats) -> Floats:
         """Return votes by what is known of both witnesses of how a query's class is distributed.
 
         The model's p is off as a Dirichlet distribution of :data:`_KNOWN` votes is; that of
         neighbours by their noise over their number, and by :data:`_UNLIKE`, as they are not the
         query. Each counts by its precision.
         """
-        spread = (1 - np.square(predicted).sum(axis=1)) / (2 * (_KNOWN + 1))
-        return np.asarray(predicted * _weight(spread, noise, expected)[:, None])
+        chances, known = predicted.values, _KNOWN_OF_COLUMNS if predicted.of_columns else _KNOWN
+        spread = (1 - np.square(chances).sum(axis=1)) / (2 * (known + 1))
+        return np.asarray(chances * _weight(spread, noise, expected)[:, None])
 
     def joined(
         self, predicted: Floats, votes: Floats, released: Floats, queried: Bools, expected: Floats
@@ -171,7 +184,8 @@ class VectorLoss(TrainingLoss):
     n_scores: int
     weight: float
     residual: float
-    spread = 0.5, 0.5
+    spread_of_components = (0.5,)
+    n_doubts = 64
 
     def targets(self, carried: RecordTargets) -> Ints32:
         assert isinstance(carried, RecordVectors)  # noqa: S101 (narrows the type)
@@ -189,11 +203,9 @@ class VectorLoss(TrainingLoss):
     def margins(self, predicted: Floats) -> Floats:
         return np.zeros(len(predicted))  # a square says nothing of how sure it is: all are asked
 
-    def votes(
-        self, predicted: Floats, noise: AnyFloats, expected: AnyFloats, doubt: float
-    ) -> Floats:
-        vectors = np.column_stack([np.full(len(predicted), self.weight), predicted])
-        return np.asarray(vectors * self._weight(noise, expected, doubt)[..., None])
+    def votes(self, predicted: Predictions, noise: AnyFloats, expected: AnyFloats) -> Floats:
+        vectors = np.insert(predicted.values, 0, self.weight, axis=1)
+        return np.asarray(vectors * self._weight(noise, expected, predicted.doubts)[:, None])
 
     def joined(
         self,
@@ -208,12 +220,12 @@ class VectorLoss(TrainingLoss):
         # Averages stay what they are.
         return both * (expected / (expected + votes[:, 0] / self.weight))[:, None], None
 
-    def noise_left(self, noise: AnyFloats, expected: AnyFloats, doubt: float) -> AnyFloats:
+    def noise_left(self, noise: AnyFloats, expected: AnyFloats, doubt: AnyFloats) -> AnyFloats:
         weight = self._weight(noise, expected, doubt)
         return np.hypot(noise, weight * doubt) * (expected / (expected + weight))
 
-    def _weight(self, noise: AnyFloats, expected: AnyFloats, doubt: float) -> Floats:
-        return _weight(_ASTRAY**2 + doubt**2, noise, expected)
+    def _weight(self, noise: AnyFloats, expected: AnyFloats, doubt: AnyFloats) -> Floats:
+        return _weight(_ASTRAY**2 + np.square(doubt), noise, expected)
 
 
 def _missed(chances: Floats) -> Floats:

@@ -1,10 +1,12 @@
-"""What a private model is linear in: columns with their lengths, or components of a kernel.
+"""What a private model is linear in: a table's columns and trees, or components of a kernel.
 
 Columns are centred and divided by their public deviation; then rows are divided by the longest
-public one and cut to length 1, and not made unit vectors: a linear model uses lengths. Many
-features are replaced by components of a kernel of public rows, which bend.
+public one and cut to length 1, and not made unit vectors: a linear model uses lengths. Beside them
+stands what random trees of public rows tell, which bends. Many features are replaced by components
+of a kernel of public rows, which bend as well.
 """
 
+import math
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -18,6 +20,7 @@ from vicinal._arrays import AnyArray, FloatMatrix, Floats, Floats32
 from vicinal._compiled import compiled
 from vicinal.errors import InvalidInput
 from vicinal.linear._kernel_map import COMPONENTS, KERNEL_ARRAYS, KernelMap
+from vicinal.linear._random_trees import LANDMARKS, RandomTrees
 from vicinal.mechanisms import WEIGHT_STEPS
 from vicinal.neighbours import FLOAT32, map_in_threads, unit_vectors
 
@@ -25,6 +28,9 @@ IntegerRows = Floats32
 
 BIAS = 0.3
 """A feature that every record has besides its own."""
+
+OF_COLUMNS, OF_TREES = 0.95, 0.3
+"""Lengths of the longest public row's columns, and of a typical one's trees; 1 together."""
 
 CHUNK = 1024
 """Rows whose components stay in a core's cache."""
@@ -44,42 +50,65 @@ _NOT_KEPT = "The features of a model must be those of the same public rows."
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ModelFeatures:
-    """The features of a model: d columns, or components in their place; and a bias.
+    """The features of a model: d columns and trees, or components in their place; and a bias.
 
-    - `center`, float64: whole numbers, what is taken off columns. The columns of rows that were
-      lifted to one length (:class:`~vicinal.neighbours.Cosine`) are all but the last.
-    - `factors`, float64, as long: what columns are multiplied by then, so that the longest public
-      row has length 1.
-    - `kernel`: makes components that stand in place of the columns.
+    - `n_columns`: d. Of rows that were lifted to one length (:class:`~vicinal.neighbours.Cosine`)
+      it is all but the last.
+    - `trees`: what is counted beside columns.
+    - `center`, float64: whole numbers, what is taken off columns and counts.
+    - `factors`, float64, as long: what they are multiplied by then.
+    - `kernel`: makes components that stand in place of all these.
     """
 
+    n_columns: int
+    trees: RandomTrees
     center: Floats
     factors: Floats
     kernel: KernelMap | None = None
 
     @classmethod
-    def planned(cls, public: FloatMatrix, n_records: int, *, lifted: bool) -> Self:
-        """Return what a model of so many records is trained on, beside public rows (m, d)."""
+    def planned(
+        cls, public: FloatMatrix, n_records: int, *, lifted: bool, with_trees: bool = True
+    ) -> Self:
+        """Return what a model of so many records is trained on, beside public rows (m, d).
+
+        `with_trees`: for models that weigh features by what they know of each.
+        """
         many = _are_many(public.shape[1], n_records) and not lifted
         with one_thread():
-            return cls.of(public, KernelMap.of(public) if many else None, lifted=lifted)
+            kernel = KernelMap.of(public) if many else None
+            return cls.of(public, kernel, lifted=lifted, with_trees=with_trees)
 
     @staticmethod
     def most(n_features: int, n_records: int) -> int:
         """Return how many there are at most, with the bias, in place of so many features."""
         many = _are_many(n_features, n_records)
-        return 1 + (max(COMPONENTS, min(n_features, MOST_COLUMNS)) if many else n_features)
+        columns = LANDMARKS + (min(n_features, MOST_COLUMNS) if many else n_features)
+        return 1 + max(COMPONENTS * many, columns)
 
     @classmethod
-    def of(cls, public: FloatMatrix, kernel: KernelMap | None = None, *, lifted: bool) -> Self:
+    def of(
+        cls,
+        public: FloatMatrix,
+        kernel: KernelMap | None = None,
+        *,
+        lifted: bool,
+        with_trees: bool = True,
+    ) -> Self:
         """Return features beside public rows (m, d): columns, or components of a known kernel."""
-        unit = unit_vectors(public).astype(np.float64)[:, : public.shape[1] - lifted]
-        center = np.rint(unit.mean(axis=0))
-        away = np.square(unit - center)
+        rows = public.astype(np.float64)[:, : public.shape[1] - lifted]
+        trees = RandomTrees(rows if with_trees else rows[:0])
+        center, away = _centred(rows)
         # As if one more row had all columns' mean deviation: none is divided by nothing.
-        variances = (away.sum(axis=0) + max(away.mean(), 1.0)) / (len(unit) + 1)
+        variances = (away.sum(axis=0) + max(away.mean(), 1.0)) / (len(rows) + 1)
         longest = float(np.sqrt((away / variances).sum(axis=1)).max())
-        return cls(center, 1 / (np.sqrt(variances) * max(longest, 1e-12)), kernel)
+        factors = (OF_COLUMNS if with_trees else 1) / (np.sqrt(variances) * max(longest, 1e-12))
+        shared, counted = _centred(trees.shared(rows))
+        typical = math.sqrt(max(float(counted.sum(axis=1).mean()), 1.0))
+        beside = np.full(len(shared), OF_TREES / typical)
+        return cls(
+            len(center), trees, np.append(center, shared), np.append(factors, beside), kernel
+        )
 
     @classmethod
     def kept(cls, public: FloatMatrix, arrays: Mapping[str, AnyArray], *, lifted: bool) -> Self:
@@ -107,7 +136,14 @@ class ModelFeatures:
     @property
     def width(self) -> int:
         """D, how many there are, with the bias."""
-        return (len(self.center) if self.kernel is None else self.kernel.width) + 1
+        return sum(self.parts) + 1
+
+    @property
+    def parts(self) -> tuple[int, ...]:
+        """How many are columns, and how many of trees; or how many are components."""
+        if self.kernel is not None:
+            return (self.kernel.width,)
+        return self.n_columns, len(self.center) - self.n_columns
 
     @property
     def unit(self) -> float:
@@ -120,21 +156,29 @@ class ModelFeatures:
 
         def write(start: int) -> None:
             part = slice(start, start + CHUNK)
-            rows[part] = self.of_unit(unit_vectors(X[part]))
+            rows[part] = self.of_encoded(X[part])
 
         map_in_threads(write, range(0, len(X), CHUNK))
         return rows
 
-    def of_unit(self, unit: IntegerRows) -> IntegerRows:
-        """Return the same for integer rows of length one, (n, d)."""
+    def of_encoded(self, X: FloatMatrix) -> IntegerRows:
+        """Return the same for few rows, which stay in a core's cache."""
         if self.kernel is None:
-            rows = (unit[:, : len(self.center)] - self.center) * self.factors
+            # As they are stored, not made of one length: a value that comes again is the same.
+            columns = X[:, : self.n_columns]
+            rows = (np.hstack([columns, self.trees.shared(columns)]) - self.center) * self.factors
             lengths = np.sqrt(np.square(rows).sum(axis=1))  # along a row: every row by itself
             rows = np.rint(rows * (self.unit / np.maximum(lengths, 1.0))[:, None])
         else:
-            rows = unit_vectors(self.kernel.components(unit))
-        bias = np.full((len(unit), 1), round(BIAS * self.unit))
+            rows = unit_vectors(self.kernel.components(unit_vectors(X)))
+        bias = np.full((len(X), 1), round(BIAS * self.unit))
         return np.hstack([rows, bias]).astype(np.float32)
+
+
+def _centred(rows: FloatMatrix) -> tuple[Floats, Floats]:
+    """Return whole numbers near the means of rows (m, d), and squared distances from them."""
+    center = np.rint(rows.mean(axis=0, dtype=np.float64))
+    return center, np.square(rows - center)
 
 
 def are_columns(public: FloatMatrix) -> bool:

@@ -6,6 +6,7 @@ which neighbours agree, scores that join their votes, and a gate that asks only 
 docs/decisions/0053-private-model.md has the measurements behind the constants.
 """
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol, Self
@@ -17,7 +18,7 @@ from vicinal.errors import InvalidInput
 from vicinal.ledger import Account
 from vicinal.linear._descent import STEPS, Descent, clip_of, step_noise
 from vicinal.linear._kernel_map import KERNEL_ARRAYS
-from vicinal.linear._losses import AnyFloats, TrainingLoss
+from vicinal.linear._losses import Predictions, TrainingLoss
 from vicinal.linear._model_features import (
     CHUNK,
     IntegerRows,
@@ -26,6 +27,7 @@ from vicinal.linear._model_features import (
     scores_of,
 )
 from vicinal.mechanisms import (
+    WEIGHT_STEPS,
     DeltaSlackAccountant,
     GradientRelease,
     IndividualGradient,
@@ -53,10 +55,10 @@ ASKED = 0.1
 LEAST_PUBLIC = 10
 """Public rows that "auto" needs: a model's border between sure and unsure is read off them."""
 
-MODEL_ARRAYS = ("weights", "used", "doubt", *KERNEL_ARRAYS)
+MODEL_ARRAYS = ("weights", "used", "doubts", *KERNEL_ARRAYS)
 """What a trained model is kept as, by name; the last ones where many features have a kernel."""
 
-_MOST_DOUBT = 100.0  # of a score: the bias alone has one of 6 before anything is known
+_OWN_ARRAYS = MODEL_ARRAYS[:3]
 _METRIC = 0.25  # mean length of the scores beside features of length 1
 
 _NOT_KEPT = "A private model must be that of the same public rows, whole."
@@ -76,8 +78,8 @@ class LinearModel:
         # Compiled products read memory without a look at its bounds.
         if self.weights.ndim != 2 or len(self.weights) != self.features.width:
             raise InvalidInput("The weights must be those of a model of these features.")
-        if not (self.weights == np.rint(self.weights)).all() or np.isinf(self.weights).any():
-            raise InvalidInput("The weights must be whole numbers.")
+        if not (whole_weights(self.weights / WEIGHT_STEPS) == self.weights).all():
+            raise InvalidInput("The weights must be whole numbers, in the range of exact sums.")
 
     def scores(self, X: FloatMatrix) -> Floats:
         """Return the scores of all classes, float64 (n, c)."""
@@ -88,9 +90,9 @@ class LinearModel:
         """Yield where some rows begin, their integers of length one, and their scores."""
 
         def scored(start: int) -> tuple[int, IntegerRows, Floats]:
-            unit = unit_vectors(X[start : start + CHUNK])
-            rows = self.features.of_unit(unit)
-            return start, unit, scores_of(rows, self.weights, self.features.unit)
+            part = X[start : start + CHUNK]
+            scores = scores_of(self.features.of_encoded(part), self.weights, self.features.unit)
+            return start, unit_vectors(part), scores
 
         together = CHUNK * THREADS
         for start in range(0, len(X), together):
@@ -107,7 +109,10 @@ class PrivateModel:
       it a record.
     - `loss`: what it was trained for; with declared class shares, which its probabilities have on
       average over public rows.
-    - `doubt`: standard deviation that the noise of training, and its end, have left in a score.
+    - `doubts`, float64 (D, r): weights in whole numbers of what training has left unknown, see
+      :attr:`Descent.doubts`.
+
+    `doubt`: the standard deviation that is left in a public row's score.
     """
 
     def __init__(
@@ -116,10 +121,13 @@ class PrivateModel:
         public: FloatMatrix,
         used: Floats,
         loss: TrainingLoss,
-        doubt: float = 0.0,
+        doubts: Floats,
     ) -> None:
-        self.model, self.loss, self.doubt = model, loss, doubt
-        scores = model.scores(public)
+        self.model, self.loss, self.doubts = model, loss, doubts
+        self._n_scores = model.weights.shape[1]
+        self._all = LinearModel(np.hstack([model.weights, doubts]), model.features)
+        scores, left = self._split(self._all.scores(public))
+        self.doubt = math.sqrt(float(np.square(left).mean()))
         self._center = scores.mean(axis=0)
         away = scores - self._center
         self._length = max(float(np.sqrt(np.square(away).sum(axis=1)).mean()), 1e-12)
@@ -144,48 +152,47 @@ class PrivateModel:
         are no model of such rows.
         """
         features = ModelFeatures.kept(public, arrays, lifted=lifted)
-        if not {"weights", "used", "doubt"} <= arrays.keys():
+        if not set(_OWN_ARRAYS) <= arrays.keys():
             raise InvalidInput(_NOT_KEPT)
-        weights, used, doubt = arrays["weights"], arrays["used"], arrays["doubt"]
-        shapes = (features.width, loss.n_scores), (len(public),), ()
-        if (weights.shape, used.shape, doubt.shape) != shapes:
+        weights, used, doubts = (arrays[name] for name in _OWN_ARRAYS)
+        width = features.width
+        shapes = (width, loss.n_scores), (len(public),), (width, *doubts.shape[1:])
+        if (weights.shape, used.shape, doubts.shape) != shapes:
             raise InvalidInput(_NOT_KEPT)
-        if not ((used >= 0) & (used <= 1)).all() or not 0 <= doubt < _MOST_DOUBT:
+        if not ((used >= 0) & (used <= 1)).all():
             raise InvalidInput(_NOT_KEPT)
-        return cls(LinearModel(weights, features), public, used, loss, float(doubt))
+        return cls(LinearModel(weights, features), public, used, loss, doubts)
 
     def arrays(self) -> dict[str, AnyArray]:
         """Return what :meth:`kept` makes the same model of, by the names of MODEL_ARRAYS."""
-        own = {"weights": self.model.weights, "used": self.used, "doubt": np.array(self.doubt)}
-        return {**own, **self.model.features.arrays()}
+        own = self.model.weights, self.used, self.doubts
+        return {**dict(zip(_OWN_ARRAYS, own, strict=True)), **self.model.features.arrays()}
 
     def features(self, X: FloatMatrix) -> Floats32:
         """Return rows in the learnt metric, float32 (n, d + c): every row by itself."""
         return self.mapped(X)[0]
 
-    def mapped(self, X: FloatMatrix) -> tuple[Floats32, Floats]:
-        """Return what :meth:`features` and :meth:`predicted` return."""
-        n_features, n_scores = X.shape[1], self.model.weights.shape[1]
+    def mapped(self, X: FloatMatrix) -> tuple[Floats32, Predictions]:
+        """Return what :meth:`features` returns, and what the model says."""
+        n_features, n_scores = X.shape[1], self._n_scores
         features = np.empty((len(X), n_features + n_scores), dtype=np.float32)
-        predicted = np.empty((len(X), n_scores))
-        for start, rows, scores in self.model.scored(X):
+        predicted, doubts = np.empty((len(X), n_scores)), np.empty(len(X))
+        for start, rows, both in self._all.scored(X):
             part = slice(start, start + len(rows))
+            scores, doubts[part] = self._split(both)
             features[part, :n_features] = rows / np.float32(FLOAT32.scale(n_features))
             features[part, n_features:] = (scores - self._center) * (_METRIC / self._length)
             predicted[part] = self.loss.predicted(scores + self._shift)
-        return features, predicted
+        return features, Predictions(predicted, doubts, self.model.features.kernel is None)
 
     def predicted(self, X: FloatMatrix) -> Floats:
         """Return what the model says: probabilities, above 0, or vectors; float64 (n, c)."""
         return self.loss.predicted(self.model.scores(X) + self._shift)
 
-    def votes(self, predicted: Floats, noise: Floats, expected: Floats) -> Floats:
-        """Return the votes that it stands for beside neighbours, see :meth:`TrainingLoss.votes`."""
-        return self.loss.votes(predicted, noise, expected, self.doubt)
-
-    def noise_left(self, noise: AnyFloats, expected: AnyFloats) -> Floats:
-        """Return the noise beside it, see :meth:`TrainingLoss.noise_left`."""
-        return np.asarray(self.loss.noise_left(noise, expected, self.doubt))
+    def _split(self, scores: Floats) -> tuple[Floats, Floats]:
+        """Return scores, and what standard deviation training has left in each row's."""
+        own, unknown = np.split(scores, [self._n_scores], axis=1)
+        return own, np.sqrt(np.square(unknown).sum(axis=1))
 
     def sure(self, predicted: Floats) -> Bools:
         """Return where the model answers alone, bool (n,)."""
@@ -356,8 +363,9 @@ def follow(
         clip, n_records, loss = training.clip(features.width), training.n_records, training.loss
         squares = np.square(wide).sum(axis=1) * (training.subject_use / (features.unit * clip) ** 2)
         noise = training.step_noise * clip / n_records
-        spread = loss.spread[features.kernel is not None]
-        descent = Descent(rows, features.unit, spread, loss, n_records, clip, noise)
+        spreads = loss.spread if features.kernel is None else loss.spread_of_components
+        parts = list(zip(features.parts, spreads, strict=True))
+        descent = Descent(rows, features.unit, parts, loss, n_records, clip, noise)
         for _ in range(STEPS):
             scores = scores_of(wide, whole_weights(descent.weights), features.unit)
             gradient, paid = published(descent.weights)
@@ -365,4 +373,4 @@ def follow(
             descent.step(gradient)
         model = LinearModel(whole_weights(descent.weights), features)
     used = np.minimum(used / training.budget, part)
-    return PrivateModel(model, public, used, loss, descent.doubt)
+    return PrivateModel(model, public, used, loss, whole_weights(descent.doubts))

@@ -27,7 +27,7 @@ from vicinal.engine import (
     reference_usage,
 )
 from vicinal.errors import InvalidInput
-from vicinal.linear import ModelFeatures, PrivateModel, follow, metric_kernel, softmax
+from vicinal.linear import ModelFeatures, Predictions, PrivateModel, follow, metric_kernel, softmax
 from vicinal.neighbours import (
     AdaptiveRadius,
     Cosine,
@@ -148,13 +148,13 @@ class PlayedModel:
     """What models of public points say of them, and the points in their metric.
 
     - `reference`: the points in the learnt metric.
-    - `shares`, float64 (m, c): its probabilities of each point.
+    - `predicted`: what it says of each point.
     - `sure`, bool (m,): where the model would answer alone.
     - `budget_share`: share of a budget that training leaves around points that are asked about.
     """
 
     reference: Reference
-    shares: Floats
+    predicted: Predictions
     sure: Bools
     budget_share: float
 
@@ -176,15 +176,18 @@ def played_model(
     features = ModelFeatures.planned(numbers, plan.size, lifted=kernel.lifts)
     first = np.isin(np.arange(len(points)), generator.permutation(len(points))[::2])
     rows = np.empty((len(points), points.shape[1] + n_classes), dtype=np.float32)
-    shares, sure = np.empty((len(points), n_classes)), np.empty(len(points), dtype=np.bool_)
+    values, doubts = np.empty((len(points), n_classes)), np.empty(len(points))
+    predicted = Predictions(values, doubts, features.kernel is None)
+    sure = np.empty(len(points), dtype=np.bool_)
     lefts = []
     for part in (first, ~first):
         model = _trained(numbers[~part], labels[~part], numbers[part], features, plan, generator)
-        rows[part], shares[part] = model.mapped(numbers[part])
-        sure[part] = model.sure(shares[part])
+        rows[part], said = model.mapped(numbers[part])
+        values[part], doubts[part] = said.values, said.doubts
+        sure[part] = model.sure(said.values)
         lefts.append(plan.left_by(model))
     metric, left = metric_kernel(rows), float(np.mean(lefts))
-    return PlayedModel(Reference(metric, metric.encode(rows)), shares, sure, left)
+    return PlayedModel(Reference(metric, metric.encode(rows)), predicted, sure, left)
 
 
 def _trained(
@@ -355,7 +358,7 @@ class _Run:
         model, unnoised = self._setup.model, labels.copy()
         if model is not None:
             loss = self._choice.plan.loss
-            joined = loss.votes(model.shares[block], scale, float(self._choice.n_neighbors), 0.0)
+            joined = loss.votes(model.predicted[block], scale, float(self._choice.n_neighbors))
             plain += joined
             noisy += joined[queried]
         labels[queried] = noisy.argmax(axis=1)
@@ -371,7 +374,7 @@ class _Run:
         remaining = self._choice.plan.n_asked / self._each - self._n_asked
         unsure = ~model.sure[block]
         queried = unsure & (np.cumsum(unsure) <= remaining)
-        return np.where(queried, _UNKNOWN, model.shares[block].argmax(axis=1))
+        return np.where(queried, _UNKNOWN, model.predicted.values[block].argmax(axis=1))
 
     def _charged(self, near: _Voters) -> Floats:
         """Charge who takes part; return what each can afford to contribute."""

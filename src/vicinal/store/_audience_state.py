@@ -201,7 +201,8 @@ class AudienceState:
         scale = float(self.engine.multiplier * np.sqrt(count))
         if self.private_model is None:
             return scale
-        return float(self.private_model.model.noise_left(scale, count))
+        model = self.private_model.model
+        return float(model.loss.noise_left(scale, count, model.doubt))
 
     def guarantee(self, together: TotalGuarantee) -> Guarantee:
         """Return what this audience's answers guarantee to every subject.

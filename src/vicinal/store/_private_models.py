@@ -16,7 +16,7 @@ from vicinal._arrays import AnyArray, FloatMatrix, Floats
 from vicinal.engine import MappedIndex, SharedShard
 from vicinal.errors import StoreDamaged
 from vicinal.ledger import PUT, Audience, parse_json, read_parts, write_parts
-from vicinal.linear import MODEL_ARRAYS, ModelFeatures, PrivateModel, metric_kernel
+from vicinal.linear import MODEL_ARRAYS, ModelFeatures, Predictions, PrivateModel, metric_kernel
 from vicinal.mechanisms import DeltaSlackAccountant, NoiseSource, randomness
 from vicinal.neighbours import Cosine, IntegerMatrix, Kernel
 from vicinal.planning import IndKNNPlan, index_factory, numbers, settled_model, slack_meter
@@ -46,7 +46,7 @@ class StoredModel:
         """Return integer features in the metric for stored integers (n, d), each row by itself."""
         return self.kernel.encode(self.model.features(numbers(rows)))
 
-    def mapped(self, rows: IntegerMatrix) -> tuple[IntegerMatrix, Floats]:
+    def mapped(self, rows: IntegerMatrix) -> tuple[IntegerMatrix, Predictions]:
         """Return the same for queries, and what joins the votes on them."""
         features, predicted = self.model.mapped(numbers(rows))
         return self.kernel.encode(features), predicted
