@@ -230,6 +230,24 @@ def test_votes_of_who_is_erased_stay_in_no_file(path):
         assert not tools.files_with(path, votes[:64])
 
 
+def test_digests_of_what_was_added_with_the_erased_stay_in_no_file(path):
+    """Fails if the coordinator forgets them, and its log and free pages do not."""
+    with shard_tools.local(path) as cluster:
+        cluster.add(NEW_X[:2], NEW_Y[:2], NEW[1:3], idempotency_key="k")
+        ((digest,),) = cluster._parts.database.read("SELECT body FROM additions")
+        assert tools.files_with(path, digest)
+        cluster.erase(NEW[1:2])
+        assert not tools.files_with(path, digest)
+
+
+def test_a_change_that_is_not_in_a_shards_memory_has_it_opened_again(path, monkeypatch):
+    with shard_tools.local(path) as cluster:
+        with tools.broken_off(monkeypatch, ShardServer, "_opened", error=MemoryError):
+            cluster.open_audience("more", **{**tools.PLAN, "model_share": 0})
+        assert len(cluster.predict(tools.Q[:2], audience="more").labels) == 2
+        assert cluster.verify()
+
+
 def test_a_change_is_not_decided_without_all_shards(path):
     for kind, work in (
         ("KnownSubjects", lambda c: c.add(NEW_X, NEW_Y, NEW)),

@@ -3,6 +3,7 @@
 import json
 import math
 import shutil
+from contextlib import nullcontext
 from dataclasses import asdict, replace
 from datetime import date, timedelta
 
@@ -436,6 +437,26 @@ def test_a_cluster_renews_when_every_shard_is_there(tmp_path, calendar):
     assert set(shard_tools.budgets(tmp_path / "cluster").values()) == {UNITS // 4}
     with shard_tools.local(tmp_path / "cluster") as cluster:
         assert [e["what"] for e in cluster.facts()["history"]].count("renewal") == 1
+
+
+@pytest.mark.parametrize("away", [False, True])
+def test_a_cluster_in_its_next_period_is_as_its_store(tmp_path, calendar, away):
+    """Answers cost nothing again, and the model plans for what has come; a shard may be late."""
+    with renewing(tmp_path / "s", "carried", model_share=0.3) as store:
+        store.predict(Q[:3])
+    split(tmp_path / "s", tmp_path / "cluster", 2)
+    late = shard_tools.Dead("SetAudience", 10**9 if away else 0)
+    with shard_tools.heard(tmp_path / "cluster", late, 0.2) as cluster:
+        gate = cluster._audience_states["default"].engine.model_gate
+        before = gate.planned
+        calendar(11)
+        with pytest.raises(ShardMissing) if away else nullcontext():
+            touch(cluster)
+        late.messages = 0
+        assert cluster.predict(Q[:3]).charged == 0
+        now = gate.planned
+    with shard_tools.local(tmp_path / "cluster") as cluster:
+        assert cluster._audience_states["default"].engine.model_gate.planned == now > before
 
 
 def test_a_cluster_whose_loss_was_accepted_renews_nothing(tmp_path, calendar):

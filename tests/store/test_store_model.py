@@ -16,7 +16,7 @@ from vicinal.distributed import Coordinator, local_transports, split
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
 from vicinal.ledger import read_parts
 from vicinal.mechanisms import GradientRelease
-from vicinal.store import Store, _private_models
+from vicinal.store import Store, _audience_state, _private_models
 from vicinal.store._private_models import _OTHER_DRAWS
 from vicinal.store._receipts import SigningKey, check_receipt, erasure_receipt
 
@@ -340,6 +340,26 @@ def test_a_kill_inside_a_refresh_leaves_no_half(refreshable, monkeypatch):
     with Store.open(path) as opened:
         assert (model_of(opened).model.weights == weights).all()
         assert opened.refresh_model() == 1
+
+
+@pytest.mark.parametrize("step", ["open_audience_state", "StoredModel.shard"])
+def test_a_refresh_that_is_not_in_memory_answers_nothing(refreshable, monkeypatch, step):
+    """Fails if the index of the old model goes on answering, which no erasure reaches any more."""
+    path = refreshable._parts.folder.path
+    owner, name = {
+        "open_audience_state": (_audience_state, "open_audience_state"),
+        "StoredModel.shard": (_audience_state.StoredModel, "shard"),
+    }[step]
+    with tools.broken_off(monkeypatch, owner, name, error=MemoryError):
+        refreshable.refresh_model()
+    assert not refreshable.is_consistent
+    for work in (lambda: refreshable.erase(PEOPLE[:2]), lambda: refreshable.predict(Q[30:31])):
+        with pytest.raises(StorageFailed):
+            work()
+    refreshable.close()
+    with Store.open(path) as opened:
+        assert opened.refresh_model() == 0
+        assert opened.verify()
 
 
 def test_the_command_refreshes(refreshable, tmp_path):

@@ -182,6 +182,8 @@ class ClusterChanges:
         """
         change = replace(ClusterChange.read(self._path, self._digest), clock=self.pending)
         results = self.on_all(change.task, change)
+        if change.kind == ERASE:  # the log and free pages hold digests of what was added with them
+            self._ledger.database.scrub()
         # All have made it. Until this commit the next process finds it pending and sends it again.
         with self._ledger.database.transaction():
             self._ledger.database.put(PENDING, "0")

@@ -305,13 +305,20 @@ class Coordinator(stores.BaseStore):
         return sharded.RemoteShards(*args)
 
     def _change(self, kind: str, decide: Callable[[], changes.ClusterChange]) -> dict[int, Any]:
-        """Make a change; whatever becomes of it, no answer to earlier data is looked up again."""
+        """Make a change; whatever becomes of it, no answer to earlier data is looked up again.
+
+        A new period leaves data and answers, and every audience plans for it, also if a shard is
+        missing now: it was decided.
+        """
         try:
             with stores.warned_after():
                 return self._changes.make(kind, decide)
         finally:
             for state in self._audience_states.values():
-                state.answers.forget_queries()
+                if kind == RENEWAL:
+                    state.drop_answers()
+                else:
+                    state.answers.forget_queries()
             self._parts.mark_change()
 
     def _new_audience(self, name: str, written: str) -> changes.ClusterChange:

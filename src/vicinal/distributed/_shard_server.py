@@ -217,14 +217,18 @@ class ShardServer:
 
     def _change(self, task: tasks.Add | tasks.Erase | tasks.SetAudience) -> int:
         """Make a change durably; return how many records went."""
+        # Broken off, it must be opened again: memory has to follow what was committed, and an
+        # opening finishes an erasure.
+        self._failed, erased = True, 0
         match task:
             case tasks.Erase():
-                return self._erase(task)
+                erased = self._erase(task)
             case tasks.SetAudience():
                 self._set_audience(task)
             case tasks.Add():
                 self._add(task)
-        return 0
+        self._failed = False
+        return erased
 
     def _add(self, task: tasks.Add) -> None:
         targets = self._parts.schema.target.of_rows(task.rows)
@@ -238,15 +242,12 @@ class ShardServer:
         parts = self._parts
         self._delete_before(task.clock)  # votes of erased subjects must not outlive them
         erased = stores.decide(parts.ledger, parts.shard, task.subjects)
-        # Broken off from here on, it must be opened again, which finishes the erasure.
-        self._failed = True
         self._note_change()
         stores.finish(parts.database, parts.record_files, parts.witness)
         if faults := list(stores.traces(parts)):
             raise StorageFailed(" ".join(faults))
         with self._durable():
             self._write_clock(task.clock)
-        self._failed = False
         return erased
 
     def _set_audience(self, task: tasks.SetAudience) -> None:

@@ -133,10 +133,20 @@ class BaseStore(ABC):
             except ShardMissing:
                 raise  # it may be back for the next call
             except BaseException as error:
-                # Whatever happens inside a change closes the ledger; else memory is as it was.
+                # Whatever happens inside a change, or between it and memory, has closed everything;
+                # else memory is as it was.
                 failure = isinstance(error, OSError) or not isinstance(error, Exception)
                 self._failed |= failure and not looking
                 raise
+
+    @contextmanager
+    def _failed_unless_through(self) -> Iterator[None]:
+        """Close everything if the body meets anything: it commits, then memory has to follow."""
+        try:
+            yield
+        except BaseException:
+            self._failed = True
+            raise
 
     @abstractmethod
     def close(self) -> None:

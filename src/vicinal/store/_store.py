@@ -246,12 +246,13 @@ class Store(BaseStore):
 
     def _add(self, records: StoredRecords, addition: Addition | None) -> None:
         database, ledger = self._parts.database, self._parts.ledger
-        with ledger.change("add"):
-            if addition is not None:
-                addition.write(database, ledger.version + 1)
-            write_naming(database, by_holder=records.ids is not None)
-            add_records(self._parts, records)
-        self._changed()
+        with self._failed_unless_through():
+            with ledger.change("add"):
+                if addition is not None:
+                    addition.write(database, ledger.version + 1)
+                write_naming(database, by_holder=records.ids is not None)
+                add_records(self._parts, records)
+            self._changed()
 
     def erase(self, subjects: npt.ArrayLike) -> int:
         """Erase subjects from every file; return how many records went, which is private.
@@ -273,12 +274,11 @@ class Store(BaseStore):
         ids, parts = self._erasable(subjects), self._parts
         with self._exclusive(), parts.database.scrubbed_soon():
             n_erased = _erasure.decide(parts.ledger, parts.shard, ids)
-            self._failed = True  # until it is through: another erasure must not begin before
-            self._changed()
-            _erasure.finish(parts.database, parts.record_files, parts.witness)
-            if remains := list(traces(parts)):
-                raise StorageFailed(" ".join(remains))
-            self._failed = False
+            with self._failed_unless_through():  # another must not begin before
+                self._changed()
+                _erasure.finish(parts.database, parts.record_files, parts.witness)
+                if remains := list(traces(parts)):
+                    raise StorageFailed(" ".join(remains))
         return n_erased
 
     def presence(self, subjects: npt.ArrayLike) -> Presence:
@@ -320,11 +320,12 @@ class Store(BaseStore):
 
     def _refresh(self, state: AudienceState) -> None:
         name = state.audience.name
-        self._audience_states[name] = refresh_model(self._parts, self._lock, state)
-        self._changed()
+        with self._failed_unless_through():
+            self._audience_states[name] = refresh_model(self._parts, self._lock, state)
+            self._changed()
 
     def _open_audience(self, name: str, written: str) -> None:
-        with warned_after():
+        with warned_after(), self._failed_unless_through():
             self._audience_states[name] = add_audience(self._parts, self._lock, name, written)
             self._changed()
 
