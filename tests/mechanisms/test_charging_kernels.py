@@ -40,7 +40,8 @@ NO_LIMIT = DeltaSlackAccountant(1e-5, needed=False)
 def scaled(values, scale, remaining=UNITS, budget=1e3):
     """Return the vector as it is scaled down, as whole numbers of any size, and its charge."""
     vector = np.array(values, dtype=np.int64)
-    price = OnePrice(scale, unit_rate(scale, budget), 0.0, np.ones(1), False)
+    rate = unit_rate(scale, budget)
+    price = OnePrice(scale, rate, rate, 0.0, np.ones((1, 1)), False)
     cost = scale_down(vector, np.arange(len(vector)), remaining, price)
     return [int(value) for value in vector], cost
 
