@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from mpmath import mp, mpf
 from scipy.special import log_ndtr, ndtr
 
-from vicinal.accounting import _label_filter
-from vicinal.accounting._budget import UNITS, unit_rate, zcdp_budget
+from vicinal.accounting import _label_filter, account
+from vicinal.accounting._budget import UNITS, gdp_epsilon, unit_rate, zcdp_budget
 from vicinal.accounting._charges import DEAREST, afford, charge, label_charge
 from vicinal.accounting._gaussian import grid_excess
 from vicinal.accounting._label_filter import charge_table
@@ -189,9 +189,9 @@ def test_a_price_to_40_digits():
 
 
 @pytest.mark.parametrize("steep", [0.05, 1.0, 3.0, _label_filter._STEEP])
-@pytest.mark.parametrize("y", [-0.3, 2.0, 5.0, 9.0])
-def test_the_quadrature_is_as_exact_as_is_allowed_for(steep, y):
-    left = 0.3
+@pytest.mark.parametrize("y", [-0.3, 2.0, 5.0, 9.0, 13.0, _label_filter._FARTHEST])
+@pytest.mark.parametrize("left", [0.3, _label_filter._LARGEST])
+def test_the_quadrature_is_as_exact_as_is_allowed_for(steep, y, left):
     mp.dps = 30
     for sign in (1, -1):
         r = sign * steep * left
@@ -236,6 +236,25 @@ def test_the_worth_of_a_budget_is_what_lives_of_its_shift_spend(table):
         charged, _ = life(table, [shift] * (2 * count))
         spent = sum(one**2 for one, price in charged if price > 0)
         assert table.worth(shift) == pytest.approx(spent / 2, rel=0.1)
+
+
+@pytest.mark.parametrize("delta", [1e-40, 1e-200, 1e-300])
+def test_beside_a_tail_too_small_for_the_certificate_labels_cost_what_votes_cost(delta):
+    assert (charge_table(zcdp_budget(1.0, delta), 0.005 * delta).shares == 1).all()
+
+
+def test_a_plan_prices_the_tail_that_a_label_makes_use_of():
+    """One label passes the Gaussian of its budget at a delta far below the budget's own."""
+    table = charge_table(zcdp_budget(1.0, 0.99e-5), TAIL)
+    whole, delta = 2 * table.budget, 1e-9
+    shift = 0.5 * math.sqrt(whole)
+    after = math.sqrt(whole - float(table.share(shift)) * shift**2)
+    eps = gdp_epsilon(math.sqrt(whole), delta)
+    assert beside([eps], shift, lambda e: gaussian(e, after))[0] > delta
+    label = {"kind": "ind_knn", "epsilon": 1.0, "delta": 1e-5, "release": "label"}
+    with pytest.raises(InvalidInput, match="no method gives a bound"):
+        account({"delta": delta, "releases": [label]})
+    assert 1.0 <= account({"delta": 1e-5, "releases": [label]})["epsilon"] <= 1.001
 
 
 def test_without_a_tail_labels_cost_what_votes_cost():

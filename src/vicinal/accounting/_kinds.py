@@ -13,6 +13,8 @@ from functools import partial
 from itertools import pairwise
 from typing import Any, ClassVar, Self
 
+from scipy.special import ndtr
+
 from vicinal import _checks
 from vicinal.accounting import _budget
 from vicinal.accounting._certificate import WorstCasePair, gaussian_worst_case, threshold_worst_case
@@ -348,6 +350,8 @@ class PlannedTraining(PlannedRelease):
 
 MODEL_STEPS = 40  # gradients of a private model, unless others are planned
 
+_LABEL_SLACK = 0.01  # share of delta that labels and their grid may add to the Gaussian
+
 _TRAINED = (
     "gradients and answers are charged in one filter, each subject for its own: what training "
     "leaves of a budget is spent on answers, and somebody who comes later spends all of it there"
@@ -380,6 +384,11 @@ class PlannedIndKNN(PlannedRelease):
             raise InvalidInput(
                 f"The '{name}.delta' parameter belongs to '{name}.epsilon', not to B."
             )
+        if self.release == "label" and self.B is not None:
+            raise InvalidInput(
+                f"The '{name}.B' parameter belongs to release 'votes': the price of labels adds to "
+                f"delta. Give '{name}.epsilon'."
+            )
         if self.model_steps is not None and self.model_share is None:
             raise InvalidInput(
                 f"The '{name}.model_steps' parameter belongs to '{name}.model_share'."
@@ -393,7 +402,8 @@ class PlannedIndKNN(PlannedRelease):
         if self.B is not None:
             return float(self.B)
         assert self.epsilon is not None and self.delta is not None  # noqa: S101, PT018 (complete)
-        return _budget.zcdp_budget(self.epsilon, self.delta, "gdp")
+        kept = _LABEL_SLACK if self.release == "label" else 0.0
+        return _budget.zcdp_budget(self.epsilon, self.delta * (1 - kept), "gdp")
 
     def parts(self, delta: float) -> list[dict[str, Any]]:
         """Return the training and what it leaves for answers, if there is a training.
@@ -420,7 +430,21 @@ class PlannedIndKNN(PlannedRelease):
         ]
 
     def cost(self, count: int) -> Composition:
-        return Composition.of(self._whole_budget(), count)
+        whole = Composition.of(self._whole_budget(), count)
+        return (
+            whole.add(Composition.of(self._failure(), count)) if self.release == "label" else whole
+        )
+
+    def _failure(self) -> FiniteLosses:
+        """Return what labels add to the Gaussian, as a chance that everything is told.
+
+        D_E(z0) + tau (label_only.md, section 6) is at most (1 - eta) D_E(z0) + eta for E >= 1 with
+        eta = tau / (1 - D_1(z0)). No Renyi divergence follows.
+        """
+        assert self.delta is not None  # noqa: S101 (complete)
+        least = 2 * float(ndtr(-math.sqrt(self.budget() / 2)))
+        eta = min(1.0, _LABEL_SLACK * self.delta / least * (1 + 1e-9))
+        return FiniteLosses((0.0,), (1 - eta,), eta)
 
     def worst_case(self, count: int, order: float) -> list[WorstCasePair] | None:  # noqa: ARG002
         return None if self.release == "label" else full_step(self._whole_budget(), count)

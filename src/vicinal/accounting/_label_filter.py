@@ -32,9 +32,12 @@ _RIGHT = 4.0
 _LARGEST = 3.0  # mu of a budget; labels of a larger one cost what votes cost (8.1)
 _STEEP = 6.0  # of a log ratio over sqrt(z'), up to which the quadrature is exact (8.2)
 _HALVINGS = 9
+_FARTHEST = (
+    18.0  # y, up to which the quadrature is exact; budgets of a tiny delta cost what votes cost
+)
 _SAFETY = 1e-6  # quadratures, rounding, and the edges of rows and cells (section 6)
 
-_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(24)
 _U, _WEIGHTS = (_NODES[:, None, None] + 1) / 2, _WEIGHTS / 2
 _ROOT = math.sqrt(2 * math.pi)
 
@@ -108,7 +111,10 @@ def _row(left: float, tail: float) -> Floats:
     """Return shares for a residue mu of `left`, (cells,); `tail`: delta for a unit of mu^2."""
     # t = tail_scale exp(y^2 / 2)
     tail_scale = 2 * left * tail * _ROOT
-    losses = np.arange(-left / 2, _farthest(left, tail_scale) + _STEP_Y, _STEP_Y)
+    farthest = _farthest(left, tail_scale)
+    if farthest > _FARTHEST:
+        return np.ones(_CELLS)
+    losses = np.arange(-left / 2, farthest + _STEP_Y, _STEP_Y)
     below, above = _tests(left, losses, tail_scale)
     low, high = np.full(_CELLS, 0.6), np.ones(_CELLS)
     middle = np.full(_CELLS, DEAREST)
@@ -120,13 +126,14 @@ def _row(left: float, tail: float) -> Floats:
 
 
 def _farthest(left: float, tail_scale: float) -> float:
-    """Return the y from which the tail alone suffices, for all shifts (8.1)."""
+    """Return the y from which the tail alone suffices, for all shifts (8.1), or what is too far."""
     y, x = left, _WIDEST**2 * _U
-    while True:
+    while y <= _FARTHEST:
         gain = _integral((y + left / 2) ** 2 * x / (1 + x) / 2, x**0)
         if gain.max() <= 0.5 * tail_scale * math.exp(y**2 / 2):
-            return y
+            break
         y += _STEP_Y
+    return y
 
 
 def _margins(left: float, tail_scale: float) -> Floats:
