@@ -98,10 +98,11 @@ def test_a_store_trains_as_the_estimator_and_keeps_its_model(tmp_path, kind):
 @pytest.mark.parametrize(
     ("part", "value"),
     [
-        ("doubts", np.ones(D + 151)),
-        *[("doubts", np.full((D + 151, 2), each)) for each in (0.5, 1e200, np.nan)],
+        *[("doubts", np.ones((D + 151, *more))) for more in ((), (0,), (66,))],
+        *[("doubts", np.full((D + 151, 65), each)) for each in (0.5, 1e200, np.nan, "1", 1j)],
         *[("weights", each) for each in ("", "AAAAAAAA8D8=", "#", np.ones((1, 1)))],
-        *[("used", each) for each in ("AA==", np.ones(1))],
+        ("weights", np.ones((D + 151, 1), dtype="M8[s]")),
+        *[("used", each) for each in ("AA==", np.ones(1), np.full(len(R), "1"))],
         ("shifts", np.ones(2, dtype=np.int16)),
         ("put", "-5"),
         ("trained", "x"),

@@ -126,7 +126,7 @@ class Descent:
         """
         left = self._lengths / self._known
         most, rest = np.split(np.argsort(-left, kind="stable"), [self._loss.n_doubts])
-        doubts = np.zeros((len(left), len(most) + 1))
+        doubts = np.zeros((len(left), self._loss.doubts_of(len(left))))
         doubts[:, :-1] = self._from_directions[:, most] / np.sqrt(self._known[most])
         # All else is as it is on average of public rows.
         doubts[-1, -1] = math.sqrt(float(left[rest].sum())) / (self._rows[0, -1] / self._unit)

@@ -58,6 +58,10 @@ class TrainingLoss(ABC):
     spread_of_components: ClassVar[tuple[float]]
     n_doubts: ClassVar[int] = 0
 
+    def doubts_of(self, width: int) -> int:
+        """Return how many doubts a model of so many features has; the last is of the rest."""
+        return min(self.n_doubts, width) + 1
+
     @abstractmethod
     def targets(self, carried: RecordTargets) -> Ints32:
         """Return what records carry as :class:`vicinal.mechanisms.SubjectRows` takes it."""

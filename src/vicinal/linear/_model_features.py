@@ -97,7 +97,8 @@ class ModelFeatures:
     ) -> Self:
         """Return features beside public rows (m, d): columns, or components of a known kernel."""
         rows = public.astype(np.float64)[:, : public.shape[1] - lifted]
-        trees = RandomTrees(rows if with_trees else rows[:0])
+        # Components stand in place of these as well, and trees of many features take seconds.
+        trees = RandomTrees(rows if with_trees and kernel is None else rows[:0])
         center, away = _centred(rows)
         # As if one more row had all columns' mean deviation: none is divided by nothing.
         variances = (away.sum(axis=0) + max(away.mean(), 1.0)) / (len(rows) + 1)

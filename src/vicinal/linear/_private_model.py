@@ -156,8 +156,11 @@ class PrivateModel:
             raise InvalidInput(_NOT_KEPT)
         weights, used, doubts = (arrays[name] for name in _OWN_ARRAYS)
         width = features.width
-        shapes = (width, loss.n_scores), (len(public),), (width, *doubts.shape[1:])
+        shapes = (width, loss.n_scores), (len(public),), (width, loss.doubts_of(width))
         if (weights.shape, used.shape, doubts.shape) != shapes:
+            raise InvalidInput(_NOT_KEPT)
+        # Of texts and dates nothing below can be asked, and complex numbers nothing be computed.
+        if any(array.dtype != np.float64 for array in (weights, used, doubts)):
             raise InvalidInput(_NOT_KEPT)
         if not ((used >= 0) & (used <= 1)).all():
             raise InvalidInput(_NOT_KEPT)
