@@ -14,6 +14,7 @@ import pytest
 
 from vicinal.accounting import KINDS
 from vicinal.accounting._plan import account
+from vicinal.errors import InvalidInput
 
 PLANS = 10_000
 BATCHES = 10
@@ -144,7 +145,15 @@ def random_plan(number):
 
 def check(number):
     given = random_plan(number)
-    price = account(given)
+    try:
+        price = account(given)
+    except InvalidInput:
+        # Labels of a filter add a chance to delta, so no Rényi divergence follows for a plan with
+        # them, and losses on a grid do not reach so small a delta.
+        labels = [one for one in given["releases"] if one["kind"] == "ind_knn" and "release" in one]
+        assert labels, given
+        assert given["delta"] < 1e-10, given
+        return
     best = min(price["by_method"].values())
     assert 0 <= price["epsilon"] == best, given
     assert price["lower"] is None or 0 <= price["lower"] <= best, given
