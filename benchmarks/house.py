@@ -70,7 +70,7 @@ WANTED = {
 ALL = {
     "lines of src": 52_523,
     "code of src": 33_109,
-    "lines of tests": 38_188,
+    "lines of tests": 38_194,
     "lines of experiments and benchmarks": 9_006,
     "words of pages": 45_000,
     "words of decisions": 30_000,

@@ -141,8 +141,8 @@ def test_a_plan_beside_a_model_asks_a_tenth_with_what_training_leaves():
     both = [json.loads(planned("--model-share", share).stdout)["plan"] for share in ("0", ".7")]
     plain, trained = both
     assert [one["model_share"] for one in both] == [0, 0.7]
-    assert trained["questions_expected"] == 40 < plain["questions_expected"] == 400
-    # Noise for a tenth of the questions from three tenths of the budget, at the same headroom.
+    assert trained["queries_expected"] == 40 < plain["queries_expected"] == 400
+    # Noise for a tenth of the queries from three tenths of the budget, at the same headroom.
     ratio = trained["noise_multiplier"] / plain["noise_multiplier"]
     assert ratio == pytest.approx(math.sqrt(0.1 / 0.3), rel=1e-6)
 

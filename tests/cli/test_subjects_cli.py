@@ -89,7 +89,7 @@ def test_rows_without_ids_are_people_and_init_says_so(tmp_path):
     assert "All audiences together: epsilon 2 at delta 1e-05, for all" in told
     assert "every row" not in run("init", tmp_path / "ids", *made, "--subject", "who", "--quiet")
     told = run("erase", "--yes", tmp_path / "rows", "--subject", "5", code=2)
-    assert "every row is a person" in told
+    assert "every row is a subject" in told
     with serving_tools.running(tmp_path / "served", make=_without_ids) as service:
         refused = service.call("DELETE", "/v1/subjects/5", key="curator")
         assert (refused.status, refused.body["type"].rpartition("/")[2]) == (409, "no-ids")

@@ -69,7 +69,7 @@ def test_without_a_model_there_are_none(world, tmp_path):
 def test_labels_alone_that_are_not_the_models_count_as_much_as_the_model(
     world, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr("vicinal.linear._losses._KNOWN", 1e-9)  # or votes change nothing
+    monkeypatch.setattr("vicinal.linear._losses._KNOWN_OF_COLUMNS", 1e-9)  # or votes change nothing
     asker = labeller(world[1], release="label", epsilon=0.5)
     asked = labelled(world, tmp_path, asker)
     model = asker._classifier.model_probabilities(mapped(world)[1])
@@ -180,7 +180,7 @@ KEPT = ReleasedLabels(
 )
 def test_soft_labels_that_are_none_are_refused(tmp_path, broken):
     save_answers(replace(KEPT, soft_labels=broken.astype(np.float32)), tmp_path / "answers.npz")
-    with pytest.raises(InvalidInput, match="sound"):
+    with pytest.raises(InvalidInput, match="damaged"):
         load_answers(tmp_path / "answers.npz")
 
 

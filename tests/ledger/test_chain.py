@@ -479,8 +479,8 @@ def test_a_digest_tells_values_of_different_types():
 
 def test_rows_that_changed_tables_are_told(book):
     """Fails if a digest does not cover the table of its row: both tables have equal columns."""
-    book.database.insert(Tables.SHADOWS, [(1, "x")])
-    for statement in ("INSERT INTO partial SELECT * FROM shadows", "DELETE FROM shadows"):
+    book.database.insert(Tables.FILES, [("x", b"y")])
+    for statement in ("INSERT INTO meta SELECT * FROM files", "DELETE FROM files"):
         book.database._connection.execute(statement)
     with pytest.raises(StorageFailed, match="its rows differ"):
         reopened(book)

@@ -7,11 +7,10 @@ nothing is rounded to the unsafe side: `_budget.py`; labels alone: label_only.md
 import math
 
 from vicinal._compiled import compiled
+from vicinal.accounting._label_filter import DEAREST
 
 _BEYOND = 2.0**62
 _ROOT_OF_UNITS = 2.0**24
-DEAREST = 0.875
-"""A label costs at most this share of its vote's price, or all of it."""
 
 
 @compiled

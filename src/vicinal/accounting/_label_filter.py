@@ -20,10 +20,10 @@ from scipy.special import exprel, log_ndtr, ndtr
 
 from vicinal import _checks
 from vicinal._arrays import Bools, Floats
-from vicinal.accounting._charges import DEAREST
 from vicinal.accounting._divergence import hazard
 
 MAX_CLASSES = 1 << 16  # most classes for which a bound uses their number
+DEAREST = 0.875  # a label costs at most this share of its vote's price, or all of it
 
 _ROWS, _CELLS = 24, 30
 _WIDEST = 1.2  # of k; wider shifts cost what they cost where votes leave
