@@ -4,7 +4,7 @@ The choice of neighbours and noise is the very planning that ``IndKNNClassifier.
 (:mod:`vicinal.engine._noise_schedule`), before there is a private record.
 
 Played through, public points are records and queries at once. Every one stands for n / m records.
-It has a budget, is charged for its share of the questions, votes with its public label, and is left
+It has a budget, is charged for its share of the queries, votes with its public label, and is left
 out of its own query. *Agreement* is the share of answers that equal those of the same neighbours
 without noise and with all budgets.
 """
@@ -48,7 +48,7 @@ class PlanChoice:
     """What public facts make of a plan.
 
     - `plan`: of a declared number of records.
-    - `n_neighbors`: k, records expected to take part in a question.
+    - `n_neighbors`: k, records expected to take part in a query.
     - `multiplier`: sigma2; the noise on each class has scale sigma2 sqrt(k) votes.
     - `budget`: a record's part of its subject's budget for votes, in zCDP, as a planned
       contribution feels it; beside a private model, at least.
@@ -100,7 +100,7 @@ class PlanChoice:
 
     @property
     def cost(self) -> float:
-        """The share of its budget that a record pays for taking part in a question."""
+        """The share of its budget that a record pays for taking part in a query."""
         return self.usage.weight / (2 * self.noise**2 * self.budget)
 
     @property
@@ -109,7 +109,7 @@ class PlanChoice:
 
     @property
     def lasts(self) -> int:
-        """How many questions a busy record lasts for, if they fall as the public points do."""
+        """How many queries a busy record lasts for, if they fall as the public points do."""
         busy = self.usage.spread * self.n_neighbors / self.plan.size
         return math.floor(1 / (busy * self.cost))
 
@@ -221,7 +221,7 @@ def _mean_gradient(rows: Floats, labels: Places, weights: Floats, clip: float) -
 
 
 STAND_INS = 25
-"""Public points that vote in a question, at least: fewer would say little about who is around."""
+"""Public points that vote in a query, at least: fewer would say little about who is around."""
 
 LEAST_POINTS = 100
 """Fewer public points are not enough for a simulation."""
@@ -386,7 +386,7 @@ class _Run:
         return np.asarray(near.weights * np.sqrt(np.minimum(1.0, budgets / prices)))
 
     def _sums(self, near: _Voters, weights: Floats) -> Floats:
-        """Return votes (q, c), k of them for every question."""
+        """Return votes (q, c), k of them for every query."""
         c = self._setup.n_classes
         places = near.queries * c + self._setup.labels[near.rows]
         sums = np.bincount(places, weights=weights * near.records, minlength=near.size * c)

@@ -1,7 +1,7 @@
 """What may be looked at while a service runs: the process that has the store answers, no other.
 
 A store is open once. So `inspect`, `verify`, `backup` and the like ask that process, at a socket in
-the store's folder: one connection a question, JSON both ways. Whoever may ask could read the
+the store's folder: one connection a task, JSON both ways. Whoever may ask could read the
 records as well: the socket is its owner's alone, and where the system says who connects, others are
 refused.
 """
@@ -34,7 +34,7 @@ _LOG = logging.getLogger(__name__)
 _TASKS = ("facts", "guarantee", "verify", "backup")
 """Methods of a store that may be asked for."""
 _SECONDS = 10.0
-"""That a question may take to arrive."""
+"""That a task may take to arrive."""
 _REFUSALS = {
     name: kind
     for name, kind in vars(errors).items()

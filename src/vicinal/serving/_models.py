@@ -58,7 +58,7 @@ class RowsBody(BaseModel):
 
 
 class PredictRequest(RowsBody):
-    """Queries. They are public: the guarantee protects records, not questions."""
+    """Queries. They are public: the guarantee protects records, not queries."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"vectors": [[0.1, 2.9, 0.2, 0.0]]}]})
 
