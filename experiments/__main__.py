@@ -17,6 +17,7 @@ class Experiments(CommandGroup):
         "accuracy": "experiments.commands.methods:accuracy",
         "audit-controls": "experiments.commands.audits:audit_controls",
         "audit-errors": "experiments.commands.audits:audit_errors",
+        "forecasts": "experiments.commands.report_set:forecasts",
         "indknn-agnews": "experiments.commands.comparison:indknn_agnews",
         "indknn-fashion": "experiments.commands.comparison:indknn_fashion",
         "indknn-mnist": "experiments.commands.comparison:indknn_mnist",

@@ -48,3 +48,21 @@ def report_set(
         methods = tuple(name for name in methods if name not in missing)
         Run(group, methods, runs, public, sizes, epsilons).measure(cells, anew=anew)
     typer.echo(as_text(read(cells), group, public))
+
+
+FORETOLD = Path("docs/reference/forecasts.csv")
+
+
+def forecasts(
+    group: Annotated[str, typer.Option(help="report or tuning.")] = "report",
+    run: Annotated[bool, typer.Option("--run", help="Measure them, and write the file.")] = False,
+    records: Annotated[int, typer.Option(help="Private records at most.", min=500)] = 2000,
+    epsilon: Annotated[float, typer.Option(help="The budget.")] = 1.0,
+    cells: Annotated[Path, typer.Option(help="File of what was measured.")] = FORETOLD,
+) -> None:
+    """Print what plans foretell of the report set's tables, beside what happened."""
+    from experiments.report_set.forecasts import as_text, measure, write
+
+    if run:
+        write(cells, measure(group, records, epsilon))
+    typer.echo(as_text(cells))

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from experiments.__main__ import app as experiments
-from experiments.report_set import page
+from experiments.report_set import forecasts, page
 from experiments.report_set.data import MOST_RECORDS, Question, Split, questions
 from experiments.report_set.methods import CEILING, LINEAR, METHODS, OURS, Plan
 from experiments.report_set.page import Cell, Run, as_text, read
@@ -153,3 +153,16 @@ def test_unknown_names_are_refused(option):
     result = CliRunner().invoke(experiments, ["report-set", f"--{option}", "nonsense"])
     assert result.exit_code == 2
     assert "nonsense" in result.stderr
+
+
+@pytest.mark.usefixtures("people")
+def test_what_a_plan_foretells_is_measured_beside_what_happens(monkeypatch, tmp_path):
+    monkeypatch.setattr(forecasts, "questions", lambda _: [PEOPLE, EARNINGS])
+    monkeypatch.setattr(forecasts, "PUBLIC", 120)
+    monkeypatch.setattr(forecasts, "LEAST", 90)
+    forecasts.write(tmp_path / "own.csv", forecasts.measure("known", 500, 8.0))
+    told = forecasts.as_text(tmp_path / "own.csv").splitlines()
+    name, records, foretold, happened, _ = (cell.strip() for cell in told[-1].split("|")[1:-1])
+    assert (name, told[0][:9]) == ("people", "1 tables:")
+    assert int(records) > 300
+    assert abs(float(foretold) - float(happened)) < 0.2
