@@ -8,7 +8,6 @@ from vicinal.baselines import NoisySGDClassifier as NoisySGDClassifier
 from vicinal.baselines import PATEClassifier as PATEClassifier
 from vicinal.features import HOGFeatures as HOGFeatures
 from vicinal.features import ImageFeatures as ImageFeatures
-from vicinal.features import OnnxFeatures as OnnxFeatures
 from vicinal.features import PublicMap as PublicMap
 from vicinal.features import ScatteringFeatures as ScatteringFeatures
 from vicinal.features import SentenceFeatures as SentenceFeatures

@@ -119,7 +119,7 @@ def test_ids_from_a_file_and_numbers_that_are_numbers(data):
         ("inspect", "nowhere"),
         ("init", "s", "--data", "train.parquet", "--classes", "red,green,blue"),
         ("init", "s", "--data", "no.parquet", "--classes", "0,1", "--label", "y"),
-        ("init", "s", "--data", "train.parquet", "--classes", "0,1", "--features", "onnx"),
+        ("init", "s", "--data", "train.parquet", "--classes", "0,1", "--features", "none"),
         ("erase", "nowhere"),
         ("restore", "nowhere", "s"),
     ],

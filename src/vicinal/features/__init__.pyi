@@ -1,7 +1,6 @@
 from vicinal.features._csv_form import CsvForm as CsvForm
 from vicinal.features._hog import HOGFeatures as HOGFeatures
 from vicinal.features._image import ImageFeatures as ImageFeatures
-from vicinal.features._onnx import OnnxFeatures as OnnxFeatures
 from vicinal.features._public_map import PublicMap as PublicMap
 from vicinal.features._scattering import ScatteringFeatures as ScatteringFeatures
 from vicinal.features._table_drafts import draft_schema as draft_schema
@@ -13,7 +12,6 @@ from vicinal.features._text import SentenceFeatures as SentenceFeatures
 __all__: list[str]  # the names above; those below are shared inside vicinal, and may change
 
 from vicinal.features._csv_form import with_points as with_points
-from vicinal.features._image import packaged_weights as packaged_weights
 from vicinal.features._table_columns import ids as ids
 from vicinal.features._table_columns import numbers as numbers
 from vicinal.features._table_columns import plain_text as plain_text

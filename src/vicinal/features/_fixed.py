@@ -101,9 +101,9 @@ class FixedRowFeatures(FixedFeatures, ABC):
         Parameters
         ----------
         rows
-            As the class takes them: n texts, each a str; finite numbers (n, ...), shaped as an ONNX
-            network's input; or images, grey (n, h, w) or colour (n, h, w, 3), integers or finite
-            floats, for :class:`ImageFeatures` also a list of images of any sizes.
+            As the class takes them: n texts, each a str; or images, grey (n, h, w) or colour
+            (n, h, w, 3), integers or finite floats, for :class:`ImageFeatures` also a list of
+            images of any sizes.
         progress
             Called with the number of rows just finished, several times in a run.
 

