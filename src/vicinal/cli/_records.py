@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -99,10 +98,7 @@ def local_file(data: str) -> Iterator[Path]:
         yield Path(data)
         return
     with tempfile.TemporaryDirectory() as folder:
-        try:
-            content = datasets.read_whole(sys.stdin.fileno())
-        except io.UnsupportedOperation:  # another program's, or a test's, that is no file
-            content = sys.stdin.buffer.read()
+        content = sys.stdin.buffer.read()
         suffix = next((s for magic, s in _MAGIC.items() if content.startswith(magic)), ".csv")
         if (
             suffix == ".npz" and b"xl/workbook.xml" in content

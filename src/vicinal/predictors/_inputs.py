@@ -12,12 +12,12 @@ import warnings
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from vicinal import _checks, features
+from vicinal import _checks
 from vicinal._arrays import FloatMatrix, Ints32
 from vicinal.errors import InvalidInput, PrivacyRefused, PrivacyWarning
 from vicinal.mechanisms import REGISTRY, Claimed, Interaction, are_copies
@@ -44,25 +44,6 @@ def unchanged_if_refused(estimator: BaseEstimator) -> Iterator[None]:
 def _withdraw(claimed: Interaction | None, other: Interaction | None) -> None:
     if claimed is not None and claimed is not other:
         claimed.withdraw()
-
-
-class TableMap:
-    """Turns rows of a table into features by a public schema.
-
-    `points`, float (m, d): features of the reference, which is made up from the schema if `public`
-    is None.
-    """
-
-    def __init__(self, schema: Any, public: Any) -> None:
-        self._features = features.TableFeatures(features.as_schema(schema))
-        rows = public
-        if public is None:
-            rows = features.rows_from_schema(features.as_schema(schema), seed=0)
-        self.points = self._features.transform(rows)
-
-    def transform(self, rows: Any) -> FloatMatrix:
-        """Return features (n, d); row i depends on row i alone."""
-        return self._features.transform(rows)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
