@@ -53,8 +53,6 @@ def test_a_store_that_was_spread_answers_no_more(tmp_path, cluster, queries):
     run("shard", "--yes", tmp_path / "store", "--out", tmp_path / "again", code=3)
     run("shard", "--yes", tmp_path / "nothing", "--out", tmp_path / "again", code=2)
     run("verify", cluster)
-    assert "Moved" in run("move-shard", cluster, 1, "--to", tmp_path / "disk")
-    run("verify", cluster)
 
 
 def test_what_only_reads_finishes_nothing(tmp_path, monkeypatch, queries):

@@ -21,7 +21,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import store_tools as tools
-from vicinal.distributed import Coordinator, local_transports, move_shard, restore_cluster, split
+from vicinal.distributed import Coordinator, local_transports, restore_cluster, split
 from vicinal.errors import StorageFailed, VicinalError
 from vicinal.ledger import Database, PostgresDatabase, SQLiteDatabase
 from vicinal.serving import ServiceSettings, create_app, serve
@@ -177,10 +177,6 @@ def shard(place, note, accept):  # noqa: ARG001
     split(place / "store", place / "cluster", 2)
 
 
-def move(place, note, accept):  # noqa: ARG001
-    move_shard(place / "cluster", 1, place / "disk")
-
-
 def service(place, note, accept):  # noqa: ARG001
     """Start the service, and stop it once it listens."""
 
@@ -199,7 +195,7 @@ COMMANDS = {
     one.__name__: one
     for one in (
         init, opening, predict, evaluate, add, erase, audience, training, allow, refresh, backup,
-        restore, shard, move, service, cluster_restore,
+        restore, shard, service, cluster_restore,
     )
 }  # fmt: skip
 

@@ -66,13 +66,12 @@ CHANGES = [
     Case("service", again=False, exact=False),
 ]  # fmt: skip
 IN_CLUSTER = {"template": "cluster", "holders": ("cluster",)}
-MOVE = Case("move", **IN_CLUSTER)
 CLUSTERS = [
     *(Case(name, **IN_CLUSTER) for name in ("opening", "predict", "erase", "audience", "backup")),
     Case("evaluate", **IN_CLUSTER, again=False), Case("training", **IN_CLUSTER),
     Case("refresh", "model cluster", ("cluster",), again=False),
     Case("add", **IN_CLUSTER, exact=False),
-    Case("cluster_restore", "cluster backup", ("cluster",)), MOVE,
+    Case("cluster_restore", "cluster backup", ("cluster",)),
     *(
         Case(command, template, ("cluster",), accept=True)
         for command, template in (
@@ -257,7 +256,6 @@ def check(case, found, refused, before, after):
 def repeated(at, case):
     """Repeat a command, after doing what its refusals say; return how it ended."""
     made_at = {"restore": "new", "shard": "cluster", "backup": "backup", "init": "store"}
-    made_at["move"] = "disk/shard-1"
     target = at.place / made_at.get(case.command, "cluster")
     for _ in range(5):
         try:
@@ -271,8 +269,7 @@ def repeated(at, case):
         if "drop its tables" in way:
             at.database("other" if case.command == "restore" else "case")
         elif "Move it away" in way:
-            for one in ("store.witness", "disk.witnesses/shard-1"):
-                (at.place / one).unlink(missing_ok=True)
+            (at.place / "store.witness").unlink(missing_ok=True)
         elif "delete that folder" in way:
             shutil.rmtree(at.place / "cluster.witnesses")
         elif "Delete this cluster" in way or ("you can delete it" in way and half):
@@ -293,8 +290,8 @@ def answering(at, case):
     return pytest.fail("nothing answers")
 
 
-RETIRING, SETTLING = 14, 12
-"""Steps of a split from the moment on in which its cluster has a description; last of a move."""
+RETIRING = 14
+"""Steps of a split from the moment on in which its cluster has a description."""
 
 
 def truth_of(at, case):
@@ -384,11 +381,6 @@ def test_a_store_that_breaks_off_as_it_retires_answers_once(workplace):
     workplace.run(SHARD, first)
     assert not is_cluster(workplace.place / "cluster"), "these are not all steps"
     every_step(workplace, SHARD, short=True, first=first)
-
-
-def test_a_shard_that_breaks_off_as_it_moves_has_one_home(workplace):
-    """Fails if no folder or two are the shard, or its budgets change, whatever step breaks off."""
-    every_step(workplace, MOVE, short=True, first=truth_of(workplace, MOVE)[2] - 2 * SETTLING + 1)
 
 
 @pytest.mark.parametrize(

@@ -416,8 +416,8 @@ def test_a_shard_that_was_read_is_opened_again_to_write(path):
 
 
 STRANGE = {
-    "link": "is a link", "copy": "another shard", "home": "another shard",
-    "source": "not made from", "source and key": "is a link",
+    "link": "is a link", "copy": "another shard",
+    "source": "There is no store at",
 }  # fmt: skip
 
 
@@ -441,11 +441,7 @@ def test_a_stranger_s_cluster_finishes_nothing_of_another_one(path, tmp_path, ho
         (gift / "shard-0").symlink_to(path / "shard-0")
     elif how != "copy":
         yours = str(path / "shard-0")
-        source = {"source": yours} if "source" in how else {}
-        shard_tools.resealed(gift, homes={"0": yours}, **source)
-        if how.endswith("key"):
-            (gift / COORDINATOR / "key").unlink()
-            (gift / COORDINATOR / "key").symlink_to(path / "shard-0" / "key")
+        shard_tools.resealed(gift, source=yours)
     else:
         shutil.copytree(path / "shard-0", gift / "shard-0")
         dataclasses.replace(

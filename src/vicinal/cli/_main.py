@@ -136,7 +136,7 @@ _MODULES = {
     "_machine": ("demo", "doctor"),
     "_outlook": ("plan",),
     "_plan": ("account", "calibrate"),
-    "_serving": ("move-shard", "serve", "shard"),
+    "_serving": ("serve", "shard"),
     "_store": (
         *("add", "allow", "backup", "erase", "evaluate", "export-guarantee", "inspect"),
         *("predict", "refresh", "restore", "verify"),
@@ -161,7 +161,7 @@ class Commands(CommandGroup):
         "Make a store and query it": ("schema", "init", "predict", "evaluate"),
         "Change the records": ("add", "erase", "refresh"),
         "Serve others": ("serve", "keys", "audience", "allow"),
-        "Look after a store": ("inspect", "verify", "backup", "restore", "shard", "move-shard"),
+        "Look after a store": ("inspect", "verify", "backup", "restore", "shard"),
         "Plan before you spend": ("plan", "account", "calibrate", "smoothed"),
         "Show that it is private": ("export-guarantee", "audit", "certificate", "receipt"),
         "Publish a model": ("transfer", "label", "student"),

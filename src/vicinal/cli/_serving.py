@@ -105,13 +105,3 @@ def shard(
         f"{out} answers from now on. Back it up, then delete {store}, which will not answer again."
     )
     echo(as_json({"cluster": str(out), "shards": shards}) if json else text)
-
-
-def move_shard(
-    cluster: Annotated[Path, Argument(help="Folder of the cluster, which nobody has open.")],
-    number: Annotated[int, Argument(metavar="SHARD", help="Number of the shard.")],
-    to: Annotated[Path, Option(help="Folder, on any disk, to move the shard's folder into.")],
-) -> None:
-    """Move a shard's folder to another disk."""
-    old, new = distributed.move_shard(cluster, number, to)
-    echo(f"Moved {old} to {new}. Back the cluster up, then delete {old}.")

@@ -2,7 +2,6 @@ from vicinal.distributed._cluster_backups import restore_cluster as restore_clus
 from vicinal.distributed._coordinator import Coordinator as Coordinator
 from vicinal.distributed._folders import is_cluster as is_cluster
 from vicinal.distributed._ray_cluster import RayCluster as RayCluster
-from vicinal.distributed._splitting import move_shard as move_shard
 from vicinal.distributed._splitting import split as split
 from vicinal.errors import ShardMissing as ShardMissing
 

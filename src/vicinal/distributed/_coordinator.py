@@ -298,7 +298,7 @@ class Coordinator(stores.BaseStore):
             stores.pack(self._parts, place / COORDINATOR)
             paths = shard_paths(place, len(self._clients))
             self._changes.on_all(lambda number: tasks.Backup(paths[number]))
-            dataclasses.replace(self._cluster, homes={}).save(place)  # last: until then no backup
+            self._cluster.save(place)  # last: until then it is no backup
 
     def _remote(self, name: str) -> sharded.RemoteShards:
         args = self._ledger, name, self._clients, self._deadline

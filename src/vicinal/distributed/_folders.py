@@ -4,15 +4,14 @@
 cluster.json       how many shards there are; written last, so half a cluster is none
 coordinator/       a store without records: plans, answers, quotas, idempotency keys
 shard-0/ ...       records, budgets and the journal of charged blocks; may lie on other machines
-NAME.witnesses/    beside the cluster, or whichever folder a shard was moved into: how far each of
-                   them had come, and in no backup of it
+NAME.witnesses/    beside the cluster: how far each of them had come, and in no backup of it
 =================  =============================================================================
 
 None of these folders is a store by itself, and none is opened as one: a shard that answered alone
 would spend budgets on answers that are never summed.
 """
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Self
 
@@ -68,28 +67,24 @@ class ClusterDescription:
 
     - `identity`: the cluster's id, in hexadecimal digits.
     - `shards`: how many there are.
-    - `source`: folder that its budgets come from, a store or the earlier one of a shard; empty
-      once that has retired.
-    - `homes`: folders of shards that were moved, by number.
+    - `source`: folder of the store that its budgets come from; empty once that has retired.
     """
 
     identity: str
     shards: int
     source: str = ""
-    homes: dict[str, str] = field(default_factory=dict)
 
     @classmethod
     def read(cls, path: Path) -> Self:
         """Return the cluster that lies at `path`, or raise InvalidInput."""
         refuse_links(path)
         missing = f"There is no cluster at {path}."
-        kinds = {"identity": str, "shards": int, "source": str, "homes": dict}
+        kinds = {"identity": str, "shards": int, "source": str}
         return cls(**read_sealed(path / _CLUSTER, FORMAT, kinds, missing))
 
     def folders(self, path: Path) -> list[Path]:
         """Return the folders of all shards of the cluster at `path`."""
-        paths = shard_paths(path, self.shards)
-        return [Path(self.homes.get(str(number), one)) for number, one in enumerate(paths)]
+        return shard_paths(path, self.shards)
 
     def save(self, path: Path) -> None:
         write_sealed(path / _CLUSTER, FORMAT, asdict(self))
@@ -109,7 +104,7 @@ def is_cluster(path: Path) -> bool:
 
 
 def shard_paths(path: Path, shards: int) -> list[Path]:
-    """Return where all shards of a cluster lie, unless they were moved."""
+    """Return where all shards of a cluster lie."""
     return [path / f"shard-{number}" for number in range(shards)]
 
 

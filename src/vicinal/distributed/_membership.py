@@ -150,11 +150,6 @@ class ShardRecords:
     def __iter__(self) -> Iterator[ShardRecord]:
         return iter(self._records)
 
-    def known(self, number: int) -> tuple[str, int, str, ShardState]:
-        """Return what :func:`check_last` compares a shard with."""
-        one = self._records[number]
-        return self.cluster or "", number, one.identity, one.state
-
     @classmethod
     def of(cls, database: Database, cluster: ClusterDescription) -> Self:
         """Return the shards that a coordinator knows.

@@ -145,25 +145,17 @@ def ready_cluster(
     if reading:
         raise stores.unfinished()
     part, place = layout.ShardFolder.read(path / layout.COORDINATOR).folder, Path(cluster.source)
-    # Shards move only once the split is finished.
-    store = layout.ShardFolder.read(place).folder if cluster.homes else stores.Folder.read(place)
+    store = stores.Folder.read(place)
     if part.key() != store.key():  # before anything of a store is opened that may be another's
         raise PrivacyRefused(f"The cluster was not made from the store {cluster.source}.")
     with (
         stores.open_folder(part, accept_loss=accept_loss) as coordinator,
         stores.open_folder(store, accept_loss=accept_loss, cluster=cluster.identity) as source,
     ):
-        records = membership.ShardRecords.of(coordinator.database, cluster)
+        membership.ShardRecords.of(coordinator.database, cluster)
         if source.database.get(stores.RETIRED) is None:  # else its opening has told its witness
             kin = source.database.get(membership.CLUSTER), coordinator.database.get(_SOURCE)
-            if cluster.homes:
-                number = source.database.number(membership.NUMBER)
-                copy = _placed(store, cluster.folders(path)[number])
-                with stores.open_folder(copy, accept_loss=accept_loss) as home:
-                    if not accept_loss:
-                        membership.check_last(home, *records.known(number))
-                layout.ShardFolder(copy, cluster.identity).save()
-            elif kin != (cluster.identity, _state(source)):
+            if kin != (cluster.identity, _state(source)):
                 raise PrivacyRefused(
                     "The split was interrupted, and the store has changed since. Delete this "
                     "cluster and split the store again."
@@ -172,59 +164,6 @@ def ready_cluster(
     ready = replace(cluster, source="")
     ready.save(path)
     return ready
-
-
-def move_shard(path: str | Path, shard: int, to: str | Path) -> tuple[Path, Path]:
-    """Move the folder of a shard of a closed cluster; return where it was, and where it is now.
-
-    It is copied into the folder `to`, and its witness beside `to`; then the cluster's description
-    names the copy: from that moment on nothing else is the shard. Then the earlier folder retires.
-    Broken off before that moment, the copy is nothing; after it, the next command finishes it.
-
-    Raises
-    ------
-    InvalidInput, PrivacyRefused, StorageFailed
-        As on opening the cluster; or if there is something in the new place. Nothing was moved.
-
-    Examples
-    --------
-    >>> from vicinal.distributed import move_shard
-    >>> move_shard("patients.cluster", 3, "/mnt/second-disk")  # doctest: +SKIP
-    """
-    place, cluster = Path(path), ready_cluster(Path(path))
-    number = _checks.integer("shard", shard, least=0, most=cluster.shards - 1)
-    part, folders = place / layout.COORDINATOR, cluster.folders(place)
-    old, target = folders[number].absolute(), Path(to).resolve()
-    inside = any(target.is_relative_to(one.resolve()) for one in (part, *folders))
-    if inside or not target.name:
-        raise InvalidInput(f"{target} must be a folder outside those of coordinator and shards.")
-    new, moved = target / old.name, layout.ShardFolder.read(old).folder
-    with stores.open_folder(layout.ShardFolder.read(part).folder) as coordinator:
-        known = membership.ShardRecords.of(coordinator.database, cluster).known(number)
-        with stores.open_folder(moved) as source:
-            membership.check_last(source, *known)
-            copy = _placed(moved, new)
-            stores.free_witness(new, copy.witness)
-            stores.private_folder(copy.witness.parent)
-            stores.new_folder(new)
-            try:
-                stores.pack(source, new, backup=False)
-                stores.copy_file(moved.witness, copy.witness)
-                for one in (copy.witness.parent, target, target.parent):
-                    sync_folder(one)
-                stores.open_folder(copy, reading=True).resources.close()
-            except BaseException:
-                copy.discard()
-                raise
-            homes = {**cluster.homes, str(number): str(new)}
-            replace(cluster, source=str(old), homes=homes).save(place)
-    ready_cluster(place)
-    return old, new
-
-
-def _placed(shard: stores.Folder, path: Path) -> stores.Folder:
-    """Return the folder of a shard that was moved to `path`."""
-    return replace(shard, path=path, witness=layout.witness_of(path.parent, path.name))
 
 
 def _state(source: stores.OpenStore) -> str:

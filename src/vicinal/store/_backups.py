@@ -38,8 +38,8 @@ from vicinal.store._record_files import RECORD_NAMES
 _PUBLIC = ("public.npy", "map.npz")
 
 
-def pack(parts: OpenStore, path: Path, *, backup: bool = True) -> None:
-    """Write a backup, or what one has, into a new folder; the ledger as SQLite.
+def pack(parts: OpenStore, path: Path) -> None:
+    """Write a backup into a new folder; the ledger as SQLite.
 
     Raises InvalidInput if there is something in that place already.
     """
@@ -48,8 +48,8 @@ def pack(parts: OpenStore, path: Path, *, backup: bool = True) -> None:
     with closing(SQLiteDatabase(path / LEDGER, create=True)) as copy:
         copy.create_tables()
         copy_tables(parts.database, copy)
-    if backup:  # last, so that a half-written folder is none
-        write_config(path, parts.folder.identity, SQLITE, "", backup=True)
+    # Last, so that a half-written folder is none.
+    write_config(path, parts.folder.identity, SQLITE, "", backup=True)
 
 
 def unpack(

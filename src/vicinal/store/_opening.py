@@ -134,8 +134,8 @@ def open_folder(
         check(database)
         if database.get(RETIRED) not in (None, cluster):
             raise StoreOutdated(
-                "The store was split, or the shard was moved: its budgets now belong to its "
-                "cluster, which answers. Delete this folder once the cluster is backed up."
+                "The store was split: its budgets now belong to its cluster, which answers. "
+                "Delete this folder once the cluster is backed up."
             )
         known = witness is not None and _is_known(database, witness.state, accept_loss=accept_loss)
         schema = StoreSchema.load(database.get("schema") or "", folder.path)
