@@ -31,10 +31,6 @@ _STARTING = 120.0
 
 _RULE = "RAY_AUTH_MODE"
 
-_DEATH_NEWS = ("RAY_timeout_ms_task_wait_for_death_info", "50")
-"""Milliseconds that Ray holds back the news of an actor that is gone, to learn why: 1000 if
-nobody says otherwise, in which the spare could have answered."""
-
 DONE, UNREACHABLE = "done", "unreachable"
 _CLOSING = 10.0
 """Seconds that an actor has for closing its files; afterwards the system closes them."""
@@ -85,51 +81,34 @@ def run_quietly(work: Callable[[], Any]) -> CallResult:
 
 @dataclass(slots=True, eq=False)
 class RayTransport:
-    """Carries messages to an actor, or to its spare.
-
-    Whichever is called opens the shard's folder, if the other has not got it: the folder's lock
-    decides, which the system takes back only from a process that is dead. So the spare owns nothing
-    until the other has died; then it answers at once, having been started and imported long before.
-    Ray starts the dead one anew, and that is the spare from now on.
+    """Carries messages to an actor, which Ray starts anew when its process has died.
 
     A vote request travels in the call itself. Ray would put one that is large into its store and
     send a reference: then the shard's machine asks where it lies, and asks for it, which on a slow
     network is two ways there and back more. So it is cut into arguments that are not large.
-
-    - `actor`: the one that is called now.
-    - `start_spare`: starts a spare. It is called when the shard has answered for the first time:
-      until then its machine has better things to do.
     """
 
     ray: Any
     actor: Any
-    start_spare: Callable[[], Any] | None = None
-    _spare: Any = None
 
     def send(self, message: tasks.Message) -> Reply:
         call = self.actor.handle.remote(*split_message(message))
-        return partial(self._received, self.actor, call)
+        return partial(self._received, call)
 
-    def _received(self, actor: Any, call: Any, seconds: float) -> tasks.ShardAnswer:
+    def _received(self, call: Any, seconds: float) -> tasks.ShardAnswer:
         kind, result = call_result(self.ray, call, seconds)
         if kind == UNREACHABLE:
-            # It is gone, or lacks the folder. News of one that was replaced changes nothing.
-            if self._spare is not None and actor is self.actor:
-                self.actor, self._spare = self._spare, actor
             raise errors.ShardUnreachable(result)
-        if self._spare is None and self.start_spare is not None:
-            self._spare = self.start_spare()
         if kind != DONE:
             raise getattr(errors, kind)(result)
         answer: tasks.ShardAnswer = result
         return answer
 
     def close(self) -> None:
-        """Have the folder closed, if an actor is there, and end the actors."""
-        for actor in filter(None, (self.actor, self._spare)):
-            with suppress(self.ray.exceptions.RayError):
-                self.ray.get(actor.close.remote(), timeout=_CLOSING)
-            self.ray.kill(actor)
+        """Have the folder closed, if the actor is there, and end the actor."""
+        with suppress(self.ray.exceptions.RayError):
+            self.ray.get(self.actor.close.remote(), timeout=_CLOSING)
+        self.ray.kill(self.actor)
 
 
 def call_result(ray: Any, call: Any, seconds: float | None = None) -> CallResult:
@@ -226,24 +205,21 @@ class RayCluster:
         no query should wait for processes to start. Elsewhere a machine may be away.
         """
         offered = self._ray.cluster_resources()
+        # Ray looks for a free core when it places an actor, and counts none while it runs.
+        actor = self._ray.remote(ShardActor)
         self._transports = [
-            self._transport(path, resources_of(path.name, offered)) for path in paths
+            RayTransport(
+                self._ray,
+                actor.options(max_restarts=-1, resources=resources_of(path.name, offered)).remote(
+                    str(path.absolute())
+                ),
+            )
+            for path in paths
         ]
         if self._start_timeout is not None:
             running = [one.actor.process.remote() for one in self._transports]
             self._ray.wait(running, num_returns=len(running), timeout=self._start_timeout)
         return list(self._transports)
-
-    def _transport(self, path: Path, place: dict[str, float]) -> RayTransport:
-        """Make an actor, and have a spare made where it finds the folder for certain."""
-        # Ray looks for a free core when it places an actor, and counts none while it runs.
-        options = self._ray.remote(ShardActor).options(max_restarts=-1, resources=place)
-
-        def make() -> Any:
-            return options.remote(str(path.absolute()))
-
-        alone = sum(node["Alive"] for node in self._ray.nodes()) == 1
-        return RayTransport(self._ray, make(), make if place or alone else None)
 
     @property
     def address(self) -> str:
@@ -275,7 +251,6 @@ def ray_module() -> Any:
     can submit work can read the records. Ray reads that rule when it is imported, and never again.
     """
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    os.environ.setdefault(*_DEATH_NEWS)
     if "ray" not in sys.modules:
         os.environ.setdefault(_RULE, "token")
     try:
