@@ -67,11 +67,9 @@ from vicinal.store._requests import NumberReply as NumberReply
 from vicinal.store._requests import checked_name as checked_name
 from vicinal.store._status import Presence as Presence
 from vicinal.store._status import Verification as Verification
-from vicinal.store._status import any_row_in as any_row_in
 from vicinal.store._status import curator_facts as curator_facts
 from vicinal.store._status import public_facts as public_facts
 from vicinal.store._status import traces as traces
 from vicinal.store._status import verify as verify
 from vicinal.store._store import NewStore as NewStore
 from vicinal.store._store_schema import ExtractedRows as ExtractedRows
-from vicinal.store._store_schema import StoreSchema as StoreSchema

@@ -461,7 +461,7 @@ def evaluate(
 
     `X`, `y`, `subjects`: rows as the store's extractor takes them, labels, ids; private. Errors of
     numbers count up to `largest_error`, a share of the distance between the bounds. Without
-    `accept_noise` it is refused where :func:`expected_figures` says that all would be noise.
+    `accept_noise` it is refused where all would be noise if each answer given were right.
 
     `collect` charges people where their budgets are. What it charged, and what its body writes,
     becomes durable at its end, before the counts leave.
@@ -506,15 +506,8 @@ def _prepared(
     return place_of, released, tally
 
 
-def expected_figures(
-    parts: OpenStore, state: AudienceState, share: float, largest_error: float
-) -> NoisyFigures:
-    """Return what an evaluation says if each answer given is right, and of one person; public."""
-    _, released, tally = _prepared(parts, state, share, largest_error)
-    return _expected(released, tally)
-
-
 def _expected(released: Released, tally: NoisyTally) -> NoisyFigures:
+    """Return what an evaluation says if each answer given is right, and of one person; public."""
     cells = released.cells(released.answers, np.arange(len(released.answers))).T
     counts = zip(cells, tally.plan.sizes, strict=True)
     tables = [np.bincount(column, minlength=size).astype(np.float64) for column, size in counts]
