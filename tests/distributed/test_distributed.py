@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import threading
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -33,6 +34,7 @@ from vicinal.distributed._messages import (
     block_name,
 )
 from vicinal.distributed._ray_cluster import ShardActor, run_quietly
+from vicinal.engine import LocalShardBase
 from vicinal.errors import InvalidInput, MissingExtra, PrivacyRefused, StorageFailed
 from vicinal.ledger import AnswerBlock, SQLiteDatabase
 from vicinal.store import Store
@@ -67,6 +69,26 @@ def test_a_repeated_block_returns_the_same_votes_and_charges_once(server, folder
     np.testing.assert_array_equal(left(again), after)
     assert again.do(Verify())
     again.close()
+
+
+def test_a_charge_that_is_broken_off_on_a_shard_stays_charged(server, folder, monkeypatch):
+    """Fails if it is only in memory: the next block would not add up, and an opening refund it."""
+    with monkeypatch.context() as patch:
+        charge = LocalShardBase.charge_and_sum
+
+        def broken(*args):
+            charge(*args)
+            raise MemoryError
+
+        patch.setattr(LocalShardBase, "charge_and_sum", broken)
+        with pytest.raises(MemoryError):
+            server.do(request_of(server))
+    after = left(server)
+    assert (after < UNITS).any()
+    server.close()
+    with closing(ShardServer.open(folder)) as again:
+        np.testing.assert_array_equal(left(again), after)
+        assert again.do(Verify())
 
 
 @pytest.mark.parametrize("what", ["thresholds", "scales", "queries", "clock"])

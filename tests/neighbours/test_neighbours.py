@@ -50,6 +50,7 @@ def test_integer_norms_are_bounded_so_that_products_are_exact(X, precision):
 def test_extreme_lengths_keep_their_direction(tiny):
     integers = unit_vectors(np.array([[tiny, 0, 0]]))
     np.testing.assert_array_equal(integers, [[np.rint(INTEGER_NORM - math.sqrt(3) / 2), 0, 0]])
+    assert Cosine.fitting(np.array([[tiny, 0, 0], [tiny / 4, 0, 0]])).bound == tiny
 
 
 def test_a_row_of_zeros_stays_zeros():

@@ -36,15 +36,17 @@ class RandomTrees:
         self.columns = np.zeros((TREES, _NODES), dtype=np.int64)
         self.cuts = np.full((TREES, _NODES), np.inf)  # where rows are alike, all go one way
         grown_on = _evenly(public, _MOST_ROWS)
+        _, kinds = np.unique(grown_on, axis=0, return_inverse=True)  # of alike rows, compared once
+        kinds = kinds.reshape(-1)
         # Raw bits: what the library makes of them elsewhere may change with its version.
         draws = public_draws(_SEED).bit_generator.random_raw((TREES, _NODES, 3)).tolist()
         for columns, cuts, drawn in zip(self.columns, self.cuts, draws, strict=True):
-            inside = [grown_on]  # of every node
+            inside = [np.arange(len(grown_on))]  # of every node
             for node in range(_NODES):
-                rows = inside[node]
-                columns[node], cuts[node] = _split(rows, *drawn[node])
-                right = rows[:, columns[node]] > cuts[node]
-                inside += rows[~right], rows[right]
+                places = inside[node]
+                columns[node], cuts[node] = _split(grown_on, kinds, places, *drawn[node])
+                right = grown_on[places, columns[node]] > cuts[node]
+                inside += places[~right], places[right]
         self._landmarks = _leaves(_evenly(public, LANDMARKS), self.columns, self.cuts).T.copy()
 
     def shared(self, rows: FloatMatrix) -> Floats32:
@@ -59,13 +61,15 @@ def _evenly(rows: FloatMatrix, most: int) -> FloatMatrix:
     return rows[np.arange(count) * len(rows) // max(count, 1)]
 
 
-def _split(rows: FloatMatrix, first: int, second: int, third: int) -> tuple[int, float]:
-    """Return column and cut of a node with these public rows, by three draws."""
-    if len(rows):
-        one = rows[first % len(rows)]
-        others = rows[(rows != one).any(axis=1)]
+def _split(
+    rows: FloatMatrix, kinds: Places, places: Places, first: int, second: int, third: int
+) -> tuple[int, float]:
+    """Return column and cut of a node with the public rows at `places`, by three draws."""
+    if len(places):
+        at = places[first % len(places)]
+        others = places[kinds[places] != kinds[at]]
         if len(others):
-            other = others[second % len(others)]
+            one, other = rows[at], rows[others[second % len(others)]]
             differing = np.flatnonzero(one != other)
             column = int(differing[third % len(differing)])
             return column, (float(one[column]) + float(other[column])) / 2

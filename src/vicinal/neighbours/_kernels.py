@@ -37,6 +37,7 @@ cost no privacy (docs/decisions/0003-integer-features.md).
 """
 
 import math
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -297,10 +298,14 @@ class Cosine(Kernel):
     @classmethod
     def fitting(cls, public: FloatMatrix) -> Self:
         """Return the kernel for rows like public ones (m, d); lengths count where these differ."""
-        lengths = np.linalg.norm(public.astype(np.float64), axis=1)
-        bound = float(lengths.max(initial=0.0))
-        if not float(lengths.mean()) < _ALIKE * bound:  # as of embeddings: lengths say nothing
+        # Over a power of two, which changes no digit, so that no square overflows or vanishes.
+        power = np.frexp(np.abs(public).max(initial=0.0).astype(np.float64))[1]
+        lengths = np.linalg.norm(np.ldexp(public.astype(np.float64), -power), axis=1)
+        longest = float(lengths.max(initial=0.0))
+        if not float(lengths.mean()) < _ALIKE * longest:  # as of embeddings: lengths say nothing
             return cls(int8_precision(public))
+        with np.errstate(over="ignore"):
+            bound = min(float(np.ldexp(longest, power)), sys.float_info.max)
         return cls(int8_precision(lifted(public, bound)), bound)
 
     @property
