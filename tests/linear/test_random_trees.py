@@ -71,8 +71,9 @@ def test_a_cut_lies_between_public_values_and_most_nodes_have_one():
     [
         PUBLIC[:10], PUBLIC[:1], PUBLIC[:50, :1], np.ones((300, 4), np.float32),
         np.zeros((3, 2), np.float32), np.column_stack([PUBLIC[:, 0], np.zeros(400)]),
+        np.vstack([np.ones((299, 4)), np.full((1, 4), 50.0)]),
     ],
-    ids=["ten", "one", "a column", "alike", "zeros", "a constant"],
+    ids=["ten", "one", "a column", "alike", "zeros", "a constant", "all but one alike"],
 )  # fmt: skip
 def test_few_rows_or_columns_and_rows_that_are_alike_leave_features_to_train_on(public):
     kernel = Cosine.fitting(public)

@@ -1,12 +1,16 @@
 """What plans take from public points: their dimension, and neighbours to fit it."""
 
+import math
+
 import numpy as np
 import pytest
 
 from made_up import plan_of
+from vicinal.accounting import gdp_epsilon, zcdp_budget
 from vicinal.engine import dimension, expected_neighbors, fitting_neighbors
+from vicinal.errors import PrivacyRefused
 from vicinal.neighbours import RBF, Cosine, Reference
-from vicinal.planning import ind_knn_guarantee, refuse_weak
+from vicinal.planning import _plan, ind_knn_guarantee, refuse_weak, slack_meter, total_over
 
 PLAN = 60_000, 1000, 0.05, 10
 
@@ -56,3 +60,19 @@ def test_delta_follows_the_declared_number_of_records(declared, delta):
     stated = str(ind_knn_guarantee(plan))
     assert ("a tenth of whose inverse is delta" in stated) == (declared == 1_000_000)
     assert plan_of(n_records=declared, delta=1e-5).delta == 1e-5
+
+
+@pytest.mark.parametrize("release", ["votes", "label"])
+@pytest.mark.parametrize("interactions", [1, 3])
+def test_budgets_grid_and_tail_add_up_to_what_is_guaranteed(release, interactions, monkeypatch):
+    """Over all interactions, and audiences: no part of mu^2 or of delta is given away twice."""
+    plan, priced = plan_of(3, release=release, interactions=interactions), []
+    monkeypatch.setattr(_plan, "charge_table", lambda *given: priced.append(given))
+    whole, share = zcdp_budget(1.0, 0.99e-5), 1e-7 / interactions / (1 + plan.label_only)
+    assert plan.charges is None
+    assert priced == [(plan.spendable, pytest.approx(share), 3)]
+    assert plan.spendable * interactions == pytest.approx(whole)
+    slack_meter(plan).check(share * (1 - 1e-6))
+    with pytest.raises(PrivacyRefused):
+        slack_meter(plan).check(share * (1 + 1e-6))
+    assert total_over([plan, plan])[0] == pytest.approx(gdp_epsilon(2 * math.sqrt(whole), 0.98e-5))
