@@ -20,7 +20,6 @@ from vicinal.audit._claims import (
     rate_at_least,
     rate_at_most,
 )
-from vicinal.audit._ind_knn import _affordable_shift
 from vicinal.audit._interactions import REFERENCE, directions
 from vicinal.audit._trials import chances_of_first
 from vicinal.cli import app
@@ -123,11 +122,11 @@ def test_the_advantage_of_a_plan_is_its_total_variation():
 @pytest.mark.parametrize("ahead", [-1.0, 0.0, 1.0, 2.5])
 def test_a_label_keeps_the_claim_of_the_votes_behind_it(classes, ahead):
     """One label that costs a whole budget, by the exact law of who wins; and nearly met by two."""
-    settings = audit.IndKNNAudit(classes)._settings("label")
+    known = audit.IndKNNAudit(classes)
     votes = np.zeros((2, classes))
-    votes[:, 1:], votes[1, 0] = ahead, _affordable_shift(settings, 1)
+    votes[:, 1:], votes[1, 0] = ahead, known._affordable("label")
     absent, present = chances_of_first(votes).tolist()
-    claim = ind_knn_claim(settings)
+    claim = ind_knn_claim(known._settings("label"))
     assert present <= claim.power(absent)
     assert 1 - absent <= claim.power(1 - present)
     met = (ndtri(present) - ndtri(absent)) / claim.mu(absent)

@@ -11,9 +11,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from scipy.stats import binom
 
-from vicinal.audit._claims import Claim, GaussianClaim, RateBounds, ind_knn_claim
+from vicinal.audit._claims import GaussianClaim
 from vicinal.audit._interactions import (
     CHARGING,
     REFERENCE,
@@ -24,7 +23,7 @@ from vicinal.audit._interactions import (
     damages,
     universes,
 )
-from vicinal.audit._trials import SumsTrial, chances_of_first
+from vicinal.audit._trials import SumsTrial
 from vicinal.linear import SHARE
 from vicinal.mechanisms import SLACK_SHARE
 from vicinal.planning import IndKNNPlan, total_budget
@@ -41,10 +40,7 @@ NOISE, NEIGHBORS = 8.0, 4
 RETURNING = ("ask", "leave", "return", "ask", "ask", "ask")
 """What is done with somebody whose budget lasts for one answer and a quarter."""
 
-_RECORDS = 1 << 14  # of all universes together, or so
-_OFFSETS = np.linspace(0.0, 3.0, 13)
 _SHIFTS = np.linspace(1e-3, 1.0, 1000)
-_EXPECTED_RUNS = 300_000
 _LABELS = 8  # asked of somebody alone, whose budget pays for one
 _MANY = 30  # records of the subject at risk, where neighbours are counted
 
@@ -230,16 +226,13 @@ class IndKNNAudit:
         return math.ceil(1.01 * self.noise * self.budget_mu("votes")) + 1
 
     def labels(self) -> SumsTrial:
-        """Return the attack on somebody who spends everything on a few labels, behind rivals."""
-        race = _best_race(self._settings("label"))
-        audit = replace(self, noise=max(1, round(NOISE * race.shift)) / race.shift)
-        victim: list[Placed] = [(1.0, 0)] * round(audit.noise * race.shift)
-        rivals = round(race.offset * audit.noise / 0.9)
-        others: list[Placed] = [(0.9, c) for c in range(1, self.n_classes) for _ in range(rivals)]
-        words = f"one subject, all spent on {race.rounds} of the labels, behind equal rivals"
-        acts = ("ask",) * (race.rounds + 1)  # one more when the budget is spent
-        broken = damages("noise a third", *CHARGING)
-        return audit._trial("labels", victim, others or [(0.1, 1)], words, broken, acts, "label")
+        """Return the attack on somebody who spends everything on one label with many records."""
+        shift = self._affordable("label")
+        records = max(1, round(NOISE * shift))
+        audit, victim = replace(self, noise=records / shift), [(1.0, 0)] * records
+        words = "one subject, many records, all spent on one label"
+        broken, acts = damages("noise a third", *CHARGING), ("ask",) * 2  # again when all is spent
+        return audit._trial("labels", victim, [(0.1, 1)], words, broken, acts, "label")
 
     def labels_alone(self) -> SumsTrial:
         """Return the attack on somebody alone, asked long after its budget is spent."""
@@ -318,7 +311,11 @@ class IndKNNAudit:
         return IndKNNPlan.of(IndKNNClassifier(**self.parameters(1, release)))
 
     def _affordable(self, release: str) -> float:
-        return _affordable_shift(self._settings(release), 1)
+        """Return the largest shift in noise scales of one vote that a budget pays for."""
+        charges = self._settings(release).charges
+        costs = [float(charges.share(s, 1.0)) * s**2 / (2 * charges.budget) for s in _SHIFTS]
+        affordable = [s for s, cost in zip(_SHIFTS.tolist(), costs, strict=True) if cost <= 1]
+        return float(max(affordable, default=_SHIFTS[0]))
 
     def budget_mu(self, release: str) -> float:
         """Return the Gaussian shift that a whole budget stands for, sqrt(2 B)."""
@@ -344,60 +341,6 @@ def _model_world(own: Any, other: Any) -> Universes:
     public = np.concatenate([[REFERENCE * q + 0.6 * aside], near[1::2], -near[1:-1:2]])
     victim = World(q[None], np.array([own]), np.zeros(1, dtype=int))
     return Universes(1, victim, World(records, labels, ids), public, q[None])
-
-
-@dataclass(frozen=True)
-class Race:
-    """How labels are attacked: so many of them, at this shift, rivals so far ahead (in noise)."""
-
-    rounds: int
-    shift: float
-    offset: float
-
-
-def _best_race(settings: IndKNNPlan) -> Race:
-    """Return the race that proves most of the claim, in as many runs as an audit may have."""
-    shifts = {rounds: _affordable_shift(settings, rounds) for rounds in (1, 2, 4, 8, 16)}
-    races = [
-        Race(rounds, shift, float(offset))
-        for rounds, shift in shifts.items()
-        for offset in _OFFSETS
-    ]
-    claim, classes = ind_knn_claim(settings), len(settings.class_names)
-    return max(races, key=lambda race: _promise(race, claim, classes))
-
-
-def _affordable_shift(settings: IndKNNPlan, labels: int) -> float:
-    """Return the largest shift in noise scales of which a budget pays for so many labels."""
-    charges = settings.charges
-
-    def left(shift: float) -> float:
-        after = 1.0
-        for _ in range(labels):
-            after -= float(charges.share(shift, after)) * shift**2 / (2 * charges.budget)
-        return after
-
-    return next((float(shift) for shift in _SHIFTS[::-1] if left(shift) >= 0), float(_SHIFTS[0]))
-
-
-def _promise(race: Race, claim: Claim, classes: int) -> float:
-    """Return about which share of the claim an audit of a race would prove."""
-    votes = np.zeros((2, classes))
-    votes[:, 1:], votes[1, 0] = race.offset, race.shift
-    chances = chances_of_first(votes)
-    best = 0.0
-    for wins in range(race.rounds):
-        absent, present = (float(binom.sf(wins, race.rounds, p)) for p in chances)
-        right = (present + 1 - absent) / 2
-        low = [
-            rate - 5 * math.sqrt(rate * (1 - rate) / _EXPECTED_RUNS)
-            for rate in (present, 1 - absent)
-        ]
-        sure = right - 5 * math.sqrt(right * (1 - right) / (2 * _EXPECTED_RUNS))
-        for rates in (RateBounds(low[0], 1 - low[1]), RateBounds(sure, 1 - sure, even=True)):
-            if 0 < rates.false_alarms < rates.power < 1:
-                best = max(best, rates.mu / claim.allowed(rates))
-    return best
 
 
 def _sums(target: Mapping[str, Any] | None) -> str:
