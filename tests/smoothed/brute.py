@@ -97,10 +97,9 @@ def mean(delta_of, rows):
     return total
 
 
-def smoothed(delta_of, vertices, n, ordered=False):
-    """Maximum over multisets (or sequences) of vertices."""
-    choose = itertools.product if ordered else itertools.combinations_with_replacement
-    worlds = choose(vertices, repeat=n) if ordered else choose(vertices, n)
+def smoothed(delta_of, vertices, n):
+    """Maximum over multisets of vertices."""
+    worlds = itertools.combinations_with_replacement(vertices, n)
     return max(mean(delta_of, world) for world in worlds)
 
 

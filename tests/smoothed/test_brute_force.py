@@ -161,18 +161,3 @@ def test_smoothed_deltas(types, n, vertices, sampler, samples):
     single = smoothed_delta(Histogram(sampler), Heterogeneous(groups), n, eps(e))
     rows = [vertices[0]] * (n - 1) + [vertices[1]]
     assert_encloses(single, brute.mean(sorted_delta, rows))
-
-
-def test_smoothed_deltas_of_sequences():
-    vertices = [(QUARTER, 1 - QUARTER), (Fraction(2, 3), Fraction(1, 3))]
-    counted = brute.histogram(2)
-
-    @cache
-    def delta_of(records):
-        return brute.delta(
-            list(records), 2, brute.coins(QUARTER), lambda s: counted(s[:2]), Fraction(5, 4),
-            brute.moves,
-        )  # fmt: skip
-
-    found = smoothed_delta(KNNVotes(2, 0.25), Vertices(vertices), 4, math.log(1.25))
-    assert_encloses(found, brute.smoothed(delta_of, vertices, 4, ordered=True))

@@ -11,7 +11,7 @@ from vicinal._arrays import Counts, Floats, Ints
 from vicinal._compiled import compiled
 from vicinal.errors import InvalidInput
 from vicinal.smoothed._intervals import UNIT, LogInterval, from_sum
-from vicinal.smoothed._mechanism import CountMechanism, FixedSize, Loss, boundary
+from vicinal.smoothed._mechanism import CountMechanism, FixedSize, boundary
 
 ROUNDINGS = ("half away", "none")
 
@@ -71,16 +71,12 @@ class Average(CountMechanism):
     def touched(self, n: int) -> float:
         return self.size / n
 
-    def losses(self, database: Counts, epsilon: float) -> Iterator[Loss]:
+    def losses(self, database: Counts, epsilon: float) -> Iterator[LogInterval]:
         e, n = boundary(epsilon), int(database.sum())
         for value, laws in self._laws(database):
             own, slack = laws[value], 8 * (n + len(laws[0])) * UNIT
-            forward = _excess(own, laws, e, slack)
-            backward = _excess(laws, own, e, slack)
-            for level in range(len(laws)):
-                if level != value:
-                    change = f"{self.levels[value]} -> {self.levels[level]}"
-                    yield Loss(change, _log(forward, level), _log(backward, level))
+            for sums in (_excess(own, laws, e, slack), _excess(laws, own, e, slack)):
+                yield from (_log(sums, level) for level in range(len(laws)) if level != value)
 
     def gains(self, database: Counts, epsilon: float) -> Iterator[LogInterval]:
         e, n = boundary(epsilon), int(database.sum())

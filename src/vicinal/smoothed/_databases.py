@@ -68,18 +68,13 @@ def database_delta(mechanism: Mechanism, database: npt.ArrayLike, epsilon: float
     """
     eps = _checks.real("epsilon", epsilon, least=0)
     checked = check_mechanism(mechanism).check(database)
-    deltas = [
-        (loss, largest([loss.forward, loss.backward])) for loss in mechanism.losses(checked, eps)
-    ]
-    best = largest(value for _, value in deltas)
-    worst = max(deltas, key=lambda pair: pair[1].high)[0].change if deltas else ""
-    return DatabaseDelta(best.low, best.high, EXACT, "", worst)
+    best = log_delta(mechanism, checked, eps)
+    return DatabaseDelta(best.low, best.high)
 
 
 def log_delta(mechanism: Mechanism, database: Counts, epsilon: float) -> LogInterval:
     """Return the same for a checked database, as an interval of logarithms."""
-    losses = mechanism.losses(database, epsilon)
-    return largest(end for loss in losses for end in (loss.forward, loss.backward))
+    return largest(mechanism.losses(database, epsilon))
 
 
 def adjusted_utility(
@@ -228,8 +223,8 @@ class JointMechanism(ComparedMechanism):
         return min(1 - missed + 2.0**-50, 1.0)
 
     def comparisons(self, database: Counts, epsilon: float) -> Iterator[Comparison]:
-        for change, neighbour in replacements(database):
-            yield compared(change, self._excess, database, neighbour, epsilon)
+        for neighbour in replacements(database):
+            yield compared(self._excess, database, neighbour, epsilon)
 
     def _excess(self, own: Counts, other: Counts, epsilon: float, measure: int) -> LogInterval:
         log_p, log_ratio = np.zeros(1), np.zeros(1)

@@ -118,15 +118,6 @@ def _edges(first: int, stop: int, n: int, size: int, e: float) -> tuple[Floats, 
     return lows, highs
 
 
-@compiled
-def _one_way(stop: int, n: int, size: int, e: float) -> tuple[Floats, Floats]:
-    """Return the direction from a + 1 to a for all edges."""
-    lows, highs = np.empty(stop), np.empty(stop)
-    for k in range(stop):
-        lows[k], highs[k] = edge(k, n - 1 - k, size, e, LOSS)
-    return lows, highs
-
-
 def edge_loss(a: int, b: int, size: int, e: float, measure: int = LOSS) -> LogInterval:
     """Return the sum over outcomes of (P - E P')+, or a gain, for one ordered pair.
 
@@ -136,19 +127,6 @@ def edge_loss(a: int, b: int, size: int, e: float, measure: int = LOSS) -> LogIn
     return LogInterval(*edge(a, b, size, e, measure))
 
 
-def edge_profile(n: int, size: int, e: float, first: int = 0, stop: int | None = None) -> Floats:
-    """Return lower and upper log deltas of the edges (k, k + 1), float64 (2, stop - first).
-
-    Edge k joins the database with k records of the first type to the one with k + 1; all n edges
-    are returned if `stop` is None.
-    """
-    if stop is None and first == 0:
-        # The other direction of edge (a, b) is this direction of edge (b, a).
-        one_way = np.stack(_one_way(n, n, size, e))
-        return np.asarray(np.maximum(one_way, one_way[:, ::-1]))
-    return np.stack(_edges(first, n if stop is None else stop, n, size, e))
-
-
 def database_profile(n: int, size: int, e: float, low: int = 0, high: int | None = None) -> Floats:
     """Return lower and upper log delta(k) for low <= k <= high, float64 (2, high - low + 1).
 
@@ -156,10 +134,9 @@ def database_profile(n: int, size: int, e: float, low: int = 0, high: int | None
     largest of both directions over its neighbours with k - 1 and k + 1.
     """
     top = n if high is None else high
-    span = () if (low, top) == (0, n) else (max(low - 1, 0), min(top + 1, n))
-    inner = edge_profile(n, size, e, *span)
+    inner = np.stack(_edges(max(low - 1, 0), min(top + 1, n), n, size, e))
     padded = np.pad(inner, ((0, 0), (int(low == 0), int(top == n))), constant_values=-np.inf)
-    return np.maximum(padded[:, :-1], padded[:, 1:])
+    return np.asarray(np.maximum(padded[:, :-1], padded[:, 1:]))
 
 
 _DROPPED = 2.0**-55

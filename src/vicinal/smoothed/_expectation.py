@@ -7,7 +7,6 @@ k is the tilted mean, k sits where the transform is most precise. One transform 
 points serves all k within a few tilted standard deviations of its centre.
 """
 
-import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,18 +18,13 @@ from scipy.optimize import brentq
 from scipy.special import expit, logit
 
 from vicinal._arrays import Counts, Floats
-from vicinal._compiled import compiled
 from vicinal.smoothed import _intervals as _saddle
 from vicinal.smoothed._databases import log_delta
-from vicinal.smoothed._edges import LOSS, database_profile, edge
+from vicinal.smoothed._edges import database_profile
 from vicinal.smoothed._intervals import (
-    FLOOR,
-    SLOPE,
     UNIT,
     LogInterval,
-    binomial,
     largest,
-    log_binomial,
     log_sum,
     pairs_of,
 )
@@ -352,84 +346,8 @@ def _outwards(
     return sums
 
 
-MOST_WORK = 15 * 10**7
-_SPAN = 2 * LEFT_OUT
-_TAIL = math.exp(-119.0)
-
-
 def lower_mean(mechanism: Histogram, population: Population, n: int, epsilon: float) -> LogInterval:
     """Return the largest expected delta of one type against the rest, over unmixed worlds."""
     column, types = column_of(mechanism, n, epsilon), range(population.types)
     worlds = {world for kind in types for world in worlds_of(population, n, kind)}
     return largest(mean_delta(column, world) for world in worlds)
-
-
-def pair_work(gamma: float, least: Floats, n: int) -> float:
-    """Return roughly how many terms :func:`pair_sum` sums."""
-    spread = np.minimum(26 * np.sqrt(n * least * (1 - least)) + 20, n)
-    draws = np.minimum(16 * np.sqrt(2 * spread * gamma * (1 - gamma)) + 80, n)
-    pairs = (spread.sum() ** 2 - (spread**2).sum()) / 2
-    return float(pairs * draws.max() * 10)
-
-
-def pair_sum(gamma: float, least: Floats, n: int, epsilon: float) -> float:
-    """Return the logarithm of the mean losses of all ordered pairs of types, rounded up.
-
-    Records are sampled by coins of probability `gamma`. least[i] is f_i, the smallest probability
-    of type i in any world.
-    """
-    e, pairs = boundary(epsilon), itertools.combinations(least.tolist(), 2)
-    return min(log_sum(np.array([_pair_mean(n, gamma, e, f, g) for f, g in pairs])), 0.0)
-
-
-def _pair_mean(n: int, gamma: float, e: float, f: float, g: float) -> float:
-    """Return the log of the mean losses of both swaps of one pair of types, rounded up."""
-    if f == 0 or g == 0:
-        return 0.0
-    low, high = window(TypedWorld((n,), (f,)), -_SPAN)
-    sums = [2 * math.exp(-_SPAN)]
-    for place, log_p in enumerate(binomial(n, f, low, high + 1).tolist()):
-        a = low + place
-        others = TypedWorld((n - a,), (min(g / (1 - f), 1.0),)) if a < n else None
-        first, last = window(others, -_SPAN) if others else (0, 0)
-        other = binomial(n - a, others.chances[0], first, last + 1) if others else np.zeros(1)
-        mean = _mean_losses(n, gamma, e, a, first, other)
-        sums.append(math.exp(log_p) * (mean + 2 * math.exp(-_SPAN)))
-    error = FLOOR + SLOPE * 2 * _SPAN + 2.0**-40
-    return math.log(math.fsum(sums)) + 2 * error
-
-
-@compiled
-def _mean_losses(n: int, gamma: float, e: float, a: int, first: int, logs: Floats) -> float:
-    """Return the mean over h_j of the larger losses of i -> j and j -> i, h_i = a."""
-    total = 0.0
-    for place in range(len(logs)):
-        b = first + place
-        chance = math.exp(logs[place])
-        if chance > 0:
-            losses = _swap(n, gamma, e, a, b) + _swap(n, gamma, e, b, a)
-            total += chance * losses
-    return total
-
-
-@compiled
-def _swap(n: int, gamma: float, e: float, own: int, other: int) -> float:
-    """Return the larger loss of a swap with h_i = own, h_j = other, rounded up.
-
-    Sizes farther than 16 standard deviations + 80 from their mean are left out: by Bernstein's
-    inequality less than e^-119 each side.
-    """
-    a, b = max(own - 1, 0), other
-    both = a + b + 1
-    if both > n:
-        return 0.0
-    reach = 16 * math.sqrt(both * gamma * (1 - gamma)) + 80
-    low, high = int(max(0, both * gamma - reach)), int(min(both, both * gamma + reach))
-    total = 2 * _TAIL
-    for s in range(low, high + 1):
-        log_p = log_binomial(s, both, gamma, 1 - gamma)
-        if log_p > -700:
-            loss = max(edge(a, b, s, e, LOSS)[1], edge(b, a, s, e, LOSS)[1])
-            if loss + log_p > -700:
-                total += math.exp(log_p + loss)
-    return total + 1e-300

@@ -183,7 +183,7 @@ class Delta:
 class DatabaseDelta(Delta):
     """The delta (or utility) of one database. It is private: a function of the records themselves.
 
-    Publishing it, or which neighbour attains it, is a release of its own.
+    Publishing it is a release of its own.
 
     Examples
     --------
@@ -193,13 +193,11 @@ class DatabaseDelta(Delta):
     True
     """
 
-    neighbour: str = ""
-
     def __str__(self) -> str:
         return f"PRIVATE {super().__str__()}"
 
     def to_dict(self) -> dict[str, object]:
-        return {"private": True, **super().to_dict(), "neighbour": self.neighbour}
+        return {"private": True, **super().to_dict()}
 
 
 def power_of_ten(log: float) -> str:

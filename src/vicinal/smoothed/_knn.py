@@ -25,16 +25,7 @@ from vicinal._arrays import Counts, Floats, Places
 from vicinal._compiled import compiled
 from vicinal.errors import InvalidInput
 from vicinal.smoothed._edges import LOSS, measured_excess
-from vicinal.smoothed._expectation import (
-    MOST_WORK,
-    Column,
-    TypedWorld,
-    listed_column,
-    mean_delta,
-    pair_sum,
-    pair_work,
-    worlds_of,
-)
+from vicinal.smoothed._expectation import Column, TypedWorld, listed_column, mean_delta, worlds_of
 from vicinal.smoothed._intervals import (
     ONE,
     LogInterval,
@@ -46,13 +37,13 @@ from vicinal.smoothed._intervals import (
 from vicinal.smoothed._mechanism import (
     ComparedMechanism,
     Comparison,
-    Loss,
     Mechanism,
     Poisson,
     boundary,
     whole_numbers,
 )
 from vicinal.smoothed._populations import Population
+from vicinal.smoothed._several_types import typed_mean
 
 _MOST_STATES = 20_000
 _MOST_WORK = 10**11
@@ -117,18 +108,16 @@ class KNNVotes(Mechanism):
     attains_touched = True
     """The nearest record shows whenever it is drawn if nobody else has its label."""
 
-    def losses(self, database: Counts, epsilon: float) -> Iterator[Loss]:
-        removed, ends = self._compared(database, epsilon)
-        for rank, row in zip(removed, ends, strict=True):
-            forward, backward = (_between(row[p], row[p + 3]) for p in (0, 1))
-            yield Loss(f"rank {rank} -> the worst rank and label", forward, backward)
+    def losses(self, database: Counts, epsilon: float) -> Iterator[LogInterval]:
+        for row in self._compared(database, epsilon):
+            yield from (_between(row[p], row[p + 3]) for p in (0, 1))
 
     def gains(self, database: Counts, epsilon: float) -> Iterator[LogInterval]:
-        for row in self._compared(database, epsilon)[1]:
+        for row in self._compared(database, epsilon):
             yield _between(row[2], row[5])
 
-    def _compared(self, database: Counts, epsilon: float) -> tuple[Counts, Floats]:
-        """Return which ranks are removed and what comes of it: one for every run of equal labels.
+    def _compared(self, database: Counts, epsilon: float) -> Floats:
+        """Return what comes of removing a record, float64 (runs of equal labels, 6).
 
         Whichever of a run is removed, the same others are left.
         """
@@ -141,7 +130,7 @@ class KNNVotes(Mechanism):
                 f"(runs x records x classes x votes at most {_MOST_WORK:g}). Got {work:g}."
             )
         e = boundary(epsilon)
-        return starts, np.asarray(
+        return np.asarray(
             compare_all(database, starts, self.gamma, self.k, self.classes, e, size, after)
         )
 
@@ -302,12 +291,10 @@ class RadiusVotes(ComparedMechanism):
     """A lone record inside the radius shows whenever it is drawn."""
 
     def comparisons(self, database: Counts, epsilon: float) -> Iterator[Comparison]:
-        names = [*(f"label {c}" for c in range(self.classes)), "out"]
         for i, j in itertools.permutations(range(self.classes + 1), 2):
             own, other = int(database[i]), int(database[j])
             if own:
                 yield (
-                    f"{names[i]} -> {names[j]}",
                     partial(self._part, i, j, own, other, epsilon),
                     partial(self._part, j, i, other + 1, own - 1, epsilon),
                 )
@@ -338,55 +325,26 @@ def count_excess(own: int, other: int, gamma: float, epsilon: float, measure: in
     return measured_excess(log_p, log_ratio, epsilon, measure).capped()
 
 
-_MOST_INSIDE = 20_000
-_SPLITS = 4
-
-
-def radius_listable(mechanism: RadiusVotes, population: Population, n: int) -> bool:
-    """Return whether the sums take little time."""
-    return n * float(population.vertices[:, : mechanism.classes].max()) <= _MOST_INSIDE
-
-
 def radius_mean(
     mechanism: RadiusVotes, population: Population, n: int, epsilon: float
-) -> LogInterval:
-    """Return an interval of the largest expected delta over the worlds of a population."""
+) -> LogInterval | None:
+    """Return an interval of the largest expected delta over the worlds of a population.
+
+    Above, the means of the largest loss of one label and of the largest loss of two are added:
+    between labels, sampled votes are sampled counts of types. None where those are too many.
+    """
+    least = population.least[: mechanism.classes]
+    swapped = typed_mean(Poisson(mechanism.gamma), least, n, epsilon)
+    if swapped is None:
+        return None
     column = _column(mechanism.gamma, epsilon)
     labels = range(mechanism.classes)
     lower = largest(
         mean_delta(column, world) for c in labels for world in worlds_of(population, n, c)
     )
-    least = population.least[: mechanism.classes]
     alone = [mean_delta(column, TypedWorld((n,), (float(f),))).high for f in least]
-    if pair_work(mechanism.gamma, least, n) <= MOST_WORK:
-        pairs = pair_sum(mechanism.gamma, least, n, epsilon)
-    else:
-        pairs = _split_pairs(mechanism.gamma, least, n, epsilon)
-    return LogInterval(lower.low, log_sum(np.array([*alone, pairs])) + 2.0**-48).capped()
-
-
-def _split_pairs(gamma: float, least: Floats, n: int, epsilon: float) -> float:
-    """Return an upper bound of the mean losses of all changes from one label to another.
-
-    Such a change is one record leaving a label and one joining another: for E = E1 E2 it loses at
-    most d + E1 d', with d and d' the losses of the two at E1 and E2, in either direction.
-    """
-    parts = [epsilon * (i + 0.5) / _SPLITS for i in range(_SPLITS)]
-    means = [
-        [mean_delta(_column(gamma, part), TypedWorld((n,), (float(f),))).high for part in parts]
-        for f in least
-    ]
-    logarithms = [
-        min(
-            float(np.logaddexp(first, part + second))
-            for first, part, second in zip(means[c], parts, means[d][::-1], strict=True)
-        )
-        for c in range(len(least))
-        for d in range(len(least))
-        if c != d
-    ]
-    # Both directions of each change: their larger one is at most their sum.
-    return math.log(2) + log_sum(np.array(logarithms)) + 2.0**-40
+    above = log_sum(np.array([*alone, swapped.high])) + 2.0**-48
+    return LogInterval(lower.low, above).capped()
 
 
 def _column(gamma: float, epsilon: float) -> Column:

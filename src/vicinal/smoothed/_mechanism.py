@@ -198,28 +198,15 @@ def boundary(epsilon: float) -> float:
 Law = Mapping[Hashable, float]
 
 
-@dataclass(frozen=True, slots=True)
-class Loss:
-    """What one neighbouring database x' gives away, in both directions.
-
-    `change` says how x' differs from x, and is as private as the database. `forward` and `backward`
-    are the sums over all outcomes of (P_x - E P_x')+ and (P_x' - E P_x)+.
-    """
-
-    change: str
-    forward: LogInterval
-    backward: LogInterval
-
-
-Comparison = tuple[str, Callable[[int], LogInterval], Callable[[int], LogInterval]]
-"""A change in words, and what gives the loss or a gain in either direction (`what` of _edges)."""
+Comparison = tuple[Callable[[int], LogInterval], Callable[[int], LogInterval]]
+"""What gives the loss or a gain in either direction (`measure` of _edges)."""
 
 
 def compared(
-    change: str, divergence: Callable[..., LogInterval], own: Any, other: Any, *rest: Any
+    divergence: Callable[..., LogInterval], own: Any, other: Any, *rest: Any
 ) -> Comparison:
-    """Return the comparison by a divergence of (own, other, *rest, what)."""
-    return change, partial(divergence, own, other, *rest), partial(divergence, other, own, *rest)
+    """Return the comparison by a divergence of (own, other, *rest, measure)."""
+    return partial(divergence, own, other, *rest), partial(divergence, other, own, *rest)
 
 
 class Mechanism(ABC):
@@ -230,8 +217,11 @@ class Mechanism(ABC):
         """Return a database in the form the mechanism works with, or refuse it."""
 
     @abstractmethod
-    def losses(self, database: Counts, epsilon: float) -> Iterator[Loss]:
-        """Yield losses of a checked database; at least one neighbour for every different loss."""
+    def losses(self, database: Counts, epsilon: float) -> Iterator[LogInterval]:
+        """Yield every different loss of a checked database x, of any neighbour x'.
+
+        The sums over all outcomes of (P_x - E P_x')+ and of (P_x' - E P_x)+.
+        """
 
     @abstractmethod
     def gains(self, database: Counts, epsilon: float) -> Iterator[LogInterval]:
@@ -286,19 +276,20 @@ class ComparedMechanism(CountMechanism):
 
     @abstractmethod
     def comparisons(self, database: Counts, epsilon: float) -> Iterator[Comparison]:
-        """Yield the changes of a checked database, and the divergences of either direction."""
+        """Yield the divergences, in either direction, of a checked database from its neighbours."""
 
-    def losses(self, database: Counts, epsilon: float) -> Iterator[Loss]:
-        for change, forward, backward in self.comparisons(database, epsilon):
-            yield Loss(change, forward(LOSS), backward(LOSS))
+    def losses(self, database: Counts, epsilon: float) -> Iterator[LogInterval]:
+        for forward, backward in self.comparisons(database, epsilon):
+            yield forward(LOSS)
+            yield backward(LOSS)
 
     def gains(self, database: Counts, epsilon: float) -> Iterator[LogInterval]:
-        for _, forward, backward in self.comparisons(database, epsilon):
+        for forward, backward in self.comparisons(database, epsilon):
             yield total([forward(TRUE_X), backward(TRUE_OTHER)])
 
 
-def replacements(database: Counts) -> Iterator[tuple[str, Counts]]:
-    """Yield every database in which one record has another type, and the change in words."""
+def replacements(database: Counts) -> Iterator[Counts]:
+    """Yield every database in which one record has another type."""
     m = len(database)
     for i in range(m):
         for j in range(m):
@@ -306,7 +297,7 @@ def replacements(database: Counts) -> Iterator[tuple[str, Counts]]:
                 neighbour = database.copy()
                 neighbour[i] -= 1
                 neighbour[j] += 1
-                yield f"type {i} -> type {j}", neighbour
+                yield neighbour
 
 
 def law_excess(own: Law, other: Law, epsilon: float, measure: int = 0) -> LogInterval:
@@ -377,25 +368,21 @@ class Histogram(ComparedMechanism):
 
     def comparisons(self, database: Counts, epsilon: float) -> Iterator[Comparison]:
         n = int(database.sum())
-        for i, j, a, b in _pairs(database):
-            yield compared(f"type {i} -> type {j}", self.sampler.pair, a, b, n, epsilon)
+        for a, b in _pairs(database):
+            yield compared(self.sampler.pair, a, b, n, epsilon)
 
     def law(self, database: Counts) -> Law:
         """Return the log probability of every sampled histogram of a small database."""
         return dict(self.sampler.outcomes(database))
 
 
-def _pairs(database: Counts) -> Iterator[tuple[int, int, int, int]]:
-    """Yield (i, j, h_i - 1, h_j) once for every different pair of counts, h_i >= 1, i != j."""
-    done: set[tuple[int, int]] = set()
-    values, firsts, copies = np.unique(database, return_index=True, return_counts=True)
-    for p, own in enumerate(values.tolist()):
-        for q, other in enumerate(values.tolist()):
-            if own and (own, other) not in done and (p != q or copies[p] > 1):
-                done.add((own, other))
-                i = int(firsts[p])
-                j = int(firsts[q]) if p != q else int(np.flatnonzero(database == own)[1])
-                yield i, j, own - 1, other
+def _pairs(database: Counts) -> Iterator[tuple[int, int]]:
+    """Yield (h_i - 1, h_j) once for every different pair of counts, h_i >= 1, i != j."""
+    values, copies = (each.tolist() for each in np.unique(database, return_counts=True))
+    for own, several in zip(values, copies, strict=True):
+        for other in values:
+            if own and (own != other or several > 1):
+                yield own - 1, other
 
 
 _SUM_TO = 1e-9
@@ -437,8 +424,8 @@ class ListedMechanism(ComparedMechanism):
 
     def comparisons(self, database: Counts, epsilon: float) -> Iterator[Comparison]:
         own = self.law(database)
-        for change, neighbour in replacements(database):
-            yield compared(change, law_excess, own, self.law(neighbour), epsilon)
+        for neighbour in replacements(database):
+            yield compared(law_excess, own, self.law(neighbour), epsilon)
 
     def law(self, database: Counts) -> Law:
         """Return log probabilities of all outcomes.

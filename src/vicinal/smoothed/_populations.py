@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import linprog, minimize_scalar
+from scipy.optimize import minimize_scalar
 from scipy.special import logsumexp, xlogy
 
 from vicinal import _checks
@@ -21,7 +21,6 @@ from vicinal.errors import InvalidInput
 from vicinal.smoothed._intervals import LOG_10, UNIT, power_of_ten
 
 _SUM_TO = 1e-9
-_INSIDE = 1e-7
 _SAME = 1e-15
 _MOST_TYPES_OF_A_BOX = 16
 
@@ -29,8 +28,8 @@ _MOST_TYPES_OF_A_BOX = 16
 class Population:
     """A set of distributions over types, fixed before anybody looks at the data.
 
-    `vertices` (l, m) are the distributions that matter: without copies, the corners of a hull or a
-    box, or that of every group in the order given.
+    `vertices` (l, m) are distributions among which the worst are: without copies, those given, the
+    corners of a box, or that of every group in the order given.
     """
 
     vertices: Floats
@@ -80,8 +79,8 @@ class Vertices(Population):
 class Hull(Population):
     """Every record comes from some mixture of the given distributions.
 
-    Points inside the hull of the others are left out; one that is there only to within rounding is
-    kept, which costs time and changes nothing.
+    Of two types only the two ends are kept. Of more types all points are: one inside the hull of
+    the others costs time and changes nothing.
 
     Parameters
     ----------
@@ -102,10 +101,8 @@ class Hull(Population):
     def __post_init__(self) -> None:
         points = np.unique(_distributions("points", self.points), axis=0)
         if points.shape[1] == 2:
-            corners = points[[0, -1]] if len(points) > 1 else points
-        else:
-            corners = _corners(points)
-        object.__setattr__(self, "vertices", corners)
+            points = np.unique(points[[0, -1]], axis=0)
+        object.__setattr__(self, "vertices", points)
 
 
 @dataclass(frozen=True, eq=False)
@@ -229,31 +226,6 @@ def _box_corners(low: Floats, high: Floats) -> Iterable[Floats]:
             corner[free] = 1 - corner.sum()
             if low[free] - _SUM_TO <= corner[free] <= high[free] + _SUM_TO:
                 yield np.clip(corner, 0.0, 1.0)
-
-
-def _corners(points: Floats) -> Floats:
-    """Return the points that are not strictly inside the hull of the others, by linear programs."""
-    centre = points.mean(axis=0)
-    corners = list(range(len(points)))
-    for place in range(len(points)):
-        others = [other for other in corners if other != place]
-        if len(others) > 1 and _room(points[place], centre, points[others]) > _INSIDE:
-            corners = others
-    return points[corners]
-
-
-def _room(point: Floats, centre: Floats, others: Floats) -> float:
-    """Return how far the point can move away from the centre and stay inside the others' hull."""
-    outward = point - centre
-    size = float(np.abs(outward).max())
-    if size == 0:
-        return 0.0
-    # Weights of the others, and a step s >= 0: others^T w - s outward = point, sum w = 1; max s.
-    equal = np.vstack([np.column_stack([others.T, -outward]), [*np.ones(len(others)), 0.0]])
-    solution = linprog(
-        [*np.zeros(len(others)), -1.0], A_eq=equal, b_eq=[*point, 1.0], bounds=(0, 10 / size)
-    )
-    return float(solution.x[-1]) * size if solution.success else 0.0
 
 
 # ----------- theorems about publishing the counts of T of n records: bounds above and a floor below

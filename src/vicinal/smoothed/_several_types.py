@@ -41,7 +41,7 @@ def typed_mean(sampler: Sampler, chances: Floats, n: int, epsilon: float) -> Log
     considered, and then only the upper end holds. The upper end also holds where every record has
     its own chances, none of them smaller: relabelling can only lower delta.
     """
-    if len(chances) < 3 or n > _MOST_RECORDS or chances.max() > 1 - 1e-9:
+    if len(chances) < 2 or n > _MOST_RECORDS or chances.max() > 1 - 1e-9:
         return None
     corners, depth = _Corners(sampler, n, epsilon), 20.0
     while True:

@@ -28,13 +28,14 @@ from vicinal.smoothed._intervals import (
     MONTE_CARLO,
     SANDWICH,
     UNIT,
+    ZERO,
     Delta,
     LogInterval,
     delta_of,
     largest,
     log_of,
 )
-from vicinal.smoothed._knn import KNNVotes, RadiusVotes, radius_listable, radius_mean
+from vicinal.smoothed._knn import KNNVotes, RadiusVotes, radius_mean
 from vicinal.smoothed._mechanism import CountMechanism, FixedSize, Histogram, Mechanism
 from vicinal.smoothed._populations import Heterogeneous, Population, bounds
 from vicinal.smoothed._several_types import typed_mean
@@ -68,41 +69,33 @@ def listed_deltas(mechanism: Mechanism, n: int, types: int, epsilon: float) -> F
     table = np.full((2,) + (n + 1,) * (types - 1), -np.inf)
     for database in histograms(n, types):
         place = tuple(database[:-1].tolist())
-        for loss in mechanism.losses(database, epsilon):
-            ends = (loss.forward, loss.backward)
-            table[(0, *place)] = max(table[(0, *place)], *(end.low for end in ends))
-            table[(1, *place)] = max(table[(1, *place)], *(end.high for end in ends))
+        value = log_delta(mechanism, database, epsilon)
+        table[(0, *place)], table[(1, *place)] = value.low, value.high
     return table
 
 
-def maximum(table: Floats, vertices: Floats, n: int) -> tuple[LogInterval, tuple[int, ...]]:
-    """Return the largest expected delta over multisets of vertices (l, m), and which it is."""
+def maximum(table: Floats, vertices: Floats, n: int) -> LogInterval:
+    """Return the largest expected delta over multisets of vertices (l, m)."""
     scale = float(table[1].max())
     if scale == -math.inf:
-        return LogInterval(-math.inf, -math.inf), (0,) * n
+        return ZERO
     # What is 600 below the largest cannot be held beside it; it is rounded up to that, or to 0.
     shifted = np.stack([table[0] - scale, np.maximum(table[1] - scale, -_DEEPEST)])
     shifted[1][table[1] == -np.inf] = -np.inf
-    best: list[tuple[float, tuple[int, ...]]] = [(-1.0, ()), (-1.0, ())]
-    for world, means in _worlds(np.exp(shifted), vertices, n):
-        for row in (0, 1):
-            value = float(means[row].ravel()[0])
-            best[row] = max(best[row], (value, tuple(-v for v in world)))
+    means = np.array([world.ravel() for world in _worlds(np.exp(shifted), vertices, n)])
     slack = UNIT * (4 * n * vertices.shape[1] + 64) + 4 * UNIT * abs(scale)
-    low, high = (log_of(value) for value, _ in best)
-    return LogInterval(scale + low - slack, scale + high + slack), tuple(-v for v in best[1][1])
+    low, high = (log_of(float(value)) for value in means.max(axis=0))
+    return LogInterval(scale + low - slack, scale + high + slack)
 
 
-def _worlds(
-    means: Floats, vertices: Floats, remaining: int, world: tuple[int, ...] = ()
-) -> Iterator[tuple[tuple[int, ...], Floats]]:
-    """Yield every multiset of vertices, as a sorted tuple, with its expected deltas."""
+def _worlds(means: Floats, vertices: Floats, remaining: int) -> Iterator[Floats]:
+    """Yield the expected deltas of every multiset of vertices."""
     if not remaining:
-        yield world, means
+        yield means
         return
-    for vertex in range(world[-1] if world else 0, len(vertices)):
-        drawn = draw(means, vertices[vertex])
-        yield from _worlds(drawn, vertices, remaining - 1, (*world, vertex))
+    for vertex in range(len(vertices)):
+        # Vertices before this one have had their turn: each multiset comes once.
+        yield from _worlds(draw(means, vertices[vertex]), vertices[vertex:], remaining - 1)
 
 
 def draw(means: Floats, distribution: Floats) -> Floats:
@@ -124,38 +117,6 @@ def mean(table: Floats, rows: Floats) -> LogInterval:
         scaled = draw(scaled, row)
     slack = UNIT * (4 * len(rows) * rows.shape[1] + 64)
     low, high = (log_of(float(scaled[end].ravel()[0])) for end in (0, 1))
-    return LogInterval(low - slack, high + slack)
-
-
-_MOST = 5000
-
-
-def listable_sequences(n: int, labels: int, worlds: int) -> bool:
-    """Return whether all sequences of labels, and all worlds, can be gone through."""
-    return n * math.log(max(labels, worlds)) <= math.log(_MOST)
-
-
-def sequence_maximum(
-    mechanism: KNNVotes, population: Population, n: int, epsilon: float
-) -> LogInterval:
-    """Return the largest expected delta when every rank may have any vertex of its own.
-
-    The deltas of all sequences are a tensor with an axis for every rank; each axis is contracted
-    with the distributions that its record may have.
-    """
-    shape = (mechanism.classes,) * n
-    ends: Floats = np.zeros((2, *shape))
-    for labels in itertools.product(range(mechanism.classes), repeat=n):
-        value = log_delta(mechanism, np.array(labels), epsilon)
-        ends[(0, *labels)], ends[(1, *labels)] = math.exp(value.low), math.exp(value.high)
-    if isinstance(population, Heterogeneous):
-        places = np.repeat(population.vertices, population.counts, axis=0)[:, None]
-    else:
-        places = np.repeat(population.vertices[None], n, axis=0)
-    for axis, rows in enumerate(places):
-        ends = np.moveaxis(np.tensordot(ends, rows, axes=([axis + 1], [1])), -1, axis + 1)
-    low, high = (log_of(float(ends[row].max())) for row in (0, 1))
-    slack = UNIT * (8 * n * mechanism.classes + 64)
     return LogInterval(low - slack, high + slack)
 
 
@@ -244,26 +205,25 @@ def _without_draws(
 ) -> Delta | None:
     """Return the best answer that no draws are needed for; None if there is none."""
     if isinstance(mechanism, KNNVotes):
-        worlds = 1 if isinstance(population, Heterogeneous) else len(population.vertices)
-        if not listable_sequences(n, mechanism.classes, worlds):
-            return None
-        return delta_of(sequence_maximum(mechanism, population, n, epsilon))
-    if isinstance(population, Heterogeneous):
-        return _mixed_world(mechanism, population, n, epsilon)
+        return None
     m = population.types
-    if listable(n, m, len(population.vertices)) and _quick(mechanism, n, m):
+    columns = m == 2 and _has_columns(mechanism, n)
+    if isinstance(population, Heterogeneous) and columns:
+        (world,) = worlds_of(population, n, 0)
+        return delta_of(mean_delta(column_of(mechanism, n, epsilon), world))
+    worlds = 1 if isinstance(population, Heterogeneous) else len(population.vertices)
+    if listable(n, m, worlds) and _quick(mechanism, n, m):
         table = listed_deltas(mechanism, n, m, epsilon)
-        return delta_of(maximum(table, population.vertices, n)[0])
-    if m == 2 and _has_columns(mechanism, n):
+        if isinstance(population, Heterogeneous):
+            return delta_of(mean(table, np.repeat(population.vertices, population.counts, axis=0)))
+        return delta_of(maximum(table, population.vertices, n))
+    if columns:
         return _two_types(mechanism, population, n, epsilon)
-    return _summed(mechanism, population, n, epsilon)
-
-
-def _summed(mechanism: Mechanism, population: Population, n: int, epsilon: float) -> Delta | None:
     if isinstance(mechanism, Histogram):
         return _many_types(mechanism, population, n, epsilon)
-    if isinstance(mechanism, RadiusVotes) and radius_listable(mechanism, population, n):
-        interval = radius_mean(mechanism, population, n, epsilon)
+    if isinstance(mechanism, RadiusVotes) and (
+        interval := radius_mean(mechanism, population, n, epsilon)
+    ):
         return delta_of(interval, SANDWICH, "the largest single label below, all together above")
     return None
 
@@ -277,21 +237,6 @@ def _quick(mechanism: Mechanism, n: int, m: int) -> bool:
 def _has_columns(mechanism: Mechanism, n: int) -> bool:
     fast = isinstance(mechanism, Histogram) and isinstance(mechanism.sampler, FixedSize)
     return fast or (isinstance(mechanism, CountMechanism) and n <= _MOST_COLUMNS)
-
-
-def _mixed_world(
-    mechanism: Mechanism, population: Heterogeneous, n: int, epsilon: float
-) -> Delta | None:
-    """Return the expected delta of one world with groups of different records."""
-    m = population.types
-    if m == 2 and _has_columns(mechanism, n):
-        (world,) = worlds_of(population, n, 0)
-        return delta_of(mean_delta(column_of(mechanism, n, epsilon), world))
-    if listable(n, m, 1) and _quick(mechanism, n, m):
-        table = listed_deltas(mechanism, n, m, epsilon)
-        rows = np.repeat(population.vertices, population.counts, axis=0)
-        return delta_of(mean(table, rows))
-    return _summed(mechanism, population, n, epsilon)
 
 
 def _two_types(mechanism: Mechanism, population: Population, n: int, epsilon: float) -> Delta:
