@@ -1,4 +1,4 @@
-"""What Sphinx is told of our texts: links to files that are no pages, and bars in docstrings.
+"""What Sphinx is told of our texts: links to files that are no pages, bars, and options in code.
 
 On a repository's site links lead to files; here a proof note, the changelog and the like are pages
 in `docs/generated`, and what has no page becomes its name in code.
@@ -14,6 +14,8 @@ from typing import Any
 _LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)#\s]+)(#[^)\s]*)?\)")
 
 _PAGES_AND_FILES = {".csv", ".md", ".png", ".rst", ".svg", ".txt"}
+
+_CODE, _OPTION = re.compile(r"<pre>.*?</pre>", re.DOTALL), re.compile(r"(?<![\w-])--\w[\w-]*")
 
 _CODE_OR_BAR = re.compile(r"(`+)(?:.*?)\1|\|")
 
@@ -50,6 +52,11 @@ def plain_bars(lines: list[str]) -> None:
             lines[i] = _CODE_OR_BAR.sub(lambda found: found[0] if found[1] else r"\|", line)
 
 
+def whole_options(body: str) -> str:
+    """Return a page whose code keeps every `--option` whole: browsers break lines at hyphens."""
+    return _CODE.sub(lambda code: _OPTION.sub(r'<span class="option">\g<0></span>', code[0]), body)
+
+
 def setup(app: Any) -> dict[str, bool]:
     """Mend the links of every Markdown page that Sphinx reads."""
 
@@ -58,6 +65,10 @@ def setup(app: Any) -> dict[str, bool]:
         if path.suffix == ".md" and "generated" not in path.parts:
             source[0] = as_pages(source[0], path, Path(app.srcdir).parent)
 
+    def write(app: Any, page: str, template: str, context: dict[str, Any], tree: Any) -> None:  # noqa: ARG001
+        context["body"] = whole_options(context.get("body", ""))
+
     app.connect("source-read", read)
+    app.connect("html-page-context", write)
     app.connect("autodoc-process-docstring", lambda *given: plain_bars(given[-1]), priority=900)
     return {"parallel_read_safe": True}

@@ -16,6 +16,8 @@ FAULTS = r"""(() => {
   if (document.documentElement.scrollWidth > innerWidth + 1) found.push("the page is too wide");
   for (const one of document.querySelectorAll("article pre"))
     if (wide(one)) found.push("code is cut off: " + one.innerText.slice(0, 60));
+  for (const one of document.querySelectorAll("article pre .option"))
+    if (one.getClientRects().length > 1) found.push("an option is broken: " + one.innerText);
   for (const one of document.querySelectorAll("article table"))
     if (innerWidth > 1000 && wide(one)) found.push("a table: " + one.innerText.slice(0, 60));
   for (const one of document.images)
