@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from made_up import clouds, plan_of
-from vicinal import IndKNNClassifier
+from vicinal import IndKNNClassifier, testing
 from vicinal.accounting import UNITS, account
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.linear import ModelFeatures, _losses, _private_model
@@ -64,8 +64,11 @@ def test_with_declared_shares_public_rows_have_them_and_most_are_left_to_the_mod
     assert model.sure(said).sum() == (1 - _private_model.ASKED) * len(R)
 
 
-def test_it_repeats_itself_in_simulation():
-    assert (fitted().predict(Q) == fitted().predict(Q)).all()
+def test_it_repeats_itself_in_simulation_on_any_number_of_threads(both):
+    with testing.threads(5):
+        again = fitted()
+        assert (again._model.model.weights == both[0]._model.model.weights).all()
+        assert (again.predict(Q) == both[1].labels).all()
 
 
 def test_noise_of_training_and_of_votes_are_different_draws(monkeypatch):
