@@ -28,26 +28,26 @@ from pathlib import Path
 HERE = Path(__file__).parents[1]
 
 ROOMS = {
-    "cli": 3_186,
+    "cli": 3_134,
     "serving": 2_272,
     "reports": 1_311,
-    "audit": 2_342,
-    "distributed": 3_029,
-    "store": 5_116,
+    "audit": 2_285,
+    "distributed": 2_932,
+    "store": 5_082,
     "labelling, students": 2_891,
     "baselines": 432,
-    "predictors": 1_901,
+    "predictors": 1_886,
     "planning": 1_891,
     "engine": 964,
-    "linear": 1_308,
+    "linear": 1_312,
     "targets": 1_030,
-    "features, datasets": 4_616,
+    "features, datasets": 4_378,
     "ledger": 3_563,
     "mechanisms": 3_218,
-    "neighbours": 3_473,
-    "smoothed": 3_512,
-    "accounting": 4_031,
-    "noise, testing, ground": 2_437,
+    "neighbours": 3_478,
+    "smoothed": 3_258,
+    "accounting": 4_030,
+    "noise, testing, ground": 2_430,
 }
 """Lines of every kind that each room of the package may have; `ground` lies beside packages.
 
@@ -59,19 +59,16 @@ WANTED = {
     "reports": 1100,
     "store": 4300,
     "labelling, students": 2800,
-    "features, datasets": 4500,
     "mechanisms": 3100,
-    "lines of src": 52_000,
     "code of src": 32_000,
-    "lines of tests": 38_000,
 }
 """What is still larger than it should be, and what it should be."""
 
 ALL = {
-    "lines of src": 52_523,
-    "code of src": 33_109,
-    "lines of tests": 38_194,
-    "lines of experiments and benchmarks": 9_006,
+    "lines of src": 51_777,
+    "code of src": 32_616,
+    "lines of tests": 37_748,
+    "lines of experiments and benchmarks": 9_131,
     "words of pages": 45_000,
     "words of decisions": 30_000,
     "decisions": 40,
