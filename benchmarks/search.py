@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from threadpoolctl import threadpool_limits
 
 from vicinal.neighbours import (
     INT8_LIMIT,
@@ -175,14 +176,17 @@ class SearchBenchmark:
 
 
 def _torch_product(queries: npt.NDArray[np.int8], tiles: list[Any]) -> Callable[[], object]:
-    from vicinal.neighbours import TorchEngine
+    import torch
 
-    engine = TorchEngine()
-    block = engine.prepare(queries, np.zeros(len(queries), dtype=np.int64), 1)
+    block = torch.from_numpy(queries)
+
+    def multiply(tile: npt.NDArray[np.int8]) -> object:
+        return torch._int_mm(block, torch.from_numpy(np.ascontiguousarray(tile)).T)
 
     def product() -> None:
-        for _ in map_in_threads(lambda tile: engine.multiply(block.packed, tile), tiles):
-            pass
+        with threadpool_limits(1, "openmp"):
+            for _ in map_in_threads(multiply, tiles):
+                pass
 
     return product
 

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 import vicinal
-from vicinal.neighbours.engines import proven_engines
 
 HEAVY = ("matplotlib", "numba", "numpy", "pyarrow", "ray", "scipy", "skimage", "sklearn", "torch")
 PLAN = Path(__file__).parents[2] / "examples" / "plans" / "table1_mnist.json"
@@ -96,8 +95,7 @@ def test_a_store_needs_no_scikit_learn(tmp_path):
     """Fails if what only estimators need is loaded with every store: it takes a second."""
     modules = loaded(f"FOLDER = {str(tmp_path / 'store')!r}\n{STORE}")
     assert "vicinal.store" in modules
-    compiled = {"amx", "vnni"} & set(proven_engines())  # torch searches where neither can
-    assert modules.isdisjoint(ESTIMATORS_ONLY - (set() if compiled else {"torch"}))
+    assert modules.isdisjoint(ESTIMATORS_ONLY)
 
 
 PACKAGES = """

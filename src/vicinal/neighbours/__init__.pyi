@@ -31,7 +31,6 @@ from vicinal.neighbours._scan import THREADS as THREADS
 from vicinal.neighbours._scan import fill_holes as fill_holes
 from vicinal.neighbours._scan import map_in_threads as map_in_threads
 from vicinal.neighbours._scan import merge_tiles as merge_tiles
-from vicinal.neighbours.engines._choice import TorchEngine as TorchEngine
 from vicinal.neighbours.engines._int16 import MOST_TOGETHER as MOST_TOGETHER
 from vicinal.neighbours.engines._int16 import Int16Matrix as Int16Matrix
 from vicinal.neighbours.engines._int16 import int16_products as int16_products

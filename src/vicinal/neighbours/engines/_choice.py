@@ -1,9 +1,8 @@
-"""Which engine a process uses: the fastest that is there and proves itself; and two by libraries.
+"""Which engine a process uses: the fastest that is there and proves itself; and one by a library.
 
 Every engine returns the same hits, so the choice changes no answer, charge or vote. It is made once
 a process, and an engine that does not return exactly what the plain definition says is passed over.
-The compiled engines are timed on made-up records. Engines that borrow a library's matrix product,
-int8 from torch and float32 from numpy's BLAS, are taken only without them.
+The compiled engines are timed on made-up records. Without them numpy's float32 product serves.
 """
 
 import os
@@ -12,7 +11,6 @@ from abc import abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import cache
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -76,30 +74,6 @@ class Float32Engine(ProductEngine):
 
     def threads(self) -> AbstractContextManager[Any]:
         return _blas().limit(limits=1, user_api="blas")  # type: ignore[no-any-return]
-
-
-class TorchEngine(ProductEngine):
-    """torch's int8 product with int32 sums; an ImportError without torch."""
-
-    name = "torch"
-
-    def __init__(self) -> None:
-        import torch
-
-        self._torch = torch
-        self._openmp = ThreadpoolController()
-
-    def prepare(self, queries: IntegerMatrix, floors: Floors, factor: int) -> QueryBlock:
-        return QueryBlock(floors, factor, self._torch.from_numpy(np.array(queries)))
-
-    def multiply(self, queries: Any, features: IntegerMatrix) -> AnyArray:
-        # A thread's first call would set its number of threads; after that the limit below holds,
-        # for this thread and this call. torch.set_num_threads would change the whole process.
-        self._torch.get_num_threads()
-        with self._openmp.limit(limits=1, user_api="openmp"):
-            tile = self._torch.from_numpy(np.ascontiguousarray(features))
-            products: AnyArray = self._torch._int_mm(queries, tile.T).numpy()
-        return products
 
 
 @cache
@@ -171,7 +145,6 @@ def _doubled(array, size):  # type: ignore[no-untyped-def]
 ENGINES: dict[str, Callable[[], ScanEngine]] = {
     "amx": AMXEngine,
     "vnni": VNNIEngine,
-    "torch": TorchEngine,
     "float32": Float32Engine,
 }
 
@@ -207,12 +180,11 @@ def proven_engines() -> list[str]:
 
 @cache
 def _fastest(process: int) -> ScanEngine:  # noqa: ARG001 (a forked process chooses for itself)
-    """Return the fastest compiled engine, or the first other that is there; float32 is always."""
+    """Return the fastest compiled engine, or float32, which is always there."""
     compiled = [engine for engine in map(_proven, COMPILED) if engine is not None]
     if len(compiled) > 1:
         return min(compiled, key=seconds)
-    others = (_proven(name) for name in ENGINES if name not in COMPILED)
-    return compiled[0] if compiled else next(engine for engine in others if engine is not None)
+    return compiled[0] if compiled else _float32()
 
 
 @cache
@@ -223,8 +195,6 @@ def _float32() -> ScanEngine:
 @cache
 def _proven(name: str) -> ScanEngine | None:
     """Return an engine if it can be had and returns what the definition says."""
-    if name == "torch" and find_spec("torch") is None:
-        return None
     try:
         engine = ENGINES[name]()
         return engine if is_exact(engine) else None
