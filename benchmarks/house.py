@@ -44,7 +44,7 @@ ROOMS = {
     "features, datasets": 4_378,
     "ledger": 3_563,
     "mechanisms": 3_218,
-    "neighbours": 3_478,
+    "neighbours": 3_447,
     "smoothed": 3_258,
     "accounting": 4_030,
     "noise, testing, ground": 2_430,
@@ -65,10 +65,10 @@ WANTED = {
 """What is still larger than it should be, and what it should be."""
 
 ALL = {
-    "lines of src": 51_777,
-    "code of src": 32_616,
-    "lines of tests": 37_748,
-    "lines of experiments and benchmarks": 9_131,
+    "lines of src": 51_746,
+    "code of src": 32_596,
+    "lines of tests": 37_699,
+    "lines of experiments and benchmarks": 9_132,
     "words of pages": 45_000,
     "words of decisions": 30_000,
     "decisions": 40,
