@@ -28,7 +28,7 @@ from pathlib import Path
 HERE = Path(__file__).parents[1]
 
 ROOMS = {
-    "cli": 3_134,
+    "cli": 3_161,
     "serving": 2_272,
     "reports": 1_311,
     "audit": 2_285,
@@ -41,13 +41,13 @@ ROOMS = {
     "engine": 964,
     "linear": 1_312,
     "targets": 1_030,
-    "features, datasets": 4_378,
+    "features, datasets": 4_414,
     "ledger": 3_563,
     "mechanisms": 3_218,
     "neighbours": 3_447,
     "smoothed": 3_258,
     "accounting": 4_030,
-    "noise, testing, ground": 2_430,
+    "noise, testing, ground": 2_436,
 }
 """Lines of every kind that each room of the package may have; `ground` lies beside packages.
 
@@ -65,9 +65,9 @@ WANTED = {
 """What is still larger than it should be, and what it should be."""
 
 ALL = {
-    "lines of src": 51_746,
-    "code of src": 32_596,
-    "lines of tests": 37_699,
+    "lines of src": 51_815,
+    "code of src": 32_643,
+    "lines of tests": 37_698,
     "lines of experiments and benchmarks": 9_132,
     "words of pages": 45_000,
     "words of decisions": 30_000,

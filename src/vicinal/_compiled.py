@@ -37,6 +37,7 @@ def compiled(function: Callable[..., Any]) -> Any:
     """Compile `function` on first use, without the GIL, and keep the result on disk."""
     folder = _cache_folder(Path(function.__code__.co_filename))
     before = numba.config.CACHE_DIR
+    _compilations.n_functions += 1
     try:
         # Read once, when the function's cache is set up; the user's own functions never see it.
         numba.config.CACHE_DIR = folder or before
@@ -107,15 +108,20 @@ def _cache_folder(source: Path) -> str:
 
 
 class _Compilations(event.Listener):
-    """Tells whoever watches that functions of this package are compiled."""
+    """Tells whoever watches how many functions of this package were compiled."""
+
+    n_functions = n_compiled = 0
 
     def on_start(self, event: Any) -> None:
-        if event.data["dispatcher"].py_func.__module__.partition(".")[0] == _PACKAGE.name:
-            while compile_watchers:
-                compile_watchers.pop()()
+        """What is compiled counts when it is done."""
 
     def on_end(self, event: Any) -> None:
-        """What is compiled was told of when it began."""
+        if event.data["dispatcher"].py_func.__module__.partition(".")[0] != _PACKAGE.name:
+            return
+        self.n_compiled += 1
+        for watch in compile_watchers:
+            watch(self.n_compiled, self.n_functions)
 
 
-event.register("numba:compile", _Compilations())
+_compilations = _Compilations()
+event.register("numba:compile", _compilations)

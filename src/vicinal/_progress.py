@@ -29,6 +29,6 @@ def step(name: str, size: int) -> Step | None:
     return None if begin is None else begin(name, size)
 
 
-compile_watchers: list[Callable[[], None]] = []
-"""Called once, when the first function is compiled: a first use on a machine does so for most of a
-minute."""
+compile_watchers: list[Callable[[int, int], None]] = []
+"""Called as functions are compiled, as a first use on a machine does for most of a minute: with how
+many were compiled, and how many there are."""

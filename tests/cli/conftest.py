@@ -2,9 +2,9 @@
 
 import pytest
 
-from vicinal.cli import _main
+from vicinal.cli import _output
 
 
 @pytest.fixture(autouse=True)
 def nothing_is_said_of_compiling(monkeypatch):
-    monkeypatch.setattr(_main, "say_compiling", lambda: None)
+    monkeypatch.setattr(_output, "SOON", float("inf"))

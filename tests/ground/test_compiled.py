@@ -120,10 +120,9 @@ def test_compiling_is_told_to_whoever_watches_and_reading_from_the_disk_is_not(
     (tmp_path / "twice.py").write_text("def twice(x):\n    return 2 * x\n")
     monkeypatch.syspath_prepend(tmp_path)
     function = importlib.import_module("twice").twice
-    told: list[bool] = []
-    monkeypatch.setattr(_compiled, "compile_watchers", [])
+    told: list[int] = []
+    monkeypatch.setattr(_compiled, "compile_watchers", [lambda done, _most: told.append(done)])
     for module, n_told in (("somebody.elses", 0), ("vicinal.twice", 1), ("vicinal.twice", 1)):
-        _compiled.compile_watchers[:] = [lambda: told.append(True)]
         function.__module__ = module
         dispatcher = _compiled.compiled(function)
         if module == "somebody.elses":

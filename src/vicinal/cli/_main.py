@@ -19,7 +19,7 @@ from typer.core import TyperCommand, TyperGroup
 from vicinal import __version__
 from vicinal._progress import compile_watchers
 from vicinal.cli._options import FLAG_OF, PanelCommand
-from vicinal.cli._output import say_compiling
+from vicinal.cli._output import compiling_said
 from vicinal.errors import PrivacyRefused, VicinalError
 
 BAD_INPUT, REFUSED, INTERRUPTED = 2, 3, 130
@@ -94,7 +94,7 @@ class CommandGroup(TyperGroup):
                     formatter.write_dl(rows, col_max=30)
 
     def invoke(self, ctx: Any) -> Any:
-        compile_watchers[:] = [say_compiling]
+        compile_watchers[:] = [compiling_said()]
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,9 @@ import typer
 
 from vicinal._progress import Begin, Step, shown
 from vicinal.errors import InvalidInput
+
+SOON, OFTEN = 2.0, 5.0
+"""Seconds of compiling after which a command says so, and between two lines on it."""
 
 
 def output_folder(path: Path) -> Path:
@@ -110,6 +114,25 @@ def progress_shown(*, silent: bool = False) -> Iterator[None]:
         yield
 
 
-def say_compiling() -> None:
-    """Say on stderr, anywhere and not at terminals alone, what the wait is for."""
-    typer.echo("vicinal: compiling for most of a minute, once on a machine.", err=True)
+def compiling_said() -> Callable[[int, int], None]:
+    """Return what says now and then on stderr how many functions were compiled.
+
+    It is said anywhere, not at terminals alone: only a first use on a machine compiles.
+    """
+    start: float | None = None
+    then = 0.0
+
+    def watch(done: int, most: int) -> None:
+        nonlocal start, then
+        now = time.monotonic()
+        if start is None:
+            start, then = now, now + SOON
+        if now >= then:
+            then = now + OFTEN
+            typer.echo(
+                f"vicinal: compiling, which happens once on a machine: {done} of at most {most} "
+                f"functions in {now - start:.0f} s.",
+                err=True,
+            )
+
+    return watch

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -98,7 +99,10 @@ def local_file(data: str) -> Iterator[Path]:
         yield Path(data)
         return
     with tempfile.TemporaryDirectory() as folder:
-        content = sys.stdin.buffer.read()
+        try:
+            content = datasets.read_whole(sys.stdin.fileno())
+        except io.UnsupportedOperation:  # another program's, or a test's, that is no file
+            content = sys.stdin.buffer.read()
         suffix = next((s for magic, s in _MAGIC.items() if content.startswith(magic)), ".csv")
         if (
             suffix == ".npz" and b"xl/workbook.xml" in content

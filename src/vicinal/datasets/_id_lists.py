@@ -1,6 +1,10 @@
-"""Lists of subject ids: files with one id a line."""
+"""Lists of subject ids: files with one id a line, or pipes, read so that Ctrl-C is heard."""
 
+import io
+import os
 import re
+import select
+from collections.abc import Iterator
 from pathlib import Path
 
 from vicinal import _checks
@@ -25,11 +29,11 @@ def read_ids(path: str | Path) -> list[SubjectId]:
     fields, is blank, or is no id is refused by its number, never with what it says.
     """
     try:
-        lines = Path(path).read_text(encoding="utf-8-sig").split("\n")
+        with Path(path).open("rb", buffering=0) as file:
+            text = io.StringIO(read_whole(file.fileno()).decode("utf-8-sig"), newline=None)
+        lines = list(_without_blank_end(line.removesuffix("\n") for line in text))
     except (OSError, ValueError):
         raise InvalidInput(f"The file {path} cannot be read as UTF-8 text.") from None
-    while lines and not lines[-1]:
-        lines.pop()
     if not lines:
         raise InvalidInput(f"The file {path} holds no id.")
     ids = [_id_of(path, number, line) for number, line in enumerate(lines, 1)]
@@ -38,6 +42,17 @@ def read_ids(path: str | Path) -> list[SubjectId]:
             path, 1, "looks like a header. Remove it; if it is an id, put it on another line"
         )
     return ids
+
+
+def _without_blank_end(lines: Iterator[str]) -> Iterator[str]:
+    blank = 0
+    for line in lines:
+        if line:
+            yield from [""] * blank
+            blank = 0
+            yield line
+        else:
+            blank += 1
 
 
 def _id_of(path: str | Path, number: int, line: str) -> SubjectId:
@@ -62,3 +77,23 @@ def _has_digit(line: str) -> bool:
 
 def _refused(path: str | Path, number: int, reason: str) -> InvalidInput:
     return InvalidInput(f"Line {number} of {path} {reason}. Nothing was done.")
+
+
+_PATIENCE_S = 0.1
+_CHUNK = 1 << 16
+
+
+def read_whole(descriptor: int) -> bytes:
+    """Return everything up to the end of a file or pipe, given its descriptor.
+
+    Python looks for signals when one of its reads is interrupted. A signal that comes between two
+    reads of one call is heard only once more content comes: from a pipe, that may be never.
+    """
+    return b"".join(iter(lambda: _next_chunk(descriptor), b""))
+
+
+def _next_chunk(descriptor: int) -> bytes:
+    """Return what there is, b"" at the end; look for signals while there is nothing."""
+    while not select.select([descriptor], [], [], _PATIENCE_S)[0]:
+        pass
+    return os.read(descriptor, _CHUNK)
