@@ -13,7 +13,8 @@ import store_tools as tools
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed, VicinalError
 from vicinal.ledger import read_sealed, write_sealed
 from vicinal.serving import KeyFile
-from vicinal.store import Store, copy_file, private_folder
+from vicinal.store import Store, private_folder
+from vicinal.store._folder import copy_file
 
 FIELDS = {"id": str, "ledger": str, "witness": str, "backup": bool}
 MINE = b"a thesis of three years"
