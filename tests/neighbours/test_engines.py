@@ -235,6 +235,22 @@ def test_float32_features_take_the_float32_engine_and_names_are_checked():
         engine_for(INT8, "abacus")
 
 
+def test_products_in_fewer_bits_are_refused(monkeypatch):
+    """Fails if the last engine serves without a proof: one record's place would change a vote."""
+    half = ENGINES["float32"]()
+    monkeypatch.setattr(
+        type(half), "multiply", lambda _, q, x: q.astype(np.float16) @ x.astype(np.float16).T
+    )
+    _choice._proven.cache_clear()
+    monkeypatch.setattr(_choice, "COMPILED", ())
+    try:
+        for precision in (INT8, Precision()):
+            with pytest.raises(InvalidInput, match="not exact"):
+                _choice._fastest.__wrapped__(0) if precision is INT8 else engine_for(precision)
+    finally:
+        _choice._proven.cache_clear()
+
+
 def waited(*hits):
     time.sleep(0.2)
     return hits

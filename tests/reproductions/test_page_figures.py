@@ -53,6 +53,16 @@ def test_methods_side_by_side():
         assert float(row["private model"]) > float(row["neighbors alone"]), row
 
 
+def test_forecasts():
+    off = [float(row["foretold"]) - float(row["happened"]) for row in kept("forecasts.csv")]
+    page = words("docs/reference/report-set.md")
+    mean, low = (f"{value:.3f}"[1:] for value in (fmean(map(abs, off)), -fmean(off)))
+    assert f"On the {len(off)} tables with classes" in page
+    assert f"it was off by {mean} on average ({low} too low)" in page
+    assert sum(abs(each) > 0.02 for each in off) == 5
+    assert "by more than .02 on five" in page
+
+
 def test_the_table_of_the_readme():
     cells = defaultdict(list)
     with (DOCS / "reference" / "comparison.cells.jsonl").open(encoding="utf-8") as file:

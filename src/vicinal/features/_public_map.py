@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, TransformerMixin
-from sklearn.utils.validation import check_array, check_is_fitted
+from sklearn.utils.validation import check_is_fitted
 
 from vicinal import _checks
 from vicinal._arrays import AnyArray, Floats, Floats32
@@ -237,11 +237,29 @@ def _minus(rows: AnyArray, mean: Floats) -> Floats:
 
 def _as_rows(X: npt.ArrayLike) -> AnyArray:
     """Return `X` as a matrix of finite numbers; its values are never echoed."""
+    if issparse(X):
+        raise InvalidInput("The rows must not be a sparse matrix. Call toarray() first.")
     _checks.unmasked("X", X)
     try:
-        return np.asarray(check_array(X if issparse(X) else np.asarray(X)))
-    except (OverflowError, TypeError, ValueError) as error:
-        raise InvalidInput(_checks.without_values(str(error))) from None
+        rows = np.asarray(X)
+        if rows.dtype.kind in "bO":
+            rows = rows.astype(np.float64)
+    except (TypeError, ValueError):
+        raise InvalidInput("The rows must be a matrix of numbers, all of one length.") from None
+    if rows.dtype.kind == "c":
+        raise InvalidInput("The rows must be real. Complex data not supported.")
+    if rows.dtype.kind not in "uif":
+        raise InvalidInput(f"The rows must hold integers or floats. Got dtype {rows.dtype}.")
+    if rows.ndim != 2:
+        raise InvalidInput(
+            f"The rows must be a matrix (n, d). Got {rows.ndim} dimensions. Reshape your data: "
+            "X.reshape(1, -1) if it is a single row."
+        )
+    if 0 in rows.shape:
+        raise InvalidInput("There must be at least one row and one feature. Got none.")
+    if not np.isfinite(rows).all():
+        raise InvalidInput("The rows must be finite. Got NaN or infinity.")
+    return rows
 
 
 def _read(path: Path) -> tuple[dict[str, Any], Floats, Floats | None, Floats | None]:

@@ -187,9 +187,14 @@ def _fastest(process: int) -> ScanEngine:  # noqa: ARG001 (a forked process choo
     return compiled[0] if compiled else _float32()
 
 
-@cache
 def _float32() -> ScanEngine:
-    return Float32Engine()
+    engine = _proven("float32")
+    if engine is None:  # as of a BLAS that multiplies in fewer bits
+        raise InvalidInput(
+            "NumPy's float32 products are not exact on this machine, so neighbours would depend on "
+            "their company. Install NumPy from PyPI, and turn off reduced precision."
+        )
+    return engine
 
 
 @cache
