@@ -41,10 +41,10 @@ ROOMS = {
     "engine": 964,
     "linear": 1_312,
     "targets": 1_030,
-    "features, datasets": 4_414,
+    "features, datasets": 4_432,
     "ledger": 3_563,
     "mechanisms": 3_218,
-    "neighbours": 3_447,
+    "neighbours": 3_458,
     "smoothed": 3_258,
     "accounting": 4_030,
     "noise, testing, ground": 2_436,
@@ -65,9 +65,9 @@ WANTED = {
 """What is still larger than it should be, and what it should be."""
 
 ALL = {
-    "lines of src": 51_815,
-    "code of src": 32_643,
-    "lines of tests": 37_699,
+    "lines of src": 51_844,
+    "code of src": 32_671,
+    "lines of tests": 37_734,
     "lines of experiments and benchmarks": 9_132,
     "words of pages": 45_000,
     "words of decisions": 30_000,

@@ -14,14 +14,13 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from threadpoolctl import ThreadpoolController
 
 from vicinal import _checks
 from vicinal._arrays import AnyArray, Ints
 from vicinal._compiled import compiled
 from vicinal.errors import InvalidInput
-from vicinal.neighbours._kernels import INT8_LIMIT, IntegerMatrix, Precision
+from vicinal.neighbours._kernels import INT8_LIMIT, INTEGER_NORM, IntegerMatrix, Precision
 from vicinal.neighbours._scan import (
     Floors,
     HitBudget,
@@ -202,7 +201,9 @@ def _proven(name: str) -> ScanEngine | None:
     """Return an engine if it can be had and returns what the definition says."""
     try:
         engine = ENGINES[name]()
-        return engine if is_exact(engine) else None
+        # That of libraries serves larger coordinates as well.
+        limits = (INT8_LIMIT,) if name in COMPILED else (INT8_LIMIT, INTEGER_NORM)
+        return engine if all(is_exact(engine, limit) for limit in limits) else None
     except Exception:  # noqa: BLE001 (whatever is wrong with an engine, another one does its work)
         return None
 
@@ -220,25 +221,29 @@ def seconds(engine: ScanEngine) -> float:
     return min(times)
 
 
-def is_exact(engine: ScanEngine) -> bool:
+def is_exact(engine: ScanEngine, limit: int = INT8_LIMIT) -> bool:
     """Tell whether `engine` finds exactly the hits of the definition, on patterns that test it.
 
-    All sizes of blocks, rows of odd widths, the largest coordinates of either sign, offsets, and
+    All sizes of blocks, rows of odd widths, coordinates up to `limit` of either sign, offsets, and
     radii at the rim, compared with int64 arithmetic.
     """
     return all(
-        _agrees(engine, size, queries, width, factor)
+        _agrees(engine, size, queries, width, factor, limit)
         for size, queries, width, factor in (
             (5, 1, 4, 1), (70, 3, 132, 2), (13, 17, 8, 1), (129, 64, 64, 2), (40, 150, 260, 1),
         )
     )  # fmt: skip
 
 
-def _agrees(engine: ScanEngine, size: int, queries: int, width: int, factor: int) -> bool:
-    largest = min(INT8_LIMIT, int(4095 / width**0.5))
+def _agrees(
+    engine: ScanEngine, size: int, queries: int, width: int, factor: int, limit: int
+) -> bool:
+    largest = min(limit, int(INTEGER_NORM / width**0.5))
     x = _pattern(size, width, 31, largest)
     q = _pattern(queries, width, 17, largest)
     x[: size // 4], q[: queries // 4] = largest, -largest
+    x[-1], q[-1] = 0, 0
+    x[-1, 0] = q[-1, 0] = limit  # as long as a row may be
     offsets = (np.arange(size, dtype=np.int32) * 7919) % 1000
     similarities = factor * (q.astype(np.int64) @ x.astype(np.int64).T) - offsets
     floors = np.sort(similarities, axis=1)[:, size // 2].copy()
@@ -250,8 +255,9 @@ def _agrees(engine: ScanEngine, size: int, queries: int, width: int, factor: int
     return hits is not None and all(np.array_equal(hits[k], expected[k]) for k in range(3))
 
 
-def _pattern(rows: int, width: int, step: int, largest: int) -> npt.NDArray[np.int8]:
-    """Return numbers in -largest..largest without any order to speak of, int8."""
+def _pattern(rows: int, width: int, step: int, largest: int) -> IntegerMatrix:
+    """Return whole numbers in -largest..largest without any order to speak of."""
     numbers = (np.arange(rows * width, dtype=np.int64) ** 2 * step) % 1009
     spread = numbers * (2 * largest + 1) // 1009 - largest
-    return spread.reshape(rows, width).astype(np.int8)
+    kind = np.int8 if largest <= INT8_LIMIT else np.float32
+    return spread.reshape(rows, width).astype(kind)
