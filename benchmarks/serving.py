@@ -113,10 +113,7 @@ def service(folder: Path, *options: str) -> Iterator[tuple[int, int]]:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     command = [sys.executable, "-m", "vicinal", "serve", str(folder), "--port", str(port)]
-    process = subprocess.Popen(
-        [*command, "--rate", "0", *options],
-        stderr=subprocess.DEVNULL,
-    )
+    process = subprocess.Popen([*command, "--rate", "0", *options], stderr=subprocess.DEVNULL)
     try:
         _until_it_listens(port, process)
         yield port, process.pid

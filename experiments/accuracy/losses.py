@@ -98,10 +98,7 @@ def standings(
 
 
 def _standing(
-    setting: Setting,
-    methods: Mapping[str, Mapping[int, float]],
-    ours: str,
-    by_other_runs: bool,
+    setting: Setting, methods: Mapping[str, Mapping[int, float]], ours: str, by_other_runs: bool
 ) -> Standing | None:
     shared = sorted(set.intersection(*(set(runs) for runs in methods.values())))
     if ours not in methods or len(methods) < 2 or len(shared) < 1 + by_other_runs:

@@ -72,8 +72,7 @@ def tightness(
     folder = output_folder(out)
     measured = cases.measured(makers, runs, seconds, _run_folder(keep, classes, epsilon))
     text, rows = _table(
-        cases.text_row(""),
-        ((cases.text_row(name, row), (name, row)) for name, row in measured),
+        cases.text_row(""), ((cases.text_row(name, row), (name, row)) for name, row in measured)
     )
     write_csv(folder, TIGHTNESS, [cases.flat_row(name, row) for name, row in rows])
     plain = {name: row.to_dict() for name, row in rows}

@@ -15,12 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from vicinal.features import (
-    TableFeatures,
-    TableSchema,
-    draft_schema,
-    rows_from_schema,
-)
+from vicinal.features import TableFeatures, TableSchema, draft_schema, rows_from_schema
 
 Matrix = npt.NDArray[Any]
 

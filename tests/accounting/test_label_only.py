@@ -11,17 +11,8 @@ from mpmath import mp, mpf
 from scipy.special import log_ndtr
 
 from vicinal.accounting import _label_divergence
-from vicinal.accounting._label_divergence import (
-    ThreeWayComparison,
-    Thresholds,
-    log_psi,
-    log_win,
-)
-from vicinal.accounting._label_only import (
-    PLANE_GRID,
-    grid_excess,
-    two_coordinate_rdp,
-)
+from vicinal.accounting._label_divergence import ThreeWayComparison, Thresholds, log_psi, log_win
+from vicinal.accounting._label_only import PLANE_GRID, grid_excess, two_coordinate_rdp
 from vicinal.errors import InvalidInput
 
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(200)

@@ -39,10 +39,7 @@ def init(folder, name, private="private.parquet"):
 
 
 def commands(folder, store):
-    return {
-        "init": init(folder, "new"),
-        "audience": ("audience", store, "more", "--queries", 30),
-    }
+    return {"init": init(folder, "new"), "audience": ("audience", store, "more", "--queries", 30)}
 
 
 def contents(folder):

@@ -26,13 +26,7 @@ from vicinal.distributed import (
     split,
 )
 from vicinal.distributed._folders import shard_paths
-from vicinal.distributed._messages import (
-    DeleteVotes,
-    Facts,
-    Verify,
-    VoteRequest,
-    block_name,
-)
+from vicinal.distributed._messages import DeleteVotes, Facts, Verify, VoteRequest, block_name
 from vicinal.distributed._ray_cluster import ShardActor, run_quietly
 from vicinal.engine import LocalShardBase
 from vicinal.errors import InvalidInput, MissingExtra, PrivacyRefused, StorageFailed

@@ -8,9 +8,7 @@ import pytest
 
 import shard_tools
 import store_tools as tools
-from vicinal.distributed import (
-    split,
-)
+from vicinal.distributed import split
 from vicinal.distributed._splitting import placed_subjects
 from vicinal.errors import InvalidInput
 from vicinal.ledger import framed, unframed

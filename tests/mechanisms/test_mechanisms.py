@@ -6,13 +6,7 @@ import pytest
 from made_up import NoNoise
 from vicinal.accounting import UNITS, grid_slack
 from vicinal.errors import InvalidInput, PrivacyRefused
-from vicinal.mechanisms import (
-    DeltaSlackAccountant,
-    NoisyVotes,
-    SubjectTable,
-    VoteGrid,
-    noisy_size,
-)
+from vicinal.mechanisms import DeltaSlackAccountant, NoisyVotes, SubjectTable, VoteGrid, noisy_size
 from vicinal.mechanisms._votes import FINE
 from vicinal.neighbours import Cosine
 

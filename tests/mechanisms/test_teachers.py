@@ -11,13 +11,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from vicinal.mechanisms._teachers import (
-    FALLBACK,
-    Teacher,
-    count_votes,
-    randomness_of,
-    teachers_of,
-)
+from vicinal.mechanisms._teachers import FALLBACK, Teacher, count_votes, randomness_of, teachers_of
 from vicinal.noise import fresh_key
 
 

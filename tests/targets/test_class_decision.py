@@ -12,13 +12,7 @@ from vicinal import IndKNNClassifier, Store
 from vicinal.accounting import charge_table
 from vicinal.cli import app
 from vicinal.errors import InvalidInput, PrivacyRefused
-from vicinal.mechanisms import (
-    ClassScores,
-    DeltaSlackAccountant,
-    NoisyLabels,
-    VoteGrid,
-    randomness,
-)
+from vicinal.mechanisms import ClassScores, DeltaSlackAccountant, NoisyLabels, VoteGrid, randomness
 from vicinal.neighbours import Cosine
 from vicinal.planning import IndKNNPlan
 from vicinal.targets._class_decision import ClassDecision

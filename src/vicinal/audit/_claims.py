@@ -17,11 +17,7 @@ from scipy.special import betaincinv, ndtr, ndtri
 
 from vicinal import _checks
 from vicinal._arrays import Floats
-from vicinal.accounting import (
-    Plan,
-    composed_losses,
-    gdp_epsilon,
-)
+from vicinal.accounting import Plan, composed_losses, gdp_epsilon
 from vicinal.errors import InvalidInput
 from vicinal.mechanisms import SLACK_SHARE
 from vicinal.planning import IndKNNPlan

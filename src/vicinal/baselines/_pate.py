@@ -11,12 +11,7 @@ import numpy.typing as npt
 from vicinal._arrays import AnyArray
 from vicinal._parameters import Checked, Integer, documented, parameter, table
 from vicinal.errors import InvalidInput
-from vicinal.mechanisms import (
-    PATERelease,
-    ReleaseCounter,
-    fresh_key,
-    train_teachers,
-)
+from vicinal.mechanisms import PATERelease, ReleaseCounter, fresh_key, train_teachers
 from vicinal.planning import Plan
 from vicinal.predictors import (
     AnsweringParameters,

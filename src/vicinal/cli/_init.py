@@ -72,8 +72,7 @@ def init(
     quiet: Quiet = False,
     json: Json = False,
     epsilon_total: Annotated[
-        float | None,
-        Option(help="Limit on epsilon over all audiences together. Default: none."),
+        float | None, Option(help="Limit on epsilon over all audiences together. Default: none.")
     ] = None,
     renewal_options: RenewalOptions,
     yes: AcceptWeakPlan = False,
@@ -195,8 +194,7 @@ def _summary(store: Path, facts: dict[str, Any], target: targets.Target, n_refer
 
 def schema(
     public: Annotated[
-        Path | None,
-        Argument(metavar="[PUBLIC]", help="Public table: .parquet, .csv or .xlsx."),
+        Path | None, Argument(metavar="[PUBLIC]", help="Public table: .parquet, .csv or .xlsx.")
     ] = None,
     out: Annotated[Path | None, Option("--out", "-o", help="Write the draft to this file.")] = None,
     delimiter: Annotated[

@@ -11,15 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option, echo
 
-from vicinal import (
-    __version__,
-    datasets,
-    labelling,
-    planning,
-    predictors,
-    reports,
-    students,
-)
+from vicinal import __version__, datasets, labelling, planning, predictors, reports, students
 from vicinal import features as extractors
 from vicinal.cli._options import AcceptWeakPlan, DryRun, Json, grouped
 from vicinal.cli._outlook import show_outlook
@@ -90,8 +82,7 @@ class LabellerOptions:
         float | None, Option(help="Chance that a subject is in a sample. Default: .15.")
     ] = None
     sigma_votes: Annotated[
-        float | None,
-        Option(help="Noise on the votes. Default: the least that keeps epsilon."),
+        float | None, Option(help="Noise on the votes. Default: the least that keeps epsilon.")
     ] = None
     sigma_screen: Annotated[
         float | None, Option(help="Noise of the screening. Default: no screening.")

@@ -45,10 +45,7 @@ AcceptWeakPlan = Annotated[
 ]
 DryRun = Annotated[
     bool,
-    Option(
-        "--dry-run",
-        help="Show the price and what to expect; write, draw and charge nothing.",
-    ),
+    Option("--dry-run", help="Show the price and what to expect; write, draw and charge nothing."),
 ]
 Ledger = Annotated[
     str | None, Option(help="Keep budgets in this postgresql:// database instead of SQLite.")
@@ -77,7 +74,7 @@ class RenewalOptions:
         str | None,
         Option(
             help="Let budgets and answers come in parts: monthly, weekly, daily, or every so many "
-            "days. Epsilon and --queries are of all parts together.",
+            "days. Epsilon and --queries are of all parts together."
         ),
     ] = None
     periods: Annotated[int | None, Option(help="How many parts, with --renew.")] = None

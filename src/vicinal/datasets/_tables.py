@@ -17,14 +17,7 @@ from vicinal._arrays import AnyArray, Floats
 from vicinal._lazy import of_extra
 from vicinal.datasets._dataset import Dataset, array_npz, label_column, subject_column
 from vicinal.errors import InvalidInput
-from vicinal.features import (
-    CsvForm,
-    TableSchema,
-    ids,
-    numbers,
-    plain_text,
-    with_points,
-)
+from vicinal.features import CsvForm, TableSchema, ids, numbers, plain_text, with_points
 
 _BLOCK = 1 << 24
 """Bytes of a CSV file read at a time; a longer row cannot be read."""

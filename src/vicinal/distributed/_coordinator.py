@@ -30,12 +30,7 @@ from vicinal.distributed._folders import COORDINATOR, ClusterDescription, ShardF
 from vicinal.distributed._membership import ShardRecords
 from vicinal.distributed._splitting import private_counts_refused, ready_cluster
 from vicinal.distributed._transports import Transport, local_transports
-from vicinal.errors import (
-    PrivacyRefused,
-    ShardDamaged,
-    ShardMissing,
-    StorageFailed,
-)
+from vicinal.errors import PrivacyRefused, ShardDamaged, ShardMissing, StorageFailed
 from vicinal.ledger import RENEWAL, Audience, ForkSafeLock, Renewal, read_parts, twins
 from vicinal.mechanisms import NoisyTally
 from vicinal.neighbours import IntegerMatrix
@@ -378,10 +373,7 @@ class Coordinator(stores.BaseStore):
     def _lost(cls, path: Path) -> bool:
         """Tell whether a cluster whose parts lie here does not know what was charged."""
         try:
-            with (
-                cls.open(path, local_transports, _OPENING) as cluster,
-                cluster._exclusive(),
-            ):
+            with cls.open(path, local_transports, _OPENING) as cluster, cluster._exclusive():
                 cluster._changes.on_all(tasks.Ping())
         except (PrivacyRefused, StorageFailed):
             return True

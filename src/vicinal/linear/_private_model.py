@@ -19,13 +19,7 @@ from vicinal.ledger import Account
 from vicinal.linear._descent import STEPS, Descent, clip_of, step_noise
 from vicinal.linear._kernel_map import KERNEL_ARRAYS
 from vicinal.linear._losses import Predictions, TrainingLoss
-from vicinal.linear._model_features import (
-    CHUNK,
-    IntegerRows,
-    ModelFeatures,
-    one_thread,
-    scores_of,
-)
+from vicinal.linear._model_features import CHUNK, IntegerRows, ModelFeatures, one_thread, scores_of
 from vicinal.mechanisms import (
     WEIGHT_STEPS,
     DeltaSlackAccountant,

@@ -10,13 +10,7 @@ import numpy as np
 from vicinal._arrays import Bools, Floats, Ints
 from vicinal._compiled import compiled
 from vicinal.accounting import charge, grid_slack, unit_rate
-from vicinal.mechanisms._charging import (
-    ALL_SUBJECTS,
-    LOW,
-    hits_by_subject,
-    longest_norm,
-    run_end,
-)
+from vicinal.mechanisms._charging import ALL_SUBJECTS, LOW, hits_by_subject, longest_norm, run_end
 from vicinal.mechanisms._subject_table import SubjectTable
 from vicinal.mechanisms._votes import DeltaSlackAccountant, VoteGrid
 from vicinal.neighbours import NeighbourLists

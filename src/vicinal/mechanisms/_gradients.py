@@ -48,13 +48,7 @@ class SubjectRows:
     Raises InvalidInput if there are more than :data:`MOST_SUBJECTS`.
     """
 
-    def __init__(
-        self,
-        rows: Floats32,
-        labels: Ints32,
-        slots: Ints32,
-        n_subjects: int,
-    ) -> None:
+    def __init__(self, rows: Floats32, labels: Ints32, slots: Ints32, n_subjects: int) -> None:
         if n_subjects > MOST_SUBJECTS:
             raise InvalidInput(f"The records must belong to at most {MOST_SUBJECTS} subjects.")
         order = np.argsort(slots, kind="stable")

@@ -67,8 +67,7 @@ class Claimed:
     def of(cls, features: FloatMatrix, ids: Sequence[int | str] | None) -> Claimed:
         """Return the digests of records: features (n, d) and ids (n,)."""
         return cls(
-            np.sort(row_digests(features)),
-            None if ids is None else np.unique(id_digests(ids)),
+            np.sort(row_digests(features)), None if ids is None else np.unique(id_digests(ids))
         )
 
     def joined(self, other: Claimed) -> Claimed:

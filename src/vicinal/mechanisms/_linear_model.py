@@ -184,12 +184,7 @@ class GradientRelease:
         return sums, spent
 
     def _add_several(
-        self,
-        slots: Ints,
-        right: Any,
-        per_score: float,
-        remaining: Units,
-        sums: Steps,
+        self, slots: Ints, right: Any, per_score: float, remaining: Units, sums: Steps
     ) -> int:
         """Add subjects with several records each; return their charges."""
         records = self.mechanism._records

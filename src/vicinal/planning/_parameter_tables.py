@@ -38,10 +38,7 @@ from vicinal.targets import (
 EXACT = "exact"
 LSH = "lsh"
 
-_INDEX_OPTIONS: dict[str, tuple[str, ...]] = {
-    EXACT: (),
-    LSH: ("tables", "bits", "seed"),
-}
+_INDEX_OPTIONS: dict[str, tuple[str, ...]] = {EXACT: (), LSH: ("tables", "bits", "seed")}
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,12 +9,7 @@ import numpy as np
 from vicinal._arrays import AnyArray, Floats
 from vicinal._parameters import AUTO, Settings, checks, declared
 from vicinal.accounting import ChargeTable, charge_table, zcdp_budget
-from vicinal.engine import (
-    ReferenceUsage,
-    expected_neighbors,
-    fitting_neighbors,
-    planned_multiplier,
-)
+from vicinal.engine import ReferenceUsage, expected_neighbors, fitting_neighbors, planned_multiplier
 from vicinal.errors import InvalidInput
 from vicinal.linear import (
     ASKED,

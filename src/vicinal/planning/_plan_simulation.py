@@ -19,23 +19,10 @@ from typing import Any, Self
 import numpy as np
 
 from vicinal._arrays import Bools, Floats, Floats32, Places
-from vicinal.engine import (
-    BLOCK,
-    RETIRED,
-    TYPICAL_SPREAD,
-    ReferenceUsage,
-    reference_usage,
-)
+from vicinal.engine import BLOCK, RETIRED, TYPICAL_SPREAD, ReferenceUsage, reference_usage
 from vicinal.errors import InvalidInput
 from vicinal.linear import ModelFeatures, Predictions, PrivateModel, follow, metric_kernel, softmax
-from vicinal.neighbours import (
-    AdaptiveRadius,
-    Cosine,
-    ExactIndex,
-    IntegerMatrix,
-    Kernel,
-    Reference,
-)
+from vicinal.neighbours import AdaptiveRadius, Cosine, ExactIndex, IntegerMatrix, Kernel, Reference
 from vicinal.planning._plan import IndKNNPlan
 from vicinal.targets import ExpectedError, VectorTarget
 
@@ -65,10 +52,7 @@ class PlanChoice:
 
     @classmethod
     def of(
-        cls,
-        plan: IndKNNPlan,
-        reference: Reference | None = None,
-        budget_share: float | None = None,
+        cls, plan: IndKNNPlan, reference: Reference | None = None, budget_share: float | None = None
     ) -> Self:
         """Choose; without public points kernel weights count as the largest there are.
 

@@ -10,16 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal._arrays import AnyArray, Bools, FloatMatrix
-from vicinal._parameters import (
-    AUTO,
-    Auto,
-    Integer,
-    Real,
-    Unless,
-    documented,
-    parameter,
-    table,
-)
+from vicinal._parameters import AUTO, Auto, Integer, Real, Unless, documented, parameter, table
 from vicinal.errors import InvalidInput
 from vicinal.mechanisms import (
     ClippedVotes,

@@ -71,9 +71,7 @@ def deployment_certificate(
             worst = membership_success(*whole, gaussian=total["capped"])
     lists = json.loads(files(__package__).joinpath("templates/certificate.json").read_bytes())
     lists["registry"]["tier_1"].update(
-        data_curators=says["controller"],
-        intended_use=says["purpose"],
-        publication_date=at,
+        data_curators=says["controller"], intended_use=says["purpose"], publication_date=at
     )
     return {
         "format": 1,

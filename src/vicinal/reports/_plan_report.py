@@ -10,13 +10,7 @@ from vicinal._progress import Begin
 from vicinal.accounting import Plan
 from vicinal.errors import InvalidInput
 from vicinal.neighbours import Reference
-from vicinal.planning import (
-    IndKNNPlan,
-    PlanChoice,
-    SimulationResult,
-    SimulationSetup,
-    simulate,
-)
+from vicinal.planning import IndKNNPlan, PlanChoice, SimulationResult, SimulationSetup, simulate
 from vicinal.reports._text import percent, rendered
 
 ENOUGH = 4000

@@ -21,13 +21,7 @@ from vicinal._arrays import Counts, Floats
 from vicinal.smoothed import _intervals as _saddle
 from vicinal.smoothed._databases import log_delta
 from vicinal.smoothed._edges import database_profile
-from vicinal.smoothed._intervals import (
-    UNIT,
-    LogInterval,
-    largest,
-    log_sum,
-    pairs_of,
-)
+from vicinal.smoothed._intervals import UNIT, LogInterval, largest, log_sum, pairs_of
 from vicinal.smoothed._mechanism import FixedSize, Histogram, Mechanism, boundary
 from vicinal.smoothed._populations import Heterogeneous, Population, exponents
 

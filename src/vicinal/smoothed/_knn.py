@@ -26,14 +26,7 @@ from vicinal._compiled import compiled
 from vicinal.errors import InvalidInput
 from vicinal.smoothed._edges import LOSS, measured_excess
 from vicinal.smoothed._expectation import Column, TypedWorld, listed_column, mean_delta, worlds_of
-from vicinal.smoothed._intervals import (
-    ONE,
-    LogInterval,
-    binomial,
-    largest,
-    log_of,
-    log_sum,
-)
+from vicinal.smoothed._intervals import ONE, LogInterval, binomial, largest, log_of, log_sum
 from vicinal.smoothed._mechanism import (
     ComparedMechanism,
     Comparison,

@@ -25,24 +25,10 @@ from vicinal.store._audience_state import (
     refreshes_left,
     requested_plan,
 )
-from vicinal.store._evaluation import (
-    LARGEST_ERROR,
-    SHARE,
-    CountedRows,
-    NoisyFigures,
-    evaluate,
-)
+from vicinal.store._evaluation import LARGEST_ERROR, SHARE, CountedRows, NoisyFigures, evaluate
 from vicinal.store._opening import OpenStore
-from vicinal.store._records import (
-    Addition,
-    StoredRecords,
-    came_with_ids,
-    refuse_alike,
-)
-from vicinal.store._request_batch import (
-    RequestBatch,
-    audience_state,
-)
+from vicinal.store._records import Addition, StoredRecords, came_with_ids, refuse_alike
+from vicinal.store._request_batch import RequestBatch, audience_state
 from vicinal.store._requests import ANYONE, Query, Reply, checked_name
 from vicinal.store._status import Presence, Quota, Verification, remaining_quota
 from vicinal.store._store_schema import ExtractedRows, StoreSchema

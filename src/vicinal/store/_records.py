@@ -14,13 +14,7 @@ import numpy.typing as npt
 from vicinal._arrays import FloatMatrix, Ints32
 from vicinal._checks import SubjectId
 from vicinal.errors import IdsAlike, KeyReused
-from vicinal.ledger import (
-    Database,
-    Ledger,
-    Tables,
-    framed_all,
-    request_name,
-)
+from vicinal.ledger import Database, Ledger, Tables, framed_all, request_name
 from vicinal.mechanisms import RecordTargets
 from vicinal.neighbours import IntegerMatrix
 from vicinal.predictors import checked_subjects

@@ -20,13 +20,7 @@ from vicinal.ledger import (
     stored_requests,
 )
 from vicinal.store._audience_state import AudienceState, lead, released
-from vicinal.store._requests import (
-    ANYONE,
-    REPLIES,
-    Query,
-    Reply,
-    checked_name,
-)
+from vicinal.store._requests import ANYONE, REPLIES, Query, Reply, checked_name
 from vicinal.store._store_schema import StoreSchema
 from vicinal.targets import VectorTarget
 

@@ -211,11 +211,7 @@ class LabelSetReply(Reply):
         return columns
 
 
-REPLIES: dict[str, type[Reply]] = {
-    CLASSES: ClassReply,
-    NUMBERS: NumberReply,
-    LABELS: LabelSetReply,
-}
+REPLIES: dict[str, type[Reply]] = {CLASSES: ClassReply, NUMBERS: NumberReply, LABELS: LabelSetReply}
 """What a reply is, by what records carry."""
 
 

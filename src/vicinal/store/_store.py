@@ -38,13 +38,7 @@ from vicinal.store._base_store import DEFAULT, BaseStore
 from vicinal.store._evaluation import CountedRows, charge_people
 from vicinal.store._folder import Folder, free_witness
 from vicinal.store._opening import OpenStore, create_store, open_folder
-from vicinal.store._records import (
-    Addition,
-    StoredRecords,
-    add_records,
-    refuse_alike,
-    write_naming,
-)
+from vicinal.store._records import Addition, StoredRecords, add_records, refuse_alike, write_naming
 from vicinal.store._request_batch import RequestBatch
 from vicinal.store._status import (
     Presence,

@@ -19,12 +19,7 @@ from vicinal._progress import step
 from vicinal.errors import InvalidInput, StorageFailed, UnusableRows
 from vicinal.ledger import guarded, parse_json, replace_file
 from vicinal.mechanisms import RecordTargets
-from vicinal.neighbours import (
-    RBF,
-    Cosine,
-    Kernel,
-    Precision,
-)
+from vicinal.neighbours import RBF, Cosine, Kernel, Precision
 from vicinal.planning import IndKNNPlan, kernel_for
 from vicinal.predictors import checked_features, checked_reference, refuse_same_memory
 from vicinal.targets import Target, declared_target

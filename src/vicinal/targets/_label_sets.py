@@ -15,12 +15,7 @@ from vicinal._arrays import AnyArray, Bools, Floats
 from vicinal._parameters import ClassNames, Given, Real, Unless, parameter, table
 from vicinal.errors import InvalidInput
 from vicinal.mechanisms import RecordVectors
-from vicinal.targets._averages import (
-    CENTRED_WEIGHT_SHARE,
-    WEIGHT_SHARE,
-    noisy_averages,
-    parts,
-)
+from vicinal.targets._averages import CENTRED_WEIGHT_SHARE, WEIGHT_SHARE, noisy_averages, parts
 from vicinal.targets._target import LABELS, ExpectedError, VectorTarget
 
 

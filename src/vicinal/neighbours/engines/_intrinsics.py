@@ -223,12 +223,7 @@ def byte_sum(typing, record, size):  # type: ignore[no-untyped-def] # noqa: ARG0
 
 
 def _long_sum(
-    builder: Any,
-    step: Any,
-    addresses: list[Any],
-    size: Any,
-    missing: list[int],
-    ahead: int = 0,
+    builder: Any, step: Any, addresses: list[Any], size: Any, missing: list[int], ahead: int = 0
 ) -> Any:
     """Emit a loop over 64 bytes at a time, a masked step for the rest, and one reduction.
 
