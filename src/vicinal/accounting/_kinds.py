@@ -18,7 +18,7 @@ from scipy.special import ndtr
 from vicinal import _checks
 from vicinal.accounting import _budget
 from vicinal.accounting._certificate import WorstCasePair, gaussian_worst_case, threshold_worst_case
-from vicinal.accounting._composition import MAX_COUNT, Composition
+from vicinal.accounting._composition import MAX_COUNT, Composition, PricedRelease
 from vicinal.accounting._counts import (
     DiscreteGaussian,
     DiscreteLaplace,
@@ -141,9 +141,9 @@ class PlannedRelease(ABC):
     def cost(self, count: int) -> Composition:
         """Return what `count` such releases cost."""
 
-    def worst_case(self, count: int, order: float) -> list[WorstCasePair] | None:  # noqa: ARG002
+    @abstractmethod
+    def worst_case(self, count: int, order: float) -> list[WorstCasePair] | None:
         """Return laws that some neighbouring data sets give, bad at `order`; None if not known."""
-        return None
 
     def parts(self, delta: float) -> list[dict[str, Any]]:  # noqa: ARG002
         """Return what one release is made of, each with its epsilon `alone` at `delta`."""
@@ -154,12 +154,31 @@ class PlannedRelease(ABC):
         """Return what must be true for the cost to hold."""
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _EqualParts(PlannedRelease):
+    """A release made of :attr:`times` parts of one price."""
+
+    @abstractmethod
+    def priced(self) -> PricedRelease:
+        """Return one of the parts."""
+
+    @property
+    def times(self) -> int:
+        return 1
+
+    def cost(self, count: int) -> Composition:
+        return Composition.of(self.priced(), count * self.times)
+
+    def worst_case(self, count: int, order: float) -> list[WorstCasePair] | None:  # noqa: ARG002
+        """Return what a subject does that moves every part by the whole sensitivity."""
+        priced, number = self.priced(), count * self.times
+        if isinstance(priced, SubsampledGaussian):
+            return [gaussian_worst_case(1 / priced.sigma, priced.gamma, number)]
+        pair: Any = priced.pair()
+        return None if pair is None else [pair.worst_case(number)]
+
+
 _VOTES_SENSITIVITY = math.nextafter(math.sqrt(2), 2)
-
-
-def full_step(release: SubsampledGaussian, count: int) -> list[WorstCasePair]:
-    """Return `count` Gaussian releases that a subject moves by the whole sensitivity."""
-    return [gaussian_worst_case(1 / release.sigma, release.gamma, count)]
 
 
 def _sampling_assumptions(gamma: float) -> tuple[str, ...]:
@@ -167,7 +186,7 @@ def _sampling_assumptions(gamma: float) -> tuple[str, ...]:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PlannedScreening(PlannedRelease):
+class PlannedScreening(_EqualParts):
     """Whether the largest of k votes reaches a threshold."""
 
     kind: ClassVar[str] = "screening"
@@ -178,11 +197,11 @@ class PlannedScreening(PlannedRelease):
     sigma: float = checked(scale)
     gamma: float = checked(rate, 1.0)
 
-    def cost(self, count: int) -> Composition:
-        return Composition.of(self._at_worst_votes(), count)
+    def priced(self) -> Screening:
+        return Screening(self.k, self.threshold, self.sigma, self.gamma)
 
     def worst_case(self, count: int, order: float) -> list[WorstCasePair] | None:
-        screening = self._at_worst_votes()
+        screening = self.priced()
         votes, sign = screening.worst_votes(order)
         position = sign * (votes - screening.threshold) / screening.sigma
         return [threshold_worst_case(position, 1 / screening.sigma, screening.gamma, count)]
@@ -190,12 +209,9 @@ class PlannedScreening(PlannedRelease):
     def assumptions(self) -> tuple[str, ...]:
         return (ONE_OF_K, *_sampling_assumptions(self.gamma))
 
-    def _at_worst_votes(self) -> Screening:
-        return Screening(self.k, self.threshold, self.sigma, self.gamma)
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PlannedNoisyMax(PlannedRelease):
+class PlannedNoisyMax(_EqualParts):
     """Votes of every class with Gaussian noise, or the class that has the most of them."""
 
     kind: ClassVar[str] = "noisy_max"
@@ -205,14 +221,14 @@ class PlannedNoisyMax(PlannedRelease):
     release: str = checked(check_release, "votes")
     classes: int | None = checked(classes, None)
 
-    def cost(self, count: int) -> Composition:
+    def priced(self) -> PricedRelease:
         if self.release == "votes":
-            return Composition.of(self._votes(), count)
-        return Composition.of(NoisyLabel(self.sigma, self.gamma, self.classes), count)
+            return SubsampledGaussian(self.sigma / _VOTES_SENSITIVITY, self.gamma)
+        return NoisyLabel(self.sigma, self.gamma, self.classes)
 
-    def worst_case(self, count: int, order: float) -> list[WorstCasePair] | None:  # noqa: ARG002
+    def worst_case(self, count: int, order: float) -> list[WorstCasePair] | None:
         if self.release == "votes":
-            return full_step(self._votes(), count)
+            return super().worst_case(count, order)
         # Two classes, one leading by a vote: one in and one out make the other lead by a vote.
         half = 1 / (self.sigma * _VOTES_SENSITIVITY)
         return [threshold_worst_case(-half, 2 * half, self.gamma, count)]
@@ -221,12 +237,9 @@ class PlannedNoisyMax(PlannedRelease):
         label = () if self.release == "votes" else (LABEL_ONLY,)
         return (ONE_OF_K, *label, *_sampling_assumptions(self.gamma))
 
-    def _votes(self) -> SubsampledGaussian:
-        return SubsampledGaussian(self.sigma / _VOTES_SENSITIVITY, self.gamma)
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PlannedGaussian(PlannedRelease):
+class PlannedGaussian(_EqualParts):
     """A vector with Gaussian noise."""
 
     kind: ClassVar[str] = "gaussian"
@@ -235,11 +248,8 @@ class PlannedGaussian(PlannedRelease):
     sensitivity: float = checked(positive, 1.0)
     gamma: float = checked(rate, 1.0)
 
-    def cost(self, count: int) -> Composition:
-        return Composition.of(self._vector(), count)
-
-    def worst_case(self, count: int, order: float) -> list[WorstCasePair] | None:  # noqa: ARG002
-        return full_step(self._vector(), count)
+    def priced(self) -> SubsampledGaussian:
+        return SubsampledGaussian(self.sigma / self.sensitivity, self.gamma)
 
     def assumptions(self) -> tuple[str, ...]:
         return (
@@ -250,12 +260,9 @@ class PlannedGaussian(PlannedRelease):
             *_sampling_assumptions(self.gamma),
         )
 
-    def _vector(self) -> SubsampledGaussian:
-        return SubsampledGaussian(self.sigma / self.sensitivity, self.gamma)
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PlannedMultilabel(PlannedRelease):
+class PlannedMultilabel(_EqualParts):
     """Votes for any number of attributes, with noise on every attribute."""
 
     kind: ClassVar[str] = "multilabel"
@@ -264,11 +271,8 @@ class PlannedMultilabel(PlannedRelease):
     sigma: float = checked(scale)
     gamma: float = checked(rate, 1.0)
 
-    def cost(self, count: int) -> Composition:
-        return Composition.of(self._votes(), count)
-
-    def worst_case(self, count: int, order: float) -> list[WorstCasePair] | None:  # noqa: ARG002
-        return full_step(self._votes(), count)
+    def priced(self) -> SubsampledGaussian:
+        return multilabel(self.tau, self.sigma, self.gamma)
 
     def assumptions(self) -> tuple[str, ...]:
         return (
@@ -280,9 +284,6 @@ class PlannedMultilabel(PlannedRelease):
             "the lower bound takes two neighbours with tau labels each and none in common",
             *_sampling_assumptions(self.gamma),
         )
-
-    def _votes(self) -> SubsampledGaussian:
-        return multilabel(self.tau, self.sigma, self.gamma)
 
 
 def sensitivity(tau: float) -> float:
@@ -306,7 +307,7 @@ KEEPS = (
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PlannedTraining(PlannedRelease):
+class PlannedTraining(_EqualParts):
     """Noisy gradients that train a model once, such as NoisySGD; `count` trainings.
 
     `sigma` is the noise on every coordinate, over the clipping bound. With gamma = 1 all subjects
@@ -328,11 +329,12 @@ class PlannedTraining(PlannedRelease):
             )
         return self
 
-    def cost(self, count: int) -> Composition:
-        return Composition.of(self._gradient(), count * self.steps)
+    @property
+    def times(self) -> int:
+        return self.steps
 
-    def worst_case(self, count: int, order: float) -> list[WorstCasePair] | None:  # noqa: ARG002
-        return full_step(self._gradient(), count * self.steps)
+    def priced(self) -> SubsampledGaussian:
+        return SubsampledGaussian(self.sigma, self.gamma)
 
     def assumptions(self) -> tuple[str, ...]:
         return (
@@ -343,9 +345,6 @@ class PlannedTraining(PlannedRelease):
             KEEPS,
             *_sampling_assumptions(self.gamma),
         )
-
-    def _gradient(self) -> SubsampledGaussian:
-        return SubsampledGaussian(self.sigma, self.gamma)
 
 
 MODEL_STEPS = 40  # gradients of a private model, unless others are planned
@@ -359,7 +358,7 @@ _TRAINED = (
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PlannedIndKNN(PlannedRelease):
+class PlannedIndKNN(_EqualParts):
     """All queries to one Ind-KNN classifier; its budget from `B`, or from `epsilon` and `delta`.
 
     With `model_share` a private model is trained in the same filter, by `model_steps` gradients
@@ -429,8 +428,11 @@ class PlannedIndKNN(PlannedRelease):
             },
         ]
 
+    def priced(self) -> SubsampledGaussian:
+        return SubsampledGaussian(1 / math.sqrt(2 * self.budget()))
+
     def cost(self, count: int) -> Composition:
-        whole = Composition.of(self._whole_budget(), count)
+        whole = super().cost(count)
         return (
             whole.add(Composition.of(self._failure(), count)) if self.release == "label" else whole
         )
@@ -446,8 +448,8 @@ class PlannedIndKNN(PlannedRelease):
         eta = min(1.0, _LABEL_SLACK * self.delta / least * (1 + 1e-9))
         return FiniteLosses((0.0,), (1 - eta,), eta)
 
-    def worst_case(self, count: int, order: float) -> list[WorstCasePair] | None:  # noqa: ARG002
-        return None if self.release == "label" else full_step(self._whole_budget(), count)
+    def worst_case(self, count: int, order: float) -> list[WorstCasePair] | None:
+        return None if self.release == "label" else super().worst_case(count, order)
 
     def assumptions(self) -> tuple[str, ...]:
         return (
@@ -463,9 +465,6 @@ class PlannedIndKNN(PlannedRelease):
             *(() if self.model_share is None else (_TRAINED, KEEPS)),
         )
 
-    def _whole_budget(self) -> SubsampledGaussian:
-        return SubsampledGaussian(1 / math.sqrt(2 * self.budget()))
-
 
 _TEACHERS = (
     "teachers are trained on disjoint parts of the data, by subject, and every teacher has one vote"
@@ -475,7 +474,7 @@ _number = check_that("a number of queries", _checks.integer, least=0)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PlannedGNMax(PlannedRelease):
+class PlannedGNMax(_EqualParts):
     """Votes of every class under Gaussian noise, or the label."""
 
     kind: ClassVar[str] = "gnmax"
@@ -483,17 +482,15 @@ class PlannedGNMax(PlannedRelease):
     sigma: float = checked(scale)
     release: str = checked(check_release, "votes")
 
-    def cost(self, count: int) -> Composition:
-        return self._maximum().cost(count)
+    def priced(self) -> PricedRelease:
+        return PlannedNoisyMax(sigma=self.sigma, release=self.release).priced()
 
     def worst_case(self, count: int, order: float) -> list[WorstCasePair] | None:
-        return self._maximum().worst_case(count, order)
+        like = PlannedNoisyMax(sigma=self.sigma, release=self.release)
+        return like.worst_case(count, order)
 
     def assumptions(self) -> tuple[str, ...]:
         return (_TEACHERS, *((LABEL_ONLY,) if self.release == "label" else ()))
-
-    def _maximum(self) -> PlannedNoisyMax:
-        return PlannedNoisyMax(sigma=self.sigma, release=self.release)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -539,25 +536,18 @@ class PlannedConfidentGNMax(PlannedRelease):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class _PlannedRow(PlannedRelease):
+class _PlannedRow(_EqualParts):
     """Equal releases side by side."""
 
     cells: int = checked(check_that("a number of cells", _checks.integer, least=1, most=10**6), 1)
 
-    @abstractmethod
-    def priced(self) -> Any:
-        """Return one of them."""
+    @property
+    def times(self) -> int:
+        return self.cells
 
     def complete(self, name: str, delta: float, count: int) -> Self:  # noqa: ARG002
         _checks.integer(f"{name}.cells", self.cells, least=1, most=MAX_COUNT // count)
         return self
-
-    def cost(self, count: int) -> Composition:
-        return Composition.of(self.priced(), count * self.cells)
-
-    def worst_case(self, count: int, order: float) -> list[WorstCasePair] | None:  # noqa: ARG002
-        pair = self.priced().pair()
-        return None if pair is None else [pair.worst_case(count * self.cells)]
 
     def assumptions(self) -> tuple[str, ...]:
         return (

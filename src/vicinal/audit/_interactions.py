@@ -26,6 +26,7 @@ from typing import Any
 
 import numpy as np
 
+from vicinal import testing
 from vicinal._arrays import AnyArray, Bools, FloatMatrix, Floats, Floats32, Ints
 from vicinal.accounting import ChargeTable
 from vicinal.distributed import Coordinator, local_transports, split
@@ -33,19 +34,6 @@ from vicinal.mechanisms import BernoulliSource, NoiseSource, randomness
 from vicinal.planning import IndKNNPlan
 from vicinal.predictors import IndKNNClassifier, IndKNNEstimator
 from vicinal.store import Store
-from vicinal.testing import (
-    CHARGED,
-    Transcript,
-    World,
-    charges_broken,
-    coins_from,
-    forget_departed,
-    no_noise,
-    noise_from,
-    plans_broken,
-    refill,
-    weak_noise,
-)
 
 # ---------------------------------------------------------------- versions broken on purpose
 
@@ -67,7 +55,7 @@ class Damage:
 
     noise_divisor: int = 1
     charging: str = ""
-    where: Sequence[str] = CHARGED
+    where: Sequence[str] = testing.CHARGED
     refills: bool = False
     restarts_full: bool = False
     forgets_subjects: bool = False
@@ -76,18 +64,18 @@ class Damage:
     replaces: bool = False
 
     def noise(self) -> NoiseSource:
-        return weak_noise(self.noise_divisor) if self.noise_divisor > 1 else randomness()
+        return testing.weak_noise(self.noise_divisor) if self.noise_divisor > 1 else randomness()
 
     @contextmanager
     def done(self) -> Iterator[None]:
         """Break charges, plans and coins of what runs inside."""
         with ExitStack() as stack:
             if self.charging:
-                stack.enter_context(charges_broken(self.charging, self.where))
+                stack.enter_context(testing.charges_broken(self.charging, self.where))
             if self.plan_factor > 1:
-                stack.enter_context(plans_broken(self.plan_factor))
+                stack.enter_context(testing.plans_broken(self.plan_factor))
             if self.samples_all:
-                stack.enter_context(coins_from(Heads()))
+                stack.enter_context(testing.coins_from(Heads()))
             yield
 
 
@@ -159,17 +147,17 @@ class Universes:
     """`count` universes: the subjects at risk, other people, reference points and queries."""
 
     count: int
-    victims: World
-    others: World
+    victims: testing.World
+    others: testing.World
     public: FloatMatrix
     queries: FloatMatrix
 
-    def people(self, present: Bools | bool) -> World:
+    def people(self, present: Bools | bool) -> testing.World:
         """Return everybody of a world: all victims, none, or those marked (n_victims,)."""
         chosen = np.broadcast_to(present, self.count)[self.victims.subjects]
         # Subjects at risk come first: whatever they leave behind finds others after them.
         parts = zip(self.victims, self.others, strict=True)
-        return World(*(np.concatenate([victim[chosen], other]) for victim, other in parts))
+        return testing.World(*(np.concatenate([victim[chosen], other]) for victim, other in parts))
 
 
 @lru_cache(maxsize=1)
@@ -208,9 +196,11 @@ def universes(
     )
 
 
-def _placed(count: int, records: Sequence[Placed], ids: Ints) -> World:
+def _placed(count: int, records: Sequence[Placed], ids: Ints) -> testing.World:
     places = np.concatenate([directions(count, cosine) for cosine, _ in records])
-    return World(places, np.repeat(np.array([label for _, label in records]), count, axis=0), ids)
+    return testing.World(
+        places, np.repeat(np.array([label for _, label in records]), count, axis=0), ids
+    )
 
 
 # ---------------------------------------------------------------- one interaction, two worlds
@@ -242,18 +232,18 @@ class AuditInteraction:
         return IndKNNPlan.of(self.estimator(**own))
 
     def gone_through(
-        self, present: Bools | bool, damage: Damage, transcript: Transcript
+        self, present: Bools | bool, damage: Damage, transcript: testing.Transcript
     ) -> list[Any]:
         """Carry out all acts in one world; return all that left, as plain values and arrays."""
         with ExitStack() as stack:
             stack.enter_context(warnings.catch_warnings())
             # Attackers ask for more than was planned; they are warned, and the guarantee holds.
             warnings.simplefilter("ignore")
-            stack.enter_context(noise_from(transcript))
+            stack.enter_context(testing.noise_from(transcript))
             stack.enter_context(damage.done())
             people = self.world.people(present)
             if damage.forgets_subjects:
-                people = World(people.X, people.y, np.arange(len(people.X)))
+                people = testing.World(people.X, people.y, np.arange(len(people.X)))
             met = stack.enter_context(FRONTS[self.through](self, people, damage))
             for number, act in enumerate(self.acts):
                 getattr(met, f"do_{act}")(number, present)
@@ -273,7 +263,9 @@ class _EstimatorFront:
 
     _adding: Mapping[str, Any] = {}
 
-    def __init__(self, interaction: AuditInteraction, people: World, damage: Damage) -> None:
+    def __init__(
+        self, interaction: AuditInteraction, people: testing.World, damage: Damage
+    ) -> None:
         self.interaction, self.damage, self.left = interaction, damage, list[Any]()
         self.met = self._started(people)
 
@@ -283,7 +275,7 @@ class _EstimatorFront:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def _started(self, people: World) -> Any:
+    def _started(self, people: testing.World) -> Any:
         made = self.interaction.estimator(**self.interaction.parameters, interactions="public")
         return made.fit(people.X, people.y, people.subjects, public=self.interaction.world.public)
 
@@ -294,7 +286,7 @@ class _EstimatorFront:
     def do_leave(self, _: int, __: Bools | bool) -> None:
         self.met.erase(np.unique(self.interaction.world.victims.subjects))
         if self.damage.refills:
-            forget_departed(self.met)
+            testing.forget_departed(self.met)
 
     def do_return(self, number: int, present: Bools | bool) -> None:
         # Somebody new comes in both worlds: that somebody came is no secret.
@@ -318,7 +310,7 @@ class _StoreFront(_EstimatorFront):
         self.met.close()
         self._folder.cleanup()
 
-    def _started(self, people: World) -> Any:
+    def _started(self, people: testing.World) -> Any:
         self._folder = tempfile.TemporaryDirectory()
         self._path = Path(self._folder.name) / "store"
         return Store.init(
@@ -350,7 +342,7 @@ class _StoreFront(_EstimatorFront):
         self.met.close()
         self.met = self._opened()
         if self.damage.restarts_full:
-            refill(self.met)
+            testing.refill(self.met)
 
     def do_evaluate(self, number: int, present: Bools | bool) -> None:
         # Of the first answers; the subject says that its label was true, somebody else so, too.
@@ -368,7 +360,7 @@ class _StoreFront(_EstimatorFront):
 class _ShardsFront(_StoreFront):
     """The same for a cluster of three shards, all in this process."""
 
-    def _started(self, people: World) -> Any:
+    def _started(self, people: testing.World) -> Any:
         super()._started(people).close()
         store, self._path = self._path, self._path.with_name("cluster")
         split(store, self._path, 3)
@@ -397,8 +389,8 @@ class TwoWorlds:
 
     @classmethod
     def of(cls, interaction: AuditInteraction, damage: Damage = HONEST) -> "TwoWorlds":
-        first = Transcript(no_noise())
-        second = Transcript(follows=first)
+        first = testing.Transcript(testing.no_noise())
+        second = testing.Transcript(follows=first)
         left = [
             interaction.gone_through(there, damage, transcript)
             for there, transcript in ((False, first), (True, second))

@@ -15,25 +15,7 @@ from typer import Argument, Option, echo
 
 from vicinal import datasets, features, planning, reports, targets
 from vicinal import store as stores
-from vicinal.cli._options import (
-    AcceptLoss,
-    AcceptWeakPlan,
-    AudiencePlanCommand,
-    Data,
-    DryRun,
-    IdsDiffer,
-    Json,
-    Label,
-    Ledger,
-    PlanCommand,
-    Quiet,
-    RenewalOptions,
-    StorePath,
-    Subject,
-    Witness,
-    grouped,
-    plan_given,
-)
+from vicinal.cli import _options as options
 from vicinal.cli._outlook import show_outlook
 from vicinal.cli._output import as_json, progress_shown, warnings_said, write_file
 from vicinal.cli._records import naming, opened_at, read_records, target_columns
@@ -56,31 +38,31 @@ _MADE_UP_BESIDE_MODEL = (
 )
 
 
-@grouped
+@options.grouped
 def init(
     ctx: typer.Context,
-    store: StorePath,
-    data: Data,
+    store: options.StorePath,
+    data: options.Data,
     *,
-    label: Label = None,
-    subject: Subject = None,
-    ids_differ: IdsDiffer = False,
+    label: options.Label = None,
+    subject: options.Subject = None,
+    ids_differ: options.IdsDiffer = False,
     feature_options: FeatureOptions,
     reference_options: ReferenceOptions,
-    ledger: Ledger = None,
-    witness: Witness = None,
-    quiet: Quiet = False,
-    json: Json = False,
+    ledger: options.Ledger = None,
+    witness: options.Witness = None,
+    quiet: options.Quiet = False,
+    json: options.Json = False,
     epsilon_total: Annotated[
         float | None, Option(help="Limit on epsilon over all audiences together. Default: none.")
     ] = None,
-    renewal_options: RenewalOptions,
-    yes: AcceptWeakPlan = False,
-    dry_run: DryRun = False,
+    renewal_options: options.RenewalOptions,
+    yes: options.AcceptWeakPlan = False,
+    dry_run: options.DryRun = False,
 ) -> None:
     """Make a store from private records. Prints its guarantee."""
     reference_options.check(feature_options.features, data)
-    plan, renew = plan_given(ctx), renewal_options.renewal()
+    plan, renew = options.plan_given(ctx), renewal_options.renewal()
     target = targets.declared_target(plan)
     # Every value is checked before anything is said or read.
     periods = 1 if renew is None else renew.periods
@@ -122,23 +104,23 @@ def init(
                 echo(f"{_summary(store, facts, target, size)}\n\n{opened.guarantee()}")
 
 
-init.command_class = PlanCommand  # type: ignore[attr-defined]
+init.command_class = options.PlanCommand  # type: ignore[attr-defined]
 
 
-@grouped
+@options.grouped
 def audience(
     ctx: typer.Context,
-    store: StorePath,
+    store: options.StorePath,
     name: Annotated[str, Argument(help="Name of the new audience.")],
     *,
-    renewal_options: RenewalOptions,
-    accept_loss: AcceptLoss = False,
-    yes: AcceptWeakPlan = False,
-    json: Json = False,
-    dry_run: DryRun = False,
+    renewal_options: options.RenewalOptions,
+    accept_loss: options.AcceptLoss = False,
+    yes: options.AcceptWeakPlan = False,
+    json: options.Json = False,
+    dry_run: options.DryRun = False,
 ) -> None:
     """Open further budgets for a group of its own."""
-    plan = {"renew": renewal_options.renewal(), **plan_given(ctx)}
+    plan = {"renew": renewal_options.renewal(), **options.plan_given(ctx)}
     with opened_at(store, accept_loss=accept_loss, reading=dry_run) as opened:
         if dry_run:
             planned = opened.audience_plan(name, accept_weak_plan=yes, **plan)
@@ -149,7 +131,7 @@ def audience(
     echo(as_json(guarantee.to_dict()) if json else str(guarantee))
 
 
-audience.command_class = AudiencePlanCommand  # type: ignore[attr-defined]
+audience.command_class = options.AudiencePlanCommand  # type: ignore[attr-defined]
 
 
 def _say(lines: list[str]) -> None:
@@ -220,7 +202,7 @@ def schema(
     curator: Annotated[
         bool, Option("--curator", help="List the rows that do not fit. The list is private.")
     ] = False,
-    json: Json = False,
+    json: options.Json = False,
 ) -> None:
     """Describe a public table, or check a private one."""
     from vicinal._parameters import ClassNames

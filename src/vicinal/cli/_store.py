@@ -13,23 +13,7 @@ from typer import Argument, Option, echo
 
 from vicinal import distributed
 from vicinal import store as stores
-from vicinal.cli._options import (
-    AcceptLoss,
-    Audience,
-    Data,
-    IdsDiffer,
-    Json,
-    Label,
-    Ledger,
-    Quiet,
-    ShardSeconds,
-    StorePath,
-    Subject,
-    SubjectFile,
-    SubjectIds,
-    Witness,
-    Yes,
-)
+from vicinal.cli import _options as options
 from vicinal.cli._output import as_json, confirm, progress_shown, warnings_said, write_file
 from vicinal.cli._records import (
     STREAM,
@@ -62,13 +46,13 @@ _FIGURE_NAMES = {
 
 
 def add(
-    store: StorePath,
-    data: Data,
-    label: Label = None,
-    subject: Subject = None,
-    ids_differ: IdsDiffer = False,
+    store: options.StorePath,
+    data: options.Data,
+    label: options.Label = None,
+    subject: options.Subject = None,
+    ids_differ: options.IdsDiffer = False,
     key: Annotated[str | None, Option(help="Idempotency key: a repeat adds nothing.")] = None,
-    accept_loss: AcceptLoss = False,
+    accept_loss: options.AcceptLoss = False,
 ) -> None:
     """Add records. Subjects keep the budgets they have left, also those who come back.
 
@@ -93,21 +77,21 @@ def add(
 
 
 def predict(
-    store: StorePath,
+    store: options.StorePath,
     data: Annotated[
         str, Option(help="Queries: .parquet, .csv, .csv.gz, .npz, a folder, or - for stdin.")
     ],
     name: Annotated[
         str | None, Option("--id", help="Column of the queries to copy beside the answers.")
     ] = None,
-    audience: Audience = "default",
+    audience: options.Audience = "default",
     analyst: Annotated[str, Option(help="Analyst whose quota to use.")] = "anyone",
     key: Annotated[str | None, Option(help="Idempotency key: a repeat is free.")] = None,
     out: Annotated[str | None, Option(help="Output file: .csv, .parquet, or - for stdout.")] = None,
-    quiet: Quiet = False,
-    shard_s: ShardSeconds = 30.0,
-    json: Json = False,
-    accept_loss: AcceptLoss = False,
+    quiet: options.Quiet = False,
+    shard_s: options.ShardSeconds = 30.0,
+    json: options.Json = False,
+    accept_loss: options.AcceptLoss = False,
 ) -> None:
     """Answer queries. New ones are charged, and charges are on disk before answers show."""
     import pyarrow as pa
@@ -183,11 +167,11 @@ def _summary(keys: list[bytes], reply: stores.Reply, audience: str) -> str:
 
 
 def evaluate(
-    store: StorePath,
+    store: options.StorePath,
     data: Annotated[Path, Option(help="Labelled rows: .parquet, .csv, .csv.gz or .npz.")],
-    label: Label = None,
-    subject: Subject = None,
-    ids_differ: IdsDiffer = False,
+    label: options.Label = None,
+    subject: options.Subject = None,
+    ids_differ: options.IdsDiffer = False,
     audience: Annotated[str, Option(help="Audience whose answers to evaluate.")] = "default",
     share: Annotated[
         float, Option(help="Largest share of its budget that a subject pays.", min=0.001, max=1)
@@ -203,8 +187,8 @@ def evaluate(
     accept_noise: Annotated[
         bool, Option("--accept-noise", help="Pay for and show figures that are all noise.")
     ] = False,
-    json: Json = False,
-    accept_loss: AcceptLoss = False,
+    json: options.Json = False,
+    accept_loss: options.AcceptLoss = False,
 ) -> None:
     """Score answers against private labels. The subjects who are evaluated pay for the scores.
 
@@ -269,14 +253,14 @@ def _figure_lines(found: dict[str, Any]) -> list[str]:
 
 
 def erase(
-    store: StorePath,
-    subject: SubjectIds = None,
-    subjects: SubjectFile = None,
+    store: options.StorePath,
+    subject: options.SubjectIds = None,
+    subjects: options.SubjectFile = None,
     curator: Annotated[
         bool, Option("--curator", help="Print how many records were erased. Private.")
     ] = False,
-    accept_loss: AcceptLoss = False,
-    yes: Yes = False,
+    accept_loss: options.AcceptLoss = False,
+    yes: options.Yes = False,
 ) -> None:
     """Erase subjects from every file for good. Answers and trained models stay.
 
@@ -310,11 +294,11 @@ def erase(
 
 
 def inspect(
-    store: StorePath,
+    store: options.StorePath,
     curator: Annotated[
         bool, Option("--curator", help="Show private numbers too, marked as private.")
     ] = False,
-    json: Json = False,
+    json: options.Json = False,
 ) -> None:
     """Show what is public about a store. --curator adds private numbers."""
     with looked_at(store, reading=True) as opened:
@@ -355,10 +339,10 @@ def _usage_lines(used: dict[str, Any] | None) -> list[str]:
 
 
 def export_guarantee(
-    store: StorePath,
-    audience: Audience = "default",
+    store: options.StorePath,
+    audience: options.Audience = "default",
     out: Annotated[Path | None, Option(help="Write it to this file.")] = None,
-    json: Json = False,
+    json: options.Json = False,
 ) -> None:
     """Print the full guarantee of an audience's answers."""
     with looked_at(store, reading=True) as opened:
@@ -371,12 +355,12 @@ def export_guarantee(
 
 
 def verify(
-    store: StorePath,
+    store: options.StorePath,
     erased: Annotated[list[str] | None, Option(help="An id that must be gone.")] = None,
     erased_list: Annotated[
         Path | None, Option(help="File of ids that must be gone, one per line.")
     ] = None,
-    json: Json = False,
+    json: options.Json = False,
 ) -> None:
     """Check every invariant on disk. --erased also looks for traces of a subject."""
     with looked_at(store, reading=True) as opened:
@@ -391,9 +375,9 @@ def verify(
 
 
 def backup(
-    store: StorePath,
+    store: options.StorePath,
     target: Annotated[Path, Argument(metavar="BACKUP", help="A new folder.")],
-    accept_loss: AcceptLoss = False,
+    accept_loss: options.AcceptLoss = False,
 ) -> None:
     """Write the store, as it is now, into a new folder. A service may go on running."""
     with looked_at(store, accept_loss=accept_loss) as opened:
@@ -402,11 +386,11 @@ def backup(
 
 def restore(
     source: Annotated[Path, Argument(metavar="BACKUP", help="Folder of a backup.")],
-    store: StorePath,
-    ledger: Ledger = None,
-    witness: Witness = None,
-    accept_loss: AcceptLoss = False,
-    yes: Yes = False,
+    store: options.StorePath,
+    ledger: options.Ledger = None,
+    witness: options.Witness = None,
+    accept_loss: options.AcceptLoss = False,
+    yes: options.Yes = False,
 ) -> None:
     """Restore a backup. Refused if the store was charged since, unless you --accept-loss."""
     cluster = distributed.is_cluster(source)
@@ -426,11 +410,11 @@ def restore(
 
 
 def allow(
-    store: StorePath,
+    store: options.StorePath,
     analyst: Annotated[str, Argument(help="Name of the analyst.")],
     quota: Annotated[int, Argument(help="How many new answers; -1 for no limit.")],
-    audience: Audience = "default",
-    accept_loss: AcceptLoss = False,
+    audience: options.Audience = "default",
+    accept_loss: options.AcceptLoss = False,
 ) -> None:
     """Set how many new answers an analyst may get."""
     with opened_at(store, accept_loss=accept_loss) as opened:
@@ -438,10 +422,10 @@ def allow(
 
 
 def refresh(
-    store: StorePath,
-    audience: Audience = "default",
-    json: Json = False,
-    accept_loss: AcceptLoss = False,
+    store: options.StorePath,
+    audience: options.Audience = "default",
+    json: options.Json = False,
+    accept_loss: options.AcceptLoss = False,
 ) -> None:
     """Train the private model again on today's subjects.
 

@@ -23,20 +23,10 @@ from typing import NoReturn, Self
 import numpy as np
 
 from vicinal import _checks
+from vicinal import ledger as ledgers
 from vicinal._arrays import AnyArray, Floats, Floats32, Ints
 from vicinal.errors import InvalidInput, OtherFormat, PrivacyRefused
 from vicinal.labelling._labellers import State
-from vicinal.ledger import (
-    PRIVATE_FOLDER,
-    Lock,
-    RollbackGuard,
-    WitnessState,
-    default_witness_path,
-    guarded,
-    parse_json,
-    read_arrays,
-    write_arrays,
-)
 from vicinal.mechanisms import fresh_key
 
 _FORMAT = 1
@@ -104,10 +94,10 @@ class FileJournal:
         self.folder = Path(folder)
         self._path = self.folder / "journal.npz"
         self._heads: list[bytes] = []
-        self._witness: RollbackGuard | None = None
-        with guarded(self.folder):
-            self.folder.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
-        self._lock = Lock(self.folder / "lock")
+        self._witness: ledgers.RollbackGuard | None = None
+        with ledgers.guarded(self.folder):
+            self.folder.mkdir(mode=ledgers.PRIVATE_FOLDER, parents=True, exist_ok=True)
+        self._lock = ledgers.Lock(self.folder / "lock")
 
     def close(self) -> None:
         """Let others have the folder."""
@@ -133,16 +123,16 @@ class FileJournal:
         PrivacyRefused
             If the witness knows of a later entry or of another one, or there is but one of the two.
         """
-        place = default_witness_path(self.folder)
+        place = ledgers.default_witness_path(self.folder)
         stored = self._read()
         if stored is None:
-            if place.exists() and WitnessState.read(place).clock > 0:
+            if place.exists() and ledgers.WitnessState.read(place).clock > 0:
                 self._refuse("is gone")
             return None
         entry, identity, self._heads = stored
         if not place.exists():
             self._refuse("has lost its witness")
-        self._witness = self._witness or RollbackGuard(place, identity)
+        self._witness = self._witness or ledgers.RollbackGuard(place, identity)
         seen = self._witness.state
         if len(self._heads) < seen.clock:
             self._refuse("is an earlier one")
@@ -157,19 +147,19 @@ class FileJournal:
         if self._witness is None and self.read() is None:
             # Before the file: a kill between the two leaves a witness of nothing.
             identity = fresh_key()[:_IDENTITY]
-            self._witness = RollbackGuard.create(
-                default_witness_path(self.folder), identity, over=True
+            self._witness = ledgers.RollbackGuard.create(
+                ledgers.default_witness_path(self.folder), identity, over=True
             )
         assert self._witness is not None  # noqa: S101 (narrows the type: read, or made just now)
         self._heads.append(fresh_key())
-        write_arrays(self._path, _arrays(entry, self._witness.state.identity, self._heads))
+        ledgers.write_arrays(self._path, _arrays(entry, self._witness.state.identity, self._heads))
         self._witness.advance(len(self._heads), self._heads[-1])
         if len(self._heads) == 1:
             self._witness.sync()
 
     def _read(self) -> tuple[JournalEntry, bytes, list[bytes]] | None:
         try:
-            return _entry(self._path, read_arrays(self._path))
+            return _entry(self._path, ledgers.read_arrays(self._path))
         except FileNotFoundError:
             return None
         except OtherFormat:
@@ -181,7 +171,7 @@ class FileJournal:
             ) from error
 
     def _refuse(self, fault: str) -> NoReturn:
-        witness = default_witness_path(self.folder)
+        witness = ledgers.default_witness_path(self.folder)
         raise PrivacyRefused(
             f"The journal {self._path} {fault}: going on could spend the same budgets again. Put "
             f"the last journal and {witness} back, or choose another folder and take these budgets "
@@ -206,7 +196,7 @@ def _arrays(entry: JournalEntry, identity: bytes, heads: list[bytes]) -> dict[st
 
 
 def _entry(path: Path, arrays: dict[str, AnyArray]) -> tuple[JournalEntry, bytes, list[bytes]]:
-    head = parse_json(str(arrays["head"]))
+    head = ledgers.parse_json(str(arrays["head"]))
     _checks.file_format(path, head["format"], _FORMAT)
     rounds = tuple(
         AskedRound(

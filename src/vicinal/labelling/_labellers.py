@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from vicinal import _checks
+from vicinal import _checks, predictors
 from vicinal._arrays import AnyArray, Floats, Floats32, Ints, Places
 from vicinal._parameters import AUTO
 from vicinal._progress import Begin
@@ -24,15 +24,6 @@ from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.labelling._plan import LabellingPlan, Round
 from vicinal.linear import SHARE
 from vicinal.planning import IndKNNPlan, guarantee_of, ind_knn_guarantee, summed
-from vicinal.predictors import (
-    IndKNNClassifier,
-    OneOfSeveralFits,
-    PrivateKNNClassifier,
-    check_spent,
-    planned_queries,
-    resume,
-    spent_budget,
-)
 
 State = dict[str, AnyArray]
 """What a labeller must remember to go on after a kill. **As private as the records.**"""
@@ -186,7 +177,7 @@ class IndKNNLabeller(Labeller):
         model_share: float | str = AUTO,
         simulation_seed: int | None = None,
     ) -> None:
-        self._classifier = IndKNNClassifier(
+        self._classifier = predictors.IndKNNClassifier(
             list(classes), epsilon, delta, release=release, n_records=n_records,
             records_per_subject=records_per_subject, model_share=model_share,
             simulation_seed=simulation_seed,
@@ -207,7 +198,7 @@ class IndKNNLabeller(Labeller):
         # from released weights, and costs nothing.
         training_set = records, self._labels, self._subjects, reference
         if self._fitted:
-            self._spent = spent_budget(self._classifier)
+            self._spent = predictors.spent_budget(self._classifier)
         if self._spent is None:
             self._set_plan(part).fit(*training_set)
             share, why = self._classifier.model_share_, ""
@@ -216,12 +207,12 @@ class IndKNNLabeller(Labeller):
             self._settled = share, why
         else:
             plan = {"n_queries": part.queries, "share": part.share}
-            resume(self._classifier, *training_set, self._spent, **plan)  # type: ignore[arg-type]
+            predictors.resume(self._classifier, *training_set, self._spent, **plan)  # type: ignore[arg-type]
         self._fitted = True
         return self._classifier.model_probabilities(reference)
 
-    def _set_plan(self, part: Round) -> IndKNNClassifier:
-        queries = planned_queries(part.queries, part.share)
+    def _set_plan(self, part: Round) -> predictors.IndKNNClassifier:
+        queries = predictors.planned_queries(part.queries, part.share)
         share = self._share if part.share == 1 else 0
         self._classifier.set_params(n_queries=queries, model_share=share)
         return self._classifier
@@ -238,11 +229,11 @@ class IndKNNLabeller(Labeller):
 
     def state(self) -> State:
         _, why = self._settled or (0.0, "")
-        spent = spent_budget(self._classifier)
+        spent = predictors.spent_budget(self._classifier)
         return spent | ({"why_no_model": np.array(why)} if why else {})
 
     def restore(self, state: State) -> None:
-        check_spent(state)
+        predictors.check_spent(state)
         self._spent = state
         self._settled = float(state.get("model_share", 0)), str(state.get("why_no_model", ""))
 
@@ -346,7 +337,7 @@ class FixedPlanLabeller(Labeller):
 
     def __init__(
         self,
-        make: Callable[[Round], PrivateKNNClassifier],
+        make: Callable[[Round], predictors.PrivateKNNClassifier],
         plan: LabellingPlan,
         labels: npt.ArrayLike,
         subjects: npt.ArrayLike | None = None,
@@ -354,8 +345,8 @@ class FixedPlanLabeller(Labeller):
         self._make, self._plan = make, plan
         self._labels, self._subjects = labels, subjects
         self._n_asked: list[int] = []
-        self._classifier: PrivateKNNClassifier | None = None
-        self._fits = OneOfSeveralFits()
+        self._classifier: predictors.PrivateKNNClassifier | None = None
+        self._fits = predictors.OneOfSeveralFits()
         for classifier in self._classifiers():
             if classifier.n_answers is not None:
                 raise InvalidInput("The 'n_answers' parameter must be None in rounds.")
@@ -409,7 +400,7 @@ class FixedPlanLabeller(Labeller):
         if not fits or any(not 0 <= a <= b for a, b in zip(counts, most, strict=False)):
             raise InvalidInput("The journal does not hold the queries of this plan.")
         self._n_asked = counts
-        self._fits = OneOfSeveralFits(resumed=True)
+        self._fits = predictors.OneOfSeveralFits(resumed=True)
 
     def plan(self) -> dict[str, Any]:
         """Return the releases of all rounds as the JSON that ``vicinal account`` reads."""
@@ -436,7 +427,7 @@ class FixedPlanLabeller(Labeller):
     def _parameters(self) -> object:
         return [sorted(c.get_params().items()) for c in self._classifiers()]
 
-    def _classifiers(self) -> list[PrivateKNNClassifier]:
+    def _classifiers(self) -> list[predictors.PrivateKNNClassifier]:
         pairs = [(self._make(part), part.queries) for part in self._plan.rounds]
         return [classifier.set_params(n_queries=queries) for classifier, queries in pairs]
 

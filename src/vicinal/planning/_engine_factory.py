@@ -8,30 +8,11 @@ from itertools import product
 
 import numpy as np
 
+from vicinal import engine as engines
+from vicinal import linear
 from vicinal._arrays import FloatMatrix
 from vicinal._checks import SubjectId
-from vicinal.engine import (
-    BLOCK,
-    COUNT_SHARE,
-    AnsweredNeighbours,
-    ProxyLedger,
-    QueryEngine,
-    Shard,
-    SharedShard,
-    count_noise,
-    reference_usage,
-)
 from vicinal.ledger import Account, MemoryLedger
-from vicinal.linear import (
-    SHARE,
-    LocalGradients,
-    ModelFeatures,
-    ModelGate,
-    PrivateModel,
-    are_columns,
-    metric_kernel,
-    train,
-)
 from vicinal.mechanisms import (
     DeltaSlackAccountant,
     Interaction,
@@ -71,14 +52,14 @@ class PlannedEngine:
     `encoder`: the kernel that makes integers of features. A private model has a metric of its own.
     """
 
-    engine: QueryEngine
+    engine: engines.QueryEngine
     n_records: int
     n_neighbors: int | None
     plan: IndKNNPlan
     encoder: Kernel
 
     @property
-    def model(self) -> PrivateModel | None:
+    def model(self) -> linear.PrivateModel | None:
         gate = self.engine.model_gate
         return None if gate is None else gate.model
 
@@ -107,11 +88,11 @@ def plan_engine(
             plan, encoder, rows, points, table, ledger, noise, slack, interaction
         )
         public = model.features(points)
-        kernel = metric_kernel(public)
+        kernel = linear.metric_kernel(public)
         integers = kernel.encode(model.features(rows))
     else:
         plan = plan.settled(n_public)
-    shard = Shard(kernel, integers.shape[1], ledger, index=index_factory(plan.index))
+    shard = engines.Shard(kernel, integers.shape[1], ledger, index=index_factory(plan.index))
     shard.ledger = ledger
     shard.add(integers, targets, subjects)
     planned = engine_on(
@@ -134,7 +115,7 @@ def settled_model(
     noise: NoiseSource,
     slack: DeltaSlackAccountant,
     interaction: Interaction | None = None,
-) -> tuple[IndKNNPlan, PrivateModel]:
+) -> tuple[IndKNNPlan, linear.PrivateModel]:
     """Return a plan that may train with size and share settled, and the model that was paid for.
 
     `X`, array (n, d): features of the records of `subjects`, and `public`, array (m, d), as the
@@ -147,9 +128,9 @@ def settled_model(
     if interaction is not None:
         interaction.release()
     assert isinstance(encoder, Cosine)  # noqa: S101 (checked: a model needs it)
-    features = ModelFeatures.planned(public, plan.size, lifted=encoder.lifts)
-    gradients = LocalGradients(plan.training, features, X, subjects, account, noise, slack)
-    return plan, train(plan.training, features, public, gradients)
+    features = linear.ModelFeatures.planned(public, plan.size, lifted=encoder.lifts)
+    gradients = linear.LocalGradients(plan.training, features, X, subjects, account, noise, slack)
+    return plan, linear.train(plan.training, features, public, gradients)
 
 
 _FEWEST, _MOST = 1, 10**8
@@ -170,16 +151,16 @@ def rehearse(plan: IndKNNPlan, n_features: int, public: FloatMatrix | None) -> N
     width = kernel.width(n_features)
     shares = [0.0]
     if public is not None and plan.may_train(len(public)):
-        shares.append(plan.model_share or SHARE)
+        shares.append(plan.model_share or linear.SHARE)
     sizes = (_FEWEST, _MOST) if plan.n_records is None else (plan.n_records,)
     for size, share in product(sizes, shares):
         with warnings.catch_warnings(action="ignore"):
             sized = plan.changed(n_records=size, model_share=share)
-            shard = Shard(kernel, width, MemoryLedger(), index=index_factory(plan.index))
+            shard = engines.Shard(kernel, width, MemoryLedger(), index=index_factory(plan.index))
             slack = slack_meter(sized)
             engine_on(shard, kernel, sized, width, points, slack, left=1 - share)
             if share:
-                most = ModelFeatures.most(width, size)
+                most = linear.ModelFeatures.most(width, size)
                 sized.training.rehearse(most, slack, sized.trainings)
 
 
@@ -189,7 +170,7 @@ def slack_meter(plan: IndKNNPlan, spent: float = 0.0) -> DeltaSlackAccountant:
 
 
 def engine_on(
-    shard: Shard | SharedShard,
+    shard: engines.Shard | engines.SharedShard,
     kernel: Kernel,
     plan: IndKNNPlan,
     n_features: int,
@@ -197,7 +178,7 @@ def engine_on(
     slack: DeltaSlackAccountant,
     interaction: Interaction | None = None,
     noise: NoiseSource | None = None,
-    model: PrivateModel | None = None,
+    model: linear.PrivateModel | None = None,
     left: float = 1.0,
 ) -> PlannedEngine:
     """Return an engine over records that are there already, planned as :func:`plan_engine` does.
@@ -222,19 +203,19 @@ def engine_on(
     multiplier = planner.multiplier(radius, count)
     proxies = None
     if planner.reference is not None and not plan.private_count:
-        proxies = ProxyLedger(planner.reference, radius, plan.subject_use)
+        proxies = engines.ProxyLedger(planner.reference, radius, plan.subject_use)
         if model is not None:
             proxies.start(model.used)
     least = multiplier * math.sqrt(plan.least_count(k))
     decision = planner.decision(radius, count)
     votes = planner.votes(least, decision, noise, slack)
     counter = _count(plan, noise, slack) if plan.private_count else None
-    gate = None if model is None else ModelGate(model, plan.n_asked)
-    reuse, block = None, BLOCK
+    gate = None if model is None else linear.ModelGate(model, plan.n_asked)
+    reuse, block = None, engines.BLOCK
     if plan.reuse_predictions:
-        reuse = AnsweredNeighbours(kernel, votes.weights, n_features, votes.n_classes)
-        block = 1 if plan.sequential else BLOCK
-    engine = QueryEngine(
+        reuse = engines.AnsweredNeighbours(kernel, votes.weights, n_features, votes.n_classes)
+        block = 1 if plan.sequential else engines.BLOCK
+    engine = engines.QueryEngine(
         shard, radius, votes, counter, multiplier, reuse, slack, decision, least, plan.sequential,
         interaction, gate, proxies, block,
     )  # fmt: skip
@@ -284,8 +265,8 @@ class EnginePlanner:
             return plan.noise_multiplier
         if plan.private_count:
             expected = float(radius.expected(self.points.points).mean())
-            budget_share -= min(0.5, COUNT_SHARE * expected / plan.size)
-        usage = reference_usage(self.points, radius, self.n_features)
+            budget_share -= min(0.5, engines.COUNT_SHARE * expected / plan.size)
+        usage = engines.reference_usage(self.points, radius, self.n_features)
         return plan.multiplier(usage, count, budget_share)
 
     def decision(self, radius: Radius, count: float) -> ClassDecision:
@@ -294,7 +275,7 @@ class EnginePlanner:
         def total() -> float:
             if self.reference is None:
                 return count
-            usage = reference_usage(self.reference, radius, self.n_features)
+            usage = engines.reference_usage(self.reference, radius, self.n_features)
             return count * math.sqrt(usage.weight)
 
         return ClassDecision(self.plan.class_shares, self.plan.class_costs, total)
@@ -318,7 +299,7 @@ def kernel_for(plan: IndKNNPlan, public: FloatMatrix | None) -> Kernel:
         if public is None:
             return Cosine()
         # Lengths are for a model of columns. A radius that is given is one of angles.
-        lengths = plan.min_similarity is None and are_columns(public)
+        lengths = plan.min_similarity is None and linear.are_columns(public)
         return Cosine.fitting(public) if lengths else Cosine(int8_precision(public))
     bound = plan.norm_bound
     if bound is None:
@@ -357,6 +338,6 @@ def _estimated_size(
 
 def _count(plan: IndKNNPlan, noise: NoiseSource, slack: DeltaSlackAccountant) -> NoisyCount:
     budget = plan.spendable
-    sigma = count_noise(plan.n_queries, budget)
+    sigma = engines.count_noise(plan.n_queries, budget)
     grid = VoteGrid.fitting(sigma, plan.n_queries, 1, plan.grid_delta)
     return NoisyCount(sigma, budget, grid, noise, slack)

@@ -8,21 +8,12 @@ from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
+from vicinal import targets
 from vicinal._arrays import Floats, Ints
 from vicinal._parameters import documented
 from vicinal.planning import MultiLabelParameters, RegressorParameters
 from vicinal.predictors._ind_knn import IndKNNClassifier
 from vicinal.predictors._ind_knn_base import IndKNNEstimator
-from vicinal.targets import (
-    CLASSES,
-    LABELS,
-    NUMBERS,
-    LabelAnswers,
-    NumberAnswers,
-    Numbers,
-    Target,
-    VectorTarget,
-)
 
 
 class AveragingEstimator(IndKNNEstimator):
@@ -32,7 +23,7 @@ class AveragingEstimator(IndKNNEstimator):
         """Return the target's answers, see :class:`vicinal.targets.VectorTarget`."""
         check_is_fitted(self)
         answers, target = self._answered(X), self._settings.target
-        assert isinstance(target, VectorTarget)  # noqa: S101 (narrows the type)
+        assert isinstance(target, targets.VectorTarget)  # noqa: S101 (narrows the type)
         assert answers.votes is not None  # noqa: S101 (sums leave)
         return target.answers(answers.votes, answers.noise)
 
@@ -89,9 +80,9 @@ class IndKNNRegressor(RegressorMixin, AveragingEstimator, RegressorParameters):
         ndarray, or pair of them
             Predictions; with `return_std` also errors.
         """
-        answers: NumberAnswers = self._answers(X)
+        answers: targets.NumberAnswers = self._answers(X)
         means, errors, target = answers.means, answers.errors, self._settings.target
-        assert isinstance(target, Numbers)  # noqa: S101 (narrows the type)
+        assert isinstance(target, targets.Numbers)  # noqa: S101 (narrows the type)
         if target.bounds.names is None:
             means, errors = means[:, 0], errors[:, 0]
         return (means, errors) if return_std else means
@@ -144,7 +135,7 @@ class IndKNNMultiLabelClassifier(ClassifierMixin, AveragingEstimator, MultiLabel
         X : array (q, d)
             Queries. They are public.
         """
-        answers: LabelAnswers = self._answers(X)
+        answers: targets.LabelAnswers = self._answers(X)
         return answers.present.astype(np.int64)
 
     def predict_proba(self, X: npt.ArrayLike) -> Floats:
@@ -152,16 +143,16 @@ class IndKNNMultiLabelClassifier(ClassifierMixin, AveragingEstimator, MultiLabel
 
         Parameters as for :meth:`predict`.
         """
-        answers: LabelAnswers = self._answers(X)
+        answers: targets.LabelAnswers = self._answers(X)
         return answers.shares
 
 
 ESTIMATORS: dict[str, type[IndKNNEstimator]] = {
-    CLASSES: IndKNNClassifier,
-    NUMBERS: IndKNNRegressor,
-    LABELS: IndKNNMultiLabelClassifier,
+    targets.CLASSES: IndKNNClassifier,
+    targets.NUMBERS: IndKNNRegressor,
+    targets.LABELS: IndKNNMultiLabelClassifier,
 }
 
 
-def estimator_for(target: Target) -> IndKNNEstimator:
+def estimator_for(target: targets.Target) -> IndKNNEstimator:
     return ESTIMATORS[target.kind](**target.parameters)

@@ -17,17 +17,7 @@ from http import HTTPStatus
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse
 
-from vicinal.errors import (
-    IdsAlike,
-    KeyReused,
-    NoSubjectIds,
-    PrivacyRefused,
-    ShardMissing,
-    StorageFailed,
-    StoreOutdated,
-    UnusableRows,
-    VicinalError,
-)
+from vicinal import errors
 from vicinal.serving._settings import ServiceSettings
 
 MEDIA = "application/problem+json"
@@ -73,22 +63,22 @@ def of_status(status: int) -> Problem:
     return Problem(status, title.lower().replace(" ", "-"), f"{title}.")
 
 
-def of_error(error: VicinalError, *, adding: bool = False) -> Problem:
+def of_error(error: errors.VicinalError, *, adding: bool = False) -> Problem:
     """Return the problem that an error of the store is.
 
     The sentences are ours: those of the store name files and arguments, which are not for clients.
     """
     # In this order: an absent shard is a failure of storage, too, but one that passes.
-    if isinstance(error, ShardMissing):
+    if isinstance(error, errors.ShardMissing):
         detail = (
             "A part of the data cannot be reached at present, so nothing was answered, and "
             "neither plan nor quota was used. Send it again, with the same Idempotency-Key."
         )
         return Problem(503, "shard-missing", detail, {"Retry-After": "5"})
-    if isinstance(error, StorageFailed | StoreOutdated):
+    if isinstance(error, errors.StorageFailed | errors.StoreOutdated):
         detail = "The store has failed. It answers nothing until its operator opens it again."
         return Problem(503, "storage-failed", detail)
-    if isinstance(error, IdsAlike):
+    if isinstance(error, errors.IdsAlike):
         detail = (
             "Some new 'subjects' differ from known ones, or from each other, by leading zeros, "
             "case, blanks or width only, and the same people would get second budgets. Write them "
@@ -96,7 +86,7 @@ def of_error(error: VicinalError, *, adding: bool = False) -> Problem:
             "Nothing was added."
         )
         return Problem(409, "ids-alike", detail)
-    if isinstance(error, PrivacyRefused):
+    if isinstance(error, errors.PrivacyRefused):
         detail = (
             "The audience's plan, or your quota, has too few answers left for the new queries, "
             "or you have had answers of another audience. Nothing was charged. Queries answered "
@@ -104,7 +94,7 @@ def of_error(error: VicinalError, *, adding: bool = False) -> Problem:
             "another audience, or publish a student that answers without limit."
         )
         return Problem(403, "budget", detail)
-    if isinstance(error, KeyReused):
+    if isinstance(error, errors.KeyReused):
         detail = "This Idempotency-Key was used for other queries. Use a new one."
         if adding:
             detail = (
@@ -112,13 +102,13 @@ def of_error(error: VicinalError, *, adding: bool = False) -> Problem:
                 "Nothing was added. See GET /v1/history, and use a new one."
             )
         return Problem(409, "key-used", detail)
-    if isinstance(error, NoSubjectIds):
+    if isinstance(error, errors.NoSubjectIds):
         detail = (
             "Nobody can be erased by id: the records came without subject ids, so every row is "
             "a subject of its own. Make a new store from records with ids."
         )
         return Problem(409, "no-ids", detail)
-    if isinstance(error, UnusableRows):
+    if isinstance(error, errors.UnusableRows):
         detail = f"{error.located} GET /v1/status says which columns this store takes."
         return Problem(422, "unusable", detail)
     noun = "records, labels or subjects" if adding else "queries"

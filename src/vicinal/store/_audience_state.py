@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from vicinal import _checks
+from vicinal import _checks, planning
 from vicinal._arrays import AnyArray, Floats, Ints, Places, Shares
 from vicinal._parameters import AUTO
 from vicinal.accounting import UNITS, Guarantee, rounded_up
@@ -31,19 +31,6 @@ from vicinal.ledger import (
 )
 from vicinal.mechanisms import MOST_OF_SIZE, DeltaSlackAccountant
 from vicinal.neighbours import RBF, IntegerMatrix
-from vicinal.planning import (
-    IndKNNPlan,
-    PlannedEngine,
-    check_renewal,
-    check_under_total,
-    engine_on,
-    ind_knn_guarantee,
-    part_epsilon,
-    refuse_weak,
-    rehearse,
-    slack_meter,
-    total_over,
-)
 from vicinal.store._opening import OpenStore
 from vicinal.store._private_models import StoredModel, settled_request, stored_model, train_model
 from vicinal.store._store_schema import StoreSchema
@@ -74,9 +61,11 @@ class TotalGuarantee:
     capped: bool
 
     @classmethod
-    def of(cls, ledger: Ledger, requested: Sequence[IndKNNPlan]) -> Self:
+    def of(cls, ledger: Ledger, requested: Sequence[planning.IndKNNPlan]) -> Self:
         total = ledger.total
-        return cls(*(total.guarantee if total else total_over(requested)), total is not None)
+        return cls(
+            *(total.guarantee if total else planning.total_over(requested)), total is not None
+        )
 
     def to_dict(self) -> dict[str, Any]:
         epsilon = self.epsilon if math.isfinite(self.epsilon) else None
@@ -110,8 +99,8 @@ class AudienceState:
     """
 
     audience: Audience
-    requested: IndKNNPlan
-    settings: IndKNNPlan
+    requested: planning.IndKNNPlan
+    settings: planning.IndKNNPlan
     engine: QueryEngine
     slack: DeltaSlackAccountant
     answers: AnswerLog
@@ -209,7 +198,7 @@ class AudienceState:
 
         `together`: what all audiences of the store do.
         """
-        plain, periods = ind_knn_guarantee(self.requested), self._periods()
+        plain, periods = planning.ind_knn_guarantee(self.requested), self._periods()
         opened = "when the audience was opened"
         return dataclasses.replace(
             plain,
@@ -246,7 +235,7 @@ class AudienceState:
         if (renewal := self.audience.renewal) is None:
             return ""
         first, later = (
-            f"{math.ceil(1e4 * part_epsilon(self.requested, units / UNITS)) / 1e4:g}"
+            f"{math.ceil(1e4 * planning.part_epsilon(self.requested, units / UNITS)) / 1e4:g}"
             for units in (UNITS - (renewal.periods - 1) * renewal.part, renewal.part)
         )
         unspent = "" if renewal.loses else ", more where earlier ones left some, up to the whole"
@@ -291,7 +280,7 @@ def new_plan(
     plan = "{}" if renew is None else renew.within("{}")
     settings = _settings(schema, parameters, parse_json(plan))
     if renew is not None:
-        check_renewal(settings)
+        planning.check_renewal(settings)
     if not schema.target.voted and not settings.even_noise:
         raise InvalidInput(
             "The 'min_similarity' parameter must be 'adaptive', and 'neighbor_count' 'public', in "
@@ -299,16 +288,16 @@ def new_plan(
         )
     counts = settings.simulation_seed is None and settings.interactions
     if counts and not _checks.boolean("accept_weak_plan", accept_weak):
-        refuse_weak(settings.epsilon, settings.delta, settings.n_records)
+        planning.refuse_weak(settings.epsilon, settings.delta, settings.n_records)
     if settings.reuse_predictions:
         raise InvalidInput("The 'reuse_predictions' parameter must be False in a store.")
-    rehearse(settings, schema.n_features, schema.public)
+    planning.rehearse(settings, schema.n_features, schema.public)
     # What is written says so where the rule decides. Delta is fixed: no estimate may move it.
     asked = {"model_share": AUTO, **parameters, "delta": settings.delta}
     return json.dumps({"asked": asked, "pinned": {}, **parse_json(plan)})
 
 
-def requested_plan(schema: StoreSchema, written: str) -> IndKNNPlan:
+def requested_plan(schema: StoreSchema, written: str) -> planning.IndKNNPlan:
     plan = parse_json(written)
     return _settings(schema, plan["asked"], plan)
 
@@ -319,16 +308,16 @@ def checked_total(
     """Return epsilon and delta of a total over audiences; that of :func:`new_plan` is the first."""
     settings = _settings(schema, parameters)
     total = _checks.real("epsilon_total", epsilon_total, least=settings.epsilon), settings.delta
-    check_under_total(settings, *total, 1)
+    planning.check_under_total(settings, *total, 1)
     if not accept_weak:
-        refuse_weak(*total, None, "epsilon_total")
+        planning.refuse_weak(*total, None, "epsilon_total")
     return total
 
 
 def settled_plan(
     parts: OpenStore,
     audience: Audience,
-    train: Callable[[OpenStore, Audience, IndKNNPlan], IndKNNPlan],
+    train: Callable[[OpenStore, Audience, planning.IndKNNPlan], planning.IndKNNPlan],
 ) -> str:
     """Return the plan of a new audience with its private model settled, as far as `train` goes.
 
@@ -357,13 +346,13 @@ def pin_plan(parts: OpenStore, audience: Audience, lock: ForkSafeLock) -> None:
     audience.write(parts.database)
 
 
-def settings_of(parts: OpenStore, audience: Audience) -> IndKNNPlan:
+def settings_of(parts: OpenStore, audience: Audience) -> planning.IndKNNPlan:
     """Return the plan of an audience, with all that is fixed of it."""
     plan = parse_json(audience.plan)
     return _settings(parts.schema, {**plan["asked"], **plan["pinned"]}, plan)
 
 
-def _pinned(plan: str, settings: IndKNNPlan, assembled: PlannedEngine) -> str:
+def _pinned(plan: str, settings: planning.IndKNNPlan, assembled: planning.PlannedEngine) -> str:
     """Return a plan with everything fixed that was automatic, so that it stays what it was."""
     pinned: dict[str, Any] = {"n_records": assembled.n_records}
     pinned["model_share"] = settings.model_share
@@ -378,7 +367,7 @@ def _pinned(plan: str, settings: IndKNNPlan, assembled: PlannedEngine) -> str:
 
 def open_audience_state(
     parts: OpenStore, audience: Audience, version: int, lock: ForkSafeLock
-) -> tuple[AudienceState, PlannedEngine]:
+) -> tuple[AudienceState, planning.PlannedEngine]:
     """Return the state of an audience; what its plan leaves open is planned now, and charged."""
     plan, schema, database = parse_json(audience.plan), parts.schema, parts.database
     chosen = dict(plan["asked"])
@@ -386,7 +375,7 @@ def open_audience_state(
     requested = settled_request(requested, plan["pinned"], schema)
     chosen["model_share"] = requested.model_share
     settings = _settings(schema, {**chosen, **plan["pinned"]}, plan)
-    slack = slack_meter(settings, audience.slack)
+    slack = planning.slack_meter(settings, audience.slack)
     model = stored_model(parts, audience, settings)
     assembled = _engine(parts, audience, settings, slack, model)
     n_classes = None if settings.label_only else settings.target.n_coordinates
@@ -406,17 +395,17 @@ def open_audience_state(
 def _engine(
     parts: OpenStore,
     audience: Audience,
-    settings: IndKNNPlan,
+    settings: planning.IndKNNPlan,
     slack: DeltaSlackAccountant,
     model: StoredModel | None,
-) -> PlannedEngine:
+) -> planning.PlannedEngine:
     schema = parts.schema
     if model is None:
-        return engine_on(
+        return planning.engine_on(
             SharedShard(parts.shard, audience.account), schema.kernel_of(settings.bandwidth),
             settings, schema.width, schema.public, slack,
         )  # fmt: skip
-    return engine_on(
+    return planning.engine_on(
         model.shard(parts, audience, settings), model.kernel, settings, model.public.shape[1],
         model.public, slack, model=model.model,
     )  # fmt: skip
@@ -424,10 +413,10 @@ def _engine(
 
 def _settings(
     schema: StoreSchema, parameters: dict[str, Any], plan: Mapping[str, Any] = MappingProxyType({})
-) -> IndKNNPlan:
+) -> planning.IndKNNPlan:
     """Return checked settings; `plan` says whether budgets renew."""
     shared = {"kernel": schema.kernel, "norm_bound": schema.bound or "auto"}
-    settings = IndKNNPlan.of_target(schema.target, {**shared, **parameters})
+    settings = planning.IndKNNPlan.of_target(schema.target, {**shared, **parameters})
     if (renewal := plan.get("renewal")) is None:
         return settings
     return settings.changed(periods=renewal["periods"], carries=renewal["unspent"] != LOST_PARTS)
@@ -493,7 +482,7 @@ def refreshes_left(state: AudienceState) -> int:
             f"The audience {state.audience.name!r} has no refresh of its model left: its plan has "
             f"'model_refreshes' {state.settings.trainings - 1}. Open another audience with more."
         )
-    slack = slack_meter(state.settings, state.audience.slack)
+    slack = planning.slack_meter(state.settings, state.audience.slack)
     state.settings.training.rehearse(state.private_model.model.model.features.width, slack, 1)
     return refreshes
 

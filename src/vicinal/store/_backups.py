@@ -3,35 +3,10 @@
 from contextlib import closing, suppress
 from pathlib import Path
 
+from vicinal import ledger as ledgers
 from vicinal.errors import DamagedWitness, InvalidInput, PrivacyRefused
-from vicinal.ledger import (
-    TABLES,
-    Database,
-    Ledger,
-    RollbackGuard,
-    SQLiteDatabase,
-    check_witness_place,
-    choose_server,
-    descends,
-    guarded,
-    sync_folder,
-)
 from vicinal.mechanisms import fresh_key
-from vicinal.store._folder import (
-    KEY,
-    LEDGER,
-    RECORDS,
-    SQLITE,
-    Folder,
-    check_new,
-    copy_file,
-    new_folder,
-    private_folder,
-    read_config,
-    refuse_links,
-    witness_place,
-    write_config,
-)
+from vicinal.store import _folder as folders
 from vicinal.store._opening import OpenStore, check_empty
 from vicinal.store._record_files import RECORD_NAMES
 
@@ -45,55 +20,55 @@ def pack(parts: OpenStore, path: Path) -> None:
     """
     _make(path)
     _copy_files(parts.folder.path, path)
-    with closing(SQLiteDatabase(path / LEDGER, create=True)) as copy:
+    with closing(ledgers.SQLiteDatabase(path / folders.LEDGER, create=True)) as copy:
         copy.create_tables()
         copy_tables(parts.database, copy)
     # Last, so that a half-written folder is none.
-    write_config(path, parts.folder.identity, SQLITE, "", backup=True)
+    folders.write_config(path, parts.folder.identity, folders.SQLITE, "", backup=True)
 
 
 def unpack(
     backup: Path, path: Path, ledger: str | None, witness: Path | None, *, accept_loss: bool
-) -> Folder:
+) -> folders.Folder:
     """Return a folder that a backup was copied to; nothing there says yet what it is.
 
     Raises InvalidInput if `backup` is none, or there is something at `path` already. Raises
     PrivacyRefused without `accept_loss`, if the backup is not known to be the store's last state.
     """
-    config = read_config(backup)
-    refuse_links(backup)
-    if ledger not in (None, SQLITE):
-        choose_server(ledger)
+    config = folders.read_config(backup)
+    folders.refuse_links(backup)
+    if ledger not in (None, folders.SQLITE):
+        ledgers.choose_server(ledger)
     if not config["backup"]:
         raise InvalidInput(f"{backup} is a store, not a backup. Make one with: vicinal backup")
-    check_new(path)
-    place = witness_place(path, witness)
+    folders.check_new(path)
+    place = folders.witness_place(path, witness)
     if not accept_loss:
         _check_last(backup, config["id"], place)
-    check_witness_place(place)
+    ledgers.check_witness_place(place)
     if accept_loss and place.is_file():
         with suppress(DamagedWitness):  # refused while the store that the backup is of is open
-            RollbackGuard(place, bytes.fromhex(config["id"])).close()
+            ledgers.RollbackGuard(place, bytes.fromhex(config["id"])).close()
     _make(path)
     _copy_files(backup, path)
-    copy_file(backup / LEDGER, path / LEDGER)
-    folder = Folder(path, config["id"], ledger or SQLITE, place)
-    if folder.ledger != SQLITE:
+    folders.copy_file(backup / folders.LEDGER, path / folders.LEDGER)
+    folder = folders.Folder(path, config["id"], ledger or folders.SQLITE, place)
+    if folder.ledger != folders.SQLITE:
         _move_ledger(folder)
     with closing(folder.database(create=True)) as database:
         # A commit of its own: once the witness knows it, what it was restored from is an old copy.
-        Ledger(database, folder.key())
+        ledgers.Ledger(database, folder.key())
         database.put("restored", fresh_key(16).hex())
     return folder
 
 
-def copy_tables(source: Database, target: Database) -> None:
+def copy_tables(source: ledgers.Database, target: ledgers.Database) -> None:
     """Copy all rows of all tables into empty tables, in one transaction.
 
     With the chain's links, so nothing is digested: the target must have no chain attached.
     """
     with target.transaction():
-        for table in TABLES:
+        for table in ledgers.TABLES:
             target.insert(table, source.rows(table))
 
 
@@ -105,10 +80,10 @@ def _check_last(backup: Path, identity: str, witness: Path) -> None:
             "Bring it back, or accept the loss, which spends every budget for good."
         )
     with (
-        closing(SQLiteDatabase(backup / LEDGER, reading=True)) as database,
-        closing(RollbackGuard(witness, bytes.fromhex(identity))) as guard,
+        closing(ledgers.SQLiteDatabase(backup / folders.LEDGER, reading=True)) as database,
+        closing(ledgers.RollbackGuard(witness, bytes.fromhex(identity))) as guard,
     ):
-        known = descends(database, guard.state.clock, guard.state.head)
+        known = ledgers.descends(database, guard.state.clock, guard.state.head)
     if not known:
         raise PrivacyRefused(
             "The backup is older than the store: more was charged than it knows of. Accept the "
@@ -116,28 +91,28 @@ def _check_last(backup: Path, identity: str, witness: Path) -> None:
         )
 
 
-def _move_ledger(folder: Folder) -> None:
+def _move_ledger(folder: folders.Folder) -> None:
     """Move a restored ledger from its file into the database that it is to lie in."""
     with (
-        closing(SQLiteDatabase(folder.path / LEDGER)) as source,
+        closing(ledgers.SQLiteDatabase(folder.path / folders.LEDGER)) as source,
         closing(folder.database(create=True)) as target,
     ):
         check_empty(target)
         target.create_tables()
         copy_tables(source, target)
-    (folder.path / LEDGER).unlink()
+    (folder.path / folders.LEDGER).unlink()
 
 
 def _make(path: Path) -> None:
-    new_folder(path)
-    private_folder(path / RECORDS)
+    folders.new_folder(path)
+    folders.private_folder(path / folders.RECORDS)
 
 
 def _copy_files(source: Path, target: Path) -> None:
-    names = [KEY, *(name for name in _PUBLIC if (source / name).exists())]
-    records = [f"{RECORDS}/{name}" for name in RECORD_NAMES]
+    names = [folders.KEY, *(name for name in _PUBLIC if (source / name).exists())]
+    records = [f"{folders.RECORDS}/{name}" for name in RECORD_NAMES]
     for name in (*names, *records):
-        copy_file(source / name, target / name)
-    with guarded(target):
-        sync_folder(target / RECORDS)
-        sync_folder(target)
+        folders.copy_file(source / name, target / name)
+    with ledgers.guarded(target):
+        ledgers.sync_folder(target / folders.RECORDS)
+        ledgers.sync_folder(target)

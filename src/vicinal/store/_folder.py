@@ -9,22 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from vicinal import ledger as ledgers
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed, StoreDamaged
-from vicinal.ledger import (
-    PRIVATE_FILE,
-    PRIVATE_FOLDER,
-    Database,
-    PostgresDatabase,
-    SQLiteDatabase,
-    WitnessState,
-    check_free,
-    choose_server,
-    default_witness_path,
-    guarded,
-    read_sealed,
-    replace_file,
-    write_sealed,
-)
 from vicinal.mechanisms import fresh_key
 
 LEDGER, RECORDS = "ledger.db", "records"
@@ -61,9 +47,9 @@ class Folder:
         """
         witness_path = free_witness(path, witness)
         if ledger not in (None, SQLITE):
-            choose_server(ledger)
+            ledgers.choose_server(ledger)
         new_folder(path)
-        replace_file(path / KEY, fresh_key())
+        ledgers.replace_file(path / KEY, fresh_key())
         return cls(path, fresh_key(16).hex(), ledger or SQLITE, witness_path)
 
     @classmethod
@@ -84,7 +70,7 @@ class Folder:
         return cls(path, config["id"], config["ledger"], witness)
 
     def save(self) -> None:
-        beside = self.witness == default_witness_path(self.path)
+        beside = self.witness == ledgers.default_witness_path(self.path)
         witness = f"../{self.witness.name}" if beside else str(self.witness)
         write_config(self.path, self.identity, self.ledger, witness, backup=False)
 
@@ -92,17 +78,17 @@ class Folder:
         """Remove what :meth:`create` and those after it have made: nobody has used it yet."""
         shutil.rmtree(self.path, ignore_errors=True)
         with suppress(StorageFailed, InvalidInput):  # another store may have made one there
-            if WitnessState.read(self.witness).identity.hex() == self.identity:
+            if ledgers.WitnessState.read(self.witness).identity.hex() == self.identity:
                 self.witness.unlink()
 
-    def database(self, *, create: bool = False) -> Database:
+    def database(self, *, create: bool = False) -> ledgers.Database:
         """Return a connection to the ledger's database; to read, unless it is made."""
         if self.ledger == SQLITE:
-            return SQLiteDatabase(self.path / LEDGER, create=create, reading=not create)
-        return PostgresDatabase(self.ledger, create=create)
+            return ledgers.SQLiteDatabase(self.path / LEDGER, create=create, reading=not create)
+        return ledgers.PostgresDatabase(self.ledger, create=create)
 
     def key(self) -> bytes:
-        with guarded(self.path / KEY):
+        with ledgers.guarded(self.path / KEY):
             return (self.path / KEY).read_bytes()
 
 
@@ -110,13 +96,13 @@ def free_witness(path: Path, witness: Path | None) -> Path:
     """Return where a new store's witness will lie; InvalidInput if it, or the store, is there."""
     check_new(path)
     place = witness_place(path, witness)
-    check_free(place)
+    ledgers.check_free(place)
     return place
 
 
 def witness_place(path: Path, witness: Path | None) -> Path:
     """Return where the witness of a store at `path` lies; InvalidInput if that is in the store."""
-    place = default_witness_path(path) if witness is None else witness.absolute()
+    place = ledgers.default_witness_path(path) if witness is None else witness.absolute()
     if place.resolve().is_relative_to(path.resolve()):
         raise InvalidInput(
             "The 'witness' parameter must be outside the store's folder, best on another disk: "
@@ -127,7 +113,7 @@ def witness_place(path: Path, witness: Path | None) -> Path:
 
 def check_new(path: Path) -> None:
     """Raise InvalidInput if there is anything at `path` but an empty folder of this user."""
-    with guarded(path):
+    with ledgers.guarded(path):
         if not os.path.lexists(path):
             return
         found = path.lstat()
@@ -152,13 +138,13 @@ def private_folder(path: Path) -> None:
 
     Raises InvalidInput if another user's is there; StorageFailed if it is a link.
     """
-    with guarded(path):
-        path.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
+    with ledgers.guarded(path):
+        path.mkdir(mode=ledgers.PRIVATE_FOLDER, parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         try:
             if os.fstat(descriptor).st_uid != os.geteuid():
                 raise InvalidInput(f"{path} is another user's folder. Name one that is yours.")
-            os.fchmod(descriptor, PRIVATE_FOLDER)
+            os.fchmod(descriptor, ledgers.PRIVATE_FOLDER)
         finally:
             os.close(descriptor)
 
@@ -169,7 +155,7 @@ def refuse_links(folder: Path) -> None:
     Whoever made the folder could have a file of this user read, copied, cut or written that way.
     """
     for place in (folder, folder / RECORDS):
-        with guarded(place):
+        with ledgers.guarded(place):
             for one in (place, *(place.iterdir() if place.is_dir() else ())):
                 listens = one == folder / SOCKET and one.is_socket()
                 plain = one.is_file() or one.is_dir() or not one.exists()
@@ -187,7 +173,7 @@ def read_config(path: Path) -> dict[str, Any]:
     or damaged.
     """
     kinds = {"id": str, "ledger": str, "witness": str, "backup": bool}
-    config = read_sealed(path / CONFIG, FORMAT, kinds, f"There is no store at {path}.")
+    config = ledgers.read_sealed(path / CONFIG, FORMAT, kinds, f"There is no store at {path}.")
     if re.fullmatch("[0-9a-f]{32}", config["id"]) is None:
         raise StoreDamaged(f"{path / CONFIG} was changed or damaged. Restore a backup.")
     return config
@@ -195,14 +181,18 @@ def read_config(path: Path) -> dict[str, Any]:
 
 def write_config(path: Path, identity: str, ledger: str, witness: str, *, backup: bool) -> None:
     fields = {"id": identity, "ledger": ledger, "witness": witness, "backup": backup}
-    write_sealed(path / CONFIG, FORMAT, fields)
+    ledgers.write_sealed(path / CONFIG, FORMAT, fields)
 
 
 def copy_file(source: Path, target: Path) -> None:
     """Copy a file of a store into a place where nothing is, durably."""
     plain = os.O_RDONLY | os.O_NOFOLLOW
-    with guarded(source), guarded(target), os.fdopen(os.open(source, plain), "rb") as old:
-        descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE_FILE)
+    with (
+        ledgers.guarded(source),
+        ledgers.guarded(target),
+        os.fdopen(os.open(source, plain), "rb") as old,
+    ):
+        descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, ledgers.PRIVATE_FILE)
         with os.fdopen(descriptor, "wb") as new:
             while chunk := old.read(1 << 24):
                 new.write(chunk)

@@ -8,17 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from vicinal import ledger as ledgers
 from vicinal._arrays import AnyArray, Places
 from vicinal.errors import InvalidInput, KeyReused, PrivacyRefused, VicinalError
-from vicinal.ledger import (
-    Analyst,
-    AnswerBlock,
-    Ledger,
-    StoredRequest,
-    digests_of,
-    request_name,
-    stored_requests,
-)
 from vicinal.store._audience_state import AudienceState, lead, released
 from vicinal.store._requests import ANYONE, REPLIES, Query, Reply, checked_name
 from vicinal.store._store_schema import StoreSchema
@@ -78,9 +70,9 @@ class _PlacedRequest:
     name: bytes | None = None
     body: bytes = b""
 
-    def stored(self) -> StoredRequest:
+    def stored(self) -> ledgers.StoredRequest:
         assert self.name is not None  # noqa: S101 (asked for those with a key only)
-        return StoredRequest(self.name, self.body, self.seqs, self.places)
+        return ledgers.StoredRequest(self.name, self.body, self.seqs, self.places)
 
 
 class RequestBatch:
@@ -90,14 +82,14 @@ class RequestBatch:
     """
 
     def __init__(
-        self, ledger: Ledger, schema: StoreSchema, states: Mapping[str, AudienceState]
+        self, ledger: ledgers.Ledger, schema: StoreSchema, states: Mapping[str, AudienceState]
     ) -> None:
         self._ledger = ledger
         self._schema = schema
         self._states = states
         self._fresh: dict[str, _NewQueries] = {}
         self._named: dict[bytes, _PlacedRequest] = {}
-        self._stored: dict[bytes, StoredRequest] = {}
+        self._stored: dict[bytes, ledgers.StoredRequest] = {}
 
     def run(self, queries: Sequence[Query]) -> list[Reply | VicinalError]:
         """Answer all requests that can be answered; the others get the error that is theirs."""
@@ -131,11 +123,11 @@ class RequestBatch:
         rows = self._rows([one[2] for one in checked if not isinstance(one, VicinalError)])
         names = [
             None if isinstance(one, VicinalError) or (key := one[0].idempotency_key) is None
-            else request_name(one[0].audience, one[0].analyst, key)
+            else ledgers.request_name(one[0].audience, one[0].analyst, key)
             for one in checked
         ]  # fmt: skip
         named = [name for name in names if name is not None]
-        self._stored = stored_requests(self._ledger.database, named)
+        self._stored = ledgers.stored_requests(self._ledger.database, named)
         placed: list[_PlacedRequest | VicinalError] = []
         for name, one in zip(names, checked, strict=True):
             if isinstance(one, VicinalError):
@@ -173,7 +165,7 @@ class RequestBatch:
         self, analyst: str, name: bytes | None, state: AudienceState, rows: AnyArray
     ) -> _PlacedRequest:
         self._check_audience(state, analyst)
-        digests = digests_of(rows)
+        digests = ledgers.digests_of(rows)
         if name is None:
             return self._find_or_enqueue(state, analyst, digests, rows)
         body = hashlib.sha256(b"".join(digests)).digest()
@@ -208,7 +200,7 @@ class RequestBatch:
                 "The 'idempotency_key' parameter must be new for new queries. It was used for "
                 "others."
             )
-        if isinstance(before, StoredRequest):
+        if isinstance(before, ledgers.StoredRequest):
             return _PlacedRequest(state, before.seqs, before.places)
         return before
 
@@ -234,7 +226,7 @@ class RequestBatch:
 
     # ------------------------------------------------------------ charge, make durable, reply
 
-    def _block(self, fresh: _NewQueries) -> AnswerBlock | None:
+    def _block(self, fresh: _NewQueries) -> ledgers.AnswerBlock | None:
         state, rows = fresh.state, np.stack(fresh.rows)
         try:
             answers = state.answer(rows)
@@ -246,7 +238,7 @@ class RequestBatch:
         digests = b"".join(fresh.place_of)
         spent = state.slack.spent
         usage = None if state.proxies is None else state.proxies.shares
-        return AnswerBlock(
+        return ledgers.AnswerBlock(
             state.audience, digests, released(answers), spent, fresh.queries_of,
             usage, state.n_asked,
         )  # fmt: skip
@@ -317,7 +309,7 @@ def _check_quota(state: AudienceState, fresh: _NewQueries, analyst: str, more: i
     ways_on = _WAYS_ON
     if renewal is not None and (then := renewal.next_date):
         ways_on = f" The next part of answers and budgets comes on {then}."
-    entry = audience.analysts.get(analyst, Analyst(None, 0))
+    entry = audience.analysts.get(analyst, ledgers.Analyst(None, 0))
     quota, had = entry.quota, entry.used + fresh.queries_of.get(analyst, 0)
     limits = [(f"audience {audience.name!r}", plan, state.remaining - len(fresh.rows))]
     limits += [] if quota is None else [("analyst", quota, quota - had)]

@@ -12,26 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from vicinal import ledger as ledgers
 from vicinal._arrays import AnyArray
 from vicinal._checks import SubjectId
 from vicinal.accounting import UNITS
 from vicinal.engine import QUANTILES
-from vicinal.ledger import (
-    DIGEST,
-    EVALUATED,
-    NOBODY,
-    OPENING,
-    Analyst,
-    Ledger,
-    Standing,
-    budget_faults,
-    chain_faults,
-    charges_since_checkpoint,
-    descends,
-    first_framed_id,
-    framed,
-    load_audiences,
-)
 from vicinal.store._audience_state import AudienceState, TotalGuarantee
 from vicinal.store._evaluation import evaluations
 from vicinal.store._opening import OpenStore
@@ -86,13 +71,16 @@ class Presence:
     def of(cls, standings: Iterable[int]) -> Presence:
         """Count how subjects are known, each counted once."""
         counts = Counter(standings)
-        here, erased = counts.pop(Standing.ENROLLED, 0), counts.pop(Standing.ERASED, 0)
+        here, erased = (
+            counts.pop(ledgers.Standing.ENROLLED, 0),
+            counts.pop(ledgers.Standing.ERASED, 0),
+        )
         return cls(here, erased, counts.total())
 
 
 def remaining_quota(state: AudienceState, analyst: str | None) -> Quota:
     name = None if analyst is None else checked_name("analyst", analyst)
-    entry = state.audience.analysts.get(name or "", Analyst(None, 0))
+    entry = state.audience.analysts.get(name or "", ledgers.Analyst(None, 0))
     remaining = None if entry.quota is None else max(0, entry.quota - entry.used)
     used = state.audience.used
     return Quota(
@@ -152,7 +140,7 @@ def curator_facts(parts: OpenStore) -> dict[str, Any]:
         "warning": "These numbers are private. Do not log, show or publish them.",
         "records": len(parts.shard),
         "subjects": len(parts.ledger.slot_table),
-        "departed": int(parts.database.read(departed, (EVALUATED,))[0][0]),
+        "departed": int(parts.database.read(departed, (ledgers.EVALUATED,))[0][0]),
         "budgets": {
             name: _budget_shares(
                 audience.account.remaining[parts.ledger.slot_table.taken],
@@ -211,7 +199,7 @@ def verify(parts: OpenStore, erased: Sequence[SubjectId], rows: AnyArray | None)
     """Check the database, the files, every budget, and that nobody who left is still there."""
     works = {
         "the database's structure": parts.database.faults(),
-        "all rows and the chain of commits, against their digests": chain_faults(
+        "all rows and the chain of commits, against their digests": ledgers.chain_faults(
             parts.database, parts.folder.key()
         ),
         "the record files, against their digests": record_file_faults(
@@ -250,33 +238,35 @@ def _records(parts: OpenStore) -> Iterator[str]:
         yield "Records in memory differ from those on disk."
 
 
-def _budgets(ledger: Ledger) -> Iterator[str]:
-    stored = load_audiences(ledger.database, ledger.size)
+def _budgets(ledger: ledgers.Ledger) -> Iterator[str]:
+    stored = ledgers.load_audiences(ledger.database, ledger.size)
     free = ledger.slot_table.unused()
     for live in ledger.accounts:
         name, audience = live.name, stored[live.name]
         units = audience.account.durable
         if not np.array_equal(units, live.account.remaining):
             yield f"Budgets of audience {name!r} in memory differ from those on disk."
-        yield from budget_faults(ledger.database, audience, free)
+        yield from ledgers.budget_faults(ledger.database, audience, free)
     if ledger.total is not None:
         yield from ledger.total.faults(stored)
 
 
-def _answers(ledger: Ledger) -> Iterator[str]:
-    for audience in load_audiences(ledger.database, ledger.size).values():
+def _answers(ledger: ledgers.Ledger) -> Iterator[str]:
+    for audience in ledgers.load_audiences(ledger.database, ledger.size).values():
         rows = ledger.database.read(
             "SELECT LENGTH(digests) FROM answers WHERE audience = ?", (audience.number,)
         )
-        released = sum(length for (length,) in rows) // DIGEST
-        _, charged = charges_since_checkpoint(ledger.database, audience.number)
+        released = sum(length for (length,) in rows) // ledgers.DIGEST
+        _, charged = ledgers.charges_since_checkpoint(ledger.database, audience.number)
         if not released == charged + audience.checkpointed_queries == audience.used:
             yield f"Answers to audience {audience.name!r} and charged queries differ in number."
 
 
 def _witness(parts: OpenStore) -> Iterator[str]:
     state = parts.witness.state
-    if state.clock != parts.ledger.clock or not descends(parts.database, state.clock, state.head):
+    if state.clock != parts.ledger.clock or not ledgers.descends(
+        parts.database, state.clock, state.head
+    ):
         yield "The witness and the store are at different commits."
 
 
@@ -289,7 +279,7 @@ def traces(parts: OpenStore) -> Iterator[str]:
     if not parts.database.files:
         return
     scanned = parts.database.scan("subject_pages")
-    rows = {first_framed_id(row[3]): _marks(row[3]) for rows in scanned for row in rows}
+    rows = {ledgers.first_framed_id(row[3]): _marks(row[3]) for rows in scanned for row in rows}
     for path in parts.database.files:
         if not all(parts.ledger.slot_table.holds(ids) for ids in _other_ids(path, rows)):
             yield f"The file {path.name} holds an id of somebody who is not here any more."
@@ -313,23 +303,23 @@ def _other_ids(path: Path, rows: Mapping[bytes | None, Marks]) -> Iterator[list[
         while more:
             chunk = file.read(_SEARCHED)
             content, more = content + chunk, bool(chunk)
-            others, at = set(), content.find(OPENING)
+            others, at = set(), content.find(ledgers.OPENING)
             while 0 <= at < len(content) - _LONGEST_ROW * more:
-                one = first_framed_id(content, at)
+                one = ledgers.first_framed_id(content, at)
                 length, digest = rows.get(one, (0, b""))
                 if length and _marks(content[at : at + length]) == (length, digest):
                     at += length
                 else:
                     others |= {one} - {None}
-                    at += len(one or OPENING)
-                at = content.find(OPENING, at)
-            content = content[at if at >= 0 else -len(OPENING) :]
+                    at += len(one or ledgers.OPENING)
+                at = content.find(ledgers.OPENING, at)
+            content = content[at if at >= 0 else -len(ledgers.OPENING) :]
             yield [one for one in others if one is not None]
 
 
 def _erased(parts: OpenStore, erased: Sequence[SubjectId]) -> Iterator[str]:
     for number, slot in enumerate(parts.ledger.slot_table.find(erased).tolist()):
-        if slot != NOBODY:
+        if slot != ledgers.NOBODY:
             yield f"Erased id number {number + 1} is enrolled."
     remains = {remain for subject in erased for remain in _remains(subject)}
     inside = [path for path in parts.folder.path.rglob("*") if path.is_file()]
@@ -344,7 +334,7 @@ def _remains(subject: SubjectId) -> list[bytes]:
     Where a database frees a cell it may write over its first four bytes. What would be too short
     to tell from chance is not looked for.
     """
-    frame = framed(subject)
+    frame = ledgers.framed(subject)
     return [frame[1:], frame[4:]] if len(frame) - 4 >= _SHORTEST else [frame[1:]]
 
 

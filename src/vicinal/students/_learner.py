@@ -17,17 +17,9 @@ from vicinal.accounting import Guarantee
 from vicinal.errors import InvalidInput
 from vicinal.features import HOGFeatures
 from vicinal.labelling import checked_soft_labels
+from vicinal.students import _networks as networks
 from vicinal.students import _student as _files
 from vicinal.students._exact import ranges
-from vicinal.students._networks import (
-    FIT_OF_GRADIENTS,
-    FIT_OF_VECTORS,
-    KERNEL,
-    HeadFit,
-    build,
-    build_kernel,
-    fit_head,
-)
 from vicinal.students._student import Examples, Preprocessing, Student
 from vicinal.students._training import Recipe, train
 
@@ -114,8 +106,8 @@ def _second(
         wide = replace(_WIDE, seed=recipe.seed)
         return _trained(pool, *lesson, names, wide, None, soft)
     features = HOGFeatures(n_jobs=-1).transform(pool)
-    kernel = Recipe("plain", KERNEL, seed=recipe.seed)
-    return _trained(features, *lesson, names, kernel, None, soft, FIT_OF_GRADIENTS)
+    kernel = Recipe("plain", networks.KERNEL, seed=recipe.seed)
+    return _trained(features, *lesson, names, kernel, None, soft, networks.FIT_OF_GRADIENTS)
 
 
 def _trained(
@@ -126,7 +118,7 @@ def _trained(
     recipe: Recipe,
     progress: Step | None,
     soft: Tensor | None,
-    fit: HeadFit = FIT_OF_VECTORS,
+    fit: networks.HeadFit = networks.FIT_OF_VECTORS,
 ) -> Student:
     """Return one student; `labels`, int64 (a,), are places of classes."""
     preprocessing = Preprocessing.of(pool)
@@ -135,16 +127,16 @@ def _trained(
     learnt_from = examples[rows], targets
     if recipe.method == "plain":
         learnt_from = _joined_targets(examples, rows, targets, soft, recipe.soft)
-    if recipe.network == KERNEL:
-        network = build_kernel(np.asarray(pool), preprocessing.deviation, len(names))
-        trained = fit_head(network, *learnt_from, fit)
+    if recipe.network == networks.KERNEL:
+        network = networks.build_kernel(np.asarray(pool), preprocessing.deviation, len(names))
+        trained = networks.fit_head(network, *learnt_from, fit)
         if progress is not None:
             progress(recipe.steps)
     else:
         # torch's global generator gives weights and dropout; it is put back afterwards.
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(recipe.seed)
-            network = build(recipe.network, preprocessing.input_shape, len(names))
+            network = networks.build(recipe.network, preprocessing.input_shape, len(names))
             trained = train(network, *learnt_from, examples, recipe, progress, soft)
     largest = ranges(trained.body, examples[:_RANGED])
     return Student(trained, recipe.network, tuple(names.tolist()), preprocessing, largest)
