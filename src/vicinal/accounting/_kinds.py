@@ -17,15 +17,9 @@ from scipy.special import ndtr
 
 from vicinal import _checks
 from vicinal.accounting import _budget
+from vicinal.accounting import _counts as counts
 from vicinal.accounting._certificate import WorstCasePair, gaussian_worst_case, threshold_worst_case
 from vicinal.accounting._composition import MAX_COUNT, Composition, PricedRelease
-from vicinal.accounting._counts import (
-    DiscreteGaussian,
-    DiscreteLaplace,
-    FiniteLosses,
-    LaplaceNumber,
-    RenyiCurve,
-)
 from vicinal.accounting._gaussian import SubsampledGaussian
 from vicinal.accounting._label_only import NoisyLabel
 from vicinal.accounting._screening import MAX_VOTES, Screening
@@ -437,7 +431,7 @@ class PlannedIndKNN(_EqualParts):
             whole.add(Composition.of(self._failure(), count)) if self.release == "label" else whole
         )
 
-    def _failure(self) -> FiniteLosses:
+    def _failure(self) -> counts.FiniteLosses:
         """Return what labels add to the Gaussian, as a chance that everything is told.
 
         D_E(z0) + tau (label_only.md, section 6) is at most (1 - eta) D_E(z0) + eta for E >= 1 with
@@ -446,7 +440,7 @@ class PlannedIndKNN(_EqualParts):
         assert self.delta is not None  # noqa: S101 (complete)
         least = 2 * float(ndtr(-math.sqrt(self.budget() / 2)))
         eta = min(1.0, _LABEL_SLACK * self.delta / least * (1 + 1e-9))
-        return FiniteLosses((0.0,), (1 - eta,), eta)
+        return counts.FiniteLosses((0.0,), (1 - eta,), eta)
 
     def worst_case(self, count: int, order: float) -> list[WorstCasePair] | None:
         return None if self.release == "label" else super().worst_case(count, order)
@@ -567,8 +561,8 @@ class PlannedLaplace(_PlannedRow):
     scale: float = checked(scale)
     sensitivity: float = checked(positive, 1.0)
 
-    def priced(self) -> LaplaceNumber:
-        return LaplaceNumber(math.nextafter(self.sensitivity / self.scale, math.inf))
+    def priced(self) -> counts.LaplaceNumber:
+        return counts.LaplaceNumber(math.nextafter(self.sensitivity / self.scale, math.inf))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -580,8 +574,8 @@ class PlannedDiscreteLaplace(_PlannedRow):
     scale: float = checked(scale)
     sensitivity: int = checked(whole_step, 1)
 
-    def priced(self) -> DiscreteLaplace:
-        return DiscreteLaplace(self.scale, self.sensitivity)
+    def priced(self) -> counts.DiscreteLaplace:
+        return counts.DiscreteLaplace(self.scale, self.sensitivity)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -593,8 +587,8 @@ class PlannedDiscreteGaussian(_PlannedRow):
     sigma: float = checked(scale)
     sensitivity: int = checked(whole_step, 1)
 
-    def priced(self) -> DiscreteGaussian:
-        return DiscreteGaussian(self.sigma, self.sensitivity)
+    def priced(self) -> counts.DiscreteGaussian:
+        return counts.DiscreteGaussian(self.sigma, self.sensitivity)
 
 
 _STATED = "stated costs are upper bounds for one subject added or removed, in both directions"
@@ -613,8 +607,8 @@ class PlannedRenyi(_PlannedRow):
         _alike(name, "rdp", self.rdp, "orders", self.orders)
         return super().complete(name, delta, count)
 
-    def priced(self) -> RenyiCurve:
-        return RenyiCurve(self.orders, self.rdp)
+    def priced(self) -> counts.RenyiCurve:
+        return counts.RenyiCurve(self.orders, self.rdp)
 
     def assumptions(self) -> tuple[str, ...]:
         return (_STATED,)
@@ -636,8 +630,8 @@ class PlannedLosses(_PlannedRow):
         _alike(name, "probabilities", self.probabilities, "losses", self.losses)
         return super().complete(name, delta, count)
 
-    def priced(self) -> FiniteLosses:
-        return FiniteLosses(self.losses, self.probabilities, self.infinite)
+    def priced(self) -> counts.FiniteLosses:
+        return counts.FiniteLosses(self.losses, self.probabilities, self.infinite)
 
     def cost(self, count: int) -> Composition:
         self.priced().pair()  # refuses probabilities that are none

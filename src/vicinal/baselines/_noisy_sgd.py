@@ -11,30 +11,13 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.utils.validation import check_is_fitted
 
+from vicinal import mechanisms, predictors
 from vicinal._arrays import AnyArray, FloatMatrix, Floats, Floats32
 from vicinal._parameters import Integer, Real, Unless, documented, parameter, table
 from vicinal.linear import BIAS, ModelFeatures
-from vicinal.mechanisms import (
-    NoisyGradient,
-    NoisySize,
-    NoisyTraining,
-    ReleaseCounter,
-    SubjectRows,
-    bernoulli_source,
-    gradient_grid,
-    randomness,
-)
+from vicinal.mechanisms import bernoulli_source, randomness
 from vicinal.neighbours import FLOAT32, Cosine
 from vicinal.planning import Plan, affordable_noise, summed
-from vicinal.predictors import (
-    FitInputs,
-    FixedPlanEstimator,
-    FixedPlanParameters,
-    FixedPlanSettings,
-    checked_features,
-    decision_scores,
-    note_release,
-)
 
 SIZE_NOISE = 50.0
 """The noise on the number of subjects has scale 50 / epsilon: less than 1 % of the cost."""
@@ -45,7 +28,7 @@ ENOUGH_FEATURES = 1000
 
 
 @table
-class NoisySGDParameters(FixedPlanParameters):
+class NoisySGDParameters(predictors.FixedPlanParameters):
     """What NoisySGD takes besides."""
 
     epsilon: float = parameter(
@@ -83,7 +66,7 @@ class NoisySGDParameters(FixedPlanParameters):
     )
 
 
-class NoisySGDSettings(NoisySGDParameters, FixedPlanSettings):
+class NoisySGDSettings(NoisySGDParameters, predictors.FixedPlanSettings):
     """Checked parameters of a NoisySGD classifier."""
 
     _name = "NoisySGD"
@@ -109,22 +92,26 @@ class NoisySGDSettings(NoisySGDParameters, FixedPlanSettings):
 
     def draws(self, n_features: int = ENOUGH_FEATURES) -> dict[int, float]:
         weights = float(self.n_steps) * (n_features + 1) * len(self.classes)
-        size = (gradient_grid(SIZE_NOISE / self.epsilon)[1], float(self.n_records is None))
-        return summed([(gradient_grid(self.noise_multiplier)[1], weights), size])
+        size = (
+            mechanisms.gradient_grid(SIZE_NOISE / self.epsilon)[1],
+            float(self.n_records is None),
+        )
+        return summed([(mechanisms.gradient_grid(self.noise_multiplier)[1], weights), size])
 
-    def training(self, records: SubjectRows, unit: float) -> NoisyTraining:
+    def training(self, records: mechanisms.SubjectRows, unit: float) -> mechanisms.NoisyTraining:
         """Return the planned steps on `records`, a feature of 1 being `unit` integer steps."""
         noise = randomness(self.simulation_seed)
-        gradient = NoisyGradient(
+        gradient = mechanisms.NoisyGradient(
             records, len(self.classes), unit, self.sampling_rate, self.clip, self.noise_multiplier,
-            ReleaseCounter(self.n_steps, "steps"), noise, bernoulli_source(self.simulation_seed),
+            mechanisms.ReleaseCounter(self.n_steps, "steps"), noise,
+            bernoulli_source(self.simulation_seed),
         )  # fmt: skip
-        size = self.n_records or NoisySize(SIZE_NOISE / self.epsilon, noise)
-        return NoisyTraining(gradient, size, self.learning_rate, self.momentum)
+        size = self.n_records or mechanisms.NoisySize(SIZE_NOISE / self.epsilon, noise)
+        return mechanisms.NoisyTraining(gradient, size, self.learning_rate, self.momentum)
 
 
 @documented
-class NoisySGDClassifier(FixedPlanEstimator[NoisySGDSettings], NoisySGDParameters):
+class NoisySGDClassifier(predictors.FixedPlanEstimator[NoisySGDSettings], NoisySGDParameters):
     r"""Softmax regression by noisy stochastic gradients; predicting costs nothing.
 
     In every step each subject is in the batch by an independent coin, `sampling_rate`; its
@@ -195,7 +182,9 @@ class NoisySGDClassifier(FixedPlanEstimator[NoisySGDSettings], NoisySGDParameter
         """
         return self._fit(X, y, subjects, public)
 
-    def _start(self, settings: NoisySGDSettings, records: FitInputs, targets: AnyArray) -> None:
+    def _start(
+        self, settings: NoisySGDSettings, records: predictors.FitInputs, targets: AnyArray
+    ) -> None:
         public, n_features = records.reference, records.features.shape[1]
         self._center, self._spread = _standard(public, n_features)
         self._encoder, self._features = Cosine(), None
@@ -207,8 +196,8 @@ class NoisySGDClassifier(FixedPlanEstimator[NoisySGDSettings], NoisySGDParameter
             self._features = ModelFeatures.planned(
                 encoded, settings.n_records or 0, lifted=lifted, with_trees=False
             )
-        rows = SubjectRows(self._rows(records.features), targets, *records.slots)
-        note_release(self)
+        rows = mechanisms.SubjectRows(self._rows(records.features), targets, *records.slots)
+        predictors.note_release(self)
         # The process remembers it; the model is free of it, and may be copied.
         del self._interaction
         self.noise_multiplier_ = settings.noise_multiplier
@@ -229,11 +218,11 @@ class NoisySGDClassifier(FixedPlanEstimator[NoisySGDSettings], NoisySGDParameter
 
     def decision_function(self, X: npt.ArrayLike) -> Floats:
         """Return the scores of all classes, float64 (q, c), or of two the second's lead, (q,)."""
-        return decision_scores(self._scores(X))
+        return predictors.decision_scores(self._scores(X))
 
     def _scores(self, X: npt.ArrayLike) -> Floats:
         check_is_fitted(self)
-        rows = self._rows(checked_features(self, X))[:, :-1].astype(np.float64)
+        rows = self._rows(predictors.checked_features(self, X))[:, :-1].astype(np.float64)
         return np.asarray(rows @ self.coef_.T / FLOAT32.scale(rows.shape[1]) + self.intercept_)
 
     def predict_proba(self, X: npt.ArrayLike) -> Floats:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from vicinal import mechanisms
 from vicinal._arrays import AnyArray, Bools, Floats, Places
 from vicinal._progress import step
 from vicinal.engine._answer_reuse import AnsweredNeighbours, PublicVotes
@@ -14,13 +15,6 @@ from vicinal.engine._proxy_ledger import ProxyLedger
 from vicinal.engine._shard import Shards, TwoRounds
 from vicinal.ledger import ForkSafeLock
 from vicinal.linear import ModelGate, Predictions
-from vicinal.mechanisms import (
-    BlockRelease,
-    DeltaSlackAccountant,
-    Interaction,
-    NoisyCount,
-    VoteMechanism,
-)
 from vicinal.neighbours import LEAST_COUNT, IntegerMatrix, Radius
 from vicinal.targets import ClassDecision
 
@@ -97,15 +91,15 @@ class QueryEngine:
 
     shard: Shards
     radius: Radius
-    votes: VoteMechanism
-    count: NoisyCount | None
+    votes: mechanisms.VoteMechanism
+    count: mechanisms.NoisyCount | None
     multiplier: float
     reuse: AnsweredNeighbours | None
-    slack: DeltaSlackAccountant
+    slack: mechanisms.DeltaSlackAccountant
     decision: ClassDecision
     least_noise: float
     sequential: bool = False
-    interaction: Interaction | None = None
+    interaction: mechanisms.Interaction | None = None
     model_gate: ModelGate | None = None
     proxies: ProxyLedger | None = None
     block: int = BLOCK
@@ -208,7 +202,7 @@ class QueryEngine:
         return np.concatenate(votes), np.concatenate(noise)
 
     def _counted(
-        self, rounds: TwoRounds, support: PublicVotes | None, counter: NoisyCount
+        self, rounds: TwoRounds, support: PublicVotes | None, counter: mechanisms.NoisyCount
     ) -> Released:
         """Release the private counts of queries, then their votes, from those who paid for both."""
         counter.price(rounds.queries.stop - rounds.queries.start)
@@ -219,7 +213,7 @@ class QueryEngine:
         total = sums if support is None else sums + support.votes
         return release.publish(total), release.noise
 
-    def _priced(self, counts: Floats) -> BlockRelease:
+    def _priced(self, counts: Floats) -> mechanisms.BlockRelease:
         """Return one release for all queries; nothing that was counted can get it refused."""
         # Cut to what the grid can hold: a noisy count may be anything, and must not be refused.
         noise = np.minimum(self.multiplier * np.sqrt(counts), self.votes.grid.largest)

@@ -15,14 +15,7 @@ from vicinal import _checks
 from vicinal._arrays import Floats, Floats32, Ints
 from vicinal._compiled import compiled
 from vicinal.errors import InvalidInput
-from vicinal.features._fixed import (
-    AnyImages,
-    FixedImageFeatures,
-    Images,
-    Vectors,
-    image_array,
-    in_threads,
-)
+from vicinal.features import _fixed as fixed
 
 
 class HOGSettings(TypedDict):
@@ -41,7 +34,7 @@ _PIXELS = 1 << 15
 """Numbers worked on at a time, so that what is made of them stays in the processor's cache."""
 
 
-class HOGFeatures(FixedImageFeatures):
+class HOGFeatures(fixed.FixedImageFeatures):
     """Histogram of oriented gradients of every image, after Dalal and Triggs (CVPR 2005).
 
     The features of an image are a function of that image alone: nothing is learnt, and no other
@@ -94,10 +87,12 @@ class HOGFeatures(FixedImageFeatures):
         self.compress = compress
         self.n_jobs = n_jobs
 
-    def _parts(self, images: AnyImages) -> Iterable[Vectors]:
+    def _parts(self, images: fixed.AnyImages) -> Iterable[fixed.Vectors]:
         settings = self._settings()
         smallest = settings["cell"] * settings["block"]
-        pixels = image_array(images, smallest, "one block; choose a smaller 'cell' or 'block'")
+        pixels = fixed.image_array(
+            images, smallest, "one block; choose a smaller 'cell' or 'block'"
+        )
         if not np.isfinite(pixels).all():
             raise InvalidInput("The images must hold finite numbers only.")
         if settings["compress"] and (pixels < 0).any():
@@ -106,7 +101,7 @@ class HOGFeatures(FixedImageFeatures):
                 "Shift them, or set compress=False."
             )
         work = partial(_histograms, **settings)
-        return in_threads(pixels, work, _CHUNK, self.n_jobs)
+        return fixed.in_threads(pixels, work, _CHUNK, self.n_jobs)
 
     def _settings(self) -> HOGSettings:
         return {
@@ -118,8 +113,8 @@ class HOGFeatures(FixedImageFeatures):
 
 
 def _histograms(
-    images: Images, orientations: int, cell: int, block: int, compress: bool
-) -> Vectors:
+    images: fixed.Images, orientations: int, cell: int, block: int, compress: bool
+) -> fixed.Vectors:
     """Return the features of a chunk of images, float32 (n, d)."""
     few = max(1, _PIXELS // images[0].size)
     parts = [images[start : start + few] for start in range(0, len(images), few)]
@@ -128,7 +123,7 @@ def _histograms(
     return np.concatenate(done)
 
 
-def _polar(images: Images, compress: bool) -> tuple[Floats, Floats]:
+def _polar(images: fixed.Images, compress: bool) -> tuple[Floats, Floats]:
     """Return lengths and angles (n, h, w) of the gradients, in radians, number by number."""
     precision = np.float32 if images.dtype in (np.float16, np.float32) else np.float64
     pixels = images.astype(precision, copy=False)
@@ -140,7 +135,7 @@ def _polar(images: Images, compress: bool) -> tuple[Floats, Floats]:
     return np.hypot(right, down), np.arctan2(down, right)
 
 
-def _gradients(pixels: Images) -> tuple[Images, Images]:
+def _gradients(pixels: fixed.Images) -> tuple[fixed.Images, fixed.Images]:
     """Return differences of the two neighbours, down and to the right; none at the border."""
     down, right = np.zeros_like(pixels), np.zeros_like(pixels)
     np.subtract(pixels[:, 2:], pixels[:, :-2], out=down[:, 1:-1])

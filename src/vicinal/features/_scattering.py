@@ -15,14 +15,7 @@ from vicinal import _checks
 from vicinal._arrays import AnyArray, Floats, Floats32
 from vicinal._compiled import compiled
 from vicinal.errors import InvalidInput
-from vicinal.features._fixed import (
-    AnyImages,
-    FixedImageFeatures,
-    Images,
-    Vectors,
-    image_array,
-    in_threads,
-)
+from vicinal.features import _fixed as fixed
 
 # ---------------------------------------------------------------- compiled steps
 
@@ -220,7 +213,7 @@ _TOGETHER = 8
 """Channels whose planes fit a core's cache beside each other."""
 
 
-class ScatteringFeatures(FixedImageFeatures):
+class ScatteringFeatures(fixed.FixedImageFeatures):
     r"""Logarithms of the scattering coefficients of every image, orders 0 to 2.
 
     Order 0 is the image, order 1 the modulus of its response to an oriented wavelet, order 2 the
@@ -278,11 +271,11 @@ class ScatteringFeatures(FixedImageFeatures):
         self.orientations = orientations
         self.n_jobs = n_jobs
 
-    def _parts(self, images: AnyImages) -> Iterable[Vectors]:
+    def _parts(self, images: fixed.AnyImages) -> Iterable[fixed.Vectors]:
         settings = self._settings()
         pixels = _as_images(images, settings)
         work = partial(_features, settings=settings)
-        return in_threads(pixels, work, _CHUNK, self.n_jobs)
+        return fixed.in_threads(pixels, work, _CHUNK, self.n_jobs)
 
     def _settings(self) -> _Settings:
         return _Settings(
@@ -305,9 +298,9 @@ class _Settings:
         return int(2**self.scales)
 
 
-def _as_images(images: AnyImages, settings: _Settings) -> Images:
+def _as_images(images: fixed.AnyImages, settings: _Settings) -> fixed.Images:
     """Return `images` as an array of numbers, or say what is wrong with them."""
-    pixels = image_array(images, 2 * settings.cell, "two cells; choose a smaller 'scales'")
+    pixels = fixed.image_array(images, 2 * settings.cell, "two cells; choose a smaller 'scales'")
     if not (np.isfinite(pixels).all() and pixels.min() >= 0 and pixels.max() <= settings.white):
         raise InvalidInput(
             f"The images must hold numbers from 0 to 'white', which is {settings.white:g}. Got "
@@ -316,7 +309,7 @@ def _as_images(images: AnyImages, settings: _Settings) -> Images:
     return pixels
 
 
-def _features(images: Images, settings: _Settings) -> Vectors:
+def _features(images: fixed.Images, settings: _Settings) -> fixed.Vectors:
     """Return the features of a chunk of images, (n, d), some at a time."""
     planes = images[:, None] if images.ndim == 3 else np.moveaxis(images, -1, 1)
     scaled = (planes.astype(np.float64) / settings.white).astype(np.float32)
@@ -328,7 +321,7 @@ def _features(images: Images, settings: _Settings) -> Vectors:
     return np.concatenate(parts).reshape(len(images), -1)
 
 
-def _of_planes(planes: Vectors, settings: _Settings) -> Vectors:
+def _of_planes(planes: fixed.Vectors, settings: _Settings) -> fixed.Vectors:
     """Return the features of some channels (n, h, w), order after order, (n, d)."""
     cells = planes.shape[1] // settings.cell, planes.shape[2] // settings.cell
     orders = _scattered(_padded(planes, settings.cell), cells, settings)
@@ -337,7 +330,7 @@ def _of_planes(planes: Vectors, settings: _Settings) -> Vectors:
     return np.concatenate([part.reshape(len(planes), -1) for part in parts], axis=1)
 
 
-def _padded(planes: Vectors, cell: int) -> Vectors:
+def _padded(planes: fixed.Vectors, cell: int) -> fixed.Vectors:
     """Return images mirrored by at least half a cell, to whole cells on every side.
 
     So the centre of the first cell comes to lie where a cell ends, and is kept by every
@@ -353,7 +346,9 @@ def _mirrored(length: int, cell: int) -> npt.NDArray[np.intp]:
     return np.pad(np.arange(length), (half, half + -(length + 2 * half) % cell), mode="reflect")
 
 
-def _scattered(planes: Vectors, cells: Shape, settings: _Settings) -> tuple[list[Vectors], ...]:
+def _scattered(
+    planes: fixed.Vectors, cells: Shape, settings: _Settings
+) -> tuple[list[fixed.Vectors], ...]:
     """Return the averages (n * k, *cells) of orders 0, 1 and 2, by scales, image after image.
 
     At scale r only every 2**r-th pixel is left, so that coarser wavelets are that much finer.

@@ -12,18 +12,8 @@ import pyarrow as pa
 from vicinal import _checks
 from vicinal.errors import InvalidInput
 from vicinal.features import _table_columns as cells
+from vicinal.features import _table_columns as kinds
 from vicinal.features._csv_form import PLAIN_CSV, CsvForm, with_points
-from vicinal.features._table_columns import (
-    CategoryColumn,
-    Codes,
-    DateColumn,
-    LevelsColumn,
-    NumberColumn,
-    Reading,
-    TableColumn,
-    WholeColumn,
-    YesNoColumn,
-)
 from vicinal.features._table_schema import IGNORED, TEXT, TableSchema, nfc, table_columns
 from vicinal.mechanisms import public_draws
 
@@ -58,7 +48,7 @@ _DATE_FORMS = (
 _DRESSED = re.compile(r"[€$£]?\s?-?\d+([.,'\u2019\s]\d{3})*([.,]\d+)?\s?[%€$£]?")
 """A number as people read it; a plain one, too."""
 
-Draft = tuple[TableColumn | str, str]
+Draft = tuple[kinds.TableColumn | str, str]
 """A column, or a kind without features; and a note for the person who edits it, or nothing."""
 
 
@@ -104,7 +94,7 @@ def draft_schema(
         for name, (draft, note) in drafts.items()
         if note
     ]
-    columns = tuple(draft for draft, _ in drafts.values() if isinstance(draft, TableColumn))
+    columns = tuple(draft for draft, _ in drafts.values() if isinstance(draft, kinds.TableColumn))
     ignored, texts = (
         tuple(name for name, (draft, _) in drafts.items() if draft == kind)
         for kind in (IGNORED, TEXT)
@@ -112,9 +102,9 @@ def draft_schema(
     return TableSchema(columns, ignored, texts, file), notes
 
 
-def _sound(draft: TableColumn | str, note: str) -> Draft:
+def _sound(draft: kinds.TableColumn | str, note: str) -> Draft:
     """Return a draft that the schema's own checks accept."""
-    if isinstance(draft, TableColumn):
+    if isinstance(draft, kinds.TableColumn):
         try:
             TableSchema.from_dict(TableSchema((draft,)).to_dict())
         except InvalidInput:
@@ -153,7 +143,7 @@ def _order_of(table: Any, name: str) -> list[str] | None:
     return list(map(cells.plain_text, column.combine_chunks().dictionary.to_pylist()))
 
 
-def _common(reading: Reading) -> dict[str, Any]:
+def _common(reading: kinds.Reading) -> dict[str, Any]:
     """Return what all drafts have: missing values allowed, and how often they are met."""
     return {"missing": True, "missing_share": min(0.99, _rounded(np.isnan(reading.codes).mean()))}
 
@@ -162,16 +152,16 @@ def _rounded(value: float) -> float:
     return float(f"{value:.3g}")
 
 
-def _yes_no(name: str, reading: Reading) -> Draft:
+def _yes_no(name: str, reading: kinds.Reading) -> Draft:
     known = reading.codes[~np.isnan(reading.codes)]
     if len(known) == 0:
         return IGNORED, "it is empty"
     yes = _rounded(float(known.mean()))
-    return YesNoColumn(name, **_common(reading), shares=(_rounded(1 - yes), yes)), ""
+    return kinds.YesNoColumn(name, **_common(reading), shares=(_rounded(1 - yes), yes)), ""
 
 
 def _numeric(
-    name: str, reading: Reading, *, may_be_whole: bool = True, limits: bool = False
+    name: str, reading: kinds.Reading, *, may_be_whole: bool = True, limits: bool = False
 ) -> Draft:
     known = reading.codes[~np.isnan(reading.codes)]
     distinct = np.unique(known)
@@ -183,12 +173,12 @@ def _numeric(
     if are_integers and _identifies(known, distinct):
         return IGNORED, "every row has a different number, as row numbers and ids have"
     log = _is_skewed(known, distinct)
-    column_class = WholeColumn if are_integers else NumberColumn
+    column_class = kinds.WholeColumn if are_integers else kinds.NumberColumn
     bounds = _range_of(known, log=log, integers=are_integers)
     return column_class(name, **_common(reading), **bounds, limits=limits), ""
 
 
-def _identifies(known: Codes, distinct: Codes) -> bool:
+def _identifies(known: kinds.Codes, distinct: kinds.Codes) -> bool:
     """Tell whether whole numbers differ in all rows although so many would coincide by chance.
 
     Of n numbers spread evenly over a range of N about n^2 / (2 N) pairs are equal, of others more.
@@ -197,17 +187,17 @@ def _identifies(known: Codes, distinct: Codes) -> bool:
     return len(known) == len(distinct) > _COUNTED and pairs >= _CERTAIN
 
 
-def _date(name: str, reading: Reading, form: str | None = None) -> Draft:
+def _date(name: str, reading: kinds.Reading, form: str | None = None) -> Draft:
     known = reading.codes[~np.isnan(reading.codes)]
     if len(np.unique(known)) < 2:
         return IGNORED, "it has no values, or only one"
     bounds = _range_of(known, log=False, integers=True)
     for key in ("low", "high", "center"):  # a date has four digits for its year
         bounds[key] = cells.day_number(cells.date_of(round(bounds[key])))
-    return DateColumn(name, **_common(reading), **bounds, form=form), ""
+    return kinds.DateColumn(name, **_common(reading), **bounds, form=form), ""
 
 
-def _is_skewed(known: Codes, distinct: Codes) -> bool:
+def _is_skewed(known: kinds.Codes, distinct: kinds.Codes) -> bool:
     """Tell whether numbers reach so much further up than down that distances need a logarithm."""
     if known.min() < 0 or len(distinct) < _COUNTED:
         return False
@@ -215,7 +205,7 @@ def _is_skewed(known: Codes, distinct: Codes) -> bool:
     return bool(high - middle > _SKEWED * max(middle - low, 1e-12 * abs(high)))
 
 
-def _range_of(known: Codes, *, log: bool, integers: bool) -> dict[str, Any]:
+def _range_of(known: kinds.Codes, *, log: bool, integers: bool) -> dict[str, Any]:
     """Return bounds, centre and spread: median and quartiles, the deviation where these agree."""
     smallest, largest = float(known.min()), float(known.max())
     scaled = cells.each(math.log if smallest > 0 else math.log1p, known) if log else known
@@ -264,9 +254,9 @@ def _textual(name: str, column: pa.ChunkedArray, order: list[str] | None, file: 
         return IGNORED, "nearly every value differs, as with identifiers"
     levels = order if order is not None else _levels(distinct)
     if levels is not None and 2 <= len(levels) <= MOST_CATEGORIES:
-        return _declared(LevelsColumn, name, column, tuple(levels), len(texts)), ""
+        return _declared(kinds.LevelsColumn, name, column, tuple(levels), len(texts)), ""
     note = f"{others:.0%} of the rows have other values than the {MOST_CATEGORIES} declared"
-    found = _declared(CategoryColumn, name, column, tuple(sorted(common)), len(texts))
+    found = _declared(kinds.CategoryColumn, name, column, tuple(sorted(common)), len(texts))
     return found, note if others > 1 - _FITTING else ""
 
 
@@ -277,7 +267,7 @@ def _read_as(
 
     Of many different values one in ten may be none: a fault of the table, which a note tells of.
     """
-    tried: list[tuple[Reading, Callable[..., Draft], dict[str, Any]]] = []
+    tried: list[tuple[kinds.Reading, Callable[..., Draft], dict[str, Any]]] = []
     many = len(distinct) > _COUNTED
     if not any(_LEADING_ZERO.fullmatch(text) for text in distinct):
         pointed = with_points(column) if file.decimal == "," else column
@@ -322,12 +312,12 @@ def _levels(distinct: list[str]) -> list[str] | None:
 
 
 def _declared(
-    column_class: type[LevelsColumn] | type[CategoryColumn],
+    column_class: type[kinds.LevelsColumn] | type[kinds.CategoryColumn],
     name: str,
     column: pa.ChunkedArray,
     values: tuple[str, ...],
     size: int,
-) -> TableColumn:
+) -> kinds.TableColumn:
     """Return a column of these values, with the shares that the public table shows."""
     bare = column_class(name, values=values)
     reading = bare.read(column)

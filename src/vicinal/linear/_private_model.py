@@ -13,6 +13,7 @@ from typing import Protocol, Self
 
 import numpy as np
 
+from vicinal import neighbours
 from vicinal._arrays import AnyArray, Bools, FloatMatrix, Floats, Floats32, Steps
 from vicinal.errors import InvalidInput
 from vicinal.ledger import Account
@@ -31,14 +32,7 @@ from vicinal.mechanisms import (
     randomness,
     whole_weights,
 )
-from vicinal.neighbours import (
-    FLOAT32,
-    THREADS,
-    Cosine,
-    int8_precision,
-    map_in_threads,
-    unit_vectors,
-)
+from vicinal.neighbours import THREADS
 
 SHARE = 0.9
 """The share of a budget that training takes at most."""
@@ -86,12 +80,12 @@ class LinearModel:
         def scored(start: int) -> tuple[int, IntegerRows, Floats]:
             part = X[start : start + CHUNK]
             scores = scores_of(self.features.of_encoded(part), self.weights, self.features.unit)
-            return start, unit_vectors(part), scores
+            return start, neighbours.unit_vectors(part), scores
 
         together = CHUNK * THREADS
         for start in range(0, len(X), together):
             stop = min(start + together, len(X))
-            yield from map_in_threads(scored, range(start, stop, CHUNK))
+            yield from neighbours.map_in_threads(scored, range(start, stop, CHUNK))
 
 
 class PrivateModel:
@@ -177,7 +171,7 @@ class PrivateModel:
         for start, rows, both in self._all.scored(X):
             part = slice(start, start + len(rows))
             scores, doubts[part] = self._split(both)
-            features[part, :n_features] = rows / np.float32(FLOAT32.scale(n_features))
+            features[part, :n_features] = rows / np.float32(neighbours.FLOAT32.scale(n_features))
             features[part, n_features:] = (scores - self._center) * (_METRIC / self._length)
             predicted[part] = self.loss.predicted(scores + self._shift)
         return features, Predictions(predicted, doubts, self.model.features.kernel is None)
@@ -196,9 +190,9 @@ class PrivateModel:
         return np.asarray(self.loss.margins(predicted) > self._sure)
 
 
-def metric_kernel(public: FloatMatrix) -> Cosine:
+def metric_kernel(public: FloatMatrix) -> neighbours.Cosine:
     """Return the kernel of a model's metric, from public rows as the model maps them."""
-    return Cosine(int8_precision(public))
+    return neighbours.Cosine(neighbours.int8_precision(public))
 
 
 class ModelGate:

@@ -9,7 +9,7 @@ from itertools import product
 import numpy as np
 
 from vicinal import engine as engines
-from vicinal import linear
+from vicinal import linear, neighbours
 from vicinal._arrays import FloatMatrix
 from vicinal._checks import SubjectId
 from vicinal.ledger import Account, MemoryLedger
@@ -28,18 +28,6 @@ from vicinal.mechanisms import (
     randomness,
     size_noise,
 )
-from vicinal.neighbours import (
-    FLOAT32,
-    RBF,
-    AdaptiveRadius,
-    Cosine,
-    FixedRadius,
-    IntegerMatrix,
-    Kernel,
-    Radius,
-    Reference,
-    int8_precision,
-)
 from vicinal.planning._parameter_tables import index_factory
 from vicinal.planning._plan import IndKNNPlan
 from vicinal.targets import ClassDecision
@@ -56,7 +44,7 @@ class PlannedEngine:
     n_records: int
     n_neighbors: int | None
     plan: IndKNNPlan
-    encoder: Kernel
+    encoder: neighbours.Kernel
 
     @property
     def model(self) -> linear.PrivateModel | None:
@@ -101,13 +89,13 @@ def plan_engine(
     return replace(planned, encoder=encoder)
 
 
-def numbers(integers: IntegerMatrix) -> FloatMatrix:
+def numbers(integers: neighbours.IntegerMatrix) -> FloatMatrix:
     return np.asarray(integers, dtype=np.float32)
 
 
 def settled_model(
     plan: IndKNNPlan,
-    encoder: Kernel,
+    encoder: neighbours.Kernel,
     X: FloatMatrix,
     public: FloatMatrix,
     subjects: SubjectTable,
@@ -127,7 +115,7 @@ def settled_model(
     plan = plan.settled(len(public))
     if interaction is not None:
         interaction.release()
-    assert isinstance(encoder, Cosine)  # noqa: S101 (checked: a model needs it)
+    assert isinstance(encoder, neighbours.Cosine)  # noqa: S101 (checked: a model needs it)
     features = linear.ModelFeatures.planned(public, plan.size, lifted=encoder.lifts)
     gradients = linear.LocalGradients(plan.training, features, X, subjects, account, noise, slack)
     return plan, linear.train(plan.training, features, public, gradients)
@@ -171,7 +159,7 @@ def slack_meter(plan: IndKNNPlan, spent: float = 0.0) -> DeltaSlackAccountant:
 
 def engine_on(
     shard: engines.Shard | engines.SharedShard,
-    kernel: Kernel,
+    kernel: neighbours.Kernel,
     plan: IndKNNPlan,
     n_features: int,
     public: FloatMatrix | None,
@@ -185,7 +173,7 @@ def engine_on(
 
     `left`: the share of budgets to plan with, where no `model` tells it.
     """
-    reference = None if public is None else Reference(kernel, kernel.encode(public))
+    reference = None if public is None else neighbours.Reference(kernel, kernel.encode(public))
     noise = noise or randomness(plan.simulation_seed)
     if plan.n_records is None:
         size = _estimated_size(plan, shard.subject_table, shard.ledger, noise, slack, interaction)
@@ -197,7 +185,7 @@ def engine_on(
         # The shard and the radius go by similarities, which the bandwidth does not change.
         kernel = _tuned_rbf(kernel, radius, planner.points)
         planner = replace(
-            planner, kernel=kernel, reference=Reference(kernel, planner.points.points)
+            planner, kernel=kernel, reference=neighbours.Reference(kernel, planner.points.points)
         )
     count = plan.typical_count(k)
     multiplier = planner.multiplier(radius, count)
@@ -231,22 +219,22 @@ class EnginePlanner:
     """
 
     plan: IndKNNPlan
-    kernel: Kernel
+    kernel: neighbours.Kernel
     n_features: int
-    reference: Reference | None
+    reference: neighbours.Reference | None
     budget_share: float
 
     @property
-    def points(self) -> Reference:
+    def points(self) -> neighbours.Reference:
         assert self.reference is not None  # noqa: S101 (checked by check_kernel)
         return self.reference
 
-    def radius(self) -> tuple[int | None, Radius]:
+    def radius(self) -> tuple[int | None, neighbours.Radius]:
         """Return the number of neighbours to expect, if it is the same for all, and the radius."""
         plan, n_records = self.plan, self.plan.size
         if plan.min_similarity is not None:
             fixed = plan.min_similarity, self.n_features, self.reference, n_records
-            return None, FixedRadius(self.kernel, *fixed)
+            return None, neighbours.FixedRadius(self.kernel, *fixed)
         least = math.ceil(n_records / len(self.points))
         k = plan.n_neighbors or plan.neighbors(self.points, self.budget_share)
         if k < least:
@@ -257,9 +245,9 @@ class EnginePlanner:
                 stacklevel=4,
             )
             k = least
-        return k, AdaptiveRadius(self.points, k, n_records)
+        return k, neighbours.AdaptiveRadius(self.points, k, n_records)
 
-    def multiplier(self, radius: Radius, count: float) -> float:
+    def multiplier(self, radius: neighbours.Radius, count: float) -> float:
         plan, budget_share = self.plan, self.budget_share
         if plan.noise_multiplier is not None:
             return plan.noise_multiplier
@@ -269,7 +257,7 @@ class EnginePlanner:
         usage = engines.reference_usage(self.points, radius, self.n_features)
         return plan.multiplier(usage, count, budget_share)
 
-    def decision(self, radius: Radius, count: float) -> ClassDecision:
+    def decision(self, radius: neighbours.Radius, count: float) -> ClassDecision:
         """Return how votes become labels; the votes to expect are measured on public points."""
 
         def total() -> float:
@@ -292,30 +280,36 @@ class EnginePlanner:
         return NoisyVotes(*sizes, plan.spendable, grid, noise, slack)
 
 
-def kernel_for(plan: IndKNNPlan, public: FloatMatrix | None) -> Kernel:
+def kernel_for(plan: IndKNNPlan, public: FloatMatrix | None) -> neighbours.Kernel:
     """Return the kernel whose integers records are stored in; checks what it needs."""
     plan.check_kernel(has_public=public is not None)
     if plan.kernel == "cosine":
         if public is None:
-            return Cosine()
+            return neighbours.Cosine()
         # Lengths are for a model of columns. A radius that is given is one of angles.
         lengths = plan.min_similarity is None and linear.are_columns(public)
-        return Cosine.fitting(public) if lengths else Cosine(int8_precision(public))
+        return (
+            neighbours.Cosine.fitting(public)
+            if lengths
+            else neighbours.Cosine(neighbours.int8_precision(public))
+        )
     bound = plan.norm_bound
     if bound is None:
         assert public is not None  # noqa: S101 (checked by check_kernel)
         bound = float(np.linalg.norm(public.astype(np.float64), axis=1).max())
     # An automatic bandwidth is set once the radius is known; similarities do not depend on it.
-    precision = FLOAT32 if public is None else int8_precision(public, bound)
-    return RBF(plan.bandwidth or 1.0, bound, precision)
+    precision = neighbours.FLOAT32 if public is None else neighbours.int8_precision(public, bound)
+    return neighbours.RBF(plan.bandwidth or 1.0, bound, precision)
 
 
-def _tuned_rbf(kernel: Kernel, radius: Radius, reference: Reference) -> Kernel:
+def _tuned_rbf(
+    kernel: neighbours.Kernel, radius: neighbours.Radius, reference: neighbours.Reference
+) -> neighbours.Kernel:
     """Return the RBF kernel whose bandwidth is the median radius around public points."""
-    assert isinstance(kernel, RBF)  # noqa: S101 (narrows the type: see the only caller)
+    assert isinstance(kernel, neighbours.RBF)  # noqa: S101 (narrows the type: see the only caller)
     squares = -np.median(radius.thresholds(reference.points))
     bandwidth = math.sqrt(max(float(squares), 1.0)) * kernel.unit(reference.points.shape[1])
-    return RBF(bandwidth, kernel.bound, kernel.precision)
+    return neighbours.RBF(bandwidth, kernel.bound, kernel.precision)
 
 
 def _estimated_size(

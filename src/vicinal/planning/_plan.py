@@ -6,21 +6,12 @@ from typing import Any, Self
 
 import numpy as np
 
+from vicinal import linear
 from vicinal._arrays import AnyArray, Floats
 from vicinal._parameters import AUTO, Settings, checks, declared
 from vicinal.accounting import ChargeTable, charge_table, zcdp_budget
 from vicinal.engine import ReferenceUsage, expected_neighbors, fitting_neighbors, planned_multiplier
 from vicinal.errors import InvalidInput
-from vicinal.linear import (
-    ASKED,
-    LEAST_PUBLIC,
-    SHARE,
-    ClassLoss,
-    PrivateModel,
-    TrainingBudget,
-    TrainingLoss,
-    VectorLoss,
-)
 from vicinal.mechanisms import SLACK_SHARE
 from vicinal.neighbours import LEAST_COUNT, Reference
 from vicinal.planning._parameter_tables import (
@@ -201,7 +192,7 @@ class IndKNNPlan(Settings, VotingParameters):
         }
         return next((need for need, met in needs.items() if not met), "")
 
-    def model_obstacle(self, n_public: int = LEAST_PUBLIC) -> str:
+    def model_obstacle(self, n_public: int = linear.LEAST_PUBLIC) -> str:
         """Return what keeps "auto" from training a private model beside `n_public` rows, or ""."""
         declared = {"n_neighbors": self.n_neighbors, "noise_multiplier": self.noise_multiplier}
         fixed = next((name for name, value in declared.items() if value is not None), "")
@@ -209,11 +200,11 @@ class IndKNNPlan(Settings, VotingParameters):
             return f"it needs {self.against_model}"
         if fixed:
             return f"{fixed!r} is given"
-        if n_public < LEAST_PUBLIC:
-            return f"it takes {LEAST_PUBLIC} public rows, and there are {n_public}"
+        if n_public < linear.LEAST_PUBLIC:
+            return f"it takes {linear.LEAST_PUBLIC} public rows, and there are {n_public}"
         return ""
 
-    def may_train(self, n_public: int = LEAST_PUBLIC) -> bool:
+    def may_train(self, n_public: int = linear.LEAST_PUBLIC) -> bool:
         """Tell whether a private model is wanted, or left to the rule, beside `n_public` rows."""
         if self.model_share is None:
             return not self.model_obstacle(n_public)
@@ -288,7 +279,7 @@ class IndKNNPlan(Settings, VotingParameters):
     def n_asked(self) -> int:
         """How many queries the plan expects to put to private records."""
         if self.model_share and self.target.voted:
-            return math.ceil(ASKED * self.n_queries)
+            return math.ceil(linear.ASKED * self.n_queries)
         return self.n_queries
 
     def neighbors(self, reference: Reference | None, budget_share: float) -> int:
@@ -319,22 +310,22 @@ class IndKNNPlan(Settings, VotingParameters):
         return LEAST_COUNT if n_neighbors is None else float(n_neighbors)
 
     @property
-    def training(self) -> TrainingBudget:
+    def training(self) -> linear.TrainingBudget:
         """What a private model is trained with, once share and number of records are settled."""
         assert self.model_share is not None  # noqa: S101 (settled before)
-        return TrainingBudget(
+        return linear.TrainingBudget(
             self.size, self.spendable, self.model_share, self.trainings, self.loss, self.subject_use
         )
 
     @property
-    def loss(self) -> TrainingLoss:
+    def loss(self) -> linear.TrainingLoss:
         """What a private model is trained for."""
         if isinstance(self.target, VectorTarget):
             target = self.target
-            return VectorLoss(target.n_coordinates - 1, target.weight, target.residual)
-        return ClassLoss(self.class_shares)
+            return linear.VectorLoss(target.n_coordinates - 1, target.weight, target.residual)
+        return linear.ClassLoss(self.class_shares)
 
-    def left_by(self, model: PrivateModel | None) -> float:
+    def left_by(self, model: linear.PrivateModel | None) -> float:
         """Return the share of budgets that the trainings of a private model leave for votes."""
         if model is None:
             return 1.0
@@ -352,7 +343,11 @@ class IndKNNPlan(Settings, VotingParameters):
             return known
         if obstacle := self.model_obstacle(n_public):
             return known.without_model(obstacle)
-        share = SHARE if self.periods == 1 else SHARE / (self.periods * (1 - SHARE) + SHARE)
+        share = (
+            linear.SHARE
+            if self.periods == 1
+            else linear.SHARE / (self.periods * (1 - linear.SHARE) + linear.SHARE)
+        )
         return known.changed(model_share=share)  # of the first part, where they are several
 
     def without_model(self, why: str) -> Self:

@@ -9,17 +9,11 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
+from vicinal import mechanisms
 from vicinal._arrays import AnyArray, Bools, FloatMatrix
 from vicinal._parameters import AUTO, Auto, Integer, Real, Unless, documented, parameter, table
 from vicinal.errors import InvalidInput
-from vicinal.mechanisms import (
-    ClippedVotes,
-    OneHotVotes,
-    PrivateKNNRelease,
-    ReleaseCounter,
-    VoteEncoding,
-    bernoulli_source,
-)
+from vicinal.mechanisms import bernoulli_source
 from vicinal.neighbours import FLOAT32, RBF, int8_precision
 from vicinal.planning import Plan
 from vicinal.predictors._fixed_plan import (
@@ -109,10 +103,10 @@ class PrivateKNNSettings(PrivateKNNParameters, AnsweringSettings):
             return labels(y, size, self.classes)
         return label_sets(y, (size, len(self.classes)))
 
-    def encoding(self, targets: AnyArray) -> VoteEncoding:
+    def encoding(self, targets: AnyArray) -> mechanisms.VoteEncoding:
         if self.tau is None:
-            return OneHotVotes(targets, len(self.classes))
-        return ClippedVotes(targets, self.tau)
+            return mechanisms.OneHotVotes(targets, len(self.classes))
+        return mechanisms.ClippedVotes(targets, self.tau)
 
     def kernel(self, public: FloatMatrix, margin: float) -> RBF:
         """Return the kernel whose similarities are negative squared distances.
@@ -127,9 +121,9 @@ class PrivateKNNSettings(PrivateKNNParameters, AnsweringSettings):
         fine = public.shape[1] < _FEW_FEATURES
         return RBF(1.0, bound, FLOAT32 if fine else int8_precision(public, bound))
 
-    def start(self, records: FitInputs, targets: AnyArray) -> PrivateKNNRelease:
+    def start(self, records: FitInputs, targets: AnyArray) -> mechanisms.PrivateKNNRelease:
         coins = bernoulli_source(self.simulation_seed)
-        release = PrivateKNNRelease(
+        release = mechanisms.PrivateKNNRelease(
             records.features,
             *records.slots,
             self.encoding(targets),
@@ -139,7 +133,7 @@ class PrivateKNNSettings(PrivateKNNParameters, AnsweringSettings):
             screening=self.screening(coins),
             voting=self.voting(),
             coins=coins,
-            planned=ReleaseCounter(self.n_queries, "queries"),
+            planned=mechanisms.ReleaseCounter(self.n_queries, "queries"),
         )
         if records.reference is not None:
             release.encode_by(records.reference, margin=1.0)

@@ -24,17 +24,10 @@ from vicinal import _checks
 from vicinal._arrays import Counts, Floats, Places
 from vicinal._compiled import compiled
 from vicinal.errors import InvalidInput
+from vicinal.smoothed import _mechanism as mechanisms
 from vicinal.smoothed._edges import LOSS, measured_excess
 from vicinal.smoothed._expectation import Column, TypedWorld, listed_column, mean_delta, worlds_of
 from vicinal.smoothed._intervals import ONE, LogInterval, binomial, largest, log_of, log_sum
-from vicinal.smoothed._mechanism import (
-    ComparedMechanism,
-    Comparison,
-    Mechanism,
-    Poisson,
-    boundary,
-    whole_numbers,
-)
 from vicinal.smoothed._populations import Population
 from vicinal.smoothed._several_types import typed_mean
 
@@ -43,7 +36,7 @@ _MOST_WORK = 10**11
 
 
 @dataclass(frozen=True)
-class KNNVotes(Mechanism):
+class KNNVotes(mechanisms.Mechanism):
     """Sample every record with probability `gamma`; publish the votes of the k nearest sampled.
 
     A database is the sequence of labels, nearest to the public query first: where a record stands
@@ -84,7 +77,7 @@ class KNNVotes(Mechanism):
             )
 
     def check(self, database: npt.ArrayLike) -> Counts:
-        labels = whole_numbers("database", database)
+        labels = mechanisms.whole_numbers("database", database)
         if labels.ndim != 1 or (labels >= self.classes).any():
             raise InvalidInput(
                 "The 'database' parameter must be the labels, nearest first: integers (n,) below "
@@ -122,7 +115,7 @@ class KNNVotes(Mechanism):
                 "The 'database' parameter must be small enough for all neighbours to be compared "
                 f"(runs x records x classes x votes at most {_MOST_WORK:g}). Got {work:g}."
             )
-        e = boundary(epsilon)
+        e = mechanisms.boundary(epsilon)
         return np.asarray(
             compare_all(database, starts, self.gamma, self.k, self.classes, e, size, after)
         )
@@ -246,7 +239,7 @@ def compare_all(
 
 
 @dataclass(frozen=True)
-class RadiusVotes(ComparedMechanism):
+class RadiusVotes(mechanisms.ComparedMechanism):
     """Sample every record with probability `gamma`; publish the sampled labels inside the radius.
 
     What a record is, seen from a public query, is its label, or "out" if it is outside the radius
@@ -283,7 +276,7 @@ class RadiusVotes(ComparedMechanism):
     attains_touched = True
     """A lone record inside the radius shows whenever it is drawn."""
 
-    def comparisons(self, database: Counts, epsilon: float) -> Iterator[Comparison]:
+    def comparisons(self, database: Counts, epsilon: float) -> Iterator[mechanisms.Comparison]:
         for i, j in itertools.permutations(range(self.classes + 1), 2):
             own, other = int(database[i]), int(database[j])
             if own:
@@ -300,7 +293,7 @@ class RadiusVotes(ComparedMechanism):
             return count_excess(own, own - 1, self.gamma, epsilon, measure)
         if i == self.classes:
             return count_excess(other, other + 1, self.gamma, epsilon, measure)
-        return Poisson(self.gamma).pair(own - 1, other, own + other, epsilon, measure)
+        return mechanisms.Poisson(self.gamma).pair(own - 1, other, own + other, epsilon, measure)
 
 
 def count_excess(own: int, other: int, gamma: float, epsilon: float, measure: int) -> LogInterval:
@@ -327,7 +320,7 @@ def radius_mean(
     between labels, sampled votes are sampled counts of types. None where those are too many.
     """
     least = population.least[: mechanism.classes]
-    swapped = typed_mean(Poisson(mechanism.gamma), least, n, epsilon)
+    swapped = typed_mean(mechanisms.Poisson(mechanism.gamma), least, n, epsilon)
     if swapped is None:
         return None
     column = _column(mechanism.gamma, epsilon)

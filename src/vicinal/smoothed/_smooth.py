@@ -10,18 +10,8 @@ import numpy as np
 from vicinal import _checks
 from vicinal._arrays import Counts, Floats
 from vicinal.errors import InvalidInput
+from vicinal.smoothed import _expectation as expectation
 from vicinal.smoothed._databases import check_mechanism, log_delta, worst_case_delta
-from vicinal.smoothed._expectation import (
-    Column,
-    TypedWorld,
-    column_of,
-    largest_mean,
-    lower_mean,
-    majorant_mean,
-    mean_delta,
-    rest_bound,
-    worlds_of,
-)
 from vicinal.smoothed._intervals import (
     BOUND,
     EXACT,
@@ -209,8 +199,8 @@ def _without_draws(
     m = population.types
     columns = m == 2 and _has_columns(mechanism, n)
     if isinstance(population, Heterogeneous) and columns:
-        (world,) = worlds_of(population, n, 0)
-        return delta_of(mean_delta(column_of(mechanism, n, epsilon), world))
+        (world,) = expectation.worlds_of(population, n, 0)
+        return delta_of(expectation.mean_delta(expectation.column_of(mechanism, n, epsilon), world))
     worlds = 1 if isinstance(population, Heterogeneous) else len(population.vertices)
     if listable(n, m, worlds) and _quick(mechanism, n, m):
         table = listed_deltas(mechanism, n, m, epsilon)
@@ -243,8 +233,12 @@ def _two_types(mechanism: Mechanism, population: Population, n: int, epsilon: fl
     chances = population.vertices[:, 0]
     p, q = float(chances.min()), float(chances.max())
     if p == q:
-        return delta_of(mean_delta(column_of(mechanism, n, epsilon), TypedWorld((n,), (p,))))
-    interval = largest_mean(mechanism, n, epsilon, p, q)
+        return delta_of(
+            expectation.mean_delta(
+                expectation.column_of(mechanism, n, epsilon), expectation.TypedWorld((n,), (p,))
+            )
+        )
+    interval = expectation.largest_mean(mechanism, n, epsilon, p, q)
     close = interval.high - interval.low < _CLOSE
     return delta_of(interval, EXACT if close else SANDWICH, "mixtures of worlds enclosed")
 
@@ -257,7 +251,7 @@ def _many_types(
     fixed = isinstance(sampler, FixedSize)
     if not fixed and n > _MOST_COLUMNS:
         return None
-    lower = lower_mean(mechanism, population, n, epsilon).low
+    lower = expectation.lower_mean(mechanism, population, n, epsilon).low
     upper, method = 0.0, BOUND
     if isinstance(sampler, FixedSize):
         known = bounds(population, n, sampler.size, epsilon)
@@ -317,14 +311,14 @@ def quantiles(
     eps, count = _checks.real("epsilon", epsilon, least=0), _check_worlds(mechanism, population, n)
     if population.types != 2 or not _has_columns(mechanism, count):
         raise InvalidInput("The 'population' parameter must have two types for quantiles.")
-    column = column_of(mechanism, count, eps)
+    column = expectation.column_of(mechanism, count, eps)
     cuts = [math.log(_checks.real("levels", level, above=0, most=1)) for level in levels]
-    bound_of_rest = rest_bound(mechanism, count, eps)
+    bound_of_rest = expectation.rest_bound(mechanism, count, eps)
     return [_above(column, population, count, cut, bound_of_rest) for cut in cuts]
 
 
 def _above(
-    column: Column,
+    column: expectation.Column,
     population: Population,
     n: int,
     cut: float,
@@ -339,13 +333,13 @@ def _above(
         return 0.0 if bound_of_rest(k) > cut else -math.inf
 
     if isinstance(population, Heterogeneous):
-        return delta_of(mean_delta(indicator, *worlds_of(population, n, 0)))
+        return delta_of(expectation.mean_delta(indicator, *expectation.worlds_of(population, n, 0)))
     chances = population.vertices[:, 0].tolist()
-    worlds = [TypedWorld((n,), (p,)) for p in {min(chances), max(chances)}]
-    interval = largest(mean_delta(indicator, world) for world in worlds)
+    worlds = [expectation.TypedWorld((n,), (p,)) for p in {min(chances), max(chances)}]
+    interval = largest(expectation.mean_delta(indicator, world) for world in worlds)
     if len(worlds) == 1:
         return delta_of(interval)
-    upper = max(majorant_mean(indicator, world, beyond) for world in worlds)
+    upper = max(expectation.majorant_mean(indicator, world, beyond) for world in worlds)
     return delta_of(
         LogInterval(interval.low, max(interval.high, upper)),
         SANDWICH,

@@ -23,6 +23,7 @@ from vicinal.mechanisms import NoisyTally
 from vicinal.neighbours import IntegerMatrix
 from vicinal.planning import IndKNNPlan, total_budget
 from vicinal.store import _backups, _erasure
+from vicinal.store import _status as status
 from vicinal.store._audience_state import (
     SHARED,
     AudienceState,
@@ -40,14 +41,6 @@ from vicinal.store._folder import Folder, free_witness
 from vicinal.store._opening import OpenStore, create_store, open_folder
 from vicinal.store._records import Addition, StoredRecords, add_records, refuse_alike, write_naming
 from vicinal.store._request_batch import RequestBatch
-from vicinal.store._status import (
-    Presence,
-    Verification,
-    curator_facts,
-    public_facts,
-    traces,
-    verify,
-)
 from vicinal.store._store_schema import StoreExtractor, StoreSchema, new_schema
 from vicinal.targets import CLASSES
 
@@ -271,14 +264,14 @@ class Store(BaseStore):
             with self._failed_unless_through():  # another must not begin before
                 self._changed()
                 _erasure.finish(parts.database, parts.record_files, parts.witness)
-                if remains := list(traces(parts)):
+                if remains := list(status.traces(parts)):
                     raise StorageFailed(" ".join(remains))
         return n_erased
 
-    def presence(self, subjects: npt.ArrayLike) -> Presence:
+    def presence(self, subjects: npt.ArrayLike) -> status.Presence:
         ids = _checks.subject_ids("subjects", subjects)
         with self._exclusive():
-            return Presence.of(self._parts.ledger.standings(set(ids)))
+            return status.Presence.of(self._parts.ledger.standings(set(ids)))
 
     # ------------------------------------------------------------ answers
 
@@ -300,9 +293,9 @@ class Store(BaseStore):
 
     def facts(self, *, curator: bool = False) -> dict[str, Any]:
         with self._exclusive(looking=True):
-            facts = public_facts(self._parts, self._audience_states)
+            facts = status.public_facts(self._parts, self._audience_states)
             if curator:
-                facts["private"] = curator_facts(self._parts)
+                facts["private"] = status.curator_facts(self._parts)
         return facts
 
     def backup(self, path: str | Path) -> None:
@@ -323,8 +316,8 @@ class Store(BaseStore):
             self._audience_states[name] = add_audience(self._parts, self._lock, name, written)
             self._changed()
 
-    def _verify(self, erased: list[SubjectId], rows: IntegerMatrix | None) -> Verification:
-        return verify(self._parts, erased, rows)
+    def _verify(self, erased: list[SubjectId], rows: IntegerMatrix | None) -> status.Verification:
+        return status.verify(self._parts, erased, rows)
 
     def _changed(self) -> None:
         """Look up nothing of earlier versions, and tell the witness."""
