@@ -32,6 +32,8 @@ _IMPORT = re.compile(
 )
 """Imports of this package, as its house rules have them: absolute, one to a line."""
 
+_NO_NAME = r"#.*| as \w+"
+
 
 def compiled(function: Callable[..., Any]) -> Any:
     """Compile `function` on first use, without the GIL, and keep the result on disk."""
@@ -70,7 +72,7 @@ def _imported(source: Path) -> frozenset[Path]:
     """Return the files of this package that one of its files imports itself, or more."""
     files: set[Path] = set()
     for module, names, plain in _IMPORT.findall(source.read_text(encoding="utf-8")):
-        files.update(_files(module or plain, re.findall(r"\w+", re.sub(r"#.*", "", names))))
+        files.update(_files(module or plain, re.findall(r"\w+", re.sub(_NO_NAME, "", names))))
     return frozenset(files)
 
 
@@ -86,7 +88,7 @@ def _files(module: str, names: list[str]) -> Iterator[Path]:
             yield from _files(exports[name], [name])
         elif (place / f"{name}.py").is_file():
             yield place / f"{name}.py"
-        elif name != "as":
+        else:
             yield from (place / name if (place / name).is_dir() else place).rglob("*.py")
     if not names:
         yield from place.rglob("*.py")
