@@ -240,6 +240,25 @@ def test_an_erasure_says_that_weights_stay(opened, tmp_path):
         assert check_receipt(receipt, key.public)
 
 
+def test_no_byte_of_the_erased_is_left_beside_a_model_with_trees(tmp_path):
+    canary = "canary-90c3d1"
+    with make(tmp_path / "store", model_refreshes=1) as store:
+        assert model_of(store).model.features.trees.cuts.size
+        features = points(3, 123)[0]
+        store.add(features, [0, 1, 2], [canary] * 3)
+        store.predict(Q[:5])
+        store.refresh_model()  # the model has learnt of the canary, too
+        stored = store._parts.schema.kernel_of(None).encode(features)
+        mapped = store._audience_states["default"].private_model.integers(stored)
+        rows = [row.tobytes() for row in stored]
+        needles = [canary.encode(), *rows, *(row.tobytes() for row in mapped)]
+        assert all(tools.files_with(tmp_path, each) for each in [canary.encode(), *rows])
+        assert store.erase([canary]) == 3
+        assert not any(tools.files_with(tmp_path, each) for each in needles)
+        assert store.verify([canary], features)
+    assert not any(tools.files_with(tmp_path, each) for each in needles)
+
+
 def test_declared_shares_and_a_model_go_together_in_a_store(tmp_path):
     shares = [0.2, *[0.8 / (CLASSES - 1)] * (CLASSES - 1)]
     with make(tmp_path / "store", class_prior=shares, cost="balanced", simulation_seed=5) as store:
