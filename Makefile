@@ -87,7 +87,7 @@ dist: $(DOCS) ## build both wheels and the sdist into dist, and check them
 lock: | $(BIN)/python ## pin packages and their hashes anew (ARGS=--upgrade: the newest versions)
 	@$(BIN)/python -m venv out/uv && out/uv/bin/python -m pip install -qq uv
 	@$(LOCK) --extra dev,encoders,postgres,text --output-file requirements/dev.txt
-	@$(LOCK) --constraint requirements/dev.txt --output-file requirements/core.txt
+	@$(LOCK) --extra serve --constraint requirements/dev.txt --output-file requirements/core.txt
 	@$(LOCK) --constraint requirements/dev.txt --extra docs --output-file requirements/docs.txt
 
 clean: ## remove .venv, outputs and caches

@@ -29,6 +29,7 @@ extensions = [
 exclude_patterns = ["site", "_templates", "generated/scripts/*.ipynb", "generated/scripts/*.py"]
 templates_path = ["_templates"]
 default_role = "code"
+smartquotes_action = "De"  # no curly quotes: "auto" can be copied
 toc_object_entries_show_parents = "hide"
 
 # ---------------------------------------------------------------- reference from docstrings

@@ -335,7 +335,9 @@ def documented(cls: AnyClass) -> AnyClass:
 
 
 def _described(each: dataclasses.Field[Any]) -> Iterator[str]:
-    yield f"{each.name} : {each.metadata['check'].type_name}"
+    kind, default = each.metadata["check"].type_name, each.default
+    shown = f'"{default}"' if isinstance(default, str) else repr(default)
+    yield f"{each.name} : {kind}" + ("" if default in (REQUIRED, None) else f", default={shown}")
     yield textwrap.fill(
         each.metadata["doc"], _DOC_WIDTH, initial_indent="    ", subsequent_indent="    "
     )

@@ -48,6 +48,19 @@ def test_every_public_name_has_an_example():
     assert lacking == errors  # an error is raised, not called
 
 
+def test_every_public_method_has_a_docstring():
+    """Else the reference leaves it out."""
+    lacking = []
+    for place in places():
+        value = getattr(importlib.import_module(place[0]), place[1])
+        for name in dir(value) if inspect.isclass(value) else ():
+            method = getattr(inspect.getattr_static(value, name), "__func__", getattr(value, name))
+            ours = inspect.isfunction(method) and method.__module__.startswith("vicinal")
+            if ours and not name.startswith("_") and not inspect.getdoc(getattr(value, name)):
+                lacking.append((*place, name))
+    assert lacking == []
+
+
 def test_a_name_that_two_packages_export_is_one_thing():
     """Else only the first one's example would run."""
     known = dict(reversed(place) for place in places())

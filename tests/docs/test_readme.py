@@ -52,6 +52,13 @@ def test_extras_that_are_named_exist():
             assert set(names.split(",")) <= set(project["optional-dependencies"]), names
 
 
+def test_the_digits_are_installed_from_where_they_lie():
+    """Their wheel is on no index yet."""
+    for page in PAGES:
+        for command in re.findall(r"pip install [^`\n]*\bdemo\]", page.read_text("utf-8")):
+            assert "./demo-data " in command, f"{page.name}: {command}"
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_lead_somewhere(page):
     text = page.read_text(encoding="utf-8")

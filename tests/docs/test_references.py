@@ -109,7 +109,8 @@ def test_commands_exist_with_their_options(page):
 FLAG = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]+")
 OTHERS = {
     "--address", "--data-binary", "--extra-index-url", "--generate", "--help",
-    "--install-completion", "--no-deps", "--now", "--require-hashes", "--resources",
+    "--install-completion", "--no-deps", "--now", "--require-hashes", "--resources", "--retry",
+    "--retry-connrefused",
     "--show-completion", "--soak", "--system", "--upgrade", "--version",
 }  # fmt: skip
 """Of curl, Ray, systemctl, pip, typer and pytest."""

@@ -16,6 +16,9 @@ FAULTS = r"""(() => {
   if (document.documentElement.scrollWidth > innerWidth + 1) found.push("the page is too wide");
   for (const one of document.querySelectorAll("article pre"))
     if (wide(one)) found.push("code is cut off: " + one.innerText.slice(0, 60));
+  for (const one of document.querySelectorAll("article h1, .prev-next-info"))
+    if (wide(one) || one.getBoundingClientRect().right > innerWidth)
+      found.push("a title: " + one.innerText.slice(0, 60));
   for (const one of document.querySelectorAll("article pre .option"))
     if (one.getClientRects().length > 1) found.push("an option is broken: " + one.innerText);
   for (const one of document.querySelectorAll("article table"))

@@ -30,17 +30,22 @@ def follow(name, shorter=("", "")):
     `shorter`: words of a command that would take minutes, and what to run in their place.
     """
     text = (TUTORIALS / f"{name}.md").read_text("utf-8")
-    printed, code = "", ""
+    printed, code, ran, later = "", "", "", []
     for language, block in re.findall(r"^```(\w+)\n(.*?)^```", text, re.DOTALL | re.MULTILINE):
         if language == "sh" and SERVE not in block and "curl" not in block:
             assert shorter[0] in text
-            printed = run(block.replace(*shorter) if shorter[0] else block)
+            printed, ran = run(block.replace(*shorter) if shorter[0] else block), language
         elif language == "python":
-            code += block
+            code, ran = code + block, language
+        elif language == "text" and ran == "python":  # which runs at the end, as one script
+            later += block.splitlines()
         elif language == "text":
-            for line in block.splitlines():
+            for line in filter("...".__ne__, block.splitlines()):
                 assert shape(line) in shape(printed)
-    return printed, run_python(code)
+    by_python = run_python(code)
+    for line in later:
+        assert shape(line) in shape(by_python)
+    return printed, by_python
 
 
 def words(script):
@@ -70,9 +75,10 @@ def test_a_hospitals_table(folder):
     """The service that it starts is the README's, which another test runs."""
     printed, _ = follow("hospital")
     assert "Balanced accuracy: 0." in printed
-    assert answers(folder / "clinic") > 0.7
+    assert answers(folder / "hospital") > 0.7
     *_, serve, call = page_tools.blocks(TUTORIALS / "hospital.md", "sh")
-    assert words(serve + call) == words(page_tools.blocks(ROOT / "README.md", "sh")[-1])
+    same = words(page_tools.blocks(ROOT / "README.md", "sh")[-1])
+    assert sorted(map(str, words(serve + call))) == sorted(map(str, same))
 
 
 def test_images():
@@ -83,7 +89,7 @@ def test_images():
 
 def test_an_operator(folder):
     follow("operator")
-    assert "P00003" not in (folder / "clinic" / "guarantee.txt").read_text()
+    assert "P00003" not in (folder / "operator" / "guarantee.txt").read_text()
     assert f"```sh\n{SERVE}\n" in (TUTORIALS / "operator.md").read_text()
 
 
@@ -92,13 +98,13 @@ def test_a_privacy_engineer(folder, monkeypatch):
     pytest.importorskip("cryptography")
     monkeypatch.setattr(page_tools, "CODES", (0, 4))
     follow("privacy-engineer", ("--minutes 2", "--minutes 0.02"))
-    assert "P00003" not in (folder / "clinic" / "receipt.json").read_text()
-    assert (folder / "clinic" / "papers" / "certificate.html").exists()
+    assert "P00003" not in (folder / "privacy" / "receipt.json").read_text()
+    assert (folder / "privacy" / "papers" / "certificate.html").exists()
 
 
 def test_a_student():
     pytest.importorskip("torch")
-    _, printed = follow("student", ("--out student.pt", "--out student.pt --steps 20"))
+    _, printed = follow("student", ("--steps 60", "--steps 20"))
     assert "differential privacy" in printed
 
 

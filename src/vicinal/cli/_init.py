@@ -17,7 +17,7 @@ from vicinal import datasets, features, planning, reports, targets
 from vicinal import store as stores
 from vicinal.cli import _options as options
 from vicinal.cli._outlook import show_outlook
-from vicinal.cli._output import as_json, progress_shown, warnings_said, write_file
+from vicinal.cli._output import as_json, in_paragraphs, progress_shown, warnings_said, write_file
 from vicinal.cli._records import naming, opened_at, read_records, target_columns
 from vicinal.cli._reference import FROM_SCHEMA, FeatureOptions, ReferenceOptions
 from vicinal.errors import InvalidInput
@@ -60,17 +60,24 @@ def init(
     yes: options.AcceptWeakPlan = False,
     dry_run: options.DryRun = False,
 ) -> None:
-    """Make a store from private records. Prints its guarantee."""
+    """Make a store from private records. Prints its guarantee.
+
+    For example: vicinal init store --data patients.parquet --label diagnosis --subject patient
+    --features table --schema schema.json --public volunteers.parquet --classes healthy,ill
+    """
     reference_options.check(feature_options.features, data)
+    stores.check_new(store)
     plan, renew = options.plan_given(ctx), renewal_options.renewal()
     target = targets.declared_target(plan)
     # Every value is checked before anything is said or read.
     periods = 1 if renew is None else renew.periods
     checked = planning.IndKNNPlan.of_target(target, plan).changed(periods=periods)
+    if reference_options.public is None and reference_options.reference is None:
+        _check_without_public(checked)
     columns_of_y = target_columns(target, label)
     plain = feature_options.extractor(reference_options.public, [label, subject, *columns_of_y])
     with warnings_said(), progress_shown(silent=json):
-        if not quiet and target.voted:
+        if not (quiet or dry_run) and target.voted:
             made_up = reference_options.reference == FROM_SCHEMA
             made_up = made_up and feature_options.features == "table"
             beside = made_up or reference_options.public is not None
@@ -101,7 +108,8 @@ def init(
                 echo(as_json(facts))
             elif not quiet:
                 size = 0 if points is None else len(points)
-                echo(f"{_summary(store, facts, target, size)}\n\n{opened.guarantee()}")
+                stated = in_paragraphs(opened.guarantee())
+                echo(f"{_summary(store, facts, target, size)}\n\n{stated}")
 
 
 init.command_class = options.PlanCommand  # type: ignore[attr-defined]
@@ -128,10 +136,20 @@ def audience(
             return
         opened.open_audience(name, accept_weak_plan=yes, **plan)
         guarantee = opened.guarantee(name)
-    echo(as_json(guarantee.to_dict()) if json else str(guarantee))
+    echo(as_json(guarantee.to_dict()) if json else in_paragraphs(guarantee))
 
 
 audience.command_class = options.AudiencePlanCommand  # type: ignore[attr-defined]
+
+
+def _check_without_public(plan: planning.IndKNNPlan) -> None:
+    try:
+        plan.check_kernel(has_public=False)
+    except InvalidInput as error:
+        raise InvalidInput(
+            "The 'public' option must name a file of public rows: the same columns, without labels "
+            "and ids. If you have none, use --reference from-schema with --features table."
+        ) from error
 
 
 def _say(lines: list[str]) -> None:
@@ -144,7 +162,7 @@ def _say_before(plan: planning.IndKNNPlan, *, made_up: bool) -> None:
 
     `made_up`: whether the reference's rows are made up from a schema.
     """
-    _say(reports.verdicts(plan))
+    _say(reports.verdicts(plan, brief=True))
     if made_up:
         expected = _MADE_UP_BESIDE_MODEL if plan.model_share else _MADE_UP
         _say([

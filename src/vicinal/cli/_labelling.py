@@ -15,7 +15,7 @@ from vicinal import __version__, datasets, labelling, planning, predictors, repo
 from vicinal import features as extractors
 from vicinal.cli._options import AcceptWeakPlan, DryRun, Json, grouped
 from vicinal.cli._outlook import show_outlook
-from vicinal.cli._output import as_json, progress
+from vicinal.cli._output import as_json, in_paragraphs, progress
 from vicinal.errors import InvalidInput, PrivacyRefused
 
 if TYPE_CHECKING:
@@ -281,7 +281,7 @@ def label(
         ),
         f"Answers by class: {shares}",
         *([] if scores is None else scores.lines()),
-        *("", answers.guarantee["text"]),
+        *("", in_paragraphs(answers.guarantee["text"])),
     ]
     echo(as_json(result) if json else "\n".join(lines))
 
@@ -330,7 +330,7 @@ def student(
         *([] if scores is None else ["On examples that were not queried:", *scores.lines()]),
         f"Student    {places['out']}",
         *([] if places["onnx"] is None else [f"ONNX       {places['onnx']}"]),
-        *("", given.guarantee["text"]),
+        *("", in_paragraphs(given.guarantee["text"])),
     ]
     echo(as_json(result) if json else "\n".join(lines))
 
@@ -388,7 +388,8 @@ def transfer(
     for name, one in figures_of:
         lines += ["", f"{name[0].upper()}{name[1:]}:", *one.lines()]
     lines += [f"Student: {places['out']}, after {reports.duration(result['seconds'])}"]
-    echo(as_json(result) if json else "\n".join([*lines, "", result["guarantee"]["text"]]))
+    lines += ["", in_paragraphs(outcome.guarantee)]
+    echo(as_json(result) if json else "\n".join(lines))
 
 
 def _load(path: Path) -> datasets.Dataset:
@@ -490,7 +491,7 @@ def _show_plan(
     lines = [f"Queries in each round: {', '.join(queries)}. No query was sent."]
     if isinstance(labeller, labelling.IndKNNLabeller):
         points = task.extractor.transform(task.pool)
-        lines += ["", price["guarantee"]["text"]]
+        lines += ["", in_paragraphs(price["guarantee"]["text"])]
         show_outlook(labeller.plan(plan.rounds[0]), points, truth, costs=lines, json=json)
         return
     price["plan"] = labeller.plan()
@@ -498,4 +499,5 @@ def _show_plan(
         numbers = {name: v for name, v in release.items() if isinstance(v, int | float)}
         listed = ", ".join(f"{name} {value:.6g}" for name, value in numbers.items())
         lines.append(f"{release['kind']}: {listed}")
-    echo(as_json(price) if json else "\n".join([*lines, "", price["guarantee"]["text"]]))
+    lines += ["", in_paragraphs(price["guarantee"]["text"])]
+    echo(as_json(price) if json else "\n".join(lines))

@@ -7,7 +7,9 @@ a terminal; everybody else sees none.
 from __future__ import annotations
 
 import json
+import re
 import sys
+import textwrap
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -48,6 +50,17 @@ def check_writable(path: Path) -> None:
         raise InvalidInput(f"{path} cannot be written: {error.strerror}.") from None
     if not there:
         path.unlink()
+
+
+_PARAGRAPH = re.compile(
+    " (?=(?:Neighbouring data sets|This holds for all periods together|Protected|"
+    "Public, and not protected|Accounting|Assumed):)"
+)
+
+
+def in_paragraphs(guarantee: object) -> str:
+    """Return a guarantee with a paragraph for each of its parts, in lines of a terminal's width."""
+    return "\n".join(textwrap.fill(part, 100) for part in _PARAGRAPH.split(str(guarantee)))
 
 
 def as_json(result: dict[str, Any]) -> str:

@@ -181,7 +181,7 @@ def warn_about_reference(points: FloatMatrix, names: Sequence[str] | None) -> No
     constant = [names[i] for i in np.flatnonzero(np.ptp(rows, axis=0) == 0).tolist()]
     constant = [name for name in constant if not name.endswith(_RARE)]
     if constant and len(rows) > 1:
-        more = ", ..." if len(constant) > _SHOWN else ""
+        more = " and others" if len(constant) > _SHOWN else ""
         _warn(
             "These features have the same value in all public rows, so they are useless: "
             f"{', '.join(constant[:_SHOWN])}{more}. Check that public rows look like the records."

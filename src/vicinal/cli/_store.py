@@ -14,7 +14,14 @@ from typer import Argument, Option, echo
 from vicinal import distributed
 from vicinal import store as stores
 from vicinal.cli import _options as options
-from vicinal.cli._output import as_json, confirm, progress_shown, warnings_said, write_file
+from vicinal.cli._output import (
+    as_json,
+    confirm,
+    in_paragraphs,
+    progress_shown,
+    warnings_said,
+    write_file,
+)
 from vicinal.cli._records import (
     STREAM,
     listed_ids,
@@ -320,9 +327,11 @@ def _facts_text(facts: dict[str, Any]) -> str:
             then = f"the next comes on {renewal['next']}" if renewal["next"] else "it is the last"
             lines.append(f"Part {renewal['period']} of {renewal['text']}: {then}")
         lines += _usage_lines(audience["usage"])
-        lines.append(audience["guarantee"]["text"])
     lines.append("\nHistory")
     lines += [f"  {e['at']}  {e['what']} (version {e['version']})" for e in facts["history"]]
+    for name, audience in facts["audiences"].items():
+        lines.append(f"\nGuarantee of audience {name}")
+        lines.append(in_paragraphs(audience["guarantee"]["text"]))
     if "private" in facts:
         lines += ["\nPRIVATE: for the curator only", as_json(facts["private"])]
     return "\n".join(lines)
@@ -347,7 +356,7 @@ def export_guarantee(
     """Print the full guarantee of an audience's answers."""
     with looked_at(store, reading=True) as opened:
         guarantee = opened.guarantee(audience)
-    text = as_json(guarantee.to_dict()) if json else str(guarantee)
+    text = as_json(guarantee.to_dict()) if json else in_paragraphs(guarantee)
     if out is None:
         echo(text)
     else:
@@ -382,6 +391,7 @@ def backup(
     """Write the store, as it is now, into a new folder. A service may go on running."""
     with looked_at(store, accept_loss=accept_loss) as opened:
         opened.backup(target)
+    echo(f"Wrote {target}.")
 
 
 def restore(
@@ -407,6 +417,7 @@ def restore(
     except PrivacyRefused as error:
         where = "" if cluster else " If the witness is elsewhere, name it with --witness."
         raise PrivacyRefused(f"{error}{where}") from None
+    echo(f"Restored {store}.")
 
 
 def allow(

@@ -361,7 +361,10 @@ def _numbers(table: pa.Table, name: str, which: str) -> Floats:
     column = _column(table, name, which)
     reading = numbers(column.cast(pa.int8()) if pa.types.is_boolean(column.type) else column)
     if reading.faults.any():
-        raise InvalidInput(f"The {which} must hold finite numbers only.")
+        raise InvalidInput(
+            f"The {which} must hold finite numbers only. If it holds ids, name it as the subject. "
+            "A table with texts, dates or gaps needs a schema and the features 'table'."
+        )
     if np.isnan(reading.codes).any():
         raise _lacks(which)
     return reading.codes

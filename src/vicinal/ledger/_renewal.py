@@ -171,4 +171,5 @@ class Renewal:
         return np.maximum(units + (self.released - released), 0)
 
     def to_dict(self) -> dict[str, Any]:
+        """Return all of it as plain numbers and texts, fit for JSON."""
         return {**asdict(self), "next": self.next_date, "text": str(self)}

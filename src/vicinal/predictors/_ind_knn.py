@@ -1,4 +1,4 @@
-"""Ind-KNN: private prediction with a budget for every person.
+"""Ind-KNN: private prediction with a budget for every subject.
 
 Source: Zhu, Zhao, Guo & Wang 2023 (ZZGW23), *"Private Prediction Strikes Back!" Private Kernelized
 Nearest Neighbors with Individual Renyi Filter*.
@@ -35,21 +35,39 @@ class IndKNNClassifier(ClassifierMixin, IndKNNEstimator, IndKNNClassifierParamet
     retires). Only noisy votes are released. Whoever sees all answers learns about any one subject
     no more than (epsilon, delta) allows, however many queries are asked.
 
+    Start with :doc:`/tutorials/python`; :doc:`/explanation/guarantee` says what is promised, and
+    :doc:`/how-to/pick-epsilon` how to set `epsilon` and `n_queries`.
+
     Attributes
     ----------
     classes_ : ndarray (c,)
         Class names as declared.
     n_features_in_ : int
         Number of features.
-    n_records_, n_neighbors_, noise_multiplier_, budget_ : int, int or None, float, float
-        The public plan.
+    n_records_ : int
+        Number of records: `n_records`, or its noisy estimate.
+    n_neighbors_ : int or None
+        Number of neighbours that the plan expects; None with a fixed radius.
+    noise_multiplier_ : float
+        Noise scale of the plan.
+    budget_ : float
+        Budget of each subject that is left for votes, in the units of `accounting`.
     model_share_ : float
-        The share that trained a model; 0 if there is none.
+        Share of the budgets that trained a model; 0 if there is none.
     n_answers_ : int
         Answers given since ``fit``.
 
+    See Also
+    --------
+    IndKNNRegressor : Answers with numbers.
+    IndKNNMultiLabelClassifier : Answers with several labels.
+    Store : Keeps records and budgets on disk.
+    NoisySGDClassifier : Pays once, for a model that can be published.
+
     Notes
     -----
+    Shapes: n records, d features, q queries, c classes.
+
     ``fit`` starts new budgets: fitting again on the same subjects is a second interaction, whose
     loss adds to the first. It is refused in the process that made the first, unless `interactions`
     declared it. For the same reason a fitted classifier cannot be copied or pickled. With a private
@@ -69,9 +87,17 @@ class IndKNNClassifier(ClassifierMixin, IndKNNEstimator, IndKNNClassifierParamet
     >>> public = rng.normal(1.5, 2.0, size=(500, 5))
     >>> clf = IndKNNClassifier(["no", "yes"], epsilon=1.0, n_queries=100, n_records=4000)
     >>> labels = np.array(["no", "yes"])[y]
-    >>> clf.fit(X, labels, public=public).predict([[3.0] * 5, [0.0] * 5]).shape
-    (2,)
-    >>> clf.erase([17])  # one record went, and its subject's budget stays spent
+    >>> clf.fit(X, labels, public=public)
+    IndKNNClassifier(...)
+    >>> queries = [[3.0] * 5, [0.0] * 5]
+    >>> print(clf.predict(queries))
+    ['yes' 'no']
+    >>> clf.predict_proba(queries).round(1)  # of the same rows: costs nothing
+    array([[0., 1.],
+           [1., 0.]])
+    >>> print(clf.guarantee())
+    (1, 1e-05)-differential privacy for every subject...
+    >>> clf.erase([17])  # one record is erased, and its subject's budget stays spent
     1
     """
 
@@ -142,9 +168,8 @@ class IndKNNClassifier(ClassifierMixin, IndKNNEstimator, IndKNNClassifierParamet
     def predict_proba(self, X: npt.ArrayLike) -> Floats:
         """Return the probability of every class, float64 (q, c); rows sum to 1.
 
-        Spends budget like :meth:`predict`; nothing for the very same rows as before. The prior,
-        `class_prior`, is weighed against the noisy votes and their noise
-        (:mod:`vicinal.targets._class_decision`).
+        Spends budget like :meth:`predict`; nothing for the very same rows as before. It weighs
+        `class_prior` against the noisy votes and their noise.
 
         Raises
         ------
@@ -184,7 +209,7 @@ class IndKNNClassifier(ClassifierMixin, IndKNNEstimator, IndKNNClassifierParamet
             )
 
     def predict(self, X: npt.ArrayLike, *, abstain_below: float | None = None) -> AnyArray:
-        """Return labels, (q,); spends budget, once for the very same rows in the same order.
+        """Return a label for every query; the same rows in the same order spend budget once.
 
         Parameters
         ----------
@@ -195,6 +220,11 @@ class IndKNNClassifier(ClassifierMixin, IndKNNEstimator, IndKNNClassifierParamet
             less than this many standard deviations of the noise on the lead; see
             :meth:`confidence`. Costs nothing: it looks at the noisy votes only. Refused with
             release="label".
+
+        Returns
+        -------
+        array (q,)
+            Names out of ``classes_``.
         """
         check_is_fitted(self)
         if abstain_below is None:

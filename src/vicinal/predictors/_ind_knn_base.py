@@ -56,7 +56,7 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
         public: npt.ArrayLike | None = None,
         schema: TableSchema | Mapping[str, Any] | str | Path | None = None,
     ) -> Self:
-        """Take in private records and plan from public facts.
+        """Fit on private records; plan the radius and the noise from public facts.
 
         Parameters
         ----------
@@ -66,9 +66,8 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
             What the records carry, private: labels, each one of `classes`.
         subjects : array (n,), optional
             Integer or string id of the subject behind each record; the guarantee is for a subject
-            with all its records. The number 5 and the text "5" are one id, see
-            :func:`vicinal._checks.subject_id`. Without it every record is a subject, its id its row
-            number.
+            with all its records. The number 5 and the text "5" are one id. Without it every record
+            is a subject, its id its row number.
         public : array (m, d), optional
             Public, unlabelled reference points; needed for everything that is "adaptive",
             "public" or "auto". With `schema` a table, and made up from it if left out.
@@ -138,11 +137,11 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
     def add(
         self, X: npt.ArrayLike, y: npt.ArrayLike, subjects: npt.ArrayLike | None = None
     ) -> Self:
-        """Add records; a subject that is known, or was before it left, keeps what it has left.
+        """Add records; a known or erased subject keeps what is left of its budget.
 
-        Arguments as in :meth:`fit`, with `subjects` exactly if they were given there. Without,
-        every record is a new subject, whose id continues the row numbers. The radius and the noise
-        stay as planned.
+        Arguments are those of :meth:`fit`. Give `subjects` exactly if you gave them there. Without
+        them every record is a new subject, whose id continues the row numbers. The radius and the
+        noise stay as planned.
         """
         check_is_fitted(self)
         X = inputs.checked_features(self, X)
@@ -173,11 +172,17 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
             return self._shard.erase(ids)
 
     def query(self, X: npt.ArrayLike) -> QueryAnswers:
-        """Return :class:`~vicinal.engine._engine.QueryAnswers`; spends budget.
+        """Return answers with all that was released; spends budget, also for the same rows again.
 
-        They hold positions in ``classes_``, the noisy votes where these leave, and which queries
-        were asked of private records: where not, the answer cost nothing. Other methods remember
-        what the very same rows were answered, and say it again at no cost; this asks anew.
+        Other methods remember the answers to the very same rows, and repeat them at no cost.
+
+        Returns
+        -------
+        QueryAnswers
+            With ``labels`` (q,), positions in ``classes_``; ``votes`` (q, c), the noisy votes, or
+            None where they are not released; ``noise`` (q,), their standard deviation; ``asked``
+            (q,), whether private records were used, for otherwise the answer cost nothing; and
+            ``probabilities`` (q, c), or None.
         """
         check_is_fitted(self)
         queries = inputs.checked_features(self, X)
@@ -208,11 +213,16 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
         return self.query(X) if known is None else known
 
     def budget_usage(self) -> BudgetUsage:
-        """Return a public estimate of how much of their budgets people have used.
+        """Return a public estimate of how much of their budgets subjects have used.
 
-        It is made of public points that are charged as records are, so anybody may see it; the
-        true budgets are private. It is about people who have been there since ``fit``: who comes
-        later has used less.
+        The true budgets are private. The estimate charges public points as if they were records, so
+        you may publish it. It is for subjects present since ``fit``; later ones have used less.
+
+        Returns
+        -------
+        BudgetUsage
+            With ``used``, the mean share of a budget, ``quantiles`` of that share, and ``retired``,
+            the share of subjects whose budgets are spent.
 
         Raises
         ------
@@ -234,6 +244,16 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
         return proxies
 
     def guarantee(self) -> Guarantee:
+        """Return what all answers since `fit` guarantee to every subject; costs nothing.
+
+        ``str()`` of it reads as a paragraph: the bound, what is protected, what is public, and what
+        is assumed.
+
+        Returns
+        -------
+        Guarantee
+            With `epsilon` and `delta`, among others.
+        """
         check_is_fitted(self)
         return ind_knn_guarantee(self._settings)
 

@@ -222,12 +222,12 @@ def model_records(plan: IndKNNPlan) -> int:
     return math.ceil(ENOUGH_LEARNT / math.sqrt(2 * share * plan.spendable))
 
 
-def verdicts(plan: IndKNNPlan, shares: Sequence[float] = ()) -> list[str]:
+def verdicts(plan: IndKNNPlan, shares: Sequence[float] = (), *, brief: bool = False) -> list[str]:
     """Return lines on whether a plan for classes can work, and what would make it better.
 
-    `shares`: how common each class is among public labels, if there are any. Where the number of
-    records is private, the lines say how many it needs. Raises InvalidInput for the first
-    value that a classifier would refuse.
+    `shares`: how common each class is among public labels, if there are any. `brief`: without
+    advice on rare classes. Where the number of records is private, the lines say how many
+    it needs. Raises InvalidInput for the first value that a classifier would refuse.
     """
     known = plan.n_records is not None
     lines = [verdict(plan if known else plan.changed(n_records=1), known=known)]
@@ -237,7 +237,7 @@ def verdicts(plan: IndKNNPlan, shares: Sequence[float] = ()) -> list[str]:
             "answer. Use --model-share 0 for none."
         )
     if plan.class_prior is None:
-        rare = not len(shares) or min(shares) < _RARE
+        rare = not brief and (not len(shares) or min(shares) < _RARE)
         seen = "--class-prior " + ",".join(f"{share:.3g}" for share in shares or (0.95, 0.05))
         return [*lines, *([f"{_UNDECLARED[bool(shares)]}, {seen} {_DECLARED}"] if rare else ())]
     names = plan.class_names.tolist()
@@ -248,8 +248,8 @@ _RARE = 0.1
 
 _UNDECLARED = "if a class is rare", "a class is rare among the public labels"
 _DECLARED = (
-    "(take them from a statistic) uses these shares where noise hides the votes. Add --cost "
-    "balanced to find more of the rare cases."
+    "states the shares of the classes, which you take from published figures. They are used where "
+    "noise hides the votes. Add --cost balanced to find more of the rare cases."
 )
 
 

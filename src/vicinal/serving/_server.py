@@ -77,7 +77,7 @@ def serve(
         from vicinal.serving._app import create_app
     except ImportError:
         raise MissingExtra(
-            "The service needs the extra 'serve': pip install vicinal[serve]"
+            "The service needs the extra 'serve': pip install 'vicinal[serve]'"
         ) from None
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     # Nothing of this stands in the format of the log; its manual says how to leave it out.

@@ -115,6 +115,7 @@ class NoisyFigures(ABC):
             )
 
     def to_dict(self) -> dict[str, Any]:
+        """Return all of it as plain numbers, lists and texts, fit for JSON."""
         plain = asdict(self)  # type: ignore[call-overload]
         listed = {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in plain.items()}
         figures = {

@@ -118,6 +118,11 @@ def check_new(path: Path) -> None:
             return
         found = path.lstat()
         yours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
+        if any((path / name).exists() for name in (CONFIG, "cluster.json")):
+            raise InvalidInput(
+                f"{path} must be a new folder, and a store is there already. Name another folder, "
+                "or add records to the store with: vicinal add"
+            )
         if not yours or any(path.iterdir()):
             raise InvalidInput(
                 f"{path} must be a new folder, or an empty one that belongs to you and is not a "

@@ -21,7 +21,7 @@ def declared_target(parameters: Mapping[str, Any]) -> Target:
     kinds = [kind for kind in KINDS if parameters.get(kind) is not None]
     if len(kinds) != 1:
         raise InvalidInput(
-            "Exactly one must be given: the 'classes' parameter; for numbers the 'bounds' "
-            "parameter; for several labels per record the 'labels' parameter."
+            "The 'classes' parameter must name all classes. For numbers give the 'bounds' "
+            "parameter in its place, and for several labels per record the 'labels' parameter."
         )
     return KINDS[kinds[0]].checked(parameters)
