@@ -28,26 +28,26 @@ from pathlib import Path
 HERE = Path(__file__).parents[1]
 
 ROOMS = {
-    "cli": 3_161,
-    "serving": 2_272,
-    "reports": 1_311,
-    "audit": 2_285,
-    "distributed": 2_932,
-    "store": 5_082,
-    "labelling, students": 2_891,
-    "baselines": 432,
-    "predictors": 1_886,
-    "planning": 1_891,
-    "engine": 964,
-    "linear": 1_312,
-    "targets": 1_030,
-    "features, datasets": 4_432,
-    "ledger": 3_563,
-    "mechanisms": 3_218,
-    "neighbours": 3_458,
-    "smoothed": 3_258,
-    "accounting": 4_030,
-    "noise, testing, ground": 2_436,
+    "cli": 3_159,
+    "serving": 2_262,
+    "reports": 1_303,
+    "audit": 2_273,
+    "distributed": 2_924,
+    "store": 4_976,
+    "labelling, students": 2_864,
+    "baselines": 416,
+    "predictors": 1_912,
+    "planning": 1_837,
+    "engine": 958,
+    "linear": 1_300,
+    "targets": 1_025,
+    "features, datasets": 4_408,
+    "ledger": 3_564,
+    "mechanisms": 3_200,
+    "neighbours": 3_453,
+    "smoothed": 3_232,
+    "accounting": 4_014,
+    "noise, testing, ground": 2_440,
 }
 """Lines of every kind that each room of the package may have; `ground` lies beside packages.
 
@@ -60,15 +60,15 @@ WANTED = {
     "store": 4300,
     "labelling, students": 2800,
     "mechanisms": 3100,
-    "code of src": 32_000,
+    "code of src": 32_310,  # 32,000, and what was asked for since: decision 2
 }
 """What is still larger than it should be, and what it should be."""
 
 ALL = {
-    "lines of src": 51_844,
-    "code of src": 32_671,
-    "lines of tests": 37_734,
-    "lines of experiments and benchmarks": 9_132,
+    "lines of src": 51_520,
+    "code of src": 32_288,
+    "lines of tests": 37_745,
+    "lines of experiments and benchmarks": 9_115,
     "words of pages": 45_000,
     "words of decisions": 30_000,
     "decisions": 40,
