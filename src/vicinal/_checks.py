@@ -133,7 +133,7 @@ def label_indices(y: npt.ArrayLike, classes: AnyArray) -> Ints32:
     except (KeyError, TypeError):
         raise InvalidInput(
             "The 'y' parameter must hold only labels of the 'classes' parameter. Got another "
-            "label. Declare every class, even those without records."
+            "label. Declare every class, even those without records, with the same capitals."
         ) from None
     return np.array(positions, dtype=np.int32)
 

@@ -57,10 +57,13 @@ def test_an_estimator_takes_what_its_tables_declare(estimator, settings):
 @every_estimator
 def test_the_docstring_describes_every_parameter(estimator, settings):  # noqa: ARG001
     section = inspect.getdoc(estimator).split("Parameters\n-")[1].split("\nAttributes\n")[0]
-    described = re.findall(r"^(\w+) : (.+)$\n    (.+)", section, flags=re.MULTILINE)
-    assert [(name, kind) for name, kind, _ in described] == [
+    described = re.findall(r"^(\w+) : (.+?)(?:, default=(.+))?$\n    (.+)", section, re.MULTILINE)
+    assert [(name, kind) for name, kind, *_ in described] == [
         (name, check.type_name) for name, check in checks(estimator)
     ]
+    none = {REQUIRED: "", None: ""}
+    defaults = [none.get(each.default, f"{each.default}") for each in declared(estimator)]
+    assert [default.strip('"') for _, _, default, _ in described] == defaults
     assert all(each.metadata["doc"].endswith(".") for each in declared(estimator))
 
 

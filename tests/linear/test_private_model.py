@@ -76,8 +76,7 @@ def test_noise_of_training_and_of_votes_are_different_draws(monkeypatch):
     made = []
     honest = _private_model.train
     monkeypatch.setattr(
-        "vicinal.planning._engine_factory.train",
-        lambda *args: made.append(args[3].mechanism._noise) or honest(*args),
+        "vicinal.linear.train", lambda *args: made.append(args[3].mechanism._noise) or honest(*args)
     )
     assert fitted()._engine.votes.noise is made[0]
 
@@ -211,7 +210,7 @@ def test_what_a_model_is_worth_decides_who_is_right(known, monkeypatch):
     """Without a word of the model's neighbours decide; with all of it they change nothing."""
     monkeypatch.setattr(_losses, "_KNOWN_OF_COLUMNS", known)
     monkeypatch.setattr(_private_model, "ASKED", 0.5)
-    monkeypatch.setattr("vicinal.planning._plan.ASKED", 0.5)
+    monkeypatch.setattr("vicinal.linear.ASKED", 0.5)
     classifier = fitted(epsilon=50.0)
     answers, chances = classifier.query(Q), classifier.model_probabilities(Q)
     assert answers.asked.any()
@@ -239,3 +238,14 @@ def test_lengths_are_kept_where_columns_are_what_is_learnt_from(width):
     encoded = kernel.encode(public).astype(np.float32)
     features = ModelFeatures.planned(encoded, 100, lifted=kernel.lifts)
     assert kernel.lifts == (features.kernel is None) == (width < 64)
+
+
+@pytest.mark.parametrize("width", [5, 80])
+def test_records_are_mapped_as_queries_are(width):
+    """Fails if what gradients keep by subject is given to other records of the index."""
+    (records, labels), (public, _) = clouds(0, 600, width), clouds(1, 150, width)
+    subjects = np.random.default_rng(2).integers(0, 300, 600)
+    clf = IndKNNClassifier(range(CLASSES), 4.0, n_queries=50, n_records=600, simulation_seed=0)
+    clf.fit(records, labels, subjects, public=public)
+    assert (clf._model.model.features.kernel is None) == (width == 5)
+    np.testing.assert_array_equal(clf._shard.index.features, clf._encoded(records))

@@ -276,7 +276,7 @@ def answered(world, queries, model, monkeypatch):
         return found
 
     with monkeypatch.context() as patch:
-        patch.setattr("vicinal.planning._engine_factory.train", lambda *_, **__: model)
+        patch.setattr("vicinal.linear.train", lambda *_, **__: model)
         patch.setattr(LocalShardBase, "charge_and_sum", watched)
         fitted = classifier(n_queries=4 * len(queries)).fit(X[world], Y[world], world, public=R)
         found = fitted.query(queries)
@@ -417,7 +417,7 @@ def what_descends(world, monkeypatch, **parameters):
         patch.setattr(Descent, "step", stepped)
         patch.setattr(mechanisms.GradientRelease, "publish", told)
         patch.setattr(
-            "vicinal.planning._engine_factory.metric_kernel",
+            "vicinal.linear.metric_kernel",
             lambda rows: metrics.append(rows.copy()) or _private_model.metric_kernel(rows),
         )
         carried = SIDES if parameters.get("numbers") else Y

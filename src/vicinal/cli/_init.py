@@ -285,7 +285,8 @@ def _write_draft(drafted: features.TableSchema, notes: list[str], out: Path | No
     write_file(out, text)
     echo(
         f"Wrote {out} with {len(drafted.columns)} feature columns. Check its kinds, bounds and "
-        "values before you use it: they come from the table, and they become public.",
+        "values before you use it: they come from the table, and they become public. If a column "
+        "is the label or an id, draft again with --label or --subject.",
         err=True,
     )
 

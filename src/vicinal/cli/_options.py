@@ -166,13 +166,15 @@ _PANELS = {
     ),
     "Private model": ("model_share", "model_refreshes"),
     "Neighbours and noise": (
-        *("n_neighbors", "neighbors", "noise_multiplier", "kernel", "min_similarity"),
-        *("neighbor_count", "accounting", "index", "bandwidth", "norm_bound"),
-        *("records_per_subject", "sampling_rate", "sigma_votes", "sigma_screen", "threshold"),
+        *("n_neighbors", "neighbors", "noise_multiplier", "index", "records_per_subject"),
+        *("sampling_rate", "sigma_votes", "sigma_screen", "threshold"),
     ),
     "Training": (*("method", "network", "augmentation", "steps", "overlapping", "onnx", "seed"),),
     "Storage and machines": ("ledger", "witness", "ray", "shard_s"),
     "Renewal": ("renew", "periods", "unspent"),
+    "For the published algorithm": (
+        *("kernel", "bandwidth", "norm_bound", "min_similarity", "neighbor_count", "accounting"),
+    ),
     "Special cases": ("ids_differ", "epsilon_total", "accept_loss", "yes", "interactions"),
     "Output": ("dry_run", "quiet", "json", "help"),
 }

@@ -153,7 +153,7 @@ def _warn_of_others(schema: TableSchema, names: Sequence[str]) -> None:
     if others := sum(name not in known for name in names):
         warnings.warn(
             f"The table has {others} {'column' if others == 1 else 'columns'} that the schema "
-            "does not name; they are not used.",
+            "does not name. It leaves them out.",
             UserWarning,
             stacklevel=4,
         )

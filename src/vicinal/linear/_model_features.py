@@ -16,7 +16,7 @@ from typing import Self
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
-from vicinal._arrays import AnyArray, FloatMatrix, Floats, Floats32
+from vicinal._arrays import AnyArray, FloatMatrix, Floats, Floats32, Ints16
 from vicinal._compiled import compiled
 from vicinal.errors import InvalidInput
 from vicinal.linear._kernel_map import COMPONENTS, KERNEL_ARRAYS, KernelMap
@@ -214,7 +214,7 @@ def one_thread() -> AbstractContextManager[object]:
     return _blas().limit(limits=1, user_api="blas")  # type: ignore[no-any-return]
 
 
-def scores_of(rows: IntegerRows | Floats, integer_weights: Floats, unit: float) -> Floats:
+def scores_of(rows: IntegerRows | Ints16 | Floats, integer_weights: Floats, unit: float) -> Floats:
     """Return the scores of integer rows under whole weights: exact in any company.
 
     Sums of whole numbers below 2^53 are those of any order; threads of a BLAS would only wait.

@@ -14,7 +14,7 @@ from typing import Protocol, Self
 import numpy as np
 
 from vicinal import neighbours
-from vicinal._arrays import AnyArray, Bools, FloatMatrix, Floats, Floats32, Steps
+from vicinal._arrays import AnyArray, Bools, FloatMatrix, Floats, Floats32, Ints16, Steps
 from vicinal.errors import InvalidInput
 from vicinal.ledger import Account
 from vicinal.linear._descent import STEPS, Descent, clip_of, step_noise
@@ -74,12 +74,20 @@ class LinearModel:
         parts = [scores for _, _, scores in self.scored(X)]
         return np.concatenate([np.zeros((0, self.weights.shape[1])), *parts])
 
-    def scored(self, X: FloatMatrix) -> Iterator[tuple[int, IntegerRows, Floats]]:
-        """Yield where some rows begin, their integers of length one, and their scores."""
+    def scored(
+        self, X: FloatMatrix, known: Ints16 | None = None
+    ) -> Iterator[tuple[int, IntegerRows, Floats]]:
+        """Yield where some rows begin, their integers of length one, and their scores.
+
+        `known`: what the model's features make of all rows, where that was computed before.
+        """
 
         def scored(start: int) -> tuple[int, IntegerRows, Floats]:
             part = X[start : start + CHUNK]
-            scores = scores_of(self.features.of_encoded(part), self.weights, self.features.unit)
+            rows: IntegerRows | Ints16 = (
+                self.features.of_encoded(part) if known is None else known[start : start + CHUNK]
+            )
+            scores = scores_of(rows, self.weights, self.features.unit)
             return start, neighbours.unit_vectors(part), scores
 
         together = CHUNK * THREADS
@@ -159,16 +167,19 @@ class PrivateModel:
         own = self.model.weights, self.used, self.doubts
         return {**dict(zip(_OWN_ARRAYS, own, strict=True)), **self.model.features.arrays()}
 
-    def features(self, X: FloatMatrix) -> Floats32:
+    def features(self, X: FloatMatrix, known: Ints16 | None = None) -> Floats32:
         """Return rows in the learnt metric, float32 (n, d + c): every row by itself."""
-        return self.mapped(X)[0]
+        return self.mapped(X, known)[0]
 
-    def mapped(self, X: FloatMatrix) -> tuple[Floats32, Predictions]:
-        """Return what :meth:`features` returns, and what the model says."""
+    def mapped(self, X: FloatMatrix, known: Ints16 | None = None) -> tuple[Floats32, Predictions]:
+        """Return what :meth:`features` returns, and what the model says.
+
+        `known`: what it was trained on, if that were these rows: most of the work was done then.
+        """
         n_features, n_scores = X.shape[1], self._n_scores
         features = np.empty((len(X), n_features + n_scores), dtype=np.float32)
         predicted, doubts = np.empty((len(X), n_scores)), np.empty(len(X))
-        for start, rows, both in self._all.scored(X):
+        for start, rows, both in self._all.scored(X, known):
             part = slice(start, start + len(rows))
             scores, doubts[part] = self._split(both)
             features[part, :n_features] = rows / np.float32(neighbours.FLOAT32.scale(n_features))
@@ -304,9 +315,14 @@ class LocalGradients:
         slack: DeltaSlackAccountant,
     ) -> None:
         targets = training.loss.targets(table.targets)
-        rows = SubjectRows(features.rows(X), targets, table.slots, len(table.remaining))
-        self.mechanism = training.mechanism(rows, features.unit, noise, slack)
-        self._remaining, self._account = table.remaining, account
+        self._records = SubjectRows(features.rows(X), targets, table.slots, len(table.remaining))
+        self.mechanism = training.mechanism(self._records, features.unit, noise, slack)
+        self._remaining, self._account, self._slots = table.remaining, account, table.slots
+
+    @property
+    def rows(self) -> Ints16:
+        """What the features make of every row of `X`, (n, D): gradients keep it by subject."""
+        return self._records.rows[np.argsort(np.argsort(self._slots, kind="stable"))]
 
     def charge_and_sum(self, release: GradientRelease, weights: Floats) -> Steps:
         """Charge everybody here for a gradient, and return the sum; still private."""

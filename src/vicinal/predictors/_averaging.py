@@ -40,8 +40,14 @@ class IndKNNRegressor(RegressorMixin, AveragingEstimator, RegressorParameters):
     ----------
     n_features_in_ : int
         Number of features.
-    n_records_, n_neighbors_, noise_multiplier_, budget_ : int, int or None, float, float
-        The public plan.
+    n_records_ : int
+        Number of records: `n_records`, or its noisy estimate.
+    n_neighbors_ : int
+        Number of neighbours that the plan expects.
+    noise_multiplier_ : float
+        Noise scale of the plan.
+    budget_ : float
+        Budget of each subject that is left for averages, in the units of `accounting`.
     n_answers_ : int
         Answers given since ``fit``.
 
@@ -103,8 +109,14 @@ class IndKNNMultiLabelClassifier(ClassifierMixin, AveragingEstimator, MultiLabel
         The names of the labels.
     n_features_in_ : int
         Number of features.
-    n_records_, n_neighbors_, noise_multiplier_, budget_ : int, int or None, float, float
-        The public plan.
+    n_records_ : int
+        Number of records: `n_records`, or its noisy estimate.
+    n_neighbors_ : int
+        Number of neighbours that the plan expects.
+    noise_multiplier_ : float
+        Noise scale of the plan.
+    budget_ : float
+        Budget of each subject that is left for averages, in the units of `accounting`.
     n_answers_ : int
         Answers given since ``fit``.
 

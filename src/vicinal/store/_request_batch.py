@@ -317,6 +317,7 @@ def _check_quota(state: AudienceState, fresh: _NewQueries, analyst: str, more: i
         if more > max(0, left):
             raise PrivacyRefused(
                 f"The {who} has {max(0, left)} of {most} answers left, and {more} new ones were "
-                "asked for. Queries answered since the data last changed still cost nothing."
+                "asked for. Nothing was charged. Queries answered since the data last changed "
+                "still cost nothing."
                 f"{'' if who == 'analyst' else ways_on}"
             )
