@@ -28,18 +28,18 @@ from pathlib import Path
 HERE = Path(__file__).parents[1]
 
 ROOMS = {
-    "cli": 3_159,
+    "cli": 3_162,
     "serving": 2_262,
     "reports": 1_303,
     "audit": 2_273,
     "distributed": 2_924,
-    "store": 4_976,
+    "store": 4_977,
     "labelling, students": 2_864,
     "baselines": 416,
-    "predictors": 1_912,
-    "planning": 1_837,
+    "predictors": 1_924,
+    "planning": 1_839,
     "engine": 958,
-    "linear": 1_300,
+    "linear": 1_316,
     "targets": 1_025,
     "features, datasets": 4_408,
     "ledger": 3_564,
@@ -65,9 +65,9 @@ WANTED = {
 """What is still larger than it should be, and what it should be."""
 
 ALL = {
-    "lines of src": 51_520,
-    "code of src": 32_288,
-    "lines of tests": 37_745,
+    "lines of src": 51_554,
+    "code of src": 32_300,
+    "lines of tests": 37_759,
     "lines of experiments and benchmarks": 9_115,
     "words of pages": 45_000,
     "words of decisions": 30_000,
