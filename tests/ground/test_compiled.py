@@ -107,6 +107,14 @@ def test_the_text_of_a_docstring_may_look_like_an_import(package):
     assert package / "single.py" in _compiled.sources(package / "other.py")
 
 
+def test_an_alias_is_no_module(package):
+    """Else a file that has one would be compiled anew whatever changes."""
+    (package / "other.py").write_text("from vicinal import single as double")
+    _compiled._imported.cache_clear()
+    found = {path.name for path in _compiled.sources(package / "other.py")}
+    assert found == {"other.py", "single.py", "_inside.py"}
+
+
 def test_steps_of_an_installation_may_share_a_process():
     """Which process takes which step is luck: none may claim the records of another."""
     code = "from vicinal.reports._compile import STEPS\nfor step in STEPS:\n    step()"
