@@ -28,12 +28,12 @@ from pathlib import Path
 HERE = Path(__file__).parents[1]
 
 ROOMS = {
-    "cli": 3_162,
-    "serving": 2_262,
+    "cli": 3_163,
+    "serving": 2_264,
     "reports": 1_303,
     "audit": 2_273,
     "distributed": 2_924,
-    "store": 4_977,
+    "store": 4_978,
     "labelling, students": 2_864,
     "baselines": 416,
     "predictors": 1_924,
@@ -65,9 +65,9 @@ WANTED = {
 """What is still larger than it should be, and what it should be."""
 
 ALL = {
-    "lines of src": 51_554,
-    "code of src": 32_300,
-    "lines of tests": 37_759,
+    "lines of src": 51_558,
+    "code of src": 32_304,
+    "lines of tests": 37_767,
     "lines of experiments and benchmarks": 9_115,
     "words of pages": 45_000,
     "words of decisions": 30_000,

@@ -66,7 +66,7 @@ def init(
     --features table --schema schema.json --public volunteers.parquet --classes healthy,ill
     """
     reference_options.check(feature_options.features, data)
-    stores.check_new(store)
+    stores.free_witness(store, witness)
     plan, renew = options.plan_given(ctx), renewal_options.renewal()
     target = targets.declared_target(plan)
     # Every value is checked before anything is said or read.

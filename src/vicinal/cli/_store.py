@@ -430,6 +430,7 @@ def allow(
     """Set how many new answers an analyst may get."""
     with opened_at(store, accept_loss=accept_loss) as opened:
         opened.allow(analyst, None if quota == -1 else quota, audience=audience)
+    echo(f"{analyst} may get {'any number of' if quota == -1 else quota} new answers.")
 
 
 def refresh(

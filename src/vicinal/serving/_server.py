@@ -97,7 +97,9 @@ def serve(
             with _no_signal_after_the_end():
                 server.run()
         except SystemExit:
-            raise InvalidInput(f"The service cannot listen on {host}:{port}.") from None
+            raise InvalidInput(
+                f"The service cannot listen on {host}:{port}. Choose another --port."
+            ) from None
 
 
 def server_of(

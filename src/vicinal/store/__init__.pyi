@@ -32,6 +32,7 @@ from vicinal.store._folder import KEY as KEY
 from vicinal.store._folder import SOCKET as SOCKET
 from vicinal.store._folder import Folder as Folder
 from vicinal.store._folder import check_new as check_new
+from vicinal.store._folder import free_witness as free_witness
 from vicinal.store._folder import new_folder as new_folder
 from vicinal.store._folder import private_folder as private_folder
 from vicinal.store._folder import read_config as read_config
