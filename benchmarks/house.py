@@ -28,15 +28,15 @@ from pathlib import Path
 HERE = Path(__file__).parents[1]
 
 ROOMS = {
-    "cli": 3_163,
+    "cli": 3_155,
     "serving": 2_264,
     "reports": 1_303,
     "audit": 2_273,
     "distributed": 2_924,
-    "store": 4_978,
+    "store": 4_971,
     "labelling, students": 2_864,
     "baselines": 416,
-    "predictors": 1_924,
+    "predictors": 1_920,
     "planning": 1_839,
     "engine": 958,
     "linear": 1_316,
@@ -65,8 +65,8 @@ WANTED = {
 """What is still larger than it should be, and what it should be."""
 
 ALL = {
-    "lines of src": 51_558,
-    "code of src": 32_304,
+    "lines of src": 51_539,
+    "code of src": 32_285,
     "lines of tests": 37_767,
     "lines of experiments and benchmarks": 9_115,
     "words of pages": 45_000,

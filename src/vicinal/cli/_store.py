@@ -14,24 +14,8 @@ from typer import Argument, Option, echo
 from vicinal import distributed
 from vicinal import store as stores
 from vicinal.cli import _options as options
-from vicinal.cli._output import (
-    as_json,
-    confirm,
-    in_paragraphs,
-    progress_shown,
-    warnings_said,
-    write_file,
-)
-from vicinal.cli._records import (
-    STREAM,
-    listed_ids,
-    local_file,
-    looked_at,
-    naming,
-    opened_at,
-    read_labelled,
-    read_queries,
-)
+from vicinal.cli import _output as console
+from vicinal.cli import _records as records
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
 
 if TYPE_CHECKING:
@@ -70,11 +54,15 @@ def add(
     if parts and key is None:
         raise InvalidInput("The 'key' option must be given for a folder of .parquet files.")
     version, n_added = 0, 0
-    with warnings_said(), progress_shown(), opened_at(store, accept_loss=accept_loss) as opened:
+    with (
+        console.warnings_said(),
+        console.progress_shown(),
+        records.opened_at(store, accept_loss=accept_loss) as opened,
+    ):
         schema = opened.schema
         for part in parts or [data]:
-            with naming(part, f" Files added before it: {n_added}." if n_added else ""):
-                given = read_labelled(part, schema.extractor, schema.target, label, subject)
+            with records.naming(part, f" Files added before it: {n_added}." if n_added else ""):
+                given = records.read_labelled(part, schema.extractor, schema.target, label, subject)
                 version = opened.add(
                     given[0].features, given[1], given[0].subjects, ids_differ=ids_differ,
                     idempotency_key=f"{key} {part.name}" if parts else key,
@@ -103,16 +91,16 @@ def predict(
     """Answer queries. New ones are charged, and charges are on disk before answers show."""
     import pyarrow as pa
 
-    if out is not None and out != STREAM and Path(out).suffix not in FORMATS:
+    if out is not None and out != records.STREAM and Path(out).suffix not in FORMATS:
         raise InvalidInput(f"The 'out' option must end in {' or '.join(FORMATS)}, or be -.")
     with (
-        warnings_said(),
-        progress_shown(silent=json),
-        local_file(data) as path,
-        opened_at(store, shard_s=shard_s, accept_loss=accept_loss) as opened,
+        console.warnings_said(),
+        console.progress_shown(silent=json),
+        records.local_file(data) as path,
+        records.opened_at(store, shard_s=shard_s, accept_loss=accept_loss) as opened,
     ):
-        first, dataset = read_queries(path, opened.schema.extractor, name)
-        with naming(path, public=True):
+        first, dataset = records.read_queries(path, opened.schema.extractor, name)
+        with records.naming(path, public=True):
             rows, keys = opened.extracted(dataset.features)
         reply = opened.predict(rows, audience=audience, analyst=analyst, idempotency_key=key)
     if out is not None or not json:
@@ -120,21 +108,21 @@ def predict(
         _write_answers(table, out)
     if json:
         answers = {name: value for name, value in reply.to_dict().items() if name != "votes"}
-        echo(as_json({**answers, **_ids_of_queries(first)}))
+        echo(console.as_json({**answers, **_ids_of_queries(first)}))
     if not (quiet or json):
         echo(_summary(keys, reply, audience), err=True)
 
 
 def _write_answers(table: pa.Table, out: str | None) -> None:
-    if out is None or out == STREAM:
+    if out is None or out == records.STREAM:
         echo(_as_csv(table), nl=False)
     elif out.endswith(".csv"):
-        write_file(Path(out), _as_csv(table))
+        console.write_file(Path(out), _as_csv(table))
     else:
         from pyarrow import parquet
 
         parquet.write_table(table, content := io.BytesIO())
-        write_file(Path(out), content.getvalue())
+        console.write_file(Path(out), content.getvalue())
 
 
 def _as_csv(table: pa.Table) -> str:
@@ -201,10 +189,12 @@ def evaluate(
 
     A row counts if its features were a query before, in `vicinal predict` or in the service.
     """
-    with warnings_said(), opened_at(store, accept_loss=accept_loss) as opened:
+    with console.warnings_said(), records.opened_at(store, accept_loss=accept_loss) as opened:
         schema = opened.schema
-        dataset, labels = read_labelled(data, schema.extractor, schema.target, label, subject)
-        with naming(data):
+        dataset, labels = records.read_labelled(
+            data, schema.extractor, schema.target, label, subject
+        )
+        with records.naming(data):
             figures = opened.evaluate(
                 dataset.features, labels, dataset.subjects, ids_differ=ids_differ,
                 audience=audience, share=share, largest_error=largest_error,
@@ -213,7 +203,7 @@ def evaluate(
     found = figures.to_dict()
     for told in found["figures"].values():
         told["noise"] &= not accept_noise
-    echo(as_json(found) if json else _evaluation_text(figures, found))
+    echo(console.as_json(found) if json else _evaluation_text(figures, found))
 
 
 def _evaluation_text(figures: stores.NoisyFigures, found: dict[str, Any]) -> str:
@@ -273,12 +263,12 @@ def erase(
 
     The exit code is 2 if none of the ids was ever in the store.
     """
-    ids = listed_ids(subject, subjects)
+    ids = records.listed_ids(subject, subjects)
     if not ids:
         raise InvalidInput("The 'subject' option needs at least one id.")
     n_ids = "1 id" if len(ids) == 1 else f"{len(ids)} ids"
-    confirm(f"This erases {n_ids} and all their records for good.", yes=yes)
-    with opened_at(store, accept_loss=accept_loss) as opened:
+    console.confirm(f"This erases {n_ids} and all their records for good.", yes=yes)
+    with records.opened_at(store, accept_loss=accept_loss) as opened:
         before = opened.presence(ids)
         n_erased = opened.erase(ids)
         verification, trained = opened.verify(ids), opened.models_stay
@@ -308,9 +298,9 @@ def inspect(
     json: options.Json = False,
 ) -> None:
     """Show what is public about a store. --curator adds private numbers."""
-    with looked_at(store, reading=True) as opened:
+    with records.looked_at(store, reading=True) as opened:
         facts = opened.facts(curator=curator)
-    echo(as_json(facts) if json else _facts_text(facts))
+    echo(console.as_json(facts) if json else _facts_text(facts))
 
 
 def _facts_text(facts: dict[str, Any]) -> str:
@@ -331,9 +321,9 @@ def _facts_text(facts: dict[str, Any]) -> str:
     lines += [f"  {e['at']}  {e['what']} (version {e['version']})" for e in facts["history"]]
     for name, audience in facts["audiences"].items():
         lines.append(f"\nGuarantee of audience {name}")
-        lines.append(in_paragraphs(audience["guarantee"]["text"]))
+        lines.append(console.in_paragraphs(audience["guarantee"]["text"]))
     if "private" in facts:
-        lines += ["\nPRIVATE: for the curator only", as_json(facts["private"])]
+        lines += ["\nPRIVATE: for the curator only", console.as_json(facts["private"])]
     return "\n".join(lines)
 
 
@@ -354,13 +344,13 @@ def export_guarantee(
     json: options.Json = False,
 ) -> None:
     """Print the full guarantee of an audience's answers."""
-    with looked_at(store, reading=True) as opened:
+    with records.looked_at(store, reading=True) as opened:
         guarantee = opened.guarantee(audience)
-    text = as_json(guarantee.to_dict()) if json else in_paragraphs(guarantee)
+    text = console.as_json(guarantee.to_dict()) if json else console.in_paragraphs(guarantee)
     if out is None:
         echo(text)
     else:
-        write_file(out, text + "\n")
+        console.write_file(out, text + "\n")
 
 
 def verify(
@@ -372,11 +362,11 @@ def verify(
     json: options.Json = False,
 ) -> None:
     """Check every invariant on disk. --erased also looks for traces of a subject."""
-    with looked_at(store, reading=True) as opened:
-        verification = opened.verify(listed_ids(erased, erased_list))
+    with records.looked_at(store, reading=True) as opened:
+        verification = opened.verify(records.listed_ids(erased, erased_list))
     faults, checked = list(verification.faults), list(verification.checked)
     if json:
-        echo(as_json({"faults": faults, "checked": checked}))
+        echo(console.as_json({"faults": faults, "checked": checked}))
     if not verification:
         raise StorageFailed(" ".join(faults))
     if not json:
@@ -389,7 +379,7 @@ def backup(
     accept_loss: options.AcceptLoss = False,
 ) -> None:
     """Write the store, as it is now, into a new folder. A service may go on running."""
-    with looked_at(store, accept_loss=accept_loss) as opened:
+    with records.looked_at(store, accept_loss=accept_loss) as opened:
         opened.backup(target)
     echo(f"Wrote {target}.")
 
@@ -407,7 +397,9 @@ def restore(
     if cluster and not (ledger is None and witness is None):
         raise InvalidInput("Clusters take neither --ledger nor --witness.")
     if accept_loss:
-        confirm(f"This spends every budget of {store} for good: it never answers again.", yes=yes)
+        console.confirm(
+            f"This spends every budget of {store} for good: it never answers again.", yes=yes
+        )
     try:
         if cluster:
             distributed.restore_cluster(source, store, accept_loss=accept_loss)
@@ -428,7 +420,7 @@ def allow(
     accept_loss: options.AcceptLoss = False,
 ) -> None:
     """Set how many new answers an analyst may get."""
-    with opened_at(store, accept_loss=accept_loss) as opened:
+    with records.opened_at(store, accept_loss=accept_loss) as opened:
         opened.allow(analyst, None if quota == -1 else quota, audience=audience)
     echo(f"{analyst} may get {'any number of' if quota == -1 else quota} new answers.")
 
@@ -444,7 +436,7 @@ def refresh(
     The plan's --model-refreshes says how often. The same budgets pay for it, and queries that were
     answered before count as new.
     """
-    with opened_at(store, accept_loss=accept_loss) as opened:
+    with records.opened_at(store, accept_loss=accept_loss) as opened:
         refreshes = opened.refresh_model(audience)
     words = f"Trained the model on the subjects enrolled now. Refreshes left: {refreshes}."
-    echo(as_json({"refreshes_left": refreshes}) if json else words)
+    echo(console.as_json({"refreshes_left": refreshes}) if json else words)

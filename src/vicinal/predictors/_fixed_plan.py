@@ -11,7 +11,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
-from vicinal import _checks
+from vicinal import _checks, mechanisms
 from vicinal._arrays import AnyArray, Bools, Floats, Ints
 from vicinal._parameters import (
     AUTO,
@@ -30,15 +30,7 @@ from vicinal._progress import step
 from vicinal.accounting import Guarantee
 from vicinal.errors import InvalidInput, PrivacyRefused, VicinalError
 from vicinal.ledger import ForkSafeLock
-from vicinal.mechanisms import (
-    FINEST,
-    BernoulliSource,
-    NoisyMax,
-    NoisyThreshold,
-    ReleaseCounter,
-    bernoulli_source,
-    randomness,
-)
+from vicinal.mechanisms import bernoulli_source, randomness
 from vicinal.planning import INTERACTIONS, Plan, affordable_noise, guarantee_of, several, summed
 from vicinal.predictors import _inputs as inputs
 from vicinal.targets import ClassesParameter, labels
@@ -244,22 +236,26 @@ class AnsweringSettings(AnsweringParameters, FixedPlanSettings):
     def draws(self) -> dict[int, float]:
         screened = float(self.n_queries) * self.screened
         voted = float(self.planned_answers) * len(self.classes)
-        return summed([(FINEST, screened), (self.voting().scale, voted)])
+        return summed([(mechanisms.FINEST, screened), (self.voting().scale, voted)])
 
-    def voting(self) -> NoisyMax:
+    def voting(self) -> mechanisms.NoisyMax:
         """Return the noisy maximum, with a fresh quota."""
-        quota = ReleaseCounter(self.planned_answers, "answers")
+        quota = mechanisms.ReleaseCounter(self.planned_answers, "answers")
         noise = randomness(self.simulation_seed)
-        return NoisyMax(self.vote_noise, self.most_votes, quota, noise, label_only=self.label_only)
+        return mechanisms.NoisyMax(
+            self.vote_noise, self.most_votes, quota, noise, label_only=self.label_only
+        )
 
-    def screening(self, coins: BernoulliSource | None = None) -> NoisyThreshold | None:
+    def screening(
+        self, coins: mechanisms.BernoulliSource | None = None
+    ) -> mechanisms.NoisyThreshold | None:
         """Return the screening, with a fresh quota, or None; `coins` are shared with a sampling."""
         if self.sigma_screen is None or self.threshold is None:
             return None
-        quota = ReleaseCounter(self.n_queries, "screenings")
+        quota = mechanisms.ReleaseCounter(self.n_queries, "screenings")
         noise, seed = randomness(self.simulation_seed), self.simulation_seed
         coins = coins or bernoulli_source(seed)
-        return NoisyThreshold(self.threshold, self.sigma_screen, quota, noise, coins)
+        return mechanisms.NoisyThreshold(self.threshold, self.sigma_screen, quota, noise, coins)
 
 
 Plans = TypeVar("Plans", bound=FixedPlanSettings)

@@ -13,22 +13,12 @@ from typing import Any, Self
 import numpy as np
 
 from vicinal import _checks, planning
+from vicinal import ledger as ledgers
 from vicinal._arrays import AnyArray, Floats, Ints, Places, Shares
 from vicinal._parameters import AUTO
 from vicinal.accounting import UNITS, Guarantee, rounded_up
 from vicinal.engine import ProxyLedger, QueryAnswers, QueryEngine, Shard, SharedShard
 from vicinal.errors import InvalidInput, PrivacyRefused
-from vicinal.ledger import (
-    LOST_PARTS,
-    AnswerBlock,
-    AnswerLog,
-    Audience,
-    ForkSafeLock,
-    Ledger,
-    Renewal,
-    bytes_of,
-    parse_json,
-)
 from vicinal.mechanisms import MOST_OF_SIZE, DeltaSlackAccountant
 from vicinal.neighbours import RBF, IntegerMatrix
 from vicinal.store._opening import OpenStore
@@ -61,7 +51,7 @@ class TotalGuarantee:
     capped: bool
 
     @classmethod
-    def of(cls, ledger: Ledger, requested: Sequence[planning.IndKNNPlan]) -> Self:
+    def of(cls, ledger: ledgers.Ledger, requested: Sequence[planning.IndKNNPlan]) -> Self:
         total = ledger.total
         return cls(
             *(total.guarantee if total else planning.total_over(requested)), total is not None
@@ -98,12 +88,12 @@ class AudienceState:
     - `private_model`: the private model beside its votes, if it has one.
     """
 
-    audience: Audience
+    audience: ledgers.Audience
     requested: planning.IndKNNPlan
     settings: planning.IndKNNPlan
     engine: QueryEngine
     slack: DeltaSlackAccountant
-    answers: AnswerLog
+    answers: ledgers.AnswerLog
     budget_usage: Shares
     private_model: StoredModel | None = None
 
@@ -164,7 +154,7 @@ class AudienceState:
         """Forget answers that nobody will see; their charges and their slack stay."""
         self._resume_usage()
 
-    def enter(self, seq: int, block: AnswerBlock) -> None:
+    def enter(self, seq: int, block: ledgers.AnswerBlock) -> None:
         self.answers.enter(seq, block.digests, block.answers)
         if block.proxies is not None:
             self.budget_usage = block.proxies
@@ -248,7 +238,7 @@ class AudienceState:
 
     def plan(self) -> dict[str, Any]:
         """Return the plan in numbers. Public."""
-        written, settings = parse_json(self.audience.plan), self.settings
+        written, settings = ledgers.parse_json(self.audience.plan), self.settings
         return {
             "epsilon": settings.epsilon,
             "delta": settings.delta,
@@ -267,7 +257,7 @@ def new_plan(
     parameters: dict[str, Any],
     *,
     accept_weak: bool,
-    renew: Renewal | None = None,
+    renew: ledgers.Renewal | None = None,
 ) -> str:
     """Return the plan of a new audience as JSON, checked.
 
@@ -278,7 +268,7 @@ def new_plan(
         if name in parameters:
             raise InvalidInput(f"The {name!r} parameter belongs to the store, not to an audience.")
     plan = "{}" if renew is None else renew.within("{}")
-    settings = _settings(schema, parameters, parse_json(plan))
+    settings = _settings(schema, parameters, ledgers.parse_json(plan))
     if renew is not None:
         planning.check_renewal(settings)
     if not schema.target.voted and not settings.even_noise:
@@ -294,11 +284,11 @@ def new_plan(
     planning.rehearse(settings, schema.n_features, schema.public)
     # What is written says so where the rule decides. Delta is fixed: no estimate may move it.
     asked = {"model_share": AUTO, **parameters, "delta": settings.delta}
-    return json.dumps({"asked": asked, "pinned": {}, **parse_json(plan)})
+    return json.dumps({"asked": asked, "pinned": {}, **ledgers.parse_json(plan)})
 
 
 def requested_plan(schema: StoreSchema, written: str) -> planning.IndKNNPlan:
-    plan = parse_json(written)
+    plan = ledgers.parse_json(written)
     return _settings(schema, plan["asked"], plan)
 
 
@@ -316,15 +306,15 @@ def checked_total(
 
 def settled_plan(
     parts: OpenStore,
-    audience: Audience,
-    train: Callable[[OpenStore, Audience, planning.IndKNNPlan], planning.IndKNNPlan],
+    audience: ledgers.Audience,
+    train: Callable[[OpenStore, ledgers.Audience, planning.IndKNNPlan], planning.IndKNNPlan],
 ) -> str:
     """Return the plan of a new audience with its private model settled, as far as `train` goes.
 
     Inside the change of the ledger that opens the audience: what training charged and the model
     become durable together.
     """
-    plan = parse_json(audience.plan)
+    plan = ledgers.parse_json(audience.plan)
     pinned: dict[str, Any] = {}
     settings = _settings(parts.schema, plan["asked"], plan)
     n_public = 0 if parts.schema.public is None else len(parts.schema.public)
@@ -336,7 +326,7 @@ def settled_plan(
     return json.dumps({**plan, "pinned": pinned})
 
 
-def pin_plan(parts: OpenStore, audience: Audience, lock: ForkSafeLock) -> None:
+def pin_plan(parts: OpenStore, audience: ledgers.Audience, lock: ledgers.ForkSafeLock) -> None:
     """Plan what is left open of an audience, charge it, and fix it; inside a change."""
     state, planned = open_audience_state(parts, audience, parts.ledger.version + 1, lock)
     state.close(parts.shard)
@@ -346,9 +336,9 @@ def pin_plan(parts: OpenStore, audience: Audience, lock: ForkSafeLock) -> None:
     audience.write(parts.database)
 
 
-def settings_of(parts: OpenStore, audience: Audience) -> planning.IndKNNPlan:
+def settings_of(parts: OpenStore, audience: ledgers.Audience) -> planning.IndKNNPlan:
     """Return the plan of an audience, with all that is fixed of it."""
-    plan = parse_json(audience.plan)
+    plan = ledgers.parse_json(audience.plan)
     return _settings(parts.schema, {**plan["asked"], **plan["pinned"]}, plan)
 
 
@@ -361,15 +351,15 @@ def _pinned(plan: str, settings: planning.IndKNNPlan, assembled: planning.Planne
         pinned["n_neighbors"] = assembled.n_neighbors
     if isinstance(assembled.engine.votes.kernel, RBF):
         pinned["bandwidth"] = assembled.engine.votes.kernel.bandwidth
-    fields = parse_json(plan)
+    fields = ledgers.parse_json(plan)
     return json.dumps({**fields, "pinned": {**fields["pinned"], **pinned}})
 
 
 def open_audience_state(
-    parts: OpenStore, audience: Audience, version: int, lock: ForkSafeLock
+    parts: OpenStore, audience: ledgers.Audience, version: int, lock: ledgers.ForkSafeLock
 ) -> tuple[AudienceState, planning.PlannedEngine]:
     """Return the state of an audience; what its plan leaves open is planned now, and charged."""
-    plan, schema, database = parse_json(audience.plan), parts.schema, parts.database
+    plan, schema, database = ledgers.parse_json(audience.plan), parts.schema, parts.database
     chosen = dict(plan["asked"])
     requested = _settings(schema, chosen, plan)
     requested = settled_request(requested, plan["pinned"], schema)
@@ -382,10 +372,10 @@ def open_audience_state(
     # Beside a model of classes its probabilities follow the votes.
     chances = model is not None and settings.target.voted
     width = n_classes if n_classes is None or not chances else 2 * n_classes
-    answers = AnswerLog(database, audience, width, version)
+    answers = ledgers.AnswerLog(database, audience, width, version)
     engine = dataclasses.replace(assembled.engine, lock=lock)
     rows = database.read("SELECT shares FROM shadows WHERE audience = ?", (audience.number,))
-    shares = b"".join(bytes_of(text) for (text,) in rows)
+    shares = b"".join(ledgers.bytes_of(text) for (text,) in rows)
     usage = np.frombuffer(shares, dtype="<u2").astype(np.uint16)
     return AudienceState(
         audience, requested, settings, engine, slack, answers, usage, model
@@ -394,7 +384,7 @@ def open_audience_state(
 
 def _engine(
     parts: OpenStore,
-    audience: Audience,
+    audience: ledgers.Audience,
     settings: planning.IndKNNPlan,
     slack: DeltaSlackAccountant,
     model: StoredModel | None,
@@ -419,7 +409,9 @@ def _settings(
     settings = planning.IndKNNPlan.of_target(schema.target, {**shared, **parameters})
     if (renewal := plan.get("renewal")) is None:
         return settings
-    return settings.changed(periods=renewal["periods"], carries=renewal["unspent"] != LOST_PARTS)
+    return settings.changed(
+        periods=renewal["periods"], carries=renewal["unspent"] != ledgers.LOST_PARTS
+    )
 
 
 def lead(votes: np.ndarray, scale: float) -> np.ndarray:
@@ -428,7 +420,9 @@ def lead(votes: np.ndarray, scale: float) -> np.ndarray:
     return np.asarray((top[:, 1] - top[:, 0]) / (np.sqrt(2.0) * scale))
 
 
-def add_audience(parts: OpenStore, lock: ForkSafeLock, name: str, plan: str) -> AudienceState:
+def add_audience(
+    parts: OpenStore, lock: ledgers.ForkSafeLock, name: str, plan: str
+) -> AudienceState:
     """Give every subject a budget for a new audience, plan for it, and return its state.
 
     What planning costs (the estimate of the size, the training of a private model) is charged in
@@ -445,7 +439,7 @@ def add_audience(parts: OpenStore, lock: ForkSafeLock, name: str, plan: str) -> 
     return open_audience_state(parts, audience, version, lock)[0]
 
 
-def begin_periods(parts: OpenStore, audience: Audience, size_share: float = 0.0) -> None:
+def begin_periods(parts: OpenStore, audience: ledgers.Audience, size_share: float = 0.0) -> None:
     """Begin the first period, inside the change that plans an audience, if its budgets renew.
 
     `size_share`: of a budget, for the estimate of the size.
@@ -487,7 +481,9 @@ def refreshes_left(state: AudienceState) -> int:
     return refreshes
 
 
-def refresh_model(parts: OpenStore, lock: ForkSafeLock, state: AudienceState) -> AudienceState:
+def refresh_model(
+    parts: OpenStore, lock: ledgers.ForkSafeLock, state: AudienceState
+) -> AudienceState:
     """Train the private model of an audience again, and return the audience's new state.
 
     What the training charges becomes durable in the same transaction as the model.

@@ -15,17 +15,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from vicinal import ledger as ledgers
 from vicinal._arrays import AnyArray, Ints32, Places
 from vicinal.errors import StoreDamaged
-from vicinal.ledger import (
-    PRIVATE_FILE,
-    PRIVATE_FOLDER,
-    Database,
-    Tables,
-    guarded,
-    sync_folder,
-    write_whole,
-)
 from vicinal.store._folder import KEY
 from vicinal.store._store_schema import MAP, PUBLIC, file_digest
 
@@ -50,8 +42,8 @@ class RecordFile:
         self.dtype = np.dtype(dtype).newbyteorder("<")
         self.width = width
         self.bytes = self.dtype.itemsize * width
-        with guarded(path):
-            self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT * create, PRIVATE_FILE)
+        with ledgers.guarded(path):
+            self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT * create, ledgers.PRIVATE_FILE)
 
     def close(self) -> None:
         os.close(self._descriptor)
@@ -61,8 +53,8 @@ class RecordFile:
 
     def append(self, start: int, rows: AnyArray) -> None:
         flat = np.ascontiguousarray(rows, dtype=self.dtype).reshape(-1)
-        with guarded(self.path):
-            write_whole(self._descriptor, flat.view(np.uint8).data, start * self.bytes)
+        with ledgers.guarded(self.path):
+            ledgers.write_whole(self._descriptor, flat.view(np.uint8).data, start * self.bytes)
             os.fsync(self._descriptor)
 
     def rows(self, size: int, *, change: bool = False) -> AnyArray:
@@ -72,7 +64,7 @@ class RecordFile:
         if self.size() < size * self.bytes:
             raise StoreDamaged(f"{self.path} is shorter than the store. Restore a backup.")
         mode = "r+" if change else "r"
-        with guarded(self.path):
+        with ledgers.guarded(self.path):
             return np.memmap(self.path, self.dtype, mode=mode, shape=(size, self.width))  # type: ignore[call-overload, no-any-return]
 
     def part(self, start: int, stop: int) -> AnyArray:
@@ -81,7 +73,7 @@ class RecordFile:
         Pages of a map count as memory of the process as long as it lasts.
         """
         parts, at, end = [], start * self.bytes, stop * self.bytes
-        with guarded(self.path):
+        with ledgers.guarded(self.path):
             while at < end:
                 parts.append(os.pread(self._descriptor, end - at, at))
                 if not parts[-1]:
@@ -94,16 +86,16 @@ class RecordFile:
         if len(holes):
             rows = self.rows(size, change=True)
             rows[holes] = rows[movers]
-            with guarded(self.path):
+            with ledgers.guarded(self.path):
                 rows.flush()  # type: ignore[attr-defined]
                 os.fsync(self._descriptor)
 
     def cut(self, size: int) -> None:
         """Overwrite everything beyond the first `size` rows with zeros, then cut it off."""
         end, start = self.size(), size * self.bytes
-        with guarded(self.path):
+        with ledgers.guarded(self.path):
             for at in range(start, end, _CHUNK):
-                write_whole(self._descriptor, bytes(min(_CHUNK, end - at)), at)
+                ledgers.write_whole(self._descriptor, bytes(min(_CHUNK, end - at)), at)
             os.fsync(self._descriptor)
             os.ftruncate(self._descriptor, start)
             os.fsync(self._descriptor)
@@ -126,17 +118,17 @@ class RecordFiles:
         *,
         create: bool = True,
     ) -> None:
-        with guarded(folder):
+        with ledgers.guarded(folder):
             if create:
-                folder.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
+                folder.mkdir(mode=ledgers.PRIVATE_FOLDER, exist_ok=True)
         kinds = ((dtype, n_features), (np.int32, target_width), (np.int32, 1))
         self.features, self.labels, self.slots = (
             RecordFile(folder / name, *kind, create=create)
             for name, kind in zip(RECORD_NAMES, kinds, strict=True)
         )
         if create:
-            with guarded(folder):
-                sync_folder(folder)
+            with ledgers.guarded(folder):
+                ledgers.sync_folder(folder)
 
     @property
     def parts(self) -> dict[str, RecordFile]:
@@ -187,14 +179,16 @@ _LARGEST = 1 << 34
 """Bytes of a small file: a stranger's may have no end."""
 
 
-def note_files(database: Database, folder: Path) -> None:
+def note_files(database: ledgers.Database, folder: Path) -> None:
     noted = {name for (name,) in database.read("SELECT name FROM files")}
     new = [name for name in SMALL_FILES if name not in noted and (folder / name).is_file()]
     if new:
-        database.insert(Tables.FILES, [(name, file_digest(folder / name)) for name in new])
+        database.insert(ledgers.Tables.FILES, [(name, file_digest(folder / name)) for name in new])
 
 
-def check_files(database: Database, folder: Path, names: Iterable[str] = SMALL_FILES) -> None:
+def check_files(
+    database: ledgers.Database, folder: Path, names: Iterable[str] = SMALL_FILES
+) -> None:
     """Compare files with their digests.
 
     Raises StorageFailed if one is missing or was changed or damaged.
@@ -209,7 +203,10 @@ def check_files(database: Database, folder: Path, names: Iterable[str] = SMALL_F
 
 
 def write_digests(
-    database: Database, record_files: RecordFiles, size: int, tiles: Iterable[int] | None = None
+    database: ledgers.Database,
+    record_files: RecordFiles,
+    size: int,
+    tiles: Iterable[int] | None = None,
 ) -> None:
     """Write the digests of `tiles` among the first `size` records, inside a transaction."""
     listed = list(tiles_of(size) if tiles is None else tiles)
@@ -218,13 +215,13 @@ def write_digests(
         for part, record_file in record_files.parts.items()
         for tile, digest in record_file.digests(size, listed)
     ]
-    database.replace(Tables.TILES, digests)
-    database.delete(Tables.TILES, "number >= ?", (len(tiles_of(size)),))
+    database.replace(ledgers.Tables.TILES, digests)
+    database.delete(ledgers.Tables.TILES, "number >= ?", (len(tiles_of(size)),))
     database.put("records", str(size))
 
 
 def record_file_faults(
-    database: Database, record_files: RecordFiles, size: int, *, longer: bool = False
+    database: ledgers.Database, record_files: RecordFiles, size: int, *, longer: bool = False
 ) -> list[str]:
     """Return in words which files are not as they were committed; they may be `longer` or not."""
     return [
@@ -235,7 +232,7 @@ def record_file_faults(
 
 
 def _fault(
-    database: Database, part: str, record_files: RecordFiles, size: int, longer: bool
+    database: ledgers.Database, part: str, record_files: RecordFiles, size: int, longer: bool
 ) -> str | None:
     record_file = record_files.parts[part]
     bytes_over = record_file.size() - size * record_file.bytes
