@@ -37,7 +37,7 @@ ROOMS = {
     "labelling, students": 2_864,
     "baselines": 416,
     "predictors": 1_920,
-    "planning": 1_839,
+    "planning": 1_840,
     "engine": 958,
     "linear": 1_316,
     "targets": 1_025,
@@ -65,9 +65,9 @@ WANTED = {
 """What is still larger than it should be, and what it should be."""
 
 ALL = {
-    "lines of src": 51_539,
-    "code of src": 32_285,
-    "lines of tests": 37_767,
+    "lines of src": 51_540,
+    "code of src": 32_286,
+    "lines of tests": 37_772,
     "lines of experiments and benchmarks": 9_115,
     "words of pages": 45_000,
     "words of decisions": 30_000,

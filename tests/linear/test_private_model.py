@@ -8,6 +8,7 @@ from vicinal import IndKNNClassifier, testing
 from vicinal.accounting import UNITS, account
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.linear import ModelFeatures, _losses, _private_model
+from vicinal.linear._model_features import CHUNK
 from vicinal.planning import IndKNNPlan, kernel_for
 
 N, D, CLASSES = 500, 5, 3
@@ -242,10 +243,14 @@ def test_lengths_are_kept_where_columns_are_what_is_learnt_from(width):
 
 @pytest.mark.parametrize("width", [5, 80])
 def test_records_are_mapped_as_queries_are(width):
-    """Fails if what gradients keep by subject is given to other records of the index."""
-    (records, labels), (public, _) = clouds(0, 600, width), clouds(1, 150, width)
-    subjects = np.random.default_rng(2).integers(0, 300, 600)
-    clf = IndKNNClassifier(range(CLASSES), 4.0, n_queries=50, n_records=600, simulation_seed=0)
+    """Fails if what gradients keep by subject is given to other records of the index.
+
+    There are more records than are mapped at once.
+    """
+    size = 2 * CHUNK + 77
+    (records, labels), (public, _) = clouds(0, size, width), clouds(1, 150, width)
+    subjects = np.random.default_rng(2).integers(0, size // 2, size)
+    clf = IndKNNClassifier(range(CLASSES), 4.0, n_queries=50, n_records=size, simulation_seed=0)
     clf.fit(records, labels, subjects, public=public)
     assert (clf._model.model.features.kernel is None) == (width == 5)
     np.testing.assert_array_equal(clf._shard.index.features, clf._encoded(records))

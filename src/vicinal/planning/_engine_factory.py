@@ -10,7 +10,7 @@ import numpy as np
 
 from vicinal import engine as engines
 from vicinal import linear, neighbours
-from vicinal._arrays import FloatMatrix, Ints16
+from vicinal._arrays import FloatMatrix
 from vicinal._checks import SubjectId
 from vicinal.ledger import Account, MemoryLedger
 from vicinal.mechanisms import (
@@ -72,12 +72,13 @@ def plan_engine(
         slots = ledger.enroll(subjects)
         table = SubjectTable(targets, slots, np.bincount(slots).astype(np.int32), ledger.remaining)
         rows, points = numbers(integers), numbers(encoder.encode(public))
-        plan, model, known = settled_model(
+        plan, model, gradients = settled_model(
             plan, encoder, rows, points, table, ledger, noise, slack, interaction
         )
         public = model.features(points)
         kernel = linear.metric_kernel(public)
-        integers = kernel.encode(model.features(rows, known))
+        integers = kernel.encode(model.features(rows, gradients.rows))
+        del gradients  # as large as the records
     else:
         plan = plan.settled(n_public)
     shard = engines.Shard(kernel, integers.shape[1], ledger, index=index_factory(plan.index))
@@ -103,10 +104,10 @@ def settled_model(
     noise: NoiseSource,
     slack: DeltaSlackAccountant,
     interaction: Interaction | None = None,
-) -> tuple[IndKNNPlan, linear.PrivateModel, Ints16]:
+) -> tuple[IndKNNPlan, linear.PrivateModel, linear.LocalGradients]:
     """Return a plan that may train with size and share settled, and the model that was paid for.
 
-    And what the model's features make of the records, int16 (n, D); private.
+    And what it was trained by, which is private.
 
     `X`, array (n, d): features of the records of `subjects`, and `public`, array (m, d), as the
     `encoder` makes them. `account`: where the budgets are: `subjects.remaining` is its own.
@@ -120,7 +121,7 @@ def settled_model(
     assert isinstance(encoder, neighbours.Cosine)  # noqa: S101 (checked: a model needs it)
     features = linear.ModelFeatures.planned(public, plan.size, lifted=encoder.lifts)
     gradients = linear.LocalGradients(plan.training, features, X, subjects, account, noise, slack)
-    return plan, linear.train(plan.training, features, public, gradients), gradients.rows
+    return plan, linear.train(plan.training, features, public, gradients), gradients
 
 
 _FEWEST, _MOST = 1, 10**8

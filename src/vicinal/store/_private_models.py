@@ -73,10 +73,10 @@ def train_model(
         parts.record_files.features.rows(len(parts.shard)),
     )
     noise, slack = draws_of(parts, audience, settings)
-    settings, model, _ = settled_model(
+    settings, model = settled_model(
         settings, kernel, numbers(records), _public_rows(parts.schema),
         parts.shard.subject_table_of(audience.account), audience.account, noise, slack,
-    )  # fmt: skip
+    )[:2]  # fmt: skip
     audience.slack = slack.spent
     write_model(parts, audience, model)
     return settings, model.used
