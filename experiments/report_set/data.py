@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from vicinal.errors import UnusableRows
 from vicinal.features import TableFeatures, TableSchema, draft_schema, rows_from_schema
 
 Matrix = npt.NDArray[Any]
@@ -116,6 +117,8 @@ class Split:
             if column.kind == "yes_no" and pa.types.is_integer(rows[name].type):
                 values = pc.greater(rows[name], 0)  # of counts, 0 and 1 in the public rows
                 rows = rows.set_column(rows.column_names.index(name), name, values)
+        for place, one in enumerate(schema.names):
+            schema = _declared(schema, place, rows.select([one]))
         n_classes = int(answers.max()) + 1 if question.of_classes else 0
         return cls(rows, answers, n_classes, names, private, public, queries, schema)
 
@@ -158,6 +161,17 @@ class Split:
         """What an office would print as the range of the numbers: two digits, 1 % beyond."""
         low, high = np.quantile(self.answers, (0.01, 0.99))
         return float(f"{low:.2g}"), float(f"{high:.2g}")
+
+
+def _declared(schema: TableSchema, place: int, column: pa.Table) -> TableSchema:
+    """Return the schema with a column drafted from all rows, where public rows lack its values."""
+    columns = schema.columns
+    try:
+        TableFeatures(replace(schema, columns=columns[place : place + 1])).codes(column)
+    except UnusableRows:
+        drafted = draft_schema(column)[0].columns
+        return replace(schema, columns=(*columns[:place], *drafted, *columns[place + 1 :]))
+    return schema
 
 
 @cache

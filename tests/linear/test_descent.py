@@ -7,7 +7,6 @@ from vicinal.linear._descent import (
     KEPT,
     LEAST_CLIP,
     MOST_CLIP,
-    SCATTER,
     STEPS,
     Descent,
     clip_of,
@@ -69,20 +68,21 @@ def test_under_noise_it_is_the_mean_given_all_gradients():
     spread[-1] = 20.0
     moment = (rows * spread).T @ (rows * spread)
     moment += np.eye(D + 1) * np.diag(moment)[:-1].mean() / M
-    lengths, directions = np.linalg.eigh(moment / (M + 1))
-    back = spread[:, None] * directions
+    moment /= M + 1
     precisions, told = np.eye(D + 1), np.zeros((D + 1, 2))
-    covariance = noise**2 * np.diag(np.square(back).sum(axis=0))
+    covariance = noise**2 * np.diag(spread**2)  # alike on all weights
     for _ in range(STEPS):
-        bent = descent._curvature() * np.diag(lengths)  # what the descent takes for the curvature
-        gradient = np.linalg.inv(back).T @ bent @ np.linalg.inv(back) @ (descent.weights - target)
+        bent = descent._curvature() * moment  # what the descent takes for the curvature
+        gradient = bent @ ((descent.weights - target) / spread[:, None]) / spread[:, None]
         gradient += rng.normal(0, noise, gradient.shape)
-        seen = np.linalg.inv(back) @ descent.weights - np.linalg.solve(bent, back.T @ gradient)
+        seen = descent.weights / spread[:, None]
+        seen = seen - np.linalg.solve(bent, spread[:, None] * gradient)
         information = bent.T @ np.linalg.inv(covariance) @ bent
         told = KEPT * told + information @ seen
         precisions = np.eye(D + 1) + KEPT * (precisions - np.eye(D + 1)) + information
         descent.step(gradient)
-    np.testing.assert_allclose(descent.weights, back @ np.linalg.solve(precisions, told), atol=1e-3)
+    found = descent.weights / spread[:, None]
+    np.testing.assert_allclose(found, np.linalg.solve(precisions, told), atol=2e-4)
 
 
 @pytest.mark.parametrize("noise", [3.0, 100.0])
@@ -100,14 +100,16 @@ def test_weights_stay_where_gradients_vanish_and_noise_of_all_steps_fits_the_sha
 
 def test_the_clip_follows_from_the_noise():
     """Noise of the mean of all steps is a part of the scatter, 1 / n, unless a bound says more."""
-    share, n, width, loss = 0.03, 2000, 20, classes(2)
+    share, n, width, loss = 0.03, 800, 20, classes(2)
     clip = clip_of(share, n, width, loss)
     assert LEAST_CLIP < clip < MOST_CLIP
     noise = (clip * step_noise(share) / n) ** 2 / STEPS
-    assert width * 2 * noise == pytest.approx(1 / (SCATTER * n))
-    assert clip_of(share, 100, width, loss) == LEAST_CLIP
+    assert width * 2 * noise == pytest.approx(1 / (loss.scatter * n))
+    assert clip_of(share, 50, width, loss) == LEAST_CLIP
     assert clip_of(share, 10**9, width, loss) == MOST_CLIP
-    assert clip_of(share, n, width, VectorLoss(2, 0.5, 0.5)) == clip / 2, "vectors differ by half"
+    vectors = VectorLoss(2, 0.5, 0.5)
+    assert clip_of(share, 4 * n, width, vectors) == pytest.approx(clip / 2), "they differ by half"
+    assert vectors.scatter == 4 * loss.scatter
 
 
 @pytest.mark.parametrize("clip", [0.1, 0.25, 1.0])
@@ -128,9 +130,12 @@ def test_no_step_is_longer_than_the_bound_of_the_curvature_allows():
     """With ten classes the curvature at the start is a fifth of its bound."""
     descent = Descent(ROWS.astype(np.float32), UNIT, [(D, SPREAD)], classes(10), 1e12, 9.0, 1e-9)
     gradient = RNG.normal(size=(D + 1, 10))
-    longest = 2 / descent._lengths[:, None] * (descent._from_directions.T @ gradient)
+    wide = ROWS / UNIT * descent._before.T
+    moment = wide.T @ wide
+    moment += np.eye(D + 1) * np.diag(moment)[:-1].mean() / M
+    longest = np.linalg.solve(moment / (M + 1) / 2, descent._before * gradient)
     descent.step(gradient)
-    np.testing.assert_allclose(descent._along, -longest, rtol=1e-6)
+    np.testing.assert_allclose(descent._scaled, -longest, rtol=1e-6)
 
 
 def test_trainings_that_share_a_budget_share_the_clip_s_noise():

@@ -1,17 +1,18 @@
 """From noisy mean gradients to weights: each is a measurement, the weights what all of them say.
 
 Gradients are released before they come here, so all of it is post-processing, and all but the
-gradients is public. Public rows say how long features are along every direction, i (g_i), and how
-curved the loss is (h, at the weights of now, of gradients that are cut to the clip). A gradient
-then tells where a direction's weight lies, u_i - gradient_i / (h g_i), with a variance that is
-known, s_i^2 / (h g_i)^2. Weights have variance 1 before anything is known, and are their mean given
-all gradients so far (Kalman 1960):
+gradients is public. Weights are scaled to have variance 1 before anything is known. Public rows
+have the second moment G by scaled weights v, and tell how curved the loss is (h, at the weights of
+now, of gradients that are cut to the clip). So a gradient is h G (v - v*) and noise of a known
+covariance N, and weights are their mean given all gradients so far (Kalman 1960):
 
-    known_i <- 1 + KEPT (known_i - 1) + (h g_i)^2 / s_i^2
-    u_i <- u_i - (h g_i / s_i^2) / known_i gradient_i
+    known <- 1 + KEPT (known - 1) + h^2 G N^-1 G
+    v <- v - known^-1 h G N^-1 gradient
 
-No step is longer than 2 / g_i, as g_i / 2 bounds the curvature of softmax (Böhning 1992). Where
-noise is all there is, nothing moves: there is no threshold below which nothing is trained.
+As h is one number, known is diagonal in one basis for all steps. Along the directions of G, whose
+lengths are g_i, no step is longer than 2 / g_i, as g_i / 2 bounds the curvature of softmax (Böhning
+1992). Where noise is all there is, nothing moves: there is no threshold below which nothing is
+trained.
 docs/decisions/0053-private-model.md has what was measured.
 """
 
@@ -33,16 +34,12 @@ LEAST_CLIP, MOST_CLIP = 0.25, 1.0
 gradient of classes at most 1.5. At the lowest nearly all are cut, so noise falls no further against
 what they say."""
 
-SCATTER = 8.0
-"""Noise is to have so small a part of the variance that records have by themselves."""
-
 KEPT = 0.95
 """How much of what was known stays from step to step: the loss is not the parabola that a gradient
 is read by, the less so the further off it was taken."""
 
 _FREE = 20.0  # standard deviation of the bias' weight: nearly free
 _SHORT = 1e-4  # mean square of public rows below which one of them outdoes all others
-_FLAT = 1e-12  # of a direction that public rows do not have
 
 
 def step_noise(share: float) -> float:
@@ -61,7 +58,7 @@ def clip_of(share: float, n_records: float, width: int, loss: TrainingLoss) -> f
     n_scores entries; the scatter of n records has about residual^2 / n over all entries.
     """
     even = math.sqrt(2 * share * n_records / (width * loss.n_scores))
-    return loss.residual * min(max(even / math.sqrt(SCATTER), LEAST_CLIP), MOST_CLIP)
+    return loss.residual * min(max(even / math.sqrt(loss.scatter), LEAST_CLIP), MOST_CLIP)
 
 
 class Descent:
@@ -98,25 +95,29 @@ class Descent:
         # As if one more public row went every way alike: what columns do together in a few rows
         # they need not do in others.
         moment += np.eye(len(moment)) * np.diag(moment)[:-1].mean() / len(wide)
-        lengths, directions = np.linalg.eigh(moment / (len(wide) + 1))
-        self._lengths = np.maximum(lengths, _FLAT)
+        moment /= len(wide) + 1
+        # Noise is alike on all weights; on scaled ones it is as loud as they are scaled.
+        told = moment / (before * noise)
+        self._told, directions = np.linalg.eigh(told @ told.T)
+        self._toward = directions.T @ (told / (before * noise))
         self._from_directions = before[:, None] * directions
-        # Noise is alike on all weights; along a direction it is as loud as that is scaled.
-        self._noise = np.square(self._from_directions).sum(axis=0) * noise**2
-        self._known = np.ones(len(lengths))
-        self.weights = np.zeros((features.shape[1], loss.n_scores))
-        self._along = self.weights
+        self._lengths = (directions * (moment @ directions)).sum(axis=0)
+        curved, self._axes = np.linalg.eigh(moment)
+        self._longest = 1 / (curved / 2 + 1 / n_records)[:, None]
+        self._known, self._before = np.ones(len(before)), before[:, None]
+        self._scaled = self.weights = np.zeros((len(before), loss.n_scores))
 
     def step(self, gradient: Floats) -> None:
         """Follow a mean gradient, float64 (D, c), with its noise."""
-        curved = self._curvature() * self._lengths
-        self._known = 1 + KEPT * (self._known - 1) + np.square(curved) / self._noise
-        steps = curved / (self._noise * self._known)
-        steps = np.minimum(steps, 1 / (self._lengths / 2 + 1 / self._n_records))
+        curvature = self._curvature()
+        self._known = 1 + KEPT * (self._known - 1) + curvature**2 * self._told
         # Gradients are of a mean, and what is known before counts as much as one record.
-        pull = self._from_directions.T @ gradient + self._along / self._n_records
-        self._along = self._along - steps[:, None] * pull
-        self.weights = self._from_directions @ self._along
+        pull = self._before * gradient + self._scaled / self._n_records
+        along = (curvature / self._known)[:, None] * (self._toward @ pull)
+        move = self._axes.T @ (self._from_directions @ along / self._before)
+        most = self._longest * np.abs(self._axes.T @ pull)
+        self._scaled = self._scaled - self._axes @ np.clip(move, -most, most)
+        self.weights = self._before * self._scaled
 
     @property
     def doubts(self) -> Floats:

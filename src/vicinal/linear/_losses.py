@@ -48,14 +48,16 @@ class TrainingLoss(ABC):
 
     `n_scores`: c. `residual`: how long the derivative of a typical record's loss by its scores is.
     `spread`: standard deviation of scores over public rows before anything is known, by columns and
-    by trees. `spread_of_components`: by these alone. `n_doubts`: directions whose part in what is
-    not known of a score is told query by query, those with most of it.
+    by trees. `spread_of_components`: by these alone. `scatter`: noise on gradients is to have so
+    small a part of the variance that records have by themselves. `n_doubts`: directions whose part
+    in what is not known of a score is told query by query, those with most of it.
     """
 
     n_scores: int
     residual: float
     spread: ClassVar[tuple[float, float]] = 0.5, 0.2
     spread_of_components: ClassVar[tuple[float]]
+    scatter: ClassVar[float]
     n_doubts: ClassVar[int] = 0
 
     def doubts_of(self, width: int) -> int:
@@ -117,6 +119,7 @@ class ClassLoss(TrainingLoss):
     shares: Floats
     residual = 1.0
     spread_of_components = (2.0,)  # columns of a table say less of a class than embeddings do
+    scatter = 2.0  # a rare class has the longest gradients
 
     @property
     def n_scores(self) -> int:  # type: ignore[override]
@@ -189,6 +192,7 @@ class VectorLoss(TrainingLoss):
     weight: float
     residual: float
     spread_of_components = (0.5,)
+    scatter = 8.0
     n_doubts = 64
 
     def targets(self, carried: RecordTargets) -> Ints32:

@@ -29,7 +29,7 @@ IntegerRows = Floats32
 BIAS = 0.3
 """A feature that every record has besides its own."""
 
-OF_COLUMNS, OF_TREES = 0.95, 0.3
+OF_COLUMNS, OF_TREES = 0.9, 0.44
 """Lengths of the longest public row's columns, and of a typical one's trees; 1 together."""
 
 CHUNK = 1024
