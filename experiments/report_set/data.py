@@ -117,8 +117,8 @@ class Split:
             if column.kind == "yes_no" and pa.types.is_integer(rows[name].type):
                 values = pc.greater(rows[name], 0)  # of counts, 0 and 1 in the public rows
                 rows = rows.set_column(rows.column_names.index(name), name, values)
-        for place, one in enumerate(schema.names):
-            schema = _declared(schema, place, rows.select([one]))
+        for at, one in enumerate(schema.names):
+            schema = _declared(schema, at, rows.select([one]))
         n_classes = int(answers.max()) + 1 if question.of_classes else 0
         return cls(rows, answers, n_classes, names, private, public, queries, schema)
 
@@ -163,14 +163,14 @@ class Split:
         return float(f"{low:.2g}"), float(f"{high:.2g}")
 
 
-def _declared(schema: TableSchema, place: int, column: pa.Table) -> TableSchema:
+def _declared(schema: TableSchema, at: int, column: pa.Table) -> TableSchema:
     """Return the schema with a column drafted from all rows, where public rows lack its values."""
     columns = schema.columns
     try:
-        TableFeatures(replace(schema, columns=columns[place : place + 1])).codes(column)
+        TableFeatures(replace(schema, columns=columns[at : at + 1])).codes(column)
     except UnusableRows:
         drafted = draft_schema(column)[0].columns
-        return replace(schema, columns=(*columns[:place], *drafted, *columns[place + 1 :]))
+        return replace(schema, columns=(*columns[:at], *drafted, *columns[at + 1 :]))
     return schema
 
 

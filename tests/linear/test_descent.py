@@ -3,15 +3,7 @@
 import numpy as np
 import pytest
 
-from vicinal.linear._descent import (
-    KEPT,
-    LEAST_CLIP,
-    MOST_CLIP,
-    STEPS,
-    Descent,
-    clip_of,
-    step_noise,
-)
+from vicinal.linear._descent import KEPT, LEAST_CLIP, MOST_CLIP, STEPS, Descent, clip_of, step_noise
 from vicinal.linear._losses import ClassLoss, VectorLoss
 from vicinal.linear._model_features import softmax
 from vicinal.linear._private_model import TrainingBudget

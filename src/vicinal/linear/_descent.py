@@ -1,18 +1,16 @@
 """From noisy mean gradients to weights: each is a measurement, the weights what all of them say.
 
-Gradients are released before they come here, so all of it is post-processing, and all but the
-gradients is public. Weights are scaled to have variance 1 before anything is known. Public rows
-have the second moment G by scaled weights v, and tell how curved the loss is (h, at the weights of
-now, of gradients that are cut to the clip). So a gradient is h G (v - v*) and noise of a known
-covariance N, and weights are their mean given all gradients so far (Kalman 1960):
+All but the gradients is public, and these are released before they come here. Weights v are scaled
+to have variance 1 before anything is known. Public rows tell their second moment, G, and how curved
+the loss is: h, at the weights of now, of gradients that are cut to the clip. So a gradient is
+h G (v - v*) and noise of covariance N, and weights are their mean given all so far (Kalman 1960):
 
     known <- 1 + KEPT (known - 1) + h^2 G N^-1 G
     v <- v - known^-1 h G N^-1 gradient
 
-As h is one number, known is diagonal in one basis for all steps. Along the directions of G, whose
-lengths are g_i, no step is longer than 2 / g_i, as g_i / 2 bounds the curvature of softmax (Böhning
-1992). Where noise is all there is, nothing moves: there is no threshold below which nothing is
-trained.
+Known is diagonal in one basis for all steps. No step along a direction of G, of length g, is longer
+than 2 / g, as g / 2 bounds the curvature of softmax (Böhning 1992). Where noise is all there is,
+nothing moves: there is no threshold below which nothing is trained.
 docs/decisions/0053-private-model.md has what was measured.
 """
 
@@ -96,7 +94,7 @@ class Descent:
         # they need not do in others.
         moment += np.eye(len(moment)) * np.diag(moment)[:-1].mean() / len(wide)
         moment /= len(wide) + 1
-        # Noise is alike on all weights; on scaled ones it is as loud as they are scaled.
+        # Noise is alike on all weights, before they are scaled.
         told = moment / (before * noise)
         self._told, directions = np.linalg.eigh(told @ told.T)
         self._toward = directions.T @ (told / (before * noise))

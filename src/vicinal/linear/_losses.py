@@ -48,9 +48,9 @@ class TrainingLoss(ABC):
 
     `n_scores`: c. `residual`: how long the derivative of a typical record's loss by its scores is.
     `spread`: standard deviation of scores over public rows before anything is known, by columns and
-    by trees. `spread_of_components`: by these alone. `scatter`: noise on gradients is to have so
-    small a part of the variance that records have by themselves. `n_doubts`: directions whose part
-    in what is not known of a score is told query by query, those with most of it.
+    by trees. `spread_of_components`: by these alone. `scatter`: what records' own variance is to be
+    in noise's, with the clip. `n_doubts`: directions whose part in what is not known of a score is
+    told query by query, those with most of it.
     """
 
     n_scores: int
