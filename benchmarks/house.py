@@ -39,7 +39,7 @@ ROOMS = {
     "predictors": 1_920,
     "planning": 1_840,
     "engine": 958,
-    "linear": 1_319,
+    "linear": 1_314,
     "targets": 1_025,
     "features, datasets": 4_408,
     "ledger": 3_564,
@@ -65,9 +65,9 @@ WANTED = {
 """What is still larger than it should be, and what it should be."""
 
 ALL = {
-    "lines of src": 51_543,
-    "code of src": 32_291,
-    "lines of tests": 37_772,
+    "lines of src": 51_538,
+    "code of src": 32_286,
+    "lines of tests": 37_768,
     "lines of experiments and benchmarks": 9_129,
     "words of pages": 45_000,
     "words of decisions": 30_000,

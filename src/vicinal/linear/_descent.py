@@ -80,7 +80,6 @@ class Descent:
         loss: TrainingLoss, n_records: float, clip: float, noise: float,
     ) -> None:  # fmt: skip
         self._rows, self._unit, self._n_records = rows.astype(np.float64), unit, n_records
-        self._loss = loss
         features = self._rows / unit
         self._in_clips = np.sqrt(np.square(features).sum(axis=1, keepdims=True)) / clip
         squares, before, start = np.square(features).mean(axis=0), np.empty(0), 0
@@ -102,7 +101,7 @@ class Descent:
         self._lengths = (directions * (moment @ directions)).sum(axis=0)
         curved, self._axes = np.linalg.eigh(moment)
         self._longest = 1 / (curved / 2 + 1 / n_records)[:, None]
-        self._known, self._before = np.ones(len(before)), before[:, None]
+        self._known, self._before, self._loss = np.ones(len(before)), before[:, None], loss
         self._scaled = self.weights = np.zeros((len(before), loss.n_scores))
 
     def step(self, gradient: Floats) -> None:

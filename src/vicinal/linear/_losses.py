@@ -48,16 +48,16 @@ class TrainingLoss(ABC):
 
     `n_scores`: c. `residual`: how long the derivative of a typical record's loss by its scores is.
     `spread`: standard deviation of scores over public rows before anything is known, by columns and
-    by trees. `spread_of_components`: by these alone. `scatter`: what records' own variance is to be
-    in noise's, with the clip. `n_doubts`: directions whose part in what is not known of a score is
-    told query by query, those with most of it.
+    by trees. `spread_of_components`: by these alone. `scatter`: the variance that
+    records have by themselves, over that of noise; the clip follows from it. `n_doubts`: directions
+    whose part in what is not known of a score is told query by query, those with most of it.
     """
 
     n_scores: int
     residual: float
     spread: ClassVar[tuple[float, float]] = 0.5, 0.2
     spread_of_components: ClassVar[tuple[float]]
-    scatter: ClassVar[float]
+    scatter: ClassVar[float] = 8.0
     n_doubts: ClassVar[int] = 0
 
     def doubts_of(self, width: int) -> int:
@@ -192,7 +192,6 @@ class VectorLoss(TrainingLoss):
     weight: float
     residual: float
     spread_of_components = (0.5,)
-    scatter = 8.0
     n_doubts = 64
 
     def targets(self, carried: RecordTargets) -> Ints32:

@@ -71,8 +71,8 @@ class LinearModel:
 
     def scores(self, X: FloatMatrix) -> Floats:
         """Return the scores of all classes, float64 (n, c)."""
-        parts = [scores for _, _, scores in self.scored(X)]
-        return np.concatenate([np.zeros((0, self.weights.shape[1])), *parts])
+        none = np.zeros((0, self.weights.shape[1]))
+        return np.concatenate([none, *(scores for *_, scores in self.scored(X))])
 
     def scored(
         self, X: FloatMatrix, known: Ints16 | None = None
@@ -90,10 +90,9 @@ class LinearModel:
             scores = scores_of(rows, self.weights, self.features.unit)
             return start, neighbours.unit_vectors(part), scores
 
-        together = CHUNK * THREADS
-        for start in range(0, len(X), together):
-            stop = min(start + together, len(X))
-            yield from neighbours.map_in_threads(scored, range(start, stop, CHUNK))
+        starts = range(0, len(X), CHUNK)
+        for first in range(0, len(starts), THREADS):
+            yield from neighbours.map_in_threads(scored, starts[first : first + THREADS])
 
 
 class PrivateModel:
@@ -345,9 +344,8 @@ def train(
 
     def published(weights: Floats) -> tuple[Floats, float]:
         release = mechanism.release(sigma)
-        return gradients.publish(release, weights) * (
-            mechanism.clip / training.n_records
-        ), release.noise
+        mean = gradients.publish(release, weights) * (mechanism.clip / training.n_records)
+        return mean, release.noise
 
     return follow(training, features, public, published)
 
@@ -362,7 +360,6 @@ def follow(
 
     `published`: returns the noisy mean gradient at some weights, and its noise scale in clips.
     """
-    part = training.share / training.trainings
     with one_thread():  # thin products: others would only wait
         rows = features.rows(public)
         used, wide = np.zeros(len(rows)), rows.astype(np.float64)
@@ -379,5 +376,5 @@ def follow(
             used += loss.squares(scores, squares) / (2 * paid**2)
             descent.step(gradient)
         model = LinearModel(whole_weights(descent.weights), features)
-    used = np.minimum(used / training.budget, part)
+    used = np.minimum(used / training.budget, training.share / training.trainings)
     return PrivateModel(model, public, used, loss, whole_weights(descent.doubts))
