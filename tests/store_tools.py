@@ -20,6 +20,14 @@ CENTRES = 3 * np.eye(CLASSES, D)
 PLAN = {"epsilon": 4.0, "n_queries": 60, "n_neighbors": 40, "noise_multiplier": 1.5}
 
 
+@contextmanager
+def completed_change(ledger, kind):
+    """Make the body a change of a ledger that has no record files, and complete it."""
+    with ledger.change(kind):
+        yield
+    ledger.complete_change()
+
+
 def points(size, seed):
     rng = np.random.default_rng(seed)
     y = rng.integers(0, CLASSES, size)

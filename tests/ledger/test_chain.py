@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store_tools import PLAN, Q, broken_off, make
+from store_tools import PLAN, Q, broken_off, completed_change, make
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed, StoreDamaged, StoreInUse
 from vicinal.ledger import _database as _chain
 from vicinal.ledger._database import NO_HEAD, ChainLink, chain_faults, descends
@@ -302,7 +302,7 @@ def test_an_audience_that_was_lost_is_not_opened_again(place):
 def book(tmp_path):
     database = SQLiteDatabase(tmp_path / "db", create=True)
     book = Ledger.create(database, KEY)
-    with book.change("add"):
+    with completed_change(book, "add"):
         book.open_audience("one", "{}")
         book.enroll(["anna", "ben", 7])
     yield book
@@ -318,7 +318,7 @@ def reopened(book, key=KEY):
 def test_a_ledger_knows_all_heads_that_it_had(book):
     heads = [(book.clock, book.head)]
     for name in ("two", "three"):
-        with book.change("audience"):
+        with completed_change(book, "audience"):
             book.open_audience(name, "{}")
         heads.append((book.clock, book.head))
     assert len({head for _, head in heads}) == 3
@@ -332,7 +332,7 @@ def test_a_ledger_knows_all_heads_that_it_had(book):
 def test_links_are_read_from_the_last_one_back_and_no_further(book, monkeypatch):
     """Fails if an opening reads the whole chain to find the witness's place in it."""
     place = book.clock, book.head
-    with book.change("audience"):
+    with completed_change(book, "audience"):
         book.open_audience("two", "{}")
     read = []
     monkeypatch.setattr(_chain, "_link_of", lambda row: read.append(row) or ChainLink(*row))
@@ -345,7 +345,7 @@ def test_charges_of_a_batch_that_breaks_off_are_in_the_witness(tmp_path, monkeyp
     with make(tmp_path / "store") as store:
 
         def broken(batch, _):
-            with batch._ledger.change("stands for charges that are kept"):
+            with completed_change(batch._ledger, "stands for charges that are kept"):
                 pass
             raise KeyboardInterrupt
 
@@ -506,7 +506,7 @@ def test_a_head_covers_its_link_whole(changed):
 def test_a_link_far_back_is_compared_with_its_neighbours(book, column):
     """Fails if only the last links are: an opening reads no others, so a check of all must."""
     for name in ("two", "three", "four"):
-        with book.change("audience"):
+        with completed_change(book, "audience"):
             book.open_audience(name, "{}")
     last = book.database.read("SELECT MAX(number) FROM chain")[0][0]
     value = 0 if column == "clock" else bytes(32)

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from store_tools import completed_change
 from vicinal.accounting import UNITS
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
 from vicinal.ledger import MemoryLedger, _audiences
@@ -136,7 +137,7 @@ def reopened(book, path):
 
 def filled(path, people=20):
     book = opened(path)
-    with book.change("add"):
+    with completed_change(book, "add"):
         book.open_audience("one", "{}")
         book.enroll(list(range(people)))
     return book
@@ -190,10 +191,10 @@ def test_newcomers_leave_the_log_of_charges_and_budgets_come_back(tmp_path):
     """Fails if a charge in the log, read again, comes off a newcomer, or is lost with the pages."""
     book = filled(tmp_path / "db", people=PAGE + 20)
     charged(book, "one", [3, 4, PAGE + 5], 1000)
-    with book.change("erase"):
+    with completed_change(book, "erase"):
         book.remove([4])
     charged(book, "one", [3, 5, PAGE + 5], 77)
-    with book.change("add"):
+    with completed_change(book, "add"):
         slots = book.enroll(["first", "second"])
     assert slots.tolist() == [PAGE + 20, 4], "the second gets the place of who left"
     assert len(book.database.read("SELECT seq FROM charges")) == 1, "the log is left"
@@ -204,7 +205,7 @@ def test_newcomers_leave_the_log_of_charges_and_budgets_come_back(tmp_path):
     audience = book.audiences["one"]
     assert audience.account.remaining.tolist() == before
     assert not list(budget_faults(book.database, audience, book.slot_table.unused()))
-    with book.change("erase"):
+    with completed_change(book, "erase"):
         book.remove(["second"])
     assert not book.database.read("SELECT seq FROM charges")
     assert reopened(book, tmp_path / "db").audiences["one"].account.remaining[4] == 0
@@ -213,15 +214,15 @@ def test_newcomers_leave_the_log_of_charges_and_budgets_come_back(tmp_path):
 def test_coming_back_refills_nothing_for_any_audience(tmp_path):
     book = filled(tmp_path / "db")
     charged(book, "one", [3], 1000)
-    with book.change("audience"):
+    with completed_change(book, "audience"):
         book.open_audience("two", "{}")
     charged(book, "two", [3], 77)
-    with book.change("erase"):
+    with completed_change(book, "erase"):
         book.remove([3, "nobody"])
     book = reopened(book, tmp_path / "db")
     assert 3 not in book.slot_table.slot_of
     assert book.standing(3) == Standing.ERASED
-    with book.change("add"):
+    with completed_change(book, "add"):
         (slot,) = book.enroll([3])
     assert book.audiences["one"].account.remaining[slot] == UNITS - 1000
     assert book.audiences["two"].account.remaining[slot] == UNITS - 77
@@ -230,11 +231,11 @@ def test_coming_back_refills_nothing_for_any_audience(tmp_path):
 
 def test_an_audience_opened_while_somebody_was_away_owes_them_a_budget(tmp_path):
     book = filled(tmp_path / "db")
-    with book.change("erase"):
+    with completed_change(book, "erase"):
         book.remove([3])
-    with book.change("audience"):
+    with completed_change(book, "audience"):
         book.open_audience("two", "{}")
-    with book.change("add"):
+    with completed_change(book, "add"):
         (slot,) = book.enroll([3])
     assert book.audiences["two"].account.remaining[slot] == UNITS
     assert book.audiences["two"].granted == 20
@@ -244,7 +245,7 @@ def test_a_change_that_breaks_off_closes_the_book_and_leaves_the_disk_as_it_was(
     book = filled(tmp_path / "db")
 
     def broken():
-        with book.change("add"):
+        with completed_change(book, "add"):
             book.enroll(["new"])
             raise ZeroDivisionError
 
@@ -260,9 +261,9 @@ def test_a_change_that_breaks_off_closes_the_book_and_leaves_the_disk_as_it_was(
 def test_history_that_is_lost_spends_everything_and_welcomes_nobody(tmp_path):
     book = filled(tmp_path / "db")
     charged(book, "one", [3], 1000)
-    with book.change("erase"):
+    with completed_change(book, "erase"):
         book.remove([5])
-    with book.change("lost"):
+    with completed_change(book, "lost"):
         book.spend_all_budgets()
         book.enroll([5, "new"])
     book = reopened(book, tmp_path / "db")

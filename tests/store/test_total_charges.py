@@ -7,7 +7,7 @@ import pytest
 
 import store_tools as tools
 from made_up import raising
-from store_tools import PEOPLE, PLAN, Q, make, points
+from store_tools import PEOPLE, PLAN, Q, completed_change, make, points
 from vicinal.accounting import UNITS, gdp_delta
 from vicinal.errors import PrivacyRefused
 from vicinal.ledger import TotalFilter
@@ -214,7 +214,7 @@ def test_verify_compares_the_total_with_audiences(tmp_path, name, told):
         book = store._parts.ledger
         (account,) = [each.account for each in book.accounts if each.name == name]
         slot = book.slot_table.slot_of["person-1"]
-        with book.change("test"):
+        with completed_change(book, "test"):
             account.note_charged_total(int(account.remaining[slot]))
             account.remaining[slot] = 0
             account.share()

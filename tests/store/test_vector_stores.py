@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from command_line import printed as run
 from serving_tools import running
+from store_tools import completed_change
 from vicinal import IndKNNMultiLabelClassifier, IndKNNRegressor
 from vicinal.accounting import UNITS
 from vicinal.cli import app
@@ -112,7 +113,7 @@ def test_a_damaged_model_is_refused_at_opening(tmp_path, part, value):
     """Too few weights would have compiled products read what lies behind them in memory."""
     with made(tmp_path / "store", "number") as store:
         ledger = store._parts.ledger
-        with ledger.change("test"):
+        with completed_change(ledger, "test"):
             content = {part: value} if isinstance(value, str) else _texts({part: value})
             write_parts(ledger.database, ledger.audiences["default"].number, content)
         store._changed()

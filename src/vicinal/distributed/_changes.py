@@ -143,6 +143,7 @@ class ClusterChanges:
         self._deadline = deadline
         clock, _, self._digest = (ledger.database.get(PENDING) or "0").partition(" ")
         self.pending = int(clock)
+        self._file_remains = self.pending > 0
         if not self.pending:
             wipe(self._path)  # of a change that was never decided
 
@@ -170,16 +171,30 @@ class ClusterChanges:
             change = replace(decide(), clock=clock)
             # The file is durable before the commit that decides it: one that was not decided is
             # wiped at the next opening, and one that was is whole.
+            self._file_remains = True
             self._digest = change.save(self._path)
             self._ledger.database.put(PENDING, f"{clock} {self._digest}")
-        self.pending = clock
+            # Before the commit: no line separates the commit from this object's knowledge of it.
+            self.pending = clock
         return self.finish()
 
-    def finish(self) -> dict[int, Any]:
-        """Have shards make the change that is pending.
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether a shard may not have made the last change, or its file is still on the disk."""
+        return self.pending > 0 or self._file_remains
 
-        Raises ShardMissing if one is missing. The change stays pending.
+    def finish(self) -> dict[int, Any]:
+        """Have shards make the change that is pending, and remove its file.
+
+        Can be repeated after an exception at any line. Raises ShardMissing if a shard is missing;
+        the change stays pending then.
         """
+        results = self._make_pending() if self.pending else {}
+        wipe(self._path)
+        self._file_remains = False
+        return results
+
+    def _make_pending(self) -> dict[int, Any]:
         change = replace(ClusterChange.read(self._path, self._digest), clock=self.pending)
         results = self.on_all(change.task, change)
         if change.kind == ERASE:  # the log and free pages hold digests of what was added with them
@@ -189,7 +204,6 @@ class ClusterChanges:
             self._ledger.database.put(PENDING, "0")
             self._records.write()
         self.pending = 0
-        wipe(self._path)
         return results
 
     def places_of(self, subjects: Sequence[SubjectId]) -> Ints32:

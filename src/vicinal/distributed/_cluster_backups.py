@@ -65,6 +65,7 @@ def accept_cluster_loss(path: str | Path) -> None:
                 parts.ledger.spend_all_budgets()
                 membership.write_epoch(parts.database, b"")
             parts.mark_change()
+            parts.ledger.complete_change()
         with coordinator.database.transaction():
             now = [(parts.folder.identity, ShardState.of(parts.database)) for parts in shards]
             seen = [membership.ShardRecord(number, *one) for number, one in enumerate(now)]

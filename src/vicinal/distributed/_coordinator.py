@@ -315,6 +315,9 @@ class Coordinator(stores.BaseStore):
                 else:
                     state.answers.forget_queries()
             self._parts.mark_change()
+            # A change that shards have not made yet is complete here: this object knows that it is
+            # pending, and finishes it before the next operation.
+            self._ledger.complete_change()
 
     def _new_audience(self, name: str, written: str) -> changes.ClusterChange:
         """Open an audience here, inside a change."""
@@ -391,6 +394,6 @@ class Coordinator(stores.BaseStore):
         return sharded.open_sharded_state(self._parts, audience, self._shards[name], self._lock)
 
     def _finish_pending(self) -> None:
-        if self._changes.pending:
+        if self._changes.is_unfinished:
             self._changes.finish()
         self._train()

@@ -216,19 +216,22 @@ class ShardServer:
     # ------------------------------------------------------------ changes of the data
 
     def _change(self, task: tasks.Add | tasks.Erase | tasks.SetAudience) -> int:
-        """Make a change durably; return how many records went."""
-        # Broken off, it must be opened again: memory has to follow what was committed, and an
+        """Make a change durably; return the number of erased records."""
+        # The shard counts as failed until the change is complete: after an exception at any line
+        # it must be opened again, because memory has to agree with the commit, and because an
         # opening finishes an erasure.
-        self._failed, erased = True, 0
+        self._failed = True
+        n_erased = 0
         match task:
             case tasks.Erase():
-                erased = self._erase(task)
+                n_erased = self._erase(task)
             case tasks.SetAudience():
                 self._set_audience(task)
             case tasks.Add():
                 self._add(task)
+        self._parts.ledger.complete_change()
         self._failed = False
-        return erased
+        return n_erased
 
     def _add(self, task: tasks.Add) -> None:
         targets = self._parts.schema.target.of_rows(task.rows)

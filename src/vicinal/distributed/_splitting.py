@@ -176,6 +176,7 @@ def _retire(source: stores.OpenStore, cluster: str) -> None:
     with source.ledger.change("split"):
         source.database.put(stores.RETIRED, cluster)
     source.mark_change()
+    source.ledger.complete_change()
 
 
 def place_by_hash(hashed: bytes, shards: int) -> int:
@@ -254,12 +255,14 @@ def _fill(
             part = rows[start : start + _ROWS]
             new_slots = slot_here[slot_of_row[part]]
             parts.record_files.append(start, features[part], labels[part], new_slots)
+            stores.note_added_slots(parts.database, new_slots)
         stores.write_digests(parts.database, parts.record_files, len(rows))
         parts.database.put("slots", str(write_all(parts.database, subjects.ids)))
         parts.database.insert(Tables.DEPARTED, erased)
         for audience in source.ledger.audiences.values():
             budgets = [units for _, number, units in erased if number == audience.number]
             _move_audience(parts, audience, slots, budgets)
+    parts.ledger.complete_change()
 
 
 def _move_audience(

@@ -65,6 +65,7 @@ class Ledger:
         for audience in self.accounts if total else ():
             audience.account.share()
         self._broken = False
+        self._change_incomplete = False
         self.clock = int(database.get("clock") or 0)
         self.version = int(database.get("version") or 0)
 
@@ -88,9 +89,14 @@ class Ledger:
         return self._chain.last.clock, self._chain.last.head
 
     @property
-    def is_consistent(self) -> bool:
-        """Whether memory and disk are known to agree."""
+    def matches_database(self) -> bool:
+        """Whether this object is known to agree with the committed rows of the database."""
         return not self._broken and not self.database.failed
+
+    @property
+    def is_consistent(self) -> bool:
+        """Whether memory, database and record files are known to agree."""
+        return self.matches_database and not self._change_incomplete
 
     def check(self) -> None:
         """Raise StorageFailed if memory and disk may differ."""
@@ -118,12 +124,25 @@ class Ledger:
 
         Of a :data:`RENEWAL` the data keep theirs. Whatever goes wrong inside, memory may be ahead
         of the disk, so the ledger is closed.
+
+        From its commit until :meth:`complete_change`, the change is incomplete and the ledger
+        refuses everything: record files and memory do not agree with the database yet. An exception
+        at any line in between therefore leaves a ledger that has to be opened again, which
+        completes the change.
         """
         with self._all_or_nothing():
             yield
             self.version += kind != RENEWAL
             self._note(kind)
             self.database.put("version", str(self.version))
+            self._change_incomplete = True  # before the commit: no line separates the two
+
+    def complete_change(self) -> None:
+        """Accept further operations: record files and memory agree with the last :meth:`change`.
+
+        Does nothing if there is no incomplete change.
+        """
+        self._change_incomplete = False
 
     def _note(self, kind: str) -> None:
         """Write into the history what changes who is here, or what those have left who are not."""

@@ -54,6 +54,7 @@ from vicinal.store._receipts import SigningKey as SigningKey
 from vicinal.store._receipts import check_receipt as check_receipt
 from vicinal.store._receipts import erasure_receipt as erasure_receipt
 from vicinal.store._receipts import faults_of_receipt as faults_of_receipt
+from vicinal.store._record_files import note_added_slots as note_added_slots
 from vicinal.store._record_files import write_digests as write_digests
 from vicinal.store._records import NAMING as NAMING
 from vicinal.store._records import NEXT_NUMBER as NEXT_NUMBER

@@ -115,6 +115,7 @@ class BaseStore(ABC):
                     if not looking and self._renew():
                         for state in self._audience_states.values():
                             state.drop_answers()  # there are none: it plans for the new period
+                        self._parts.ledger.complete_change()
                     yield
             except ShardMissing:
                 raise  # it may be back for the next call
@@ -126,10 +127,15 @@ class BaseStore(ABC):
                 raise
 
     @contextmanager
-    def _failed_unless_through(self) -> Iterator[None]:
-        """Close everything if the body meets anything: it commits, then memory has to follow."""
+    def _changing_data(self) -> Iterator[None]:
+        """Run one change of the data from its first line to its last; complete it at the end.
+
+        The whole operation belongs into the body: the commit, and everything that makes files and
+        memory agree with it. An exception at any line of the body closes the store.
+        """
         try:
             yield
+            self._parts.ledger.complete_change()
         except BaseException:
             self._failed = True
             raise

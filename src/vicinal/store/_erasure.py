@@ -25,12 +25,19 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from vicinal._arrays import Ints
+from vicinal._arrays import Ints, Ints32
 from vicinal._checks import SubjectId
 from vicinal.engine import Shard
+from vicinal.errors import StorageFailed
 from vicinal.ledger import Database, Ledger, RollbackGuard, Tables, parse_json
 from vicinal.neighbours import fill_holes
-from vicinal.store._record_files import TILE, RecordFiles, tiles_from, write_digests
+from vicinal.store._record_files import (
+    TILE,
+    RecordFiles,
+    note_erased_slots,
+    tiles_from,
+    write_digests,
+)
 
 PENDING = "erasure"
 """Where the ledger keeps an erasure that is under way."""
@@ -83,17 +90,38 @@ def decide(ledger: Ledger, shard: Shard, subjects: Sequence[SubjectId]) -> int:
     with ledger.change("erase"):
         slots, hashes, folded = ledger.leaving(subjects)
         rows, size = shard.rows_at(slots), len(shard)
+        slot_of_row = shard.subject_table.slots[rows]
         with shard.erasing(rows):
             ledger.take_out(slots, hashes, folded)
-        write_erasure(ledger, rows, size, hashes)
+        write_erasure(ledger, rows, slot_of_row, size, hashes)
     return len(rows)
 
 
-def write_erasure(ledger: Ledger, rows: Ints, size: int, hashes: Sequence[bytes]) -> None:
-    """Put an erasure of subjects, who were taken out, and of their `rows` on record; in a change.
+def write_erasure(
+    ledger: Ledger, rows: Ints, slot_of_row: Ints32, size: int, hashes: Sequence[bytes]
+) -> None:
+    """Write down the erasure of subjects that were taken out of the table, inside a change.
 
-    `size`: number of records before it.
+    Parameters
+    ----------
+    rows, slot_of_row
+        Positions of the records to erase, int64 (m,), and the slot of each, int32 (m,).
+    size
+        Number of records before the erasure.
+    hashes
+        Keyed hashes of the subjects, 32 bytes each.
+
+    Raises
+    ------
+    StorageFailed
+        If an earlier erasure is not finished: its note says which rows are still to be overwritten,
+        so a second note must not take its place.
     """
+    if ledger.database.get(PENDING) is not None:
+        raise StorageFailed(
+            "An earlier erasure is not finished. Open the store again, which finishes it."
+        )
+    note_erased_slots(ledger.database, slot_of_row)
     forget_additions(ledger.database)
     parts = (rows.astype("<i8").tobytes(), b"".join(hashes))
     encoded = [base64.b64encode(part).decode() for part in parts]

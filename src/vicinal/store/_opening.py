@@ -40,7 +40,14 @@ from vicinal.ledger import (
 from vicinal.planning import index_factory
 from vicinal.store import _erasure
 from vicinal.store._folder import KEY, Folder, refuse_links
-from vicinal.store._record_files import RecordFiles, check_files, note_files, record_file_faults
+from vicinal.store._record_files import (
+    OTHER_RECORDS,
+    RecordFiles,
+    check_files,
+    note_files,
+    record_file_faults,
+    slots_match_enrolment,
+)
 from vicinal.store._store_schema import StoreSchema
 
 LOST = "loss accepted"
@@ -83,7 +90,7 @@ class OpenStore:
 
     def mark_change(self) -> None:
         """Tell the witness how far the ledger is, and which audiences it has, durably."""
-        if self.ledger.is_consistent:  # else memory may hold audiences that were never committed
+        if self.ledger.matches_database:  # else memory may hold audiences that were never committed
             self.witness.add_audiences(self.ledger.audiences, self.ledger.clock)
         self.mark()
         self.witness.sync()
@@ -188,6 +195,8 @@ def check_empty(database: Database) -> None:
 
 def _check_records(database: Database, record_files: RecordFiles, *, longer: bool = False) -> None:
     faults = record_file_faults(database, record_files, database.number("records"), longer=longer)
+    if not faults and not slots_match_enrolment(database, record_files, database.number("records")):
+        faults = [OTHER_RECORDS]
     if faults:
         raise StoreDamaged(" ".join([*faults, "Restore a backup."]))
 
@@ -321,7 +330,8 @@ def _accept_loss(ledger: Ledger, record_files: RecordFiles, witness: RollbackGua
     again = [who for who, _ in everybody if ledger.hash(who) in erased]
     slots, hashes, folded = ledger.leaving(again)
     size = database.number("records")
-    rows = np.flatnonzero(np.isin(record_files.column("slots", size), slots))
+    slot_of_row = record_files.column("slots", size)
+    rows = np.flatnonzero(np.isin(slot_of_row, slots))
     ledger.clock = max(ledger.clock, lost.clock)
     with ledger.change(LOST):
         ledger.spend_all_budgets()
@@ -329,4 +339,5 @@ def _accept_loss(ledger: Ledger, record_files: RecordFiles, witness: RollbackGua
         database.put(LOST, lost.head.hex())
         if again:
             ledger.take_out(slots, hashes, folded)
-            _erasure.write_erasure(ledger, rows, size, hashes)
+            _erasure.write_erasure(ledger, rows, slot_of_row[rows], size, hashes)
+    ledger.complete_change()  # an opening that is broken off here leaves nothing open

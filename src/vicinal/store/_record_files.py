@@ -3,7 +3,9 @@
 A file holds the first n rows and nothing else. Rows are added at its end; when some are erased,
 rows from the end are copied over them, and the end is overwritten with zeros and cut off. Which n
 counts, and the digests of the rows tile by tile, are in the ledger's database, whose transactions
-decide whether a change has happened. The key, the public rows, map and cells have one digest each;
+decide whether a change has happened. So is a checksum of the slots of all enrolled records, which
+follows from the operations and not from the files: an erasure that left a record behind, or took
+another subject's, is found by it. The key, the public rows, map and cells have one digest each;
 the extractor's model has its own in the schema.
 """
 
@@ -26,6 +28,9 @@ RECORD_NAMES = ("features", "labels", "slots")
 
 TILE = 8192
 """Rows that share a digest."""
+
+SLOT_CHECKSUM = "slot_checksum"
+"""Name in the ledger's database of :func:`compute_slot_checksum` of all enrolled records."""
 
 _CHUNK = 1 << 24
 _PART = 1 << 20
@@ -218,6 +223,45 @@ def write_digests(
     database.replace(ledgers.Tables.TILES, digests)
     database.delete(ledgers.Tables.TILES, "number >= ?", (len(tiles_of(size)),))
     database.put("records", str(size))
+
+
+def compute_slot_checksum(slots: Ints32) -> int:
+    """Return a 64-bit checksum of the slots of some records, in any order, each as often as it is.
+
+    It adds up over records: the checksum of two sets together is the sum modulo 2^64. Different
+    sets have equal checksums with a probability of about 2^-64 (SplitMix64 of Steele, Lea and Flood
+    2014, which is a bijection, summed). It detects mistakes; the chain of commits detects forgery.
+    """
+    mixed = slots.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return int((mixed ^ (mixed >> np.uint64(31))).sum(dtype=np.uint64))
+
+
+def note_added_slots(database: ledgers.Database, slots: Ints32) -> None:
+    """Count the records of some `slots` as enrolled, inside a transaction."""
+    _change_slot_checksum(database, compute_slot_checksum(slots))
+
+
+def note_erased_slots(database: ledgers.Database, slots: Ints32) -> None:
+    """Count the records of some `slots` as erased, inside a transaction."""
+    _change_slot_checksum(database, -compute_slot_checksum(slots))
+
+
+def _change_slot_checksum(database: ledgers.Database, change: int) -> None:
+    database.put(SLOT_CHECKSUM, str((database.number(SLOT_CHECKSUM) + change) % 2**64))
+
+
+OTHER_RECORDS = "The record files hold other records than those of the enrolled subjects."
+
+
+def slots_match_enrolment(database: ledgers.Database, record_files: RecordFiles, size: int) -> bool:
+    """Return whether the first `size` records on disk are exactly those of the enrolled subjects.
+
+    Each subject with as many records as were added for it and not erased.
+    """
+    slots = record_files.column("slots", size)
+    return compute_slot_checksum(slots) == database.number(SLOT_CHECKSUM)
 
 
 def record_file_faults(

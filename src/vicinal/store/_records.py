@@ -19,7 +19,7 @@ from vicinal.mechanisms import RecordTargets
 from vicinal.neighbours import IntegerMatrix
 from vicinal.predictors import checked_subjects
 from vicinal.store._opening import OpenStore
-from vicinal.store._record_files import tiles_from, write_digests
+from vicinal.store._record_files import note_added_slots, tiles_from, write_digests
 from vicinal.store._store_schema import StoreSchema
 
 NAMING = "subjects"
@@ -139,6 +139,7 @@ def add_records(parts: OpenStore, records: StoredRecords) -> None:
     ids = _new_numbers(parts, len(records)) if records.ids is None else records.ids
     slots = parts.shard.add(records.integers, records.targets, ids)
     parts.record_files.append(before, records.integers, records.rows, slots)
+    note_added_slots(parts.database, slots)
     write_digests(parts.database, parts.record_files, size, tiles_from(before, size))
 
 

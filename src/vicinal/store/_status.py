@@ -20,7 +20,7 @@ from vicinal.engine import QUANTILES
 from vicinal.store._audience_state import AudienceState, TotalGuarantee
 from vicinal.store._evaluation import evaluations
 from vicinal.store._opening import OpenStore
-from vicinal.store._record_files import record_file_faults
+from vicinal.store._record_files import OTHER_RECORDS, record_file_faults, slots_match_enrolment
 from vicinal.store._requests import checked_name
 
 
@@ -228,6 +228,8 @@ def _records(parts: OpenStore) -> Iterator[str]:
         yield "Two subjects share a budget."
     if not np.array_equal(np.unique(slots), np.sort(enrolled)):
         yield "A record has no subject, or a subject no record."
+    if not slots_match_enrolment(parts.database, parts.record_files, size):
+        yield OTHER_RECORDS
     target = parts.schema.target
     if fault := target.fault(rows):
         yield fault

@@ -162,11 +162,13 @@ class Store(BaseStore):
         store = cls(create_store(folder, schema))
         try:
             if total is not None:
-                with store._parts.ledger.change("total"):
+                with store._changing_data(), store._parts.ledger.change("total"):
                     store._parts.ledger.limit_total(*total, total_budget(*total))
             store._add(records, None)
-            store._audience_states[DEFAULT] = add_audience(store._parts, store._lock, DEFAULT, plan)
-            store._changed()
+            with store._changing_data():
+                state = add_audience(store._parts, store._lock, DEFAULT, plan)
+                store._audience_states[DEFAULT] = state
+                store._changed()
             folder.save()
         except BaseException:
             store.close()
@@ -233,7 +235,7 @@ class Store(BaseStore):
 
     def _add(self, records: StoredRecords, addition: Addition | None) -> None:
         database, ledger = self._parts.database, self._parts.ledger
-        with self._failed_unless_through():
+        with self._changing_data():
             with ledger.change("add"):
                 if addition is not None:
                     addition.write(database, ledger.version + 1)
@@ -259,13 +261,12 @@ class Store(BaseStore):
             after all. The store must be opened again, which goes on with the erasure.
         """
         ids, parts = self._erasable(subjects), self._parts
-        with self._exclusive(), parts.database.scrubbed_soon():
+        with self._exclusive(), self._changing_data(), parts.database.scrubbed_soon():
             n_erased = _erasure.decide(parts.ledger, parts.shard, ids)
-            with self._failed_unless_through():  # another must not begin before
-                self._changed()
-                _erasure.finish(parts.database, parts.record_files, parts.witness)
-                if remains := list(status.traces(parts)):
-                    raise StorageFailed(" ".join(remains))
+            self._changed()
+            _erasure.finish(parts.database, parts.record_files, parts.witness)
+            if remains := list(status.traces(parts)):
+                raise StorageFailed(" ".join(remains))
         return n_erased
 
     def presence(self, subjects: npt.ArrayLike) -> status.Presence:
@@ -307,12 +308,12 @@ class Store(BaseStore):
 
     def _refresh(self, state: AudienceState) -> None:
         name = state.audience.name
-        with self._failed_unless_through():
+        with self._changing_data():
             self._audience_states[name] = refresh_model(self._parts, self._lock, state)
             self._changed()
 
     def _open_audience(self, name: str, written: str) -> None:
-        with warned_after(), self._failed_unless_through():
+        with warned_after(), self._changing_data():
             self._audience_states[name] = add_audience(self._parts, self._lock, name, written)
             self._changed()
 
