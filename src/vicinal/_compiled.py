@@ -6,12 +6,15 @@ acceptable for code that charges budgets. Here the cache of a file lies in a fol
 digest of that file and of all files of this package that it imports, directly or by others: what
 is compiled into a function comes from nowhere else. A change to any of them starts a new folder,
 and files that import none of them keep theirs.
+
+Cached code is run as it is found. So it is written to, and read from, a directory that no other
+account can write to or replace: neither the directory nor any of its ancestors.
 """
 
 import hashlib
 import os
 import re
-import stat
+import warnings
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -19,8 +22,10 @@ from typing import Any
 
 import numba
 from numba.core import event
+from numba.core.caching import FunctionCache
 
 from vicinal._lazy import declared_exports
+from vicinal._private_folders import find_exposed_folder, make_private_folder
 from vicinal._progress import compile_watchers
 
 _PACKAGE = Path(__file__).parent
@@ -43,9 +48,34 @@ def compiled(function: Callable[..., Any]) -> Any:
     try:
         # Read once, when the function's cache is set up; the user's own functions never see it.
         numba.config.CACHE_DIR = folder or before
-        return numba.njit(nogil=True, cache=bool(folder))(function)
+        dispatcher = numba.njit(nogil=True)(function)
+        if folder:
+            dispatcher._cache = _PrivateCache(function)
+        return dispatcher
     finally:
         numba.config.CACHE_DIR = before
+
+
+class _PrivateCache(FunctionCache):
+    """The compiled forms of one function on disk, used only while the directory is private.
+
+    The directory is checked at every access, because modes and owners may change after the import.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__(function)
+        make_private_folder(Path(self.cache_path))  # numba would follow the umask
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """Return the compiled form for a signature; None if there is none, or it may be foreign."""
+        if _is_private(Path(self.cache_path)):
+            return super().load_overload(sig, target_context)
+        return None
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        """Keep the compiled form for a signature, if the directory is private."""
+        if _is_private(Path(self.cache_path)):
+            super().save_overload(sig, data)
 
 
 @cache
@@ -95,18 +125,36 @@ def _files(module: str, names: list[str]) -> Iterator[Path]:
 
 
 def _cache_folder(source: Path) -> str:
-    """Return a writable folder for the compiled code of a file, or "" for no caching."""
+    """Return the private directory for the compiled code of a file, or "" for no caching."""
     base = numba.config.CACHE_DIR or os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    folder = Path(base).expanduser() / "vicinal" / f"kernels-{_source_digest(source)}"
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        status = folder.stat()
-    except OSError:
+        # Resolved, so that no symbolic link is followed after the check.
+        folder = Path(base).expanduser().resolve() / "vicinal"
+        folder = make_private_folder(folder) / f"kernels-{_source_digest(source)}"
+        make_private_folder(folder)
+    except (OSError, RuntimeError):  # RuntimeError: there is no home directory
         return ""
-    # Cached code is run as it is found: take it from nobody else's folder.
-    foreign = hasattr(os, "getuid") and status.st_uid != os.getuid()
-    shared = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-    return "" if foreign or shared or not os.access(folder, os.W_OK) else str(folder)
+    return str(folder) if _is_private(folder) and os.access(folder, os.W_OK) else ""
+
+
+def _is_private(folder: Path) -> bool:
+    """Return whether no other account can change what a directory holds; warn once if one can."""
+    exposed = find_exposed_folder(folder)
+    if exposed is not None and exposed not in _reported:
+        _reported.add(exposed)
+        warnings.warn(
+            "Compiled code is not kept on disk, so each process compiles it again: another account "
+            f"owns {exposed} or can write to it. Take the write permission of others away "
+            f"(chmod go-w {exposed}), or set XDG_CACHE_HOME to a directory that only you can "
+            "write to.",
+            UserWarning,
+            stacklevel=2,
+        )
+    return exposed is None
+
+
+_reported: set[Path] = set()
+"""Directories that a warning has named in this process."""
 
 
 class _Compilations(event.Listener):

@@ -5,8 +5,9 @@ same object goes on, with the next operations of a service, or the folder is ope
 happened, in the end: every enrolled subject has exactly the records it was given, an erased subject
 has none in any file, no budget has grown, and `verify` agrees with all of that.
 
-The short form takes every line that orders the steps of an erasure, every fifth of the rest, and every 13th of the other operations. The soak
-takes every line of every operation, on stores and on a cluster of two shards.
+The short form takes every line that orders the steps of an erasure, every fifth of its other lines,
+and every 13th line of the other operations. The soak takes every line of every operation, on stores
+and on a cluster of two shards.
 """
 
 import shutil

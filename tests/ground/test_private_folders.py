@@ -1,0 +1,123 @@
+"""Compiled code is read from directories that no other account can write to, and from no others."""
+
+import importlib
+import os
+import warnings
+
+import pytest
+
+from vicinal import _compiled
+from vicinal._private_folders import find_exposed_folder, make_private_folder
+
+
+@pytest.fixture
+def umask():
+    """Set the umask of this process; the earlier one comes back."""
+    earlier = os.umask(0o022)
+    yield os.umask
+    os.umask(earlier)
+
+
+def mode_of(path):
+    return path.stat().st_mode & 0o777
+
+
+@pytest.mark.parametrize("mask", [0o002, 0o000, 0o022, 0o077])
+def test_every_directory_that_is_created_is_private_whatever_the_umask(tmp_path, umask, mask):
+    tmp_path.chmod(0o755)
+    umask(mask)
+    folder = make_private_folder(tmp_path / "a" / "b" / "c")
+    assert [mode_of(tmp_path / name) for name in ("a", "a/b", "a/b/c")] == [0o700] * 3
+    assert find_exposed_folder(folder) is None
+
+
+@pytest.mark.parametrize("mode", [0o770, 0o707, 0o775, 0o777])
+@pytest.mark.parametrize("which", ["a", "a/b", "a/b/c"])
+def test_a_directory_or_ancestor_that_others_can_write_to_is_found(tmp_path, which, mode):
+    tmp_path.chmod(0o755)
+    folder = make_private_folder(tmp_path / "a" / "b" / "c")
+    (tmp_path / which).chmod(mode)
+    assert find_exposed_folder(folder) == tmp_path / which
+
+
+def test_a_sticky_ancestor_is_safe_and_a_sticky_directory_is_not(tmp_path):
+    tmp_path.chmod(0o1777)
+    folder = make_private_folder(tmp_path / "a")
+    assert find_exposed_folder(folder) is None
+    assert find_exposed_folder(tmp_path) == tmp_path
+
+
+@pytest.mark.skipif(not hasattr(os, "getuid") or os.getuid() != 0, reason="only root gives away")
+@pytest.mark.parametrize("which", ["a", "a/b"])
+def test_a_directory_of_another_account_is_found(tmp_path, which):
+    folder = make_private_folder(tmp_path / "a" / "b")
+    os.chown(tmp_path / which, 12345, 12345)
+    assert find_exposed_folder(folder) == tmp_path / which
+
+
+def test_an_own_directory_loses_the_permissions_of_others(tmp_path):
+    """As one does that an earlier version created with the umask's mode."""
+    tmp_path.chmod(0o755)
+    (tmp_path / "vicinal").mkdir()
+    (tmp_path / "vicinal").chmod(0o775)
+    make_private_folder(tmp_path / "vicinal")
+    assert mode_of(tmp_path / "vicinal") == 0o755
+
+
+@pytest.fixture
+def twice(tmp_path, monkeypatch):
+    """A compiled function whose cache lies below `tmp_path/cache`."""
+    monkeypatch.setattr(_compiled, "_reported", set())
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(_compiled.numba.config, "CACHE_DIR", "")
+    (tmp_path / "twofold.py").write_text("def twofold(x):\n    return 2 * x\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    return importlib.reload(importlib.import_module("twofold")).twofold
+
+
+def cached_files(tmp_path):
+    return list((tmp_path / "cache").rglob("*.nbc"))
+
+
+def test_compiled_code_is_kept_in_private_directories(tmp_path, umask, twice):
+    tmp_path.chmod(0o755)
+    umask(0o000)
+    assert _compiled.compiled(twice)(4) == 8
+    (kept,) = cached_files(tmp_path)
+    leaf = next(path for path in kept.parents if path.name.startswith("kernels-"))
+    assert [mode_of(path) for path in (leaf, leaf.parent, leaf.parent.parent)] == [0o700] * 3
+
+
+def test_an_exposed_cache_directory_is_not_used_and_the_warning_names_it(tmp_path, twice):
+    tmp_path.chmod(0o755)
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache").chmod(0o775)
+    with pytest.warns(UserWarning, match=rf"chmod go-w {tmp_path / 'cache'}\)"):
+        dispatcher = _compiled.compiled(twice)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # one warning is enough
+        assert dispatcher(4) == 8
+        assert _compiled.compiled(twice)(4) == 8
+    assert not cached_files(tmp_path)
+
+
+def test_a_cache_directory_that_becomes_exposed_after_the_import_is_not_read(
+    tmp_path, twice, monkeypatch
+):
+    """What a group member puts there between the import and the first call must not run."""
+    tmp_path.chmod(0o755)
+    assert _compiled.compiled(twice)(4) == 8  # fills the cache
+    dispatcher = _compiled.compiled(twice)
+    read = []
+    rebuilt = type(dispatcher._cache._impl).rebuild
+    monkeypatch.setattr(
+        type(dispatcher._cache._impl), "rebuild",
+        lambda self, *what: read.append(what) or rebuilt(self, *what),
+    )  # fmt: skip
+    (tmp_path / "cache").chmod(0o777)
+    with pytest.warns(UserWarning, match="another account"):
+        assert dispatcher(4) == 8
+    assert not read
+    (tmp_path / "cache").chmod(0o700)
+    assert _compiled.compiled(twice)(4) == 8
+    assert len(read) == 1
