@@ -17,7 +17,8 @@ from vicinal.audit import plan_trials
 from vicinal.cli import app
 from vicinal.errors import InvalidInput
 from vicinal.linear import SHARE, STEPS
-from vicinal.mechanisms import IndividualGradient
+from vicinal.mechanisms import SLACK_SHARE, IndividualGradient
+from vicinal.planning import IndKNNPlan
 from vicinal.predictors import IndKNNClassifier
 
 DELTA = 1e-5
@@ -28,12 +29,16 @@ def price(*releases):
     return account({"delta": DELTA, "releases": list(releases)})
 
 
-def gaussian_epsilon(mu):
+GRID = 0.01 * DELTA
+"""What the grid of a filter's votes may use of its own delta, see mechanisms/votes.md."""
+
+
+def gaussian_epsilon(mu, delta=DELTA - GRID):
     """Solve delta(epsilon) of a Gaussian pair, as Dong, Roth & Su 2022 print it."""
 
     def excess(epsilon):
         left = norm.cdf(mu / 2 - epsilon / mu)
-        return left - math.exp(epsilon) * norm.cdf(-mu / 2 - epsilon / mu) - DELTA
+        return left - math.exp(epsilon) * norm.cdf(-mu / 2 - epsilon / mu) - delta
 
     return brentq(excess, 0, 60)
 
@@ -41,7 +46,7 @@ def gaussian_epsilon(mu):
 @pytest.mark.parametrize(("steps", "count"), [(1, 1), (40, 1), (40, 3)])
 def test_full_batches_beside_a_filter_add_up_in_squares(steps, count):
     found = price(FILTER, {**TRAINING, "sigma": 20.0, "steps": steps, "count": count})
-    mu = math.sqrt(2 * budget(1.0, DELTA, "gdp") + steps * count / 20**2)
+    mu = math.sqrt(2 * budget(1.0, DELTA - GRID, "gdp") + steps * count / 20**2)
     assert found["by_method"]["gdp"] == pytest.approx(gaussian_epsilon(mu), rel=1e-6)
     assert found["lower"] <= found["epsilon"] <= found["by_method"]["gdp"]
 
@@ -55,10 +60,10 @@ def test_trainings_are_counted_once_each():
 def composed(steps):
     """Return epsilon of a filter and so many sampled gradients by an independent accountant."""
     fine = {"value_discretization_interval": 1e-3, "use_connect_dots": True}
-    mu = math.sqrt(2 * budget(1.0, DELTA, "gdp"))
+    mu = math.sqrt(2 * budget(1.0, DELTA - GRID, "gdp"))
     step = pld.from_gaussian_mechanism(3.0, sampling_prob=0.2, **fine)
     filtered = pld.from_gaussian_mechanism(1 / mu, **fine)
-    return filtered.compose(step.self_compose(steps)).get_epsilon_for_delta(DELTA)
+    return filtered.compose(step.self_compose(steps)).get_epsilon_for_delta(DELTA - GRID)
 
 
 def test_sampled_training_beside_a_filter_is_what_an_independent_accountant_composes():
@@ -74,12 +79,31 @@ def test_a_model_in_the_filter_costs_nothing_beside_it():
     plain, trained = price(FILTER), price({**FILTER, "model_share": 0.7})
     assert trained["by_method"] == plain["by_method"]
     training, answers = trained["releases"][0]["parts"]
-    whole = budget(1.0, DELTA, "gdp")
+    whole = budget(1.0, DELTA - GRID, "gdp")
     assert training["alone"] == pytest.approx(gaussian_epsilon(math.sqrt(1.4 * whole)), rel=1e-6)
     assert training["budget_at_most"] + answers["budget_at_least"] == pytest.approx(whole)
     assert answers["alone"] == trained["epsilon"]  # who comes later spends all of it on answers
     assert "parts" not in plain["releases"][0]
     assert any("keeps what it has learnt" in words for words in trained["assumptions"])
+
+
+@pytest.mark.parametrize("delta", [1e-4, 1e-5, 2e-6, 1.01e-7])
+def test_a_filter_is_priced_with_all_that_its_meter_admits(delta):
+    """At any delta of the plan: the meter of the filter stops at its own share, not the plan's."""
+    enforced = IndKNNPlan.of(IndKNNClassifier(range(2), epsilon=1.0, delta=DELTA, n_records=100))
+    assert enforced.grid_delta * SLACK_SHARE == pytest.approx(GRID)
+    mu = math.sqrt(2 * enforced.spendable)
+    found = account({"delta": delta, "releases": [FILTER | {"delta": DELTA}]})
+    for method, tolerance in (("gdp", 1e-6), ("pld", 1e-3)):
+        expected = gaussian_epsilon(mu, delta - GRID)
+        assert found["by_method"][method] == pytest.approx(expected, rel=tolerance)
+
+
+@pytest.mark.parametrize("release", ["votes", "label"])
+@pytest.mark.parametrize("delta", [1e-7, 1e-8])
+def test_no_epsilon_is_stated_where_the_grid_alone_may_use_more(release, delta):
+    with pytest.raises(InvalidInput, match="Take a larger delta"):
+        account({"delta": delta, "releases": [FILTER | {"delta": DELTA, "release": release}]})
 
 
 @pytest.mark.parametrize("release", ["votes", "label"])

@@ -36,6 +36,7 @@ import numpy.typing as npt
 from vicinal import _checks
 from vicinal._arrays import Floats
 from vicinal.accounting import _budget
+from vicinal.accounting._counts import OpenFailure
 from vicinal.accounting._divergence import Pair
 from vicinal.accounting._pld import pld_epsilon
 from vicinal.accounting._screening import Screening, batches, worth_it
@@ -53,6 +54,8 @@ _ZOOMS = 4
 _SHARES = np.linspace(0, 1, 11)
 # Curves are good to a few 1e-12; see `_divergence`.
 _SAFETY = 1 + 1e-10
+_ROUNDING = 1e-9
+"""Share added to a sum of failure probabilities: far above the rounding errors of the sum."""
 
 
 @runtime_checkable
@@ -116,10 +119,25 @@ class Composition:
             raise InvalidInput("A release of the 'terms' parameter has no valid RDP curve.")
         return total * _SAFETY
 
+    def _split_failures(self) -> tuple[Composition, float]:
+        """Return the releases that do not fail openly, and the probability that another fails.
+
+        The probability is the sum over all :class:`OpenFailure`, rounded up (union bound).
+        """
+        failures = [
+            count * release.probability
+            for release, count in self.terms
+            if isinstance(release, OpenFailure)
+        ]
+        others = tuple(term for term in self.terms if not isinstance(term[0], OpenFailure))
+        probability = math.fsum(failures) * (1 + _ROUNDING) if failures else 0.0
+        return Composition(others), probability
+
     def methods(self) -> tuple[str, ...]:
         """Return the readings that are valid for these releases, a subset of ``METHODS``."""
         valid = [*_CURVES]
-        pairs = [release.pair() for release, _ in self.terms]
+        others, _ = self._split_failures()
+        pairs = [release.pair() for release, _ in others.terms]
         if all(pair is not None and pair.gaussian() is not None for pair in pairs):
             valid.append("gdp")
         if all(pair is not None for pair in pairs):
@@ -135,6 +153,10 @@ class Composition:
         method = self._valid(method)
         if not self.terms:
             return 0.0
+        others, failure = self._split_failures()
+        if failure and method != "pld":
+            rest = delta - failure
+            return others.to_epsilon(rest, method) if rest > 0 else math.inf
         if method == "gdp":
             parts = [(pair.gaussian(), count) for pair, count in self._pairs()]
             square = math.fsum(count * mu**2 for mu, count in parts if mu is not None)
@@ -154,7 +176,8 @@ class Composition:
     def best_order(self, delta: float) -> float:
         """Return the order alpha that gives epsilon by ``rdp``; where shares are compared."""
         delta = _checks.real("delta", delta, above=0, below=1)
-        return self._minimum(lambda orders, rdp: rdp + _balle(orders, delta))[0]
+        others, _ = self._split_failures()  # which have the same price at every order
+        return others._minimum(lambda orders, rdp: rdp + _balle(orders, delta))[0]
 
     def _valid(self, method: str) -> str:
         method = _checks.choice("method", method, METHODS)

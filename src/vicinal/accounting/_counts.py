@@ -172,6 +172,24 @@ class FiniteLosses:
         return _finite(self)
 
 
+@dataclasses.dataclass(frozen=True)
+class OpenFailure:
+    """A mechanism that reveals everything with a `probability`, and nothing otherwise.
+
+    Beside releases that satisfy D_E at every E = e^epsilon it gives at most D_E + `probability`.
+    So a composition subtracts it from delta, and reads the other releases at the rest.
+    """
+
+    probability: float
+
+    def rdp(self, orders: Floats) -> Floats:
+        """Return infinity at every order: the loss is infinite with positive probability."""
+        return np.full_like(orders, np.inf)
+
+    def pair(self) -> FinitePair:
+        return _finite(FiniteLosses((0.0,), (1 - self.probability,), self.probability))
+
+
 @lru_cache(maxsize=64)
 def _finite(release: FiniteLosses) -> FinitePair:
     losses, masses = np.array(release.losses), np.array(release.masses)

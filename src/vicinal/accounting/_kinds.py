@@ -343,7 +343,12 @@ class PlannedTraining(_EqualParts):
 
 MODEL_STEPS = 40  # gradients of a private model, unless others are planned
 
-_LABEL_SLACK = 0.01  # share of delta that labels and their grid may add to the Gaussian
+_GRID_SHARE = 0.01
+"""Share of an Ind-KNN filter's own delta that its grid, and the tail of labels, may use up.
+
+The same number as `mechanisms.SLACK_SHARE`, at which the filter's meter stops; a test compares
+them.
+"""
 
 _TRAINED = (
     "gradients and answers are charged in one filter, each subject for its own: what training "
@@ -395,8 +400,7 @@ class PlannedIndKNN(_EqualParts):
         if self.B is not None:
             return float(self.B)
         assert self.epsilon is not None and self.delta is not None  # noqa: S101, PT018 (complete)
-        kept = _LABEL_SLACK if self.release == "label" else 0.0
-        return _budget.zcdp_budget(self.epsilon, self.delta * (1 - kept), "gdp")
+        return _budget.zcdp_budget(self.epsilon, self.delta * (1 - _GRID_SHARE), "gdp")
 
     def parts(self, delta: float) -> list[dict[str, Any]]:
         """Return the training and what it leaves for answers, if there is a training.
@@ -407,13 +411,14 @@ class PlannedIndKNN(_EqualParts):
         if self.model_share is None or self.model_steps is None:
             return []
         trained = self.model_share * self.budget()
+        training = Composition.of(SubsampledGaussian(1 / math.sqrt(2 * trained)))
         return [
             {
                 "part": "training",
                 "steps": self.model_steps,
                 "sigma": math.sqrt(self.model_steps / (2 * trained)),
                 "budget_at_most": trained,
-                "alone": _budget.gdp_epsilon(math.sqrt(2 * trained), delta),
+                "alone": self._with_grid(training, 1).least_epsilon(delta),
             },
             {
                 "part": "answers",
@@ -426,21 +431,26 @@ class PlannedIndKNN(_EqualParts):
         return SubsampledGaussian(1 / math.sqrt(2 * self.budget()))
 
     def cost(self, count: int) -> Composition:
-        whole = super().cost(count)
-        return (
-            whole.add(Composition.of(self._failure(), count)) if self.release == "label" else whole
-        )
+        return self._with_grid(super().cost(count), count)
 
-    def _failure(self) -> counts.FiniteLosses:
-        """Return what labels add to the Gaussian, as a chance that everything is told.
+    def _with_grid(self, cost: Composition, count: int) -> Composition:
+        """Return the cost of releases of `count` filters with what their grids may add to it."""
+        if self.B is not None:
+            return cost
+        return cost.add(Composition.of(counts.OpenFailure(self._failure()), count))
 
-        D_E(z0) + tau (label_only.md, section 6) is at most (1 - eta) D_E(z0) + eta for E >= 1 with
-        eta = tau / (1 - D_1(z0)). No Renyi divergence follows.
+    def _failure(self) -> float:
+        """Return the probability of an open failure that stands for the grid and labels' tail.
+
+        Votes: the failures of all their grids, at most the share of delta at which the filter's
+        meter stops (mechanisms/votes.md). Labels: D_E(z0) + tau (label_only.md, section 6) is at
+        most (1 - eta) D_E(z0) + eta for E >= 1 with eta = tau / (1 - D_1(z0)).
         """
         assert self.delta is not None  # noqa: S101 (complete)
-        least = 2 * float(ndtr(-math.sqrt(self.budget() / 2)))
-        eta = min(1.0, _LABEL_SLACK * self.delta / least * (1 + 1e-9))
-        return counts.FiniteLosses((0.0,), (1 - eta,), eta)
+        least = 1.0
+        if self.release == "label":
+            least = 2 * float(ndtr(-math.sqrt(self.budget() / 2)))
+        return min(1.0, _GRID_SHARE * self.delta / least * (1 + 1e-9))
 
     def worst_case(self, count: int, order: float) -> list[WorstCasePair] | None:
         return None if self.release == "label" else super().worst_case(count, order)
@@ -456,10 +466,15 @@ class PlannedIndKNN(_EqualParts):
                 "composition: Vadhan & Zhang 2023)"
             ),
             "the lower bound is for a subject who spends the whole budget",
+            *(() if self.B is None else (_NO_GRID,)),
             *(() if self.model_share is None else (_TRAINED, KEEPS)),
         )
 
 
+_NO_GRID = (
+    "a budget B is priced as it is: an estimator in Gaussian DP may add 1 % of its own delta for "
+    "the grid of its votes, which a release with epsilon includes"
+)
 _TEACHERS = (
     "teachers are trained on disjoint parts of the data, by subject, and every teacher has one vote"
 )
