@@ -112,6 +112,7 @@ def test_threads_share_no_draws():
 
 
 FORKS = """
+import ctypes
 import os
 import numpy as np
 from vicinal.noise import SystemNoise
@@ -119,25 +120,27 @@ from vicinal.noise import SystemNoise
 def distinct_draws(mode):
     source = SystemNoise()
     source.discrete_gaussian(1 << 40, 10), source.discrete_gaussian(1 << 40, 10)
+    state = source._state
     if mode == "broken":
-        SystemNoise._start_afresh = lambda self: None
+        type(state).process = property(lambda self: os.getpid(), lambda self, process: None)
     elif mode == "held":
-        source._lock.acquire()
+        state._lock.acquire()
+    fork = ctypes.CDLL(None).fork if mode == "outside Python" else os.fork
     reader, writer = os.pipe()
     for _ in range(3):
-        if os.fork() == 0:
+        if fork() == 0:
             os.write(writer, source.discrete_gaussian(1 << 40, 100).tobytes())
             os._exit(0)
         os.wait()
     if mode == "held":
-        source._lock.release()
+        state._lock.release()
     draws = [np.frombuffer(os.read(reader, 800), dtype=np.int64) for _ in range(3)]
     draws.append(source.discrete_gaussian(1 << 40, 100))
     return len(np.unique(np.concatenate(draws)))
 
-for mode in ("plain", "held", "broken"):
+for mode in ("plain", "held", "outside Python", "broken"):
     if os.fork() == 0:
-        print(mode, distinct_draws(mode), flush=True)
+        print(mode, distinct_draws(mode), sep=":", flush=True)
         os._exit(0)
     os.wait()
 """
@@ -148,7 +151,9 @@ def distinct_after_forks():
     """Return how many of 400 draws differ in each mode, all of them forks of a fresh process."""
     command = [sys.executable, "-W", "ignore", "-c", FORKS]
     report = subprocess.run(command, capture_output=True, text=True, check=True, timeout=480)
-    return {mode: int(found) for mode, found in map(str.split, report.stdout.splitlines())}
+    return {
+        mode: int(found) for mode, found in (line.split(":") for line in report.stdout.splitlines())
+    }
 
 
 @pytest.mark.skipif(not hasattr(__import__("os"), "fork"), reason="needs fork")
@@ -157,6 +162,7 @@ def distinct_after_forks():
     [
         pytest.param("plain", True, id="parent and children differ"),
         pytest.param("held", True, id="while another thread draws"),
+        pytest.param("outside Python", True, id="by the C library"),
         pytest.param("broken", False, id="pools that survive a fork are caught"),
     ],
 )
@@ -169,8 +175,8 @@ def test_only_so_many_scales_are_kept_ready():
     source = SystemNoise()
     for scale in range(1, 3 * SCALES_READY):
         source.discrete_gaussian(scale, 1)
-    assert len(source._pools) == SCALES_READY
-    assert next(reversed(source._pools)) == 3 * SCALES_READY - 1
+    assert len(source._state.pools) == SCALES_READY
+    assert next(reversed(source._state.pools)) == 3 * SCALES_READY - 1
 
 
 def test_scales_are_kept_apart():

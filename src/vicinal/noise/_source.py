@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import threading
-import weakref
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable
@@ -91,51 +90,55 @@ class SystemNoise(NoiseSource):
     Draws are made ahead; see :class:`~vicinal.noise._source.PresampledNoise` for what time
     reveals.
 
-    Threads may share a source: one lock guards bits and draws. A forked child starts with neither,
-    and so does a copy or an unpickled source: no two of them ever hand out the same draw. What
-    copies a whole running machine (a snapshot that is resumed twice) copies the draws, too.
+    Threads may share a source: one lock guards bits and draws. Another process has neither: a
+    forked child, however it was forked, starts with fresh ones, and so does a copy or an unpickled
+    source. No two of them ever hand out the same draw. What copies a whole running machine (a
+    snapshot that is resumed twice) copies the draws, too.
     """
 
     exact = True
 
     def __init__(self) -> None:
-        self._start_afresh()
-        _SOURCES.add(self)
+        self._state = _ProcessState()
 
     def discrete_gaussian(self, scale: int, size: int) -> Ints:
         scale, size = checked(scale, size)
-        with self._lock:
-            pool = self._pools.pop(scale, None) or PresampledNoise(partial(self._draw, scale))
-            self._pools[scale] = pool
-            if len(self._pools) > SCALES_READY:
-                self._pools.popitem(last=False)
-            return pool.take(size)
+        # Read once: a thread that finds the parent's state goes on with the one it has created.
+        state = self._state
+        if state.process != os.getpid():
+            state = self._state = _ProcessState()
+        return state.draw(scale, size)
 
     def __reduce__(self) -> tuple[type[SystemNoise], tuple[()]]:
         return type(self), ()
 
-    def _start_afresh(self) -> None:
+
+class _ProcessState:
+    """Random bits, and draws made ahead of them, of one source in one process.
+
+    `process`: the identifier of the process that created it. It is compared at every draw, because
+    a fork that does not go through Python (`fork` of the C library) calls no hook of Python.
+    """
+
+    def __init__(self) -> None:
+        self.process = os.getpid()
         self._lock = threading.Lock()
         self._bits = BitBuffer(os.urandom, ENTROPY_BLOCK)
-        self._pools: OrderedDict[int, PresampledNoise] = OrderedDict()
+        self.pools: OrderedDict[int, PresampledNoise] = OrderedDict()
 
-    def _draw(self, scale: int, size: int) -> Ints:
+    def draw(self, scale: int, size: int) -> Ints:
+        """Return `size` draws at a checked `scale`, int64 (size,)."""
+        with self._lock:
+            pool = self.pools.pop(scale, None) or PresampledNoise(partial(self._sample, scale))
+            self.pools[scale] = pool
+            if len(self.pools) > SCALES_READY:
+                self.pools.popitem(last=False)
+            return pool.take(size)
+
+    def _sample(self, scale: int, size: int) -> Ints:
         out = np.zeros(size, dtype=np.int64)
         self._bits.fill(fill_gaussian, out, scale, gaussian_round)
         return out
-
-
-_SOURCES: weakref.WeakSet[SystemNoise] = weakref.WeakSet()
-
-
-def _after_fork() -> None:
-    """In a forked child: leave bits, draws and a lock that somebody may hold to the parent."""
-    for source in list(_SOURCES):
-        source._start_afresh()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
 
 
 BATCH = 64  # draws are made in multiples of this
