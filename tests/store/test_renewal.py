@@ -470,3 +470,38 @@ def test_a_cluster_whose_loss_was_accepted_renews_nothing(tmp_path, calendar):
         with shard_tools.local(tmp_path / "cluster") as cluster:
             cluster.add(X[:1], Y[:1], [f"new {days}"])
         assert set(shard_tools.budgets(tmp_path / "cluster").values()) == {0}
+
+
+@pytest.mark.parametrize("command", ["init", "audience"])
+def test_a_clock_that_leaves_no_dates_for_all_periods_is_refused(tmp_path, calendar, command):
+    """Fails if a plan is committed that the next opening refuses as damaged."""
+    far = date(9990, 1, 31)
+    if command == "init":
+        calendar.day = far
+        with pytest.raises(InvalidInput, match="before the year 10000"):
+            renewing(tmp_path / "store", every="monthly", periods=200)
+        assert not (tmp_path / "store").exists()
+        return
+    make(tmp_path / "store").close()
+    calendar.day = far
+    with Store.open(tmp_path / "store") as store:
+        plan = {**PLAN, "renew": Renewal("monthly", 200), "model_share": 0}
+        with pytest.raises(InvalidInput, match="before the year 10000"):
+            store.open_audience("second", **plan)
+        store.predict(Q[:1])
+    with Store.open(tmp_path / "store") as store:
+        assert store.audiences == ("default",)
+
+
+@pytest.mark.parametrize("damage", ["{", '{"renewal": {"every": 1, "periods": 9, "period": 10}}'])
+def test_a_change_that_no_opening_could_read_is_not_committed(tmp_path, damage):
+    """Whatever writes it: the rows of audiences are read as an opening does before each commit."""
+    with make(tmp_path / "store") as store:
+        store.predict(Q[:1])
+        book(store).plan = damage
+        change = store._parts.ledger.change("add")
+        with pytest.raises(StoreDamaged), store._changing_data(), change:
+            book(store).write(store._parts.database)
+    with Store.open(tmp_path / "store") as store:
+        assert store.verify()
+        store.predict(Q[1:2])

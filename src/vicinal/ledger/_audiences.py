@@ -264,18 +264,38 @@ def load_audiences(database: Database, size: int) -> dict[str, Audience]:
     return {row[1]: _loaded(database, row, size) for row in rows}
 
 
-def _loaded(database: Database, row: tuple[Any, ...], size: int) -> Audience:
+def read_audience(row: tuple[Any, ...]) -> Audience:
+    """Return the audience of a row of the table, without budgets and analysts.
+
+    Raises StoreDamaged if its plan cannot be read.
+    """
     number, name, plan, initial_budget, granted, used, slack, spent, queries = row
+    audience = Audience(
+        number,
+        name,
+        plan,
+        StoredAccount(np.zeros(0, dtype=np.int64)),
+        initial_budget,
+        granted,
+        used,
+        float.fromhex(slack),
+        int(spent),
+        queries,
+    )
+    Renewal.of(plan)
+    return audience
+
+
+def _loaded(database: Database, row: tuple[Any, ...], size: int) -> Audience:
+    audience = read_audience(row)
+    number = audience.number
     units = np.zeros(size, dtype=np.int64)
     query = "SELECT number, units FROM pages WHERE audience = ? AND number >= ? AND number < ?"
     for first in range(0, -(-size // PAGE), _PAGES_AT_ONCE):
         for page, content in database.read(query, (number, first, first + _PAGES_AT_ONCE)):
             part = np.frombuffer(content, dtype="<i8")
             units[page * PAGE : page * PAGE + len(part)] = part
-    audience = Audience(
-        number, name, plan, StoredAccount(units), initial_budget, granted, used,
-        float.fromhex(slack), int(spent), queries,
-    )  # fmt: skip
+    audience.account = StoredAccount(units)
     # Oldest first: a row says what is left, not what was charged, so the newest is the one to keep.
     query = "SELECT slots, units FROM charges WHERE audience = ? ORDER BY seq"
     for charged, left in database.read(query, (number,)):

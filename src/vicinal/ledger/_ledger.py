@@ -17,7 +17,14 @@ from vicinal._arrays import Slots, UInts16, Units
 from vicinal._checks import SubjectId
 from vicinal.errors import PrivacyRefused, StorageFailed
 from vicinal.ledger._answers import PUT, AnswerBlock, StoredRequest, text_of, write_parts
-from vicinal.ledger._audiences import Analyst, Audience, StoredAccount, exact_sum, load_audiences
+from vicinal.ledger._audiences import (
+    Analyst,
+    Audience,
+    StoredAccount,
+    exact_sum,
+    load_audiences,
+    read_audience,
+)
 from vicinal.ledger._database import Chain, Database, attach
 from vicinal.ledger._hashed_slots import NOBODY, HashedSlotTable
 from vicinal.ledger._id_encoding import folded_hashes, framed_all, keyed_digest, keyed_hash, twins
@@ -135,7 +142,18 @@ class Ledger:
             self.version += kind != RENEWAL
             self._note(kind)
             self.database.put("version", str(self.version))
+            self._check_readable()
             self._change_incomplete = True  # before the commit: no line separates the two
+
+    def _check_readable(self) -> None:
+        """Read the audiences and plans that a change has written by the code of an opening.
+
+        A writer that is less strict than the reader would commit what nobody can open again.
+
+        Raises StoreDamaged if an opening would refuse them. The transaction is undone then.
+        """
+        for row in self.database.rows(Tables.AUDIENCES):
+            read_audience(row)
 
     def complete_change(self) -> None:
         """Accept further operations: record files and memory agree with the last :meth:`change`.

@@ -111,10 +111,25 @@ class Renewal:
         return json.dumps({**parse_json(plan), "renewal": asdict(self)})
 
     def begin(self, first: float, n_queries: int) -> Self:
-        """Return the first period, from today on; `first`: the share of budgets kept for it."""
-        part, answers = int((1 - first) * UNITS) // self.periods, n_queries // self.periods
-        begun = today().isoformat()
-        return replace(self, begun=begun, part=part, n_queries=n_queries, answers=answers)
+        """Return the first period, from today on; `first`: the share of budgets kept for it.
+
+        Raises InvalidInput if the clock of this machine leaves no dates for all periods.
+        """
+        begun = replace(
+            self,
+            begun=today().isoformat(),
+            part=int((1 - first) * UNITS) // self.periods,
+            n_queries=n_queries,
+            answers=n_queries // self.periods,
+        )
+        try:
+            begun.begins(self.periods)
+        except (OverflowError, ValueError):
+            raise InvalidInput(
+                "The 'renew' parameter must have its last period before the year 10000. The clock "
+                f"of this machine is at {begun.begun}; correct it."
+            ) from None
+        return begun
 
     def now(self, used: int) -> Self:
         """Return this as it is today, after `used` answers; a clock set back changes nothing."""

@@ -267,6 +267,8 @@ def new_plan(
     for name in (*SHARED, *schema.target.own):
         if name in parameters:
             raise InvalidInput(f"The {name!r} parameter belongs to the store, not to an audience.")
+    if renew is not None:
+        renew.begin(0.0, 0)  # raises InvalidInput if the clock leaves no dates for all periods
     plan = "{}" if renew is None else renew.within("{}")
     settings = _settings(schema, parameters, ledgers.parse_json(plan))
     if renew is not None:
@@ -434,9 +436,9 @@ def add_audience(
         audience.plan = settled_plan(parts, audience, lambda *each: train_model(*each)[0])
         pin_plan(parts, audience, lock)
         begin_periods(parts, audience, 0.0 if settings.n_records else MOST_OF_SIZE)
-        version = parts.ledger.version + 1
-    # Opened again, with everything pinned: that is what every later opening finds.
-    return open_audience_state(parts, audience, version, lock)[0]
+        # Opened again, with everything pinned, as every later opening does; before the commit, so
+        # that nothing is committed that an opening would refuse.
+        return open_audience_state(parts, audience, parts.ledger.version + 1, lock)[0]
 
 
 def begin_periods(parts: OpenStore, audience: ledgers.Audience, size_share: float = 0.0) -> None:
@@ -493,6 +495,7 @@ def refresh_model(
         note_training(parts, state, train_model(parts, audience, state.settings)[1])
         parts.ledger.write_charges(audience, 0)
         audience.write(parts.database)
+    # After the commit: what the training charged stays charged, whatever goes wrong from here on.
     state.close(parts.shard)
     return open_audience_state(parts, audience, parts.ledger.version, lock)[0]
 
