@@ -9,6 +9,7 @@ import numpy as np
 
 from vicinal import mechanisms
 from vicinal._arrays import AnyArray, Bools, Floats, Places
+from vicinal._fit_registry import Interaction
 from vicinal._progress import step
 from vicinal.engine._answer_reuse import AnsweredNeighbours, PublicVotes
 from vicinal.engine._proxy_ledger import ProxyLedger
@@ -99,7 +100,7 @@ class QueryEngine:
     decision: ClassDecision
     least_noise: float
     sequential: bool = False
-    interaction: mechanisms.Interaction | None = None
+    interaction: Interaction | None = None
     model_gate: ModelGate | None = None
     proxies: ProxyLedger | None = None
     block: int = BLOCK
