@@ -15,8 +15,8 @@ from unittest.mock import patch
 import numpy as np
 
 from vicinal import IndKNNClassifier, PrivateKNNClassifier
-from vicinal._fit_registry import FitRegistry, Interaction
 from vicinal.errors import InvalidInput, PrivacyRefused
+from vicinal.interactions import FitRegistry, Interaction
 from vicinal.mechanisms import DeltaSlackAccountant, PrivateKNNRelease
 from vicinal.planning import EnginePlanner
 from vicinal.reports import shown
@@ -120,7 +120,7 @@ def _sizes() -> str:
 
     tired = IndKNNClassifier(range(3), n_neighbors=40, noise_multiplier=1.5)
     with (
-        patch("vicinal._fit_registry.REGISTRY._claims", []),
+        patch("vicinal.interactions._fit_registry.REGISTRY._claims", []),
         patch.object(EnginePlanner, "radius", refused),
     ):
         for _ in range(30):
@@ -142,7 +142,7 @@ def sizes_of_refused_fits() -> str:
 def _fits() -> str:
     """Answer from overlapping halves of the same people, three times."""
     given = 0
-    with patch("vicinal._fit_registry.REGISTRY._claims", []):
+    with patch("vicinal.interactions._fit_registry.REGISTRY._claims", []):
         for start in range(0, 150, 50):
             rows = slice(start, start + 150)
             asked = IndKNNClassifier(range(3), n_records=150, noise_multiplier=1.5)

@@ -10,11 +10,10 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 
 import store_tools as tools
 from vicinal import IndKNNClassifier, NoisySGDClassifier, PATEClassifier, PrivateKNNClassifier
-from vicinal._fit_registry import REGISTRY
 from vicinal._progress import shown
-from vicinal._row_matching import RecordDigests
 from vicinal.accounting import LINE_GRID, UNITS
 from vicinal.errors import InvalidInput, PrivacyRefused
+from vicinal.interactions import REGISTRY, RecordDigests
 from vicinal.labelling import FixedPlanLabeller, default_plan
 from vicinal.ledger import StoredAccount
 from vicinal.mechanisms import VoteRelease
@@ -357,12 +356,11 @@ def test_records_that_are_added_are_claimed():
 def test_records_that_are_added_have_equal_rows_by_chance():
     """Fails if equal rows of several additions are counted once: a row then looks unique."""
     rng = np.random.default_rng(0)
-    first, second = (rng.integers(0, 31, (1200, 2)).astype(float) for _ in range(2))
-    labels = np.resize(Y, 1200)
-    held = fitted(ind_knn(), first[:200], labels[:200], public=R[:, :2])
-    for start in range(200, 1200, 200):
-        held.add(first[start : start + 200], labels[:200])
-    fitted(ind_knn(), second, labels, public=R[:, :2])
+    first, second = (rng.integers(0, 31, (size, 2)).astype(float) for size in (2000, 960))
+    held = fitted(ind_knn(), first[:100], Y[:100], public=R[:, :2])
+    for start in range(100, 2000, 100):
+        held.add(first[start : start + 100], Y[:100])
+    fitted(ind_knn(), second, np.resize(Y, 960), public=R[:, :2])
 
 
 @counts
@@ -376,17 +374,6 @@ def test_rounds_of_a_labelling_are_one_interaction():
     for made in ESTIMATORS.values():
         with pytest.raises(PrivacyRefused, match="earlier interaction"):
             fitted(made())
-
-
-@counts
-def test_a_second_fit_after_erasures_and_additions_is_refused():
-    held = fitted(ind_knn(), X[:200], Y[:200])
-    held.erase(np.arange(100))
-    held.add(X[200:250], Y[200:250])
-    held.predict(Q[:1])
-    for rows in (slice(0, 100), slice(100, 200), slice(200, 250)):
-        with pytest.raises(PrivacyRefused):
-            fitted(ind_knn(), X[rows], Y[rows])
 
 
 # ------------------------------------------------------------ declared compositions

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from vicinal._row_matching import is_excess
 from vicinal.errors import InvalidInput
+from vicinal.interactions import is_excess
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,11 @@ import numpy as np
 
 from vicinal import mechanisms
 from vicinal._arrays import AnyArray, Bools, Floats, Places
-from vicinal._fit_registry import Interaction
 from vicinal._progress import step
 from vicinal.engine._answer_reuse import AnsweredNeighbours, PublicVotes
 from vicinal.engine._proxy_ledger import ProxyLedger
 from vicinal.engine._shard import Shards, TwoRounds
+from vicinal.interactions import Interaction
 from vicinal.ledger import ForkSafeLock
 from vicinal.linear import ModelGate, Predictions
 from vicinal.neighbours import LEAST_COUNT, IntegerMatrix, Radius

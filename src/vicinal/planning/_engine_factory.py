@@ -12,7 +12,7 @@ from vicinal import engine as engines
 from vicinal import linear, neighbours
 from vicinal._arrays import FloatMatrix
 from vicinal._checks import SubjectId
-from vicinal._fit_registry import Interaction
+from vicinal.interactions import Interaction
 from vicinal.ledger import Account, MemoryLedger
 from vicinal.mechanisms import (
     DeltaSlackAccountant,

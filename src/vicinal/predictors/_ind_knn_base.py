@@ -11,12 +11,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from vicinal import _checks
 from vicinal._arrays import FloatMatrix
-from vicinal._fit_registry import REGISTRY
-from vicinal._row_matching import RecordDigests
 from vicinal.accounting import Guarantee
 from vicinal.engine import BudgetUsage, ProxyLedger, QueryAnswers, Shard
 from vicinal.errors import InvalidInput, PrivacyRefused, PrivacyWarning
 from vicinal.features import TableFeatures, TableSchema, as_schema, rows_from_schema
+from vicinal.interactions import REGISTRY, RecordDigests
 from vicinal.neighbours import IntegerMatrix
 from vicinal.planning import (
     IndKNNParameters,

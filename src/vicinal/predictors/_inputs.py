@@ -19,9 +19,8 @@ import numpy.typing as npt
 
 from vicinal import _checks
 from vicinal._arrays import FloatMatrix, Ints32
-from vicinal._fit_registry import REGISTRY, Interaction
-from vicinal._row_matching import RecordDigests, are_copies
 from vicinal.errors import InvalidInput, PrivacyRefused, PrivacyWarning
+from vicinal.interactions import REGISTRY, Interaction, RecordDigests, are_copies
 
 if TYPE_CHECKING:
     from sklearn.base import BaseEstimator

@@ -98,10 +98,8 @@ def compute_row_digests(features: FloatMatrix) -> UInts64:
 def compute_id_digests(ids: Sequence[int | str]) -> UInts64:
     """Return a keyed digest of the text of each subject id, uint64 (n,): 5 and "5" are one id."""
     key = _process_key()
-    digests = [
-        hashlib.blake2b(str(each).encode("utf-8", "surrogatepass"), digest_size=8, key=key).digest()
-        for each in ids
-    ]
+    texts = (str(subject_id).encode("utf-8", "surrogatepass") for subject_id in ids)
+    digests = [hashlib.blake2b(text, digest_size=8, key=key).digest() for text in texts]
     return np.frombuffer(b"".join(digests), dtype="<u8").astype(np.uint64)
 
 
@@ -140,12 +138,12 @@ def overlap_exceeds_chance(first: UInts64, second: UInts64) -> bool:
     values, totals = np.unique(np.concatenate([first, second]), return_counts=True)
     if 0 < len(values) == len(first) == len(second):
         return True
-    even = totals % 2 == 0
-    n_even = int(even.sum())
+    is_even = totals % 2 == 0
+    n_even = int(is_even.sum())
     if n_even == 0:
         return False
-    halves = totals[even] // 2
-    share = float((count_matches(values[even], first) == halves).mean())
+    halves = totals[is_even] // 2
+    share = float((count_matches(values[is_even], first) == halves).mean())
     chance = float((1 / np.sqrt(3 * halves + 1)).mean())
     if share <= chance:
         return False
@@ -161,7 +159,7 @@ def are_copies(public: FloatMatrix, records: FloatMatrix) -> bool:
     Chance explains the share of records that equal another record, times the number of public rows
     (Good 1953), and six standard deviations, at least six rows. Seven rows therefore decide if no
     record has a duplicate, and next to six known records a single row decides: `fit` then refuses
-    exactly if that row is a record. The refusal is for the curator, who has the records; see
+    if and only if that row is a record. Only the curator, who has the records, can use this; see
     docs/explanation/public.md.
     """
     record_digests = np.sort(compute_row_digests(records))

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from vicinal._row_matching import RecordDigests
 from vicinal.errors import PrivacyRefused
+from vicinal.interactions._row_matching import RecordDigests
 
 Declaration = tuple[Hashable, int]
 """The identity of a plan, and how many interactions that carry it out share the budget."""
@@ -154,7 +154,7 @@ class FitRegistry:
         row_uses = np.zeros(len(new.records.rows), dtype=np.int64)
         id_uses = np.zeros(0 if new.records.ids is None else len(new.records.ids), dtype=np.int64)
         for claim in self._claims:
-            if any(claim is each for each in exempt):
+            if any(claim is exempted for exempted in exempt):
                 continue
             shared, uses = new.records.find_shared_ids(claim.records), id_uses
             if shared is None:

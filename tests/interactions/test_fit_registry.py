@@ -5,9 +5,9 @@ import gc
 import numpy as np
 import pytest
 
-from vicinal._fit_registry import FitRegistry
-from vicinal._row_matching import RecordDigests
 from vicinal.errors import PrivacyRefused
+from vicinal.interactions import FitRegistry
+from vicinal.interactions._row_matching import RecordDigests
 
 pytestmark = pytest.mark.counts_interactions
 ROWS = np.random.default_rng(0).normal(size=(200, 3))
