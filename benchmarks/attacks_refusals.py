@@ -16,7 +16,8 @@ import numpy as np
 
 from vicinal import IndKNNClassifier, PrivateKNNClassifier
 from vicinal.errors import InvalidInput, PrivacyRefused
-from vicinal.mechanisms import DeltaSlackAccountant, Interaction, Interactions, PrivateKNNRelease
+from vicinal.interactions import FitRegistry, Interaction
+from vicinal.mechanisms import DeltaSlackAccountant, PrivateKNNRelease
 from vicinal.planning import EnginePlanner
 from vicinal.reports import shown
 
@@ -119,7 +120,7 @@ def _sizes() -> str:
 
     tired = IndKNNClassifier(range(3), n_neighbors=40, noise_multiplier=1.5)
     with (
-        patch("vicinal.mechanisms._interactions.REGISTRY._entries", []),
+        patch("vicinal.interactions._fit_registry.REGISTRY._claims", []),
         patch.object(EnginePlanner, "radius", refused),
     ):
         for _ in range(30):
@@ -141,7 +142,7 @@ def sizes_of_refused_fits() -> str:
 def _fits() -> str:
     """Answer from overlapping halves of the same people, three times."""
     given = 0
-    with patch("vicinal.mechanisms._interactions.REGISTRY._entries", []):
+    with patch("vicinal.interactions._fit_registry.REGISTRY._claims", []):
         for start in range(0, 150, 50):
             rows = slice(start, start + 150)
             asked = IndKNNClassifier(range(3), n_records=150, noise_multiplier=1.5)
@@ -155,7 +156,7 @@ def fits_on_the_same_people() -> str:
     """Fitting again, on other folds too, must not refill budgets."""
 
     def control() -> str:
-        with patch.object(Interactions, "_fault", lambda *_: ""):
+        with patch.object(FitRegistry, "_find_problem", lambda *_: ""):
             return _fits()
 
     return _verdict(_fits, control)

@@ -10,11 +10,11 @@ import itertools
 import pytest
 from hypothesis import HealthCheck, settings
 
-from vicinal.mechanisms import REGISTRY, Interactions
+from vicinal.interactions import REGISTRY, FitRegistry
 
 pytest_plugins = ["entropy", "ray_engine", "scratch"]
 
-FAULT = Interactions._fault
+FIND_PROBLEM = FitRegistry._find_problem
 """What refuses a second fit to the same records."""
 
 # Times depend on the machine alone; examples must not.
@@ -67,7 +67,7 @@ def tmp_path(tmp_path):
 def interactions_repeat():
     """Let tests and their fixtures fit the same generated records as often as they like."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Interactions, "_fault", lambda *_: "")
+        patch.setattr(FitRegistry, "_find_problem", lambda *_: "")
         yield
 
 
@@ -75,9 +75,9 @@ def interactions_repeat():
 def interactions_alone(request):
     """Let tests marked `counts_interactions` start from an empty registry that refuses, too."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(REGISTRY, "_entries", [])
+        patch.setattr(REGISTRY, "_claims", [])
         if request.node.get_closest_marker("counts_interactions") is not None:
-            patch.setattr(Interactions, "_fault", FAULT)
+            patch.setattr(FitRegistry, "_find_problem", FIND_PROBLEM)
             gc.freeze()  # each fit searches for garbage: not in what other tests have left
         yield
 

@@ -13,8 +13,10 @@ from vicinal import IndKNNClassifier, NoisySGDClassifier, PATEClassifier, Privat
 from vicinal._progress import shown
 from vicinal.accounting import LINE_GRID, UNITS
 from vicinal.errors import InvalidInput, PrivacyRefused
+from vicinal.interactions import REGISTRY, RecordDigests
+from vicinal.labelling import FixedPlanLabeller, default_plan
 from vicinal.ledger import StoredAccount
-from vicinal.mechanisms import REGISTRY, Claimed, VoteRelease
+from vicinal.mechanisms import VoteRelease
 
 counts = pytest.mark.counts_interactions
 Q, R, X, Y = tools.Q, tools.R, tools.X, tools.Y
@@ -36,10 +38,10 @@ ESTIMATORS = {
 every_estimator = pytest.mark.parametrize("made", ESTIMATORS.values(), ids=ESTIMATORS)
 
 
-def fitted(estimator, X=X, Y=Y, subjects=None):
+def fitted(estimator, X=X, Y=Y, subjects=None, public=R):
     if isinstance(estimator, PATEClassifier):
         return estimator.fit(X, Y, subjects)
-    return estimator.fit(X, Y, subjects, R)
+    return estimator.fit(X, Y, subjects, public)
 
 
 # ------------------------------------------------------------ private counts
@@ -194,28 +196,44 @@ def test_simulations_and_public_records_are_not_counted(made):
 
 
 @counts
-def test_any_shared_record_is_seen():
+def test_an_overlap_beyond_chance_is_refused():
     """Fails if a fold, a bootstrap, another precision or another order of classes hides it."""
     first = fitted(ind_knn(), X[:200], Y[:200])
     first.predict(Q[:1])
-    for rows in (slice(199, 300), np.r_[200:300, 5, 5]):
+    for rows in (slice(180, 300), np.r_[200:300, 0:40, 0:5], slice(0, 25)):
         with pytest.raises(PrivacyRefused):
             fitted(ind_knn(), X[rows], Y[rows])
-    fitted(ind_knn(), X[200:], Y[200:])
     turned = IndKNNClassifier([2, 1, 0], n_records=300, noise_multiplier=3.0)
     with pytest.raises(PrivacyRefused):
-        turned.fit(X[:5].astype(np.float32), Y[:5], public=R.astype(np.float32))
+        turned.fit(X[:30].astype(np.float32), Y[:30], public=R.astype(np.float32))
+    fitted(ind_knn(), X[200:], Y[200:])
+
+
+@counts
+@every_estimator
+def test_different_people_with_equal_rows_are_admitted(made):
+    """Two hospitals know age, weight and height: rows coincide, and their directions more often."""
+    rng = np.random.default_rng(0)
+    means, deviations = np.array([50, 75, 170]), [15, 10, 8]
+    hospitals = rng.normal(means, deviations, size=(2, 300, 3)).round()
+    hospitals[:, :10] = means  # as filled in where nothing is known
+    public = rng.normal(means, deviations, size=(80, 3))
+    held = [fitted(made(), rows, Y, public=public) for rows in hospitals]
+    for rows in hospitals:
+        with pytest.raises(PrivacyRefused, match="If these are different people, pass 'subjects'"):
+            fitted(made(), rows[::-1], Y, public=public)
+    assert len(held) == 2
 
 
 @counts
 @every_estimator
 @pytest.mark.parametrize(
     "again",
-    [(X, (Y + 1) % 3), (1.0001 * X, Y), (np.float32(3) * X, Y), (X[::-1], Y), (X[:1], Y[:1])],
-    ids=["labels", "factor", "units", "order", "one row"],
+    [(X, (Y + 1) % 3), (X.astype(np.float32), Y), (X[::-1], Y), (X[:150], Y[:150])],
+    ids=["labels", "precision", "order", "half"],
 )
 def test_without_ids_the_features_alone_are_compared(made, again):
-    """Five fits at epsilon 1 each once passed, with other labels, class names or units."""
+    """Five fits at epsilon 1 each once passed, with other labels or class names."""
     held = fitted(made())
     if not isinstance(held, NoisySGDClassifier):
         held.predict(Q[:1])
@@ -225,7 +243,15 @@ def test_without_ids_the_features_alone_are_compared(made, again):
         assert words in str(held.guarantee())
 
 
-@pytest.mark.parametrize("public", [X[::3], X[:20] * 2, np.r_[R[:60], X[:7]]])
+@counts
+def test_what_decision_0045_lists_is_not_noticed():
+    """If one of these is refused, the page has to be corrected."""
+    few = np.r_[X[:19], X[:100] + 1]
+    held = [fitted(ind_knn(), rows, Y[: len(rows)]) for rows in (X, np.float32(3) * X, few)]
+    assert len(held) == 3
+
+
+@pytest.mark.parametrize("public", [X[::3], np.r_[R[:60], X[:7]]])
 def test_a_sample_of_the_records_is_no_public_reference(public):
     """Whoever copies rows out of the records: they would show without noise."""
     for made in (ind_knn, ESTIMATORS["Private-kNN"], ESTIMATORS["NoisySGD"]):
@@ -312,14 +338,42 @@ def test_refused_fits_tell_one_noisy_size(monkeypatch):
 
 @counts
 def test_records_that_are_added_are_claimed():
+    """Fails if records are compared without those added before: few at a time pass as chance."""
     fitted(ind_knn(), X[:100], Y[:100]).predict(Q[:1])
     other = fitted(ind_knn(), X[200:], Y[200:])
     with pytest.raises(PrivacyRefused):
-        other.add(X[50:60], Y[50:60])
-    other.add(X[100:110], Y[100:110])
+        other.add(X[50:80], Y[50:80])
+    other.add(X[50:60], Y[50:60])
+    with pytest.raises(PrivacyRefused):
+        other.add(X[60:70], Y[60:70])
+    other.add(X[100:130], Y[100:130])
     other.predict(Q[:1])
     with pytest.raises(PrivacyRefused):
-        fitted(ind_knn(), X[100:110], Y[100:110])
+        fitted(ind_knn(), X[100:130], Y[100:130])
+
+
+@counts
+def test_records_that_are_added_have_equal_rows_by_chance():
+    """Fails if equal rows of several additions are counted once: a row then looks unique."""
+    rng = np.random.default_rng(0)
+    first, second = (rng.integers(0, 31, (size, 2)).astype(float) for size in (2000, 960))
+    held = fitted(ind_knn(), first[:100], Y[:100], public=R[:, :2])
+    for start in range(100, 2000, 100):
+        held.add(first[start : start + 100], Y[:100])
+    fitted(ind_knn(), second, np.resize(Y, 960), public=R[:, :2])
+
+
+@counts
+def test_rounds_of_a_labelling_are_one_interaction():
+    """Fails if the same features of two rounds count as two records with equal rows."""
+    plan = default_plan(rounds=2, pool=20)
+    labeller = FixedPlanLabeller(lambda _: ESTIMATORS["Private-kNN"](), plan, Y)
+    for part in plan.rounds:
+        labeller.embed(X, R, part)
+        labeller.label(np.resize(Q, (part.queries, Q.shape[1])))
+    for made in ESTIMATORS.values():
+        with pytest.raises(PrivacyRefused, match="earlier interaction"):
+            fitted(made())
 
 
 # ------------------------------------------------------------ declared compositions
@@ -406,7 +460,7 @@ def test_a_search_in_a_simulation_or_on_public_records_works(given):
 @counts
 def test_memory_is_eight_bytes_a_record():
     fitted(ind_knn()).predict(Q[:1])
-    (entry,) = REGISTRY._entries
-    assert entry.claimed.rows.nbytes == 8 * len(X)
-    joined = entry.claimed.joined(Claimed.of(X[:5] + 1, None))
-    assert len(joined.rows) == len(X) + 5
+    (claim,) = REGISTRY._claims
+    assert claim.records.rows.nbytes == 8 * len(X)
+    more = RecordDigests.from_records(X[:5] + 1, None)
+    assert len(claim.records.join(more, same_records=False).rows) == len(X) + 5

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal.errors import InvalidInput
-from vicinal.mechanisms import is_excess
+from vicinal.interactions import is_excess
 
 
 @dataclass(frozen=True)

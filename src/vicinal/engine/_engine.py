@@ -13,6 +13,7 @@ from vicinal._progress import step
 from vicinal.engine._answer_reuse import AnsweredNeighbours, PublicVotes
 from vicinal.engine._proxy_ledger import ProxyLedger
 from vicinal.engine._shard import Shards, TwoRounds
+from vicinal.interactions import Interaction
 from vicinal.ledger import ForkSafeLock
 from vicinal.linear import ModelGate, Predictions
 from vicinal.neighbours import LEAST_COUNT, IntegerMatrix, Radius
@@ -99,7 +100,7 @@ class QueryEngine:
     decision: ClassDecision
     least_noise: float
     sequential: bool = False
-    interaction: mechanisms.Interaction | None = None
+    interaction: Interaction | None = None
     model_gate: ModelGate | None = None
     proxies: ProxyLedger | None = None
     block: int = BLOCK

@@ -21,14 +21,6 @@ from vicinal.mechanisms._gradients import NoisyTraining as NoisyTraining
 from vicinal.mechanisms._gradients import SubjectRows as SubjectRows
 from vicinal.mechanisms._gradients import gradient_grid as gradient_grid
 from vicinal.mechanisms._gradients import whole_weights as whole_weights
-from vicinal.mechanisms._interactions import REGISTRY as REGISTRY
-from vicinal.mechanisms._interactions import Claimed as Claimed
-from vicinal.mechanisms._interactions import Interaction as Interaction
-from vicinal.mechanisms._interactions import Interactions as Interactions
-from vicinal.mechanisms._interactions import are_copies as are_copies
-from vicinal.mechanisms._interactions import id_digests as id_digests
-from vicinal.mechanisms._interactions import interactions as interactions
-from vicinal.mechanisms._interactions import is_excess as is_excess
 from vicinal.mechanisms._linear_model import GradientRelease as GradientRelease
 from vicinal.mechanisms._linear_model import IndividualGradient as IndividualGradient
 from vicinal.mechanisms._linear_model import charge_rows as charge_rows

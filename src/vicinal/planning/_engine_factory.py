@@ -12,10 +12,10 @@ from vicinal import engine as engines
 from vicinal import linear, neighbours
 from vicinal._arrays import FloatMatrix
 from vicinal._checks import SubjectId
+from vicinal.interactions import Interaction
 from vicinal.ledger import Account, MemoryLedger
 from vicinal.mechanisms import (
     DeltaSlackAccountant,
-    Interaction,
     NoiseSource,
     NoisyCount,
     NoisyLabels,

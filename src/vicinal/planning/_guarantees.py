@@ -43,9 +43,9 @@ def only_release(interactions: int) -> str:
     if interactions <= 1:
         return (
             "the subjects take part in no other release (fitting again on the same subjects is "
-            "one; it is refused where one process sees the same ids or, without ids, features of "
-            "the same directions; nobody notices it in another process or store, with features "
-            "made otherwise, or under other ids)"
+            "one; it is refused where one process sees the same ids or, without ids, more equal "
+            "rows than chance explains; nobody notices it in another process or store, with "
+            "features made otherwise, or under other ids)"
         )
     return (
         f"the subjects take part in at most {interactions} interactions of this kind, with this "

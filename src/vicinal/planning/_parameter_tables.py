@@ -24,7 +24,6 @@ from vicinal._parameters import (
 )
 from vicinal.accounting import METHODS
 from vicinal.errors import InvalidInput
-from vicinal.mechanisms import interactions
 from vicinal.neighbours import ExactIndex, HyperplaneLSH, IndexFactory
 from vicinal.targets import (
     CLASSES,
@@ -75,7 +74,21 @@ PRIVATE = "private"
 BALANCED = "balanced"
 
 
-INTERACTIONS = Checked(lambda _, value: interactions(value), 'int or "public"')
+MAX_INTERACTIONS = 10**6
+"""Far more than any budget can be divided into and still buy an answer."""
+
+
+def check_interactions(value: object) -> int:
+    """Return the declared number of interactions, at least 1, or 0 for records declared public.
+
+    Raises InvalidInput if the value is neither such a number nor "public".
+    """
+    if isinstance(value, str) and value == PUBLIC:
+        return 0
+    return _checks.integer("interactions", value, least=1, most=MAX_INTERACTIONS)
+
+
+INTERACTIONS = Checked(lambda _, value: check_interactions(value), 'int or "public"')
 """How many interactions share the budget, or "public", which is 0."""
 
 

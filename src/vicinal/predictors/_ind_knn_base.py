@@ -15,7 +15,7 @@ from vicinal.accounting import Guarantee
 from vicinal.engine import BudgetUsage, ProxyLedger, QueryAnswers, Shard
 from vicinal.errors import InvalidInput, PrivacyRefused, PrivacyWarning
 from vicinal.features import TableFeatures, TableSchema, as_schema, rows_from_schema
-from vicinal.mechanisms import REGISTRY, Claimed
+from vicinal.interactions import REGISTRY, RecordDigests
 from vicinal.neighbours import IntegerMatrix
 from vicinal.planning import (
     IndKNNParameters,
@@ -150,7 +150,8 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
         ids = None if subjects is None else inputs.checked_subjects(subjects, len(X))
         records = inputs.FitInputs(X, ids, None)
         if self._interaction is not None:
-            REGISTRY.extend(self._interaction, Claimed.of(records.features, records.ids))
+            added = RecordDigests.from_records(records.features, records.ids)
+            REGISTRY.extend(self._interaction, added, same_records=False)
         with self._engine.lock:
             self._recent.clear()
             integers = self._encoded(X)

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from vicinal import _checks
 from vicinal._arrays import FloatMatrix, Ints32
 from vicinal.errors import InvalidInput, PrivacyRefused, PrivacyWarning
-from vicinal.mechanisms import REGISTRY, Claimed, Interaction, are_copies
+from vicinal.interactions import REGISTRY, Interaction, RecordDigests, are_copies
 
 if TYPE_CHECKING:
     from sklearn.base import BaseEstimator
@@ -240,16 +240,16 @@ def claim(estimator: BaseEstimator, settings: Claiming, records: FitInputs) -> I
         if where == "validation_curve":  # which shows refusals as NaN, and says nothing of them
             warnings.warn(words, PrivacyWarning, stacklevel=2)
         raise PrivacyRefused(words)
-    claimed = Claimed.of(records.features, records.ids)
+    digests = RecordDigests.from_records(records.features, records.ids)
+    declaration = (settings.plan_identity, settings.interactions)
     interaction: Interaction
     if several is not None and several.interaction and not several.interaction.withdrawn:
-        REGISTRY.extend(several.interaction, claimed)
+        REGISTRY.extend(several.interaction, digests, same_records=True)
         interaction = several.interaction
     elif several is not None and several.resumed:
-        interaction = REGISTRY.adopt(claimed, settings.plan_identity, settings.interactions)
+        interaction = REGISTRY.resume(digests, declaration)
     else:
-        shared = settings.plan_identity, settings.interactions
-        interaction = REGISTRY.begin(claimed, *shared, before, sized=sized)
+        interaction = REGISTRY.begin(digests, declaration, before, sized=sized)
     if several is not None:
         several.interaction = interaction
     estimator._interaction = interaction

@@ -1,0 +1,95 @@
+"""The registry of fits: what counts as an interaction, and who shares one."""
+
+import gc
+
+import numpy as np
+import pytest
+
+from vicinal.errors import PrivacyRefused
+from vicinal.interactions import FitRegistry
+from vicinal.interactions._row_matching import RecordDigests
+
+pytestmark = pytest.mark.counts_interactions
+ROWS = np.random.default_rng(0).normal(size=(200, 3))
+ONCE, TWICE = ("plan", 1), ("plan", 2)
+
+
+def records(rows=slice(None), ids=None):
+    return RecordDigests.from_records(ROWS[rows], ids)
+
+
+def begin(registry, claimed, declaration=ONCE, replacing=None, sized=False):
+    return registry.begin(claimed, declaration, replacing, sized=sized)
+
+
+def test_a_claim_counts_while_it_is_held_and_for_ever_once_something_was_released():
+    registry = FitRegistry()
+    held = begin(registry, records())
+    with pytest.raises(PrivacyRefused):
+        begin(registry, records())
+    del held
+    held = begin(registry, records())
+    held.release()
+    del held
+    gc.collect()
+    with pytest.raises(PrivacyRefused):
+        begin(registry, records())
+
+
+def test_a_withdrawn_claim_does_not_count_and_releases_nothing():
+    """Fails if a withdrawal is ignored while something still refers to the interaction."""
+    registry = FitRegistry()
+    first = begin(registry, records())
+    first.withdraw()
+    second = begin(registry, records())
+    with pytest.raises(PrivacyRefused, match="fitted again"):
+        first.release()
+    second.release()
+    second.withdraw()
+    with pytest.raises(PrivacyRefused):
+        begin(registry, records(), replacing=second)
+
+
+def test_an_interaction_that_is_resumed_counts_as_released():
+    registry = FitRegistry()
+    begin(registry, records()).release()
+    with pytest.raises(PrivacyRefused):
+        registry.resume(records(), ("another plan", 1))
+    registry.resume(records(), ONCE)
+    other = FitRegistry()
+    other.resume(records(), ONCE)
+    with pytest.raises(PrivacyRefused):
+        begin(other, records())
+
+
+def test_only_the_same_records_and_budget_repeat_a_noisy_size():
+    registry = FitRegistry()
+    first = begin(registry, records(), sized=True)
+    assert first.first_size(100.0) == 100.0
+    with pytest.raises(PrivacyRefused):  # while it is held
+        begin(registry, records(), sized=True)
+    first.withdraw()
+    assert begin(registry, records(), sized=True).first_size(101.0) == 100.0
+    for claimed, declaration in ((records(slice(1, 200)), ONCE), (records(), TWICE)):
+        with pytest.raises(PrivacyRefused):
+            begin(registry, claimed, declaration, sized=True)
+
+
+def test_declared_interactions_are_counted_for_each_record():
+    """Disjoint groups and all of them together: each record is in two interactions."""
+    for ids in (None, np.arange(200)):
+        registry, held = FitRegistry(), []
+        for rows in (slice(0, 100), slice(100, 200), slice(0, 200)):
+            claimed = records(rows, None if ids is None else ids[rows])
+            held.append(begin(registry, claimed, TWICE))
+        with pytest.raises(PrivacyRefused, match="All 2 declared"):
+            begin(registry, records(slice(50), None if ids is None else ids[:50]), TWICE)
+
+
+def test_ids_decide_where_both_have_them():
+    registry = FitRegistry()
+    held = [begin(registry, records(ids=range(200)))]
+    held.append(begin(registry, records(ids=range(200, 400))))
+    for claimed in (records(ids=[7] * 200), records()):
+        with pytest.raises(PrivacyRefused, match="'subjects' to both fits, with different ids"):
+            begin(registry, claimed)
