@@ -2,10 +2,9 @@
 
 numba keys its on-disk cache by the file of the compiled function alone. A compiled function that
 calls one in another file would keep an old copy of it after an edit or an update, which is not
-acceptable for code that charges budgets. Here the cache of a file lies in a folder named after a
-digest of that file and of all files of this package that it imports, directly or by others: what
-is compiled into a function comes from nowhere else. A change to any of them starts a new folder,
-and files that import none of them keep theirs.
+acceptable for code that charges budgets. Here the cache lies in a folder named after a digest of
+all files that anything is compiled from, :data:`KERNEL_SOURCES`: a change to any of them starts a
+new folder.
 
 Cached code is run as it is found. So it is written to, and read from, a directory that no other
 account can write to or replace: neither the directory nor any of its ancestors.
@@ -13,9 +12,8 @@ account can write to or replace: neither the directory nor any of its ancestors.
 
 import hashlib
 import os
-import re
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -24,20 +22,51 @@ import numba
 from numba.core import event
 from numba.core.caching import FunctionCache
 
-from vicinal._lazy import declared_exports
 from vicinal._private_folders import find_exposed_folder, make_private_folder
 from vicinal._progress import compile_watchers
 
 _PACKAGE = Path(__file__).parent
 
-_IMPORT = re.compile(
-    rf"^[ \t]*(?:from[ \t]+({_PACKAGE.name}[.\w]*)[ \t]+import[ \t]+(\([^)]*\)|[^\n]*)"
-    rf"|import[ \t]+({_PACKAGE.name}[.\w]*))",
-    re.MULTILINE,
+KERNEL_SOURCES = (
+    "_prefetch.py",
+    "accounting/_budget.py",
+    "accounting/_charges.py",
+    "accounting/_label_filter.py",
+    "features/_hog.py",
+    "features/_scattering.py",
+    "linear/_kernel_map.py",
+    "linear/_model_features.py",
+    "linear/_random_trees.py",
+    "mechanisms/_charging.py",
+    "mechanisms/_count.py",
+    "mechanisms/_gradients.py",
+    "mechanisms/_linear_model.py",
+    "mechanisms/_private_knn.py",
+    "mechanisms/_subject_table.py",
+    "neighbours/_hashing.py",
+    "neighbours/_kernels.py",
+    "neighbours/_poisson_knn.py",
+    "neighbours/_radius.py",
+    "neighbours/_scan.py",
+    "neighbours/engines/_amx.py",
+    "neighbours/engines/_choice.py",
+    "neighbours/engines/_int16.py",
+    "neighbours/engines/_intrinsics.py",
+    "neighbours/engines/_vnni.py",
+    "noise/_bernoulli.py",
+    "noise/_gaussian.py",
+    "noise/_gaussian_exact.py",
+    "noise/_poisson_sample.py",
+    "noise/_uniform_bits.py",
+    "smoothed/_average.py",
+    "smoothed/_edges.py",
+    "smoothed/_intervals.py",
+    "smoothed/_knn.py",
 )
-"""Imports of this package, as its house rules have them: absolute, one to a line."""
+"""Files below src/vicinal whose functions or constants become part of compiled code.
 
-_NO_NAME = r"#.*| as \w+"
+tests/ground/test_compiled.py derives the same list from the functions themselves.
+"""
 
 
 def compiled(function: Callable[..., Any]) -> Any:
@@ -79,49 +108,17 @@ class _PrivateCache(FunctionCache):
 
 
 @cache
-def _source_digest(source: Path) -> str:
-    """Return a digest of everything that compiled functions of a file can be made of."""
-    digest = hashlib.sha256(Path(__file__).read_bytes())
-    for path in sorted(sources(source)):
+def compute_source_digest(source: Path) -> str:
+    """Return a digest of everything that compiled functions of a file can be made of.
+
+    `source`: the file; one that is not in :data:`KERNEL_SOURCES` counts in addition to those.
+    """
+    files = {_PACKAGE / name for name in KERNEL_SOURCES} | {source, Path(__file__)}
+    digest = hashlib.sha256()
+    for path in sorted(files):
         text = path.read_bytes()
         digest.update(f"{path.name}\0{len(text)}\0".encode() + text)
     return digest.hexdigest()[:16]
-
-
-def sources(source: Path) -> set[Path]:
-    """Return a file and all files of this package that it imports, directly or by others."""
-    known, new = set(), {source}
-    while new:
-        known |= new
-        new = {path for one in new for path in _imported(one)} - known
-    return known
-
-
-@cache
-def _imported(source: Path) -> frozenset[Path]:
-    """Return the files of this package that one of its files imports itself, or more."""
-    files: set[Path] = set()
-    for module, names, plain in _IMPORT.findall(source.read_text(encoding="utf-8")):
-        files.update(_files(module or plain, re.findall(r"\w+", re.sub(_NO_NAME, "", names))))
-    return frozenset(files)
-
-
-def _files(module: str, names: list[str]) -> Iterator[Path]:
-    """Yield where names of a module are defined: for those of a package, all that lies in it."""
-    place = _PACKAGE.parent.joinpath(*module.split("."))
-    if not place.is_dir():
-        yield place.with_suffix(".py")
-        return
-    exports, _ = declared_exports(place)
-    for name in names:
-        if name in exports:
-            yield from _files(exports[name], [name])
-        elif (place / f"{name}.py").is_file():
-            yield place / f"{name}.py"
-        else:
-            yield from (place / name if (place / name).is_dir() else place).rglob("*.py")
-    if not names:
-        yield from place.rglob("*.py")
 
 
 def _cache_folder(source: Path) -> str:
@@ -130,7 +127,7 @@ def _cache_folder(source: Path) -> str:
     try:
         # Resolved, so that no symbolic link is followed after the check.
         folder = Path(base).expanduser().resolve() / "vicinal"
-        folder = make_private_folder(folder) / f"kernels-{_source_digest(source)}"
+        folder = make_private_folder(folder) / f"kernels-{compute_source_digest(source)}"
         make_private_folder(folder)
     except (OSError, RuntimeError):  # RuntimeError: there is no home directory
         return ""

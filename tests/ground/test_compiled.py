@@ -4,115 +4,120 @@ import ast
 import importlib
 import subprocess
 import sys
-import textwrap
+import types
 from pathlib import Path
 
-import pytest
 from numba.core.dispatcher import Dispatcher
 
 import vicinal
 from vicinal import _compiled
+from vicinal._lazy import declared_exports
 
 PACKAGE = Path(vicinal.__file__).parent
 COMPILED = sorted(path for path in PACKAGE.rglob("*.py") if "\n@compiled\n" in path.read_text())
 
 
-@pytest.fixture
-def package(tmp_path, monkeypatch):
-    """A small package of the same name, in place of this one."""
-    root = tmp_path / "vicinal"
-    for name, text in {
-        "kernels": "from vicinal.parts import (\n    _one,\n)\nfrom vicinal import single",
-        "parts/__init__": "from vicinal.parts._two import two",
-        "parts/_one": "    from vicinal.low import below  # in a function",
-        "parts/_two": "",
-        "low/__init__": "below = 1",
-        "low/_inside": "",
-        "single": "import vicinal.low._inside",
-        "other": "",
-    }.items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / f"{name}.py").write_text(text)
-    monkeypatch.setattr(_compiled, "_PACKAGE", root)
-    _compiled._imported.cache_clear()
-    yield root
-    _compiled._imported.cache_clear()
+def imported_names(path):
+    """Return (file, name) of the definition of each name that a file imports from the package."""
+    found = {}
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "vicinal":
+            for alias in node.names:
+                found[alias.asname or alias.name] = locate(node.module, alias.name), alias.name
+    return found
 
 
-def test_sources_are_what_a_file_imports_and_all_of_a_package_that_names_come_from(package):
-    found = {str(path.relative_to(package)) for path in _compiled.sources(package / "kernels.py")}
-    assert found == {
-        "kernels.py", "parts/_one.py", "low/__init__.py", "low/_inside.py", "single.py",
-    }  # fmt: skip
+def locate(module, name):
+    """Return the file that defines a name which can be imported from a module."""
+    place = PACKAGE.parent.joinpath(*module.split("."))
+    if place.with_suffix(".py").is_file():
+        return place.with_suffix(".py")
+    exported = getattr(importlib.import_module(module), name)
+    if isinstance(exported, types.ModuleType):
+        return Path(exported.__file__)
+    exports, _ = declared_exports(place)
+    return locate(exports[name], name)
 
 
-@pytest.mark.parametrize(
-    ("changed", "matters"),
-    [("low/_inside", True), ("parts/_one", True), ("kernels", True), ("other", False)],
-)
-def test_a_change_matters_where_it_is_imported_and_nowhere_else(package, changed, matters):
-    def digest():
-        _compiled._source_digest.cache_clear()
-        _compiled._imported.cache_clear()
-        return _compiled._source_digest(package / "kernels.py")
-
-    before = digest()
-    path = package / f"{changed}.py"
-    path.write_text(path.read_text() + "\n# changed")
-    assert (digest() != before) == matters
+def assigned_expressions(path):
+    """Return the expressions that a file assigns to its module-level names, by name."""
+    assigned = {}
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.Assign):
+            for target in node.targets:
+                for name in ast.walk(target):
+                    if isinstance(name, ast.Name):
+                        assigned[name.id] = node.value
+        elif isinstance(node, ast.AnnAssign) and node.value is not None:
+            assigned[node.target.id] = node.value
+    return assigned
 
 
-@pytest.mark.parametrize("path", COMPILED, ids=lambda path: path.stem)
-def test_no_import_of_a_compiled_file_is_overlooked(path):
-    for source in _compiled.sources(path):
-        known = _compiled._imported(source)
-        assert known >= set(imported_by_syntax(source)), source
+def defining_files(path, name):
+    """Return the files that a constant of a module is computed from, its own among them."""
+    imported = imported_names(path)
+    if name in imported:
+        return defining_files(*imported[name])
+    files = {path}
+    for node in ast.walk(assigned_expressions(path).get(name, ast.Constant(None))):
+        if isinstance(node, ast.Name) and node.id != name:
+            files |= defining_files(path, node.id)
+    return files
 
 
-def imported_by_syntax(source):
-    """Yield the modules that a file imports, read by Python's own parser."""
-    for node in ast.walk(ast.parse(source.read_text())):
-        if isinstance(node, ast.ImportFrom):
-            assert node.level == 0, "relative imports are not looked at"
-            if (node.module or "").split(".")[0] == "vicinal":
-                parts = [
-                    node.module.split("."),
-                    *([*node.module.split("."), a.name] for a in node.names),
-                ]
-                yield from filter(Path.is_file, map(file_of, parts))
-        elif isinstance(node, ast.Import):
-            names = [alias.name.split(".") for alias in node.names]
-            yield from (file_of(name) for name in names if name[0] == "vicinal")
+def names_in(code):
+    """Yield all global names that a function, and those inside it, refer to."""
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from names_in(constant)
 
 
-def file_of(parts):
-    return PACKAGE.parent.joinpath(*parts).with_suffix(".py")
+def sources_of(function):
+    """Return the files that a compiled function is made of."""
+    python = function.py_func
+    assert python.__closure__ is None, "closures are not looked at"
+    path = Path(python.__code__.co_filename)
+    files = {path}
+    for name in names_in(python.__code__):
+        value = python.__globals__.get(name)
+        if isinstance(value, Dispatcher):
+            files.add(Path(value.py_func.__code__.co_filename))
+        elif value is not None and not isinstance(value, types.ModuleType):
+            files |= defining_files(path, name)
+    return files
 
 
-@pytest.mark.parametrize("path", COMPILED, ids=lambda path: path.stem)
-def test_compiled_functions_call_those_of_known_files_only(path):
-    """What the imports say is compared with what the functions can see once they are loaded."""
-    name = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
-    module = importlib.import_module(name)
-    known = _compiled.sources(path)
-    for function in vars(module).values():
-        if isinstance(function, Dispatcher):
-            assert Path(function.py_func.__code__.co_filename) in known
-            assert function.py_func.__closure__ is None, "closures are not looked at"
+def test_the_list_of_sources_holds_all_that_functions_are_compiled_from_and_no_more():
+    """Fails if a charge could go on in an old form after a change of a constant in it."""
+    found = set()
+    for path in COMPILED:
+        module = importlib.import_module(
+            ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
+        )
+        functions = [f for f in vars(module).values() if isinstance(f, Dispatcher)]
+        assert functions, path
+        found.update(*map(sources_of, functions))
+    listed = [PACKAGE / name for name in _compiled.KERNEL_SOURCES]
+    assert found == set(listed)
+    assert listed == sorted(set(listed))
 
 
-def test_the_text_of_a_docstring_may_look_like_an_import(package):
-    (package / "other.py").write_text(textwrap.dedent('"""\nfrom vicinal import single\n"""'))
-    _compiled._imported.cache_clear()
-    assert package / "single.py" in _compiled.sources(package / "other.py")
-
-
-def test_an_alias_is_no_module(package):
-    """Else a file that has one would be compiled anew whatever changes."""
-    (package / "other.py").write_text("from vicinal import single as double")
-    _compiled._imported.cache_clear()
-    found = {path.name for path in _compiled.sources(package / "other.py")}
-    assert found == {"other.py", "single.py", "_inside.py"}
+def test_a_change_of_any_source_starts_a_new_cache(tmp_path, monkeypatch):
+    for name in _compiled.KERNEL_SOURCES:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(name)
+    monkeypatch.setattr(_compiled, "_PACKAGE", tmp_path)
+    other = tmp_path / "other.py"
+    other.write_text("")
+    digests = set()
+    for path in (None, other, *(tmp_path / name for name in _compiled.KERNEL_SOURCES)):
+        if path is not None:
+            path.write_text("changed")
+        _compiled.compute_source_digest.cache_clear()
+        digests.add(_compiled.compute_source_digest(other))
+    _compiled.compute_source_digest.cache_clear()
+    assert len(digests) == 2 + len(_compiled.KERNEL_SOURCES)
 
 
 def test_steps_of_an_installation_may_share_a_process():
