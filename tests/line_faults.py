@@ -1,9 +1,12 @@
 """Raises an exception at a chosen executed line of the package, in any thread.
 
 `Visited` lists the lines that a piece of work executes; `FaultAt` raises MemoryError the first
-time that a line is about to be executed. A line is (file below src/vicinal, number).
+time that a line is about to be executed. A line is (file below src/vicinal, number). Lines of the
+standard library's code for `with` count, too, where a function of the package runs into them: a
+line is (file and number of that function, number in contextlib.py) then.
 """
 
+import contextlib
 import sys
 import threading
 from contextlib import contextmanager
@@ -22,14 +25,23 @@ class Tracer:
 
     def __call__(self, frame, _event, _argument):
         """Trace a function that is called, if it belongs to the package."""
-        name = frame.f_code.co_filename
-        if self.visit is None or not name.startswith(ROOT):
+        if self.visit is None:
             return None
-        return self._trace_line
+        name, caller = frame.f_code.co_filename, frame.f_back
+        if name.startswith(ROOT):
+            return self._trace_line
+        if name == contextlib.__file__ and caller and caller.f_code.co_filename.startswith(ROOT):
+            return self._trace_line
+        return None
 
     def _trace_line(self, frame, event, _argument):
         if event == "line" and self.visit is not None:
-            self.visit((frame.f_code.co_filename[len(ROOT) :], frame.f_lineno))
+            place = frame
+            where = ""
+            if frame.f_code.co_filename == contextlib.__file__:
+                place = frame.f_back
+                where = f":{place.f_lineno}"
+            self.visit((place.f_code.co_filename[len(ROOT) :] + where, frame.f_lineno))
         return self._trace_line
 
 

@@ -157,6 +157,8 @@ class Case:
         self.expected = all_records(self.path)
         self.budgets = budgets_of(self.path)
         self.encoded_new = self._encode_added()
+        with open_store(self.path) as store:
+            self.n_events = len(store.facts()["history"])
 
     @property
     def path(self):
@@ -197,6 +199,8 @@ class Case:
     def go_on(self, store):
         """Carry out what a service might do next; return whom it erased and added.
 
+        While the store is alive no file of a change of a cluster may outlive the next operation.
+
         A store that failed refuses with StorageFailed, which is an OSError.
         """
         changed = set()
@@ -210,11 +214,22 @@ class Case:
             changed.add(OTHER)
         with suppress(OSError, RuntimeError):
             assert store.verify([OTHER] if OTHER in changed else []), "a live store disagrees"
+            assert not list(self.place.rglob("change*")), "private records are left in a file"
         return changed
+
+    def decided(self):
+        """Return which changes the history on disk holds, of a store or a cluster's coordinator."""
+        with open_store(self.path) as store:
+            return {event["what"] for event in store.facts()["history"][self.n_events :]}
 
     def check(self, changed):
         """Compare every file with what may be there after the operation and the next ones."""
+        decided = self.decided()  # opened first: an opening finishes what was decided
         held = all_records(self.path)
+        if self.operation is add and not changed:
+            assert ("added" in held) == ("add" in decided), "decided, but not made"
+        if self.operation is erase and not changed:
+            assert (ERASED not in held) == ("erase" in decided), "decided, but not made"
         expected = dict(self.expected)
         if ADDED in changed:
             expected[ADDED] = sorted(self.encoded_new[2:])

@@ -9,10 +9,19 @@ import pytest
 import store_tools as tools
 from store_tools import PEOPLE, Q, R, X, Y, make, points, units
 from vicinal.accounting import UNITS
-from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
+from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed, StoreDamaged
+from vicinal.ledger import SQLiteDatabase
 from vicinal.store import Store, _erasure
+from vicinal.store._erasure import write_erasure
+from vicinal.store._record_files import OTHER_RECORDS, write_digests
 
 CANARY = "canary-2f7a91"
+
+
+@pytest.fixture
+def path(tmp_path):
+    make(tmp_path / "store").close()
+    return tmp_path / "store"
 
 
 def with_canary(store):
@@ -276,3 +285,44 @@ def test_sqlite_flushes_every_commit(store):
     assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
     assert connection.execute("PRAGMA secure_delete").fetchone() == (1,)
     assert isinstance(connection, sqlite3.Connection)
+
+
+def test_an_erasure_is_not_decided_while_the_note_of_another_exists(path):
+    """Fails if a note is overwritten that says which rows are still to be erased."""
+    with Store.open(path) as store:
+        ledger, rows = store._parts.ledger, np.array([0, 1])
+        note = rows, np.zeros(2, np.int32), len(X), [b"h" * 32]
+        with ledger.change("erase"):
+            write_erasure(ledger, *note)
+            with pytest.raises(StorageFailed, match="not finished"):
+                write_erasure(ledger, *note)
+
+
+@pytest.mark.parametrize("slot", [0, 1])
+def test_records_of_other_subjects_than_those_enrolled_are_noticed(path, slot):
+    """As after an erasure that took the wrong rows: files and digests agree with each other."""
+    with Store.open(path) as store:
+        parts = store._parts
+        slots = parts.record_files.column("slots", len(X))
+        changed = np.flatnonzero(slots != slot)[:1]
+        parts.record_files.slots.append(int(changed[0]), np.array([slot], dtype=np.int32))
+        with parts.database.transaction():
+            write_digests(parts.database, parts.record_files, len(X))
+        assert OTHER_RECORDS in store.verify().faults
+    with pytest.raises(StoreDamaged, match="other records"):
+        Store.open(path)
+
+
+def test_a_store_is_up_while_it_erases(path, monkeypatch):
+    """Fails if a health check reports a closed store, and a service is killed in an erasure."""
+    with Store.open(path) as store:
+        seen = []
+        scrub = SQLiteDatabase.scrub
+
+        def watched(database):
+            seen.append(store.is_consistent)
+            scrub(database)
+
+        monkeypatch.setattr(SQLiteDatabase, "scrub", watched)
+        store.erase(PEOPLE[:2])
+        assert seen == [True]

@@ -25,7 +25,7 @@ from vicinal.distributed import _messages as tasks
 from vicinal.distributed._fan_out import ShardClient, gather
 from vicinal.distributed._membership import ShardRecords
 from vicinal.distributed._splitting import place_by_hash
-from vicinal.errors import PrivacyRefused, StoreDamaged
+from vicinal.errors import PrivacyRefused, StorageFailed, StoreDamaged
 from vicinal.ledger import Database, Ledger, guarded, parse_json, replace_file, sync_folder
 from vicinal.neighbours import IntegerMatrix
 from vicinal.store import NEXT_NUMBER, StoredRecords
@@ -195,6 +195,9 @@ class ClusterChanges:
         return results
 
     def _make_pending(self) -> dict[int, Any]:
+        if self._ledger.last_commit[0] < self.pending:
+            # Its commit was broken off: no shard may make what may never be decided.
+            raise StorageFailed("The last change was not committed. Open the cluster again.")
         change = replace(ClusterChange.read(self._path, self._digest), clock=self.pending)
         results = self.on_all(change.task, change)
         if change.kind == ERASE:  # the log and free pages hold digests of what was added with them

@@ -314,10 +314,11 @@ class Coordinator(stores.BaseStore):
                     state.drop_answers()
                 else:
                     state.answers.forget_queries()
-            self._parts.mark_change()
-            # A change that shards have not made yet is complete here: this object knows that it is
-            # pending, and finishes it before the next operation.
-            self._ledger.complete_change()
+            if not self._ledger.database.in_transaction:  # else its commit was broken off
+                self._parts.mark_change()
+                # A change that shards have not made yet is complete here: this object knows that
+                # it is pending, and finishes it before the next operation.
+                self._ledger.complete_change()
 
     def _new_audience(self, name: str, written: str) -> changes.ClusterChange:
         """Open an audience here, inside a change."""

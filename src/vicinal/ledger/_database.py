@@ -124,7 +124,7 @@ class Database(ABC):
 
         When this returns, the changes survive a crash and a loss of power.
         """
-        self._check()
+        self.check_closed()
         try:
             self._inside = True
             with self._guarded():
@@ -144,6 +144,21 @@ class Database(ABC):
             raise
         finally:
             self._inside = False
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether a transaction is open."""
+        return self._inside
+
+    def check_closed(self) -> None:
+        """Raise StorageFailed, and refuse everything from then on, if a transaction is open.
+
+        Between operations one can be open only if an exception kept its end from being reached, for
+        example an interrupt inside the standard library's code for `with`.
+        """
+        if self._inside:
+            self.failed = True
+        self._check()
 
     def check_committed(self) -> None:
         """Raise RuntimeError while a transaction is open: what it wrote may never be durable."""

@@ -96,18 +96,21 @@ class Ledger:
         return self._chain.last.clock, self._chain.last.head
 
     @property
-    def matches_database(self) -> bool:
+    def is_consistent(self) -> bool:
         """Whether this object is known to agree with the committed rows of the database."""
         return not self._broken and not self.database.failed
 
     @property
-    def is_consistent(self) -> bool:
-        """Whether memory, database and record files are known to agree."""
-        return self.matches_database and not self._change_incomplete
+    def is_between_changes(self) -> bool:
+        """Whether no transaction is open, and record files and memory agree with the last commit.
+
+        False while an operation changes the data, and after an exception broke one off.
+        """
+        return not self._change_incomplete and not self.database.in_transaction
 
     def check(self) -> None:
-        """Raise StorageFailed if memory and disk may differ."""
-        if not self.is_consistent:
+        """Raise StorageFailed if memory and disk may differ; call it between operations only."""
+        if not (self.is_consistent and self.is_between_changes):
             raise StorageFailed(
                 "The store failed, so it answers nothing. Open it again: it then reads what "
                 "became durable."
@@ -328,7 +331,7 @@ class Ledger:
         for each in self.accounts:  # the total and others too: broken off between charge and note
             each.account.recount()
         asked = list(audiences)
-        if self.is_consistent and asked:
+        if self.is_consistent and self.is_between_changes and asked:
             with self._all_or_nothing():
                 for audience in asked:
                     self.share_charges(audience)

@@ -124,6 +124,8 @@ class BaseStore(ABC):
                 # else memory is as it was.
                 failure = isinstance(error, OSError) or not isinstance(error, Exception)
                 self._failed |= failure and not looking
+                # A change that is not complete can only be completed by an opening.
+                self._failed |= not self._parts.ledger.is_between_changes
                 raise
 
     @contextmanager

@@ -86,11 +86,12 @@ class OpenStore:
         try:
             yield
         finally:
-            self.mark()
+            if not self.database.in_transaction:  # else its commit was broken off, and is undone
+                self.mark()
 
     def mark_change(self) -> None:
         """Tell the witness how far the ledger is, and which audiences it has, durably."""
-        if self.ledger.matches_database:  # else memory may hold audiences that were never committed
+        if self.ledger.is_consistent:  # else memory may hold audiences that were never committed
             self.witness.add_audiences(self.ledger.audiences, self.ledger.clock)
         self.mark()
         self.witness.sync()
