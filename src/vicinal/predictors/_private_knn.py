@@ -101,7 +101,7 @@ class PrivateKNNSettings(PrivateKNNParameters, AnsweringSettings):
     def targets(self, y: npt.ArrayLike | None, size: int) -> AnyArray:
         if self.tau is None:
             return labels(y, size, self.classes)
-        return label_sets(y, (size, len(self.classes)))
+        return label_sets(y, size, self.classes.tolist())
 
     def encoding(self, targets: AnyArray) -> mechanisms.VoteEncoding:
         if self.tau is None:
