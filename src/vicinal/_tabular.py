@@ -8,7 +8,7 @@ that passes their objects has imported them already.
 
 import unicodedata
 import warnings
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, TypeVar
@@ -68,9 +68,9 @@ def read_numbers(argument: str, table: Any) -> NumberTable:
     if columns is not None:
         return _joined(argument, columns)
     if is_column(table):
-        name = getattr(table, "name", None)
-        names = (name,) if isinstance(name, str) and name else None
-        return NumberTable(_column_numbers(argument, name, table), names)
+        names = read_names(argument, table)
+        where = None if names is None else names[0]
+        return NumberTable(_column_numbers(argument, where, table), names)
     try:
         values = np.asarray(table)
     except ValueError:
@@ -81,11 +81,14 @@ def read_numbers(argument: str, table: Any) -> NumberTable:
 
 
 def read_names(argument: str, table: Any) -> Names | None:
-    """Return the labels of a table's columns; None of an array, and of anything without columns."""
+    """Return the labels of a table's columns; None of an array, and of anything without names."""
     if _is_frame(table):
         return _checked_names(argument, table.columns)
     columns = _named_columns(argument, table)
-    return None if columns is None else _checked_names(argument, (name for name, _ in columns))
+    if columns is not None:
+        return _checked_names(argument, (name for name, _ in columns))
+    name = getattr(table, "name", None) if is_column(table) else None
+    return (name,) if isinstance(name, str) and name else None
 
 
 def read_matrix(argument: str, table: Any) -> NumberTable:
@@ -131,31 +134,40 @@ def checked_floats(argument: str, read: NumberTable, dtype: Any = None) -> Float
 # ------------------------------------------------ names
 
 
-def aligned(argument: str, read: NumberTable, expected: Names | None, owner: str) -> AnyArray:
-    """Return the values (n, d) of a table with its columns in the `expected` order.
+def aligned(
+    argument: str,
+    table: Any,
+    expected: Names | None,
+    owner: str,
+    read: Callable[[str, Any], NumberTable] = read_matrix,
+    advice: str = "",
+) -> AnyArray:
+    """Return the numbers of a table with its columns in the `expected` order.
 
     They are matched by name if both sides have names, otherwise by position. `expected`: None of an
-    array, whose columns are numbered from 0. `owner`: the table that has these names.
-    Raises InvalidInput with the names that differ.
+    array, whose columns are numbered from 0. `owner`: the table that has these names. `read`: how
+    the numbers are read, once the names are right. `advice`: what else may help, for the message.
+    Raises InvalidInput with the names that differ, and as `read` does.
     """
-    names = read.names
+    names = read_names(argument, table)
     if names is None:
-        return read.values
+        return read(argument, table).values
     if expected is None:
         expected = tuple(range(len(names)))
     if not comparable(names, expected):
-        return read.values
+        return read(argument, table).values
     unexpected, missing = differing_names(names, expected)
     if unexpected or missing:
         parts = [f"It has {_listed(unexpected)}, unknown there."] if unexpected else []
         parts += [f"It lacks {_listed(missing)}."] if missing else []
         raise InvalidInput(
             f"The {argument!r} parameter must have the columns of {owner}. {' '.join(parts)} "
-            "Rename, add or drop columns; to match them by position, pass an array."
+            f"Rename, add or drop columns; to match them by position, pass an array. {advice}".rstrip()
         )
     index_of = {name: index for index, name in enumerate(_keys(names))}
     order = [index_of[name] for name in _keys(expected)]
-    return read.values if order == list(range(len(order))) else read.values[:, order]
+    values = read(argument, table).values
+    return values if order == list(range(len(order))) else values[:, order]
 
 
 def comparable(names: Names, expected: Names) -> bool:

@@ -15,6 +15,7 @@ from vicinal._tabular import (
     Names,
     note_columns,
     read_matrix,
+    read_names,
     refuse_other_names,
     refuse_other_width,
     text_names,
@@ -135,9 +136,8 @@ class PublicMap(TransformerMixin, BaseEstimator):
             If the map was not fitted.
         """
         check_is_fitted(self)
-        read = read_matrix("X", X)
-        refuse_other_names(read.names, self._column_names)
-        rows = read.values
+        refuse_other_names(read_names("X", X), self._column_names)
+        rows = read_matrix("X", X).values
         refuse_other_width(rows, self.n_features_in_, "PublicMap")
         chunks = (rows[start : start + _CHUNK] for start in range(0, len(rows), _CHUNK))
         return np.concatenate([self._mapped(chunk) for chunk in chunks])

@@ -59,7 +59,7 @@ class LabellingTask:
     def __post_init__(self) -> None:
         if is_table(self.records) or is_table(self.pool):
             records = read_matrix("records", self.records)
-            pool = aligned("pool", read_matrix("pool", self.pool), records.names, "the records")
+            pool = aligned("pool", self.pool, records.names, "the records")
             object.__setattr__(self, "records", records.values)
             object.__setattr__(self, "pool", pool)
         if not len(self.records) or self.records.shape[1:] != self.pool.shape[1:]:

@@ -26,6 +26,7 @@ from vicinal._tabular import (
     checked_floats,
     note_columns,
     read_matrix,
+    read_names,
     refuse_other_names,
     refuse_other_width,
     text_names,
@@ -131,26 +132,28 @@ def checked_features(estimator: BaseEstimator, X: Any, *, reset: bool = False) -
     Raises InvalidInput; no message quotes values.
     """
     table = vars(estimator).get("_table")
-    read = read_matrix("X", X if table is None else table.transform(X))
+    rows = X if table is None else table.transform(X)
+    if not reset:
+        check_names(estimator, read_names("X", rows))
+    read = read_matrix("X", rows)
     if reset:
         note_columns(estimator, read.values.shape[1], read.names)
     else:
-        check_columns(estimator, read)
+        refuse_other_width(read.values, estimator.n_features_in_, type(estimator).__name__)
     return checked_floats("X", read)
 
 
-def check_columns(estimator: BaseEstimator, read: NumberTable) -> None:
-    """Raise InvalidInput, in scikit-learn's words, unless features have the columns of ``fit``.
+def check_names(estimator: BaseEstimator, names: Names | None) -> None:
+    """Raise InvalidInput, in scikit-learn's words, unless features have the names of ``fit``.
 
     Warns where one side only has names, as scikit-learn does.
     """
     kind, expected = type(estimator).__name__, vars(estimator).get("_column_names")
-    refuse_other_names(read.names, expected)
-    if text_names(expected) and not text_names(read.names):
+    refuse_other_names(names, expected)
+    if text_names(expected) and not text_names(names):
         _warn(f"X does not have valid feature names, but {kind} was fitted with feature names")
-    if text_names(read.names) and not text_names(expected):
+    if text_names(names) and not text_names(expected):
         _warn(f"X has feature names, but {kind} was fitted without feature names")
-    refuse_other_width(read.values, estimator.n_features_in_, kind)
 
 
 def _warn(message: str) -> None:
@@ -186,8 +189,7 @@ def checked_reference(public: Any, X: FloatMatrix, names: Names | None = None) -
 
     `names`: labels of the columns of `X`, which those of `public` are matched with.
     """
-    read = read_matrix("public", public)
-    points = aligned("public", read, names, f"X. {_IN_A_PIPELINE}")
+    points = aligned("public", public, names, "X", advice=_IN_A_PIPELINE)
     if points.shape[1] != X.shape[1]:
         raise InvalidInput(
             f"The 'public' parameter must have shape (m, {X.shape[1]}) with m >= 1, as X has "

@@ -192,7 +192,7 @@ class StoreExtractor:
     def _numbers(self, raw: Any) -> Any:
         if self.kind == "columns":
             names = self._map_names if self.columns is None else tuple(self.columns)
-            return aligned("X", read_matrix("X", raw), names, "the store's first records")
+            return aligned("X", raw, names, "the store's first records")
         if self.kind == "table":
             return self._rows.transform(raw)
         return self._rows.transform(raw, progress=step("features", getattr(raw, "__len__", int)()))

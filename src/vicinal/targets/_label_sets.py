@@ -121,7 +121,7 @@ def label_sets(y: Any, size: int, names: Sequence[Any]) -> Bools:
     """
     if y is None:
         raise InvalidInput("The 'y' parameter must be passed: which labels every record has.")
-    table = aligned("y", read_numbers("y", y), tuple(names), "the declared labels")
+    table = aligned("y", y, tuple(names), "the declared labels", read_numbers)
     refuse_missing("y", table)
     if table.shape != (size, len(names)) or not np.isin(table, (0, 1)).all():
         raise InvalidInput(

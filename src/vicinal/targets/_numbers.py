@@ -308,7 +308,7 @@ def numbers(y: Any, size: int, bounds: TargetBounds, *, log: bool) -> Floats:
             "but the target y is None."
         )
     expected = None if bounds.names is None else tuple(bounds.names)
-    table = aligned("y", read_numbers("y", y), expected, "the 'bounds' parameter")
+    table = aligned("y", y, expected, "the 'bounds' parameter", read_numbers)
     refuse_missing("y", table)
     if bounds.names is None and table.ndim == 2 and table.shape[1] == 1:
         table = np.asarray(read_column("y", table))
