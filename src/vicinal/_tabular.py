@@ -160,9 +160,10 @@ def aligned(
     if unexpected or missing:
         parts = [f"It has {_listed(unexpected)}, unknown there."] if unexpected else []
         parts += [f"It lacks {_listed(missing)}."] if missing else []
+        remedy = "Rename, add or drop columns; to match them by position, pass an array."
+        parts += [remedy, advice] if advice else [remedy]
         raise InvalidInput(
-            f"The {argument!r} parameter must have the columns of {owner}. {' '.join(parts)} "
-            f"Rename, add or drop columns; to match them by position, pass an array. {advice}".rstrip()
+            f"The {argument!r} parameter must have the columns of {owner}. {' '.join(parts)}"
         )
     index_of = {name: index for index, name in enumerate(_keys(names))}
     order = [index_of[name] for name in _keys(expected)]

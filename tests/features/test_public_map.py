@@ -164,17 +164,15 @@ def test_a_pipeline_cannot_fit_the_map_on_private_records():
 
 @parametrize_with_checks(
     [PublicMap(n_components=2), PublicMap(n_components=None)],
-    expected_failed_checks=lambda _: (
-        dict.fromkeys(
-            [
-                "check_fit_score_takes_y",
-                "check_pipeline_consistency",
-                "check_transformer_data_not_an_array",
-                "check_transformer_general",
-                "check_transformer_preserve_dtypes",
-            ],
-            "fit_transform refuses labels: public rows have none",
-        )
+    expected_failed_checks=lambda _: dict.fromkeys(
+        [
+            "check_fit_score_takes_y",
+            "check_pipeline_consistency",
+            "check_transformer_data_not_an_array",
+            "check_transformer_general",
+            "check_transformer_preserve_dtypes",
+        ],
+        "fit_transform refuses labels: public rows have none",
     ),
 )
 def test_scikit_learn(estimator, check, request):

@@ -314,7 +314,10 @@ def numbers(y: Any, size: int, bounds: TargetBounds, *, log: bool) -> Floats:
         table = np.asarray(read_column("y", table))
     shape = (size,) if len(bounds) == 1 else (size, len(bounds))
     if table.shape not in {shape, (size, len(bounds))}:
-        raise InvalidInput(f"The 'y' parameter must hold numbers in shape {shape}.")
+        described = "(n,)" if len(bounds) == 1 else f"(n, {len(bounds)})"
+        raise InvalidInput(
+            f"The 'y' parameter must hold numbers in shape {described}, a row for each record."
+        )
     values = table.reshape(size, len(bounds)).astype(np.float64)
     low, high = bounds.low, bounds.high
     values = np.clip(values, low, high)
