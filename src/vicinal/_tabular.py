@@ -569,7 +569,7 @@ def _flat_array(argument: str, values: AnyArray) -> AnyArray:
         _warn_of_matrix(argument)
         return values[:, 0]
     if values.ndim != 1 or values.dtype.names is not None:
-        raise _not_flat(argument, f"{argument} should be a 1d array, got several columns.")
+        raise _not_flat(argument, "Got several columns. Choose one of them.")
     return values
 
 
@@ -609,6 +609,8 @@ def check_row_order(X: Any, **columns: Any) -> None:
     for argument, column in columns.items():
         other = _index(column)
         if other is None or len(other) != len(index) or index.equals(other):
+            continue
+        if other.nlevels != index.nlevels:
             continue
         if bool(index.isin(other).all()) and bool(other.isin(index).all()):
             raise InvalidInput(

@@ -330,3 +330,18 @@ def test_a_noise_that_is_too_small_names_the_parameter_that_was_set():
         with pytest.raises(InvalidInput, match="'epsilon'") as refused:
             made_by.fit(WHOLE, y, public=PUBLIC)
         assert "noise_multiplier" not in str(refused.value)
+
+
+def test_students_refuse_tables_and_read_answers_of_every_kind():
+    students = pytest.importorskip("vicinal.students")
+    recipe = students.Recipe(network="mlp", method="plain", steps=1)
+    pool, rows = np.eye(4, 3, dtype=np.float32), np.arange(2)
+    for kind in ("list", "Arrow, views", "polars", "pandas"):
+        answers = COLUMNS[kind](["no", "yes"])
+        student = students.train_student(pool, rows, answers, ["no", "yes"], recipe)
+    for table in (frame(pool), pl.DataFrame(frame(pool))):
+        with pytest.raises(InvalidInput, match=r"to_numpy\(\)"):
+            students.train_student(table, rows, ["no", "yes"], ["no", "yes"], recipe)
+        for method in (student.predict, student.predict_proba, student.transform):
+            with pytest.raises(InvalidInput, match=r"to_numpy\(\)"):
+                method(table)

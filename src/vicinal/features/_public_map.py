@@ -136,7 +136,7 @@ class PublicMap(TransformerMixin, BaseEstimator):
             If the map was not fitted.
         """
         check_is_fitted(self)
-        refuse_other_names(read_names("X", X), self._column_names)
+        refuse_other_names(read_names("X", X), vars(self).get("_column_names"))
         rows = read_matrix("X", X).values
         refuse_other_width(rows, self.n_features_in_, "PublicMap")
         chunks = (rows[start : start + _CHUNK] for start in range(0, len(rows), _CHUNK))
@@ -164,7 +164,7 @@ class PublicMap(TransformerMixin, BaseEstimator):
         check_is_fitted(self)
         entries = {name: getattr(self, name) for name in _PARAMETERS}
         entries |= {name: getattr(self, f"{name}_") for name in _LEARNT}
-        entries[_NAMES] = text_names(self._column_names)
+        entries[_NAMES] = text_names(vars(self).get("_column_names"))
         with Path(path).open("wb") as file:
             np.savez(file, **{name: v for name, v in entries.items() if v is not None})
 
