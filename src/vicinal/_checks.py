@@ -10,16 +10,16 @@ import unicodedata
 from collections.abc import Hashable, Iterable, Sequence
 from decimal import Decimal
 from numbers import Integral, Real
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from vicinal._arrays import AnyArray, Ints32
+from vicinal._tabular import is_missing, read_column
 from vicinal.errors import InvalidInput, OtherFormat
 
 SubjectId = int | str
-T = TypeVar("T")
 
 
 def _reject(name: str, must: str, got: object) -> InvalidInput:
@@ -96,20 +96,6 @@ def file_format(file: object, found: object, known: int) -> None:
         )
 
 
-def unmasked(name: str, values: T) -> T:
-    """Return values unless they are a masked array, or a list of such.
-
-    NumPy shows what stands behind a mask as if it were there, or turns all of it into one None.
-    """
-    rows = values if isinstance(values, list | tuple) else ()
-    if any(isinstance(each, np.ma.MaskedArray) for each in (values, *rows)):
-        raise InvalidInput(
-            f"The {name!r} parameter must not be a masked array, because masked values would "
-            "count. Drop or fill those rows, and pass a plain array."
-        )
-    return values
-
-
 def class_names(classes: object, name: str = "classes") -> AnyArray:
     """Return the declared class names as a 1-d array (c,), in the order given.
 
@@ -168,10 +154,13 @@ def subject_ids(name: str, subjects: npt.ArrayLike | Iterable[Hashable]) -> list
     integers and text in any mixture. Raises InvalidInput naming the fault of the first id that has
     one.
     """
-    values = _flat(name, subjects)
-    if _whole_numbers(subjects):
-        return values
-    return [value if _as_it_is(value) else _spelling(name, value) for value in values]
+    column = read_column(name, subjects)
+    if isinstance(column, np.ndarray):
+        if column.dtype.kind == "i":  # integers have their one form already
+            return list(column.tolist())
+        # NumPy would turn dates into integers, which are no ids.
+        column = list(column) if column.dtype.kind in "mM" else column.tolist()
+    return [value if _as_it_is(value) else _spelling(name, value) for value in column]
 
 
 def subject_id(name: str, subject: object) -> SubjectId:
@@ -209,7 +198,6 @@ _FAULTY_CHARACTERS = {
     "Zp": "a line break",
     "Zs": "a blank other than the plain space, such as a non-breaking space",
 }
-_MISSING = ("NoneType", "NAType", "NaTType")
 _INT64 = range(-(2**63), 2**63)
 _MOST_BITS = 3000
 
@@ -220,14 +208,25 @@ def id_fault(subject: object) -> str | None:
         return text_fault(str.__str__(subject))
     if isinstance(subject, Integral) and not isinstance(subject, bool | np.bool_):
         return "a number that is too long" if int(subject).bit_length() > _MOST_BITS else None
-    if type(subject).__name__ in _MISSING or _is_nan(subject):
+    if is_missing(subject):
         return "a missing id (None or NaN)"
     if isinstance(subject, Real) and not isinstance(subject, bool | np.bool_):
         return (
             "a floating-point number: a column of integers becomes one when a value is missing, "
             "and long ids lose digits; drop those rows and convert it to integers"
         )
-    return f"a {type(subject).__name__}"
+    return f"a {type(subject).__name__}; {_advice(subject)}"
+
+
+def _advice(subject: object) -> str:
+    """Return how to make an id of an object of another type, in words that do not show it."""
+    if isinstance(subject, bytes):
+        return "decode bytes to text first, as with id.decode()"
+    if isinstance(subject, Decimal):
+        return "convert whole numbers with int(id), all others with str(id)"
+    if isinstance(subject, list | tuple | np.ndarray):
+        return "choose the one column that holds the ids"
+    return "convert every id to text first, as with str(id)"
 
 
 def _as_it_is(subject: object) -> bool:
@@ -271,36 +270,3 @@ def _spelling(name: str, subject: object) -> SubjectId:
 
 def _must_be_ids(name: str) -> str:
     return f"The {name!r} parameter must be a flat list of integer or string ids."
-
-
-def _flat(name: str, subjects: object) -> list[Any]:
-    """Return the values of a list or of a column of any library."""
-    if isinstance(unmasked(name, subjects), Iterable) and not isinstance(subjects, str | bytes):
-        for convert in ("tolist", "to_pylist", "to_list"):
-            if hasattr(subjects, convert):
-                subjects = getattr(subjects, convert)()
-                break
-        if isinstance(subjects, Iterable) and not isinstance(subjects, str | bytes):
-            return list(subjects)
-    raise InvalidInput(f"{_must_be_ids(name)} Got a single value; put it into a list.")
-
-
-def _whole_numbers(subjects: object) -> bool:
-    """Tell whether ids have their one form as they are: a flat array of signed integers."""
-    return isinstance(subjects, np.ndarray) and subjects.ndim == 1 and subjects.dtype.kind == "i"
-
-
-def _is_nan(value: object) -> bool:
-    return isinstance(value, float | np.floating | Decimal) and bool(value != value)
-
-
-def without_values(message: str) -> str:
-    """Return the first line of a message, cut before it quotes a value of the data."""
-    first = message.split("\n", 1)[0]
-    if conversion := re.match(r"could not convert \w+ to \w+", first):
-        return f"The features must be numbers: {conversion[0]}."
-    if "got 1D array" in message:
-        return first.rstrip(":") + ". Reshape your data to (n, d)."
-    if "got scalar array" in message:
-        return first.rstrip(":") + ". Pass an array of shape (n, d)."
-    return first

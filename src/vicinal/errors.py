@@ -13,6 +13,10 @@ class InvalidInput(VicinalError, ValueError):
     """An argument is unusable; nothing was changed and nothing was spent."""
 
 
+class InvalidType(InvalidInput, TypeError):
+    """An argument holds objects of a type that cannot be used, as scikit-learn's TypeErrors say."""
+
+
 class UnusableRows(InvalidInput):
     """Rows of a table do not fit its schema; the message names columns and repeats no value.
 

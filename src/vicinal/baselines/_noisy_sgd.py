@@ -135,6 +135,8 @@ class NoisySGDClassifier(predictors.FixedPlanEstimator[NoisySGDSettings], NoisyS
         The number of subjects that the mean was taken by; public.
     n_features_in_ : int
         Number of features.
+    feature_names_in_ : ndarray (d,)
+        Names of the columns of `X`, if it came as a table whose names are texts.
 
     Examples
     --------
@@ -162,16 +164,16 @@ class NoisySGDClassifier(predictors.FixedPlanEstimator[NoisySGDSettings], NoisyS
 
         Parameters
         ----------
-        X : array (n, d)
-            Private features, any float type, finite.
+        X : array or table (n, d)
+            Private features: finite numbers. Later queries need the same column names.
         y : array (n,)
             Private labels, each one of `classes`.
         subjects : array (n,), optional
             Integer or string id of the subject behind each record. Without it every record is a
             subject.
-        public : array (m, d), optional
+        public : array or table (m, d), optional
             Public, unlabelled rows, which say what the model is linear in. Without them every row
-            is taken as it is, at length 1.
+            is taken as it is, at length 1. Columns are found by name where `X` has names, too.
 
         Raises
         ------

@@ -110,6 +110,8 @@ class PATEClassifier(FixedPlanClassifier[PATESettings], PATEParameters):
         Class names as declared.
     n_features_in_ : int
         Number of features.
+    feature_names_in_ : ndarray (d,)
+        Names of the columns of `X`, if it came as a table whose names are texts.
     vote_noise_ : float
         `sigma_votes` as planned; public.
     n_asked_, n_answers_ : int
@@ -140,8 +142,8 @@ class PATEClassifier(FixedPlanClassifier[PATESettings], PATEParameters):
 
         Parameters
         ----------
-        X : array (n, d)
-            Private features, any float type, finite.
+        X : array or table (n, d)
+            Private features: finite numbers. Later queries need the same column names.
         y : array (n,)
             Private labels, each one of `classes`.
         subjects : array (n,), optional

@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator, TransformerMixin
 
-from vicinal import _checks
 from vicinal._arrays import AnyArray, Floats, Floats32
 from vicinal._progress import Step
+from vicinal._tabular import unmasked
 from vicinal.errors import InvalidInput
 
 # ------------------------------------------------ exact projections and norms of rows
@@ -191,7 +191,7 @@ def image_array(images: AnyImages, smallest: int, hint: str) -> Images:
     `hint` says what the least height and width stand for, and which parameter makes it fewer: "one
     block; choose ...".
     """
-    _checks.unmasked("images", images)
+    unmasked("images", images)
     try:
         pixels = np.asarray(images)
     except ValueError:

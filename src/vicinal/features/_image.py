@@ -21,6 +21,7 @@ from numpy.lib.stride_tricks import as_strided
 from vicinal import _checks
 from vicinal._arrays import AnyArray
 from vicinal._lazy import of_extra
+from vicinal._tabular import unmasked
 from vicinal.errors import InvalidInput
 from vicinal.features._fixed import AnyImages, FixedImageFeatures, LoadedOnce, Vectors
 from vicinal.neighbours import THREADS
@@ -102,7 +103,7 @@ def _listed(images: Any) -> Sequence[Any]:
 
 def _checked(image: Any) -> AnyArray:
     """Return an image as an array of numbers, or say what is wrong with it; repeats no pixel."""
-    _checks.unmasked("images", image)
+    unmasked("images", image)
     try:
         pixels = np.asarray(image)
     except ValueError:

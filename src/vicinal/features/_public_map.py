@@ -6,13 +6,20 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-import numpy.typing as npt
-from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from vicinal import _checks
 from vicinal._arrays import AnyArray, Floats, Floats32
+from vicinal._tabular import (
+    Names,
+    note_columns,
+    read_matrix,
+    read_names,
+    refuse_other_names,
+    refuse_other_width,
+    text_names,
+)
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.features._fixed import projected, rounded_directions, unit_rows
 
@@ -26,6 +33,8 @@ _CHUNK = 256
 
 _PARAMETERS = ("n_components", "power")
 _LEARNT = ("mean", "components", "scale")
+_NAMES = "column_names"
+"""Entry in the file of a map that was fitted on a table with names, and of no other map."""
 
 
 class PublicMap(TransformerMixin, BaseEstimator):
@@ -60,6 +69,8 @@ class PublicMap(TransformerMixin, BaseEstimator):
         effect, because all rows end up with length one.)
     n_features_in_ : int
         Number d of features going in.
+    feature_names_in_ : array (d,) of str
+        Names of the columns of the public rows, if they came as a table with such names.
 
     Examples
     --------
@@ -75,13 +86,13 @@ class PublicMap(TransformerMixin, BaseEstimator):
         self.n_components = n_components
         self.power = power
 
-    def fit(self, X: npt.ArrayLike, y: object = None) -> Self:  # noqa: ARG002
+    def fit(self, X: Any, y: object = None) -> Self:  # noqa: ARG002
         """Learn the map from public rows.
 
         Parameters
         ----------
         X
-            Public rows (m, d), finite numbers.
+            Public rows, an array or a table (m, d) of finite numbers.
         y
             Not used.
 
@@ -92,22 +103,24 @@ class PublicMap(TransformerMixin, BaseEstimator):
             rows are all alike, so that they have no principal component.
         """
         n_components, power = self._settings()
-        rows = _as_rows(X)
+        read = read_matrix("X", X)
+        rows = read.values
         mean = rows.mean(axis=0, dtype=np.float64)
         components = scale = None
         if n_components is not None:
             largest = float(np.abs(rows).max()) or 1.0
             directions, strengths = _principal(_minus(rows, mean) / largest, n_components)
             components, scale = rounded_directions(directions), (strengths / strengths[0]) ** power
-        return self._learnt(mean, components, scale)
+        return self._learnt(mean, components, scale, read.names)
 
-    def transform(self, X: npt.ArrayLike) -> Vectors:
+    def transform(self, X: Any) -> Vectors:
         """Return the mapped rows.
 
         Parameters
         ----------
         X
-            Rows (n, d), finite numbers; private, public or queries.
+            Rows, an array or a table (n, d) of finite numbers; private, public or queries. A table
+            must have the columns of the public rows, in the same order.
 
         Returns
         -------
@@ -123,16 +136,13 @@ class PublicMap(TransformerMixin, BaseEstimator):
             If the map was not fitted.
         """
         check_is_fitted(self)
-        rows = _as_rows(X)
-        if rows.shape[1] != self.n_features_in_:
-            raise InvalidInput(
-                f"X has {rows.shape[1]} features, but PublicMap is expecting "
-                f"{self.n_features_in_} features as input."
-            )
+        refuse_other_names(read_names("X", X), vars(self).get("_column_names"))
+        rows = read_matrix("X", X).values
+        refuse_other_width(rows, self.n_features_in_, "PublicMap")
         chunks = (rows[start : start + _CHUNK] for start in range(0, len(rows), _CHUNK))
         return np.concatenate([self._mapped(chunk) for chunk in chunks])
 
-    def fit_transform(self, X: npt.ArrayLike, y: object = None) -> Vectors:
+    def fit_transform(self, X: Any, y: object = None) -> Vectors:
         """Fit on public rows and return them mapped.
 
         Raises
@@ -154,6 +164,7 @@ class PublicMap(TransformerMixin, BaseEstimator):
         check_is_fitted(self)
         entries = {name: getattr(self, name) for name in _PARAMETERS}
         entries |= {name: getattr(self, f"{name}_") for name in _LEARNT}
+        entries[_NAMES] = text_names(vars(self).get("_column_names"))
         with Path(path).open("wb") as file:
             np.savez(file, **{name: v for name, v in entries.items() if v is not None})
 
@@ -166,7 +177,7 @@ class PublicMap(TransformerMixin, BaseEstimator):
         InvalidInput
             If the file is missing, is no such file or does not fit together.
         """
-        parameters, mean, components, scale = _read(Path(path))
+        parameters, mean, components, scale, names = _read(Path(path))
         public_map = cls(**parameters)
         n_components, _ = public_map._settings()
         sound = mean.ndim == 1 and mean.size > 0 and bool(np.isfinite(mean).all())
@@ -174,9 +185,10 @@ class PublicMap(TransformerMixin, BaseEstimator):
             sound = sound and n_components is None and components is scale
         else:
             sound = sound and n_components is not None and _sound(components, scale, mean.size)
+        sound = sound and (names is None or len(set(names)) == len(names) == mean.size)
         if not sound:
             raise InvalidInput(f"{path} holds a PublicMap whose parts do not fit together.")
-        return public_map._learnt(mean, components, scale)
+        return public_map._learnt(mean, components, scale, names)
 
     def _settings(self) -> tuple[int | None, float]:
         n_components = self.n_components
@@ -184,11 +196,13 @@ class PublicMap(TransformerMixin, BaseEstimator):
             n_components = _checks.integer("n_components", n_components, least=1)
         return n_components, _checks.real("power", self.power, least=0.0, most=1.0)
 
-    def _learnt(self, mean: Floats, components: Floats | None, scale: Floats | None) -> Self:
+    def _learnt(
+        self, mean: Floats, components: Floats | None, scale: Floats | None, names: Names | None
+    ) -> Self:
         self.mean_ = mean
         self.components_ = components
         self.scale_ = scale
-        self.n_features_in_ = len(mean)
+        note_columns(self, len(mean), names)
         return self
 
     def _mapped(self, rows: AnyArray) -> Vectors:
@@ -235,47 +249,21 @@ def _minus(rows: AnyArray, mean: Floats) -> Floats:
     return centred
 
 
-def _as_rows(X: npt.ArrayLike) -> AnyArray:
-    """Return `X` as a matrix of finite numbers; its values are never echoed."""
-    if issparse(X):
-        raise InvalidInput("The rows must not be a sparse matrix. Call toarray() first.")
-    _checks.unmasked("X", X)
-    try:
-        rows = np.asarray(X)
-        if rows.dtype.kind in "bO":
-            rows = rows.astype(np.float64)
-    except (TypeError, ValueError):
-        raise InvalidInput("The rows must be a matrix of numbers, all of one length.") from None
-    if rows.dtype.kind == "c":
-        raise InvalidInput("The rows must be real. Complex data not supported.")
-    if rows.dtype.kind not in "uif":
-        raise InvalidInput(f"The rows must hold integers or floats. Got dtype {rows.dtype}.")
-    if rows.ndim != 2:
-        raise InvalidInput(
-            f"The rows must be a matrix (n, d). Got {rows.ndim} dimensions. Reshape your data: "
-            "X.reshape(1, -1) if it is a single row."
-        )
-    if 0 in rows.shape:
-        raise InvalidInput("There must be at least one row and one feature. Got none.")
-    if not np.isfinite(rows).all():
-        raise InvalidInput("The rows must be finite. Got NaN or infinity.")
-    return rows
-
-
-def _read(path: Path) -> tuple[dict[str, Any], Floats, Floats | None, Floats | None]:
-    """Return the parameters, the mean, the components and the scale that lie in a file."""
+def _read(path: Path) -> tuple[dict[str, Any], Floats, Floats | None, Floats | None, Names | None]:
+    """Return the parameters, the mean, the components, the scale and the names in a file."""
     try:
         # Opened here, as np.load leaves a damaged file open.
         with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
             parameters = {name: stored[name].item() for name in _PARAMETERS if name in stored}
             learnt = {name: stored[name].astype(np.float64) for name in _LEARNT if name in stored}
             mean = learnt["mean"]
+            names = tuple(map(str, stored[_NAMES].tolist())) if _NAMES in stored else None
     except FileNotFoundError:
         raise InvalidInput(f"There is no file {path}.") from None
     except (OSError, EOFError, KeyError, ValueError, TypeError, zipfile.BadZipFile):
         raise InvalidInput(f"{path} is not a file written by PublicMap.save.") from None
     parameters.setdefault("n_components", None)
-    return parameters, mean, learnt.get("components"), learnt.get("scale")
+    return parameters, mean, learnt.get("components"), learnt.get("scale"), names
 
 
 def _sound(components: Floats, scale: Floats, n_features: int) -> bool:

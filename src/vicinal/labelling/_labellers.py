@@ -18,6 +18,7 @@ from vicinal import _checks, predictors
 from vicinal._arrays import AnyArray, Floats, Floats32, Ints, Places
 from vicinal._parameters import AUTO
 from vicinal._progress import Begin
+from vicinal._tabular import read_column
 from vicinal.accounting import Guarantee
 from vicinal.accounting import Plan as PricedPlan
 from vicinal.errors import InvalidInput, PrivacyRefused
@@ -119,7 +120,8 @@ class Labeller(ABC):
         Ids count in their one form, whatever file they are of.
         """
         ids = None if self._subjects is None else _checks.subject_ids("subjects", self._subjects)
-        text = f"{self._parameters()!r}{np.asarray(self._labels).tolist()!r}{ids!r}"
+        labels = np.asarray(read_column("labels", self._labels)).tolist()
+        text = f"{self._parameters()!r}{labels!r}{ids!r}"
         return hashlib.sha256(text.encode()).hexdigest()
 
     @abstractmethod

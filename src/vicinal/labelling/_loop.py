@@ -9,6 +9,7 @@ import numpy as np
 
 from vicinal._arrays import AnyArray, Floats32, Places
 from vicinal._progress import Begin
+from vicinal._tabular import aligned, is_table, read_matrix
 from vicinal.accounting import Guarantee
 from vicinal.errors import InvalidInput
 from vicinal.features import PublicMap
@@ -33,10 +34,10 @@ class LabellingTask:
 
     Attributes
     ----------
-    records : array (n, ...)
+    records : array (n, ...), or table of numbers
         Private examples, raw. Their labels and subjects are with the labeller.
-    pool : array (m, ...)
-        Public examples without labels, of the same kind.
+    pool : array (m, ...), or table of numbers
+        Public examples without labels, of the same kind. Columns of tables are found by name.
     extractor : FeatureExtractor
         Features of the first round. Learnt from public data, if at all.
 
@@ -56,6 +57,11 @@ class LabellingTask:
     extractor: FeatureExtractor
 
     def __post_init__(self) -> None:
+        if is_table(self.records) or is_table(self.pool):
+            records = read_matrix("records", self.records)
+            pool = aligned("pool", self.pool, records.names, "the records")
+            object.__setattr__(self, "records", records.values)
+            object.__setattr__(self, "pool", pool)
         if not len(self.records) or self.records.shape[1:] != self.pool.shape[1:]:
             raise InvalidInput(
                 "The private records and the public examples must have the same shape, and there "

@@ -202,7 +202,14 @@ class VoteGrid:
             raise InvalidInput(f"The 'steps' parameter must be a power of two. Got {steps}.")
 
     @classmethod
-    def fitting(cls, least_noise: float, releases: int, coordinates: int, delta: float) -> VoteGrid:
+    def fitting(
+        cls,
+        least_noise: float,
+        releases: int,
+        coordinates: int,
+        delta: float,
+        remedy: str = "Choose a smaller 'epsilon' or a larger 'delta'.",
+    ) -> VoteGrid:
         """Return the coarsest grid on which the slack of a whole plan is negligible.
 
         Parameters
@@ -213,6 +220,8 @@ class VoteGrid:
             Planned number of releases, and of coordinates that one subject can move in each.
         delta : float
             The delta of the guarantee.
+        remedy : str
+            The parameters that make the noise larger, for the message of InvalidInput.
         """
         least_noise = _checks.real("noise scale", least_noise, above=0)
         # grid_slack(s) <= 0.43 / s^2 for s >= 4 (2 * 2.57 / 12, plus a vanishing term).
@@ -225,7 +234,7 @@ class VoteGrid:
             raise InvalidInput(
                 # Not how large it is: beside a private model that follows from its weights.
                 "The noise must be larger: such a scale would need a grid finer than exact "
-                "arithmetic allows. Raise 'noise_multiplier' or 'delta'."
+                f"arithmetic allows. {remedy}"
             )
         return cls(1 << bits)
 

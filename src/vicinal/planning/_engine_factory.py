@@ -275,7 +275,12 @@ class EnginePlanner:
         self, least: float, decision: ClassDecision, noise: NoiseSource, slack: DeltaSlackAccountant
     ) -> VoteMechanism:
         plan, width = self.plan, self.plan.target.n_coordinates
-        grid = VoteGrid.fitting(least, plan.n_queries, width, plan.grid_delta)
+        # The noise follows from epsilon unless the caller set it.
+        set_by = (
+            "smaller 'epsilon'" if plan.noise_multiplier is None else "larger 'noise_multiplier'"
+        )
+        remedy = f"Choose a {set_by} or a larger 'delta'."
+        grid = VoteGrid.fitting(least, plan.n_queries, width, plan.grid_delta, remedy)
         sizes = self.kernel, self.n_features, width
         if plan.label_only:
             scores = None if decision.plain else decision.scores

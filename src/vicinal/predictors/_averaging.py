@@ -40,6 +40,8 @@ class IndKNNRegressor(RegressorMixin, AveragingEstimator, RegressorParameters):
     ----------
     n_features_in_ : int
         Number of features.
+    feature_names_in_ : ndarray (d,)
+        Names of the columns of `X`, if it came as a table whose names are texts.
     n_records_ : int
         Number of records: `n_records`, or its noisy estimate.
     n_neighbors_ : int
@@ -109,6 +111,8 @@ class IndKNNMultiLabelClassifier(ClassifierMixin, AveragingEstimator, MultiLabel
         The names of the labels.
     n_features_in_ : int
         Number of features.
+    feature_names_in_ : ndarray (d,)
+        Names of the columns of `X`, if it came as a table whose names are texts.
     n_records_ : int
         Number of records: `n_records`, or its noisy estimate.
     n_neighbors_ : int

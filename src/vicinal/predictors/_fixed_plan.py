@@ -27,6 +27,7 @@ from vicinal._parameters import (
     table,
 )
 from vicinal._progress import step
+from vicinal._tabular import check_row_order
 from vicinal.accounting import Guarantee
 from vicinal.errors import InvalidInput, PrivacyRefused, VicinalError
 from vicinal.ledger import ForkSafeLock
@@ -291,6 +292,7 @@ class FixedPlanEstimator(
         """Check everything, claim the records, and start; or leave the estimator as it was."""
         with inputs.unchanged_if_refused(self):
             settings = self._settings_type.of(self)
+            check_row_order(X, y=y, subjects=subjects)
             records = inputs.records(self, X, subjects, public)
             targets = settings.targets(y, len(records))
             inputs.claim(self, settings, records)

@@ -44,6 +44,8 @@ class IndKNNClassifier(ClassifierMixin, IndKNNEstimator, IndKNNClassifierParamet
         Class names as declared.
     n_features_in_ : int
         Number of features.
+    feature_names_in_ : ndarray (d,)
+        Names of the columns of `X`, if it came as a table whose names are texts.
     n_records_ : int
         Number of records: `n_records`, or its noisy estimate.
     n_neighbors_ : int or None

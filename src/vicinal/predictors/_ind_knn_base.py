@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from vicinal import _checks
 from vicinal._arrays import FloatMatrix
+from vicinal._tabular import check_row_order
 from vicinal.accounting import Guarantee
 from vicinal.engine import BudgetUsage, ProxyLedger, QueryAnswers, Shard
 from vicinal.errors import InvalidInput, PrivacyRefused, PrivacyWarning
@@ -60,17 +61,19 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
 
         Parameters
         ----------
-        X : array (n, d), or a table with `schema`
-            Private features, any float type, finite.
+        X : array or table (n, d); with `schema` a table of any columns
+            Private features: finite numbers. Later queries and records need the same column names.
         y : array (n,)
-            What the records carry, private: labels, each one of `classes`.
+            What the records carry, private: labels, each one of `classes`. The columns of a table
+            of several targets are found by name.
         subjects : array (n,), optional
             Integer or string id of the subject behind each record; the guarantee is for a subject
             with all its records. The number 5 and the text "5" are one id. Without it every record
             is a subject, its id its row number.
-        public : array (m, d), optional
+        public : array or table (m, d), optional
             Public, unlabelled reference points; needed for everything that is "adaptive",
-            "public" or "auto". With `schema` a table, and made up from it if left out.
+            "public" or "auto". Columns are found by name where `X` has names, too. With `schema` a
+            table, and made up from it if left out.
         schema : TableSchema, dict or path, optional
             The public schema of a table. `X`, `public`, and later queries and records are tables
             then, as :class:`~vicinal.features.TableFeatures` takes them.
@@ -84,6 +87,7 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
         """
         with inputs.unchanged_if_refused(self):
             inputs.refuse_same_memory(X, public)
+            check_row_order(X, y=y, subjects=subjects)
             self._table: TableFeatures | None = None
             if schema is not None:
                 declared = as_schema(schema)
@@ -144,6 +148,7 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
         noise stay as planned.
         """
         check_is_fitted(self)
+        check_row_order(X, y=y, subjects=subjects)
         X = inputs.checked_features(self, X)
         targets = self._settings.target.encode(y, len(X))
         inputs.check_subjects_given(subjects is not None, before=self._subjects_given)

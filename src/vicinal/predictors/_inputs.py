@@ -1,8 +1,8 @@
 """Checks of what callers hand to an estimator, before anything is changed or spent; and claims.
 
-scikit-learn does the checking, and is imported when there is something to check. There is one
-difference: none of its messages that quote values of the data gets through, because a traceback may
-end up in a log.
+Features and public rows are read by :mod:`vicinal._tabular`, and columns are matched by name
+wherever both sides have names. No message quotes values of the data, because a traceback may end
+up in a log.
 """
 
 from __future__ import annotations
@@ -12,13 +12,25 @@ import warnings
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from vicinal import _checks
 from vicinal._arrays import FloatMatrix, Ints32
+from vicinal._tabular import (
+    Names,
+    NumberTable,
+    aligned,
+    checked_floats,
+    note_columns,
+    read_matrix,
+    read_names,
+    refuse_other_names,
+    refuse_other_width,
+    text_names,
+)
 from vicinal.errors import InvalidInput, PrivacyRefused, PrivacyWarning
 from vicinal.interactions import REGISTRY, Interaction, RecordDigests, are_copies
 
@@ -74,18 +86,16 @@ class FitInputs:
 
 
 def records(
-    estimator: BaseEstimator,
-    X: npt.ArrayLike,
-    ids: npt.ArrayLike | None = None,
-    public: npt.ArrayLike | None = None,
+    estimator: BaseEstimator, X: Any, ids: npt.ArrayLike | None = None, public: Any = None
 ) -> FitInputs:
     """Check the arguments of a ``fit``; the estimator takes note of the features' shape and names.
 
-    Raises InvalidInput, TypeError naming the first bad argument.
+    Raises InvalidInput naming the first bad argument.
     """
     rows = checked_features(estimator, X, reset=True)
     refuse_same_memory(X, public)
-    reference = None if public is None else checked_reference(public, rows)
+    names = vars(estimator)["_column_names"]
+    reference = None if public is None else checked_reference(public, rows, names)
     if reference is not None and (swamping := swamping_feature(reference)) is not None:
         place, share = swamping
         warnings.warn(
@@ -114,27 +124,40 @@ def swamping_feature(points: FloatMatrix) -> tuple[int, float] | None:
     return (place, float(share)) if share > _SWAMPED else None
 
 
-def checked_features(
-    estimator: BaseEstimator, X: npt.ArrayLike, *, reset: bool = False
-) -> FloatMatrix:
-    """Return a finite float matrix (n, d) in C order; `reset` records its shape and names.
+def checked_features(estimator: BaseEstimator, X: Any, *, reset: bool = False) -> FloatMatrix:
+    """Return a finite float matrix (n, d) in C order.
 
-    Raises InvalidInput, TypeError in scikit-learn's words, less everything that quotes values.
+    `reset`: whether the estimator takes note of its width and of the names of its columns, which
+    later features must have in the same order, as scikit-learn asks of all estimators.
+    Raises InvalidInput; no message quotes values.
     """
-    from sklearn.utils.validation import validate_data
-
     table = vars(estimator).get("_table")
-    X = _checks.unmasked("X", X) if table is None else table.transform(X)
-    try:
-        with np.errstate(all="ignore"):  # no warning tells of a record that is out of all bounds
-            checked = validate_data(
-                estimator, X, reset=reset, dtype=[np.float64, np.float32], order="C"
-            )
-    except (ValueError, OverflowError) as error:
-        raise InvalidInput(_checks.without_values(str(error))) from None
-    except TypeError as error:
-        raise TypeError(_checks.without_values(str(error))) from None
-    return np.asarray(checked)
+    rows = X if table is None else table.transform(X)
+    if not reset:
+        check_names(estimator, read_names("X", rows))
+    read = read_matrix("X", rows)
+    if reset:
+        note_columns(estimator, read.values.shape[1], read.names)
+    else:
+        refuse_other_width(read.values, estimator.n_features_in_, type(estimator).__name__)
+    return checked_floats("X", read)
+
+
+def check_names(estimator: BaseEstimator, names: Names | None) -> None:
+    """Raise InvalidInput, in scikit-learn's words, unless features have the names of ``fit``.
+
+    Warns where one side only has names, as scikit-learn does.
+    """
+    kind, expected = type(estimator).__name__, vars(estimator).get("_column_names")
+    refuse_other_names(names, expected)
+    if text_names(expected) and not text_names(names):
+        _warn(f"X does not have valid feature names, but {kind} was fitted with feature names")
+    if text_names(names) and not text_names(expected):
+        _warn(f"X has feature names, but {kind} was fitted without feature names")
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, UserWarning, stacklevel=5)
 
 
 def checked_subjects(ids: npt.ArrayLike, size: int) -> list[_checks.SubjectId]:
@@ -161,20 +184,27 @@ def check_subjects_given(now: bool, *, before: bool) -> None:
         )
 
 
-def checked_reference(public: npt.ArrayLike, X: FloatMatrix) -> FloatMatrix:
-    """Return the public reference set (m, d), in the form of the private features."""
-    points = np.asarray(_checks.unmasked("public", public))
-    if points.ndim != 2 or points.shape[1] != X.shape[1] or len(points) == 0:
+def checked_reference(public: Any, X: FloatMatrix, names: Names | None = None) -> FloatMatrix:
+    """Return the public reference set (m, d), in the form of the private features.
+
+    `names`: labels of the columns of `X`, which those of `public` are matched with.
+    """
+    points = aligned("public", public, names, "X", advice=_IN_A_PIPELINE)
+    if points.shape[1] != X.shape[1]:
         raise InvalidInput(
-            f"The 'public' parameter must have shape (m, {X.shape[1]}) with m >= 1. "
-            f"Got {points.shape}."
+            f"The 'public' parameter must have shape (m, {X.shape[1]}) with m >= 1, as X has "
+            f"{X.shape[1]} columns. Got {points.shape}. {_IN_A_PIPELINE}"
         )
-    if points.dtype.kind not in "iuf" or not np.isfinite(points).all():
-        raise InvalidInput("The 'public' parameter must hold finite numbers only.")
-    points = np.ascontiguousarray(points, dtype=X.dtype)
+    points = checked_floats("public", NumberTable(points, None), X.dtype)
     if are_copies(points, X):
         raise InvalidInput(_OF_THE_RECORDS)
     return points
+
+
+_IN_A_PIPELINE = (
+    'Inside a Pipeline, its transform_input=["public"] sends public rows through the same steps '
+    "as X."
+)
 
 
 def refuse_same_memory(X: object, public: object) -> None:

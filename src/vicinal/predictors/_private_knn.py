@@ -101,7 +101,7 @@ class PrivateKNNSettings(PrivateKNNParameters, AnsweringSettings):
     def targets(self, y: npt.ArrayLike | None, size: int) -> AnyArray:
         if self.tau is None:
             return labels(y, size, self.classes)
-        return label_sets(y, (size, len(self.classes)))
+        return label_sets(y, size, self.classes.tolist())
 
     def encoding(self, targets: AnyArray) -> mechanisms.VoteEncoding:
         if self.tau is None:
@@ -156,6 +156,8 @@ class PrivateKNNClassifier(FixedPlanClassifier[PrivateKNNSettings], PrivateKNNPa
         Class names as declared.
     n_features_in_ : int
         Number of features.
+    feature_names_in_ : ndarray (d,)
+        Names of the columns of `X`, if it came as a table whose names are texts.
     vote_noise_ : float
         `sigma_votes` as planned; public.
     n_asked_, n_answers_ : int
@@ -193,16 +195,17 @@ class PrivateKNNClassifier(FixedPlanClassifier[PrivateKNNSettings], PrivateKNNPa
 
         Parameters
         ----------
-        X : array (n, d)
-            Private features, any float type, finite.
+        X : array or table (n, d)
+            Private features: finite numbers. Later queries need the same column names.
         y : array (n,)
             Private labels, each one of `classes`; with `tau` an array (n, c) of 0 and 1, one
             column for each of `classes`.
         subjects : array (n,), optional
             Integer or string id of the subject behind each record. Without it every record is a
             subject.
-        public : array (m, d), optional
-            Public, unlabelled points that the grid of the features is chosen by.
+        public : array or table (m, d), optional
+            Public, unlabelled points that the grid of the features is chosen by. Columns are found
+            by name where `X` has names, too.
 
         Raises
         ------

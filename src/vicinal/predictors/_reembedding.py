@@ -19,6 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from vicinal import _checks
 from vicinal._arrays import AnyArray
+from vicinal._tabular import read_column
 from vicinal.accounting import UNITS
 from vicinal.engine import Shard
 from vicinal.errors import InvalidInput
@@ -135,7 +136,7 @@ def resume(
             seed = settings.simulation_seed + answers + 1
             settings = settings.changed(simulation_seed=seed)
         ledger = MemoryLedger()
-        size = len(np.asarray(y))
+        size = len(read_column("y", y))
         ids = range(size) if subjects is None else inputs.checked_subjects(subjects, size)
         ledger.enroll(ids)
         if ledger.remaining.shape != spent["remaining"].shape:

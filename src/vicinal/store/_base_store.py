@@ -11,6 +11,7 @@ import numpy.typing as npt
 from vicinal import _checks
 from vicinal._arrays import Steps
 from vicinal._checks import SubjectId
+from vicinal._tabular import check_row_order
 from vicinal.accounting import Guarantee
 from vicinal.errors import InvalidInput, NoSubjectIds, ShardMissing, StorageFailed, VicinalError
 from vicinal.ledger import Audience, ForkSafeLock, Renewal, digests_of, parse_json
@@ -262,6 +263,7 @@ class BaseStore(ABC):
             If a shard of a cluster is missing. The same can be asked again: whoever was charged is
             charged once.
         """
+        check_row_order(X, y=y, subjects=subjects)
         with self._exclusive():
             state = audience_state(self._audience_states, audience)
             if subjects is not None and not _checks.boolean("ids_differ", ids_differ):
@@ -338,6 +340,7 @@ class BaseStore(ABC):
         schema, ledger = self._parts.schema, self._parts.ledger
         name = checked_name("curator", curator)
         key = None if idempotency_key is None else checked_name("idempotency_key", idempotency_key)
+        check_row_order(X, y=y, subjects=subjects)
         records = StoredRecords.of(schema, schema.vectors(X), y, subjects)
         addition = None if key is None else Addition.of(ledger, name, key, records)
         with self._exclusive():

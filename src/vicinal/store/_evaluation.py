@@ -344,7 +344,7 @@ class ReleasedLabelSets:
 
     def checked(self, y: npt.ArrayLike | None, size: int) -> Bools:
         """Return true labels, bool (size, c), or raise InvalidInput. Private."""
-        return label_sets(y, (size, len(self.labels)))
+        return label_sets(y, size, self.labels)
 
     @property
     def sizes(self) -> tuple[int, ...]:

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from vicinal import _checks
 from vicinal._arrays import Steps
 from vicinal._checks import SubjectId
+from vicinal._tabular import check_row_order
 from vicinal.errors import StorageFailed
 from vicinal.ledger import Audience, ForkSafeLock, Renewal, twins
 from vicinal.mechanisms import NoisyTally
@@ -107,7 +108,8 @@ class Store(BaseStore):
             A new folder.
         X, y, subjects
             Private records, labels and subject ids, as for
-            :meth:`~vicinal.predictors.IndKNNClassifier.fit`; `X` raw if there is an extractor.
+            :meth:`~vicinal.predictors.IndKNNClassifier.fit`; `X` raw if there is an extractor. The
+            store keeps the names of a table's columns, and matches later tables by them.
         classes
             As for :class:`~vicinal.predictors.IndKNNClassifier`; for all audiences. In place of it
             a store of numbers has `bounds` (`scale`, `typical_range`) of
@@ -355,6 +357,7 @@ class NewStore:
         """
         (path, ledger, witness), (X, y, subjects) = place, data
         where = Path(path), ledger, None if witness is None else Path(witness)
+        check_row_order(X, y=y, subjects=subjects)
         schema, X = new_schema(X, public, extractor or StoreExtractor(), plan)
         records = StoredRecords.of(schema, X, y, subjects)
         refuse_alike(

@@ -8,7 +8,7 @@ import json
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -16,12 +16,21 @@ import numpy.typing as npt
 from vicinal import _checks, features
 from vicinal._arrays import AnyArray, FloatMatrix
 from vicinal._progress import step
+from vicinal._tabular import (
+    Names,
+    aligned,
+    checked_floats,
+    given_names,
+    read_matrix,
+    read_names,
+    refuse_other_width,
+)
 from vicinal.errors import InvalidInput, StorageFailed, UnusableRows
 from vicinal.ledger import guarded, parse_json, replace_file
 from vicinal.mechanisms import RecordTargets
 from vicinal.neighbours import RBF, Cosine, Kernel, Precision
 from vicinal.planning import IndKNNPlan, kernel_for
-from vicinal.predictors import checked_features, checked_reference, refuse_same_memory
+from vicinal.predictors import checked_reference, refuse_same_memory
 from vicinal.targets import Target, declared_target
 
 KINDS: dict[str, str | None] = {
@@ -102,15 +111,31 @@ class StoreExtractor:
         n_components, power
             Of :class:`~vicinal.features.PublicMap`, with fewer components if rows are few.
         """
-        numbers = self._numbers(raw)
+        extractor = self.with_columns_of(raw)
+        numbers = extractor._numbers(raw)
         components = min(n_components, *np.shape(numbers))
         public_map = features.PublicMap(n_components=components, power=power).fit(numbers)
-        return replace(self, public_map=public_map), public_map.transform(numbers)
+        return replace(extractor, public_map=public_map), public_map.transform(numbers)
 
     def transform(self, raw: Any) -> Any:
         """Return features (n, d) of raw rows; row i depends on raw row i alone."""
         numbers = self._numbers(raw)
         return numbers if self.public_map is None else self.public_map.transform(numbers)
+
+    def with_columns_of(self, raw: Any) -> Self:
+        """Return an extractor of numbers that knows the names of a table's columns.
+
+        Later tables are matched by them. An extractor that has names, or takes other rows, and one
+        of rows without names, stays as it is.
+        """
+        if self.kind != "columns" or self.columns is not None:
+            return self
+        names = given_names(self._map_names or read_names("X", raw))
+        return self if names is None else replace(self, columns=names)
+
+    @property
+    def _map_names(self) -> Names | None:
+        return None if self.public_map is None else vars(self.public_map).get("_column_names")
 
     def spec(self) -> dict[str, Any]:
         """Return kind, options and the model's digest, as JSON has them."""
@@ -165,8 +190,11 @@ class StoreExtractor:
             ) from None
 
     def _numbers(self, raw: Any) -> Any:
-        if self.kind in ("columns", "table"):
-            return raw if self._rows is None else self._rows.transform(raw)
+        if self.kind == "columns":
+            names = self._map_names if self.columns is None else tuple(self.columns)
+            return aligned("X", raw, names, "the store's first records")
+        if self.kind == "table":
+            return self._rows.transform(raw)
         return self._rows.transform(raw, progress=step("features", getattr(raw, "__len__", int)()))
 
 
@@ -188,10 +216,6 @@ def digest_of(model: Path) -> str:
 def file_digest(path: Path) -> bytes:
     with guarded(path), path.open("rb") as file:  # a stranger's may be larger than memory
         return hashlib.file_digest(file, "sha256").digest()
-
-
-if TYPE_CHECKING:
-    from vicinal.predictors import IndKNNEstimator
 
 
 PUBLIC = "public.npy"
@@ -234,15 +258,6 @@ class StoreSchema:
     def classes(self) -> list[Any]:
         return self.target.names if self.target.voted else []
 
-    @cached_property
-    def form(self) -> IndKNNEstimator:
-        """An estimator that checks inputs and does nothing else."""
-        from vicinal.predictors import estimator_for  # takes a second; only unusual rows need it
-
-        form = estimator_for(self.target)
-        form.n_features_in_ = self.n_features
-        return form
-
     def kernel_of(self, bandwidth: float | None) -> Kernel:
         """Return the kernel; the bandwidth does not change stored integers."""
         if self.kernel == "cosine":
@@ -267,12 +282,9 @@ class StoreSchema:
             if self.extractor.kind != "table" or isinstance(error, UnusableRows):
                 raise
             raise UnusableRows(str(error), str(error)) from None
-        if _plain(rows) and rows.shape[1] == self.n_features:
-            return rows  # type: ignore[no-any-return]
-        try:
-            return checked_features(self.form, rows)
-        except TypeError as error:
-            raise InvalidInput(str(error)) from None
+        read = read_matrix("X", rows)
+        refuse_other_width(read.values, self.n_features, "the store")
+        return checked_floats("X", read)
 
     def targets(self, y: npt.ArrayLike, size: int) -> RecordTargets:
         return self.target.encode(y, size)
@@ -328,28 +340,13 @@ def new_schema(
     options = {name: value for name, value in parameters.items() if value is not None}
     settings = IndKNNPlan.of_target(target, options)
     refuse_same_memory(X, public)
-    vectors = extractor.transform(X)
-    if not _plain(vectors):
-        from vicinal.predictors import estimator_for
-
-        vectors = checked_features(estimator_for(target), vectors, reset=True)
-    reference = None if public is None else checked_reference(public, vectors)
+    extractor = extractor.with_columns_of(X)
+    vectors = checked_floats("X", read_matrix("X", extractor.transform(X)))
+    names = None if extractor.columns is None else tuple(extractor.columns)
+    if extractor.kind != "columns" or extractor.public_map is not None:
+        names = None  # public rows are features then, which are not these columns
+    reference = None if public is None else checked_reference(public, vectors, names)
     kernel = kernel_for(settings, reference)
     bound = getattr(kernel, "bound", None)
     args = (settings.kernel, bound, kernel.precision, extractor, reference)
     return StoreSchema(target, vectors.shape[1], *args, settings.index), vectors
-
-
-def _plain(rows: Any) -> bool:
-    """Tell whether rows are as they must be already: checking all else takes a millisecond.
-
-    And loads scikit-learn, which takes a second.
-    """
-    return bool(
-        type(rows) is np.ndarray
-        and rows.dtype in (np.float32, np.float64)
-        and rows.ndim == 2
-        and rows.size
-        and rows.flags.c_contiguous
-        and np.isfinite(rows).all()
-    )

@@ -13,6 +13,7 @@ from torch import Tensor
 from vicinal import _checks
 from vicinal._arrays import AnyArray, Floats32, Places
 from vicinal._progress import Begin, Step
+from vicinal._tabular import read_column
 from vicinal.accounting import Guarantee
 from vicinal.errors import InvalidInput
 from vicinal.features import HOGFeatures
@@ -78,7 +79,8 @@ def train_student(
     array(['a', 'b'], dtype='<U1')
     """
     names = _checks.class_names(classes)
-    places = torch.from_numpy(_checks.label_indices(labels, names).astype(np.int64))
+    answers = np.asarray(read_column("labels", labels))
+    places = torch.from_numpy(_checks.label_indices(answers, names).astype(np.int64))
     chosen = np.asarray(rows)
     if chosen.dtype.kind not in "iu" or chosen.ndim != 1 or len(chosen) != len(places):
         raise InvalidInput("The 'rows' parameter must hold one position for each answer.")

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from vicinal import _checks
 from vicinal._arrays import AnyArray, Floats32
 from vicinal._lazy import of_extra
+from vicinal._tabular import is_table
 from vicinal.errors import InvalidInput, OtherFormat
 from vicinal.features import HOGFeatures
 from vicinal.ledger import check_archive, sealed_archive
@@ -190,6 +191,11 @@ class Student:
 
 
 def _numbers(examples: npt.ArrayLike) -> Examples:
+    if is_table(examples):
+        raise InvalidInput(
+            "The examples must be an array: a student keeps no names of columns. Pass "
+            "table.to_numpy(), always with the columns in one order."
+        )
     array = np.asarray(examples)
     if array.dtype.kind not in "buif" or array.ndim == 0 or not array.size:
         raise InvalidInput("The examples must be an array of numbers, and at least one.")

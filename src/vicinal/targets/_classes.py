@@ -10,6 +10,7 @@ import numpy.typing as npt
 from vicinal import _checks
 from vicinal._arrays import AnyArray, Ints32
 from vicinal._parameters import ClassNames, Given, parameter, table
+from vicinal._tabular import is_missing, read_column
 from vicinal.errors import InvalidInput
 from vicinal.mechanisms import RecordTargets, RecordVectors
 from vicinal.targets._target import CLASSES, Target
@@ -80,17 +81,16 @@ class Classes(ClassesParameter, Target):
 
 
 def labels(y: npt.ArrayLike | None, size: int, classes: AnyArray) -> Ints32:
-    """Return the class index of every label, int32 (n,)."""
+    """Return the class index of every label, int32 (n,).
+
+    Raises InvalidInput; no label is quoted.
+    """
     if y is None:
         raise InvalidInput(
             "The 'y' parameter must hold one label for each record: fit requires y to be passed, "
             "but the target y is None."
         )
-    column = _column(y)
-    if _not_names(column):
-        raise InvalidInput(
-            "The 'y' parameter must hold integers or strings. Unknown label type: other objects."
-        )
+    column = _names(read_column("y", y))
     if len(column) != size:
         raise InvalidInput(
             "The 'y' parameter must hold one label for each record. X has another length."
@@ -98,22 +98,34 @@ def labels(y: npt.ArrayLike | None, size: int, classes: AnyArray) -> Ints32:
     return _checks.label_indices(column, classes)
 
 
-def _column(y: npt.ArrayLike) -> AnyArray:
-    """Return labels as an array (n,), without scikit-learn where they are one already."""
-    if type(y) is np.ndarray and y.ndim == 1 and y.dtype.kind in "biuU":
-        return y
-    from sklearn.utils.validation import column_or_1d
+def _names(column: list[Any] | AnyArray) -> AnyArray:
+    """Return labels as an array (n,), which hold integers, whole floats, booleans or texts.
 
-    try:
-        return np.asarray(column_or_1d(_checks.unmasked("y", y), warn=True))
-    except ValueError as error:
-        raise InvalidInput(f"The 'y' parameter: {_checks.without_values(str(error))}") from None
-
-
-def _not_names(column: AnyArray) -> bool:
-    """Tell whether a column holds anything but integers, whole floats, and strings."""
-    if column.dtype.kind == "f":
-        return not (column % 1 == 0).all()
-    if column.dtype.kind == "O":
-        return not all(isinstance(label, str | Integral) for label in column)
-    return column.dtype.kind not in "iubU"
+    Raises InvalidInput naming the type of another label, or saying that one is missing.
+    """
+    if isinstance(column, np.ndarray):
+        if column.dtype.kind in "biuU":
+            return column
+        column = column.tolist()
+    kinds = set(map(type, column))
+    if kinds == {str}:
+        texts = np.empty(len(column), dtype=object)
+        texts[:] = column
+        return texts
+    if any(is_missing(label) for label in column):
+        raise InvalidInput(
+            "The 'y' parameter must hold a label for each record. Got a missing label (None or "
+            "NaN). Drop these rows, or declare a class for them."
+        )
+    for kind in kinds:
+        if not issubclass(kind, str | Integral | float | np.floating | np.bool_):
+            raise InvalidInput(
+                "The 'y' parameter must hold integers or strings. Unknown label type: "
+                f"{kind.__name__}. Convert every label to the name of its class first."
+            )
+    if any(isinstance(label, float | np.floating) and label % 1 != 0 for label in column):
+        raise InvalidInput(
+            "The 'y' parameter must hold integers or strings. Unknown label type: continuous. "
+            "Numbers are averaged by IndKNNRegressor."
+        )
+    return np.asarray(column)

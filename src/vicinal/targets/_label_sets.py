@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from vicinal import _checks
 from vicinal._arrays import AnyArray, Bools, Floats
 from vicinal._parameters import ClassNames, Given, Real, Unless, parameter, table
+from vicinal._tabular import aligned, read_numbers, refuse_missing
 from vicinal.errors import InvalidInput
 from vicinal.mechanisms import RecordVectors
 from vicinal.targets._averages import CENTRED_WEIGHT_SHARE, WEIGHT_SHARE, noisy_averages, parts
@@ -65,7 +65,7 @@ class LabelSets(LabelSetsParameters, VectorTarget):
         With `tau`: the 0/1 vector, cut to length sqrt(tau) and divided by it (the tau-approximation
         of ZYCW20). Without: 1 for every label that is there and -1 for the others, over sqrt(c).
         """
-        sets, (a, b) = label_sets(y, (size, len(self.labels))), self._parts
+        sets, (a, b) = label_sets(y, size, self.names), self._parts
         if self.tau is None:
             components = np.where(sets, b, -b) / math.sqrt(len(self.labels))
         else:
@@ -113,14 +113,20 @@ class LabelSets(LabelSetsParameters, VectorTarget):
         return f"the labels {', '.join(map(str, self.names))}"
 
 
-def label_sets(y: npt.ArrayLike | None, shape: tuple[int, int]) -> Bools:
-    """Return which labels every record has, bool (n, c); nothing of `y` is echoed."""
-    table = np.asarray(_checks.unmasked("y", y))
-    plain = table.shape == shape and table.dtype.kind in "biuf"
-    if not plain or not np.isin(table, (0, 1)).all():
+def label_sets(y: Any, size: int, names: Sequence[Any]) -> Bools:
+    """Return which labels every record has, bool (n, c).
+
+    `y`: 0 and 1, or booleans, (n, c); the columns of a table are found by the `names` of labels.
+    Raises InvalidInput; no value of `y` is quoted.
+    """
+    if y is None:
+        raise InvalidInput("The 'y' parameter must be passed: which labels every record has.")
+    table = aligned("y", y, tuple(names), "the declared labels", read_numbers)
+    refuse_missing("y", table)
+    if table.shape != (size, len(names)) or not np.isin(table, (0, 1)).all():
         raise InvalidInput(
-            f"The 'y' parameter must hold 0 and 1 in shape (n, {shape[1]}): a row for each record, "
-            "a column for each label."
+            f"The 'y' parameter must hold 0 and 1 in shape (n, {len(names)}): a row for each "
+            "record, a column for each label."
         )
     return table.astype(np.bool_)
 

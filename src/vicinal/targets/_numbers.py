@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal import _checks
-from vicinal._arrays import AnyArray, Floats, Objects
+from vicinal._arrays import AnyArray, Floats
 from vicinal._parameters import (
     Check,
     Choice,
@@ -23,6 +23,7 @@ from vicinal._parameters import (
     parameter,
     table,
 )
+from vicinal._tabular import aligned, read_column, read_numbers, refuse_missing
 from vicinal.errors import InvalidInput
 from vicinal.mechanisms import RecordVectors
 from vicinal.targets._averages import WEIGHT_SHARE, noisy_averages, parts
@@ -294,9 +295,10 @@ class Numbers(NumbersParameters, VectorTarget):
         return {**super().parameters, **ranges}
 
 
-def numbers(y: npt.ArrayLike | None, size: int, bounds: TargetBounds, *, log: bool) -> Floats:
+def numbers(y: Any, size: int, bounds: TargetBounds, *, log: bool) -> Floats:
     """Return targets on a scale from -1, the lower bound, to 1, (n, p); beyond them they are cut.
 
+    The columns of a table are found by the names of the bounds.
     Raises InvalidInput if they are not finite numbers, one for each record and target; no value is
     quoted.
     """
@@ -305,31 +307,23 @@ def numbers(y: npt.ArrayLike | None, size: int, bounds: TargetBounds, *, log: bo
             "The 'y' parameter must hold a number for each record: fit requires y to be passed, "
             "but the target y is None."
         )
-    table = np.asarray(_checks.unmasked("y", y))
-    if table.dtype.kind == "O":
-        table = _as_floats(table)
+    expected = None if bounds.names is None else tuple(bounds.names)
+    table = aligned("y", y, expected, "the 'bounds' parameter", read_numbers)
+    refuse_missing("y", table)
     if bounds.names is None and table.ndim == 2 and table.shape[1] == 1:
-        from sklearn.utils.validation import column_or_1d  # slow to load; few need it
-
-        table = column_or_1d(table, warn=True)
+        table = np.asarray(read_column("y", table))
     shape = (size,) if len(bounds) == 1 else (size, len(bounds))
-    if table.dtype.kind not in "biuf" or table.shape not in {shape, (size, len(bounds))}:
-        raise InvalidInput(f"The 'y' parameter must hold numbers in shape {shape}.")
+    if table.shape not in {shape, (size, len(bounds))}:
+        described = "(n,)" if len(bounds) == 1 else f"(n, {len(bounds)})"
+        raise InvalidInput(
+            f"The 'y' parameter must hold numbers in shape {described}, a row for each record."
+        )
     values = table.reshape(size, len(bounds)).astype(np.float64)
-    if not np.isfinite(values).all():
-        raise InvalidInput("The 'y' parameter must hold finite numbers: no NaN or infinity.")
     low, high = bounds.low, bounds.high
     values = np.clip(values, low, high)
     if log:
         values, low, high = np.log(values), np.log(low), np.log(high)
     return np.clip((values - low) / (high - low) * 2 - 1, -1.0, 1.0)
-
-
-def _as_floats(table: Objects) -> Floats:
-    try:
-        return table.astype(np.float64)
-    except (TypeError, ValueError):
-        raise InvalidInput("The 'y' parameter must hold numbers.") from None
 
 
 @dataclass(frozen=True, slots=True)
