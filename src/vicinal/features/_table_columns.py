@@ -275,7 +275,9 @@ def labels(column: pa.ChunkedArray, classes: Sequence[Any] | None) -> Reading:
         text = plain_text(value)
         if is_missing(text, known or ()):
             return math.nan
-        return 0.0 if known is None or text in known or _checks.label_name(text) in known else CLASS
+        if known is None or text in known or _checks.label_name(text) in known:
+            return 0.0
+        return 0.0 if _checks.plain_label(text, known) in known else CLASS
 
     return _by_value(column, is_label).refusing_missing()
 

@@ -55,6 +55,8 @@ _DRESSED = re.compile(r"[€$£]?\s?-?\d+([.,'\u2019\s]\d{3})*([.,]\d+)?\s?[%€
 _MARKS = re.compile(r"[€$£%,'\u2019\s]|\..*\.")
 """Marks that a number for people has, and a plain number or a code of digits has not."""
 
+_NANOSECONDS = re.compile(r":\d\d[.,]\d{6}0*[1-9]")
+
 _MAX_EXACT = 2**53
 """Whole numbers up to this one are exact as float64."""
 
@@ -162,11 +164,11 @@ def _drafted(table: Any, name: str, file: CsvForm) -> Draft:
     if len(column) == column.null_count:
         return IGNORED, _EMPTY
     if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
-        return _date(name, column)
+        return _exact_time(column, _date(name, column))
     if pa.types.is_time(kind):
-        return _time(name, cells.times_of_day(column))
+        return _exact_time(column, _time(name, cells.times_of_day(column)))
     if pa.types.is_duration(kind):
-        return _duration(name, cells.durations(column))
+        return _exact_time(column, _duration(name, cells.durations(column)))
     if pa.types.is_boolean(kind):
         return _yes_no(name, cells.truths(column), may_be_constant=True)
     if pa.types.is_integer(kind):
@@ -196,6 +198,19 @@ def _exact(column: pa.ChunkedArray, draft: Draft) -> Draft:
     return _with_note(draft, "numbers of more than 15 digits are rounded" if is_rounded else "")
 
 
+def _exact_time(column: pa.ChunkedArray, draft: Draft) -> Draft:
+    """Return the draft of a column of times, with a note if some are rounded."""
+    if not isinstance(draft[0], kinds.TableColumn):
+        return draft
+    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+        is_rounded = any(map(_NANOSECONDS.search, column.drop_null().unique().to_pylist()))
+    elif getattr(column.type, "unit", "s") == "ns":
+        is_rounded = any(n % 1000 for n in column.cast(pa.int64()).drop_null().unique().to_pylist())
+    else:
+        is_rounded = False
+    return _with_note(draft, "its times are rounded to microseconds" if is_rounded else "")
+
+
 def _is_rounded(value: object) -> bool:
     """Return whether a decimal number, or its text, has more digits than float64."""
     text = str(value).strip()
@@ -211,7 +226,7 @@ def _describe_missing(certain: Iterable[object], possible: Iterable[object] = ()
     suspected = ", ".join(map(repr, possible))
     notes = ["", ""]
     if declared:
-        notes[0] = f'these count as missing: {declared}; take values out of "missing_values"'
+        notes[0] = f"these count as missing: {declared}; take out those that are values"
     if suspected:
         notes[1] = f'these may stand for missing values: {suspected}; if so, add "missing_values"'
     return notes
@@ -527,6 +542,8 @@ def _read_as(
         alike = [other for *_, other in fitting if other.get("form") not in (form, None)]
         other = f'; {alike[0]["form"]} fits too, so check "form"' if alike else ""
         found = _with_note(found, f"its dates are read as {form}{other}")
+    if draft in (_date, _time, _duration):
+        found = _exact_time(column, found)
     if draft is _numeric and any(map(_is_rounded, _distinct_texts(pointed))):
         found = _with_note(found, "numbers of more than 15 digits are rounded")
     return found

@@ -579,18 +579,29 @@ def _converted(column: Any) -> pa.ChunkedArray:
     return array if isinstance(array, pa.ChunkedArray) else pa.chunked_array([array])
 
 
+_TIMES = (dt.date, dt.time, dt.timedelta, np.datetime64, np.timedelta64)
+
+
 def _with_moments(values: Any) -> Any:
     """Return values with every date as the moment of its midnight, if some are moments.
 
-    Arrow would drop the times, or take a moment without a time zone as one of UTC.
+    Raises TypeError if times stand beside values of another type. Arrow would drop times of day,
+    take a moment without a time zone as one of UTC, and read numbers as days.
     """
-    kinds = set(map(type, values))
-    if not any(issubclass(kind, dt.datetime) for kind in kinds):
+    if not any(issubclass(kind, _TIMES) for kind in set(map(type, values))):
         return values
-    moments = [v for v in values if isinstance(v, dt.datetime) and v == v]  # NaT is not NaT
-    with_zone = {moment.tzinfo is not None for moment in moments}
-    if with_zone == {True, False} or (True in with_zone and dt.date in kinds):
+    # NaN and NaT, which are missing, differ from themselves.
+    known = [v for v in values if v is not None and v == v]
+    zones = {v.tzinfo is not None for v in known if isinstance(v, dt.datetime)}
+    kinds = {_time_kind(v) for v in known}
+    if kinds == {dt.date, dt.datetime} and zones == {False}:
+        return [dt.datetime.combine(v, dt.time()) if type(v) is dt.date else v for v in values]
+    if len(kinds) > 1 or len(zones) > 1:
         raise TypeError  # several types
-    if dt.date not in kinds:
-        return values
-    return [dt.datetime.combine(v, dt.time()) if type(v) is dt.date else v for v in values]
+    return values
+
+
+def _time_kind(value: object) -> type:
+    """Return the type of a date or time, of which a library's own may be a subclass."""
+    kinds = (dt.datetime, *_TIMES)
+    return next((kind for kind in kinds if isinstance(value, kind)), type(value))
