@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from vicinal._checks import label_indices
 from vicinal.errors import InvalidInput
 from vicinal.features import (
     CsvForm,
@@ -193,6 +194,27 @@ def test_codes_with_leading_zeros_are_categories():
     assert column["kind"] == "ignored"
     assert "identifiers" in notes
     assert "currency" not in notes
+
+
+@pytest.mark.parametrize(
+    ("labels", "classes", "indices"),
+    [
+        (["0.0", "1.0"], [0, 1], [0, 1]), (["0", "1.0"], [0, 1], [0, 1]),
+        ([0.0, 1.0], [0, 1], [0, 1]), (["-0.0", "1.00"], [0, 1], [0, 1]),
+        (["1.0", "1"], ["1", "1.0"], [1, 0]), (["1.5", "1"], [0, 1], None),
+        (["07.0", "1"], [7, 1], None), (["1.0", "2"], ["1", "2"], None),
+    ],
+)  # fmt: skip
+def test_a_label_written_as_a_float_names_its_class(labels, classes, indices):
+    schema = TableSchema.from_dict({**_empty(), "columns": {"x": {"kind": "yes_no"}}})
+    misfits = check_table({"x": [0, 1], "y": labels}, schema, ["y"], classes=classes)
+    if indices is None:
+        assert misfits
+        with pytest.raises(InvalidInput, match="'y'"):
+            label_indices(np.array(labels), np.array(classes))
+    else:
+        assert misfits == []
+        assert label_indices(np.array(labels), np.array(classes)).tolist() == indices
 
 
 # ------------------------------------------------------------------ any table
