@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vicinal._checks import label_indices
 from vicinal.errors import InvalidInput
 from vicinal.features import (
     CsvForm,
@@ -22,6 +21,7 @@ from vicinal.features import (
     rows_from_schema,
 )
 from vicinal.features._table_schema import table_columns
+from vicinal.targets import labels as class_indices
 
 BERLIN, TOKYO = ZoneInfo("Europe/Berlin"), ZoneInfo("Asia/Tokyo")
 DAY = dt.datetime.fromisoformat("2026-01-31")
@@ -211,10 +211,10 @@ def test_a_label_written_as_a_float_names_its_class(labels, classes, indices):
     if indices is None:
         assert misfits
         with pytest.raises(InvalidInput, match="'y'"):
-            label_indices(np.array(labels), np.array(classes))
+            class_indices(np.array(labels), 2, np.array(classes))
     else:
         assert misfits == []
-        assert label_indices(np.array(labels), np.array(classes)).tolist() == indices
+        assert class_indices(np.array(labels), 2, np.array(classes)).tolist() == indices
 
 
 # ------------------------------------------------------------------ any table

@@ -535,8 +535,11 @@ class NumberColumn(TableColumn):
         return codes[~np.isnan(codes)]
 
     def _without_missing(self, column: pa.ChunkedArray) -> pa.ChunkedArray:
-        is_text = pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
-        return super()._without_missing(column) if is_text else column
+        # Codes are compared in read, which is faster for columns of numbers.
+        reads_numbers = self.kind in ("number", "whole")
+        if reads_numbers and not any(is_kind(column.type) for is_kind in _TEXTS):
+            return column
+        return super()._without_missing(column)
 
     def clipped(self, codes: Codes) -> Bools:
         low = -math.inf if self.low is None else self.low
