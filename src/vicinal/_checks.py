@@ -7,7 +7,7 @@ Every check either returns the value in the type that the code works with, or ra
 import math
 import re
 import unicodedata
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Container, Hashable, Iterable, Sequence
 from decimal import Decimal
 from numbers import Integral, Real
 from typing import Any
@@ -115,7 +115,7 @@ def label_indices(y: npt.ArrayLike, classes: AnyArray) -> Ints32:
     """Return the position of every label in `classes`; the labels themselves are never echoed."""
     position_of = class_positions(classes.tolist())
     try:
-        positions = [position_of[label] for label in np.asarray(y).tolist()]
+        positions = [position_of[plain_label(x, position_of)] for x in np.asarray(y).tolist()]
     except (KeyError, TypeError):
         raise InvalidInput(
             "The 'y' parameter must hold only labels of the 'classes' parameter. Got another "
@@ -135,6 +135,17 @@ def class_positions(names: Sequence[Any]) -> dict[Any, int]:
         if str(name).lower() in _TRUTHS
     }
     return truths | {name: position for position, name in enumerate(names)}
+
+
+def plain_label(label: Any, classes: Container[Any]) -> Any:
+    """Return a label as its class is named: "1.0" and "1" are 1 where 1 is a class and they not.
+
+    pandas writes whole numbers as 1.0 if one of them is missing.
+    """
+    if not isinstance(label, str) or label in classes:
+        return label
+    match = _WHOLE_AS_FLOAT.fullmatch(label)
+    return label if match is None else int(match[1])
 
 
 def label_name(text: str) -> bool | int | str:
@@ -182,6 +193,7 @@ _NAME = re.compile(r"[!-*,./:-~]([ -~]*[!-~])?")
 
 _PLAIN_TEXT = re.compile(r"[!-~]([ -~]*[!-~])?")
 _WHOLE_NUMBER = re.compile(r"0|-?[1-9][0-9]{0,18}")
+_WHOLE_AS_FLOAT = re.compile(r"(0|-?[1-9][0-9]{0,17}|-0)(\.0+)?")
 _WRITTEN_AS_FLOAT = re.compile(r"[+-]?[0-9]+\.0*")
 _INVISIBLE = re.compile(
     r"[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e"

@@ -16,6 +16,15 @@ COLUMNS = {
     "grade": {"kind": "levels", "values": [1, 2, 3]},
     "smokes": {"kind": "yes_no"},
     "seen": {"kind": "date", "low": "2020-01-01", "high": "2026-01-01"},
+    "came": {
+        "kind": "date",
+        "low": "2020-01-01",
+        "high": "2026-01-01",
+        "time": True,
+        "zone": "UTC",
+    },
+    "clock": {"kind": "time"},
+    "stay": {"kind": "duration", "low": 0, "high": 7200, "missing_values": ["?", -9]},
 }
 SCHEMA = {"format": "vicinal table schema", "version": 1, "columns": COLUMNS}
 
@@ -39,7 +48,9 @@ def test_the_status_declares_what_a_form_by_column_name_needs(tmp_path):
         assert values["ward"] == ["east", "west", "(other)"]
         assert values["grade"] == ["1", "2", "3"]
         row = {"age": 5, "seen": "2021-02-03", **{n: v[-1] for n, v in values.items() if v}}
-        for query in (row, dict.fromkeys(COLUMNS)):
+        assert {c["name"]: c["kind"] for c in columns}["came"] == "moment"
+        row |= {"came": "2021-02-03T14:30+01:00", "clock": "2:30 PM", "stay": "PT5M"}
+        for query in (row, dict.fromkeys(COLUMNS), {**row, "stay": "?"}, {**row, "stay": -9}):
             reply = service.call("POST", "/v1/predict", {"rows": [query]})
             assert reply.status == 200, reply.body
 
@@ -47,6 +58,7 @@ def test_the_status_declares_what_a_form_by_column_name_needs(tmp_path):
 @pytest.mark.parametrize("change", [{"age": "secret"}, {"seen": "secret"}])
 def test_a_row_that_does_not_fit_names_column_and_row_and_no_value(tmp_path, change):
     row = {"age": 5, "ward": "east", "grade": 1, "smokes": True, "seen": "2021-02-03"}
+    row |= dict.fromkeys(("came", "clock", "stay"))
     records = {"rows": [{**row, **change}], "labels": [0]}
     with running(tmp_path / "store", make=made) as service:
         assert service.call("POST", "/v1/predict", {"rows": [row]}).status == 200

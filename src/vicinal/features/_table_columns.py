@@ -11,7 +11,7 @@ import unicodedata
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -21,6 +21,7 @@ from scipy.special import ndtri
 
 from vicinal import _checks
 from vicinal._arrays import Bools, Floats
+from vicinal.features import _table_times as times
 
 # ---------------------------------------------------------------- cells to codes
 
@@ -31,6 +32,7 @@ MISSING_WORDS = frozenset({"", "NA", "N/A", "NaN", "nan", "null", "NULL", "None"
 """How files write that a value is missing, unless the schema declares the word as a value."""
 
 OK, NUMBER, FINITE, WHOLE, DECLARED, YES_NO, DATE, TYPE, MISSING, ID, CLASS = range(11)
+TIME, DURATION = 11, 12
 """Kinds of fault; 0 is none."""
 
 WORDS = {
@@ -40,6 +42,8 @@ WORDS = {
     DECLARED: "values that the schema does not declare",
     YES_NO: "values that are neither yes nor no",
     DATE: "values that are not dates",
+    TIME: "values that are not times of day",
+    DURATION: "values that are not durations",
     TYPE: "values of another type than the schema declares",
     MISSING: "missing values, which are not allowed there",
     ID: "values that cannot be ids",
@@ -55,6 +59,8 @@ FIXES = {
     DECLARED: 'Add these values to the schema, or give a category "other": true',
     YES_NO: "Write yes and no, true and false, or 1 and 0, or declare a category",
     DATE: 'Write dates as 2026-01-31, or declare their format, as in "form": "%d.%m.%Y"',
+    TIME: "Write times of day as 14:30:00 or 2:30 PM, or declare the kind 'duration'",
+    DURATION: "Write durations as PT5M30S, 26:15:00 or 1 days 02:00:00",
     TYPE: "Convert the column, or declare its kind",
     MISSING: 'Fill them in, drop these rows, or declare "missing": true for a feature',
     ID: "Write whole numbers, or text without blanks around it",
@@ -62,9 +68,11 @@ FIXES = {
 }
 
 _EPOCH = dt.date(1970, 1, 1).toordinal()
-_PLAIN = re.compile(r"-?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+PLAIN_NUMBER = re.compile(r"-?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _ISO = re.compile(r"(\d{4}-\d{2}-\d{2})([T ][0-9:.,+Z -]*)?", re.ASCII)
-_TIME = re.compile(r"[T ]\d{1,2}:[0-9:.,+Z -]*$", re.ASCII)
+_TIME = re.compile(r"[T ]\d{1,2}:[0-9:.,+Z -]*(?:[AaPp]\.?[Mm]\.?)?$", re.ASCII)
+CODE = re.compile(r"-?0\d+")
+"""Digits with a leading zero: a code, such as a ZIP code, and no number."""
 _LIMIT = re.compile(r"[<>≤≥]=?\s*(?=[-.\d])")
 _YES, _NO = frozenset({"yes", "y", "true", "t", "1"}), frozenset({"no", "n", "false", "f", "0"})
 
@@ -104,16 +112,91 @@ def numbers(column: pa.ChunkedArray, *, limits: bool = False) -> Reading:
     return _by_value(column, partial(_number, limits=limits), _TEXTS)
 
 
-def days(column: pa.ChunkedArray, form: str | None = None) -> Reading:
-    """Return dates as days since 1970; of a time, its day (in UTC where it has a zone).
+def days(
+    column: pa.ChunkedArray,
+    form: str | None = None,
+    zone: str | None = None,
+    *,
+    with_time: bool = False,
+) -> Reading:
+    """Return moments as days since 1970; the time of day is the fraction, or left out.
 
-    `form`: how texts are written, such as "%d.%m.%Y"; 2026-01-31 is always a date.
+    `form`: how texts are written, such as "%d.%m.%Y"; 2026-01-31 is always a date. `zone`: the time
+    zone whose day and time count; values without a zone are local there. Without `zone` the days of
+    timestamps are those of UTC, and the days of texts are as written; with times, all are in UTC.
     """
-    if pa.types.is_timestamp(column.type) or pa.types.is_date(column.type):
-        timestamps = column.cast(pa.timestamp("s", getattr(column.type, "tz", None)), safe=False)
-        seconds = timestamps.cast(pa.int64()).cast(pa.float64(), safe=False).to_numpy()
-        return Reading(np.floor(seconds / 86400.0), np.zeros(len(seconds), np.uint8))
-    return _by_value(column, partial(_day, form=form), _TEXTS)
+    kind = column.type
+    if not (pa.types.is_timestamp(kind) or pa.types.is_date(kind)):
+        if with_time or zone is not None:
+            read_moment = partial(_moment, form=form, zone=zone or "UTC", with_time=with_time)
+            return _by_value(column, read_moment, _TEXTS)
+        return _by_value(column, partial(_day, form=form), _TEXTS)
+    units, per_second = _integers(column.cast(pa.timestamp("s")) if _is_date(kind) else column)
+    seconds = units // per_second
+    if zone not in (None, "UTC") and getattr(kind, "tz", None) is not None:
+        seconds_ahead = times.find_offsets(seconds, zone)
+    else:
+        seconds_ahead = np.zeros((), np.int64)
+    if with_time:
+        fractions = (units - seconds * per_second) * times.MICROSECONDS // per_second
+        microseconds = (seconds + seconds_ahead) * times.MICROSECONDS + fractions
+        codes = microseconds / float(times.SECONDS_PER_DAY * times.MICROSECONDS)
+    else:
+        codes = ((seconds + seconds_ahead) // times.SECONDS_PER_DAY).astype(np.float64)
+    return _with_nulls(column, codes)
+
+
+def has_zone(column: pa.ChunkedArray) -> bool:
+    """Return whether a column of timestamps or texts holds moments with a time zone."""
+    if pa.types.is_timestamp(column.type):
+        return column.type.tz is not None
+    if not any(is_kind(column.type) for is_kind in _TEXTS):
+        return False
+    return any(times.split_moment(text)[2] for text in column.drop_null().unique().to_pylist())
+
+
+def times_of_day(column: pa.ChunkedArray) -> Reading:
+    """Return times of day as seconds since midnight."""
+    if not pa.types.is_time(column.type):
+        return _by_value(column, partial(_parsed, parse=times.parse_clock, fault=TIME), _TEXTS)
+    return _with_nulls(column, _seconds(column))
+
+
+def durations(column: pa.ChunkedArray) -> Reading:
+    """Return durations as seconds."""
+    if not pa.types.is_duration(column.type):
+        read_text = partial(_parsed, parse=times.parse_duration, fault=DURATION)
+        return _by_value(column, read_text, _TEXTS)
+    return _with_nulls(column, _seconds(column))
+
+
+_UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+
+
+def _is_date(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_date(kind))
+
+
+def _integers(column: pa.ChunkedArray) -> tuple[npt.NDArray[np.int64], int]:
+    """Return times in their unit, 0 where they are missing, and how many units a second has."""
+    storage = pa.int32() if column.type.bit_width == 32 else pa.int64()  # of time32
+    units = column.cast(storage).cast(pa.int64()).fill_null(0).to_numpy()
+    return units, _UNITS[column.type.unit]
+
+
+def _seconds(column: pa.ChunkedArray) -> Codes:
+    """Return times or durations in seconds, rounded to microseconds."""
+    units, per_second = _integers(column)
+    if per_second <= times.MICROSECONDS:
+        return np.asarray(units / float(per_second))
+    return np.asarray(np.rint(units / 1e3) / times.MICROSECONDS)
+
+
+def _with_nulls(column: pa.ChunkedArray, codes: Codes) -> Reading:
+    """Return codes as they were read, with NaN where the column has nulls."""
+    if column.null_count:
+        codes = np.where(column.is_valid().to_numpy(), codes, np.nan)
+    return Reading(codes, np.zeros(len(codes), np.uint8))
 
 
 def truths(column: pa.ChunkedArray) -> Reading:
@@ -192,7 +275,9 @@ def labels(column: pa.ChunkedArray, classes: Sequence[Any] | None) -> Reading:
         text = plain_text(value)
         if is_missing(text, known or ()):
             return math.nan
-        return 0.0 if known is None or text in known or _checks.label_name(text) in known else CLASS
+        if known is None or text in known or _checks.label_name(text) in known:
+            return 0.0
+        return 0.0 if _checks.plain_label(text, known) in known else CLASS
 
     return _by_value(column, is_label).refusing_missing()
 
@@ -212,7 +297,7 @@ def _number(value: str, *, limits: bool) -> float | int:
     text = _LIMIT.sub("", value.strip(), count=1) if limits else value.strip()
     if is_missing(text):
         return math.nan
-    if not _PLAIN.fullmatch(text):
+    if not PLAIN_NUMBER.fullmatch(text):
         return NUMBER
     number = float(text)
     return number if math.isfinite(number) else FINITE
@@ -232,15 +317,40 @@ def _day(value: str, form: str | None) -> float | int:
         return DATE
 
 
+def _moment(value: str, form: str | None, zone: str, *, with_time: bool) -> float | int:
+    text = value.strip()
+    if is_missing(text):
+        return math.nan
+    try:
+        moment = times.parse_moment(text, form, zone)
+    except ValueError:
+        return DATE
+    return moment if with_time else float(math.floor(moment))
+
+
+def _parsed(value: str, parse: Callable[[str], float | None], fault: int) -> float | int:
+    text = value.strip()
+    if is_missing(text):
+        return math.nan
+    number = parse(text)
+    return fault if number is None else number
+
+
 def _truth(value: Any) -> float | int:
     text = plain_text(value).lower()
     if is_missing(plain_text(value)):
         return math.nan
-    return 1.0 if text in _YES else 0.0 if text in _NO else YES_NO
+    if PLAIN_NUMBER.fullmatch(text) and float(text) in (0.0, 1.0):  # also -0.0, 1e0 and 1.00
+        return float(text) + 0.0
+    if text in _YES:
+        return 1.0
+    return 0.0 if text in _NO else YES_NO
 
 
 _TEXTS = (pa.types.is_string, pa.types.is_large_string)
-_VALUES = (*_TEXTS, pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean)
+_VALUES = (
+    *_TEXTS, pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_decimal,
+)  # fmt: skip
 
 
 def _by_value(
@@ -265,6 +375,32 @@ def _by_value(
     return Reading(codes[where], faults[where])
 
 
+def comparable(value: Any) -> str:
+    """Return how a value is compared with declared missing ones: -9, -9.0 and "-9.00" are equal.
+
+    A number with a leading zero is a code, and equals itself only.
+    """
+    text = plain_text(value)
+    if not PLAIN_NUMBER.fullmatch(text) or CODE.fullmatch(text):
+        return text
+    return repr(float(text) + 0.0)
+
+
+def without_values(column: pa.ChunkedArray, excluded: Container[str]) -> pa.ChunkedArray:
+    """Return a column of texts, numbers or truth values with nulls for values in `excluded`.
+
+    `excluded`: as :func:`comparable` writes values. Other columns are returned as they are.
+    """
+    if not any(is_kind(column.type) for is_kind in _VALUES):
+        return column
+    encoded = pa.chunked_array([column.combine_chunks()]).dictionary_encode().chunk(0)
+    values = encoded.dictionary.to_pylist()
+    kept = [None if comparable(value) in excluded else value for value in values]
+    if None not in kept:
+        return column
+    return pa.chunked_array([pa.array(kept, column.type).take(encoded.indices)])
+
+
 MOST_DEVIATIONS = 4.0
 """Numbers further than this from the centre, in spreads, count as this far: a value that is
 absurd must not drown all other columns."""
@@ -283,6 +419,8 @@ class TableColumn(ABC):
     - `weight`: how much the column counts, 1 as a rule.
     - `missing`: whether values may be missing; then the column has a feature that says so.
     - `missing_share`: share of rows without a value, as far as the public knows; for made-up rows.
+    - `missing_values`: further values that stand for a missing one, such as "?" or -999.
+    - `file_missing_values`: such values of all columns of the schema.
     """
 
     kind: ClassVar[str]
@@ -291,6 +429,8 @@ class TableColumn(ABC):
     weight: float = 1.0
     missing: bool = True
     missing_share: float = 0.0
+    missing_values: tuple[Any, ...] = ()
+    file_missing_values: tuple[Any, ...] = ()
 
     @abstractmethod
     def _read(self, column: pa.ChunkedArray) -> Reading:
@@ -320,8 +460,16 @@ class TableColumn(ABC):
 
     def read(self, column: pa.ChunkedArray) -> Reading:
         """Return codes and faults of a column of a table."""
-        reading = self._read(column)
+        reading = self._read(self._without_missing(column))
         return reading if self.missing else reading.refusing_missing()
+
+    @cached_property
+    def _missing(self) -> frozenset[str]:
+        """All declared missing values, as :func:`comparable` writes them."""
+        return frozenset(map(comparable, (*self.missing_values, *self.file_missing_values)))
+
+    def _without_missing(self, column: pa.ChunkedArray) -> pa.ChunkedArray:
+        return without_values(column, self._missing) if self._missing else column
 
     def clipped(self, codes: Codes) -> Bools:
         """Tell which codes lie outside the declared bounds."""
@@ -370,6 +518,28 @@ class NumberColumn(TableColumn):
 
     def _read(self, column: pa.ChunkedArray) -> Reading:
         return numbers(column, limits=self.limits)
+
+    def read(self, column: pa.ChunkedArray) -> Reading:
+        reading = self._read(self._without_missing(column))
+        if self._missing_codes.size:
+            is_value = ~np.isin(reading.codes, self._missing_codes)
+            reading = Reading(np.where(is_value, reading.codes, np.nan), reading.faults)
+        return reading if self.missing else reading.refusing_missing()
+
+    @cached_property
+    def _missing_codes(self) -> Codes:
+        """Codes of the declared missing values that are numbers, dates or times themselves."""
+        if not self._missing:
+            return np.empty(0)
+        codes = self._read(pa.chunked_array([sorted(self._missing)])).codes
+        return codes[~np.isnan(codes)]
+
+    def _without_missing(self, column: pa.ChunkedArray) -> pa.ChunkedArray:
+        # Codes are compared in read, which is faster for columns of numbers.
+        reads_numbers = self.kind in ("number", "whole")
+        if reads_numbers and not any(is_kind(column.type) for is_kind in _TEXTS):
+            return column
+        return super()._without_missing(column)
 
     def clipped(self, codes: Codes) -> Bools:
         low = -math.inf if self.low is None else self.low
@@ -430,7 +600,9 @@ class NumberColumn(TableColumn):
     def _value(self, code: float) -> object:
         return code
 
-    value_names = ("",)
+    @property
+    def value_names(self) -> tuple[str, ...]:
+        return ("",)
 
     def made_up(self, uniform: Floats) -> Codes:
         low, high = self._ends
@@ -460,20 +632,111 @@ class WholeColumn(NumberColumn):
 
 @dataclass(frozen=True)
 class DateColumn(NumberColumn):
-    """A date, as days since 1970; `form`: how texts are written, besides 2026-01-31."""
+    """A date, as days since 1970, perhaps with the time of day.
+
+    `form`: how texts are written, besides 2026-01-31. `time`: whether the time of day counts, as
+    the fraction of the day and as a point on a circle. `zone`: the time zone of days and times.
+    """
 
     kind: ClassVar[str] = "date"
 
     form: str | None = None
+    time: bool = False
+    zone: str | None = None
 
     def _read(self, column: pa.ChunkedArray) -> Reading:
-        return days(column, self.form)
+        return days(column, self.form, self.zone, with_time=self.time)
 
     def _value(self, code: float) -> object:
-        return dt.date.fromisoformat(date_of(code))
+        date = dt.date.fromisoformat(date_of(math.floor(code)))
+        if not self.time:
+            return date
+        return dt.datetime.combine(date, _clock_of(code % 1 * times.SECONDS_PER_DAY))
 
     def _rounded(self, values: Floats) -> Codes:
+        if self.time:
+            second = 1 / times.SECONDS_PER_DAY
+            return self._bounded(np.rint(values / second) * second)
         return self._bounded(np.rint(values))
+
+    def _encode(self, codes: Codes) -> Floats:
+        features = super()._encode(codes)
+        if not self.time:
+            return features
+        return np.column_stack([features, _on_circle(codes % 1)])
+
+    @property
+    def value_names(self) -> tuple[str, ...]:
+        return ("", *_CIRCLE_NAMES) if self.time else ("",)
+
+
+_CIRCLE_NAMES = ("sin(time of day)", "cos(time of day)")
+
+
+def _on_circle(fractions: Floats) -> Floats:
+    """Return points (n, 2) of fractions of a day on the unit circle; zeros where they are NaN.
+
+    As for a standardised number, the mean squared distance of two random times is 2.
+    """
+    sines = each(lambda fraction: math.sin(2 * math.pi * fraction), fractions)
+    cosines = each(lambda fraction: math.cos(2 * math.pi * fraction), fractions)
+    return np.nan_to_num(np.column_stack([sines, cosines]))
+
+
+def _clock_of(seconds: float) -> dt.time:
+    """Return a time of day, rounded to seconds."""
+    minutes, second = divmod(min(round(seconds), times.SECONDS_PER_DAY - 1), 60)
+    return dt.time(*divmod(minutes, 60), second)
+
+
+@dataclass(frozen=True)
+class TimeColumn(NumberColumn):
+    """A time of day, as seconds since midnight.
+
+    `cyclic`: whether times are points on a circle, so that 23:59 is close to 00:01; otherwise they
+    are numbers that are uniform over the day.
+    """
+
+    kind: ClassVar[str] = "time"
+
+    low: float | None = 0.0
+    high: float | None = float(times.SECONDS_PER_DAY)
+    cyclic: bool = True
+
+    def _read(self, column: pa.ChunkedArray) -> Reading:
+        return times_of_day(column)
+
+    def _value(self, code: float) -> object:
+        return _clock_of(code)
+
+    def _rounded(self, values: Floats) -> Codes:
+        return np.minimum(np.rint(values), times.SECONDS_PER_DAY - 1.0)
+
+    def _encode(self, codes: Codes) -> Floats:
+        if not self.cyclic:
+            return super()._encode(codes)
+        return _on_circle(codes / times.SECONDS_PER_DAY)
+
+    @property
+    def value_names(self) -> tuple[str, ...]:
+        return _CIRCLE_NAMES if self.cyclic else ("",)
+
+
+@dataclass(frozen=True)
+class DurationColumn(NumberColumn):
+    """A duration, as seconds."""
+
+    kind: ClassVar[str] = "duration"
+
+    def _read(self, column: pa.ChunkedArray) -> Reading:
+        return durations(column)
+
+    def _value(self, code: float) -> object:
+        sign = "-" if code < 0 else ""
+        return f"{sign}PT{abs(int(code))}S"
+
+    def _rounded(self, values: Floats) -> Codes:
+        return np.trunc(self._bounded(values))
 
 
 # ---------------------------------------------------------------- values declared one by one
@@ -507,6 +770,11 @@ class _DeclaredColumn(TableColumn):
     def n_values(self) -> int:
         """How many values there are, "other" included."""
         return len(self.values)
+
+    @cached_property
+    def _missing(self) -> frozenset[str]:
+        """All declared missing values but those that the column declares as values."""
+        return super()._missing - frozenset(map(comparable, self.values))
 
     def _read(self, column: pa.ChunkedArray) -> Reading:
         other = float(len(self.values)) if self.n_values > len(self.values) else None

@@ -245,7 +245,8 @@ def _targets(column: pa.ChunkedArray) -> Reading:
 def _faults(table: Any, name: str, read: Callable[[pa.ChunkedArray], Reading]) -> list[Misfit]:
     """Return what is wrong in one column."""
     try:
-        reading = read(table_columns(table, [name])[0][name])
+        values = table_columns(table, [name])[0][name]
+        reading = read(values)
     except InvalidInput:
         fault = "holds values of several types, or of a type that tables do not have"
         return [Misfit(name, fault, "Convert it", stops=True)]
@@ -256,6 +257,9 @@ def _faults(table: Any, name: str, read: Callable[[pa.ChunkedArray], Reading]) -
         for misfit in Misfit.of_rows(name, WORDS[kind], FIXES[kind], reading.faults == kind)
     ]
     column = getattr(read, "__self__", None)
+    if isinstance(column, cells.DateColumn) and column.zone is None and cells.has_zone(values):
+        fix = 'Declare "zone", such as "UTC", so that texts and timestamps of a moment agree'
+        misfits.append(Misfit(name, "holds moments with a time zone", fix, stops=False))
     return misfits + (_worth_knowing(column, reading.codes) if column else [])
 
 

@@ -5,10 +5,11 @@ object with "kind" and what tables.md says the kind takes. Names and values are 
 Unicode's NFC.
 """
 
+import datetime as dt
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -21,17 +22,21 @@ from vicinal.features._csv_form import PLAIN_CSV, CsvForm
 from vicinal.features._table_columns import (
     CategoryColumn,
     DateColumn,
+    DurationColumn,
     LevelsColumn,
     NumberColumn,
     TableColumn,
+    TimeColumn,
     WholeColumn,
     YesNoColumn,
     all_numbers,
+    comparable,
     date_of,
     day_number,
     is_missing,
     plain_text,
 )
+from vicinal.features._table_times import find_zone
 from vicinal.ledger import read_json
 
 FORMAT, VERSION = "vicinal table schema", 1
@@ -39,7 +44,7 @@ FORMAT, VERSION = "vicinal table schema", 1
 IGNORED, TEXT = "ignored", "text"
 
 KINDS: tuple[str, ...] = (
-    "number", "whole", "levels", "category", "yes_no", "date", TEXT, IGNORED,
+    "number", "whole", "levels", "category", "yes_no", "date", "time", "duration", TEXT, IGNORED,
 )  # fmt: skip
 
 MOST_VALUES = 1000
@@ -49,16 +54,20 @@ _NUMBERS: dict[str, type[NumberColumn]] = {
     "number": NumberColumn,
     "whole": WholeColumn,
     "date": DateColumn,
+    "time": TimeColumn,
+    "duration": DurationColumn,
 }
 _DECLARED: dict[str, type[LevelsColumn | CategoryColumn | YesNoColumn]] = {
     "levels": LevelsColumn, "category": CategoryColumn, "yes_no": YesNoColumn,
 }  # fmt: skip
 _DATE_PART = re.compile("%([dmbBYy])")
-_COMMON = ("kind", "weight", "missing", "note")
+_COMMON = ("kind", "weight", "missing", "missing_values", "note")
 _OPTIONS = {
     "number": ("low", "high", "center", "spread", "log", "limits"),
     "whole": ("low", "high", "center", "spread", "log", "limits"),
-    "date": ("low", "high", "center", "spread", "form"),
+    "date": ("low", "high", "center", "spread", "form", "time", "zone"),
+    "time": ("cyclic",),
+    "duration": ("low", "high", "center", "spread", "log"),
     "levels": ("values", "shares"),
     "category": ("values", "other", "shares"),
     "yes_no": ("shares",),
@@ -81,6 +90,8 @@ class TableSchema:
         Names of columns of free text, of which no features can be made.
     file : CsvForm
         How CSV files of records are written.
+    missing_values : tuple of str or number
+        Values that stand for a missing one in every column that does not declare them as values.
 
     Examples
     --------
@@ -100,6 +111,27 @@ class TableSchema:
     ignored: tuple[str, ...] = ()
     texts: tuple[str, ...] = ()
     file: CsvForm = PLAIN_CSV
+    missing_values: tuple[Any, ...] = ()
+
+    def __post_init__(self) -> None:
+        columns = tuple(
+            replace(column, file_missing_values=self._file_missing_values(column))
+            for column in self.columns
+        )
+        object.__setattr__(self, "columns", columns)
+
+    def _file_missing_values(self, column: TableColumn) -> tuple[Any, ...]:
+        """Return the missing values that a column has besides its own.
+
+        Numbers of a file with decimal commas are read with points for commas and commas for
+        points, and so are the texts among them, such as "n.a.".
+        """
+        if self.file.decimal != "," or not _is_numeric(column):
+            return self.missing_values
+        declared = (*column.missing_values, *self.missing_values)
+        texts = [value for value in declared if isinstance(value, str)]
+        swap = str.maketrans(".,", ",.")
+        return (*self.missing_values, *(text.translate(swap) for text in texts))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -112,12 +144,8 @@ class TableSchema:
         return tuple(name for column in self.columns for name in column.feature_names)
 
     def reads_numbers(self, name: str) -> bool:
-        """Tell whether a column's cells are numbers, as declared values may be."""
-        return any(
-            column.kind in ("number", "whole") or all_numbers(getattr(column, "values", ("",)))
-            for column in self.columns
-            if column.name == nfc(name)
-        )
+        """Return whether a column's cells are numbers, as declared values may be."""
+        return any(_is_numeric(column) for column in self.columns if column.name == nfc(name))
 
     def usable(self) -> Self:
         """Return the schema if features can be made with it.
@@ -153,7 +181,10 @@ class TableSchema:
         columns |= {name: {"kind": IGNORED} for name in self.ignored}
         form = self.file
         written = {"delimiter": form.delimiter, "decimal": form.decimal, "encoding": form.encoding}
-        file = {} if form == PLAIN_CSV else {"file": written}
+        section: dict[str, Any] = {} if form == PLAIN_CSV else written
+        if self.missing_values:
+            section = {**section, "missing_values": list(self.missing_values)}
+        file = {"file": section} if section else {}
         return {"format": FORMAT, "version": VERSION, **file, "columns": columns}
 
     @classmethod
@@ -189,7 +220,7 @@ class TableSchema:
             tuple(column for column in columns.values() if isinstance(column, TableColumn)),
             tuple(name for name, column in columns.items() if column == IGNORED),
             tuple(name for name, column in columns.items() if column == TEXT),
-            CsvForm.from_dict(declared_schema.get("file", {})),
+            *_file_section(declared_schema.get("file", {})),
         )
 
     @classmethod
@@ -224,6 +255,38 @@ def _wrong(name: str, must: str) -> InvalidInput:
     return InvalidInput(f"The schema's column {name!r} must have {must}.")
 
 
+def _file_section(declared: object) -> tuple[CsvForm, tuple[Any, ...]]:
+    """Return how files are written, and the values that stand for missing ones in all columns."""
+    if not isinstance(declared, Mapping):
+        return CsvForm.from_dict(declared), ()
+    form = {key: value for key, value in declared.items() if key != "missing_values"}
+    values = _missing_values('The schema\'s "file"', declared.get("missing_values", []))
+    return CsvForm.from_dict(form), values
+
+
+def _missing_values(owner: str, values: object) -> tuple[Any, ...]:
+    """Return checked missing values; `owner`: the part of the schema that declares them."""
+    listed = values if isinstance(values, list) and len(values) <= MOST_VALUES else [None]
+    if not all(map(_is_missing_value, listed)):
+        raise InvalidInput(
+            f'{owner} must have as "missing_values" a list of texts and numbers, at most '
+            f'{MOST_VALUES}, such as ["?", -999]. Empty cells are missing anyway.'
+        )
+    return tuple(listed)
+
+
+def _is_missing_value(value: object) -> bool:
+    """Return whether a value can stand for a missing one: a text, or a finite number."""
+    if isinstance(value, str):
+        return plain_text(value) != ""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300
+
+
+def _is_numeric(column: TableColumn) -> bool:
+    is_number = column.kind in ("number", "whole", "yes_no")  # 1,0 may mean yes
+    return is_number or all_numbers(getattr(column, "values", ("",)))
+
+
 def _options(name: str, declared_column: object) -> dict[str, Any]:
     """Return a column's options with the kind, all of them known to it."""
     if not isinstance(declared_column, Mapping) or declared_column.get("kind") not in KINDS:
@@ -245,13 +308,21 @@ def _column(name: str, declared_column: dict[str, Any]) -> TableColumn | str:
         "weight": _number(name, "weight", declared_column.get("weight", 1.0), least=1e-3, most=1e3),
         "missing": bool(missing) or is_share,
         "missing_share": share,
+        "missing_values": _missing_values(
+            f"The schema's column {name!r}", declared_column.get("missing_values", [])
+        ),
     }
+    if kind == "time":
+        cyclic = _flag(name, "cyclic", declared_column.get("cyclic", True))
+        return TimeColumn(name, **common, cyclic=cyclic)
     if kind in _NUMBERS:
         return _NUMBERS[kind](name, **common, **_range(name, declared_column, kind))
     size = 2  # of yes and no
     if kind != "yes_no":
         common["values"] = _values(name, declared_column)
         size = len(common["values"])
+        if set(map(comparable, common["values"])) & set(map(comparable, common["missing_values"])):
+            raise _wrong(name, 'no value both in its "values" and in its "missing_values"')
     if kind == "category":
         common["other"] = _flag(name, "other", declared_column.get("other", True))
         size += common["other"]
@@ -269,7 +340,11 @@ def _range(name: str, declared_column: dict[str, Any], kind: str) -> dict[str, A
     if "spread" in declared_column:
         fields["spread"] = _number(name, "spread", declared_column["spread"], least=1e-300)
     fields["log"] = log = _flag(name, "log", declared_column.get("log", False))
-    fields["limits"] = _flag(name, "limits", declared_column.get("limits", False))
+    for key in ("limits", "time"):
+        if key in declared_column:
+            fields[key] = _flag(name, key, declared_column[key])
+    if "zone" in declared_column:
+        fields["zone"] = _zone(name, declared_column["zone"])
     if "form" in declared_column:
         fields["form"] = _date_form(name, declared_column["form"])
     low, high = fields.get("low"), fields.get("high")
@@ -336,6 +411,15 @@ def _date(name: str, key: str, value: object) -> float:
         raise _wrong(name, f'a date as "{key}", written as "2026-01-31"') from None
 
 
+def _zone(name: str, zone: object) -> str:
+    try:
+        find_zone(str(zone))
+    except ValueError:
+        must = 'a "zone" that names a time zone, such as "UTC", "+01:00" or "Europe/Berlin"'
+        raise _wrong(name, must) from None
+    return str(zone)
+
+
 def _date_form(name: str, form: object) -> str:
     """Return the form of dates if it has a year, a month and a day, and nothing else."""
     parts = _DATE_PART.findall(str(form))
@@ -353,9 +437,11 @@ def _plain(column: TableColumn) -> dict[str, Any]:
     options = {key: getattr(column, key) for key in _OPTIONS[column.kind]}
     fields: dict[str, Any] = {"kind": column.kind}
     for key, value in options.items():
-        if key == "other" or not (value is None or value is False or value == ()):
+        if key in ("other", "cyclic") or not (value is None or value is False or value == ()):
             fields[key] = list(value) if isinstance(value, tuple) else _written(column, key, value)
     fields["missing"] = column.missing_share or column.missing
+    if column.missing_values:
+        fields["missing_values"] = list(column.missing_values)
     return fields if column.weight == 1.0 else {**fields, "weight": column.weight}
 
 
@@ -485,5 +571,37 @@ def _converted(column: Any) -> pa.ChunkedArray:
         raise InvalidInput("Every column must be a list or an array of its values.")
     if isinstance(column, np.ndarray) and column.ndim != 1:
         raise InvalidInput("Every column must be flat: one value a row.")
+    dtype = getattr(column, "dtype", None)
+    is_object = isinstance(dtype, np.dtype) and dtype.hasobject
+    if isinstance(column, list | tuple) or is_object:
+        column = _with_moments(column)
     array = pa.array(column, from_pandas=True)
     return array if isinstance(array, pa.ChunkedArray) else pa.chunked_array([array])
+
+
+_TIMES = (dt.date, dt.time, dt.timedelta, np.datetime64, np.timedelta64)
+
+
+def _with_moments(values: Any) -> Any:
+    """Return values with every date as the moment of its midnight, if some are moments.
+
+    Raises TypeError if times stand beside values of another type. Arrow would drop times of day,
+    take a moment without a time zone as one of UTC, and read numbers as days.
+    """
+    if not any(issubclass(kind, _TIMES) for kind in set(map(type, values))):
+        return values
+    # NaN and NaT, which are missing, differ from themselves.
+    known = [v for v in values if v is not None and v == v]
+    zones = {v.tzinfo is not None for v in known if isinstance(v, dt.datetime)}
+    kinds = {_time_kind(v) for v in known}
+    if kinds == {dt.date, dt.datetime} and zones == {False}:
+        return [dt.datetime.combine(v, dt.time()) if type(v) is dt.date else v for v in values]
+    if len(kinds) > 1 or len(zones) > 1:
+        raise TypeError  # several types
+    return values
+
+
+def _time_kind(value: object) -> type:
+    """Return the type of a date or time, of which a library's own may be a subclass."""
+    kinds = (dt.datetime, *_TIMES)
+    return next((kind for kind in kinds if isinstance(value, kind)), type(value))

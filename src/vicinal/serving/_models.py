@@ -171,7 +171,7 @@ class TableColumnFacts(BaseModel):
     """A column of the table that the store takes, from its public schema."""
 
     name: str
-    kind: str
+    kind: str = Field(description="As in the schema; a date with a time of day is a moment.")
     values: list[str] | None = Field(description="What may stand there; null for numbers.")
 
 
@@ -262,7 +262,11 @@ def columns_of(store: BaseStore) -> list[dict[str, Any]] | None:
         return None
     declared = TableSchema.from_dict(extractor.options["schema"]).columns
     return [
-        {"name": column.name, "kind": column.kind, "values": column.declared_values}
+        {
+            "name": column.name,
+            "kind": "moment" if getattr(column, "time", False) else column.kind,
+            "values": column.declared_values,
+        }
         for column in declared
     ]
 

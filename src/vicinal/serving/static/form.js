@@ -96,7 +96,8 @@ function namedVectorForm(columns, prefix) {
 function field(id, kind, values) {
   if (values !== null)
     return make("select", { id }, ...["", ...values].map((value) => make("option", { value }, value)));
-  return make("input", { id, type: { date: "date", number: "number", whole: "number" }[kind], step: "any" });
+  const types = { date: "date", moment: "datetime-local", time: "time", number: "number", whole: "number" };
+  return make("input", { id, type: types[kind], step: "any" });
 }
 
 function textForm(_, prefix) {

@@ -1,0 +1,155 @@
+"""Times of day, durations and moments as texts write them, and time zones."""
+
+import datetime as dt
+import re
+import zoneinfo
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+SECONDS_PER_DAY = 86_400
+MICROSECONDS = 1_000_000
+"""In a second. All times are rounded to microseconds, so that texts and Arrow columns agree."""
+
+_HALF_DAY = r"(?:\s*[ap]\.?m\.?)"
+_CLOCK = rf"\d{{1,2}}:\d{{2}}(?::\d{{2}}(?:[.,]\d+)?)?{_HALF_DAY}?|\d{{1,2}}{_HALF_DAY}"
+_OFFSET = r"Z|UTC|GMT|[+-]\d{2}(?::?\d{2})?"
+_FLAGS = re.ASCII | re.IGNORECASE
+_CLOCK_FIELDS = re.compile(
+    r"T?(\d{1,2})(?::(\d{2})(?::(\d{2}(?:[.,]\d+)?))?)?(?:\s*([ap])\.?m\.?)?", _FLAGS
+)
+_MOMENT = re.compile(rf"(.+?)(?:[T ]\s*({_CLOCK})\s*({_OFFSET})?)?", _FLAGS)
+_FIXED_ZONE = re.compile(r"([+-])(\d{2}):?(\d{2})?", re.ASCII)
+_ISO_DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
+
+_AMOUNT = r"(\d+(?:[.,]\d+)?)"
+_ISO_DURATION = re.compile(
+    rf"([+-]?)P(?=[\dT])(?:{_AMOUNT}W)?(?:{_AMOUNT}D)?"
+    rf"(?:T(?=\d)(?:{_AMOUNT}H)?(?:{_AMOUNT}M)?(?:{_AMOUNT}S)?)?",
+    re.ASCII,
+)
+_ISO_SECONDS = (7 * SECONDS_PER_DAY, SECONDS_PER_DAY, 3600, 60, 1)
+"""Seconds of a week, a day, an hour, a minute and a second. Months and years vary in length."""
+
+_DAYS = re.compile(r"([+-]?\d+) ?(?:d|days?)\b,?\s*", _FLAGS)
+_ELAPSED = re.compile(r"([+-]?)(\d+):([0-5]\d)(?::([0-5]\d(?:[.,]\d+)?))?", re.ASCII)
+
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_ZONE_STEP = 900
+"""Seconds for which one offset from UTC holds: since 1900, offsets change at quarters of hours."""
+
+
+def _parse_amount(digits: str | None) -> float:
+    return float(digits.replace(",", ".")) if digits else 0.0
+
+
+def parse_clock(text: str) -> float | None:
+    """Return the seconds since midnight of 14:30, 14:30:05.5 or 2:30 PM; None for other texts."""
+    match = _CLOCK_FIELDS.fullmatch(text)
+    if match is None or (match[2] is None and match[4] is None):
+        return None
+    hours = int(match[1])
+    if match[4] is not None:
+        if not 1 <= hours <= 12:
+            return None
+        hours = hours % 12 + 12 * (match[4] in "pP")
+    minutes = int(match[2] or 0)
+    seconds = _parse_amount(match[3])
+    if hours > 23 or minutes > 59 or seconds >= 60:
+        return None
+    return _round_seconds(3600.0 * hours + 60.0 * minutes + seconds)
+
+
+def _round_seconds(seconds: float) -> float:
+    return float(round(seconds * MICROSECONDS)) / MICROSECONDS
+
+
+def parse_duration(text: str) -> float | None:
+    """Return the seconds of a duration; None for other texts.
+
+    Durations are written PT5M30S (ISO 8601, without months and years), 26:15:00 (hours first), or
+    "1 days 02:00:00" as pandas and Python write them.
+    """
+    match = _ISO_DURATION.fullmatch(text)
+    if match is not None:
+        amounts = map(_parse_amount, match.groups()[1:])
+        total = sum(a * unit for a, unit in zip(amounts, _ISO_SECONDS, strict=True))
+        return _round_seconds(-total if match[1] == "-" else total)
+    days = _DAYS.match(text)
+    rest = text if days is None else text[days.end() :]
+    total = 0.0 if days is None else float(int(days[1]) * SECONDS_PER_DAY)
+    if days is not None and not rest:
+        return total
+    elapsed = _ELAPSED.fullmatch(rest)
+    if elapsed is None:
+        return None
+    seconds = 3600.0 * int(elapsed[2]) + 60.0 * int(elapsed[3]) + _parse_amount(elapsed[4])
+    return _round_seconds(total - seconds if elapsed[1] == "-" else total + seconds)
+
+
+def find_zone(name: str) -> dt.tzinfo:
+    """Return a time zone by its name, as Europe/Berlin, UTC or +02:00; raises ValueError."""
+    if name.upper() in ("Z", "UTC", "GMT"):
+        return dt.UTC
+    match = _FIXED_ZONE.fullmatch(name)
+    if match is not None:
+        offset = dt.timedelta(hours=int(match[2]), minutes=int(match[3] or 0))
+        return dt.timezone(-offset if match[1] == "-" else offset)
+    try:
+        return zoneinfo.ZoneInfo(name)
+    except (zoneinfo.ZoneInfoNotFoundError, OSError):  # OSError: the name of a folder
+        raise ValueError(name) from None
+
+
+@lru_cache(maxsize=100_000)
+def _find_offset(step: int, zone: str) -> int:
+    """Return a zone's seconds ahead of UTC during a step of :data:`_ZONE_STEP` since 1970."""
+    try:
+        moment = _EPOCH + dt.timedelta(seconds=step * _ZONE_STEP)
+        offset = moment.astimezone(find_zone(zone)).utcoffset()
+    except OverflowError:  # beyond the years 1 to 9999
+        return 0
+    return 0 if offset is None else round(offset.total_seconds())
+
+
+def find_offsets(utc_seconds: npt.NDArray[np.int64], zone: str) -> npt.NDArray[np.int64]:
+    """Return a zone's seconds ahead of UTC at each of these seconds since 1970."""
+    steps, where = np.unique(utc_seconds // _ZONE_STEP, return_inverse=True)
+    offsets = [_find_offset(step, zone) for step in steps.tolist()]
+    return np.asarray(offsets, dtype=np.int64)[where.reshape(utc_seconds.shape)]
+
+
+def split_moment(text: str) -> tuple[str, str | None, str | None]:
+    """Return the date, the time of day and the offset from UTC that a text holds, as texts."""
+    match = _MOMENT.fullmatch(text)
+    return (text, None, None) if match is None else (match[1], match[2], match[3])
+
+
+def parse_date(text: str, form: str | None) -> int:
+    """Return the ordinal of a date written 2026-01-31, or in this form; raises ValueError."""
+    if _ISO_DATE.fullmatch(text):
+        return dt.date.fromisoformat(text).toordinal()
+    if form is None:
+        raise ValueError
+    return dt.datetime.strptime(text, form).toordinal()  # noqa: DTZ007 (a day)
+
+
+def parse_moment(text: str, form: str | None, zone: str) -> float:
+    """Return days since 1970 with the time of day as their fraction; raises ValueError.
+
+    A moment with an offset from UTC is converted to `zone`. One without is local there.
+    """
+    date_text, clock, offset = split_moment(text)
+    days = parse_date(date_text, form) - _EPOCH.toordinal()
+    seconds = 0.0 if clock is None else parse_clock(clock)
+    if seconds is None:
+        raise ValueError
+    whole_seconds = days * SECONDS_PER_DAY + int(seconds)
+    if offset is not None:
+        ahead = find_zone(offset).utcoffset(None)
+        assert ahead is not None  # noqa: S101 (offsets are fixed)
+        whole_seconds -= round(ahead.total_seconds())
+        whole_seconds += _find_offset(whole_seconds // _ZONE_STEP, zone)
+    microseconds = whole_seconds * MICROSECONDS + round(seconds % 1 * MICROSECONDS)
+    return float(microseconds) / (SECONDS_PER_DAY * MICROSECONDS)

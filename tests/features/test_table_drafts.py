@@ -1,0 +1,363 @@
+"""A draft fits the table it was made from: whatever it loses or refuses stands in a note."""
+
+import datetime as dt
+import json
+from decimal import Decimal, InvalidOperation
+from zoneinfo import ZoneInfo
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from vicinal.errors import InvalidInput
+from vicinal.features import (
+    CsvForm,
+    TableFeatures,
+    TableSchema,
+    check_table,
+    draft_schema,
+    rows_from_schema,
+)
+from vicinal.features._table_schema import table_columns
+from vicinal.targets import labels as class_indices
+
+BERLIN, TOKYO = ZoneInfo("Europe/Berlin"), ZoneInfo("Asia/Tokyo")
+DAY = dt.datetime.fromisoformat("2026-01-31")
+RNG = np.random.default_rng(0)
+SECONDS = RNG.integers(0, 86_400, 200).tolist()
+MOMENTS = [dt.datetime(2026, 1, 1, tzinfo=dt.UTC) + dt.timedelta(seconds=60 * s) for s in SECONDS]
+
+
+def choose(*values, n=200):
+    return [values[i] for i in np.random.default_rng(1).integers(0, len(values), n)]
+
+
+def drafted(values, file=None):
+    """Return the draft of a table of one column, and its notes; the draft must fit."""
+    table = {"x": values}
+    schema, notes = draft_schema(table, (), file or CsvForm())
+    assert TableSchema.from_dict(json.loads(json.dumps(schema.to_dict()))) == schema
+    return schema.to_dict()["columns"]["x"], " ".join(notes)
+
+
+def codes(column, values, file=None):
+    declared = {"format": "vicinal table schema", "version": 1, "columns": {"x": column}}
+    declared |= {"file": file} if file else {}
+    return TableFeatures(declared).codes({"x": values})[:, 0].tolist()
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        choose("1.0", "0.0", ""), choose("-0.0", "0", "1e0", "0.0"), choose(1.0, 0.0, None),
+        choose(-0.0, 1.0), pa.array(choose(0, 1, None)).cast(pa.decimal128(25, 2)),
+        pa.array(choose(True, False, None)), choose("1", "1.0", "0"),
+    ],
+)  # fmt: skip
+def test_flags_are_yes_and_no_however_numbers_are_written(values):
+    column, notes = drafted(values)
+    assert (column["kind"], notes) == ("yes_no", "")
+    assert codes(column, ["1.0", "0.0", "-0.0", "1e0", "", "yes"])[:4] == [1, 0, 0, 1]
+
+
+def clock(form):
+    return [(DAY + dt.timedelta(seconds=s)).strftime(form) for s in SECONDS]
+
+
+TIMES = {
+    "one day": ([DAY + dt.timedelta(seconds=s) for s in SECONDS], "date"),
+    "one day as text": (clock("%Y-%m-%d %H:%M:%S"), "date"),
+    "AM and PM with a date": (clock("%m/%d/%Y %I:%M %p"), "date"),
+    "AM and PM": (clock("%I:%M %p"), "time"), "clock": (clock("%H:%M:%S"), "time"),
+    "time64": ([(DAY + dt.timedelta(seconds=s)).time() for s in SECONDS], "time"),
+    "time32": (pa.array(np.asarray(SECONDS, "int32"), pa.time32("s")), "time"),
+    "short": ([f"00:{s % 60:02d}:30" for s in SECONDS], "duration"),
+    "ISO": ([f"PT{s % 90}M" for s in SECONDS], "duration"),
+    "pandas": ([f"{s % 9} days 0{s % 7}:00:00" for s in SECONDS], "duration"),
+    "Python": ([str(dt.timedelta(seconds=5 * s)) for s in SECONDS], "duration"),
+    "timedelta": ([dt.timedelta(seconds=s) for s in SECONDS], "duration"),
+    "moments": (MOMENTS, "date"), "dates": ([m.date() for m in MOMENTS], "date"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TIMES)
+def test_times_are_drafted_and_made_up(name):
+    values, kind = TIMES[name]
+    column, notes = drafted(values)
+    assert column["kind"] == kind
+    assert column.get("time", False) == (kind == "date" and name != "dates")
+    assert ("time of day counts" in notes) == column.get("time", False)
+    schema = TableSchema.from_dict(draft_schema({"x": values})[0].to_dict())
+    found = TableFeatures(schema).transform({"x": values})
+    assert len(np.unique(found, axis=0)) > 40
+    assert np.isfinite(TableFeatures(schema).transform(rows_from_schema(schema, 99, seed=0))).all()
+
+
+def test_times_are_read_as_written():
+    time, duration = {"kind": "time"}, {"kind": "duration", "low": 0, "high": 9e9}
+    written = ["12:30 PM", "12:30 am", "00:15:30", "9 p.m.", "23:59:59.5", None]
+    assert codes(time, written)[:5] == [45_000, 1800, 930, 75_600, 86_399.5]
+    written = ["PT5M", "P1DT2H", "1 days 02:00:00", "-1 day, 23:59:00", "-00:01:00", "30:00:00"]
+    assert codes(duration, written) == [300, 93_600, 93_600, -60, -60, 108_000]
+    for kind, wrong in ((time, "24:00"), (time, "13:00 PM"), (duration, "P1M"), (duration, 5)):
+        with pytest.raises(InvalidInput, match="values"):
+            codes(kind, [wrong])
+    moment = {"kind": "date", "low": "2026-01-01", "high": "2026-12-31", "time": True}
+    names = TableFeatures(declared := {**_empty(), "columns": {"x": moment, "t": time}})
+    assert len(names.get_feature_names_out()) == 7
+    rows = [{"x": "2026-02-01 06:00", "t": "6:00"}, {"x": None, "t": "18:00"}]  # as JSON has them
+    found = TableFeatures(declared).transform(rows)
+    np.testing.assert_allclose(found[0, [1, 2, 4, 5]], [1, 0, 1, 0], atol=1e-6)
+    np.testing.assert_allclose(found[1], [0, 0, 0, 1, -1, 0, 0], atol=1e-6)
+
+
+def _empty():
+    return {"format": "vicinal table schema", "version": 1}
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin", "+05:30"])
+@pytest.mark.parametrize("time", [False, True])
+def test_a_moment_is_the_same_as_text_and_as_timestamp(zone, time):
+    column = {"kind": "date", "low": "2026-01-01", "high": "2026-12-31", "zone": zone, "time": time}
+    places = [(BERLIN, TOKYO)[i % 2] for i in range(200)]
+    local = [moment.astimezone(p) for moment, p in zip(MOMENTS, places, strict=True)]
+    wanted = codes(column, MOMENTS)
+    for same in (local, [moment.isoformat() for moment in local], pa.array(MOMENTS)):
+        assert codes(column, same) == wanted
+    own, _ = drafted([moment.isoformat() for moment in local])
+    assert own["zone"] == "UTC"
+    found = check_table({"x": MOMENTS}, TableSchema.from_dict(
+        {**_empty(), "columns": {"x": {"kind": "date", "low": "2026-01-01", "high": "2027-01-01"}}}
+    ))  # fmt: skip
+    assert '"zone"' in found[0].fix
+    dated = DAY.date()
+    for mixed in ([MOMENTS[0], DAY], [dated, MOMENTS[0]], [dated, 5], [dated, 2.5], [DAY, True]):
+        with pytest.raises(InvalidInput, match="one type"):
+            codes(column, mixed)
+    assert codes({**column, "zone": "UTC"}, [dated, DAY, None, np.nan])[:2] == [20_484, 20_484]
+
+
+@pytest.mark.parametrize(
+    ("values", "missing", "possible"),
+    [
+        (choose("#N/A", "1.5", "2.5", "n/a", "<NA>"), ["#N/A", "<NA>", "n/a"], ""),
+        (choose(".", "\\N", "unknown", "4", "77"), [".", "\\N", "unknown"], ""),
+        (choose("red", "?", "-", "unknown"), None, "'?'"), (choose("a", "b", "?"), ["?"], ""),
+        (choose("+", "-", "?"), ["?"], "'-'"), (choose("yes", "no", "unknown"), None, "'unknown'"),
+        (choose(*range(18, 80), -999), [-999], ""), (choose(*RNG.normal(50, 9, 50), 9999.0),
+        [9999], ""), (choose(0, 1, -9), [-9], ""), (choose("0", "1", "-9.0"), [-9], ""),
+        (choose(*range(30), -1), [-1], ""), (choose(*range(18, 80), 99, 99), None, "99"),
+        (choose(*(dt.date(2000, 1, i) for i in range(1, 32)), dt.date(1900, 1, 1)),
+        ["1900-01-01"], ""), (choose("a", "b", "-9"), None, "'-9'"), (choose(-1, 0, 1), None, "-1"),
+        (choose(*range(1, 6)), None, ""),
+    ],
+)  # fmt: skip
+def test_values_for_missing_ones_are_declared_or_named(values, missing, possible):
+    if missing is None and possible == "'?'":
+        missing, possible = ["-", "?"], "'unknown'"
+    column, notes = drafted(values)
+    if missing and isinstance(missing[0], str):
+        assert sorted(column["missing_values"]) == missing
+    else:
+        assert column.get("missing_values") == missing
+    assert ("count as missing" in notes) == bool(missing)
+    assert (f"may stand for missing values: {possible}" in notes) == bool(possible)
+    assert not column.get("log")
+
+
+def test_missing_values_of_a_file_and_of_a_column():
+    number = {"kind": "number", "low": 0, "high": 9, "missing_values": ["-", -9]}
+    found = codes(number, ["-", "-9.0", "-9", "?", "5", "NA"], {"missing_values": ["?"]})
+    assert np.isnan(found).tolist() == [True, True, True, True, False, True]
+    category = {"kind": "category", "values": ["-", "x"], "other": False}
+    found = codes(category, ["-", "?", "x"], {"missing_values": ["?", "-"]})
+    assert found[0] == 0, "a declared value is one"
+    assert np.isnan(found[1])
+    german = {"missing_values": ["n.a."], "decimal": ",", "delimiter": ";"}
+    assert np.isnan(codes(number, ["n,a,"], german)[0]), "read with points for commas"
+    for wrong in ("?", [""], [True], [None]):
+        for column, file in (({"missing_values": wrong}, None), ({}, {"missing_values": wrong})):
+            with pytest.raises(InvalidInput, match='"missing_values"'):
+                codes({**number, **column}, [1], file)
+    with pytest.raises(InvalidInput, match="both"):
+        codes({**category, "missing_values": ["x"]}, ["x"])
+    with pytest.raises(InvalidInput, match="missing values"):
+        codes({**number, "missing": False}, ["-"])
+
+
+def test_codes_with_leading_zeros_are_categories():
+    for values in ([f"{s % 40:05d}" for s in SECONDS], [f"E{s % 40}.9" for s in SECONDS]):
+        assert drafted([*values, None])[0]["kind"] == "category"
+    column, notes = drafted([f"{i:05d}" for i in range(200)])
+    assert column["kind"] == "ignored"
+    assert "identifiers" in notes
+    assert "currency" not in notes
+
+
+@pytest.mark.parametrize(
+    ("labels", "classes", "indices"),
+    [
+        (["0.0", "1.0"], [0, 1], [0, 1]), (["0", "1.0"], [0, 1], [0, 1]),
+        ([0.0, 1.0], [0, 1], [0, 1]), (["-0.0", "1.00"], [0, 1], [0, 1]),
+        (["1.0", "1"], ["1", "1.0"], [1, 0]), (["1.5", "1"], [0, 1], None),
+        (["07.0", "1"], [7, 1], None), (["1.0", "2"], ["1", "2"], None),
+    ],
+)  # fmt: skip
+def test_a_label_written_as_a_float_names_its_class(labels, classes, indices):
+    schema = TableSchema.from_dict({**_empty(), "columns": {"x": {"kind": "yes_no"}}})
+    misfits = check_table({"x": [0, 1], "y": labels}, schema, ["y"], classes=classes)
+    if indices is None:
+        assert misfits
+        with pytest.raises(InvalidInput, match="'y'"):
+            class_indices(np.array(labels), 2, np.array(classes))
+    else:
+        assert misfits == []
+        assert class_indices(np.array(labels), 2, np.array(classes)).tolist() == indices
+
+
+# ------------------------------------------------------------------ any table
+
+FAMILIES = {
+    "flag": lambda rng, n: rng.integers(0, 2, n).tolist(),
+    "truth": lambda rng, n: (rng.random(n) < 0.5).tolist(),
+    "whole": lambda rng, n: rng.integers(-5, 60, n).tolist(),
+    "large": lambda rng, n: (2**53 + rng.integers(0, 300, n)).tolist(),
+    "decimal": lambda rng, n: [Decimal(int(v)) / 10**20 for v in rng.integers(1, 2**60, n)],
+    "number": lambda rng, n: rng.normal(50, 9, n).tolist(),
+    "skewed": lambda rng, n: rng.lognormal(0, 3, n).round(3).tolist(),
+    "code": lambda rng, n: [f"{v:05d}" for v in rng.integers(0, 90, n)],
+    "ICD": lambda rng, n: [f"E{v}.9" for v in rng.integers(0, 300, n)],
+    "id": lambda rng, n: [f"p-{v}" for v in rng.permutation(n)],
+    "prose": lambda rng, n: [f"patient {v} came again today" for v in rng.permutation(n)],
+    "word": lambda rng, n: rng.choice(["red", "green", "blue", "None", "unknown"], n).tolist(),
+    "European": lambda rng, n: [f"{v // 1000}.{v % 1000:03d},5" for v in rng.integers(0, 9999, n)],
+    "percent": lambda rng, n: [f"{v}%" for v in rng.integers(0, 100, n)],
+    "currency": lambda rng, n: [f"€ {v}" for v in rng.integers(0, 9999, n)],
+    "limit": lambda rng, n: rng.choice(["<0.5", *map(str, range(40))], n).tolist(),
+    "clock": lambda rng, n: [(DAY + dt.timedelta(seconds=int(v))).time() for v in _seconds(rng, n)],
+    "duration": lambda rng, n: [dt.timedelta(seconds=int(v)) for v in 9 * _seconds(rng, n)],
+    "date": lambda rng, n: [(DAY + dt.timedelta(seconds=int(v))).date() for v in _far(rng, n)],
+    "moment": lambda rng, n: [DAY + dt.timedelta(seconds=int(v)) for v in _far(rng, n)],
+    "one day": lambda rng, n: [DAY + dt.timedelta(seconds=int(v)) for v in _seconds(rng, n)],
+    "zone": lambda rng, n: [(DAY + dt.timedelta(seconds=int(v))).astimezone(
+        (BERLIN, TOKYO)[v % 2]) for v in _far(rng, n)],
+}  # fmt: skip
+
+
+def _seconds(rng, n):
+    return rng.integers(0, 86_400, n)
+
+
+def _far(rng, n):
+    return rng.integers(-(10**9), 10**9, n)
+
+
+WORDS = [None, "", "NA", "#N/A", "n/a", "<NA>", ".", "-", "?", "\\N", "none", "12:30 PM", "1e400"]
+SENTINELS = [99, 999, -1, -9, 9999, -999, dt.date(1900, 1, 1), DAY.replace(1900, 1, 1), "99"]
+
+
+@st.composite
+def any_columns(draw, size):
+    """Return cells of one family, typed or as text, with gaps and sentinels."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    family = draw(st.sampled_from(list(FAMILIES)))
+    cells = FAMILIES[family](rng, size)
+    as_text = draw(st.booleans())
+    if as_text:
+        style = draw(st.sampled_from(["plain", "float", "AM and PM", "German"]))
+        cells = [_as_text(cell, style) for cell in cells]
+    if draw(st.booleans()):
+        filler = draw(st.sampled_from([*WORDS, *SENTINELS]))
+        filler = str(filler) if as_text and filler is not None else filler
+        for i in np.flatnonzero(rng.random(size) < draw(st.sampled_from([0.02, 0.2, 0.9]))):
+            cells[i] = filler
+    return cells, draw(st.sampled_from(["list", "array", "dictionary", "view", "object"]))
+
+
+def _as_text(cell, style):
+    if style == "float" and isinstance(cell, int):
+        return str(float(cell))
+    if style == "AM and PM" and isinstance(cell, dt.time | dt.datetime):
+        return cell.strftime("%I:%M %p" if isinstance(cell, dt.time) else "%Y-%m-%d %I:%M %p")
+    if style == "German" and isinstance(cell, dt.date):
+        return cell.strftime("%d.%m.%Y %H:%M")
+    return str(cell)
+
+
+def _in_container(cells, container):
+    if container == "object":
+        return np.array([*cells, None], dtype=object)[:-1]
+    if container == "list":
+        return cells
+    array = pa.array(cells)
+    if container == "view" and pa.types.is_string(array.type):
+        return array.cast(pa.string_view())
+    return array.dictionary_encode() if container == "dictionary" else array
+
+
+def _meaning(cell):
+    """Return what a person reads in a cell, so that equal ones may be one value."""
+    if isinstance(cell, float | int | Decimal):
+        return Decimal(cell)
+    text = str(cell).strip()
+    try:
+        return Decimal(text)
+    except InvalidOperation:
+        return text.lower() if text.lower() in ("true", "false") else text
+
+
+def draft_fits(data):
+    size = data.draw(st.sampled_from([1, 2, 15, 40, 150]))
+    drawn = [data.draw(any_columns(size)) for _ in range(data.draw(st.integers(1, 3)))]
+    table = {}
+    for i, (cells, container) in enumerate(drawn):
+        try:
+            table[f"c{i}"] = _in_container(cells, container)
+        except (pa.ArrowException, TypeError):  # several types
+            table[f"c{i}"] = cells
+    schema, notes = draft_schema(table)
+    assert TableSchema.from_dict(json.loads(json.dumps(schema.to_dict()))) == schema
+    for misfit in check_table(table, schema):
+        assert any(repr(misfit.column) in n and misfit.fault in n for n in notes), misfit
+    for i, (cells, _) in enumerate(drawn):
+        own = " ".join(note for note in notes if note.startswith(f"'c{i}'"))
+        assert f"c{i}" in schema.names or own, "a column that is left out has a note"
+        if f"c{i}" in schema.names:
+            assert_losses_are_noted(cells, f"c{i}", table, schema, own)
+
+
+LOSSES = ("rounded", "other than the 60", "counts as its limit", "left out", "declared bounds")
+
+
+def assert_losses_are_noted(cells, name, table, schema, notes):
+    """Compare codes with what a person reads in the cells, by rules of the test's own."""
+    (column,) = (column for column in schema.columns if column.name == name)
+    reading = column.read(table_columns(table, [name])[0][name])
+    known = [
+        (cell, code)
+        for cell, code in zip(cells, reading.codes.tolist(), strict=True)
+        if cell not in (None, "", "NA", "None")
+    ]
+    for cell, code in known:
+        if np.isnan(code):
+            named = str(cell)[:10].removesuffix(".0").replace("\\", "\\\\") in notes
+            assert named or reading.faults.any(), (cell, notes)
+    meanings = {_meaning(cell) for cell, code in known if not np.isnan(code)}
+    if len(meanings) > len({code for _, code in known if not np.isnan(code)}):
+        assert any(loss in notes for loss in LOSSES), (cells, notes)
+
+
+@settings(max_examples=150)
+@given(data=st.data())
+def test_a_draft_fits_any_table_or_its_notes_say_what_is_lost(data):
+    draft_fits(data)
+
+
+@pytest.mark.soak
+@pytest.mark.slow
+@settings(settings.get_profile("soak"), max_examples=3000)
+@given(data=st.data())
+def test_many_drafts_fit_their_tables(data):
+    draft_fits(data)
