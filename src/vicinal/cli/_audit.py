@@ -18,7 +18,7 @@ from vicinal import audit as audits
 from vicinal import store as stores
 from vicinal.cli._main import group_of
 from vicinal.cli._options import Json, StorePath, SubjectFile, SubjectIds
-from vicinal.cli._output import as_json, check_writable, output_folder, progress, write_file
+from vicinal.cli._output import as_json, check_outputs, output_folder, progress, write_file
 from vicinal.cli._records import listed_ids, opened_at
 from vicinal.errors import InvalidInput, StorageFailed
 
@@ -57,7 +57,7 @@ def audit(
     from vicinal import _checks
 
     if out is not None:
-        check_writable(out)
+        check_outputs({"out": out}, {"TARGET": target})
     facts = None
     if target is not None and target.is_dir():
         try:  # it is closed before anything is attacked

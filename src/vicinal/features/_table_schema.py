@@ -151,9 +151,7 @@ class TableSchema:
         columns: dict[str, Any] = {column.name: _plain(column) for column in self.columns}
         columns |= {name: {"kind": TEXT} for name in self.texts}
         columns |= {name: {"kind": IGNORED} for name in self.ignored}
-        form = self.file
-        written = {"delimiter": form.delimiter, "decimal": form.decimal, "encoding": form.encoding}
-        file = {} if form == PLAIN_CSV else {"file": written}
+        file = {} if self.file == PLAIN_CSV else {"file": self.file.to_dict()}
         return {"format": FORMAT, "version": VERSION, **file, "columns": columns}
 
     @classmethod
