@@ -118,6 +118,15 @@ def composed(name: T) -> T:
     return unicodedata.normalize("NFC", name) if isinstance(name, str) else name  # type: ignore[return-value]
 
 
+def composed_labels(y: npt.ArrayLike) -> AnyArray:
+    """Return labels as an array of the same shape, texts among them composed (NFC)."""
+    labels = np.asarray(y)
+    if labels.dtype.kind not in "UO":
+        return labels
+    flat = [composed(label) for label in labels.ravel().tolist()]
+    return np.array(flat, dtype=object if labels.dtype.kind == "O" else None).reshape(labels.shape)
+
+
 def distinct_names(name: str, names: Iterable[T]) -> list[T]:
     """Return names in their composed form, or raise InvalidInput if two of them are equal then.
 

@@ -5,13 +5,17 @@ import unicodedata
 import numpy as np
 import pytest
 
-from vicinal import _checks
+from store_tools import R, X, Y, points
+from vicinal import IndKNNClassifier, PrivateKNNClassifier, _checks
 from vicinal._parameters import ClassNames
 from vicinal.errors import InvalidInput
+from vicinal.labelling import IndKNNLabeller
+from vicinal.reports import ClassFigures
 from vicinal.targets import declared_target
 from vicinal.targets._numbers import BoundsOfTargets
 
 COMPOSED, DECOMPOSED = "Grün", unicodedata.normalize("NFD", "Grün")
+Q, _ = points(20, 4)
 UNITS = "Å", "\u212b"
 """The letter, and the sign of the unit, which is the letter in NFC."""
 
@@ -50,6 +54,32 @@ def test_names_that_labels_cannot_tell_apart_are_refused(names, words, parameter
     assert f"The '{parameter}' parameter" in str(caught.value)
 
 
+@pytest.mark.parametrize("estimator", [IndKNNClassifier, PrivateKNNClassifier])
+def test_scores_and_reports_compare_labels_composed(estimator, monkeypatch):
+    answers = np.array([COMPOSED, "rot", COMPOSED])
+    monkeypatch.setattr(estimator, "predict", lambda _self, _X: answers)
+    truth = np.array([DECOMPOSED, "rot", "rot"])
+    assert estimator([DECOMPOSED, "rot"]).score(np.eye(3), truth) == 2 / 3
+    figures = ClassFigures.of(answers, truth, [DECOMPOSED, "rot"])
+    assert figures.overall.correct == 2
+    assert figures.by_class[COMPOSED].correct == figures.by_class["rot"].correct == 1
+
+
+def test_an_estimator_has_and_answers_composed_names():
+    names = [DECOMPOSED, "rot", "blau"]
+    classifier = IndKNNClassifier(
+        names, n_queries=20, n_records=300, model_share=0, interactions="public"
+    )
+    classifier.fit(X, np.array(names)[Y], public=R)
+    assert classifier.classes_.tolist() == [COMPOSED, "rot", "blau"]
+    assert set(classifier.predict(Q)) <= {COMPOSED, "rot", "blau"}
+
+
+def test_a_labeller_has_composed_names():
+    labeller = IndKNNLabeller([DECOMPOSED, "rot"], np.array([DECOMPOSED, "rot"] * 50))
+    assert labeller.classes.tolist() == [COMPOSED, "rot"]
+
+
 def test_a_label_of_no_class_is_refused_with_reasons_that_can_be():
     with pytest.raises(InvalidInput, match="capitals and blanks count") as caught:
         _checks.label_indices(["rot", "secret"], _checks.class_names(["rot", "blau"]))
@@ -79,7 +109,7 @@ def test_targets_are_composed_and_told_apart():
     ],
 )  # fmt: skip
 def test_targets_whose_answers_would_share_a_column_are_refused(parameters):
-    with pytest.raises(InvalidInput, match="would have two columns '(error|share)_[ab]'"):
+    with pytest.raises(InvalidInput, match=r"would have two columns '(error|share)_[ab]'"):
         declared_target(parameters)
 
 

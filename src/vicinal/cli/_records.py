@@ -157,6 +157,8 @@ def read_records(
     if extractor.kind == "table":
         options = {"schema": features.TableSchema.from_dict(extractor.options["schema"])}
     elif extractor.kind == "text":
+        if extractor.columns is not None and len(extractor.columns) > 1:
+            raise InvalidInput("The 'columns' option must name one column of texts.")
         options = {"text": extractor.columns[0] if extractor.columns else "text"}
     form = _form_of(path, extractor, public=public)
     with naming(path, public=public):

@@ -180,9 +180,7 @@ def _part(path: str | Path, stored: Arrays, suffix: str, test: Dataset | None = 
     for name, field in ((f"y{suffix}", labels), (f"subjects{suffix}", subjects)):
         if field is not None and field.dtype.kind not in ("iuU" if name[0] == "s" else "biuU"):
             raise InvalidInput(f"{path}: {name!r} must hold integers or strings.")
-    if labels is not None and labels.dtype.kind == "U":
-        composed_labels = [_checks.composed(label) for label in labels.ravel().tolist()]
-        labels = np.array(composed_labels).reshape(labels.shape)
+    labels = None if labels is None else _checks.composed_labels(labels)
     people = None if subjects is None else subject_column(subjects)
     return Dataset(features, labels, people, test)
 
