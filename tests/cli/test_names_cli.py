@@ -268,6 +268,27 @@ def test_where_no_public_table_names_the_columns_an_option_must(data):
     assert len(FEATURES) == D
 
 
+def test_texts_are_one_column(data):
+    told = run(
+        "init", data / "other", "--data", data / "train.parquet", "--label", "who", "--public",
+        data / "queries.csv", "--features", "text", "--columns", "id,file", "--classes", "0,1",
+        code=2,
+    )  # fmt: skip
+    assert "The --columns option must name one column of texts" in told
+
+
+def test_a_receipt_and_a_certificate_replace_nothing(data, store):
+    run("receipt", "key", data / "key")
+    before = (data / "key").read_bytes()
+    run("erase", store, "--subject", "person-1", "--yes")
+    signing = ("receipt", "erasure", store, "--key", data / "key", "--subject", "person-1")
+    assert "must not name" in run(*signing, "-o", data / "key", code=2)
+    assert (data / "key").read_bytes() == before
+    assert "must not name" in run("certificate", store, "-o", store / "more", code=2)
+    assert not (store / "more").exists()
+    assert "must not name" in run("export-guarantee", store, "--out", store / "g.txt", code=2)
+
+
 def test_an_error_names_the_file_that_it_is_about(data):
     (data / "public.csv").write_text("a,b,c,d\n1,2,3\n")
     told = run(
@@ -299,6 +320,10 @@ def test_marks_of_a_csv_file_are_declared_in_the_schema(tmp_path):
     assert json.loads(schema.read_text())["columns"]["town"]["values"] == ["it's; here", "plain"]
     check = ("--schema", schema, "--label", "ill", "--classes", "0,1")
     run("schema", "--check", private, *check, "--reference", public)
+    run(
+        "init", tmp_path / "dry", "--data", private, "--features", "table", "--schema", schema,
+        "--public", public, "--label", "ill", "--classes", "0,1", *QUICK, "--dry-run",
+    )  # fmt: skip
     run(
         "init", tmp_path / "store", "--data", private, "--features", "table", "--schema", schema,
         "--public", public, "--label", "ill", "--classes", "0,1", "--queries", 200, *QUICK[2:],

@@ -68,8 +68,8 @@ def test_undeclared_marks_are_what_plain_csv_says(tmp_path):
         ({"comment": 1}, "'comment' parameter"),
         ({"delimiter": "§"}, "'delimiter' parameter"),
         ({"delimiter": '"'}, "'delimiter' parameter"),
-        ({"escape": ","}, "must be different characters"),
-        ({"quote": "#", "comment": "#"}, "must be different characters"),
+        ({"escape": ","}, "another character than the 'delimiter' parameter"),
+        ({"quote": "#", "comment": "#"}, "'comment' parameter must begin with another"),
         ({"comments": "#"}, "nothing else"),
     ],
 )

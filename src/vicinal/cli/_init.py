@@ -92,7 +92,7 @@ def init(
         dataset = read_records(data, plain, label, subject, columns_of_y)
         if dataset.subjects is None:
             _say([_EVERY_ROW])
-        labelled = dry_run and target.voted and reference_options.has_column(label)
+        labelled = dry_run and target.voted and reference_options.has_column(label, plain)
         extractor, points, labels = feature_options.read(
             reference_options, plain, label if labelled else None
         )
@@ -258,7 +258,7 @@ def schema(
     apart = [*labels, *([] if subject is None else [subject])]
     if len(set(apart)) != len(apart):
         raise InvalidInput(
-            "The 'label' and 'subject' options must name different columns, each once: a column "
+            "The --label and --subject options must name different columns, each once: a column "
             "has one role."
         )
     if (public is None) == (check is None):

@@ -55,12 +55,23 @@ def check_writable(path: Path) -> None:
 def check_outputs(
     outputs: Mapping[str, Path | None], inputs: Mapping[str, Path | None] | None = None
 ) -> None:
-    """Refuse files of results before the work that they are for.
+    """Refuse files that cannot be written, or as :func:`refuse_overlap`, before the work for them.
+
+    The files stay as they are.
+    """
+    refuse_overlap(outputs, inputs)
+    for path in outputs.values():
+        if path is not None:
+            check_writable(path)
+
+
+def refuse_overlap(
+    outputs: Mapping[str, Path | None], inputs: Mapping[str, Path | None] | None = None
+) -> None:
+    """Raise InvalidInput if an output is, or lies in, an input or another output.
 
     `outputs`: paths by the names of options. `inputs`: paths by the names of options, in small
     letters, or of arguments, in capitals. None: not given.
-    Raises InvalidInput if an output cannot be written, lies in a folder that the command reads, or
-    is an input or another output. The files stay as they are.
     """
     taken = {name: path for name, path in (inputs or {}).items() if path is not None}
     for name, path in outputs.items():
@@ -73,7 +84,6 @@ def check_outputs(
                     f"The {name!r} option must not name {path}, because {other_words} names it "
                     "too, or the folder around it. Choose another file."
                 )
-        check_writable(path)
         taken[name] = path
 
 

@@ -160,12 +160,12 @@ def read_records(
         if extractor.columns is not None and len(extractor.columns) > 1:
             raise InvalidInput("The 'columns' option must name one column of texts.")
         options = {"text": extractor.columns[0] if extractor.columns else "text"}
-    form = _form_of(path, extractor, public=public)
+    form = form_of(path, extractor, public=public)
     with naming(path, public=public):
         return datasets.load_table(path, label, subject, targets=columns, form=form, **options)
 
 
-def _form_of(path: Path, extractor: stores.StoreExtractor, *, public: bool) -> features.CsvForm:
+def form_of(path: Path, extractor: stores.StoreExtractor, *, public: bool) -> features.CsvForm:
     """Return how a CSV file is written: as the schema says, and as found if it is public."""
     declared = features.CsvForm()
     if extractor.kind == "table":
@@ -224,7 +224,7 @@ def read_queries(
         )
     if path.is_dir() or path.name.endswith(".npz"):
         raise InvalidInput("The 'id' option needs a table: images and npz files have no columns.")
-    table = datasets.read_table(path, _form_of(path, extractor, public=True))
+    table = datasets.read_table(path, form_of(path, extractor, public=True))
     if name not in table.column_names:
         raise InvalidInput(f"{path} has no column {name!r}, which --id names.")
     if extractor.kind == "columns" and extractor.columns is None:

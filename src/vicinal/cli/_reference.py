@@ -13,7 +13,7 @@ from typer import Option
 
 from vicinal import datasets, features, predictors
 from vicinal import store as stores
-from vicinal.cli._records import naming, read_records
+from vicinal.cli._records import form_of, naming, read_records
 from vicinal.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -149,11 +149,13 @@ class ReferenceOptions:
         schema = features.TableSchema.from_dict(extractor.options["schema"])
         return features.rows_from_schema(schema, MADE_UP_ROWS), None
 
-    def has_column(self, name: str | None) -> bool:
+    def has_column(self, name: str | None, extractor: stores.StoreExtractor) -> bool:
+        """Return whether the public table has a column of this name."""
         public = self.public
         if name is None or public is None or public.is_dir() or public.suffix == ".npz":
             return False
-        return datasets.column_name(name) in datasets.read_table(public).column_names
+        table = datasets.read_table(public, form_of(public, extractor, public=True))
+        return datasets.column_name(name) in table.column_names
 
 
 def _feature_names(extractor: stores.StoreExtractor) -> list[str] | None:

@@ -71,13 +71,14 @@ class CsvForm:
             raise InvalidInput(
                 "The 'comment' parameter must be one to three characters such as # or //, or empty."
             )
-        marks = [self.delimiter, self.quote, self.escape, self.comment[:1]]
-        used_marks = [mark for mark in marks if mark]
-        if len(set(used_marks)) != len(used_marks):
-            raise InvalidInput(
-                "The 'delimiter', 'quote', 'escape' and 'comment' parameters must be different "
-                "characters."
-            )
+        role_of: dict[str, str] = {}
+        for name in ("delimiter", *_FURTHER):
+            mark = getattr(self, name)[:1]
+            if mark and role_of.setdefault(mark, name) != name:
+                raise InvalidInput(
+                    f"The {name!r} parameter must begin with another character than the "
+                    f"{role_of[mark]!r} parameter."
+                )
         if self.decimal not in (".", ","):
             raise InvalidInput("The 'decimal' parameter must be '.' or ','.")
         try:
