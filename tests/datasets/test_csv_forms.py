@@ -5,8 +5,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from vicinal.datasets import csv_form, load_table
-from vicinal.datasets._tables import read_table
+from vicinal.datasets import csv_form, load_table, read_table
 from vicinal.errors import InvalidInput, UnusableRows
 from vicinal.features import CsvForm, TableSchema
 

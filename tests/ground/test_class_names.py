@@ -6,13 +6,12 @@ import numpy as np
 import pytest
 
 from store_tools import R, X, Y, points
-from vicinal import IndKNNClassifier, PrivateKNNClassifier, _checks
-from vicinal._parameters import ClassNames
+from vicinal import IndKNNClassifier, IndKNNRegressor, PrivateKNNClassifier, _checks
+from vicinal._parameters import ClassNames, checks
 from vicinal.errors import InvalidInput
 from vicinal.labelling import IndKNNLabeller
 from vicinal.reports import ClassFigures
 from vicinal.targets import declared_target
-from vicinal.targets._numbers import BoundsOfTargets
 
 COMPOSED, DECOMPOSED = "Grün", unicodedata.normalize("NFD", "Grün")
 Q, _ = points(20, 4)
@@ -120,7 +119,7 @@ def test_an_option_is_split_when_given_once_and_taken_whole_when_repeated():
     assert check.parsed_option(["0-2"]) == [0, 1, 2]
     assert check.parsed_option(["a, b; c", "d "]) == ["a, b; c", "d"]
     assert check.parsed_option(["1", "2"]) == [1, 2]
-    bounds = BoundsOfTargets()
+    bounds = dict(checks(IndKNNRegressor))["bounds"]
     assert bounds.parsed_option(["a=0..1,b=1..2"]) == {"a": (0, 1), "b": (1, 2)}
     assert bounds.parsed_option(["a,x=0..1", "b=c=1..2"]) == {"a,x": (0, 1), "b=c": (1, 2)}
     with pytest.raises(InvalidInput, match="Got 'a' twice"):

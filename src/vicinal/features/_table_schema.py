@@ -9,6 +9,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
@@ -113,10 +114,14 @@ class TableSchema:
 
     def reads_numbers(self, name: str) -> bool:
         """Tell whether a column's cells are numbers, as declared values may be."""
-        return any(
-            column.kind in ("number", "whole") or all_numbers(getattr(column, "values", ("",)))
+        return nfc(name) in self._number_names
+
+    @cached_property
+    def _number_names(self) -> frozenset[str]:
+        return frozenset(
+            column.name
             for column in self.columns
-            if column.name == nfc(name)
+            if column.kind in ("number", "whole") or all_numbers(getattr(column, "values", ("",)))
         )
 
     def usable(self) -> Self:
