@@ -10,7 +10,7 @@ import unicodedata
 from collections.abc import Container, Hashable, Iterable, Sequence
 from decimal import Decimal
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,7 @@ from vicinal._tabular import is_missing, read_column
 from vicinal.errors import InvalidInput, OtherFormat
 
 SubjectId = int | str
+T = TypeVar("T")
 
 
 def _reject(name: str, must: str, got: object) -> InvalidInput:
@@ -96,30 +97,80 @@ def file_format(file: object, found: object, known: int) -> None:
         )
 
 
-def class_names(classes: object, name: str = "classes") -> AnyArray:
-    """Return the declared class names as a 1-d array (c,), in the order given.
+def composed(name: T) -> T:
+    """Return a name in the form in which names are compared: text in Unicode's NFC.
 
-    Class names are public and an input: they are never read off private labels.
+    macOS decomposes the names of files (NFD): what looks like the same name has other characters.
+    """
+    return unicodedata.normalize("NFC", name) if isinstance(name, str) else name  # type: ignore[return-value]
+
+
+def composed_labels(y: npt.ArrayLike) -> AnyArray:
+    """Return labels as an array of the same shape, texts among them composed (NFC)."""
+    labels = np.asarray(y)
+    if labels.dtype.kind not in "UO":
+        return labels
+    flat = [composed(label) for label in labels.ravel().tolist()]
+    return np.array(flat, dtype=object if labels.dtype.kind == "O" else None).reshape(labels.shape)
+
+
+def distinct_names(name: str, names: Iterable[T]) -> list[T]:
+    """Return names in their composed form, or raise InvalidInput if two of them are equal then.
+
+    `name`: the parameter that declares the names.
+    """
+    composed_names = [composed(each) for each in names]
+    _refuse_repeated(name, composed_names, composed_names)
+    return composed_names
+
+
+def class_names(classes: object, name: str = "classes") -> AnyArray:
+    """Return the declared class names as a 1-d array (c,), in the order given, composed (NFC).
+
+    Class names are public and an input: they are never read off private labels. Names that a label
+    could not tell apart are refused: equal ones, and several that mean the same in a file, such as
+    "true" and "TRUE".
     """
     if classes is None or isinstance(classes, str) or not isinstance(classes, Iterable):
         raise _reject(name, "the public list of all class names, as range(10)", classes)
-    names = np.asarray(list(classes))
+    listed = [composed(each) for each in classes]
+    names = np.asarray(listed)
     if names.ndim != 1 or names.dtype.kind not in "iuUb":
         raise _reject(name, "a flat list of integers or of strings", classes)
-    if len(names) < 2 or len(np.unique(names)) != len(names):
+    plain_names = names.tolist()
+    if "" in plain_names:
+        raise _reject(name, "a list of names that are not empty", classes)
+    _refuse_repeated(name, plain_names, [label_name(str(each)) for each in plain_names])
+    if len(names) < 2:
         raise _reject(name, "at least two different names", classes)
     return names
+
+
+def _refuse_repeated(name: str, names: Sequence[Any], meanings: Sequence[Any]) -> None:
+    """Raise InvalidInput if two names have one meaning; it shows both, which are public."""
+    first_with: dict[Any, Any] = {}
+    for each, meaning in zip(names, meanings, strict=True):
+        if meaning in first_with:
+            first = first_with[meaning]
+            pair = f"{each!r} twice" if first == each else f"{first!r} and {each!r}, which are one"
+            raise InvalidInput(
+                f"The {name!r} parameter must hold different names. Got {pair}. Names are compared "
+                "in Unicode's composed form (NFC), truth values without regard to capitals."
+            )
+        first_with[meaning] = each
 
 
 def label_indices(y: npt.ArrayLike, classes: AnyArray) -> Ints32:
     """Return the position of every label in `classes`; the labels themselves are never echoed."""
     position_of = class_positions(classes.tolist())
+    labels = np.asarray(y).tolist()
     try:
-        positions = [position_of[plain_label(x, position_of)] for x in np.asarray(y).tolist()]
+        positions = [position_of[plain_label(composed(label), position_of)] for label in labels]
     except (KeyError, TypeError):
         raise InvalidInput(
             "The 'y' parameter must hold only labels of the 'classes' parameter. Got another "
-            "label. Declare every class, even those without records, with the same capitals."
+            "label. Declare every class, even those without records, exactly as labels are "
+            "written: capitals and blanks count."
         ) from None
     return np.array(positions, dtype=np.int32)
 
@@ -128,13 +179,13 @@ _TRUTHS = {"true": True, "false": False}
 
 
 def class_positions(names: Sequence[Any]) -> dict[Any, int]:
-    """Return the position of every class by its name; of "TRUE" and "false" also by truth."""
-    truths = {
-        _TRUTHS[str(name).lower()]: position
-        for position, name in enumerate(names)
-        if str(name).lower() in _TRUTHS
-    }
-    return truths | {name: position for position, name in enumerate(names)}
+    """Return the position of every class by its name, and by what the name means in a file.
+
+    A column of a file that holds only the labels "1" and "2" is read as whole numbers, although
+    a third class has a name that is none.
+    """
+    meanings = {label_name(str(name)): position for position, name in enumerate(names)}
+    return meanings | {name: position for position, name in enumerate(names)}
 
 
 def plain_label(label: Any, classes: Container[Any]) -> Any:

@@ -66,9 +66,22 @@ class Check(ABC):
         """What an option on the command line takes, where its metavar does not say it."""
         return ""
 
+    @property
+    def repeatable(self) -> bool:
+        """Whether the option takes a list, and may be repeated to give each item by itself."""
+        return False
+
     def parsed(self, text: str) -> Any:
         """Return what an option on the command line passes; what cannot be read stays a text."""
         return text
+
+    def parsed_items(self, texts: Sequence[str]) -> Any:
+        """Return what a repeatable option passes that was given several times."""
+        raise NotImplementedError
+
+    def parsed_option(self, texts: Sequence[str]) -> Any:
+        """Return what an option passes that was given once or several times."""
+        return self.parsed(texts[0]) if len(texts) == 1 else self.parsed_items(texts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,9 +163,18 @@ class Unless(Check):
             return f"{self.check.type_name}, optional"
         return f'{self.check.type_name} or "{self.automatic}"'
 
+    @property
+    def repeatable(self) -> bool:
+        """Whether the check's option is."""
+        return self.check.repeatable
+
     def parsed(self, text: str) -> Any:
         """Return the value in its place as it is, else what the check reads."""
         return text if text == self.automatic else self.check.parsed(text)
+
+    def parsed_items(self, texts: Sequence[str]) -> Any:
+        """Return what the check reads."""
+        return self.check.parsed_items(texts)
 
     def __call__(self, name: str, value: object) -> Any:
         """Return None for the automatic value, else what the check returns."""
@@ -188,7 +210,8 @@ class ClassNames(Check):
     """All class names: at least two different integers or strings."""
 
     type_name = "sequence of int or str"
-    option_type = "separated by commas or semicolons"
+    option_type = "separated by commas or semicolons; or repeat the option, for each name once"
+    repeatable = True
 
     def parsed(self, text: str) -> list[Any]:
         """Return the names of a list; integers if all of them are, as a column is read.
@@ -198,7 +221,11 @@ class ClassNames(Check):
         first, _, last = text.partition("-")
         if first.isdecimal() and last.isdecimal() and int(last) - int(first) < _MOST_COUNTED:
             return list(range(int(first), int(last) + 1))
-        names = listed(text)
+        return self.parsed_items(listed(text))
+
+    def parsed_items(self, texts: Sequence[str]) -> list[Any]:
+        """Return names, which may hold commas and semicolons; integers if all of them are."""
+        names = [text.strip() for text in texts]
         are_integers = all(n.removeprefix("-").isdecimal() and str(int(n)) == n for n in names)
         return [int(name) for name in names] if are_integers else list(names)
 
@@ -218,6 +245,11 @@ def number_or_text(text: str, kind: Callable[[str], Number]) -> Number | str:
 def listed(text: str) -> list[str]:
     """Return the parts of a list that is separated by semicolons, or else by commas."""
     return [part.strip() for part in text.split(";" if ";" in text else ",")]
+
+
+def listed_names(texts: Sequence[str]) -> list[str]:
+    """Return the names of an option that was given once, as a list, or once for each name."""
+    return listed(texts[0]) if len(texts) == 1 else [text.strip() for text in texts]
 
 
 SEED = Unless(None, Integer(least=0))

@@ -50,7 +50,7 @@ def estimator(kind, _path):
 
 
 def store(kind, path):
-    names = declared_target(DECLARED[kind][1]).names
+    names = declared_target(DECLARED[kind][1]).answer_columns
     with made(path / "store", kind) as opened:
         reply = opened.predict(ASKED)
         assert type(reply) is REPLIES[kind]

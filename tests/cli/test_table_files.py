@@ -353,7 +353,7 @@ def test_a_wrong_form_of_files_or_dates_is_refused_in_the_schema():
     plain = {"format": "vicinal table schema", "version": 1}
     number = {"kind": "number", "low": 0, "high": 1}
     for more, column, words in (
-        ({"file": {"quote": "x"}}, number, "nothing else"),
+        ({"file": {"quotes": "'"}}, number, "nothing else"),
         ({"file": {"decimal": ";"}}, number, "decimal"),
         ({}, {**number, "limits": 1}, "limits"),
         ({}, {"kind": "date", "low": "2000-01-01", "high": "2001-01-01", "form": "%d.%m"}, "form"),

@@ -137,7 +137,7 @@ def small_blocks(monkeypatch):
 
 @pytest.mark.usefixtures("small_blocks")
 def test_csv_texts_with_commas_quotes_and_newlines_survive(tmp_path):
-    texts = ["a, b", 'say "x"', "two\nlines", "", "NA", "  spaced  ", "naïve", "nan"] * 10
+    texts = ["a, b", 'say "x"', "two\nlines", "NA", "  spaced  ", "naïve", "nan"] * 10
     with (tmp_path / "texts.csv").open("w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([("text", "label"), *((t, "World") for t in texts)])
     data = load_table(tmp_path / "texts.csv", label="label", text="text")

@@ -12,7 +12,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from made_up import raising
-from vicinal.errors import InvalidInput, MissingExtra
+from vicinal.errors import InvalidInput, MissingExtra, UnusableRows
 from vicinal.features import SentenceFeatures
 
 needs_the_extra = pytest.mark.skipif(
@@ -28,7 +28,7 @@ TEXTS = [
         "A space probe has sent home its first pictures of the moons of Saturn, and more will "
         "follow over the weekend, the agency said in a statement that ran to many words."
     ),
-    "",
+    "-",
     "Goal!",
 ]
 
@@ -172,3 +172,24 @@ def test_texts_are_embedded_alike_by_one_worker_and_by_several(features, monkeyp
         sizes.append(features.transform(texts))
     assert_array_equal(*sizes)
     assert torch.get_num_threads() == threads, "other threads keep theirs"
+
+
+@pytest.mark.parametrize("empty", ["", " ", "\t\n", "\u3000"])
+def test_empty_texts_are_refused_with_their_rows_for_whoever_sent_them(empty):
+    """Fails if they get an embedding: all have the same one, and vote for each other."""
+    with pytest.raises(UnusableRows, match="must not be empty") as caught:
+        SentenceFeatures().transform(["secret", empty, "x", empty])
+    assert "in row 2, 4. Fill them in" in caught.value.located
+    assert "4" not in str(caught.value)
+    assert "secret" not in caught.value.located
+
+
+@needs_the_extra
+def test_loading_a_model_shows_nothing_and_leaves_the_libraries_settings(capfd):
+    log = importlib.import_module("transformers.utils.logging")
+    for enabled in (True, False):
+        (log.enable_progress_bar if enabled else log.disable_progress_bar)()
+        SentenceFeatures().transform(["Goal!"])
+        assert log.is_progress_bar_enabled() == enabled
+    log.enable_progress_bar()
+    assert capfd.readouterr().err == ""

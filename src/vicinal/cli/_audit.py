@@ -18,7 +18,14 @@ from vicinal import audit as audits
 from vicinal import store as stores
 from vicinal.cli._main import group_of
 from vicinal.cli._options import Json, StorePath, SubjectFile, SubjectIds
-from vicinal.cli._output import as_json, check_writable, output_folder, progress, write_file
+from vicinal.cli._output import (
+    as_json,
+    check_outputs,
+    output_folder,
+    progress,
+    refuse_overlap,
+    write_file,
+)
 from vicinal.cli._records import listed_ids, opened_at
 from vicinal.errors import InvalidInput, StorageFailed
 
@@ -57,7 +64,7 @@ def audit(
     from vicinal import _checks
 
     if out is not None:
-        check_writable(out)
+        check_outputs({"out": out}, {"TARGET": target})
     facts = None
     if target is not None and target.is_dir():
         try:  # it is closed before anything is attacked
@@ -187,6 +194,7 @@ def certificate(
     json: Json = False,
 ) -> None:
     """Write what a store guarantees, with the evidence."""
+    refuse_overlap({"out": out}, {"STORE": store})
     found = [read_audit(path) for path in audit or []]
     with opened_at(store, reading=True) as opened:
         facts = opened.facts()
@@ -258,6 +266,7 @@ def erasure(
     out: Out = None,
 ) -> None:
     """Sign that subjects are erased from a store. The receipt does not name them."""
+    check_outputs({"out": out}, {"key": key, "STORE": store})
     signer = stores.SigningKey(key)
     with _opened(store) as opened:
         ids, kept = listed_ids(subject, subjects), opened.models_stay

@@ -8,7 +8,6 @@ import warnings
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
-from unicodedata import normalize
 
 import typer
 from typer import Argument, Option, echo
@@ -17,7 +16,14 @@ from vicinal import datasets, features, planning, reports, targets
 from vicinal import store as stores
 from vicinal.cli import _options as options
 from vicinal.cli._outlook import show_outlook
-from vicinal.cli._output import as_json, in_paragraphs, progress_shown, warnings_said, write_file
+from vicinal.cli._output import (
+    as_json,
+    check_outputs,
+    in_paragraphs,
+    progress_shown,
+    warnings_said,
+    write_file,
+)
 from vicinal.cli._records import naming, opened_at, read_records, target_columns
 from vicinal.cli._reference import FROM_SCHEMA, FeatureOptions, ReferenceOptions
 from vicinal.errors import InvalidInput
@@ -76,7 +82,8 @@ def init(
         _check_without_public(checked)
     columns_of_y = target_columns(target, label)
     plain = feature_options.extractor(reference_options.public, [label, subject, *columns_of_y])
-    with warnings_said(), progress_shown(silent=json):
+    _check_names_of_columns(plain, data)
+    with warnings_said(), progress_shown(silent=json or quiet):
         if not (quiet or dry_run) and target.voted:
             made_up = reference_options.reference == FROM_SCHEMA
             made_up = made_up and feature_options.features == "table"
@@ -85,11 +92,10 @@ def init(
         dataset = read_records(data, plain, label, subject, columns_of_y)
         if dataset.subjects is None:
             _say([_EVERY_ROW])
-        labelled = dry_run and target.voted and reference_options.has_column(label)
-        with naming(data):
-            extractor, points, labels = feature_options.read(
-                reference_options, plain, label if labelled else None
-            )
+        labelled = dry_run and target.voted and reference_options.has_column(label, plain)
+        extractor, points, labels = feature_options.read(
+            reference_options, plain, label if labelled else None
+        )
         if dataset.labels is None:
             raise InvalidInput("The 'label' option must name the column of labels.")
         with naming(data):
@@ -152,6 +158,16 @@ def _check_without_public(plan: planning.IndKNNPlan) -> None:
         ) from error
 
 
+def _check_names_of_columns(extractor: stores.StoreExtractor, data: Path) -> None:
+    """Refuse a table without names for its features: later tables could have another order."""
+    is_table = not data.is_dir() and data.suffix != ".npz"
+    if extractor.kind == "columns" and extractor.columns is None and is_table:
+        raise InvalidInput(
+            "The 'columns' option must name the feature columns, because there is no --public "
+            "table that names them. Queries and added records are put into that order by name."
+        )
+
+
 def _say(lines: list[str]) -> None:
     for line in lines:
         echo(f"vicinal: {line}", err=True)
@@ -210,11 +226,21 @@ def schema(
         Path | None,
         Option(help="Public table: report how many of its rows equal a row of the private one."),
     ] = None,
+    quote: Annotated[
+        str, Option(help="Its character around fields. Empty: none. It is not detected.")
+    ] = '"',
+    escape: Annotated[
+        str, Option(help="Its character before one that means itself, such as a backslash.")
+    ] = "",
+    comment: Annotated[
+        str, Option(help="What begins its lines that are comments, such as #. It is not detected.")
+    ] = "",
     label: Annotated[
-        str | None, Option(help="Column of labels, or several separated by semicolons.")
+        list[str] | None,
+        Option(help="Column of labels, or several: separated by semicolons, or repeat the option."),
     ] = None,
     classes: Annotated[
-        str | None, Option(help="All class names, as in init, to check the labels against.")
+        list[str] | None, Option(help="All class names, as in init, to check the labels against.")
     ] = None,
     subject: Annotated[str | None, Option(help="Column of subject ids.")] = None,
     curator: Annotated[
@@ -225,43 +251,36 @@ def schema(
     """Describe a public table, or check a private one."""
     from vicinal._parameters import ClassNames
 
-    labels = [] if label is None else label.split(";")
+    given_labels = label or []
+    labels = given_labels[0].split(";") if len(given_labels) == 1 else given_labels
+    labels = [datasets.column_name(name) for name in labels]
+    subject = None if subject is None else datasets.column_name(subject)
     apart = [*labels, *([] if subject is None else [subject])]
+    if len(set(apart)) != len(apart):
+        raise InvalidInput(
+            "The --label and --subject options must name different columns, each once: a column "
+            "has one role."
+        )
     if (public is None) == (check is None):
         raise InvalidInput("Give either a public table to draft from, or --check DATA.")
     if public is not None:
-        form = datasets.csv_form(public, delimiter, decimal, encoding)
-        table = datasets.read_table(public, form)
-        columns = [normalize("NFC", name) for name in table.column_names]
-        for name in labels:
-            if normalize("NFC", name) not in columns:
-                more = ", ..." if len(columns) > _ROWS_SHOWN else ""
-                raise InvalidInput(
-                    f"The 'label' option must name a column of {public}, or be left out. There is "
-                    f"no {name!r}, only {', '.join(columns[:_ROWS_SHOWN])}{more}."
-                )
-        drafted, notes = features.draft_schema(table, apart, form)
-        _write_draft(drafted, notes, out)
+        check_outputs({"out": out}, {"PUBLIC": public})
+        marks = features.CsvForm(quote=quote, escape=escape, comment=comment)
+        form = datasets.csv_form(public, delimiter, decimal, encoding, marks)
+        _write_draft(public, form, labels, apart, out)
         return
     assert check is not None  # noqa: S101 (one of the two)
     if schema is None:
         raise InvalidInput("The 'check' option needs a --schema to check the table against.")
+    names = ClassNames()("classes", ClassNames().parsed_option(classes)) if classes else None
     declared = features.TableSchema.load(schema).usable()
     declared.refuse(apart, "labels or subjects")
     numeric = {*filter(declared.reads_numbers, declared.names), *(labels if labels[1:] else ())}
     table = datasets.read_table(check, declared.file, numeric.__contains__)
-    names = None if classes is None else ClassNames().parsed(classes)
-    misfits = features.check_table(table, declared, labels, subject, names)
+    class_names = None if names is None else names.tolist()
+    misfits = features.check_table(table, declared, labels, subject, class_names)
     stops = any(misfit.stops for misfit in misfits)
-    shared = None
-    if reference is not None and not stops:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # the check has told of further columns
-            transform = features.TableFeatures(declared).transform
-            points = datasets.read_table(
-                reference, datasets.csv_form(reference), declared.reads_numbers
-            )
-            shared = datasets.coincidences(transform(table), transform(points))
+    shared = None if reference is None or stops else _shared_rows(table, reference, declared)
     _show_check(check, misfits, shared, curator=curator, json=json)
     if stops:
         raise InvalidInput(
@@ -269,11 +288,34 @@ def schema(
         )
 
 
-def _write_draft(drafted: features.TableSchema, notes: list[str], out: Path | None) -> None:
+def _shared_rows(table: Any, reference: Path, declared: features.TableSchema) -> Any:
+    """Return how many rows of a public table equal a row of the private one. Private."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # the check has told of further columns
+        transform = features.TableFeatures(declared).transform
+        form = datasets.csv_form(reference, marks=declared.file)
+        points = datasets.read_table(reference, form, declared.reads_numbers)
+        return datasets.coincidences(transform(table), transform(points))
+
+
+def _write_draft(
+    public: Path, form: features.CsvForm, labels: list[str], apart: list[str], out: Path | None
+) -> None:
+    """Draft a schema from a public table, and write it to a file or to stdout."""
+    table = datasets.read_table(public, form)
+    columns = table.column_names
+    for name in labels:
+        if name not in columns:
+            more = ", ..." if len(columns) > _ROWS_SHOWN else ""
+            raise InvalidInput(
+                f"The 'label' option must name a column of {public}, or be left out. There is "
+                f"no {name!r}, only {', '.join(columns[:_ROWS_SHOWN])}{more}."
+            )
+    drafted, notes = features.draft_schema(table, apart, form)
     if drafted.file != features.CsvForm():
         echo(
             f"The file has {drafted.file}; private files are read the same way. To change that, "
-            "use --delimiter, --decimal or --encoding.",
+            "use --delimiter, --decimal, --encoding, --quote, --escape or --comment.",
             err=True,
         )
     for note in notes:

@@ -15,7 +15,7 @@ from vicinal import __version__, datasets, labelling, planning, predictors, repo
 from vicinal import features as extractors
 from vicinal.cli._options import AcceptWeakPlan, DryRun, Json, grouped
 from vicinal.cli._outlook import show_outlook
-from vicinal.cli._output import as_json, in_paragraphs, progress
+from vicinal.cli._output import as_json, check_outputs, in_paragraphs, progress
 from vicinal.errors import InvalidInput, PrivacyRefused
 
 if TYPE_CHECKING:
@@ -44,17 +44,28 @@ class TaskOptions:
 
     private: Annotated[Path, Option(help="npz file of private records: x, y, perhaps subjects.")]
     public: Public
-    classes: Annotated[str, Option(help="All class names, as in '0-9' or 'cat,dog,horse'.")]
+    classes: Annotated[
+        list[str],
+        Option(
+            help="All class names, as in '0-9' or 'cat,dog,horse'; or repeat the option, for each "
+            "name once."
+        ),
+    ]
     folder: Annotated[
         Path, Option(help="Private folder of the run. Repeat the command to resume it.")
     ]
+
+    @property
+    def inputs(self) -> dict[str, Path | None]:
+        """What is read, by the names of options."""
+        return {"private": self.private, "public": self.public, "folder": self.folder}
 
     def read(self) -> tuple[list[Any], datasets.Dataset, datasets.Dataset, AnyArray | None]:
         """Return class names, private records, public examples, and what these truly are."""
         from vicinal._parameters import ClassNames
 
         check = ClassNames()
-        names = check("classes", check.parsed(self.classes)).tolist()
+        names = check("classes", check.parsed_option(self.classes)).tolist()
         dataset, pool = _load(self.private), _load(self.public)
         return names, dataset, pool, _truth_of(pool, names)
 
@@ -222,6 +233,11 @@ class StudentOptions:
             recipe = replace(deep, steps=self.steps or deep.steps)
         return students.for_overlapping(recipe) if self.overlapping else recipe
 
+    @property
+    def outputs(self) -> dict[str, Path | None]:
+        """What is written, by the names of options."""
+        return {"out": self.out, "onnx": self.onnx}
+
     def write(self, trained: students.Student) -> dict[str, str | None]:
         """Write a student, and perhaps its ONNX form; return where, for JSON."""
         students.save(trained, self.out)
@@ -248,6 +264,7 @@ def label(
     The price is known before the first query and never exceeds epsilon. Answers and charges are on
     disk before they are used, so after a crash you repeat the command, and nothing is paid twice.
     """
+    check_outputs({"out": out}, task.inputs)
     names, dataset, pool, truth = task.read()
     size = queries or labelling.default_plan(1, len(pool)).queries
     plan = labelling.LabellingPlan((labelling.Round(size, 1.0),), seed)
@@ -301,6 +318,7 @@ def student(
     """
     import numpy as np
 
+    check_outputs(options.outputs, {"ANSWERS": answers, "public": public})
     given, dataset = labelling.load_answers(answers), _load(public)
     names, pool, soft = given.classes, np.asarray(dataset.features), given.soft_labels
     truth = _truth_of(dataset, names)
@@ -353,6 +371,7 @@ def transfer(
     guarantee of the whole run, and you may publish it.
     """
     start = time.perf_counter()
+    check_outputs(options.outputs, task.inputs)
     names, dataset, pool, truth = task.read()
     overlapping = options.overlapping
     plan = labelling.default_plan(rounds, len(pool), seed=seed, overlapping=overlapping)
@@ -402,15 +421,18 @@ def _truth_of(pool: datasets.Dataset, names: Sequence[Any]) -> AnyArray | None:
     """Return the public examples' own labels, if the file has some; nothing is learnt from them."""
     import numpy as np
 
+    from vicinal import _checks
+
     if pool.labels is None:
         return None
-    truth = np.asarray(pool.labels)
-    if not np.isin(truth, np.asarray(names)).all():
+    classes = np.asarray(names)
+    try:
+        return np.asarray(classes[_checks.label_indices(pool.labels, classes)])
+    except InvalidInput:
         raise InvalidInput(
             "The y in the 'public' option's file must hold class names, because answers are "
             "compared with it. Name all classes, or leave y out of the file."
-        )
-    return truth
+        ) from None
 
 
 def _labelling_task(dataset: datasets.Dataset, pool: datasets.Dataset) -> labelling.LabellingTask:

@@ -227,11 +227,13 @@ class PlanCommand(PanelCommand):
     def invoke(self, ctx: Any) -> Any:
         fields = _parameters()
         names = [name for name in fields if name not in self.left_out and name in ctx.params]
-        texts = {name: ctx.params.pop(name) for name in names}
+        given = {name: ctx.params.pop(name) for name in names}
         ctx.meta[_PLAN] = {
-            name: fields[name].metadata["check"].parsed(text)
-            for name, text in texts.items()
-            if text is not None
+            name: fields[name]
+            .metadata["check"]
+            .parsed_option([value] if isinstance(value, str) else value)
+            for name, value in given.items()
+            if value is not None and value != ()
         }
         return super().invoke(ctx)
 
@@ -262,9 +264,9 @@ def _parameters() -> dict[str, dataclasses.Field[Any]]:
 def _options(left_out: tuple[str, ...]) -> list[Any]:
     """Return the options as typer makes them of a function that takes them all."""
     names = [name for name in _parameters() if name not in left_out]
-    kinds = {name: Annotated[str | None, _option(name)] for name in names}
+    kinds = {name: _option_type(name) for name in names}
 
-    def takes_all(**plan: str | None) -> None: ...
+    def takes_all(**plan: str | list[str] | None) -> None: ...
 
     keyword = inspect.Parameter.KEYWORD_ONLY
     takes_all.__annotations__ = kinds
@@ -275,6 +277,13 @@ def _options(left_out: tuple[str, ...]) -> list[Any]:
     app.command()(takes_all)
     option_of = {option.name: option for option in typer.main.get_command(app).params}
     return [option_of[name] for name in names]
+
+
+def _option_type(name: str) -> Any:
+    """Return the annotation of a parameter's option: a list where the option may be repeated."""
+    if _parameters()[name].metadata["check"].repeatable:
+        return Annotated[list[str] | None, _option(name)]
+    return Annotated[str | None, _option(name)]
 
 
 def _option(name: str) -> Any:

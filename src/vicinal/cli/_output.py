@@ -12,7 +12,7 @@ import sys
 import textwrap
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -50,6 +50,49 @@ def check_writable(path: Path) -> None:
         raise InvalidInput(f"{path} cannot be written: {error.strerror}.") from None
     if not there:
         path.unlink()
+
+
+def check_outputs(
+    outputs: Mapping[str, Path | None], inputs: Mapping[str, Path | None] | None = None
+) -> None:
+    """Refuse files that cannot be written, or as :func:`refuse_overlap`, before the work for them.
+
+    The files stay as they are.
+    """
+    refuse_overlap(outputs, inputs)
+    for path in outputs.values():
+        if path is not None:
+            check_writable(path)
+
+
+def refuse_overlap(
+    outputs: Mapping[str, Path | None], inputs: Mapping[str, Path | None] | None = None
+) -> None:
+    """Raise InvalidInput if an output is, or lies in, an input or another output.
+
+    `outputs`: paths by the names of options. `inputs`: paths by the names of options, in small
+    letters, or of arguments, in capitals. None: not given.
+    """
+    taken = {name: path for name, path in (inputs or {}).items() if path is not None}
+    for name, path in outputs.items():
+        if path is None:
+            continue
+        for other, other_path in taken.items():
+            if _is_same_or_within(path, other_path):
+                other_words = other if other.isupper() else f"the {other!r} option"
+                raise InvalidInput(
+                    f"The {name!r} option must not name {path}, because {other_words} names it "
+                    "too, or the folder around it. Choose another file."
+                )
+        taken[name] = path
+
+
+def _is_same_or_within(path: Path, other: Path) -> bool:
+    """Return whether two paths are one file, or the first lies in the folder that the second is."""
+    if path.exists() and other.exists() and path.samefile(other):
+        return True
+    resolved, other_resolved = path.resolve(), other.resolve()
+    return resolved == other_resolved or other_resolved in resolved.parents
 
 
 _PARAGRAPH = re.compile(

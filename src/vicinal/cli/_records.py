@@ -23,6 +23,9 @@ STREAM = "-"
 """Stands for standard input and output."""
 
 _MAGIC = {b"PAR1": ".parquet", b"PK\x03\x04": ".npz", b"\x1f\x8b": ".csv.gz"}
+FILE_COLUMN = "file"
+"""Column of answers with the names of images."""
+
 _LOCAL = "local"
 _MEMORY = 256 << 20
 """Bytes of the object store of an engine that is started here: it holds a few blocks."""
@@ -153,13 +156,21 @@ def read_records(
     options: dict[str, Any] = {"columns": extractor.columns}
     if extractor.kind == "table":
         options = {"schema": features.TableSchema.from_dict(extractor.options["schema"])}
-        options["form"] = options["schema"].file
     elif extractor.kind == "text":
+        if extractor.columns is not None and len(extractor.columns) > 1:
+            raise InvalidInput("The 'columns' option must name one column of texts.")
         options = {"text": extractor.columns[0] if extractor.columns else "text"}
-    if public:
-        options["form"] = datasets.csv_form(path)
-    with naming(path):
-        return datasets.load_table(path, label, subject, targets=columns, **options)
+    form = form_of(path, extractor, public=public)
+    with naming(path, public=public):
+        return datasets.load_table(path, label, subject, targets=columns, form=form, **options)
+
+
+def form_of(path: Path, extractor: stores.StoreExtractor, *, public: bool) -> features.CsvForm:
+    """Return how a CSV file is written: as the schema says, and as found if it is public."""
+    declared = features.CsvForm()
+    if extractor.kind == "table":
+        declared = features.TableSchema.from_dict(extractor.options["schema"]).file
+    return datasets.csv_form(path, marks=declared) if public else declared
 
 
 def read_labelled(
@@ -191,15 +202,29 @@ def target_columns(target: targets.Target, label: str | None) -> list[str]:
 
 
 def read_queries(
-    path: Path, extractor: stores.StoreExtractor, name: str | None
+    path: Path, extractor: stores.StoreExtractor, name: str | None, answer_columns: Sequence[str]
 ) -> tuple[dict[str, Any], datasets.Dataset]:
-    """Return what goes before the answers (a column, or names of images), and the queries."""
+    """Return what goes before the answers (a column, or names of images), and the queries.
+
+    Raises InvalidInput if it has the name of one of the answers' columns.
+    """
     if name is None:
+        if path.is_dir() and FILE_COLUMN in answer_columns:
+            raise InvalidInput(
+                f"The answers have a column {FILE_COLUMN!r}, in which the names of images would "
+                "stand. Pass the images as an npz file, without names."
+            )
         dataset = read_records(path, extractor, public=True)
-        return ({} if dataset.names is None else {"file": list(dataset.names)}), dataset
+        return ({} if dataset.names is None else {FILE_COLUMN: list(dataset.names)}), dataset
+    name = datasets.column_name(name)
+    if name in answer_columns:
+        raise InvalidInput(
+            f"The 'id' option must not be {name!r}, because the answers have a column of that "
+            "name. Rename the column in the file of queries, and name it anew."
+        )
     if path.is_dir() or path.name.endswith(".npz"):
         raise InvalidInput("The 'id' option needs a table: images and npz files have no columns.")
-    table = datasets.read_table(path)
+    table = datasets.read_table(path, form_of(path, extractor, public=True))
     if name not in table.column_names:
         raise InvalidInput(f"{path} has no column {name!r}, which --id names.")
     if extractor.kind == "columns" and extractor.columns is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,7 +13,7 @@ from typer import Option
 
 from vicinal import datasets, features, predictors
 from vicinal import store as stores
-from vicinal.cli._records import read_records
+from vicinal.cli._records import form_of, naming, read_records
 from vicinal.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -33,7 +34,11 @@ class FeatureOptions:
     """What makes the vectors of a store."""
 
     columns: Annotated[
-        str | None, Option(help="Feature columns, separated by commas. Default: all others.")
+        list[str] | None,
+        Option(
+            help="Feature columns, separated by commas; or repeat the option, for each column "
+            "once. Default: all others."
+        ),
     ] = None
     schema: Annotated[
         Path | None, Option(help="Public schema of the table, for --features table.")
@@ -56,7 +61,7 @@ class FeatureOptions:
         It knows its columns by name, from the public file if not from options. The private file's
         own header is never taken: where there is none, it is somebody's record.
         """
-        from vicinal._parameters import listed
+        from vicinal._parameters import listed_names
 
         options: dict[str, Any] = {}
         if self.model is not None:
@@ -65,11 +70,12 @@ class FeatureOptions:
             schema = features.TableSchema.load(self.schema).usable()
             schema.refuse(others, "labels or subjects")
             options["schema"] = schema.to_dict()
-        columns = None if self.columns is None else listed(self.columns)
+        columns = [datasets.column_name(name) for name in listed_names(self.columns or [])] or None
+        no_features = {datasets.column_name(name) for name in others if name is not None}
         named = public is not None and not public.is_dir() and public.suffix != ".npz"
         if columns is None and self.features == "columns" and public is not None and named:
             names = datasets.read_table(public).column_names
-            columns = [name for name in names if name not in others]
+            columns = [name for name in names if name not in no_features]
         return stores.StoreExtractor(self.features, options, None, columns)
 
     def reference_points(
@@ -95,7 +101,8 @@ class FeatureOptions:
         Warns of a reference that is of little use.
         """
         rows, labels = reference.rows(plain, label)
-        extractor, points = self.reference_points(rows, plain)
+        with nullcontext() if reference.public is None else naming(reference.public, public=True):
+            extractor, points = self.reference_points(rows, plain)
         if points is not None:
             warn_about_reference(points, _feature_names(extractor))
         return extractor, points, labels
@@ -142,11 +149,13 @@ class ReferenceOptions:
         schema = features.TableSchema.from_dict(extractor.options["schema"])
         return features.rows_from_schema(schema, MADE_UP_ROWS), None
 
-    def has_column(self, name: str | None) -> bool:
+    def has_column(self, name: str | None, extractor: stores.StoreExtractor) -> bool:
+        """Return whether the public table has a column of this name."""
         public = self.public
         if name is None or public is None or public.is_dir() or public.suffix == ".npz":
             return False
-        return name in datasets.read_table(public).column_names
+        table = datasets.read_table(public, form_of(public, extractor, public=True))
+        return datasets.column_name(name) in table.column_names
 
 
 def _feature_names(extractor: stores.StoreExtractor) -> list[str] | None:

@@ -91,21 +91,27 @@ def predict(
     """Answer queries. New ones are charged, and charges are on disk before answers show."""
     import pyarrow as pa
 
-    if out is not None and out != records.STREAM and Path(out).suffix not in FORMATS:
+    out_path = None if out in (None, records.STREAM) else Path(str(out))
+    if out_path is not None and out_path.suffix not in FORMATS:
         raise InvalidInput(f"The 'out' option must end in {' or '.join(FORMATS)}, or be -.")
+    data_path = None if data == records.STREAM else Path(data)
+    console.check_outputs({"out": out_path}, {"data": data_path, "STORE": store})
     with (
         console.warnings_said(),
-        console.progress_shown(silent=json),
+        console.progress_shown(silent=json or quiet),
         records.local_file(data) as path,
         records.opened_at(store, shard_s=shard_s, accept_loss=accept_loss) as opened,
     ):
-        first, dataset = records.read_queries(path, opened.schema.extractor, name)
+        answer_columns = opened.schema.target.answer_columns
+        first, dataset = records.read_queries(path, opened.schema.extractor, name, answer_columns)
         with records.naming(path, public=True):
             rows, keys = opened.extracted(dataset.features)
         reply = opened.predict(rows, audience=audience, analyst=analyst, idempotency_key=key)
     if out is not None or not json:
-        table = pa.table({**first, **reply.columns(opened.schema.target.names)})
-        _write_answers(table, out)
+        # A list of arrays, as a dictionary would let an answer replace a column of the queries.
+        columns = [*first.items(), *reply.columns(answer_columns).items()]
+        names, arrays = [name for name, _ in columns], [array for _, array in columns]
+        _write_answers(pa.table(arrays, names=names), out)
     if json:
         answers = {name: value for name, value in reply.to_dict().items() if name != "votes"}
         echo(console.as_json({**answers, **_ids_of_queries(first)}))
@@ -344,6 +350,7 @@ def export_guarantee(
     json: options.Json = False,
 ) -> None:
     """Print the full guarantee of an audience's answers."""
+    console.check_outputs({"out": out}, {"STORE": store})
     with records.looked_at(store, reading=True) as opened:
         guarantee = opened.guarantee(audience)
     text = console.as_json(guarantee.to_dict()) if json else console.in_paragraphs(guarantee)

@@ -131,9 +131,13 @@ def subject_column(ids: npt.ArrayLike | Iterable[Hashable]) -> AnyArray:
 
 
 def label_column(texts: list[str]) -> AnyArray:
-    """Return labels as int64 or bool (n,) if all name whole numbers, or truths; else strings."""
-    names = list(map(_checks.label_name, texts))
-    return np.array(names if len(set(map(type, names))) == 1 else texts)
+    """Return labels as int64 or bool (n,) if all name whole numbers, or truths; else strings.
+
+    Strings are composed (NFC), as class names are.
+    """
+    composed_texts = [_checks.composed(text) for text in texts]
+    names = list(map(_checks.label_name, composed_texts))
+    return np.array(names if len(set(map(type, names))) == 1 else composed_texts)
 
 
 def _rows_of(field: AnyArray | None, places: AnyInts) -> AnyArray | None:
@@ -176,6 +180,7 @@ def _part(path: str | Path, stored: Arrays, suffix: str, test: Dataset | None = 
     for name, field in ((f"y{suffix}", labels), (f"subjects{suffix}", subjects)):
         if field is not None and field.dtype.kind not in ("iuU" if name[0] == "s" else "biuU"):
             raise InvalidInput(f"{path}: {name!r} must hold integers or strings.")
+    labels = None if labels is None else _checks.composed_labels(labels)
     people = None if subjects is None else subject_column(subjects)
     return Dataset(features, labels, people, test)
 

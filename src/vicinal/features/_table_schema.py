@@ -10,6 +10,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
@@ -145,7 +146,11 @@ class TableSchema:
 
     def reads_numbers(self, name: str) -> bool:
         """Return whether a column's cells are numbers, as declared values may be."""
-        return any(_is_numeric(column) for column in self.columns if column.name == nfc(name))
+        return nfc(name) in self._number_names
+
+    @cached_property
+    def _number_names(self) -> frozenset[str]:
+        return frozenset(column.name for column in self.columns if _is_numeric(column))
 
     def usable(self) -> Self:
         """Return the schema if features can be made with it.
@@ -179,9 +184,7 @@ class TableSchema:
         columns: dict[str, Any] = {column.name: _plain(column) for column in self.columns}
         columns |= {name: {"kind": TEXT} for name in self.texts}
         columns |= {name: {"kind": IGNORED} for name in self.ignored}
-        form = self.file
-        written = {"delimiter": form.delimiter, "decimal": form.decimal, "encoding": form.encoding}
-        section: dict[str, Any] = {} if form == PLAIN_CSV else written
+        section: dict[str, Any] = {} if self.file == PLAIN_CSV else self.file.to_dict()
         if self.missing_values:
             section = {**section, "missing_values": list(self.missing_values)}
         file = {"file": section} if section else {}

@@ -4,6 +4,7 @@ import copy
 import re
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -14,7 +15,7 @@ import numpy as np
 
 from vicinal._arrays import AnyArray
 from vicinal._lazy import of_extra
-from vicinal.errors import InvalidInput, MissingExtra
+from vicinal.errors import InvalidInput, MissingExtra, UnusableRows
 from vicinal.features._fixed import FixedRowFeatures, LoadedOnce, Vectors
 from vicinal.ledger import read_json
 from vicinal.neighbours import THREADS
@@ -30,6 +31,9 @@ _OWN_CLASS = re.compile(
 _LEAST_VERSION = 6
 _TEXTS_A_WORKER = 16
 """A further thread needs a copy of the network, which pays from so many texts on."""
+
+_LISTED_ROWS = 20
+"""Rows that a message lists at most."""
 
 _extra = partial(of_extra, "text", purpose="SentenceFeatures")
 
@@ -63,7 +67,9 @@ class SentenceFeatures(LoadedOnce["_Network"], FixedRowFeatures):
     Equality across machines or versions of torch does not hold: embed records and queries with one
     installation.
 
-    Texts longer than the model's window (256 word pieces for the packaged model) are cut off.
+    Texts longer than the model's window (256 word pieces for the packaged model) are cut off. Texts
+    that are empty, or hold blanks only, are refused: they would all have one embedding, and vote
+    for each other.
 
     Examples
     --------
@@ -106,6 +112,15 @@ def _listed_texts(texts: Iterable[str]) -> list[str]:
         raise InvalidInput("There must be at least one text. Got none.")
     if not all(isinstance(text, str) for text in listed):
         raise InvalidInput("The texts must all be of type str. Got a value that is not.")
+    empty_rows = [str(row) for row, text in enumerate(listed, 1) if not text.strip()]
+    if empty_rows:
+        shown = ", ".join(empty_rows[:_LISTED_ROWS])
+        more = ", ..." if len(empty_rows) > _LISTED_ROWS else ""
+        fault, remedy = "The texts must not be empty", "Fill them in, or drop these rows."
+        raise UnusableRows(
+            f"{fault}. Got a text without any character but blanks. {remedy}",
+            f"{fault}. Got such a text in row {shown}{more}. {remedy}",
+        )
     return listed
 
 
@@ -173,7 +188,24 @@ def _load(model: str) -> _Network:
             f"The model {model!r} names classes that are not of sentence-transformers itself (or "
             "route texts between models). Loading it would run code from elsewhere. Use another."
         )
-    network: _Network = library.SentenceTransformer(
-        str(folder), device="cpu", local_files_only=True
-    )
+    with _without_progress_bars():
+        network: _Network = library.SentenceTransformer(
+            str(folder), device="cpu", local_files_only=True
+        )
     return network
+
+
+@contextmanager
+def _without_progress_bars() -> Iterator[None]:
+    """Keep transformers from showing bars while it loads: what is shown is for the caller to say.
+
+    The setting of the process is as before afterwards.
+    """
+    log = import_module("transformers.utils.logging")
+    was_enabled = log.is_progress_bar_enabled()
+    log.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            log.enable_progress_bar()

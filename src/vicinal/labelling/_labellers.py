@@ -193,7 +193,7 @@ class IndKNNLabeller(Labeller):
 
     @property
     def classes(self) -> AnyArray:
-        return np.asarray(list(self._classifier.classes))
+        return _checks.class_names(self._classifier.classes)
 
     def embed(self, records: AnyArray, reference: AnyArray, part: Round) -> Floats | None:
         # The first time fills the budgets, or takes those of restore(). What is returned follows
@@ -362,7 +362,7 @@ class FixedPlanLabeller(Labeller):
 
     @property
     def classes(self) -> AnyArray:
-        return np.asarray(list(self._classifiers()[0].classes))
+        return _checks.class_names(self._classifiers()[0].classes)
 
     def embed(
         self,

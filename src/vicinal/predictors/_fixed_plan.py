@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
@@ -34,6 +34,7 @@ from vicinal.ledger import ForkSafeLock
 from vicinal.mechanisms import bernoulli_source, randomness
 from vicinal.planning import INTERACTIONS, Plan, affordable_noise, guarantee_of, several, summed
 from vicinal.predictors import _inputs as inputs
+from vicinal.predictors._named_classes import NamedClassesMixin
 from vicinal.targets import ClassesParameter, labels
 
 ABSTAIN = -1
@@ -266,7 +267,7 @@ Answering = TypeVar("Answering", bound=AnsweringSettings)
 
 
 class FixedPlanEstimator(
-    ClassifierMixin, GuaranteeDisplay, FixedPlanParameters, ABC, Generic[Plans]
+    NamedClassesMixin, GuaranteeDisplay, FixedPlanParameters, ABC, Generic[Plans]
 ):
     """An estimator whose releases are all planned beforehand, and priced before the first.
 

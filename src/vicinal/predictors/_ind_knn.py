@@ -9,7 +9,6 @@ from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from vicinal import _checks
@@ -21,13 +20,14 @@ from vicinal.planning import IndKNNClassifierParameters, numbers
 from vicinal.predictors import _inputs as inputs
 from vicinal.predictors._fixed_plan import decision_scores
 from vicinal.predictors._ind_knn_base import IndKNNEstimator
+from vicinal.predictors._named_classes import NamedClassesMixin
 
 ABSTAIN = -1
 """The answer of an integer-labelled classifier that abstains; string-labelled ones give None."""
 
 
 @documented
-class IndKNNClassifier(ClassifierMixin, IndKNNEstimator, IndKNNClassifierParameters):
+class IndKNNClassifier(NamedClassesMixin, IndKNNEstimator, IndKNNClassifierParameters):
     r"""Answers queries from private records; every subject has a budget of its own.
 
     The neighbours of a query vote with their kernel weight. A subject is charged exactly for what

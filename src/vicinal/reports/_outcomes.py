@@ -65,7 +65,7 @@ class Outcome:
 
 
 def rightness(answers: npt.ArrayLike, truth: npt.ArrayLike) -> Bools:
-    labels, true = np.asarray(answers), np.asarray(truth)
+    labels, true = _checks.composed_labels(answers), _checks.composed_labels(truth)
     if labels.shape != true.shape or labels.ndim != 1:
         raise InvalidInput(
             f"Answers and truth must be flat and as many. Got {labels.shape} and {true.shape}."
@@ -76,10 +76,11 @@ def rightness(answers: npt.ArrayLike, truth: npt.ArrayLike) -> Bools:
 def outcome_by_class(
     answers: npt.ArrayLike, truth: npt.ArrayLike, classes: Sequence[Any]
 ) -> dict[str, Outcome]:
-    right, true = rightness(answers, truth), np.asarray(truth)
+    right, true = rightness(answers, truth), _checks.composed_labels(truth)
+    names = [_checks.composed(name) for name in classes]
     return {
         str(name): Outcome(int(right[true == name].sum()), int((true == name).sum()))
-        for name in classes
+        for name in names
     }
 
 

@@ -77,8 +77,11 @@ class Reply(ABC):
         """Return the fields as JSON has them."""
 
     @abstractmethod
-    def columns(self, names: Sequence[Any]) -> dict[str, list[Any]]:
-        """Return the columns of a table, a row for each query; `names` are the target's."""
+    def columns(self, names: Sequence[str]) -> dict[str, list[Any]]:
+        """Return the columns of a table, a row for each query.
+
+        `names`: the target's names of all columns; those of what does not leave are left out.
+        """
 
     def part(self, rows: slice, **paid: Any) -> Self:
         """Return the reply to a request whose answers these rows are, with what it paid."""
@@ -123,13 +126,14 @@ class ClassReply(Reply):
             **self._paid,
         }
 
-    def columns(self, names: Sequence[Any]) -> dict[str, list[Any]]:
-        columns = {"label": self.labels.tolist()}
+    def columns(self, names: Sequence[str]) -> dict[str, list[Any]]:
+        label_name, confidence_name, *class_columns = names
+        columns = {label_name: self.labels.tolist()}
         if self.confidence is not None:
-            columns["confidence"] = self.confidence.round(3).tolist()
-        if (chances := self.probabilities) is not None:
-            rounded = chances.round(4).T.tolist()
-            columns |= {f"p_{each}": row for each, row in zip(names, rounded, strict=True)}
+            columns[confidence_name] = self.confidence.round(3).tolist()
+        if self.probabilities is not None:
+            rounded = self.probabilities.round(4).T.tolist()
+            columns |= dict(zip(class_columns, rounded, strict=True))
         return columns
 
 
@@ -161,12 +165,8 @@ class NumberReply(Reply):
             **self._paid,
         }
 
-    def columns(self, names: Sequence[Any]) -> dict[str, list[Any]]:
-        columns: dict[str, list[Any]] = {}
-        for i, name in enumerate(names):
-            columns[str(name)] = self.labels[:, i].tolist()
-            columns[f"error_{name}"] = self.errors[:, i].tolist()
-        return columns
+    def columns(self, names: Sequence[str]) -> dict[str, list[Any]]:
+        return _interleaved(names, self.labels, self.errors)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -202,13 +202,8 @@ class LabelSetReply(Reply):
             **self._paid,
         }
 
-    def columns(self, names: Sequence[Any]) -> dict[str, list[Any]]:
-        columns: dict[str, list[Any]] = {}
-        for i, name in enumerate(names):
-            columns[str(name)] = self.labels[:, i].tolist()
-            columns[f"share_{name}"] = self.shares[:, i].round(4).tolist()
-            columns[f"error_{name}"] = self.errors[:, i].round(4).tolist()
-        return columns
+    def columns(self, names: Sequence[str]) -> dict[str, list[Any]]:
+        return _interleaved(names, self.labels, self.shares.round(4), self.errors.round(4))
 
 
 REPLIES: dict[str, type[Reply]] = {CLASSES: ClassReply, NUMBERS: NumberReply, LABELS: LabelSetReply}
@@ -229,6 +224,12 @@ def checked_name(noun: str, value: object) -> str:
     if len(name) > LONGEST_NAME:
         raise InvalidInput(must)
     return name
+
+
+def _interleaved(names: Sequence[str], *figures: AnyArray) -> dict[str, list[Any]]:
+    """Return the columns of several figures (q, p): all of the first target, then of the next."""
+    columns = [figure[:, i].tolist() for i in range(figures[0].shape[1]) for figure in figures]
+    return dict(zip(names, columns, strict=True))
 
 
 def _listed(values: Floats | None) -> list[Any] | None:

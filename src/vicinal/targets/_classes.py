@@ -40,6 +40,10 @@ class Classes(ClassesParameter, Target):
         return list(self.classes.tolist())
 
     @property
+    def answer_columns(self) -> list[str]:
+        return ["label", "confidence", *(f"p_{name}" for name in self.names)]
+
+    @property
     def class_names(self) -> AnyArray:
         return self.classes
 

@@ -41,6 +41,7 @@ class LabelSets(LabelSetsParameters, VectorTarget):
     """Records carry several labels: a weight, and one coordinate for each label."""
 
     kind, words = LABELS, "several labels per record"
+    answer_prefixes = ("share_", "error_")
     public_facts = ("the names of the labels",)
 
     @property

@@ -77,21 +77,28 @@ class BoundsOfTargets(Check):
     metavar: ClassVar[str] = "NAME=LOW..HIGH,..."
     option_type = "each target's column with its bounds"
 
+    repeatable = True
+
     def parsed(self, text: str) -> dict[str, tuple[float | str, ...]]:
-        named = (part.partition("=") for part in listed(text))
-        return {
-            name: tuple(number_or_text(bound, float) for bound in pair.split(".."))
-            for name, _, pair in named
-        }
+        return self.parsed_items(listed(text))
+
+    def parsed_items(self, texts: Sequence[str]) -> dict[str, tuple[float | str, ...]]:
+        # A name may hold an equals sign, its bounds cannot.
+        named = [part.rpartition("=") if "=" in part else (part, "", "") for part in texts]
+        names = _checks.distinct_names("bounds", [name.strip() for name, _, _ in named])
+        pairs = [pair.split("..") for _, _, pair in named]
+        bounds = [tuple(number_or_text(bound, float) for bound in pair) for pair in pairs]
+        return dict(zip(names, bounds, strict=True))
 
     def __call__(self, name: str, value: object) -> TargetBounds:
         if not isinstance(value, Mapping):
             low, high = _pair(name, value)
             return TargetBounds(None, np.array([low]), np.array([high]))
-        if not value or not all(isinstance(each, str) for each in value):
+        if not value or not all(isinstance(each, str) and each for each in value):
             raise InvalidInput(f"The {name!r} parameter must map names of targets to pairs.")
+        names = _checks.distinct_names(name, value)
         pairs = np.array([_pair(name, pair) for pair in value.values()])
-        return TargetBounds(tuple(value), pairs[:, 0], pairs[:, 1])
+        return TargetBounds(tuple(names), pairs[:, 0], pairs[:, 1])
 
 
 def _pair(name: str, value: object) -> tuple[float, float]:
@@ -177,9 +184,11 @@ class Numbers(NumbersParameters, VectorTarget):
     """Records carry numbers: a weight, and each number."""
 
     kind, words = NUMBERS, "numbers"
+    answer_prefixes = ("error_",)
     public_facts = ("the names and bounds of the targets",)
 
     def check_together(self) -> None:
+        super().check_together()
         self._check_typical_range()
         if self.scale == LOG and not (self.bounds.low > 0).all():
             raise InvalidInput("The 'bounds' parameter must be above 0 with scale='log'.")

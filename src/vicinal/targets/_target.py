@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from vicinal._arrays import AnyArray, Floats, Ints32
 from vicinal._parameters import Settings, declared
+from vicinal.errors import InvalidInput
 from vicinal.mechanisms import UNIT, RecordTargets, RecordVectors
 
 CLASSES = "classes"
@@ -54,6 +55,11 @@ class Target(Settings, ABC):
     @abstractmethod
     def names(self) -> list[Any]:
         """Names of classes, of numbers, or of labels."""
+
+    @property
+    @abstractmethod
+    def answer_columns(self) -> list[str]:
+        """Names of the columns of a table of answers; those of what does not leave are reserved."""
 
     @property
     def class_names(self) -> AnyArray:
@@ -140,7 +146,27 @@ class Target(Settings, ABC):
 
 
 class VectorTarget(Target):
-    """Records carry vectors, which are averaged over neighbours."""
+    """Records carry vectors, which are averaged over neighbours.
+
+    `answer_prefixes`: in a table of answers, each name has a column of its own, and one more with
+    each prefix.
+    """
+
+    answer_prefixes: ClassVar[tuple[str, ...]]
+
+    @property
+    def answer_columns(self) -> list[str]:
+        return [f"{prefix}{name}" for name in self.names for prefix in ("", *self.answer_prefixes)]
+
+    def check_together(self) -> None:
+        columns = self.answer_columns
+        repeated = next((name for name in columns if columns.count(name) > 1), None)
+        if repeated is not None:
+            raise InvalidInput(
+                f"The {self.kind!r} parameter must name targets apart: a table of answers would "
+                f"have two columns {repeated!r}, as names also stand behind "
+                f"{' and '.join(self.answer_prefixes)}. Rename one of them."
+            )
 
     @abstractmethod
     def answers(self, sums: Floats, noise: Floats) -> VectorAnswers:
