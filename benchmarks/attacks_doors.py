@@ -14,13 +14,15 @@ import numpy as np
 import serving_tools
 import shard_tools
 import store_tools as tools
-from vicinal.distributed import ClusterDescription
+from vicinal.distributed.folders import ClusterDescription
 from vicinal.errors import VicinalError
 from vicinal.features import SentenceFeatures
-from vicinal.labelling import FileJournal, JournalEntry
-from vicinal.ledger import read_sealed, write_sealed
-from vicinal.serving import KeyCache, KeyFile
-from vicinal.store import Store, check_receipt
+from vicinal.labelling import FileJournal
+from vicinal.labelling.journal import JournalEntry
+from vicinal.ledger.sealed_files import read_sealed, write_sealed
+from vicinal.serving.keys import KeyCache, KeyFile
+from vicinal.store import Store
+from vicinal.store.receipts import check_receipt
 
 FIELDS = {"id": str, "ledger": str, "witness": str, "backup": bool}
 

@@ -15,7 +15,8 @@ from pathlib import Path
 import numpy as np
 
 from vicinal import IndKNNClassifier
-from vicinal.datasets import load_table, read_ids
+from vicinal.datasets import load_table
+from vicinal.datasets.id_lists import read_ids
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.store import Store
 

@@ -16,10 +16,11 @@ import numpy as np
 
 from vicinal import IndKNNClassifier, PrivateKNNClassifier
 from vicinal.errors import InvalidInput, PrivacyRefused
-from vicinal.interactions import FitRegistry, Interaction
-from vicinal.mechanisms import DeltaSlackAccountant, PrivateKNNRelease
-from vicinal.planning import EnginePlanner
-from vicinal.reports import shown
+from vicinal.interactions.fit_registry import FitRegistry, Interaction
+from vicinal.mechanisms import DeltaSlackAccountant
+from vicinal.mechanisms.private_knn import PrivateKNNRelease
+from vicinal.planning.engine_factory import EnginePlanner
+from vicinal.progress import shown
 
 _RNG = np.random.default_rng(7)
 _X = _RNG.normal(size=(300, 4))
@@ -85,7 +86,7 @@ def refusals_by_noisy_counts() -> str:
 def _steps(size: int) -> list[int]:
     done: list[int] = []
     asked = PrivateKNNClassifier(range(3), 5, 0.01, n_queries=300, interactions="public")
-    with patch("vicinal.mechanisms._private_knn._MOST_HITS", _MOST_HITS):
+    with patch("vicinal.mechanisms.private_knn._MOST_HITS", _MOST_HITS):
         asked.fit(_X[:size], _Y[:size])
         with shown(lambda *_: done.append):
             asked.predict(np.tile(_Q, (5, 1)))
@@ -120,7 +121,7 @@ def _sizes() -> str:
 
     tired = IndKNNClassifier(range(3), n_neighbors=40, noise_multiplier=1.5)
     with (
-        patch("vicinal.interactions._fit_registry.REGISTRY._claims", []),
+        patch("vicinal.interactions.fit_registry.REGISTRY._claims", []),
         patch.object(EnginePlanner, "radius", refused),
     ):
         for _ in range(30):
@@ -142,7 +143,7 @@ def sizes_of_refused_fits() -> str:
 def _fits() -> str:
     """Answer from overlapping halves of the same people, three times."""
     given = 0
-    with patch("vicinal.interactions._fit_registry.REGISTRY._claims", []):
+    with patch("vicinal.interactions.fit_registry.REGISTRY._claims", []):
         for start in range(0, 150, 50):
             rows = slice(start, start + 150)
             asked = IndKNNClassifier(range(3), n_records=150, noise_multiplier=1.5)

@@ -17,7 +17,8 @@ import shard_tools
 import store_tools as tools
 from benchmarks.attacks_doors import seen
 from shard_tools import COORDINATOR, witness_of
-from vicinal.distributed import Coordinator, local_transports
+from vicinal.distributed import Coordinator
+from vicinal.distributed.transports import local_transports
 
 SOON = 0.5
 

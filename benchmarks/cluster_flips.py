@@ -9,7 +9,9 @@ import numpy as np
 
 import shard_tools
 import store_tools as tools
-from vicinal.distributed import ClusterChanges, Coordinator, local_transports
+from vicinal.distributed import Coordinator
+from vicinal.distributed.changes import ClusterChanges
+from vicinal.distributed.transports import local_transports
 
 SOON = 0.01
 

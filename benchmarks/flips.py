@@ -23,17 +23,13 @@ import numpy as np
 import store_tools as tools
 from benchmarks import cluster_flips, store_flips
 from vicinal.errors import VicinalError
-from vicinal.labelling import (
-    AskedRound,
-    FileJournal,
-    JournalEntry,
-    ReleasedLabels,
-    load_answers,
-    save_answers,
-)
-from vicinal.ledger import read_json
-from vicinal.serving import KeyFile
-from vicinal.store import SigningKey, Store, check_receipt, erasure_receipt
+from vicinal.labelling import FileJournal, ReleasedLabels, load_answers
+from vicinal.labelling.answers import save_answers
+from vicinal.labelling.journal import AskedRound, JournalEntry
+from vicinal.ledger.sealed_files import read_json
+from vicinal.serving.keys import KeyFile
+from vicinal.store import Store
+from vicinal.store.receipts import SigningKey, check_receipt, erasure_receipt
 
 Reading = dict[str, Any]
 
@@ -90,9 +86,10 @@ def keep_student(place: Path) -> None:
 def read_student(here: Path) -> Reading:
     """Load it and predict."""
     from vicinal import students
+    from vicinal.students import student as students_student
 
     student = students.load(here / "student.pt")
-    about = {name: str(value) for name, value in students.about(student).items()}
+    about = {name: str(value) for name, value in students_student.about(student).items()}
     return about | {"says": student.predict_proba(POOL).tobytes()}
 
 

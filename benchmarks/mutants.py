@@ -27,39 +27,39 @@ from typing import Any
 ROOT = Path(__file__).parent.parent
 
 NEAREST = {
-    "mechanisms/_charging.py": (
+    "mechanisms/charging.py": (
         "mechanisms/test_charging_kernels.py",
         "mechanisms/test_charging.py",
         "engine/test_algorithm3.py",
         "engine/test_vectors.py",
         "engine/test_labels.py",
     ),
-    "mechanisms/_count.py": (
+    "mechanisms/count.py": (
         "engine/test_algorithm3.py",
         "mechanisms/test_mechanisms.py",
         "mechanisms/test_charging_kernels.py",
         "mechanisms/test_alone_and_together.py",
     ),
-    "mechanisms/_votes.py": (
+    "mechanisms/votes.py": (
         "mechanisms/test_mechanisms.py",
         "mechanisms/test_charging.py",
         "engine",
     ),
-    "mechanisms/_gradients.py": ("mechanisms/test_linear_model.py", "linear", "baselines"),
-    "mechanisms/_linear_model.py": ("mechanisms/test_linear_model.py", "linear"),
-    "mechanisms/_noisy_labels.py": (
+    "mechanisms/gradients.py": ("mechanisms/test_linear_model.py", "linear", "baselines"),
+    "mechanisms/linear_model.py": ("mechanisms/test_linear_model.py", "linear"),
+    "mechanisms/noisy_labels.py": (
         "ground/test_refusals.py",
         "mechanisms/test_mechanisms.py",
         "engine",
     ),
-    "linear/_private_model.py": (
+    "linear/private_model.py": (
         "linear/test_private_model.py",
         "linear/test_private_model_leak.py",
     ),
-    "linear/_descent.py": ("linear/test_descent.py", "linear/test_private_model.py"),
-    "engine/_engine.py": ("engine", "congruence/test_fronts.py"),
-    "engine/_shard.py": ("engine", "congruence/test_fronts.py", "congruence/test_shards.py"),
-    "ledger/_ledger.py": (
+    "linear/descent.py": ("linear/test_descent.py", "linear/test_private_model.py"),
+    "engine/engine.py": ("engine", "congruence/test_fronts.py"),
+    "engine/shard.py": ("engine", "congruence/test_fronts.py", "congruence/test_shards.py"),
+    "ledger/ledger.py": (
         "store/test_store.py",
         "store/test_total_charges.py",
         "ledger",
@@ -68,7 +68,7 @@ NEAREST = {
         "store/test_renewal.py",
         "crash/test_durable_steps.py",
     ),
-    "ledger/_total.py": ("store/test_total.py", "store/test_total_charges.py"),
+    "ledger/total.py": ("store/test_total.py", "store/test_total_charges.py"),
 }
 """By file of the package: tests, the quickest first; `--tests` names others, as tests/audit."""
 

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.parquet as parquet
 
-from vicinal.interactions import compute_row_digests, overlap_exceeds_chance
+from vicinal.interactions.row_matching import compute_row_digests, overlap_exceeds_chance
 
 _COLUMNS = {
     "nassCDS": ["ageOFocc", "yearacc", "yearVeh"],

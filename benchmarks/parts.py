@@ -19,8 +19,9 @@ import numpy as np
 
 from benchmarks.search import BenchmarkData
 from vicinal import IndKNNClassifier
-from vicinal.mechanisms import BlockRelease, NoisyVotes
-from vicinal.neighbours import AdaptiveRadius, Cosine, ExactIndex
+from vicinal.mechanisms.votes import BlockRelease, NoisyVotes
+from vicinal.neighbours import Cosine, ExactIndex
+from vicinal.neighbours.radius import AdaptiveRadius
 
 BLOCK, CLASSES = 256, 10
 SIZES = ((50_000, 768, 0.003), (50_000, 768, 0.01), (500_000, 128, 0.003), (500_000, 128, 0.01))

@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.search import N_PUBLIC, BenchmarkData, Works, interleaved
-from vicinal.neighbours import AdaptiveRadius, Cosine, ExactIndex, Reference
+from vicinal.neighbours import Cosine, ExactIndex, Reference
+from vicinal.neighbours.radius import AdaptiveRadius
 
 Rows = npt.NDArray[np.float32]
 

@@ -22,20 +22,11 @@ import numpy as np
 import numpy.typing as npt
 from threadpoolctl import threadpool_limits
 
-from vicinal.neighbours import (
-    INT8_LIMIT,
-    THREADS,
-    AdaptiveRadius,
-    Cosine,
-    ExactIndex,
-    HyperplaneLSH,
-    Index,
-    Precision,
-    Reference,
-    int8_precision,
-    map_in_threads,
-)
+from vicinal.neighbours import Cosine, ExactIndex, HyperplaneLSH, Index, Reference
 from vicinal.neighbours.engines import engine_for
+from vicinal.neighbours.kernels import INT8_LIMIT, Precision, int8_precision
+from vicinal.neighbours.radius import AdaptiveRadius
+from vicinal.neighbours.scan import THREADS, map_in_threads
 
 Works = dict[str, Callable[[], object]]
 

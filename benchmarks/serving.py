@@ -24,7 +24,8 @@ from typing import Any
 import numpy as np
 from starlette.responses import JSONResponse
 
-from vicinal.serving import KeyFile, PredictRequest, decode_rows
+from vicinal.serving.keys import KeyFile
+from vicinal.serving.models import PredictRequest, decode_rows
 from vicinal.store import Query, Store
 
 CLASSES, D = 10, 324
@@ -202,7 +203,7 @@ def profile(folder: Path, key: str) -> None:
             for name, work in one.items():
                 rows[name].append(median(work, 21))
         ring = KeyFile(folder)
-        from vicinal.serving import KeyCache
+        from vicinal.serving.keys import KeyCache
 
         found = KeyCache(ring)
         rows["look up the key"] = [median(lambda: found.find(key), 101)] * 3

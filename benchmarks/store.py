@@ -19,7 +19,8 @@ from pathlib import Path
 
 import numpy as np
 
-from vicinal.distributed import Coordinator, local_transports, split
+from vicinal.distributed import Coordinator, split
+from vicinal.distributed.transports import local_transports
 from vicinal.store import Query, Store
 
 CLASSES = 10

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import typer
 
-from vicinal.cli import PLAIN, CommandGroup
+from vicinal.cli.main import PLAIN, CommandGroup
 
 
 class Experiments(CommandGroup):

@@ -14,7 +14,7 @@ from experiments.feature_cache import Vectors, cached
 from experiments.trials import Benchmark, labels_of
 from vicinal.datasets import Dataset
 from vicinal.features import HOGFeatures, ImageFeatures, ScatteringFeatures
-from vicinal.reports import Begin
+from vicinal.progress import Begin
 
 _MANY = 2048
 """From this many images on, other threads or processes pay."""

@@ -10,7 +10,7 @@ from experiments.feature_cache import Vectors, cached
 from experiments.trials import Benchmark, labels_of
 from vicinal.datasets import Dataset
 from vicinal.features import SentenceFeatures
-from vicinal.reports import Begin
+from vicinal.progress import Begin
 
 
 def text_benchmark(

@@ -19,7 +19,8 @@ from vicinal import IndKNNClassifier
 from vicinal.datasets import Dataset
 from vicinal.errors import InvalidInput
 from vicinal.features import PublicMap
-from vicinal.reports import Outcome, Trial
+from vicinal.reports.demo import Trial
+from vicinal.reports.outcomes import Outcome
 
 Array = npt.NDArray[Any]
 

@@ -4,7 +4,7 @@ import click
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from vicinal.cli import app
+from vicinal.cli.main import app
 
 
 def invoked(*arguments, code=0, program=app, stdin=None):

@@ -10,7 +10,7 @@ import itertools
 import pytest
 from hypothesis import HealthCheck, settings
 
-from vicinal.interactions import REGISTRY, FitRegistry
+from vicinal.interactions.fit_registry import REGISTRY, FitRegistry
 
 pytest_plugins = ["entropy", "ray_engine", "scratch"]
 

@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 SYSTEM = "system"
-DOORS = ("_bernoulli", "_source")
+DOORS = ("bernoulli", "source")
 """The modules of vicinal.noise that read entropy."""
 
 
@@ -95,7 +95,7 @@ def entropy_of(config):
 
 def installed(seed):
     """Put what stands in for the system's entropy in its place, in this process, and return it."""
-    from vicinal.mechanisms import SystemBernoulli
+    from vicinal.mechanisms.noise_sources import SystemBernoulli
 
     found = SeededEntropy(seed)
     for name in DOORS:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from vicinal.neighbours import fill_holes
+from vicinal.neighbours.scan import fill_holes
 
 
 def wiped(store):

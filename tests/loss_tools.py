@@ -2,7 +2,7 @@
 
 from mpmath import mp, mpf
 
-from vicinal.accounting import composed_losses
+from vicinal.accounting.pld import composed_losses
 
 
 def pld_delta(pairs, epsilon):

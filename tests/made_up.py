@@ -5,8 +5,9 @@ import dataclasses
 import numpy as np
 
 from vicinal.noise import NoiseSource
-from vicinal.planning import IndKNNPlan, settled_model
-from vicinal.targets import declared_target
+from vicinal.planning.engine_factory import settled_model
+from vicinal.planning.plan import IndKNNPlan
+from vicinal.targets.kinds import declared_target
 
 
 class NoNoise(NoiseSource):
@@ -68,7 +69,7 @@ def dies_at(patch, owner, name, call, *, done):
 
 def components_for_few(patch):
     """Have private models of few features trained on components of a kernel."""
-    patch.setattr("vicinal.linear._model_features.LEAST_MANY", 1)
+    patch.setattr("vicinal.linear.model_features.LEAST_MANY", 1)
 
 
 def corners(seed, size, d=8, classes=3):
@@ -132,4 +133,4 @@ def trains_free(patch):
         free = dataclasses.replace(people, remaining=people.remaining.copy())
         return honest(settings, encoder, records, public, free, *rest)
 
-    patch.setattr("vicinal.store._private_models.settled_model", broken)
+    patch.setattr("vicinal.store.private_models.settled_model", broken)

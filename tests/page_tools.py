@@ -22,7 +22,7 @@ import pytest
 from pyarrow import parquet
 from typer.testing import CliRunner
 
-from vicinal.cli import app
+from vicinal.cli.main import app
 
 ROOT = Path(__file__).parents[1]
 PAGES = [

@@ -13,7 +13,10 @@ from types import SimpleNamespace
 from urllib.parse import unquote
 
 import store_tools as tools
-from vicinal.serving import KeyFile, ServiceSettings, create_app, server_of
+from vicinal.serving import ServiceSettings
+from vicinal.serving.app import create_app
+from vicinal.serving.keys import KeyFile
+from vicinal.serving.server import server_of
 
 FAST = ServiceSettings(rate=0, wait_ms=1.0)
 

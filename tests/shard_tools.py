@@ -11,20 +11,14 @@ import pytest
 
 import store_tools as tools
 from made_up import raising
-from vicinal.distributed import (
-    COORDINATOR,
-    ClusterDescription,
-    Coordinator,
-    ShardFolder,
-    ShardServer,
-    Verify,
-    local_transports,
-    ready_cluster,
-    split,
-    witness_of,
-)
+from vicinal.distributed import Coordinator, split
+from vicinal.distributed.folders import COORDINATOR, ClusterDescription, ShardFolder, witness_of
+from vicinal.distributed.messages import Verify
+from vicinal.distributed.shard_server import ShardServer
+from vicinal.distributed.splitting import ready_cluster
+from vicinal.distributed.transports import local_transports
 from vicinal.errors import ShardUnreachable, StorageFailed
-from vicinal.ledger import SQLiteDatabase
+from vicinal.ledger.sqlite import SQLiteDatabase
 
 PATIENCE = 480.0
 

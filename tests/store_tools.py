@@ -12,7 +12,7 @@ import pytest
 
 import programs
 from made_up import raising
-from vicinal.ledger import choose_server
+from vicinal.ledger.postgres import choose_server
 from vicinal.store import Store
 
 D, CLASSES = 4, 3

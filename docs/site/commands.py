@@ -18,7 +18,7 @@ _HEAD = """# Commands
 
 def pages(root: Path) -> Iterator[tuple[str, str]]:  # noqa: ARG001 (every part has this signature)
     """Yield the page of all commands."""
-    from vicinal.cli import app
+    from vicinal.cli.main import app
 
     yield "commands.md", _HEAD + "".join(_group(typer.main.get_command(app), "vicinal"))
 

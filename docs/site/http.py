@@ -18,7 +18,7 @@ and how to retry.
 
 def pages(root: Path) -> Iterator[tuple[str, str]]:  # noqa: ARG001
     """Yield the page of paths and bodies."""
-    from vicinal.serving import openapi
+    from vicinal.serving.app import openapi
 
     document = openapi()
     paths = "".join(

@@ -26,7 +26,7 @@ kind and `count` (1). `vicinal account` prices it, `vicinal calibrate` finds one
 
 def pages(root: Path) -> Iterator[tuple[str, str]]:  # noqa: ARG001
     """Yield the page of plans."""
-    from vicinal.accounting import KINDS
+    from vicinal.accounting.kinds import KINDS
 
     yield "plans.md", _HEAD + "".join(_kind(name, kind) for name, kind in KINDS.items())
 

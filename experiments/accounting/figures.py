@@ -15,8 +15,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
 
-from vicinal.accounting import Composition, PricedRelease, Screening, SubsampledGaussian
-from vicinal.reports import figure_bytes
+from vicinal.accounting.composition import Composition, PricedRelease
+from vicinal.accounting.gaussian import SubsampledGaussian
+from vicinal.accounting.screening import Screening
+from vicinal.reports.plots import figure_bytes
 
 K, THRESHOLD, SIGMA, GAMMA, QUERIES, DELTA = 300, 210, 85.0, 0.25, 8192, 1e-5
 

@@ -21,7 +21,9 @@ from experiments.trials import (
     yardstick_outcome,
 )
 from vicinal.features import PublicMap
-from vicinal.reports import Outcome, Step, Trial
+from vicinal.progress import Step
+from vicinal.reports.demo import Trial
+from vicinal.reports.outcomes import Outcome
 
 LABELS = "vicinal, labels only"
 PUBLISHED = "Zhu et al. 2023, best of grid"

@@ -20,7 +20,9 @@ from experiments.accuracy.result_cache import Cells, Place, Score
 from experiments.trials import Benchmark, Setting, split
 from vicinal.errors import InvalidInput
 from vicinal.features import PublicMap
-from vicinal.reports import Step, Trial, rightness
+from vicinal.progress import Step
+from vicinal.reports.demo import Trial
+from vicinal.reports.outcomes import rightness
 
 MOST_REFERENCE = 5000
 LEAST_REFERENCE = 500

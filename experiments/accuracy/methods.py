@@ -20,12 +20,12 @@ import numpy.typing as npt
 
 from experiments.accuracy import calibrated
 from experiments.trials import Setting, plain_neighbors
-from vicinal.accounting import zcdp_budget as budget
+from vicinal.accounting.budget import zcdp_budget as budget
 from vicinal.baselines import NoisySGDClassifier, PATEClassifier
-from vicinal.engine import expected_neighbors
+from vicinal.engine.noise_schedule import expected_neighbors
 from vicinal.errors import InvalidInput, PrivacyWarning
 from vicinal.predictors import IndKNNClassifier, PrivateKNNClassifier
-from vicinal.reports import Trial
+from vicinal.reports.demo import Trial
 
 MODEL = "model"
 

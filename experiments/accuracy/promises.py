@@ -25,10 +25,14 @@ from scipy.stats import beta
 from experiments.accuracy import calibrated
 from experiments.accuracy.methods import silenced
 from experiments.trials import Setting
-from vicinal.accounting import Plan, zcdp_budget
+from vicinal.accounting import Plan
+from vicinal.accounting.budget import zcdp_budget
 from vicinal.baselines import NoisySGDClassifier, PATEClassifier
 from vicinal.predictors import IndKNNClassifier, PrivateKNNClassifier
-from vicinal.reports import COLOURS, Trial, figure_bytes, guess_limit, membership_success
+from vicinal.reports.demo import Trial
+from vicinal.reports.deployment_certificate import membership_success
+from vicinal.reports.plots import COLOURS, figure_bytes
+from vicinal.reports.text import guess_limit
 
 Array = npt.NDArray[Any]
 

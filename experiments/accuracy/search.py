@@ -13,7 +13,9 @@ from itertools import product, starmap
 
 from experiments.trials import Setting
 from vicinal.predictors import IndKNNClassifier
-from vicinal.reports import Outcome, Step, Trial
+from vicinal.progress import Step
+from vicinal.reports.demo import Trial
+from vicinal.reports.outcomes import Outcome
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vicinal.audit import AuditTrial
+from vicinal.audit.schedule import AuditTrial
 from vicinal.errors import InvalidInput
 
 _WORLDS = {True: "present", False: "absent"}

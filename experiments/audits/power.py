@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from experiments.audits.kept import KeptTrial, Makers, RunFolder
-from vicinal.audit import proved, rate_at_least, rate_at_most, try_control
+from vicinal.audit.claims import rate_at_least, rate_at_most
+from vicinal.audit.schedule import proved, try_control
 
 SURE = 0.95
 """Confidence of what the tables say of a rate."""

@@ -9,7 +9,10 @@ from dataclasses import replace
 from scipy.special import ndtr, ndtri
 
 from experiments.audits.kept import Makers, RunFolder
-from vicinal.audit import CHOOSING, AuditResult, IndKNNAudit, all_trials, carry_out
+from vicinal.audit import AuditResult, all_trials
+from vicinal.audit.claims import CHOOSING
+from vicinal.audit.ind_knn import IndKNNAudit
+from vicinal.audit.schedule import carry_out
 
 _STRETCH = 10_000
 

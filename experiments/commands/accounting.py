@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from vicinal.cli import Json, as_json, output_folder, write_file
+from vicinal.cli.options import Json
+from vicinal.cli.output import as_json, output_folder, write_file
 
 
 def accounting(

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from experiments.commands.options import OUT, Out, with_notes, write_csv, write_table
-from vicinal.cli import Epsilon, Json, output_folder
+from vicinal.cli.options import Epsilon, Json
+from vicinal.cli.output import output_folder
 from vicinal.errors import InvalidInput
 
 if TYPE_CHECKING:

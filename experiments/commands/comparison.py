@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from experiments.commands.options import OUT, Out, benchmark, with_notes, write_table
-from vicinal.cli import Json, output_folder, progress
+from vicinal.cli.options import Json
+from vicinal.cli.output import output_folder, progress
 
 if TYPE_CHECKING:
     from experiments.accuracy.comparison import Comparison, Row
     from experiments.trials import Benchmark
-    from vicinal.reports import Begin
+    from vicinal.progress import Begin
 
 
 NOTE = (

@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from experiments.commands.options import OUT, Out, with_notes, write_table
-from vicinal.cli import Json, output_folder
+from vicinal.cli.options import Json
+from vicinal.cli.output import output_folder
 from vicinal.errors import InvalidInput
 
 NAME = "losses"

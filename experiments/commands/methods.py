@@ -20,14 +20,15 @@ from experiments.commands.options import (
     with_notes,
     write_table,
 )
-from vicinal.cli import Json, output_folder, progress
+from vicinal.cli.options import Json
+from vicinal.cli.output import output_folder, progress
 from vicinal.errors import InvalidInput
 
 if TYPE_CHECKING:
     from experiments.accuracy.result_cache import Cells
     from experiments.accuracy.table import Entry
     from experiments.trials import Benchmark
-    from vicinal.reports import Begin
+    from vicinal.progress import Begin
 
 ACCURACY = "accuracy"
 
@@ -213,7 +214,7 @@ def _cells(folder: Path, name: str, *, resume: bool) -> Cells:
 
 
 def _announced(milliseconds: int) -> str:
-    from vicinal.reports import duration
+    from vicinal.reports.text import duration
 
     expected = duration(milliseconds / 1000)
     return f"About {expected} of processor time, besides features; --resume goes on later."

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vicinal.cli import as_json, write_file
+from vicinal.cli.output import as_json, write_file
 from vicinal.errors import InvalidInput
 
 if TYPE_CHECKING:
     from experiments.trials import Benchmark
     from vicinal.datasets import Dataset
-    from vicinal.reports import Begin
+    from vicinal.progress import Begin
 
 Data = Annotated[
     Path | None,

@@ -10,10 +10,11 @@ import typer
 
 from experiments.commands.methods import sources
 from experiments.commands.options import OUT, AgTest, AgTrain, Out, write_csv
-from vicinal.cli import output_folder, progress, write_file
+from vicinal.cli.output import output_folder, progress, write_file
 
 if TYPE_CHECKING:
-    from vicinal.reports import Begin, Trial
+    from vicinal.progress import Begin
+    from vicinal.reports.demo import Trial
 
 NAME = "promises"
 
@@ -78,7 +79,7 @@ def _health(path: Path, records: int, queries: int) -> Trial:
 
     from experiments.trials import split
     from vicinal.features import TableFeatures, draft_schema
-    from vicinal.reports import Trial
+    from vicinal.reports.demo import Trial
 
     rows = pq.read_table(path)
     first = np.unique(rows["id"].to_numpy(), return_index=True)[1]

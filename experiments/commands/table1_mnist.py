@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from experiments.commands.options import OUT, images, with_notes, write_table
-from vicinal.cli import Json, Overlapping, output_folder, progress
+from vicinal.cli.labelling import Overlapping
+from vicinal.cli.options import Json
+from vicinal.cli.output import output_folder, progress
 
 if TYPE_CHECKING:
     from vicinal.datasets import Dataset
@@ -51,7 +53,8 @@ def table1_mnist(
 ) -> None:
     """Train the student of ZYCW20's Table 1 by rounds of Ind-KNN."""
     from experiments.students import runs as labelling_runs
-    from vicinal.students import Recipe, StudentLearner, for_digits, for_overlapping
+    from vicinal.students import Recipe, StudentLearner
+    from vicinal.students.training import for_digits, for_overlapping
 
     start = time.perf_counter()
     folder = output_folder(out)

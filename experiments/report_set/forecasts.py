@@ -12,8 +12,10 @@ import numpy as np
 from experiments.report_set.data import MOST_QUERIES, Split, questions
 from experiments.report_set.methods import DELTA, Plan, ours
 from vicinal.neighbours import Reference
-from vicinal.planning import IndKNNPlan, PlanChoice, SimulationSetup, kernel_for, simulate
-from vicinal.targets import declared_target
+from vicinal.planning.engine_factory import kernel_for
+from vicinal.planning.plan import IndKNNPlan
+from vicinal.planning.plan_simulation import PlanChoice, SimulationSetup, simulate
+from vicinal.targets.kinds import declared_target
 
 PUBLIC = 2000
 """Labelled public rows that a plan is played on: with fewer their own luck is what one sees."""

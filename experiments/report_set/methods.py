@@ -19,7 +19,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 
 from experiments.report_set.data import Matrix, Split
 from vicinal import baselines, predictors
-from vicinal.accounting import zcdp_budget
+from vicinal.accounting.budget import zcdp_budget
 from vicinal.mechanisms import public_draws
 
 Scores = npt.NDArray[Any]

@@ -14,7 +14,6 @@ import numpy as np
 
 from experiments.smoothed.tables import ELECTORAL_UNITS, POPULAR_VOTE, election_table
 from vicinal.smoothed import (
-    LEVELS,
     Average,
     FixedSize,
     Histogram,
@@ -22,10 +21,11 @@ from vicinal.smoothed import (
     Vertices,
     adjusted_utility,
     database_delta,
-    estimate,
     gradient_law,
     smoothed_delta,
-)  # fmt: skip
+)
+from vicinal.smoothed.average import LEVELS
+from vicinal.smoothed.smooth import estimate  # fmt: skip
 
 Row = dict[str, Any]
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from experiments.smoothed.figures import Figure, Row
-from vicinal.reports import COLOURS, canvas, figure_bytes
+from vicinal.reports.plots import COLOURS, canvas, figure_bytes
 
 LEAST_LOG10 = -400.0
 """What is drawn for a delta of 0."""

@@ -24,11 +24,10 @@ from vicinal.smoothed import (
     adjusted_utility,
     compose,
     database_delta,
-    one_sided,
     smoothed_delta,
-    two_sided_at,
     worst_case_delta,
-)  # fmt: skip
+)
+from vicinal.smoothed.populations import one_sided, two_sided_at  # fmt: skip
 
 EXACT_TO = 1e-12
 FLOAT_TO = 1e-9

@@ -1,6 +1,6 @@
 """Knowledge transfer on public benchmark data, with the truth at hand to measure students by.
 
-Everything here runs in simulation mode, as in :mod:`vicinal.reports._demo`: noise comes from
+Everything here runs in simulation mode, as in :mod:`vicinal.reports.demo`: noise comes from
 seeds, results carry no guarantee. That is right on public data, and nowhere else.
 """
 
@@ -22,21 +22,19 @@ from vicinal.datasets import Dataset
 from vicinal.errors import InvalidInput
 from vicinal.features import HOGFeatures
 from vicinal.labelling import (
-    ABSTAINED,
-    FeatureExtractor,
     FileJournal,
     IndKNNLabeller,
     Labeller,
     LabellingPlan,
     LabellingTask,
-    Learner,
     Round,
-    StudentModel,
     TransferResult,
     default_plan,
     transfer,
 )
-from vicinal.reports import Begin, rightness
+from vicinal.labelling.labellers import ABSTAINED, FeatureExtractor, Learner, StudentModel
+from vicinal.progress import Begin
+from vicinal.reports.outcomes import rightness
 
 N_PUBLIC = 5000
 

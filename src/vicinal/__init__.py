@@ -3,12 +3,13 @@
 >>> from vicinal import IndKNNClassifier
 
 Names are imported when they are used, so that `import vicinal` takes no time. What a package
-exports stands in its ``__init__.pyi``; what begins with an underscore is internal to its package.
+exports to users is listed in its ``__init__.pyi``. A module without a leading underscore is shared
+within vicinal; a module or name with one is private to its package.
 """
 
-from vicinal._lazy import lazy_exports
+from vicinal.lazy import attach_exports
 
 __version__ = "0.2.0"
-__getattr__, __dir__, __all__ = lazy_exports(__name__)
+__getattr__, __dir__, __all__ = attach_exports(__name__)
 __all__ += ["__version__"]
 __all__.sort()

@@ -13,7 +13,7 @@ def main() -> None:
     heard = signal.getsignal(signal.SIGINT)  # ignored in the background of a shell
     if heard is signal.default_int_handler:
         signal.signal(signal.SIGINT, _end)
-    from vicinal.cli import app
+    from vicinal.cli.main import app
 
     signal.signal(signal.SIGINT, heard)
     app(prog_name="vicinal")

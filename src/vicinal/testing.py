@@ -25,24 +25,20 @@ from typing import Any
 
 import numpy as np
 
-from vicinal._arrays import AnyArray, Ints
-from vicinal._checks import SubjectId
-from vicinal.accounting import UNITS
+from vicinal.accounting.budget import UNITS
+from vicinal.arrays import AnyArray, Ints
+from vicinal.checks import SubjectId
 from vicinal.errors import InvalidInput
-from vicinal.ledger import TotalFilter
-from vicinal.mechanisms import (
-    BernoulliSource,
-    BlockRelease,
-    GradientRelease,
-    NoiseSource,
-    NoisyCount,
-    NoisyTally,
-    ReleaseCounter,
-    SubjectTable,
-    noisy_size,
-    randomness,
-)
-from vicinal.store import DEFAULT, BaseStore, Store
+from vicinal.ledger.total import TotalFilter
+from vicinal.mechanisms.count import NoisyCount, noisy_size
+from vicinal.mechanisms.linear_model import GradientRelease
+from vicinal.mechanisms.noise_sources import BernoulliSource, NoiseSource, randomness
+from vicinal.mechanisms.planned_releases import ReleaseCounter
+from vicinal.mechanisms.subject_table import SubjectTable
+from vicinal.mechanisms.tally import NoisyTally
+from vicinal.mechanisms.votes import BlockRelease
+from vicinal.store.base_store import DEFAULT, BaseStore
+from vicinal.store.store import Store
 
 
 def remaining_budgets(owner: Any, audience: str = DEFAULT) -> dict[SubjectId, float]:

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mpmath import mp, mpf
 
-from vicinal.accounting._budget import METHODS, gdp_delta, gdp_epsilon, rdp_epsilon
-from vicinal.accounting._budget import zcdp_budget as budget
+from vicinal.accounting.budget import METHODS, gdp_delta, gdp_epsilon, rdp_epsilon
+from vicinal.accounting.budget import zcdp_budget as budget
 from vicinal.errors import InvalidInput
 
 pytestmark = pytest.mark.quick

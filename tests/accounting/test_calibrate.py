@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from vicinal.accounting._calibrate import FIELDS, calibrate
-from vicinal.accounting._plan import account
+from vicinal.accounting.calibration import FIELDS, calibrate
+from vicinal.accounting.plan import account
 from vicinal.errors import InvalidInput, PrivacyRefused
 
 SCREENING = {"kind": "screening", "k": 40, "threshold": 25, "sigma": 9, "gamma": 0.2, "count": 300}
@@ -77,7 +77,7 @@ def test_other_nonsense_is_refused_by_name(plan, field, release, named):
 
 
 def test_every_field_is_a_field_of_some_kind():
-    from vicinal.accounting import KINDS
+    from vicinal.accounting.kinds import KINDS
 
     known = {field for kind in KINDS.values() for field in kind.field_names()} | {"count"}
     assert set(FIELDS) <= known

@@ -9,7 +9,6 @@ from dp_accounting.pld import privacy_loss_distribution as pld
 
 from loss_tools import exact_binomial_delta, pld_delta
 from vicinal.accounting import account, calibrate
-from vicinal.accounting._composition import Composition
 from vicinal.accounting._counts import (
     DiscreteGaussian,
     DiscreteLaplace,
@@ -17,6 +16,7 @@ from vicinal.accounting._counts import (
     LaplaceNumber,
     RenyiCurve,
 )
+from vicinal.accounting.composition import Composition
 from vicinal.errors import InvalidInput
 
 FINE = {"value_discretization_interval": 2e-5}

@@ -8,14 +8,14 @@ import pytest
 from mpmath import mp, mpf
 
 from loss_tools import exact_binomial_delta, pld_delta
-from vicinal.accounting import _certificate, _composition
-from vicinal.accounting._budget import gdp_delta, gdp_epsilon, rdp_epsilon
-from vicinal.accounting._composition import METHODS, Composition, compose
+from vicinal.accounting import _certificate, composition
 from vicinal.accounting._counts import RenyiCurve
 from vicinal.accounting._divergence import GaussianPair
-from vicinal.accounting._gaussian import SubsampledGaussian
-from vicinal.accounting._pld import pld_epsilon
-from vicinal.accounting._screening import Screening
+from vicinal.accounting.budget import gdp_delta, gdp_epsilon, rdp_epsilon
+from vicinal.accounting.composition import METHODS, Composition, compose
+from vicinal.accounting.gaussian import SubsampledGaussian
+from vicinal.accounting.pld import pld_epsilon
+from vicinal.accounting.screening import Screening
 from vicinal.errors import InvalidInput
 
 RELEASES = [
@@ -139,7 +139,7 @@ def test_gaussians_merge_exactly_in_the_pld():
     merged = pld_epsilon([(GaussianPair(0.1), 400), (GaussianPair(0.5), 4)], 1e-5)
     assert merged == pytest.approx(gdp_epsilon(math.sqrt(5), 1e-5), rel=1e-4)
     assert gdp_delta(math.sqrt(5), merged) <= 1e-5
-    assert _composition.METHODS[-1] == "pld"
+    assert composition.METHODS[-1] == "pld"
 
 
 class Mirrored:

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import ndtr
 
-from vicinal.accounting._budget import UNITS, gdp_delta, unit_rate
-from vicinal.accounting._charges import afford, charge
-from vicinal.mechanisms import OnePrice, scale_down
+from vicinal.accounting.budget import UNITS, gdp_delta, unit_rate
+from vicinal.accounting.charges import afford, charge
+from vicinal.mechanisms.charging import OnePrice, scale_down
 
 pytestmark = pytest.mark.quick
 

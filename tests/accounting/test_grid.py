@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from scipy.special import ndtr
 
-from vicinal.accounting import grid_excess, grid_slack
+from vicinal.accounting.gaussian import grid_excess, grid_slack
 from vicinal.errors import InvalidInput
 
 SMALL_SCALES = (1.0, 1.5, 2.0, 3.0, 5.0, 10.0)

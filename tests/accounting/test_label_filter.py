@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from mpmath import mp, mpf
 from scipy.special import log_ndtr, ndtr
 
-from vicinal.accounting import _label_filter, account
-from vicinal.accounting._budget import UNITS, gdp_epsilon, unit_rate, zcdp_budget
-from vicinal.accounting._charges import DEAREST, afford, charge, label_charge
-from vicinal.accounting._gaussian import grid_excess
-from vicinal.accounting._label_filter import charge_table
+from vicinal.accounting import account, label_filter
+from vicinal.accounting.budget import UNITS, gdp_epsilon, unit_rate, zcdp_budget
+from vicinal.accounting.charges import DEAREST, afford, charge, label_charge
+from vicinal.accounting.gaussian import grid_excess
+from vicinal.accounting.label_filter import charge_table
 from vicinal.errors import InvalidInput
 
 TAIL = 5e-8
@@ -184,15 +184,15 @@ def test_a_price_to_40_digits():
     gain, loss = (np.array([[float(r)]]) for r in (-won, -lost))
     ours = sum(
         2 * float(weight) * float(ratio) ** 2
-        * _label_filter._Terms(r, float(left), float(y)).next()[0, 0]
+        * label_filter._Terms(r, float(left), float(y)).next()[0, 0]
         for weight, ratio, r in ((q, won / shift, gain), (1 - q, lost / shift, loss))
     )  # fmt: skip
     assert ours == pytest.approx(float(truth), rel=1e-10)
 
 
-@pytest.mark.parametrize("steep", [0.05, 1.0, 3.0, _label_filter._STEEP])
-@pytest.mark.parametrize("y", [-0.3, 2.0, 5.0, 9.0, 13.0, _label_filter._FARTHEST])
-@pytest.mark.parametrize("left", [0.3, _label_filter._LARGEST])
+@pytest.mark.parametrize("steep", [0.05, 1.0, 3.0, label_filter._STEEP])
+@pytest.mark.parametrize("y", [-0.3, 2.0, 5.0, 9.0, 13.0, label_filter._FARTHEST])
+@pytest.mark.parametrize("left", [0.3, label_filter._LARGEST])
 def test_the_quadrature_is_as_exact_as_is_allowed_for(steep, y, left):
     mp.dps = 30
     for sign in (1, -1):
@@ -202,7 +202,7 @@ def test_the_quadrature_is_as_exact_as_is_allowed_for(steep, y, left):
             * mp.exp(sign * y * steep * u - (steep * u) ** 2 / 2),
             np.linspace(0, 1, 9).tolist(),
         )  # fmt: skip
-        ours = _label_filter._Terms(np.array([[r]]), left, y).next()[0, 0]
+        ours = label_filter._Terms(np.array([[r]]), left, y).next()[0, 0]
         assert ours == pytest.approx(float(truth), rel=5e-7)
 
 

@@ -12,7 +12,7 @@ from scipy.special import log_ndtr
 
 from vicinal.accounting import _label_divergence
 from vicinal.accounting._label_divergence import ThreeWayComparison, Thresholds, log_psi, log_win
-from vicinal.accounting._label_only import PLANE_GRID, grid_excess, two_coordinate_rdp
+from vicinal.accounting.label_only import PLANE_GRID, grid_excess, two_coordinate_rdp
 from vicinal.errors import InvalidInput
 
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(200)
@@ -264,8 +264,8 @@ def test_nonsense_is_refused_by_name(bad):
 
 
 def test_a_label_never_costs_more_than_the_votes_it_is_taken_from():
-    from vicinal.accounting._gaussian import SubsampledGaussian
-    from vicinal.accounting._label_only import NoisyLabel
+    from vicinal.accounting.gaussian import SubsampledGaussian
+    from vicinal.accounting.label_only import NoisyLabel
 
     orders = np.array([1.5, 2.0, 8.0, 64.0, 400.0, 5000.0])
     for sigma, gamma in ((25.0, 0.15), (5.0, 0.05), (25.0, 1.0)):

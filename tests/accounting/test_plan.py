@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from vicinal.accounting import KINDS
-from vicinal.accounting._plan import Plan, account
+from vicinal.accounting.kinds import KINDS
+from vicinal.accounting.plan import Plan, account
 from vicinal.errors import InvalidInput
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "plans"

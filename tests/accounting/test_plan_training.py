@@ -10,15 +10,17 @@ from scipy.optimize import brentq
 from scipy.stats import norm
 from typer.testing import CliRunner
 
-from vicinal.accounting._budget import zcdp_budget as budget
-from vicinal.accounting._calibrate import calibrate
-from vicinal.accounting._plan import account
-from vicinal.audit import plan_trials
-from vicinal.cli import app
+from vicinal.accounting.budget import zcdp_budget as budget
+from vicinal.accounting.calibration import calibrate
+from vicinal.accounting.plan import account
+from vicinal.audit.catalogue import plan_trials
+from vicinal.cli.main import app
 from vicinal.errors import InvalidInput
-from vicinal.linear import SHARE, STEPS
-from vicinal.mechanisms import SLACK_SHARE, IndividualGradient
-from vicinal.planning import IndKNNPlan
+from vicinal.linear.descent import STEPS
+from vicinal.linear.private_model import SHARE
+from vicinal.mechanisms.linear_model import IndividualGradient
+from vicinal.mechanisms.votes import SLACK_SHARE
+from vicinal.planning.plan import IndKNNPlan
 from vicinal.predictors import IndKNNClassifier
 
 DELTA = 1e-5

@@ -12,8 +12,8 @@ import resource
 import numpy as np
 import pytest
 
-from vicinal.accounting import KINDS
-from vicinal.accounting._plan import account
+from vicinal.accounting.kinds import KINDS
+from vicinal.accounting.plan import account
 from vicinal.errors import InvalidInput
 
 PLANS = 10_000

@@ -8,11 +8,11 @@ import pytest
 from mpmath import mp, mpf
 
 from loss_tools import pld_delta
-from vicinal.accounting import _screening
-from vicinal.accounting._composition import Composition, compose
+from vicinal.accounting import screening as _screening
 from vicinal.accounting._divergence import log_gap
-from vicinal.accounting._gaussian import SubsampledGaussian
-from vicinal.accounting._screening import Screening, ScreeningBatchPair
+from vicinal.accounting.composition import Composition, compose
+from vicinal.accounting.gaussian import SubsampledGaussian
+from vicinal.accounting.screening import Screening, ScreeningBatchPair
 from vicinal.errors import InvalidInput
 
 ORDERS = np.array([1.001, 1.5, 2.0, 7.7, 32.0, 300.0, 1e4])

@@ -9,9 +9,9 @@ from dp_accounting.rdp import rdp_privacy_accountant
 from mpmath import mp, mpf
 
 from vicinal.accounting import _divergence
-from vicinal.accounting._composition import Composition
-from vicinal.accounting._gaussian import SubsampledGaussian
-from vicinal.accounting._kinds import multilabel, sensitivity
+from vicinal.accounting.composition import Composition
+from vicinal.accounting.gaussian import SubsampledGaussian
+from vicinal.accounting.kinds import multilabel, sensitivity
 
 pytestmark = pytest.mark.quick
 

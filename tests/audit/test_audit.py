@@ -11,22 +11,27 @@ from scipy.stats import binom
 from typer.testing import CliRunner
 
 from vicinal import Store, audit
-from vicinal.accounting import zcdp_budget as budget
-from vicinal.audit._catalogue import vector_trials
-from vicinal.audit._claims import (
+from vicinal.accounting.budget import zcdp_budget as budget
+from vicinal.audit._trials import chances_of_first
+from vicinal.audit.catalogue import not_audited, plan_trials, store_trials, vector_trials
+from vicinal.audit.claims import (
     GaussianClaim,
     PlanClaim,
+    RateBounds,
     ind_knn_claim,
     rate_at_least,
     rate_at_most,
+    rate_bounds,
 )
-from vicinal.audit._interactions import REFERENCE, directions
-from vicinal.audit._trials import chances_of_first
-from vicinal.cli import app
-from vicinal.distributed import ShardServer
-from vicinal.engine import LocalShardBase, QueryEngine
+from vicinal.audit.ind_knn import IndKNNAudit
+from vicinal.audit.interactions import REFERENCE, directions
+from vicinal.audit.schedule import AuditTrial, carry_out, try_control
+from vicinal.cli.main import app
+from vicinal.distributed.shard_server import ShardServer
+from vicinal.engine.engine import QueryEngine
+from vicinal.engine.shard import LocalShardBase
 from vicinal.errors import InvalidInput
-from vicinal.mechanisms import NoisyVotes
+from vicinal.mechanisms.votes import NoisyVotes
 from vicinal.testing import CHARGE_FAULTS, MEMORY_FAULT, charges_broken, remaining_budgets
 
 # ---------------------------------------------------------------- bounds of rates
@@ -47,9 +52,7 @@ def share_above_claim(spread=1.0, audits=150, mu=1.0):
     """Return how many small audits of a Gaussian shift put their bound above it, wrongly."""
     rng = np.random.default_rng(5)
     absent, present = rng.normal(scale=spread, size=(2, audits, 100))
-    found = [
-        audit.rate_bounds(a + mu, b, 0.9, by_mu).mu for a, b in zip(present, absent, strict=True)
-    ]
+    found = [rate_bounds(a + mu, b, 0.9, by_mu).mu for a, b in zip(present, absent, strict=True)]
     return np.mean(np.array(found) > mu)
 
 
@@ -69,28 +72,24 @@ def test_equal_coins_have_the_heaviest_tail(chances):
 
 def test_many_scores_prove_nearly_all_of_a_shift_and_equal_errors_are_bounded_by_their_sum():
     rng = np.random.default_rng(1)
-    rates = audit.rate_bounds(
-        rng.normal(size=50_000) + 0.3, rng.normal(size=50_000), 1 - 1e-6, by_mu
-    )
+    rates = rate_bounds(rng.normal(size=50_000) + 0.3, rng.normal(size=50_000), 1 - 1e-6, by_mu)
     assert rates.even
     assert 0.24 < rates.mu <= 0.3
     rng = np.random.default_rng(0)
-    rates = audit.rate_bounds(
-        rng.normal(size=200_000) + 1, rng.normal(size=200_000), 1 - 1e-6, by_mu
-    )
+    rates = rate_bounds(rng.normal(size=200_000) + 1, rng.normal(size=200_000), 1 - 1e-6, by_mu)
     assert 0.93 < rates.mu <= 1
 
 
 def test_epsilon_of_rates_is_the_better_direction():
-    rates = audit.RateBounds(power=0.5, false_alarms=0.1)
+    rates = RateBounds(power=0.5, false_alarms=0.1)
     assert rates.epsilon(0.1) == pytest.approx(math.log(0.4 / 0.1))
-    assert audit.RateBounds(0.9, 0.5).epsilon(0.1) == pytest.approx(math.log(0.4 / 0.1))
+    assert RateBounds(0.9, 0.5).epsilon(0.1) == pytest.approx(math.log(0.4 / 0.1))
 
 
 @pytest.mark.parametrize("scores", [np.zeros(3), np.array([np.nan] * 30)])
 def test_scores_that_prove_nothing_are_refused(scores):
     with pytest.raises(InvalidInput):
-        audit.rate_bounds(scores, scores, 0.9, by_mu)
+        rate_bounds(scores, scores, 0.9, by_mu)
 
 
 # ---------------------------------------------------------------- claims
@@ -122,7 +121,7 @@ def test_the_advantage_of_a_plan_is_its_total_variation():
 @pytest.mark.parametrize("ahead", [-1.0, 0.0, 1.0, 2.5])
 def test_a_label_keeps_the_claim_of_the_votes_behind_it(classes, ahead):
     """One label that costs a whole budget, by the exact law of who wins; and nearly met by two."""
-    known = audit.IndKNNAudit(classes)
+    known = IndKNNAudit(classes)
     votes = np.zeros((2, classes))
     votes[:, 1:], votes[1, 0] = ahead, known._affordable("label")
     absent, present = chances_of_first(votes).tolist()
@@ -167,17 +166,17 @@ def test_canaries_lie_apart():
 @pytest.mark.parametrize("kind", [{}, {"release": "label"}, {"target": {"bounds": (-1, 3)}}])
 def test_canaries_are_local_and_one_that_is_not_is_seen(kind):
     """Fails if what stands beside one canary may depend on another's coin."""
-    found = audit.one_run(audit.IndKNNAudit(2), canaries=300, controls=False, **kind)
+    found = audit.one_run(IndKNNAudit(2), canaries=300, controls=False, **kind)
     assert found.local
     assert found.kept
     with charges_broken(MEMORY_FAULT):
-        found = audit.one_run(audit.IndKNNAudit(2), canaries=300, controls=False, **kind)
+        found = audit.one_run(IndKNNAudit(2), canaries=300, controls=False, **kind)
     assert not found.kept
     assert found.lower == 0
 
 
 def test_one_run_catches_what_shows_in_few_canaries():
-    found = audit.one_run(audit.IndKNNAudit(2, epsilon=8.0), canaries=2500, confidence=0.999)
+    found = audit.one_run(IndKNNAudit(2, epsilon=8.0), canaries=2500, confidence=0.999)
     assert [control.name for control in found.controls if not control.caught] == []
     assert found.kept
 
@@ -192,7 +191,7 @@ BROKEN_CHARGES = [*CHARGE_FAULTS, MEMORY_FAULT]
                                   "model-vectors", "labels-alone", "count",
                                   "shards"])  # fmt: skip
 def test_charges_are_met_to_the_last_digit_and_every_broken_one_is_seen(name):
-    trial = audit.all_trials(audit.IndKNNAudit(3))[name]()
+    trial = audit.all_trials(IndKNNAudit(3))[name]()
     most = trial.claim.most_moved
     assert most * (1 - 1e-8) < trial.moved <= most
     assert trial._worlds.alike
@@ -203,9 +202,9 @@ def test_charges_are_met_to_the_last_digit_and_every_broken_one_is_seen(name):
 
 def test_a_model_that_neither_charges_nor_stops_is_contradicted():
     """What an audit that attacked noise alone let pass twice: .208 of .224 claimed."""
-    control = audit.IndKNNAudit(3).model(share=0.7, refreshes=0).controls()
+    control = IndKNNAudit(3).model(share=0.7, refreshes=0).controls()
     broken = control["training neither charged nor stopped"]
-    found = audit.carry_out(broken, 0.0, controls=False)
+    found = carry_out(broken, 0.0, controls=False)
     assert not found.kept
     assert found.moved > found.most_moved
 
@@ -220,7 +219,7 @@ def test_what_leaves_beside_the_noisy_sums_is_seen(monkeypatch):
 
     monkeypatch.setattr(QueryEngine, "answer", telling)
     for target in (None, {"bounds": (-1, 3)}):
-        found = audit.carry_out(audit.IndKNNAudit(3).votes(target), 0.0, controls=False)
+        found = carry_out(IndKNNAudit(3).votes(target), 0.0, controls=False)
         assert not found.kept
         assert found.lower > found.claim
 
@@ -232,9 +231,9 @@ def test_what_a_store_says_beside_its_answers_is_seen(monkeypatch):
         known = len(remaining_budgets(store))
         return [replace(reply, charged=known) for reply in honest(store, queries)]
 
-    assert audit.carry_out(audit.IndKNNAudit(3).restarts(), 0.0, controls=False).kept
+    assert carry_out(IndKNNAudit(3).restarts(), 0.0, controls=False).kept
     monkeypatch.setattr(Store, "predict_many", telling)
-    assert not audit.carry_out(audit.IndKNNAudit(3).restarts(), 0.0, controls=False).kept
+    assert not carry_out(IndKNNAudit(3).restarts(), 0.0, controls=False).kept
 
 
 def test_a_course_that_follows_from_private_things_is_seen(monkeypatch):
@@ -253,20 +252,20 @@ def test_a_course_that_follows_from_private_things_is_seen(monkeypatch):
         return charged(shard, release, queries, thresholds)
 
     monkeypatch.setattr(LocalShardBase, "charge_and_sum", seen)
-    trial = audit.IndKNNAudit(3).votes()
+    trial = IndKNNAudit(3).votes()
     assert trial._worlds.alike
     monkeypatch.setattr(NoisyVotes, "release", following)
-    assert not audit.IndKNNAudit(3).votes()._worlds.alike
+    assert not IndKNNAudit(3).votes()._worlds.alike
 
 
 def test_what_has_no_trial_is_named_and_a_plan_without_worlds_is_refused():
     facts = facts_of(model_share=0.3, neighbor_count="private")
-    listed = audit.not_audited(facts, {"default": {"votes", "model"}})
+    listed = not_audited(facts, {"default": {"votes", "model"}})
     assert "count (default)" in listed
     assert not {"votes (default)", "model (default)"} & set(listed)
     plan = {"delta": 1e-5, "releases": [{"kind": "multilabel", "tau": 2.0, "sigma": 20.0}]}
     with pytest.raises(InvalidInput, match="no attacks on multilabel"):
-        audit.plan_trials(plan)
+        plan_trials(plan)
 
 
 def test_a_cluster_is_attacked_through_its_shards(monkeypatch):
@@ -278,9 +277,9 @@ def test_a_cluster_is_attacked_through_its_shards(monkeypatch):
         return 2 * found if type(task).__name__ == "VoteRequest" else found
 
     monkeypatch.setattr(ShardServer, "do", doubled)
-    found = audit.store_trials({**facts_of(), "shards": {0: 2}})
-    assert not audit.carry_out(found["restart"](), 0.0, controls=False).kept
-    assert audit.carry_out(audit.store_trials(facts_of())["restart"](), 0.0, controls=False).kept
+    found = store_trials({**facts_of(), "shards": {0: 2}})
+    assert not carry_out(found["restart"](), 0.0, controls=False).kept
+    assert carry_out(store_trials(facts_of())["restart"](), 0.0, controls=False).kept
 
 
 # ---------------------------------------------------------------- what can be audited
@@ -293,11 +292,11 @@ def test_trials_of_a_plan_are_those_of_its_releases():
         {"kind": "ind_knn", "epsilon": 1.0, "release": "label"},
     ]}  # fmt: skip
     modelled = {"kind": "ind_knn", "epsilon": 1.0, "model_share": 0.3}
-    assert "model" in audit.plan_trials({"delta": 1e-5, "releases": [modelled]})
-    assert set(audit.plan_trials(plan)) == {"screening", "private-knn", "labels", "labels-alone"}
+    assert "model" in plan_trials({"delta": 1e-5, "releases": [modelled]})
+    assert set(plan_trials(plan)) == {"screening", "private-knn", "labels", "labels-alone"}
 
 
-class Shift(audit.AuditTrial):
+class Shift(AuditTrial):
     """A Gaussian shift; what is claimed of it may be too little."""
 
     mechanism, world = "shift", "anywhere"
@@ -332,9 +331,9 @@ def test_a_store_is_attacked_under_its_own_accounting(tmp_path):
     with Store.init(tmp_path / "s", X, np.arange(60) % 2, accounting="rdp", **given) as store:
         facts = store.facts()
     assert facts["audiences"]["default"]["plan"]["accounting"] == "rdp"
-    claim = audit.store_trials(facts)["votes"]().claim
+    claim = store_trials(facts)["votes"]().claim
     assert claim.shift == pytest.approx(math.sqrt(2 * budget(1.0, 1e-5, "rdp")))
-    assert claim.shift < audit.store_trials(facts_of())["votes"]().claim.shift
+    assert claim.shift < store_trials(facts_of())["votes"]().claim.shift
 
 
 @pytest.mark.parametrize(
@@ -346,20 +345,20 @@ def test_a_store_is_attacked_under_its_own_accounting(tmp_path):
     ],
 )
 def test_a_store_is_attacked_where_its_plan_spends(plan, further):
-    found = audit.store_trials(facts_of(**plan))
+    found = store_trials(facts_of(**plan))
     assert set(found) == {"votes", "votes-two-labels", "votes-return", "restart"} | further
     for name in further:
         trial = found[name]()
-        assert audit.carry_out(trial, 0.0, 1 - 1e-10, controls=False).kept
+        assert carry_out(trial, 0.0, 1 - 1e-10, controls=False).kept
 
 
 @pytest.mark.parametrize("release", ["votes", "label"])
 def test_a_model_of_a_store_is_attacked_in_its_own_release(release):
-    trial = audit.store_trials(facts_of(model_share=0.3, release=release))["model"]()
-    assert audit.carry_out(trial, 0.0, 1 - 1e-10, controls=False).kept
+    trial = store_trials(facts_of(model_share=0.3, release=release))["model"]()
+    assert carry_out(trial, 0.0, 1 - 1e-10, controls=False).kept
     trial._damages = {"noise a quarter": trial._damages["noise a quarter"]}
     (control,) = trial.controls().values()
-    assert audit.try_control("noise", control, 60.0, 0.999).caught
+    assert try_control("noise", control, 60.0, 0.999).caught
 
 
 TARGETS = {
@@ -374,20 +373,20 @@ SURE = 1 - 1e-10
 def test_a_store_of_vectors_is_attacked_in_worlds_of_its_own_targets(target):
     """Fails if vectors leak more than claimed, or a broken version would pass."""
     facts = {**facts_of(), "classes": [], "target": TARGETS[target]}
-    found = audit.store_trials(facts)
+    found = store_trials(facts)
     assert list(found) == ["vectors", "vectors-opposite", "vectors-return", "restart"]
     carried = {name: value for name, value in TARGETS[target].items() if name != "kind"}
-    for make in vector_trials(audit.IndKNNAudit(2), carried).values():
+    for make in vector_trials(IndKNNAudit(2), carried).values():
         trial = make()
-        assert audit.carry_out(trial, 0.0, SURE, controls=False).kept
+        assert carry_out(trial, 0.0, SURE, controls=False).kept
         for name, control in trial.controls().items():
-            seen = control.overspends or audit.try_control(name, control, 60.0, 0.999).caught
+            seen = control.overspends or try_control(name, control, 60.0, 0.999).caught
             assert seen, name
 
 
 def test_every_mechanism_has_a_row_and_every_world_of_the_list():
     """Who leaves and returns, budgets nearly spent, many records, two labels."""
-    found = audit.all_trials(audit.IndKNNAudit(2))
+    found = audit.all_trials(IndKNNAudit(2))
     assert {"votes", "votes-two-labels", "votes-return", "vectors-return", "labels-alone"} < set(
         found
     )
@@ -400,7 +399,7 @@ def test_every_mechanism_has_a_row_and_every_world_of_the_list():
 def test_broken_versions_stop_when_they_are_caught():
     trial = Shift(1.0, 1.0)
     trial.broken = {"far": Shift(4.0, 1.0), "near": Shift(1.0, 1.0)}
-    found = audit.carry_out(trial, math.inf, runs=3200)
+    found = carry_out(trial, math.inf, runs=3200)
     assert found.kept
     assert [(c.name, c.caught, c.runs) for c in found.controls] == [
         ("far", True, 100), ("near", False, 3200),

@@ -8,17 +8,12 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 from vicinal.accounting import account
-from vicinal.baselines._noisy_sgd import NoisySGDClassifier
+from vicinal.baselines.noisy_sgd import NoisySGDClassifier
 from vicinal.errors import PrivacyRefused
-from vicinal.mechanisms import (
-    BernoulliSource,
-    NoisyGradient,
-    NoisySize,
-    ReleaseCounter,
-    SubjectRows,
-    SystemBernoulli,
-    randomness,
-)
+from vicinal.mechanisms import randomness
+from vicinal.mechanisms.gradients import NoisyGradient, NoisySize, SubjectRows
+from vicinal.mechanisms.noise_sources import BernoulliSource, SystemBernoulli
+from vicinal.mechanisms.planned_releases import ReleaseCounter
 
 UNIT, CLASSES = 1000.0, 4
 
@@ -128,7 +123,7 @@ def test_nobody_changes_what_others_contribute(per_subject, monkeypatch):
     batch = np.random.default_rng(0).random(slots.max() + 1) < 0.6
     alone = sum(one(gradient, place, weights)[1] for place in np.flatnonzero(batch))
     np.testing.assert_array_equal(gradient.clip_and_sum(weights, batch), alone)
-    monkeypatch.setattr("vicinal.mechanisms._gradients._EXACT", 7 * gradient.steps)
+    monkeypatch.setattr("vicinal.mechanisms.gradients._EXACT", 7 * gradient.steps)
     np.testing.assert_array_equal(gradient.clip_and_sum(weights, batch), alone)
 
 

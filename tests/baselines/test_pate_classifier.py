@@ -5,7 +5,7 @@ import pytest
 from sklearn.neighbors import KNeighborsClassifier
 
 from vicinal.accounting import account
-from vicinal.baselines._pate import PATEClassifier
+from vicinal.baselines.pate import PATEClassifier
 
 
 def data(n=600, seed=0):

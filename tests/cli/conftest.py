@@ -2,9 +2,9 @@
 
 import pytest
 
-from vicinal.cli import _output
+from vicinal.cli import output
 
 
 @pytest.fixture(autouse=True)
 def nothing_is_said_of_compiling(monkeypatch):
-    monkeypatch.setattr(_output, "SOON", float("inf"))
+    monkeypatch.setattr(output, "SOON", float("inf"))

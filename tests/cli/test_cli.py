@@ -22,8 +22,8 @@ from experiments.accuracy.search import ParameterGrid
 from experiments.trials import Setting
 from made_up import raising
 from vicinal.cli import _store
-from vicinal.cli._main import Commands, app
-from vicinal.cli._output import progress
+from vicinal.cli.main import Commands, app
+from vicinal.cli.output import progress
 from vicinal.errors import PrivacyRefused
 from vicinal.features import PublicMap
 

@@ -11,7 +11,7 @@ from pyarrow import parquet
 from command_line import invoked as run
 from made_up import patients, raising
 from store_tools import copied
-from vicinal.cli import _output
+from vicinal.cli import output
 from vicinal.store import Store
 
 PLAN = ("--classes", "ill,well", "--epsilon", 4, "--queries", 60, "--records", 400)
@@ -145,8 +145,8 @@ def test_figures_that_are_all_noise_are_refused_unless_they_are_meant(folder, tm
 
 
 def test_compiling_is_told_as_it_goes_on(monkeypatch, capsys):
-    monkeypatch.setattr(_output, "SOON", 0.0)
-    watch = _output.compiling_said()
+    monkeypatch.setattr(output, "SOON", 0.0)
+    watch = output.compiling_said()
     watch(3, 70)
     watch(4, 70)  # too soon for another line
     told = capsys.readouterr().err

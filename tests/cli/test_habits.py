@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from command_line import commands
 from vicinal import IndKNNClassifier
 from vicinal.accounting import Guarantee
-from vicinal.cli._main import Commands, app
+from vicinal.cli.main import Commands, app
 
 
 def small_guarantee(**changed):

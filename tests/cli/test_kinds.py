@@ -12,14 +12,14 @@ from typer.testing import CliRunner
 import serving_tools
 import shard_tools
 import store_tools as tools
-from vicinal.audit import store_trials
-from vicinal.cli._main import app
+from vicinal.audit.catalogue import store_trials
+from vicinal.cli.main import app
 from vicinal.errors import InvalidInput
 from vicinal.labelling import IndKNNLabeller
-from vicinal.planning import IndKNNPlan
-from vicinal.predictors import ESTIMATORS
-from vicinal.store import ClassReply, LabelSetReply, NumberReply
-from vicinal.targets import KINDS, declared_target
+from vicinal.planning.plan import IndKNNPlan
+from vicinal.predictors.averaging import ESTIMATORS
+from vicinal.store.requests import ClassReply, LabelSetReply, NumberReply
+from vicinal.targets.kinds import KINDS, declared_target
 
 DECLARED = {
     "classes": (None, {"classes": range(3)}),

@@ -9,10 +9,11 @@ from typer.testing import CliRunner
 
 from command_line import printed as run
 from vicinal.accounting import account
-from vicinal.cli._labelling import LabellerOptions, LabelOptions, StudentOptions
-from vicinal.cli._main import app
+from vicinal.cli.labelling import LabellerOptions, LabelOptions, StudentOptions
+from vicinal.cli.main import app
 from vicinal.errors import InvalidInput, PrivacyRefused
-from vicinal.labelling import least_noise, load_answers
+from vicinal.labelling import load_answers
+from vicinal.labelling.plan import least_noise
 
 C, QUESTIONS = 3, 300
 

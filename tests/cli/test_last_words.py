@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from command_line import shown as run
-from vicinal.cli._main import Commands, with_flags
 from vicinal.cli._reference import warn_about_reference
+from vicinal.cli.main import Commands, with_flags
 
 
 def command(name):

@@ -13,7 +13,7 @@ from command_line import invoked, shown
 from command_line import printed as run
 from serving_tools import running
 from store_tools import D, R, X, Y, points
-from vicinal.cli._records import read_queries
+from vicinal.cli.records import read_queries
 from vicinal.errors import InvalidInput
 from vicinal.store import Store, StoreExtractor
 

@@ -18,10 +18,13 @@ from command_line import printed as run
 from made_up import raising
 from serving_tools import FAST, Service, free_port, listening
 from vicinal import distributed
-from vicinal.cli._records import engine_at
-from vicinal.distributed import Coordinator, ShardServer, local_transports
+from vicinal.cli.records import engine_at
+from vicinal.distributed import Coordinator
+from vicinal.distributed.shard_server import ShardServer
+from vicinal.distributed.transports import local_transports
 from vicinal.errors import ShardUnreachable, StoreOutdated
-from vicinal.serving import ROLES, create_app
+from vicinal.serving.app import create_app
+from vicinal.serving.keys import ROLES
 from vicinal.store import Store
 
 
@@ -64,7 +67,7 @@ def test_what_only_reads_finishes_nothing(tmp_path, monkeypatch, queries):
         for command, *options in reading:
             assert "only read cannot finish it" in run(command, path, *options, code=3)
 
-    with tools.broken_off(monkeypatch, "vicinal.distributed._splitting._retire"):
+    with tools.broken_off(monkeypatch, "vicinal.distributed.splitting._retire"):
         distributed.split(tmp_path / "store", tmp_path / "cluster", 2)
     refused(tmp_path / "cluster")
     run("allow", tmp_path / "store", "anna", 5)  # it is as it was, and goes on
@@ -75,14 +78,14 @@ def test_what_only_reads_finishes_nothing(tmp_path, monkeypatch, queries):
     )
     shutil.rmtree(tmp_path / "cluster.witnesses")
     with (
-        tools.broken_off(monkeypatch, "vicinal.store._erasure._cut"),
+        tools.broken_off(monkeypatch, "vicinal.store.erasure._cut"),
         Store.open(tmp_path / "store") as store,
     ):
         store.erase(["person-3"])
     refused(tmp_path / "store")
     run("shard", "--yes", tmp_path / "store", "--out", tmp_path / "cluster")  # finishes the erasure
     with (
-        tools.broken_off(monkeypatch, "vicinal.distributed._changes.ClusterChanges.finish"),
+        tools.broken_off(monkeypatch, "vicinal.distributed.changes.ClusterChanges.finish"),
         shard_tools.local(tmp_path / "cluster") as cluster,
     ):
         cluster.erase(["person-4"])

@@ -13,7 +13,7 @@ PLAN = Path(__file__).parents[2] / "examples" / "plans" / "table1_mnist.json"
 
 PROGRAM = """
 import sys
-from vicinal.cli._main import app
+from vicinal.cli.main import app
 try:
     app({arguments!r})
 except SystemExit as stopped:
@@ -70,7 +70,7 @@ def test_a_command_loads_only_what_it_needs(arguments, needed, not_needed):
 
 
 def test_a_module_that_loads_when_used_is_whole_once_it_is():
-    code = "from vicinal._lazy import load_when_used; load_when_used('numpy', 'polynomial', 'ma')\n"
+    code = "from vicinal.lazy import load_when_used; load_when_used('numpy', 'polynomial', 'ma')\n"
     assert "numpy.polynomial.polynomial" not in loaded(code + "from numpy import *")
     later = code + "from numpy import *; assert polynomial.Polynomial([1, 2])(3) == 7"
     assert "numpy.polynomial.polynomial" in loaded(later)
@@ -99,8 +99,8 @@ def test_a_store_needs_no_scikit_learn(tmp_path):
 
 
 PACKAGES = """
-import vicinal.cli._main, vicinal.features, vicinal.labelling, vicinal.reports._text
-import vicinal.serving._app, vicinal.serving._protocol
+import vicinal.cli.main, vicinal.features, vicinal.labelling, vicinal.reports.text
+import vicinal.serving.app, vicinal.serving._protocol
 from vicinal.reports import _outcomes, _plots
 _plots.accuracy_by_class({"a": _outcomes.Outcome(1, 2)})
 """

@@ -10,7 +10,8 @@ import serving_tools
 from command_line import shown as run
 from store_tools import PLAN, R, points
 from vicinal.distributed import split
-from vicinal.store import Presence, Store
+from vicinal.store import Store
+from vicinal.store.status import Presence
 
 X, Y = points(40, 3)
 PEOPLE = [*range(1, 39), "A7", "Zo\u00eb"]

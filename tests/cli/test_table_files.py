@@ -21,8 +21,9 @@ from pyarrow import parquet
 from typer.testing import CliRunner
 
 from command_line import invoked as run
-from vicinal.cli import app
-from vicinal.datasets import csv_form, load_table
+from vicinal.cli.main import app
+from vicinal.datasets import load_table
+from vicinal.datasets.tables import csv_form
 from vicinal.features import CsvForm, TableFeatures, TableSchema
 
 SHARED = Path(os.environ.get("VICINAL_SHARED", Path(__file__).parents[3] / "shared"))

@@ -1,6 +1,6 @@
 """Who is a neighbour depends on the record, the query and public things: for every index.
 
-The condition is stated in ``vicinal.neighbours._index.Index``. Two indexes that break it stand at
+The condition is stated in ``vicinal.neighbours.index.Index``. Two indexes that break it stand at
 the end, to show that the test catches them.
 """
 
@@ -11,6 +11,9 @@ import pytest
 
 from index_tools import lived
 from vicinal import neighbours
+from vicinal.neighbours.kernels import int8_precision
+from vicinal.neighbours.radius import AdaptiveRadius
+from vicinal.neighbours.scan import fill_holes
 
 pytestmark = pytest.mark.quick
 
@@ -25,11 +28,11 @@ def points(size, seed):
 
 
 PUBLIC = points(400, 1)
-PRECISE = {"int8": neighbours.int8_precision(PUBLIC), "float32": neighbours.Cosine().precision}
+PRECISE = {"int8": int8_precision(PUBLIC), "float32": neighbours.Cosine().precision}
 KERNELS = {
     "cosine-int8": neighbours.Cosine(PRECISE["int8"]),
     "cosine-float32": neighbours.Cosine(),
-    "rbf-int8": neighbours.RBF(3.0, 8.0, neighbours.int8_precision(PUBLIC, 8.0)),
+    "rbf-int8": neighbours.RBF(3.0, 8.0, int8_precision(PUBLIC, 8.0)),
     "rbf-float32": neighbours.RBF(3.0, 8.0),
 }
 
@@ -51,7 +54,7 @@ indexes = pytest.mark.parametrize("make", INDEXES.values(), ids=INDEXES)
 def thresholds_of(kernel, queries, share=0.2):
     """Return radii that hold `share` of the public points."""
     reference = neighbours.Reference(kernel, kernel.encode(PUBLIC))
-    return neighbours.AdaptiveRadius(reference, round(share * N), N).thresholds(queries)
+    return AdaptiveRadius(reference, round(share * N), N).thresholds(queries)
 
 
 def found(index, names, queries, thresholds):
@@ -148,7 +151,7 @@ def test_nothing_of_an_erased_record_stays_in_memory(make, kernel):
     index = make(kernel)
     index.add(records)
     going = np.flatnonzero(rng.random(N) < 0.4)
-    index.remove(going, neighbours.fill_holes(going, N))
+    index.remove(going, fill_holes(going, N))
     left = np.concatenate([block.reshape(-1, index.stride)[:, :D] for block in memory_of(index)])
     left = {row.tobytes() for row in left}
     staying = {row.tobytes() for row in np.delete(records, going, axis=0)}

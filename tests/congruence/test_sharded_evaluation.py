@@ -10,9 +10,12 @@ import shard_tools
 import store_tools as tools
 from made_up import NoNoise
 from vicinal import Store
-from vicinal.accounting import UNITS
-from vicinal.cli import app
-from vicinal.distributed import ShardMissing, ShardServer, TallyRequest, shard_paths, split
+from vicinal.accounting.budget import UNITS
+from vicinal.cli.main import app
+from vicinal.distributed import ShardMissing, split
+from vicinal.distributed.folders import shard_paths
+from vicinal.distributed.messages import TallyRequest
+from vicinal.distributed.shard_server import ShardServer
 from vicinal.errors import PrivacyRefused, ShardUnreachable
 
 SHARDS = 3

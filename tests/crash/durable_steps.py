@@ -21,10 +21,14 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import store_tools as tools
-from vicinal.distributed import Coordinator, local_transports, restore_cluster, split
+from vicinal.distributed import Coordinator, restore_cluster, split
+from vicinal.distributed.transports import local_transports
 from vicinal.errors import StorageFailed, VicinalError
-from vicinal.ledger import Database, PostgresDatabase, SQLiteDatabase
-from vicinal.serving import ServiceSettings, create_app, serve
+from vicinal.ledger.database import Database
+from vicinal.ledger.postgres import PostgresDatabase
+from vicinal.ledger.sqlite import SQLiteDatabase
+from vicinal.serving import ServiceSettings, serve
+from vicinal.serving.app import create_app
 from vicinal.store import Store
 
 KILL, INTERRUPT, FULL = "kill", "interrupt", "full"

@@ -11,7 +11,7 @@ from contextlib import suppress
 from select import select
 from threading import Lock
 
-from vicinal.distributed import ReopeningShard
+from vicinal.distributed.transports import ReopeningShard
 from vicinal.errors import ShardUnreachable, VicinalError
 
 _DEATH_OF_PARENT = 1

@@ -19,7 +19,8 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import store_tools as tools
-from vicinal.ledger import Ledger, RollbackGuard
+from vicinal.ledger.ledger import Ledger
+from vicinal.ledger.rollback_guard import RollbackGuard
 from vicinal.store import Store
 
 QUERIES = np.random.default_rng(5).normal(size=(4000, tools.D)) * 2

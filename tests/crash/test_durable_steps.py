@@ -19,10 +19,12 @@ import shard_tools
 import store_tools as tools
 from crash.durable_steps import COMMANDS, FULL, INTERRUPT, KILL, ledger_in
 from crash.store_watch import Spawner
-from vicinal.accounting import UNITS
-from vicinal.distributed import Coordinator, is_cluster, local_transports, split
+from vicinal.accounting.budget import UNITS
+from vicinal.distributed import Coordinator, is_cluster, split
+from vicinal.distributed.transports import local_transports
 from vicinal.errors import VicinalError
-from vicinal.store import SOCKET, Renewal, Store
+from vicinal.store import Renewal, Store
+from vicinal.store.folder import SOCKET
 from vicinal.testing import remaining_budgets
 
 LOST = "accept the loss"
@@ -193,7 +195,7 @@ def lose(at, template, holder):
         case "old backup" | "cluster backup" | "old cluster backup":
             shutil.rmtree(holder)
         case "erasing":
-            cut = tools.broken_off(pytest.MonkeyPatch(), "vicinal.store._erasure._cut")
+            cut = tools.broken_off(pytest.MonkeyPatch(), "vicinal.store.erasure._cut")
             with cut, Store.open(holder) as here:
                 here.erase(["person-1"])
         case "old shard" | "shard put back" | "coordinator put back":
@@ -391,7 +393,7 @@ def test_a_renewal_that_breaks_off_happens_once(workplace, monkeypatch, holder, 
     """Two parts are due: both come or none, on all shards, and the next command misses none."""
     begun = datetime.now(UTC).date() - timedelta(days=65)  # far from the next date: it is midnight
     with monkeypatch.context() as patch:
-        patch.setattr("vicinal.ledger._renewal.today", lambda: begun)
+        patch.setattr("vicinal.ledger.renewal.today", lambda: begun)
         workplace.empty()
         plan = {"renew": Renewal(30, 4, "carried"), "model_share": 0}
         with tools.make(workplace.place / "store", **plan) as store:

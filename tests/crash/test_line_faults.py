@@ -21,7 +21,9 @@ import pytest
 import shard_tools
 import store_tools as tools
 from line_faults import FaultAt, Visited, tracing
-from vicinal.distributed import ClusterDescription, ShardServer, is_cluster
+from vicinal.distributed import is_cluster
+from vicinal.distributed.folders import ClusterDescription
+from vicinal.distributed.shard_server import ShardServer
 from vicinal.store import Renewal, Store
 
 ERASED, OTHER, ADDED = tools.PEOPLE[10], tools.PEOPLE[20], "newcomer"
@@ -92,7 +94,7 @@ class Calendar:
 @pytest.fixture
 def calendar(monkeypatch):
     calendar = Calendar()
-    monkeypatch.setattr("vicinal.ledger._renewal.today", calendar)
+    monkeypatch.setattr("vicinal.ledger.renewal.today", calendar)
     return calendar
 
 
@@ -279,7 +281,7 @@ def test_an_erasure_that_meets_an_exception_is_whole(tmp_path, calendar):
     case = Case(tmp_path, erase, calendar, cluster=False)
     lines = case.list_lines()
     assert len(lines) > 500
-    order = ("store/", "engine/", "ledger/_ledger.py", "ledger/_rollback_guard.py")
+    order = ("store/", "engine/", "ledger/ledger.py", "ledger/rollback_guard.py")
     chosen = [line for n, line in enumerate(lines) if line[0].startswith(order) or n % 5 == 0]
     break_off(case, chosen, [True])  # what only an opening follows, test_durable_steps.py covers
 

@@ -15,7 +15,7 @@ import pytest
 
 import serving_tools as tools
 from store_tools import make, points
-from vicinal.serving import KeyFile
+from vicinal.serving.keys import KeyFile
 from vicinal.store import Store
 
 CLIENTS = 4

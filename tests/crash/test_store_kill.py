@@ -12,7 +12,7 @@ import pytest
 
 import store_tools as tools
 from crash.store_watch import Spawner, Watch, seen
-from vicinal.store import read_config, write_config
+from vicinal.store.folder import read_config, write_config
 
 LIFETIME = 20
 """Kills that one store has to live through."""

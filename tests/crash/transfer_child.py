@@ -118,7 +118,7 @@ def plan():
 
 
 def carry_out(folder, labeller, *death, seed=SEED):
-    patch("vicinal.labelling._loop.BLOCK", BLOCK).start()
+    patch("vicinal.labelling.loop.BLOCK", BLOCK).start()
     if death:
         die_at(*death)
     records, _, pool = data(seed)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from vicinal.datasets import coincidences
+from vicinal.datasets.coincidences import coincidences
 from vicinal.errors import InvalidInput
 
 

@@ -5,7 +5,8 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from vicinal.datasets import csv_form, load_table, read_table
+from vicinal.datasets import load_table
+from vicinal.datasets.tables import csv_form, read_table
 from vicinal.errors import InvalidInput, UnusableRows
 from vicinal.features import CsvForm, TableSchema
 

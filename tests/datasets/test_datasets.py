@@ -132,7 +132,7 @@ def test_csv_columns_become_features_labels_and_subjects(table):
 
 @pytest.fixture
 def small_blocks(monkeypatch):
-    monkeypatch.setattr("vicinal.datasets._tables._BLOCK", 64)
+    monkeypatch.setattr("vicinal.datasets.tables._BLOCK", 64)
 
 
 @pytest.mark.usefixtures("small_blocks")

@@ -9,7 +9,7 @@ from PIL import Image
 from pyarrow import parquet
 
 from vicinal.datasets import load_images, load_table
-from vicinal.datasets._tables import _ColumnRoles
+from vicinal.datasets.tables import _ColumnRoles
 from vicinal.errors import InvalidInput
 from vicinal.features import CsvForm, TableSchema
 

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 
 import store_tools as tools
-from vicinal.distributed._messages import VoteRequest
+from vicinal.distributed.messages import VoteRequest
 
 
 def request_of(server, name=b"a block of any id", *, clock=5, size=6, **changes):

@@ -13,19 +13,14 @@ import pytest
 import shard_tools
 import store_tools as tools
 from vicinal import errors
-from vicinal.distributed import (
-    Coordinator,
-    ShardMissing,
-    _fan_out,
-    local_transports,
-    restore_cluster,
-    split,
-)
-from vicinal.distributed._cluster_backups import accept_cluster_loss
-from vicinal.distributed._folders import COORDINATOR, ShardFolder, witness_of
-from vicinal.distributed._messages import Erase, KnownSubjects, Ping
-from vicinal.ledger import Tables
-from vicinal.store import Store, open_folder
+from vicinal.distributed import Coordinator, ShardMissing, _fan_out, restore_cluster, split
+from vicinal.distributed.cluster_backups import accept_cluster_loss
+from vicinal.distributed.folders import COORDINATOR, ShardFolder, witness_of
+from vicinal.distributed.messages import Erase, KnownSubjects, Ping
+from vicinal.distributed.transports import local_transports
+from vicinal.ledger.tables import Tables
+from vicinal.store import Store
+from vicinal.store.opening import open_folder
 from vicinal.testing import remaining_budgets
 
 REFUSED = (errors.PrivacyRefused, errors.StorageFailed)
@@ -282,7 +277,7 @@ def test_what_a_cluster_consists_of_is_not_decided_by_an_editor(path, write, cha
 def broken(tmp_path, monkeypatch):
     """A split that broke off as its store was about to retire; return the cluster's folder."""
     tools.make(tmp_path / "store").close()
-    with tools.broken_off(monkeypatch, "vicinal.distributed._splitting._retire"):
+    with tools.broken_off(monkeypatch, "vicinal.distributed.splitting._retire"):
         split(tmp_path / "store", tmp_path / "broken", 2)
     return tmp_path / "broken"
 
@@ -362,7 +357,7 @@ def erasing_shards(path):
     with (
         pytest.MonkeyPatch.context() as patch,
         closing(shard_tools.ShardServer.open(path / "shard-0")) as one,
-        tools.broken_off(patch, "vicinal.store._erasure._cut"),
+        tools.broken_off(patch, "vicinal.store.erasure._cut"),
     ):
         one.do(Erase(10**6, tools.PEOPLE[:60]))
 
@@ -371,7 +366,7 @@ def pending(path):
     with (
         pytest.MonkeyPatch.context() as patch,
         shard_tools.local(path) as cluster,
-        tools.broken_off(patch, "vicinal.distributed._changes.ClusterChanges.finish"),
+        tools.broken_off(patch, "vicinal.distributed.changes.ClusterChanges.finish"),
     ):
         cluster.erase(["person-4"])
 

@@ -16,21 +16,17 @@ import store_tools as tools
 from distributed.orders import request_of
 from distributed.orders import units_of as left
 from shard_tools import Dead, heard
-from vicinal.accounting import UNITS
-from vicinal.distributed import (
-    Coordinator,
-    RayCluster,
-    ShardMissing,
-    ShardServer,
-    local_transports,
-    split,
-)
-from vicinal.distributed._folders import shard_paths
-from vicinal.distributed._messages import DeleteVotes, Facts, Verify, VoteRequest, block_name
-from vicinal.distributed._ray_cluster import ShardActor, run_quietly
-from vicinal.engine import LocalShardBase
+from vicinal.accounting.budget import UNITS
+from vicinal.distributed import Coordinator, RayCluster, ShardMissing, split
+from vicinal.distributed.folders import shard_paths
+from vicinal.distributed.messages import DeleteVotes, Facts, Verify, VoteRequest, block_name
+from vicinal.distributed.ray_cluster import ShardActor, run_quietly
+from vicinal.distributed.shard_server import ShardServer
+from vicinal.distributed.transports import local_transports
+from vicinal.engine.shard import LocalShardBase
 from vicinal.errors import InvalidInput, MissingExtra, PrivacyRefused, StorageFailed
-from vicinal.ledger import AnswerBlock, SQLiteDatabase
+from vicinal.ledger.answers import AnswerBlock
+from vicinal.ledger.sqlite import SQLiteDatabase
 from vicinal.store import Store
 
 

@@ -14,12 +14,12 @@ import pytest
 
 import shard_tools
 from vicinal import errors
-from vicinal.distributed import RayCluster, ShardServer
+from vicinal.distributed import RayCluster
 from vicinal.distributed._fan_out import ShardClient, gather
-from vicinal.distributed._folders import shard_paths
 from vicinal.distributed._membership import ShardRecord
-from vicinal.distributed._messages import Message, Ping, ShardState, VoteRequest
-from vicinal.distributed._ray_cluster import (
+from vicinal.distributed.folders import shard_paths
+from vicinal.distributed.messages import Message, Ping, ShardState, VoteRequest
+from vicinal.distributed.ray_cluster import (
     RayTransport,
     join_message,
     ray_module,
@@ -27,6 +27,7 @@ from vicinal.distributed._ray_cluster import (
     run_quietly,
     split_message,
 )
+from vicinal.distributed.shard_server import ShardServer
 
 RAY_INLINES = 100 << 10
 """Bytes of an argument that Ray carries in the message."""

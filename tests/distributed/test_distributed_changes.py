@@ -15,12 +15,13 @@ import pytest
 import shard_tools
 import store_tools as tools
 from shard_tools import Dead, heard
-from vicinal.accounting import UNITS
-from vicinal.distributed import ShardMissing, ShardServer, split
-from vicinal.distributed._changes import ClusterChange, ClusterChanges
-from vicinal.distributed._cluster_backups import restore_cluster
-from vicinal.distributed._folders import COORDINATOR, shard_paths
-from vicinal.distributed._messages import Add, KnownSubjects, VoteRequest
+from vicinal.accounting.budget import UNITS
+from vicinal.distributed import ShardMissing, split
+from vicinal.distributed.changes import ClusterChange, ClusterChanges
+from vicinal.distributed.cluster_backups import restore_cluster
+from vicinal.distributed.folders import COORDINATOR, shard_paths
+from vicinal.distributed.messages import Add, KnownSubjects, VoteRequest
+from vicinal.distributed.shard_server import ShardServer
 from vicinal.errors import (
     InvalidInput,
     KeyReused,
@@ -377,10 +378,10 @@ for path, place in zip(sys.argv[1::2], sys.argv[2::2]):
     print(os.waitstatus_to_exitcode(os.wait()[1]))
 """
 MOMENTS = {
-    "decided and no shard told": "_changes.ClusterChanges.finish",
-    "one shard told": "_shard_server.ShardServer._note_change",
-    "made by one shard and not noted": "_shard_server.ShardServer._write_clock",
-    "made by all and the file not wiped": "_changes.wipe",
+    "decided and no shard told": "changes.ClusterChanges.finish",
+    "one shard told": "shard_server.ShardServer._note_change",
+    "made by one shard and not noted": "shard_server.ShardServer._write_clock",
+    "made by all and the file not wiped": "changes.wipe",
 }
 
 

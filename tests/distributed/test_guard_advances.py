@@ -13,9 +13,9 @@ import shard_tools
 import store_tools as tools
 from vicinal.distributed import _vote_charging
 from vicinal.distributed._fan_out import ShardClient
-from vicinal.distributed._messages import GradientRequest
-from vicinal.ledger import WitnessState
-from vicinal.linear import STEPS
+from vicinal.distributed.messages import GradientRequest
+from vicinal.ledger.rollback_guard import WitnessState
+from vicinal.linear.descent import STEPS
 from vicinal.store import Store
 
 

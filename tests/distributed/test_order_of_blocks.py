@@ -9,10 +9,10 @@ import shard_tools
 import store_tools as tools
 from distributed.orders import request_of, units_of
 from shard_tools import heard
-from vicinal.distributed import ShardServer
-from vicinal.distributed._folders import shard_paths
-from vicinal.distributed._messages import VoteRequest
 from vicinal.distributed._vote_charging import VoteJournal
+from vicinal.distributed.folders import shard_paths
+from vicinal.distributed.messages import VoteRequest
+from vicinal.distributed.shard_server import ShardServer
 from vicinal.errors import PrivacyRefused, ShardMissing, ShardUnreachable
 
 BLOCK = 5

@@ -15,12 +15,14 @@ import shard_tools as tools
 import store_tools
 from made_up import Killed, components_for_few, dies_at, raising
 from store_tools import Q, X, Y, points
-from vicinal.accounting import UNITS
-from vicinal.distributed import Coordinator, ShardServer, local_transports
-from vicinal.distributed._changes import ClusterChanges
-from vicinal.distributed._messages import GradientRequest
+from vicinal.accounting.budget import UNITS
+from vicinal.distributed import Coordinator
 from vicinal.distributed._sharded_training import ShardedGradients
 from vicinal.distributed._vote_charging import VoteJournal
+from vicinal.distributed.changes import ClusterChanges
+from vicinal.distributed.messages import GradientRequest
+from vicinal.distributed.shard_server import ShardServer
+from vicinal.distributed.transports import local_transports
 from vicinal.errors import (
     InvalidInput,
     PrivacyRefused,
@@ -28,9 +30,11 @@ from vicinal.errors import (
     ShardUnreachable,
     VicinalError,
 )
-from vicinal.ledger import Ledger, Tables
-from vicinal.linear import STEPS, LocalGradients
-from vicinal.mechanisms import GradientRelease, IndividualGradient
+from vicinal.ledger.ledger import Ledger
+from vicinal.ledger.tables import Tables
+from vicinal.linear.descent import STEPS
+from vicinal.linear.private_model import LocalGradients
+from vicinal.mechanisms.linear_model import GradientRelease, IndividualGradient
 
 PLAN = {
     "epsilon": 8.0, "n_queries": 60, "model_share": 0.5, "n_records": 300, "simulation_seed": 5,

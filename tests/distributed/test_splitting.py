@@ -9,9 +9,9 @@ import pytest
 import shard_tools
 import store_tools as tools
 from vicinal.distributed import split
-from vicinal.distributed._splitting import placed_subjects
+from vicinal.distributed.splitting import placed_subjects
 from vicinal.errors import InvalidInput
-from vicinal.ledger import framed, unframed
+from vicinal.ledger.id_encoding import framed, unframed
 
 PEOPLE = 20_000
 _ROW = 256

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from docs.site import api, commands, errors, links, plans
-from vicinal.accounting import KINDS
-from vicinal.cli import Commands
+from vicinal.accounting.kinds import KINDS
+from vicinal.cli.main import Commands
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"

@@ -11,7 +11,7 @@ import typer
 from command_line import commands
 from experiments.__main__ import app as experiments
 from page_tools import PAGES, ROOT
-from vicinal.cli import app as vicinal
+from vicinal.cli.main import app as vicinal
 
 SOURCES = ROOT / "src"
 NOTES = sorted(SOURCES.rglob("*.md"))

@@ -64,7 +64,7 @@ def test_without_the_digits_it_is_said_what_to_install(monkeypatch, tmp_path):
     from vicinal.datasets import load_mnist
     from vicinal.errors import MissingExtra
 
-    monkeypatch.setattr("vicinal.datasets._dataset.files", lambda _: tmp_path)
+    monkeypatch.setattr("vicinal.datasets.dataset.files", lambda _: tmp_path)
     with pytest.raises(MissingExtra, match=r"vicinal\[demo\]"):
         load_mnist()
 

@@ -5,9 +5,13 @@ import pytest
 
 from made_up import NoNoise
 from vicinal import IndKNNClassifier
-from vicinal.accounting import UNITS, charge, charge_table, gdp_epsilon, zcdp_budget
+from vicinal.accounting.budget import UNITS, gdp_epsilon, zcdp_budget
+from vicinal.accounting.charges import charge
+from vicinal.accounting.label_filter import charge_table
 from vicinal.errors import PrivacyRefused
-from vicinal.mechanisms import DeltaSlackAccountant, NoisyLabels, SubjectTable, VoteGrid
+from vicinal.mechanisms import DeltaSlackAccountant, VoteGrid
+from vicinal.mechanisms.noisy_labels import NoisyLabels
+from vicinal.mechanisms.subject_table import SubjectTable
 from vicinal.neighbours import Cosine, NeighbourLists
 
 CLASSES = 10

@@ -5,11 +5,12 @@ import pytest
 
 from made_up import corners as data
 from vicinal import IndKNNClassifier
-from vicinal.accounting import UNITS
-from vicinal.engine._proxy_ledger import RETIRED, ProxyLedger
-from vicinal.engine._shard import Shard
+from vicinal.accounting.budget import UNITS
+from vicinal.engine.proxy_ledger import RETIRED, ProxyLedger
+from vicinal.engine.shard import Shard
 from vicinal.errors import InvalidInput
-from vicinal.mechanisms import LabelRelease, VoteRelease
+from vicinal.mechanisms.noisy_labels import LabelRelease
+from vicinal.mechanisms.votes import VoteRelease
 
 CLASSES, D, N = 3, 8, 2000
 
@@ -41,7 +42,7 @@ def of_one_class(size):
 @pytest.mark.parametrize("release", ["votes", "label"])
 def test_a_point_pays_what_a_record_in_its_place_pays(release, monkeypatch):
     """The records are the public points, which is refused elsewhere."""
-    monkeypatch.setattr("vicinal.predictors._inputs.are_copies", lambda *_: False)
+    monkeypatch.setattr("vicinal.predictors.inputs.are_copies", lambda *_: False)
     X = PUBLIC * (1 + 1e-9)
     y = np.arange(len(X)) % CLASSES
     classifier = IndKNNClassifier(

@@ -6,7 +6,7 @@ from sklearn.base import clone
 
 from made_up import corners as data
 from vicinal import IndKNNClassifier
-from vicinal.engine import AnsweredNeighbours
+from vicinal.engine.answer_reuse import AnsweredNeighbours
 from vicinal.errors import InvalidInput
 from vicinal.neighbours import Cosine
 

@@ -9,7 +9,7 @@ from skimage import feature as skimage_feature
 
 from vicinal.errors import InvalidInput
 from vicinal.features import HOGFeatures
-from vicinal.features._hog import additions
+from vicinal.features.hog import additions
 
 TYPES = (np.uint8, np.int8, np.int64, np.float16, np.float32, np.float64)
 

@@ -65,7 +65,7 @@ def test_the_layout_in_memory_and_the_chunks_change_no_bit(unfitted, public, pri
     together = fitted.transform(private)
     assert_array_equal(fitted.transform(np.asfortranarray(private)), together)
     assert_array_equal(fitted.transform(np.repeat(private, 2, axis=1)[:, ::2]), together)
-    monkeypatch.setattr("vicinal.features._public_map._CHUNK", 7)
+    monkeypatch.setattr("vicinal.features.public_map._CHUNK", 7)
     assert_array_equal(fitted.transform(private), together)
 
 

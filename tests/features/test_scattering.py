@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from vicinal.features import ScatteringFeatures, _scattering
-from vicinal.features._scattering import FLOORS
+from vicinal.features import ScatteringFeatures, scattering
+from vicinal.features.scattering import FLOORS
 
 SHAPE = (32, 32)
 
@@ -38,16 +38,16 @@ def test_a_spectrum_is_that_of_the_wavelet_in_space():
     wavelet = (wave - wave.sum() / envelope.sum() * envelope) / (2 * math.pi * width**2 / slant)
     periodic = np.roll(wavelet.reshape(6, 32, 6, 32).sum(axis=(0, 2)), 0)
     expected = np.fft.fft2(periodic)
-    assert_allclose(_scattering.wavelets(SHAPE, scale, 8)[1], expected, atol=1e-6)
+    assert_allclose(scattering.wavelets(SHAPE, scale, 8)[1], expected, atol=1e-6)
 
 
 def test_averages_are_those_of_full_size_convolutions(images):
     """Nothing is subsampled here but the result; subsampling early leaves small aliases."""
     plane = np.pad(images[0] / 255, 2, mode="reflect")
-    pooling = _scattering.low_pass(SHAPE, 2)
+    pooling = scattering.low_pass(SHAPE, 2)
 
     def moduli(planes, scale):
-        bank = _scattering.wavelets(SHAPE, scale, 8)
+        bank = scattering.wavelets(SHAPE, scale, 8)
         return np.abs(np.fft.ifft2(np.fft.fft2(planes)[..., None, :, :] * bank))
 
     def cells(planes):
@@ -71,7 +71,7 @@ def test_images_are_transformed_one_by_one():
     """Fails if a library whose last bits follow from company gets several at a time."""
     seen = []
     planes = np.random.default_rng(4).random((16, 4, 4), dtype=np.float32)
-    found = _scattering._transformed(lambda each: seen.append(len(each)) or each, planes, 8)
+    found = scattering._transformed(lambda each: seen.append(len(each)) or each, planes, 8)
     assert seen == [2] * 8
     assert_array_equal(found, planes)
 
@@ -83,7 +83,7 @@ def test_aliases_add_up_in_one_order_bit_for_bit(step):
     products = spectra[:, None] * filters
     rows = sum(np.split(products, step, axis=2), np.float32(0))
     expected = sum(np.split(rows, step, axis=3), np.float32(0))
-    found = _scattering.folded(spectra, filters, step)
+    found = scattering.folded(spectra, filters, step)
     assert_array_equal(found, expected.reshape(6, 12 // step, 24 // step))
 
 
@@ -100,4 +100,4 @@ def test_averages_add_up_in_one_order_bit_for_bit(shape, cells):
     rows = sum((down[:, u, None] * planes[:, u, None] for u in range(shape[0])), np.float32(0))
     columns = (rows[..., v, None] * right[:, v] for v in range(shape[1]))
     expected = sum(columns, np.float32(0))
-    assert_array_equal(_scattering.pooled(planes, down, right), expected)
+    assert_array_equal(scattering.pooled(planes, down, right), expected)

@@ -20,9 +20,10 @@ from hypothesis import strategies as st
 from pyarrow import csv, parquet
 from typer.testing import CliRunner
 
-from vicinal.cli import app
+from vicinal.cli.main import app
 from vicinal.errors import InvalidInput, VicinalError
-from vicinal.features import TableFeatures, TableSchema, check_table, draft_schema
+from vicinal.features import TableFeatures, TableSchema, draft_schema
+from vicinal.features.table_features import check_table
 from vicinal.store import Store, StoreExtractor
 
 PRIVATE = "zq7SECRETzq7"
@@ -298,7 +299,7 @@ def test_a_csv_file_reads_as_the_parquet_file_it_came_from(tmp_path):
         "age": [1, None, 3], "sex": ["f", "m", None], "smoker": [True, False, None],
         "seen": [dt.date(2020, 1, 1), None, dt.date(2021, 1, 1)], "x": [0.1, 1e300, None],
     })  # fmt: skip
-    from vicinal.datasets import read_table
+    from vicinal.datasets.tables import read_table
 
     schema, _ = draft_schema(pa.concat_tables([table] * 10))
     csv.write_csv(table, tmp_path / "t.csv")

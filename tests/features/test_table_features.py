@@ -12,8 +12,9 @@ from sklearn.pipeline import make_pipeline
 
 from vicinal import IndKNNClassifier
 from vicinal.errors import InvalidInput
-from vicinal.features import TableFeatures, TableSchema, check_table, draft_schema
-from vicinal.features._table_columns import MOST_DEVIATIONS
+from vicinal.features import TableFeatures, TableSchema, draft_schema
+from vicinal.features.table_columns import MOST_DEVIATIONS
+from vicinal.features.table_features import check_table
 
 PRIVATE = "Ms Secret"
 

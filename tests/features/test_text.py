@@ -139,7 +139,7 @@ def test_a_missing_extra_names_its_cure(absent, monkeypatch):
             raise ModuleNotFoundError(name)
         return builtins
 
-    monkeypatch.setattr("vicinal._lazy.import_module", import_module)
+    monkeypatch.setattr("vicinal.lazy.import_module", import_module)
     with pytest.raises(MissingExtra, match=rf"{absent}.*pip install 'vicinal\[text\]'"):
         SentenceFeatures().transform(["a"])
 

@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 
 from store_tools import R, X, Y, points
-from vicinal import IndKNNClassifier, IndKNNRegressor, PrivateKNNClassifier, _checks
-from vicinal._parameters import ClassNames, checks
+from vicinal import IndKNNClassifier, IndKNNRegressor, PrivateKNNClassifier
+from vicinal import checks as _checks
 from vicinal.errors import InvalidInput
 from vicinal.labelling import IndKNNLabeller
-from vicinal.reports import ClassFigures
-from vicinal.targets import declared_target
+from vicinal.parameters import ClassNames, checks
+from vicinal.reports.outcomes import ClassFigures
+from vicinal.targets.kinds import declared_target
 
 COMPOSED, DECOMPOSED = "Grün", unicodedata.normalize("NFD", "Grün")
 Q, _ = points(20, 4)

@@ -10,8 +10,7 @@ from pathlib import Path
 from numba.core.dispatcher import Dispatcher
 
 import vicinal
-from vicinal import _compiled
-from vicinal._lazy import declared_exports
+from vicinal import compiled as _compiled
 
 PACKAGE = Path(vicinal.__file__).parent
 COMPILED = sorted(path for path in PACKAGE.rglob("*.py") if "\n@compiled\n" in path.read_text())
@@ -32,11 +31,7 @@ def locate(module, name):
     place = PACKAGE.parent.joinpath(*module.split("."))
     if place.with_suffix(".py").is_file():
         return place.with_suffix(".py")
-    exported = getattr(importlib.import_module(module), name)
-    if isinstance(exported, types.ModuleType):
-        return Path(exported.__file__)
-    exports, _ = declared_exports(place)
-    return locate(exports[name], name)
+    return (place / name).with_suffix(".py")  # a module of a package
 
 
 def assigned_expressions(path):

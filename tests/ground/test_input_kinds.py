@@ -21,10 +21,10 @@ from vicinal import (
     PrivateKNNClassifier,
     PublicMap,
     Store,
-    _checks,
+    checks,
 )
 from vicinal.errors import InvalidInput
-from vicinal.targets import labels
+from vicinal.targets.classes import labels
 
 N = 60
 WHOLE = np.random.default_rng(0).integers(0, 2, size=(N, 3)).astype(float)
@@ -258,7 +258,7 @@ ONE_COLUMN = {
 @pytest.mark.parametrize("kind", COLUMNS)
 def test_every_kind_of_column_is_read_alike(kind):
     make = COLUMNS[kind]
-    assert _checks.subject_ids("subjects", make(IDS)) == ["a", "b", 7]
+    assert checks.subject_ids("subjects", make(IDS)) == ["a", "b", 7]
     assert labels(make(IDS), 3, np.array(IDS)).tolist() == [0, 1, 2]
     expected = answers("IndKNN", subjects=[str(i) for i in range(N)])
     given = {"y": make(CLASSES.tolist()), "subjects": make([str(i) for i in range(N)])}
@@ -268,7 +268,7 @@ def test_every_kind_of_column_is_read_alike(kind):
 @pytest.mark.parametrize("kind", ONE_COLUMN)
 def test_a_table_of_one_column_is_taken_with_a_warning(kind):
     with pytest.warns(UserWarning, match="column-vector subjects"):
-        assert _checks.subject_ids("subjects", ONE_COLUMN[kind](IDS)) == ["a", "b", 7]
+        assert checks.subject_ids("subjects", ONE_COLUMN[kind](IDS)) == ["a", "b", 7]
     with pytest.warns(UserWarning, match="column-vector y"):
         assert labels(ONE_COLUMN[kind](IDS), 3, np.array(IDS)).tolist() == [0, 1, 2]
 
@@ -307,7 +307,7 @@ NO_LABELS = {
 def test_ids_of_other_types_are_refused_with_advice(case):
     wrong, words = NO_IDS[case]
     with pytest.raises(InvalidInput, match=f"'subjects' parameter .*{words}") as refused:
-        _checks.subject_ids("subjects", wrong)
+        checks.subject_ids("subjects", wrong)
     assert "secret" not in str(refused.value)
     assert "4711" not in str(refused.value)
 

@@ -16,11 +16,12 @@ from vicinal import (
     PATEClassifier,
     PrivateKNNClassifier,
 )
-from vicinal._parameters import REQUIRED, Checked, Choice, Integer, Real, Unless, checks, declared
-from vicinal.baselines import NoisySGDSettings, PATESettings
+from vicinal.baselines.noisy_sgd import NoisySGDSettings
+from vicinal.baselines.pate import PATESettings
 from vicinal.errors import InvalidInput, PrivacyRefused
-from vicinal.planning import IndKNNPlan
-from vicinal.predictors import PrivateKNNSettings
+from vicinal.parameters import REQUIRED, Checked, Choice, Integer, Real, Unless, checks, declared
+from vicinal.planning.plan import IndKNNPlan
+from vicinal.predictors.private_knn import PrivateKNNSettings
 
 SETTINGS = {
     IndKNNClassifier: IndKNNPlan, IndKNNMultiLabelClassifier: IndKNNPlan,
@@ -159,7 +160,7 @@ def test_with_screening_only_the_noise_on_votes_is_calibrated(monkeypatch):
         asked.append((len(plan["releases"]), epsilon, field, release))
         return SimpleNamespace(value=7.5)
 
-    monkeypatch.setattr("vicinal.planning._guarantees.calibrate", calibrate)
+    monkeypatch.setattr("vicinal.planning.guarantees.calibrate", calibrate)
     shared = {"sigma_screen": 40.0, "threshold": 30.0, "epsilon": 3.25, "n_answers": 20}
     screening, votes = PrivateKNNClassifier(range(3), **shared).plan()["releases"]
     assert (screening["sigma"], votes["sigma"], votes["count"]) == (40.0, 7.5, 20)

@@ -6,8 +6,8 @@ import warnings
 
 import pytest
 
-from vicinal import _compiled
-from vicinal._private_folders import find_exposed_folder, make_private_folder
+from vicinal import compiled as _compiled
+from vicinal.private_folders import find_exposed_folder, make_private_folder
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from vicinal._progress import shown
+from vicinal.progress import shown
 from vicinal.store import StoreExtractor
 
 

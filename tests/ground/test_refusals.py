@@ -10,13 +10,15 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 
 import store_tools as tools
 from vicinal import IndKNNClassifier, NoisySGDClassifier, PATEClassifier, PrivateKNNClassifier
-from vicinal._progress import shown
-from vicinal.accounting import LINE_GRID, UNITS
+from vicinal.accounting.budget import UNITS
+from vicinal.accounting.label_only import LINE_GRID
 from vicinal.errors import InvalidInput, PrivacyRefused
-from vicinal.interactions import REGISTRY, RecordDigests
+from vicinal.interactions.fit_registry import REGISTRY
+from vicinal.interactions.row_matching import RecordDigests
 from vicinal.labelling import FixedPlanLabeller, default_plan
-from vicinal.ledger import StoredAccount
-from vicinal.mechanisms import VoteRelease
+from vicinal.ledger.audiences import StoredAccount
+from vicinal.mechanisms.votes import VoteRelease
+from vicinal.progress import shown
 
 counts = pytest.mark.counts_interactions
 Q, R, X, Y = tools.Q, tools.R, tools.X, tools.Y
@@ -143,7 +145,7 @@ def test_nothing_takes_charges_back():
 
 
 def steps_of(records, monkeypatch):
-    monkeypatch.setattr("vicinal.mechanisms._private_knn._MOST_HITS", 30 * 50)
+    monkeypatch.setattr("vicinal.mechanisms.private_knn._MOST_HITS", 30 * 50)
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(records, 2)), rng.integers(0, 2, records)
     done: list[int] = []
@@ -312,7 +314,7 @@ def test_a_fit_that_fails_late_leaves_the_classifier_as_it_was(monkeypatch):
 @counts
 def test_refused_fits_tell_one_noisy_size(monkeypatch):
     """Fails if every refused fit draws a size anew: their mean is the size."""
-    from vicinal.planning import EnginePlanner
+    from vicinal.planning.engine_factory import EnginePlanner
 
     sizes = []
     radius = EnginePlanner.radius

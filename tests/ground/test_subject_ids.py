@@ -13,25 +13,28 @@ from PIL import Image
 from pyarrow import csv, parquet
 
 from store_tools import PLAN, Q, R, points, units
-from vicinal import _checks
+from vicinal import checks
 from vicinal.baselines import NoisySGDClassifier
-from vicinal.cli import listed_ids
-from vicinal.datasets import load_images, load_table, read_ids
-from vicinal.distributed import Coordinator, local_transports, split
+from vicinal.cli.records import listed_ids
+from vicinal.datasets import load_images, load_table
+from vicinal.datasets.id_lists import read_ids
+from vicinal.distributed import Coordinator, split
+from vicinal.distributed.transports import local_transports
 from vicinal.errors import IdsAlike, InvalidInput
 from vicinal.features import PublicMap
 from vicinal.labelling import IndKNNLabeller
-from vicinal.ledger import folded, framed, unframed
-from vicinal.mechanisms import teachers_of
+from vicinal.ledger.id_encoding import folded, framed, unframed
+from vicinal.mechanisms.teachers import teachers_of
 from vicinal.predictors import (
-    FitInputs,
     IndKNNClassifier,
     IndKNNMultiLabelClassifier,
     IndKNNRegressor,
     PrivateKNNClassifier,
 )
-from vicinal.serving import checked_ids
-from vicinal.store import Presence, Store
+from vicinal.predictors.inputs import FitInputs
+from vicinal.serving.app import checked_ids
+from vicinal.store import Store
+from vicinal.store.status import Presence
 
 FAULTS = {
     "empty": "", "blank before": " 5", "blank after": "5 ", "wide blank": "\u3000a",
@@ -62,9 +65,9 @@ DISTINCT = [
 @pytest.mark.parametrize("case", FAULTS)
 def test_a_faulty_id_is_refused_by_the_name_of_its_fault_and_not_shown(case):
     with pytest.raises(InvalidInput, match=NAMED.get(case, "Got")) as refused:
-        _checks.subject_ids("subjects", ["fine", FAULTS[case]])
+        checks.subject_ids("subjects", ["fine", FAULTS[case]])
     assert "'subjects'" in str(refused.value)
-    assert _checks.id_fault(FAULTS[case]) in str(refused.value)
+    assert checks.id_fault(FAULTS[case]) in str(refused.value)
     if isinstance(FAULTS[case], str) and len(FAULTS[case].strip()) > 1 and case != "decimal point":
         assert FAULTS[case].strip() not in str(refused.value)
 
@@ -74,7 +77,7 @@ def test_every_blank_and_every_invisible_character_is_refused():
     for code in [*range(0xD800), *range(0xE000, 0x110000)]:
         one = chr(code)
         if unicodedata.category(one) in ("Zs", "Cf", "Cc", "Zl", "Zp") and one != " ":
-            assert _checks.text_fault(f"a{one}b"), hex(code)
+            assert checks.text_fault(f"a{one}b"), hex(code)
 
 
 def test_who_is_behind_a_mask_is_refused_by_name(tmp_path):
@@ -100,9 +103,9 @@ def test_who_is_behind_a_mask_is_refused_by_name(tmp_path):
 
 
 def test_distinct_ids_stay_distinct():
-    found = _checks.subject_ids("subjects", DISTINCT)
+    found = checks.subject_ids("subjects", DISTINCT)
     assert len(set(found)) == len(DISTINCT)
-    assert _checks.subject_ids("subjects", found) == found
+    assert checks.subject_ids("subjects", found) == found
 
 
 def spellings(name):
@@ -115,17 +118,17 @@ def spellings(name):
 
 
 TEXTS = st.text(st.characters(codec="utf-8"), min_size=1, max_size=12).filter(
-    lambda text: _checks.id_fault(text) is None
+    lambda text: checks.id_fault(text) is None
 )
 NAMES = st.one_of(st.integers(), st.sampled_from(DISTINCT), TEXTS)
 
 
 @given(NAMES, NAMES)
 def test_spellings_of_one_id_are_one_and_ids_are_one_only_if_spelt_alike(one, other):
-    name, another = (_checks.subject_id("subjects", each) for each in (one, other))
-    assert {_checks.subject_id("subjects", each) for each in spellings(name)} == {name}
-    assert {type(_checks.subject_id("subjects", each)) for each in spellings(name)} == {type(name)}
-    assert _checks.subject_id("subjects", name) == name
+    name, another = (checks.subject_id("subjects", each) for each in (one, other))
+    assert {checks.subject_id("subjects", each) for each in spellings(name)} == {name}
+    assert {type(checks.subject_id("subjects", each)) for each in spellings(name)} == {type(name)}
+    assert checks.subject_id("subjects", name) == name
     assert unframed(framed(name)) == name
     alike = unicodedata.normalize("NFC", str(one)) == unicodedata.normalize("NFC", str(other))
     assert (name == another) == alike
@@ -161,19 +164,19 @@ ONE_FORM = [5, 6, "A7", "Zo\u00eb", "07"]
 
 @pytest.mark.parametrize("kind", COLUMNS)
 def test_every_column_means_the_same_people(kind):
-    assert _checks.subject_ids("subjects", COLUMNS[kind](MIXED)) == ONE_FORM
+    assert checks.subject_ids("subjects", COLUMNS[kind](MIXED)) == ONE_FORM
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.int32, np.uint16, np.uint64, np.int64])
 def test_numbers_of_every_width_are_the_same_people(dtype):
-    assert _checks.subject_ids("subjects", np.array([5, 6], dtype)) == [5, 6]
-    assert _checks.subject_ids("subjects", pa.array(np.array([5, 6], dtype))) == [5, 6]
-    assert all(type(each) is int for each in _checks.subject_ids("s", np.array([5], dtype)))
+    assert checks.subject_ids("subjects", np.array([5, 6], dtype)) == [5, 6]
+    assert checks.subject_ids("subjects", pa.array(np.array([5, 6], dtype))) == [5, 6]
+    assert all(type(each) is int for each in checks.subject_ids("s", np.array([5], dtype)))
 
 
 def test_numbers_of_more_than_64_bits_are_their_text():
     large = np.array([2**63], np.uint64)
-    assert _checks.subject_ids("s", large) == _checks.subject_ids("s", [2**63]) == [str(2**63)]
+    assert checks.subject_ids("s", large) == checks.subject_ids("s", [2**63]) == [str(2**63)]
 
 
 # ---------------------------------------------------------------- tables
@@ -199,7 +202,7 @@ def test_files_of_every_kind_name_the_same_people(tmp_path):
     for path in tables(tmp_path, MIXED):
         named = {} if path.suffix == ".npz" else {"subject": "who"}
         found = load_table(path, **named).subjects
-        assert _checks.subject_ids("subjects", found) == ONE_FORM, path.name
+        assert checks.subject_ids("subjects", found) == ONE_FORM, path.name
     whole = pa.table({"x": [0.0, 1.0], "who": pa.array([5, 6], pa.uint32())})
     parquet.write_table(whole, tmp_path / "whole.parquet")
     found = load_table(tmp_path / "whole.parquet", subject="who").subjects
@@ -211,7 +214,7 @@ def test_folders_of_people_are_the_same_people(tmp_path):
     for who in ("5", "07", "Zo\u0065\u0308"):
         (tmp_path / "label" / who).mkdir(parents=True)
         image.save(tmp_path / "label" / who / "i.png")
-    found = _checks.subject_ids("subjects", load_images(tmp_path).subjects)
+    found = checks.subject_ids("subjects", load_images(tmp_path).subjects)
     assert sorted(map(str, found)) == sorted(["5", "07", "Zo\u00eb"])
 
 
@@ -295,7 +298,7 @@ def left(classifier):
 @settings(max_examples=20, deadline=None)
 @given(st.lists(NAMES, min_size=1, max_size=6, unique_by=str), st.data())
 def test_one_person_keeps_one_budget_however_the_id_is_spelt(names, data):
-    people = list(dict.fromkeys(_checks.subject_ids("subjects", names)))
+    people = list(dict.fromkeys(checks.subject_ids("subjects", names)))
     spelt = [data.draw(st.sampled_from(spellings(people[i % len(people)]))) for i in range(30)]
     classifier = fitted(spelt)
     before = left(classifier)
@@ -320,7 +323,7 @@ def test_records_with_and_without_subjects_do_not_mix(given):
 def test_other_methods_count_the_same_people():
     people = [("5", "Zo\u00eb", "a")[i % 3] for i in range(30)]
     spelt = [(5, "Zo\u0065\u0308", "a")[i % 3] if i % 2 else who for i, who in enumerate(people)]
-    ids = _checks.subject_ids("subjects", spelt)
+    ids = checks.subject_ids("subjects", spelt)
     assert FitInputs(np.zeros((len(ids), 1)), ids, None).slots[1] == 3
     assert len({tuple(teachers_of(ids[i::3], bytes(32), 1000)) for i in range(3)}) == 3
     for make in (
@@ -404,7 +407,7 @@ UNUSUAL = {"", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", ".", ".."}
 @settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
 @given(name=NAMES, data=st.data())
 def test_a_person_keeps_one_budget_through_every_door(store, tmp_path_factory, name, data):
-    who = _checks.subject_id("subjects", name)
+    who = checks.subject_id("subjects", name)
     text = str(who)
     assume(not UNUSUAL & {text, *text.split("/")} and not set(text) & set(',;"'))
     assume(len(framed(who)) < 300 and framed(who) not in map(framed, [5, "Zo\u00eb", "a7"]))
@@ -509,7 +512,7 @@ def test_case_and_width_never_make_two_people():
 
 @given(st.lists(NAMES, min_size=1, max_size=4), st.lists(NAMES, min_size=1, max_size=4))
 def test_ids_fold_as_each_alone(some, others):
-    ids = _checks.subject_ids("subjects", [*some, *others])
+    ids = checks.subject_ids("subjects", [*some, *others])
     assert folded(ids) == [one for each in ids for one in folded([each])]
     assert folded(folded(ids)) == folded(ids)
 

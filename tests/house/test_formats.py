@@ -10,12 +10,15 @@ import pytest
 
 import shard_tools
 import store_tools as tools
-from vicinal.distributed import ClusterDescription
+from vicinal.distributed.folders import ClusterDescription
 from vicinal.errors import InvalidInput, OtherFormat, StorageFailed
-from vicinal.labelling import FileJournal, JournalEntry, ReleasedLabels, load_answers, save_answers
-from vicinal.ledger import sealed_archive, write_arrays
-from vicinal.serving import KeyFile
-from vicinal.store import SigningKey, Store, check_receipt, erasure_receipt
+from vicinal.labelling import FileJournal, ReleasedLabels, load_answers
+from vicinal.labelling.answers import save_answers
+from vicinal.labelling.journal import JournalEntry
+from vicinal.ledger.sealed_files import sealed_archive, write_arrays
+from vicinal.serving.keys import KeyFile
+from vicinal.store import Store
+from vicinal.store.receipts import SigningKey, check_receipt, erasure_receipt
 
 REFUSAL = re.compile(r" has format 7; this version of vicinal reads format 1\.$")
 
@@ -107,9 +110,10 @@ def of_answers(path):
 def of_student(path):
     torch = pytest.importorskip("torch", reason="torch is not installed (extra `students`)")
     from vicinal import students
+    from vicinal.students import student
 
     images = SimpleNamespace(shape=(8, 8), mean=(0.0,), deviation=(1.0,))
-    about = students.about(
+    about = student.about(
         SimpleNamespace(
             name="mlp", classes=(0, 1), preprocessing=images, ranges=(), guarantee={}, second=None
         )

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from entropy import SYSTEM, SeededEntropy, entropy_of
-from vicinal.noise import SystemNoise, bernoulli, fresh_key
+from vicinal.noise.bernoulli import bernoulli
+from vicinal.noise.source import SystemNoise, fresh_key
 
 TESTS = Path(__file__).parents[1]
 SOURCES = {path: path.read_text(encoding="utf-8") for path in sorted(TESTS.rglob("*.py"))}

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from vicinal.errors import PrivacyRefused
-from vicinal.interactions import FitRegistry
-from vicinal.interactions._row_matching import RecordDigests
+from vicinal.interactions.fit_registry import FitRegistry
+from vicinal.interactions.row_matching import RecordDigests
 
 pytestmark = pytest.mark.counts_interactions
 ROWS = np.random.default_rng(0).normal(size=(200, 3))

@@ -6,8 +6,8 @@ import math
 import numpy as np
 import pytest
 
-from vicinal.interactions import _row_matching as module
-from vicinal.interactions._row_matching import (
+from vicinal.interactions import row_matching as module
+from vicinal.interactions.row_matching import (
     RecordDigests,
     are_copies,
     compute_id_digests,

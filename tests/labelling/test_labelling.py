@@ -16,20 +16,19 @@ from vicinal import labelling
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
 from vicinal.features import PublicMap
 from vicinal.labelling import (
-    Answered,
-    AskedRound,
     FileJournal,
     IndKNNLabeller,
-    JournalEntry,
     LabellingPlan,
     LabellingTask,
     ReleasedLabels,
     Round,
     default_plan,
     load_answers,
-    save_answers,
 )
-from vicinal.ledger import WitnessState
+from vicinal.labelling.answers import save_answers
+from vicinal.labelling.journal import AskedRound, JournalEntry
+from vicinal.labelling.labellers import Answered
+from vicinal.ledger.rollback_guard import WitnessState
 
 C = 3
 

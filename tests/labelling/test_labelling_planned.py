@@ -7,7 +7,7 @@ from labelling.jobs import labelled
 from vicinal.accounting import account
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.labelling import FixedPlanLabeller, LabellingPlan, Round
-from vicinal.labelling._labellers import ABSTAINED
+from vicinal.labelling.labellers import ABSTAINED
 from vicinal.predictors import PrivateKNNClassifier
 
 C = 3

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from vicinal import IndKNNClassifier
-from vicinal.accounting import UNITS
+from vicinal.accounting.budget import UNITS
 from vicinal.errors import InvalidInput
-from vicinal.predictors import check_spent, resume, spent_budget
+from vicinal.predictors.reembedding import check_spent, resume, spent_budget
 
 N, M, C = 600, 200, 3
 

@@ -11,7 +11,7 @@ import pytest
 from command_line import printed as run
 from labelling import jobs
 from made_up import Cut, clouds, cut_after_first_block
-from vicinal import IndKNNClassifier, labelling
+from vicinal import IndKNNClassifier
 from vicinal.errors import InvalidInput
 from vicinal.features import PublicMap
 from vicinal.labelling import (
@@ -20,9 +20,11 @@ from vicinal.labelling import (
     ReleasedLabels,
     Round,
     load_answers,
-    save_answers,
+    loop,
 )
-from vicinal.mechanisms import GradientRelease, VoteRelease
+from vicinal.labelling.answers import save_answers
+from vicinal.mechanisms.linear_model import GradientRelease
+from vicinal.mechanisms.votes import VoteRelease
 
 C, POOL, ASKED = 3, 700, 300
 PLAN = LabellingPlan((Round(ASKED, 1.0, 1.0, components=None),))
@@ -69,7 +71,7 @@ def test_without_a_model_there_are_none(world, tmp_path):
 def test_labels_alone_that_are_not_the_models_count_as_much_as_the_model(
     world, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr("vicinal.linear._losses._KNOWN_OF_COLUMNS", 1e-9)  # or votes change nothing
+    monkeypatch.setattr("vicinal.linear.losses._KNOWN_OF_COLUMNS", 1e-9)  # or votes change nothing
     asker = labeller(world[1], release="label", epsilon=0.5)
     asked = labelled(world, tmp_path, asker)
     model = asker._classifier.model_probabilities(mapped(world)[1])
@@ -103,7 +105,7 @@ def test_they_are_paid_for_with_the_training_and_never_again(world, both):
     classifier = IndKNNClassifier(
         range(C), 2.0, n_queries=ASKED, n_records=900, model_share=0.5, simulation_seed=1
     ).fit(records, world[1], public=pool)
-    first = labelling._loop.BLOCK
+    first = loop.BLOCK
     for block in (asked.queries[:first], asked.queries[first:]):
         classifier.query(pool[block])
     paid = asker.state()["remaining"]

@@ -16,13 +16,15 @@ from hypothesis import strategies as st
 
 from store_tools import PLAN, Q, broken_off, completed_change, make
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed, StoreDamaged, StoreInUse
-from vicinal.ledger import _database as _chain
-from vicinal.ledger._database import NO_HEAD, ChainLink, chain_faults, descends
-from vicinal.ledger._ledger import Ledger
-from vicinal.ledger._rollback_guard import RollbackGuard, WitnessState
-from vicinal.ledger._sqlite import SQLiteDatabase
-from vicinal.ledger._tables import TABLES, Tables
-from vicinal.store import RequestBatch, Store, create_store
+from vicinal.ledger import database as _chain
+from vicinal.ledger.database import NO_HEAD, ChainLink, chain_faults, descends
+from vicinal.ledger.ledger import Ledger
+from vicinal.ledger.rollback_guard import RollbackGuard, WitnessState
+from vicinal.ledger.sqlite import SQLiteDatabase
+from vicinal.ledger.tables import TABLES, Tables
+from vicinal.store import Store
+from vicinal.store.opening import create_store
+from vicinal.store.request_batch import RequestBatch
 from vicinal.testing import remaining_budgets
 
 KEY = bytes(32)
@@ -227,7 +229,7 @@ def test_a_new_witness_replaces_no_other_one(place, monkeypatch):
         (place / "store.witness").rename(place / "shared")
         return create_store(*args)
 
-    monkeypatch.setattr("vicinal.store._store.create_store", late)
+    monkeypatch.setattr("vicinal.store.store.create_store", late)
     before = (place / "store.witness").read_bytes()
     with pytest.raises(InvalidInput, match="Move it away"):
         make(place / "second", witness=place / "shared")
@@ -601,7 +603,7 @@ def test_nothing_but_tables_makes_statements_that_write():
     """Fails if rows are written past their table, so that their digests would be missing."""
     package = Path(_chain.__file__).parents[1]
     texts = {path: path.read_text("utf-8") for path in package.rglob("*.py")}
-    assert [path.name for path, text in texts.items() if WRITING.search(text)] == ["_tables.py"]
+    assert [path.name for path, text in texts.items() if WRITING.search(text)] == ["tables.py"]
 
 
 @pytest.mark.parametrize("table", ["chain", "files", "chain and files"])

@@ -5,12 +5,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vicinal.ledger import _hashed_slots
-from vicinal.ledger._hashed_slots import NOBODY, HashedSlotTable
-from vicinal.ledger._id_encoding import MOST_BYTES, framed, framed_all
-from vicinal.ledger._sqlite import SQLiteDatabase
-from vicinal.ledger._subject_pages import PAGE_SLOTS, write_subjects
-from vicinal.ledger._tables import Tables
+from vicinal.ledger import hashed_slots
+from vicinal.ledger.hashed_slots import NOBODY, HashedSlotTable
+from vicinal.ledger.id_encoding import MOST_BYTES, framed, framed_all
+from vicinal.ledger.sqlite import SQLiteDatabase
+from vicinal.ledger.subject_pages import PAGE_SLOTS, write_subjects
+from vicinal.ledger.tables import Tables
 
 IDS = st.one_of(st.integers(-30, 30), st.text("ab<>% é", min_size=1, max_size=2))
 STEPS = st.lists(st.tuples(st.booleans(), st.lists(IDS, unique_by=framed)), max_size=6)
@@ -48,7 +48,7 @@ def test_it_knows_who_is_here_as_a_dict_does(database, colliding, steps, asked):
     """Fails if a hash is taken for an id, or a look-up reads what was there before."""
     with pytest.MonkeyPatch.context() as patch:
         if colliding:
-            patch.setattr(_hashed_slots, "_hashes", one_hash)
+            patch.setattr(hashed_slots, "_hashes", one_hash)
         with database.transaction():
             database.delete(Tables.SUBJECT_PAGES)
             table, expected = HashedSlotTable(database, 0), {}

@@ -6,14 +6,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from store_tools import completed_change
-from vicinal.accounting import UNITS
+from vicinal.accounting.budget import UNITS
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
-from vicinal.ledger import MemoryLedger, _audiences
-from vicinal.ledger._answers import AnswerBlock
-from vicinal.ledger._audiences import PAGE, StoredAccount, budget_faults, exact_sum
-from vicinal.ledger._id_encoding import MOST_BYTES, first_framed_id, framed, framed_all, unframed
-from vicinal.ledger._ledger import Ledger, Standing
-from vicinal.ledger._sqlite import SQLiteDatabase
+from vicinal.ledger import audiences as _audiences
+from vicinal.ledger.answers import AnswerBlock
+from vicinal.ledger.audiences import PAGE, StoredAccount, budget_faults, exact_sum
+from vicinal.ledger.id_encoding import MOST_BYTES, first_framed_id, framed, framed_all, unframed
+from vicinal.ledger.ledger import Ledger, Standing
+from vicinal.ledger.memory import MemoryLedger
+from vicinal.ledger.sqlite import SQLiteDatabase
 
 pytestmark = pytest.mark.quick
 

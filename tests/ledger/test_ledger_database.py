@@ -4,10 +4,10 @@ import pytest
 
 import store_tools as tools
 from vicinal.errors import InvalidInput, MissingExtra, StorageFailed
-from vicinal.ledger import _postgres
-from vicinal.ledger._postgres import PostgresDatabase
-from vicinal.ledger._sqlite import SQLiteDatabase
-from vicinal.ledger._tables import TABLES, Tables
+from vicinal.ledger import postgres
+from vicinal.ledger.postgres import PostgresDatabase
+from vicinal.ledger.sqlite import SQLiteDatabase
+from vicinal.ledger.tables import TABLES, Tables
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -91,7 +91,7 @@ def test_a_server_that_is_not_there_is_said_so():
 def test_without_psycopg_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "psycopg", None)
     with pytest.raises(MissingExtra, match=r"vicinal\[postgres\]"):
-        _postgres.PostgresDatabase("postgresql:///x")
+        postgres.PostgresDatabase("postgresql:///x")
 
 
 def test_a_database_is_not_made_by_looking_for_it(tmp_path):

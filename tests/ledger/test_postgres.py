@@ -8,7 +8,8 @@ import pytest
 
 import store_tools as tools
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
-from vicinal.ledger import PostgresDatabase, choose_server, read_sealed, write_sealed
+from vicinal.ledger.postgres import PostgresDatabase, choose_server
+from vicinal.ledger.sealed_files import read_sealed, write_sealed
 from vicinal.store import Store
 
 psycopg = pytest.importorskip("psycopg", reason="psycopg is not installed (extra `postgres`)")

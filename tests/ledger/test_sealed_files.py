@@ -6,12 +6,12 @@ import pytest
 
 import shard_tools
 import store_tools as tools
-from vicinal.distributed import ClusterDescription, ShardFolder
+from vicinal.distributed.folders import ClusterDescription, ShardFolder
 from vicinal.errors import InvalidInput, StorageFailed, VicinalError
 from vicinal.features import TableSchema
-from vicinal.ledger import parse_json, read_json
-from vicinal.serving import KeyFile
-from vicinal.store import read_config
+from vicinal.ledger.sealed_files import parse_json, read_json
+from vicinal.serving.keys import KeyFile
+from vicinal.store.folder import read_config
 
 DEEP = b'{"a":' * 30_000 + b"1" + b"}" * 30_000
 STRANGE = {

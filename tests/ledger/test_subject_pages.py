@@ -6,13 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import store_tools as tools
-from vicinal.ledger import _subject_pages
-from vicinal.ledger._database import chain_faults
-from vicinal.ledger._id_encoding import MOST_BYTES, framed
-from vicinal.ledger._ledger import Ledger
-from vicinal.ledger._sqlite import SQLiteDatabase
-from vicinal.ledger._subject_pages import PAGE_SLOTS, ROW_BYTES, write_all, write_subjects
-from vicinal.ledger._tables import Tables
+from vicinal.ledger import subject_pages
+from vicinal.ledger.database import chain_faults
+from vicinal.ledger.id_encoding import MOST_BYTES, framed
+from vicinal.ledger.ledger import Ledger
+from vicinal.ledger.sqlite import SQLiteDatabase
+from vicinal.ledger.subject_pages import PAGE_SLOTS, ROW_BYTES, write_all, write_subjects
+from vicinal.ledger.tables import Tables
 
 KEY = bytes(32)
 IDS = st.one_of(st.integers(-99, 99), st.text("ab<>% é", min_size=1, max_size=5))
@@ -43,7 +43,7 @@ def test_what_is_read_is_what_was_written_last(database, steps):
 @pytest.mark.parametrize("together", [1, 2, 32])
 def test_pages_are_the_same_however_many_are_written_at_a_time(database, monkeypatch, together):
     """Fails if a page beside a changed one is written, too, or takes over its entries."""
-    monkeypatch.setattr(_subject_pages, "_TOGETHER", together)
+    monkeypatch.setattr(subject_pages, "_TOGETHER", together)
     everybody = {slot: framed(slot) for slot in range(5 * PAGE_SLOTS)}
     gone = [3, PAGE_SLOTS + 4, 3 * PAGE_SLOTS + 5, 5 * PAGE_SLOTS - 1]  # none of page 2
     with database.transaction():

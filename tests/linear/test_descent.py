@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from vicinal.linear._descent import KEPT, LEAST_CLIP, MOST_CLIP, STEPS, Descent, clip_of, step_noise
-from vicinal.linear._losses import ClassLoss, VectorLoss
-from vicinal.linear._model_features import softmax
-from vicinal.linear._private_model import TrainingBudget
+from vicinal.linear.descent import KEPT, LEAST_CLIP, MOST_CLIP, STEPS, Descent, clip_of, step_noise
+from vicinal.linear.losses import ClassLoss, VectorLoss
+from vicinal.linear.model_features import softmax
+from vicinal.linear.private_model import TrainingBudget
 
 M, D, SPREAD = 400, 5, 2.0
 RNG = np.random.default_rng(0)

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from vicinal.linear import _kernel_map
-from vicinal.linear._kernel_map import KernelMap
-from vicinal.linear._model_features import LEAST_MANY, MOST_RECORDS, ModelFeatures
-from vicinal.linear._private_model import LinearModel
-from vicinal.mechanisms import whole_weights
-from vicinal.neighbours import FLOAT32, unit_vectors
+from vicinal.linear import kernel_map
+from vicinal.linear.kernel_map import KernelMap
+from vicinal.linear.model_features import LEAST_MANY, MOST_RECORDS, ModelFeatures
+from vicinal.linear.private_model import LinearModel
+from vicinal.mechanisms.gradients import whole_weights
+from vicinal.neighbours.kernels import FLOAT32, unit_vectors
 
 D, M, WIDTH = 70, 600, 40
 RNG = np.random.default_rng(0)
@@ -46,7 +46,7 @@ def alone_or_together(components):
 
 def test_a_record_does_not_depend_on_others_and_private_means_are_caught(monkeypatch):
     assert alone_or_together(MAP.components)
-    monkeypatch.setattr(_kernel_map, "_CHUNK", 64)
+    monkeypatch.setattr(kernel_map, "_CHUNK", 64)
     assert (MAP.components(unit_vectors(X)) == ROWS).all()
     assert not alone_or_together(lambda unit: MAP.components(unit) - MAP.components(unit).mean(0))
 
@@ -61,7 +61,7 @@ def test_a_stored_map_is_the_same():
 def test_no_likenesses_have_sums_beyond_32_bits(scale):
     """Of all columns, also of one whose entries have one sign, under any likenesses up to 1."""
     projection = np.abs(RNG.normal(size=(2000, 3))) * scale * [1, -1, 16] // 1
-    fitting, shifts = _kernel_map._fitting(projection.astype(np.int16), np.zeros(3, np.int16))
+    fitting, shifts = kernel_map._fitting(projection.astype(np.int16), np.zeros(3, np.int16))
     for sign in (1, -1):
         ends = np.maximum(sign * fitting.astype(np.int64), 0).sum(axis=0) << 12
         assert ends.max() < 2**31

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from vicinal import IndKNNRegressor
-from vicinal.linear._losses import _ASTRAY, _UNLIKE, Predictions, VectorLoss
-from vicinal.mechanisms import RecordVectors
+from vicinal.linear.losses import _ASTRAY, _UNLIKE, Predictions, VectorLoss
+from vicinal.mechanisms.subject_table import RecordVectors
 
 LOSS = VectorLoss(2, 0.6, 0.5)
 PREDICTED = np.array([[0.2, -0.4], [0.5, 0.1]])

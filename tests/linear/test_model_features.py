@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from made_up import plan_of
-from vicinal.linear._model_features import BIAS, OF_COLUMNS, ModelFeatures, are_columns, scores_of
 from vicinal.linear._random_trees import LANDMARKS
-from vicinal.mechanisms import WEIGHT_STEPS
+from vicinal.linear.model_features import BIAS, OF_COLUMNS, ModelFeatures, are_columns, scores_of
+from vicinal.mechanisms.gradients import WEIGHT_STEPS
 from vicinal.neighbours import Cosine
-from vicinal.planning import kernel_for
+from vicinal.planning.engine_factory import kernel_for
 
 D = 4
 RNG = np.random.default_rng(0)

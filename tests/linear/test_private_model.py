@@ -5,11 +5,14 @@ import pytest
 
 from made_up import clouds, plan_of
 from vicinal import IndKNNClassifier, testing
-from vicinal.accounting import UNITS, account
+from vicinal.accounting import account
+from vicinal.accounting.budget import UNITS
 from vicinal.errors import InvalidInput, PrivacyRefused
-from vicinal.linear import ModelFeatures, _losses, _private_model
-from vicinal.linear._model_features import CHUNK
-from vicinal.planning import IndKNNPlan, kernel_for
+from vicinal.linear import losses as _losses
+from vicinal.linear import private_model as _private_model
+from vicinal.linear.model_features import CHUNK, ModelFeatures
+from vicinal.planning.engine_factory import kernel_for
+from vicinal.planning.plan import IndKNNPlan
 
 N, D, CLASSES = 500, 5, 3
 

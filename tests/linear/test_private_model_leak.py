@@ -14,15 +14,19 @@ import pytest
 from made_up import clouds, components_for_few
 from statistical.conftest import one_blas_thread  # noqa: F401 (a fixture)
 from vicinal import IndKNNClassifier, IndKNNRegressor, mechanisms
-from vicinal.accounting import UNITS
-from vicinal.engine import LocalShardBase
-from vicinal.linear import _descent, _losses, _private_model
-from vicinal.linear._descent import Descent
-from vicinal.linear._kernel_map import KernelMap
-from vicinal.linear._losses import ClassLoss
-from vicinal.linear._model_features import ModelFeatures
-from vicinal.linear._private_model import LinearModel, ModelGate, PrivateModel
-from vicinal.neighbours import Cosine, int8_precision
+from vicinal.accounting.budget import UNITS
+from vicinal.engine.shard import LocalShardBase
+from vicinal.linear import descent, losses, private_model
+from vicinal.linear.descent import Descent
+from vicinal.linear.kernel_map import KernelMap
+from vicinal.linear.losses import ClassLoss
+from vicinal.linear.model_features import ModelFeatures
+from vicinal.linear.private_model import LinearModel, ModelGate, PrivateModel
+from vicinal.mechanisms.gradients import SubjectRows
+from vicinal.mechanisms.linear_model import GradientRelease, IndividualGradient, charge_rows
+from vicinal.mechanisms.votes import VoteRelease
+from vicinal.neighbours import Cosine
+from vicinal.neighbours.kernels import int8_precision
 
 pytestmark = pytest.mark.statistical
 
@@ -49,7 +53,7 @@ def classifier(*, numbers=False, **parameters):
 
 @dataclass
 class Step:
-    release: mechanisms.GradientRelease
+    release: GradientRelease
     weights: np.ndarray
     sums: np.ndarray
     before: np.ndarray
@@ -57,7 +61,7 @@ class Step:
 
 def trained(subjects, monkeypatch, **parameters):
     """Return a fitted classifier, and the steps of its training."""
-    steps, honest = [], mechanisms.GradientRelease.collect
+    steps, honest = [], GradientRelease.collect
 
     def watched(self, weights, remaining):
         before = remaining.copy()
@@ -66,7 +70,7 @@ def trained(subjects, monkeypatch, **parameters):
         return sums, spent
 
     with monkeypatch.context() as patch:
-        patch.setattr(mechanisms.GradientRelease, "collect", watched)
+        patch.setattr(GradientRelease, "collect", watched)
         made = classifier(**parameters)
         fitted = made.fit(X, SIDES if parameters.get("numbers") else Y, subjects, public=R)
     return fitted, steps
@@ -86,12 +90,12 @@ def without(subjects, victim, step, model, targets, encoder):
     made = step.release.mechanism
     slots = np.unique(subjects[stay], return_inverse=True)[1].astype(np.int32)
     rows = model.features.rows(encoder.encode(X[stay]).astype(np.float32))
-    people = mechanisms.SubjectRows(rows, targets[stay], slots, slots.max() + 1)
-    twin = mechanisms.IndividualGradient(
+    people = SubjectRows(rows, targets[stay], slots, slots.max() + 1)
+    twin = IndividualGradient(
         people, CLASSES, made.unit, made.clip, step.release.noise, SHARE, made._budget,
         mechanisms.randomness(0), mechanisms.DeltaSlackAccountant(1e-5, needed=False),
     )  # fmt: skip
-    release = mechanisms.GradientRelease(twin, step.release.scale, step.release.rate)
+    release = GradientRelease(twin, step.release.scale, step.release.rate)
     assert twin.steps == made.steps
     return release.collect(step.weights, step.before[np.unique(subjects[stay])])[0]
 
@@ -101,7 +105,7 @@ def loss_and_price(subjects, victim, monkeypatch, **parameters):
     fitted, steps = trained(subjects, monkeypatch, **parameters)
     model, carried = fitted._model.model, fitted._shard.subject_table.targets
     targets = fitted._model.loss.targets(carried)
-    assert len(steps) == _descent.STEPS
+    assert len(steps) == descent.STEPS
     loss = 0.0
     for step in steps:
         difference = (
@@ -123,7 +127,7 @@ SEVERAL = np.concatenate([np.arange(N - 4), np.full(4, N - 4)])
 @pytest.mark.parametrize("kind", [{"release": "votes"}, {"release": "label"}, {"numbers": True}])
 @pytest.mark.parametrize(("subjects", "victim"), [(SINGLE, 0), (SINGLE, 17), (SEVERAL, N - 4)])
 def test_training_loses_what_the_victim_paid(subjects, victim, kind, clip, monkeypatch):
-    monkeypatch.setattr(_descent, "MOST_CLIP", clip)
+    monkeypatch.setattr(descent, "MOST_CLIP", clip)
     loss, paid = loss_and_price(subjects, victim, monkeypatch, **kind)
     assert 0 < loss <= paid * (1 + 1e-9)
     assert paid <= loss * (1 + 1e-3)
@@ -173,17 +177,17 @@ def test_landmarks_are_public_rows(control, monkeypatch):
 
 
 def uncharged(patch):
-    honest = mechanisms.charge_rows
+    honest = charge_rows
 
     def broken(scores, derivatives, squares, labels, slots, remaining, *numbers):
         return honest(scores, derivatives, squares, labels, slots, remaining.copy(), *numbers)
 
-    patch.setattr("vicinal.mechanisms._linear_model.charge_rows", broken)
+    patch.setattr("vicinal.mechanisms.linear_model.charge_rows", broken)
 
 
 def unclipped(patch):
     """Charge clipped gradients and sum whole ones."""
-    honest = mechanisms.charge_rows
+    honest = charge_rows
 
     def broken(scores, sums, squares, labels, slots, remaining, step, kind, factor, bound, *rest):
         facts = squares, labels, slots
@@ -192,7 +196,7 @@ def unclipped(patch):
         honest(scores, sums, *facts, full, step, kind, factor, 50 * bound, *rest)
         return total
 
-    patch.setattr("vicinal.mechanisms._linear_model.charge_rows", broken)
+    patch.setattr("vicinal.mechanisms.linear_model.charge_rows", broken)
 
 
 def most_wrong(monkeypatch):
@@ -206,7 +210,7 @@ def most_wrong(monkeypatch):
 @pytest.mark.parametrize("components", [False, True])
 @pytest.mark.parametrize("control", [uncharged, unclipped])
 def test_broken_trainings_are_caught(control, components, numbers, monkeypatch):
-    monkeypatch.setattr(_descent, "MOST_CLIP", _descent.LEAST_CLIP)  # so that gradients are cut
+    monkeypatch.setattr(descent, "MOST_CLIP", descent.LEAST_CLIP)  # so that gradients are cut
     if components:
         with_components(monkeypatch)
     victim = most_wrong(monkeypatch)
@@ -312,7 +316,7 @@ def model():
 
 def unsure_of(model, turn):
     """Return a subject near the border of the model's classes: one that is asked about."""
-    return int(np.argsort(_losses.margins_of(np.log(shares_of(model))))[turn])
+    return int(np.argsort(losses.margins_of(np.log(shares_of(model))))[turn])
 
 
 def shares_of(model):
@@ -384,7 +388,7 @@ def test_what_joins_the_votes_moves_no_charge(monkeypatch):
     """The model's votes are public: who pays how much stays the same."""
     left = []
     for known in (100.0, 1e-9):
-        monkeypatch.setattr(_losses, "_KNOWN", known)
+        monkeypatch.setattr(losses, "_KNOWN", known)
         fitted = classifier(release="label").fit(X, Y, public=R)
         fitted.query(Q)
         left.append(fitted._shard.ledger.remaining.copy())
@@ -397,7 +401,7 @@ def test_what_joins_the_votes_moves_no_charge(monkeypatch):
 def what_descends(world, monkeypatch, **parameters):
     """Return all that a descent is given in a world, and what its steps and the metric get."""
     facts, steps, published, metrics = [], [], [], []
-    begin, step, publish = Descent.__init__, Descent.step, mechanisms.GradientRelease.publish
+    begin, step, publish = Descent.__init__, Descent.step, GradientRelease.publish
 
     def begun(self, *args):
         facts.append((*args[:3], repr(args[3]), *args[4:]))
@@ -415,10 +419,10 @@ def what_descends(world, monkeypatch, **parameters):
     with monkeypatch.context() as patch:
         patch.setattr(Descent, "__init__", begun)
         patch.setattr(Descent, "step", stepped)
-        patch.setattr(mechanisms.GradientRelease, "publish", told)
+        patch.setattr(GradientRelease, "publish", told)
         patch.setattr(
             "vicinal.linear.metric_kernel",
-            lambda rows: metrics.append(rows.copy()) or _private_model.metric_kernel(rows),
+            lambda rows: metrics.append(rows.copy()) or private_model.metric_kernel(rows),
         )
         carried = SIDES if parameters.get("numbers") else Y
         fitted = classifier(**parameters).fit(X[world], carried[world], world, public=R)
@@ -450,12 +454,12 @@ def test_what_joins_the_sums_is_public_and_on_their_grid(monkeypatch):
         sums.append(honest(self, release, block, thresholds))
         return sums[-1].copy()
 
-    def publish(release, total, honest=mechanisms.VoteRelease.publish):
+    def publish(release, total, honest=VoteRelease.publish):
         joined.append((release, total.copy()))
         return honest(release, total)
 
     monkeypatch.setattr(LocalShardBase, "charge_and_sum", summed)
-    monkeypatch.setattr(mechanisms.VoteRelease, "publish", publish)
+    monkeypatch.setattr(VoteRelease, "publish", publish)
     fitted = classifier().fit(X, Y, public=R)
     answers = fitted.query(Q)
     integers = fitted._encoded(Q[answers.asked])

@@ -5,8 +5,8 @@ import hashlib
 import numpy as np
 import pytest
 
-from vicinal.linear._model_features import ModelFeatures
 from vicinal.linear._random_trees import DEPTH, LANDMARKS, TREES, RandomTrees
+from vicinal.linear.model_features import ModelFeatures
 from vicinal.neighbours import Cosine
 
 RNG = np.random.default_rng(0)

@@ -13,23 +13,20 @@ import numpy as np
 import pytest
 
 from vicinal import testing
-from vicinal.accounting import UNITS, charge_table
-from vicinal.mechanisms import (
-    DeltaSlackAccountant,
-    NoisyLabels,
-    NoisyVotes,
-    SubjectTable,
-    VoteGrid,
-    _charging,
-    _linear_model,
-    randomness,
-)
-from vicinal.mechanisms._count import NoisyCount
-from vicinal.mechanisms._gradients import SubjectRows
-from vicinal.mechanisms._linear_model import IndividualGradient
-from vicinal.mechanisms._subject_table import RecordVectors
-from vicinal.neighbours import Cosine, ExactIndex, HyperplaneLSH, int8_precision
+from vicinal.accounting.budget import UNITS
+from vicinal.accounting.label_filter import charge_table
+from vicinal.mechanisms import DeltaSlackAccountant, VoteGrid, randomness
+from vicinal.mechanisms import charging as _charging
+from vicinal.mechanisms import linear_model as _linear_model
+from vicinal.mechanisms.count import NoisyCount
+from vicinal.mechanisms.gradients import SubjectRows
+from vicinal.mechanisms.linear_model import IndividualGradient
+from vicinal.mechanisms.noisy_labels import NoisyLabels
+from vicinal.mechanisms.subject_table import RecordVectors, SubjectTable
+from vicinal.mechanisms.votes import NoisyVotes
+from vicinal.neighbours import Cosine, ExactIndex, HyperplaneLSH
 from vicinal.neighbours.engines import proven_engines
+from vicinal.neighbours.kernels import int8_precision
 
 N, SUBJECTS, D, QUERIES, BUDGET = 120, 50, 8, 7, 0.02
 PUBLIC = np.random.default_rng(0).normal(size=(80, D))

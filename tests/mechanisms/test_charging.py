@@ -6,11 +6,14 @@ import numpy as np
 import pytest
 
 from vicinal import mechanisms, testing
-from vicinal.accounting import charge_table
-from vicinal.mechanisms import _charging as charging
-from vicinal.mechanisms._charging import ALL_SUBJECTS, hits_by_subject, sort_ascending
-from vicinal.mechanisms._subject_table import RecordVectors
-from vicinal.neighbours import Cosine, NeighbourLists, map_in_threads
+from vicinal.accounting.label_filter import charge_table
+from vicinal.mechanisms import charging
+from vicinal.mechanisms.charging import ALL_SUBJECTS, hits_by_subject, sort_ascending
+from vicinal.mechanisms.noisy_labels import NoisyLabels
+from vicinal.mechanisms.subject_table import RecordVectors, SubjectTable
+from vicinal.mechanisms.votes import NoisyVotes
+from vicinal.neighbours import Cosine, NeighbourLists
+from vicinal.neighbours.scan import map_in_threads
 
 pytestmark = pytest.mark.quick
 
@@ -35,7 +38,7 @@ def crowd(rng, kind):
         targets = RecordVectors.of_rows(rng.normal(size=(N, CLASSES)) / 6)
     remaining = rng.integers(0, 1 << 40, 150)
     records = np.bincount(slots, minlength=150).astype(np.int32)
-    return mechanisms.SubjectTable(targets, slots, records, remaining)
+    return SubjectTable(targets, slots, records, remaining)
 
 
 @pytest.fixture(scope="module")
@@ -49,9 +52,9 @@ def release(request, table):
     grid, kernel, noise = mechanisms.VoteGrid(1 << 22), Cosine(), mechanisms.randomness(1)
     slack = mechanisms.DeltaSlackAccountant(1e-5, needed=True)
     if request.param == "labels":
-        mechanism = mechanisms.NoisyLabels(kernel, 8, CLASSES, table, grid, noise, slack)
+        mechanism = NoisyLabels(kernel, 8, CLASSES, table, grid, noise, slack)
     else:
-        mechanism = mechanisms.NoisyVotes(kernel, 8, CLASSES, BUDGET, grid, noise, slack)
+        mechanism = NoisyVotes(kernel, 8, CLASSES, BUDGET, grid, noise, slack)
     return request.param, mechanism.release(np.full(QUERIES, 30.0))
 
 

@@ -8,18 +8,12 @@ import pytest
 
 from made_up import NoNoise
 from vicinal import testing
-from vicinal.accounting import UNITS, charge, unit_rate
+from vicinal.accounting.budget import UNITS, unit_rate
+from vicinal.accounting.charges import charge
 from vicinal.errors import InvalidInput
-from vicinal.mechanisms import (
-    DeltaSlackAccountant,
-    NoisyCount,
-    NoisyVotes,
-    SubjectTable,
-    VoteGrid,
-    _charging,
-    noisy_size,
-)
-from vicinal.mechanisms._charging import (
+from vicinal.mechanisms import DeltaSlackAccountant, VoteGrid
+from vicinal.mechanisms import charging as _charging
+from vicinal.mechanisms.charging import (
     ALL_SUBJECTS,
     KernelWeights,
     NeighbourArrays,
@@ -31,8 +25,11 @@ from vicinal.mechanisms._charging import (
     charge_vectors_of_several,
     scale_down,
 )
-from vicinal.mechanisms._subject_table import towards_zero
-from vicinal.neighbours import LEVELS, Cosine, NeighbourLists
+from vicinal.mechanisms.count import NoisyCount, noisy_size
+from vicinal.mechanisms.subject_table import SubjectTable, towards_zero
+from vicinal.mechanisms.votes import NoisyVotes
+from vicinal.neighbours import Cosine, NeighbourLists
+from vicinal.neighbours.kernels import LEVELS
 
 NO_LIMIT = DeltaSlackAccountant(1e-5, needed=False)
 

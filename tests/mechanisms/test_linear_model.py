@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from made_up import NoNoise
-from vicinal.accounting import UNITS
+from vicinal.accounting.budget import UNITS
 from vicinal.errors import InvalidInput, PrivacyRefused
-from vicinal.mechanisms import DeltaSlackAccountant, NoiseSource, _linear_model, randomness
-from vicinal.mechanisms._gradients import SubjectRows, summed_gradient
-from vicinal.mechanisms._linear_model import IndividualGradient, _whole
-from vicinal.neighbours import FLOAT32, unit_vectors
+from vicinal.mechanisms import DeltaSlackAccountant, NoiseSource, linear_model, randomness
+from vicinal.mechanisms.gradients import SubjectRows, summed_gradient
+from vicinal.mechanisms.linear_model import IndividualGradient, _whole
+from vicinal.neighbours.kernels import FLOAT32, unit_vectors
 
 BUDGET = 0.05
 CLASSES = 3
@@ -207,14 +207,14 @@ def test_no_rounding_makes_anybody_longer_or_cheaper(noise):
 
 
 def test_derivatives_that_are_rounded_up_are_caught(monkeypatch):
-    honest = _linear_model.charge_rows
+    honest = linear_model.charge_rows
 
     def broken(scores, derivatives, *rest):
         spent = honest(scores, derivatives, *rest)
         derivatives += np.sign(derivatives)
         return spent
 
-    monkeypatch.setattr(_linear_model, "charge_rows", broken)
+    monkeypatch.setattr(linear_model, "charge_rows", broken)
     with pytest.raises(AssertionError):
         check_every_subject(1.0, range(40))
 
@@ -272,7 +272,7 @@ def test_a_training_follows_gradients_in_floats_under_the_same_noise(vectors):
 def test_exponentials_are_as_good_as_stated():
     scores = -np.random.default_rng(0).uniform(0, 60, 4000)
     results, power = np.empty(len(scores)), np.empty(len(scores), dtype=np.int64)
-    _linear_model._exponentials(scores, np.zeros(len(scores)), 1.0, power, results)
+    linear_model._exponentials(scores, np.zeros(len(scores)), 1.0, power, results)
     np.testing.assert_allclose(results, np.exp(scores), rtol=3e-10)
 
 
@@ -361,7 +361,7 @@ def test_a_sum_of_squares_that_is_rounded_down_makes_nobody_longer():
     bound = math.sqrt(width) * entry * (1 - 1e-13)
     for value in np.random.default_rng(0).random(300):
         residuals, costs = np.full((width, 1), value), np.zeros(1)
-        _linear_model._clip(residuals, np.ones(1, np.int64), 1e9, bound, np.zeros(1), costs)
+        linear_model._clip(residuals, np.ones(1, np.int64), 1e9, bound, np.zeros(1), costs)
         assert (residuals == entry - 1).all()
 
 

@@ -4,10 +4,13 @@ import numpy as np
 import pytest
 
 from made_up import NoNoise
-from vicinal.accounting import UNITS, grid_slack
+from vicinal.accounting.budget import UNITS
+from vicinal.accounting.gaussian import grid_slack
 from vicinal.errors import InvalidInput, PrivacyRefused
-from vicinal.mechanisms import DeltaSlackAccountant, NoisyVotes, SubjectTable, VoteGrid, noisy_size
-from vicinal.mechanisms._votes import FINE
+from vicinal.mechanisms import DeltaSlackAccountant, VoteGrid
+from vicinal.mechanisms.count import noisy_size
+from vicinal.mechanisms.subject_table import SubjectTable
+from vicinal.mechanisms.votes import FINE, NoisyVotes
 from vicinal.neighbours import Cosine
 
 

@@ -11,8 +11,8 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from vicinal.mechanisms._teachers import FALLBACK, Teacher, count_votes, randomness_of, teachers_of
-from vicinal.noise import fresh_key
+from vicinal.mechanisms.teachers import FALLBACK, Teacher, count_votes, randomness_of, teachers_of
+from vicinal.noise.source import fresh_key
 
 
 def test_parts_are_disjoint_by_subject():

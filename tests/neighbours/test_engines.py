@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vicinal.errors import InvalidInput
-from vicinal.neighbours import RBF, Cosine, ExactIndex, Precision, int8_precision
-from vicinal.neighbours._scan import Pairs, ScanEngine
+from vicinal.neighbours import RBF, Cosine, ExactIndex
 from vicinal.neighbours.engines import (
     ENGINES,
     HitBudget,
@@ -20,6 +19,8 @@ from vicinal.neighbours.engines import (
     engine_for,
     proven_engines,
 )
+from vicinal.neighbours.kernels import Precision, int8_precision
+from vicinal.neighbours.scan import Pairs, ScanEngine
 
 pytestmark = pytest.mark.quick
 

@@ -5,8 +5,9 @@ import pytest
 
 from index_tools import wiped
 from vicinal.errors import InvalidInput
-from vicinal.neighbours import Cosine, ExactIndex, HyperplaneLSH, Precision
-from vicinal.neighbours._index import FeatureRows
+from vicinal.neighbours import Cosine, ExactIndex, HyperplaneLSH
+from vicinal.neighbours.index import FeatureRows
+from vicinal.neighbours.kernels import Precision
 
 KERNEL = Cosine(Precision(128, 127))
 

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from vicinal.neighbours.engines import _int16
-from vicinal.neighbours.engines._int16 import Float64Products, VNNIProducts, int16_products
+from vicinal.neighbours.engines import int16
 from vicinal.neighbours.engines._intrinsics import supported
+from vicinal.neighbours.engines.int16 import Float64Products, VNNIProducts, int16_products
 
 pytestmark = pytest.mark.quick
 
@@ -69,5 +69,5 @@ def test_an_engine_that_is_wrong_is_passed_over(monkeypatch):
         def times(self, left, right):
             return super().times(left, right) + np.int32(1)
 
-    monkeypatch.setattr(_int16, "VNNIProducts", Wrong)
+    monkeypatch.setattr(int16, "VNNIProducts", Wrong)
     assert int16_products.__wrapped__().name == "float64"

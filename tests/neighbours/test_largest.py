@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from vicinal.neighbours import RBF, Cosine, Precision, Reference
-from vicinal.neighbours import _radius as radii
+from vicinal.neighbours import RBF, Cosine, Reference
+from vicinal.neighbours import radius as radii
+from vicinal.neighbours.kernels import Precision
 
 KERNELS = [Cosine(), Cosine(Precision(300, 127)), RBF(3.0, 6.0, Precision(300, 127))]
 

@@ -13,19 +13,10 @@ from hypothesis.extra import numpy as hnp
 
 from index_tools import wiped
 from vicinal.errors import InvalidInput
-from vicinal.neighbours import (
-    INTEGER_NORM,
-    RBF,
-    AdaptiveRadius,
-    Cosine,
-    ExactIndex,
-    FixedRadius,
-    NeighbourLists,
-    Precision,
-    Reference,
-)
-from vicinal.neighbours._kernels import LEVELS, unit_vectors
-from vicinal.neighbours._scan import fill_holes
+from vicinal.neighbours import RBF, Cosine, ExactIndex, NeighbourLists, Reference
+from vicinal.neighbours.kernels import INTEGER_NORM, LEVELS, Precision, unit_vectors
+from vicinal.neighbours.radius import AdaptiveRadius, FixedRadius
+from vicinal.neighbours.scan import fill_holes
 
 matrices = hnp.arrays(
     np.float64,

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
-from vicinal.neighbours._poisson_knn import NO_RECORD, _first_records, _scattered
+from vicinal.neighbours.poisson_knn import NO_RECORD, _first_records, _scattered
 
 
 def test_the_probes_follow_no_pattern():

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from vicinal.errors import InvalidInput
-from vicinal.neighbours import INTEGER_NORM, RBF, Cosine, Precision, int8_precision
-from vicinal.neighbours._kernels import LEVELS, unit_vectors
+from vicinal.neighbours import RBF, Cosine
+from vicinal.neighbours.kernels import INTEGER_NORM, LEVELS, Precision, int8_precision, unit_vectors
 
 
 def test_int8_rounds_like_the_definition():

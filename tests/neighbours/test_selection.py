@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from vicinal.neighbours._radius import _rank_th_largest, select_largest
+from vicinal.neighbours.radius import _rank_th_largest, select_largest
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 10, 300])

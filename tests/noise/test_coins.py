@@ -6,9 +6,15 @@ import numpy as np
 import pytest
 
 from vicinal.errors import InvalidInput
-from vicinal.noise import bernoulli, bernoulli_probability
-from vicinal.noise._bernoulli import _HEAD, _eight_bytes, _sixty_four, _toss
 from vicinal.noise._uniform_bits import BitBuffer
+from vicinal.noise.bernoulli import (
+    _HEAD,
+    _eight_bytes,
+    _sixty_four,
+    _toss,
+    bernoulli,
+    bernoulli_probability,
+)
 
 pytestmark = pytest.mark.quick
 

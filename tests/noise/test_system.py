@@ -11,8 +11,15 @@ import numpy as np
 import pytest
 
 from vicinal.errors import InvalidInput
-from vicinal.noise import SimulatedNoise, SystemNoise
-from vicinal.noise._source import BATCH, MOST_AHEAD, RESERVE, SCALES_READY, PresampledNoise
+from vicinal.noise.source import (
+    BATCH,
+    MOST_AHEAD,
+    RESERVE,
+    SCALES_READY,
+    PresampledNoise,
+    SimulatedNoise,
+    SystemNoise,
+)
 
 LARGE = 1 << 40
 

@@ -9,10 +9,11 @@ from typer.testing import CliRunner
 
 from made_up import clouds, plan_of
 from vicinal import IndKNNClassifier
-from vicinal.cli import app
-from vicinal.linear import SHARE
-from vicinal.planning import PlanChoice, _plan_simulation, kernel_for
-from vicinal.planning._plan_simulation import SimulationSetup, played_model, simulate
+from vicinal.cli.main import app
+from vicinal.linear.private_model import SHARE
+from vicinal.planning import plan_simulation as _plan_simulation
+from vicinal.planning.engine_factory import kernel_for
+from vicinal.planning.plan_simulation import PlanChoice, SimulationSetup, played_model, simulate
 
 N, D, CLASSES = 2000, 5, 3
 WISH = plan_of(CLASSES, n_records=N, n_queries=200, epsilon=4.0, release="label", model_share=0.7)

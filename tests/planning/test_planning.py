@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 
 from made_up import plan_of
-from vicinal.accounting import gdp_epsilon, zcdp_budget
-from vicinal.engine import dimension, expected_neighbors, fitting_neighbors
+from vicinal.accounting.budget import gdp_epsilon, zcdp_budget
+from vicinal.engine.noise_schedule import dimension, expected_neighbors, fitting_neighbors
 from vicinal.errors import PrivacyRefused
 from vicinal.neighbours import RBF, Cosine, Reference
-from vicinal.planning import _plan, ind_knn_guarantee, refuse_weak, slack_meter, total_over
+from vicinal.planning import plan as _plan
+from vicinal.planning.engine_factory import slack_meter
+from vicinal.planning.guarantees import ind_knn_guarantee, refuse_weak, total_over
 
 PLAN = 60_000, 1000, 0.05, 10
 

@@ -8,10 +8,10 @@ from typer.testing import CliRunner
 
 from made_up import clouds, plan_of
 from vicinal import IndKNNClassifier, IndKNNRegressor, Store
-from vicinal.accounting import UNITS
-from vicinal.cli import app
+from vicinal.accounting.budget import UNITS
+from vicinal.cli.main import app
 from vicinal.errors import InvalidInput
-from vicinal.planning import PlanChoice
+from vicinal.planning.plan_simulation import PlanChoice
 
 PEOPLE, EACH = 300, 4
 ONE, LABEL = clouds(0, PEOPLE, 4)

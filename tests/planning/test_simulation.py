@@ -9,12 +9,11 @@ from typer.testing import CliRunner
 
 from made_up import plan_of
 from vicinal import IndKNNClassifier
-from vicinal.cli import app
-from vicinal.engine import HEADROOM
+from vicinal.cli.main import app
+from vicinal.engine.noise_schedule import HEADROOM
 from vicinal.errors import InvalidInput
 from vicinal.neighbours import Cosine, Reference
-from vicinal.planning import PlanChoice
-from vicinal.planning._plan_simulation import SimulationSetup, simulate
+from vicinal.planning.plan_simulation import PlanChoice, SimulationSetup, simulate
 
 CLASSES, D, N = 3, 8, 6000
 WISH = plan_of(CLASSES, n_records=N, n_queries=800, epsilon=1.0)

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from vicinal.cli import app
-from vicinal.planning import IndKNNPlan, PlanChoice
-from vicinal.targets import declared_target
+from vicinal.cli.main import app
+from vicinal.planning.plan import IndKNNPlan
+from vicinal.planning.plan_simulation import PlanChoice
+from vicinal.targets.kinds import declared_target
 
 TARGETS = {
     "numbers": {"bounds": {"age": (0, 110), "stay": (0, 30)}},

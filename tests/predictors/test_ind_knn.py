@@ -8,7 +8,7 @@ from sklearn.exceptions import NotFittedError
 
 from store_tools import CLASSES, D, R, X, Y, broken_off, points
 from vicinal import IndKNNClassifier
-from vicinal.accounting import UNITS
+from vicinal.accounting.budget import UNITS
 from vicinal.errors import InvalidInput, PrivacyRefused, PrivacyWarning
 
 Q, YQ = points(40, seed=2)

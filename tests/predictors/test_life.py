@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from vicinal import IndKNNClassifier
-from vicinal.accounting import UNITS
+from vicinal.accounting.budget import UNITS
 
 D, CLASSES, PEOPLE = 3, 3, 25
 REFERENCE = np.random.default_rng(99).normal(size=(30, D))

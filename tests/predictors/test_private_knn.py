@@ -14,9 +14,14 @@ from scipy.special import ndtr
 from vicinal import mechanisms, testing
 from vicinal.accounting import account
 from vicinal.errors import PrivacyRefused
-from vicinal.neighbours import FLOAT32, NO_RECORD, RBF, PoissonKNN, Precision
-from vicinal.predictors._private_knn import PrivateKNNClassifier
-from vicinal.reports import shown
+from vicinal.mechanisms.noise_sources import SimulatedBernoulli, SystemBernoulli, bernoulli_source
+from vicinal.mechanisms.planned_releases import FINEST, NoisyMax, NoisyThreshold, ReleaseCounter
+from vicinal.mechanisms.private_knn import ClippedVotes, NearestOfSample, OneHotVotes
+from vicinal.neighbours import RBF
+from vicinal.neighbours.kernels import FLOAT32, Precision
+from vicinal.neighbours.poisson_knn import NO_RECORD, PoissonKNN
+from vicinal.predictors.private_knn import PrivateKNNClassifier
+from vicinal.progress import shown
 
 # ---------------------------------------------------------------- who votes
 
@@ -83,10 +88,8 @@ def test_either_way_chooses_the_same_of_the_same_sample():
         walk = PoissonKNN(RBF(1.0, 1.0), integers, slots, subjects, 3, 0.05)
         walk.sample_first = first
         near = None if first else walk.all_records(queries)
-        coins = mechanisms.SimulatedBernoulli(3)
-        found.append(
-            np.sort(mechanisms.NearestOfSample(walk, 0.05, coins).draw(queries, near), axis=1)
-        )
+        coins = SimulatedBernoulli(3)
+        found.append(np.sort(NearestOfSample(walk, 0.05, coins).draw(queries, near), axis=1))
     np.testing.assert_array_equal(*found)
 
 
@@ -99,10 +102,8 @@ def test_queries_side_by_side_have_neighbours_of_their_own(count):
     """
     integers, slots, subjects = people(120)
     queries, _, _ = people(20, seed=1)
-    sample = mechanisms.NearestOfSample(
-        PoissonKNN(RBF(1.0, 1.0), integers, slots, subjects, 7, 1.0),
-        1.0,
-        mechanisms.SystemBernoulli(),
+    sample = NearestOfSample(
+        PoissonKNN(RBF(1.0, 1.0), integers, slots, subjects, 7, 1.0), 1.0, SystemBernoulli()
     )
     with testing.threads(count):
         chosen = sample.draw(queries, sample.candidates(queries))
@@ -118,7 +119,7 @@ def test_queries_side_by_side_have_coins_of_their_own():
     """
     integers, slots, subjects = people(64)
     walk = PoissonKNN(RBF(1.0, 1.0), integers, slots, subjects, 64, 0.5)
-    sample = mechanisms.NearestOfSample(walk, 0.5, mechanisms.SystemBernoulli())
+    sample = NearestOfSample(walk, 0.5, SystemBernoulli())
     same = np.repeat(integers[:1], 2, axis=0)
     alike = 0
     for _ in range(200):
@@ -138,7 +139,7 @@ def test_a_subject_goes_by_one_coin():
     np.testing.assert_array_equal(walk.first(near, np.flatnonzero(~others)), [[0, NO_RECORD]])
 
 
-class Recorded(mechanisms.SimulatedBernoulli):
+class Recorded(SimulatedBernoulli):
     """Coins that can be read afterwards."""
 
     def __init__(self, seed):
@@ -161,7 +162,7 @@ def test_a_short_walk_goes_on_with_the_same_coins(per_subject):
     went_on = 0
     for seed in range(30):
         coins = Recorded(seed)
-        chosen = mechanisms.NearestOfSample(walk, 0.4, coins).draw(query, narrow)[0]
+        chosen = NearestOfSample(walk, 0.4, coins).draw(query, narrow)[0]
         heads = np.zeros(subjects, dtype=bool)
         if len(coins.calls) > 1:
             went_on += 1
@@ -192,7 +193,7 @@ def test_nobody_and_few_can_be_asked():
     for size in (0, 1, 3):
         integers, slots, subjects = people(size)
         walk = PoissonKNN(RBF(1.0, 1.0), integers, slots, subjects, 5, 1.0)
-        sample = mechanisms.NearestOfSample(walk, 1.0, mechanisms.SystemBernoulli())
+        sample = NearestOfSample(walk, 1.0, SystemBernoulli())
         queries = np.zeros((2, 3), np.float32)
         chosen = sample.draw(queries, sample.candidates(queries))
         assert ((chosen != NO_RECORD).sum(axis=1) == size).all()
@@ -222,7 +223,7 @@ def test_leaving_one_subject_out_moves_one_in_and_one_out():
 
 
 def test_label_votes():
-    ballots = mechanisms.OneHotVotes(np.array([0, 2, 2, 1], np.int32), 3)
+    ballots = OneHotVotes(np.array([0, 2, 2, 1], np.int32), 3)
     chosen = np.array([[0, 1, 2], [3, NO_RECORD, NO_RECORD]], np.int32)
     np.testing.assert_array_equal(ballots.count(chosen, 8), [[8, 0, 16], [0, 8, 0]])
 
@@ -233,7 +234,7 @@ def label_vectors(c):
 
 def clipped(vectors, tau, steps):
     """Return the integer votes of single records."""
-    ballots = mechanisms.ClippedVotes(np.array(vectors), tau)
+    ballots = ClippedVotes(np.array(vectors), tau)
     return ballots.count(np.arange(len(vectors), dtype=np.int32)[:, None], steps)
 
 
@@ -256,9 +257,7 @@ def test_votes_are_taken_from_the_quota_before_noise_is_drawn():
     class Untouchable:
         exact = True
 
-    voting = mechanisms.NoisyMax(
-        5.0, 10, mechanisms.ReleaseCounter(1, "answers"), Untouchable(), label_only=False
-    )
+    voting = NoisyMax(5.0, 10, ReleaseCounter(1, "answers"), Untouchable(), label_only=False)
     with pytest.raises(PrivacyRefused, match="1 are left; 2 more"):
         voting.publish(np.zeros((2, 3), dtype=np.int64))
     with pytest.raises(AttributeError):
@@ -271,9 +270,9 @@ def test_votes_are_taken_from_the_quota_before_noise_is_drawn():
 
 def screening(threshold, sigma, *scale):
     """Return a screening of two queries."""
-    quota = mechanisms.ReleaseCounter(2, "screenings")
-    return mechanisms.NoisyThreshold(
-        threshold, sigma, quota, mechanisms.randomness(), mechanisms.SystemBernoulli(), *scale
+    quota = ReleaseCounter(2, "screenings")
+    return NoisyThreshold(
+        threshold, sigma, quota, mechanisms.randomness(), SystemBernoulli(), *scale
     )
 
 
@@ -302,7 +301,7 @@ def test_what_passes_has_the_stated_law(threshold, sigma, votes, scale):
 def test_the_bar_is_exact():
     """Fails if the bar is worked out in floating point: T = .1 and sigma = .3 are no fractions."""
     whole, part = screening(0.1, 0.3).noise_limit(7)
-    exact = (Fraction(0.1) - 7) / Fraction(0.3) * mechanisms.FINEST + Fraction(1, 2)
+    exact = (Fraction(0.1) - 7) / Fraction(0.3) * FINEST + Fraction(1, 2)
     assert abs(whole + Fraction(part) - exact) < Fraction(1, 2**50)
 
 
@@ -318,8 +317,8 @@ def test_a_tie_is_decided_by_a_coin():
         def discrete_gaussian(self, scale, size):  # noqa: ARG002 (the interface of a source)
             return np.full(size, limit)
 
-    quota, coins = mechanisms.ReleaseCounter(4000, "screenings"), mechanisms.SimulatedBernoulli(0)
-    tied = mechanisms.NoisyThreshold(10.0, 3.0, quota, OnTheBar(), coins, scale=7)
+    quota, coins = ReleaseCounter(4000, "screenings"), SimulatedBernoulli(0)
+    tied = NoisyThreshold(10.0, 3.0, quota, OnTheBar(), coins, scale=7)
     limit, part = tied.noise_limit(8)
     assert 0.1 < part < 0.9
     assert tied.publish(np.full(4000, 8)).mean() == pytest.approx(1 - part, abs=0.05)
@@ -438,8 +437,8 @@ def test_many_blocks_are_one_batch(monkeypatch):
     """Fails if answers depend on how a batch is cut up, or if progress tells how it was cut."""
     X, y = data()
     done = []
-    monkeypatch.setattr("vicinal.mechanisms._private_knn._MOST_HITS", 700)
-    monkeypatch.setattr("vicinal.mechanisms._private_knn.BLOCK", 16)
+    monkeypatch.setattr("vicinal.mechanisms.private_knn._MOST_HITS", 700)
+    monkeypatch.setattr("vicinal.mechanisms.private_knn.BLOCK", 16)
     with shown(lambda *_: done.append):
         answers = classifier().fit(X, y).predict(X[:40])
     assert len(answers) == 40
@@ -508,6 +507,6 @@ def test_a_fork_gets_no_turn():
 
 
 def test_coins_come_from_the_system_unless_simulated():
-    assert mechanisms.bernoulli_source().exact
-    assert not mechanisms.bernoulli_source(0).exact
-    assert (mechanisms.SystemBernoulli().bernoulli(1.0, 50)).all()
+    assert bernoulli_source().exact
+    assert not bernoulli_source(0).exact
+    assert (SystemBernoulli().bernoulli(1.0, 50)).all()

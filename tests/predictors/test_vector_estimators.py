@@ -7,7 +7,7 @@ from sklearn.base import clone
 from literal import LiteralIndKNN, check_charges, run_literal
 from vicinal import IndKNNMultiLabelClassifier, IndKNNRegressor
 from vicinal.errors import InvalidInput, PrivacyRefused
-from vicinal.planning import IndKNNPlan
+from vicinal.planning.plan import IndKNNPlan
 
 N, D, Q = 60, 5, 25
 

@@ -12,15 +12,15 @@ from scipy.special import ndtr
 
 from command_line import invoked as run
 from vicinal import Store
-from vicinal.accounting import zcdp_budget as budget
-from vicinal.cli import read_audit
+from vicinal.accounting.budget import zcdp_budget as budget
+from vicinal.cli.audit import read_audit
 from vicinal.errors import InvalidInput
-from vicinal.reports._deployment_certificate import (
+from vicinal.reports.deployment_certificate import (
     certificate_page,
     deployment_certificate,
     membership_success,
 )
-from vicinal.store import check_receipt
+from vicinal.store.receipts import check_receipt
 
 RNG = np.random.default_rng(0)
 X, Y, R = RNG.normal(size=(40, 4)), np.arange(40) % 2, RNG.normal(size=(30, 4))

@@ -2,8 +2,8 @@
 
 from command_line import shown as run
 from made_up import plan_of
-from vicinal.planning import PlanChoice
-from vicinal.reports._plan_report import (
+from vicinal.planning.plan_simulation import PlanChoice
+from vicinal.reports.plan_report import (
     ENOUGH_LEAD,
     least_records,
     model_records,

@@ -10,13 +10,13 @@ import pytest
 from experiments import trials
 from experiments.accuracy import search
 from vicinal import Guarantee
-from vicinal.accounting import zcdp_budget
+from vicinal.accounting.budget import zcdp_budget
 from vicinal.errors import InvalidInput
 from vicinal.features import PublicMap
-from vicinal.reports import _plots
-from vicinal.reports import _text as words
-from vicinal.reports._demo import DemoAnswers, html_page
-from vicinal.reports._outcomes import ClassFigures, Outcome, outcome_of_surest, wilson_interval
+from vicinal.reports import plots
+from vicinal.reports import text as words
+from vicinal.reports.demo import DemoAnswers, html_page
+from vicinal.reports.outcomes import ClassFigures, Outcome, outcome_of_surest, wilson_interval
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -73,10 +73,10 @@ def test_the_gaussian_limit_is_the_sharper_one(epsilon):
 
 def test_plots_are_well_formed_svg_and_the_same_every_time():
     shown = {"a": Outcome(8, 10), "b": Outcome(9, 10), "c": Outcome(0, 0)}
-    first, second = (_plots.accuracy_by_class(shown) for _ in range(2))
+    first, second = (plots.accuracy_by_class(shown) for _ in range(2))
     assert ET.fromstring(first).tag.endswith("svg")  # noqa: S314 (made here)
     assert strip_ids(first) == strip_ids(second)
-    assert _plots.picture(np.eye(2)).startswith(PNG)
+    assert plots.picture(np.eye(2)).startswith(PNG)
 
 
 def strip_ids(svg):

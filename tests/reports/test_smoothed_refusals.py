@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from vicinal.errors import InvalidInput, PrivacyRefused
-from vicinal.reports._smoothed_audit import built
+from vicinal.reports.smoothed_audit import built
 from vicinal.smoothed import (
     Average,
     FixedSize,

@@ -8,7 +8,8 @@ import pytest
 
 from experiments.audits import power
 from experiments.audits.kept import RunFolder
-from vicinal.audit import AuditTrial, GaussianClaim
+from vicinal.audit.claims import GaussianClaim
+from vicinal.audit.schedule import AuditTrial
 
 
 class Shift(AuditTrial):

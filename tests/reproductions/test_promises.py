@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from experiments.accuracy import promises
-from vicinal.reports import Trial
+from vicinal.reports.demo import Trial
 
 EVERY = dict(promises.METHODS)
 

@@ -8,8 +8,8 @@ import pytest
 
 pytest.importorskip("starlette")
 
-from vicinal.serving._settings import ServiceSettings
 from vicinal.serving._state import Metrics, RequestBatcher
+from vicinal.serving.settings import ServiceSettings
 from vicinal.store import Query
 
 WAIT = 0.125

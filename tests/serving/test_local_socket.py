@@ -24,10 +24,12 @@ import shard_tools
 from command_line import shown as run
 from store_tools import PEOPLE, Q, make
 from vicinal.errors import InvalidInput, StorageFailed
-from vicinal.ledger import Lock
-from vicinal.serving import KeyFile, ServedStore, create_app
-from vicinal.serving._local_socket import LocalSocket, _is_owner
-from vicinal.store import SOCKET, Store
+from vicinal.ledger.files import Lock
+from vicinal.serving.app import create_app
+from vicinal.serving.keys import KeyFile
+from vicinal.serving.local_socket import LocalSocket, ServedStore, _is_owner
+from vicinal.store import Store
+from vicinal.store.folder import SOCKET
 
 
 def asked(folder, sent):
@@ -124,7 +126,7 @@ def test_a_failure_of_what_is_asked_ends_no_service(served, tmp_path, monkeypatc
         service = tools.Service(port, folder, opened, keys)
         with monkeypatch.context() as patch:
             patch.setattr(
-                "vicinal.store._backups._copy_files",
+                "vicinal.store.backups._copy_files",
                 lambda *_: (_ for _ in ()).throw(StorageFailed("The disk is full.")),
             )
             run("backup", folder, tmp_path / "backup", code=2)
@@ -147,7 +149,7 @@ def test_the_socket_is_its_owners_alone(service, monkeypatch):
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert ServedStore(service.folder).guarantee("default") == service.store.guarantee()
     assert not any(person in json.dumps(ServedStore(service.folder).facts()) for person in PEOPLE)
-    monkeypatch.setattr("vicinal.serving._local_socket._is_owner", lambda *_: False)
+    monkeypatch.setattr("vicinal.serving.local_socket._is_owner", lambda *_: False)
     assert b"done" not in asked(service.folder, b'{"task": "facts", "arguments": {}}')
     with pytest.raises(StorageFailed, match="another user"):
         ServedStore(service.folder).facts()
@@ -278,5 +280,5 @@ def test_a_listener_is_this_user_or_for_root_the_folder_s_owner(
 ):
     """Fails if a stranger who listens in a folder is believed, and told ids."""
     owner = os.getuid()
-    monkeypatch.setattr("vicinal.serving._local_socket.os.getuid", lambda: 0 if root else owner + 1)
+    monkeypatch.setattr("vicinal.serving.local_socket.os.getuid", lambda: 0 if root else owner + 1)
     assert ServedStore(service.folder).answers == trusted

@@ -10,7 +10,7 @@ from schemathesis.config import SchemathesisConfig
 
 import serving_tools as tools
 from store_tools import PLAN
-from vicinal.serving._settings import ServiceSettings
+from vicinal.serving.settings import ServiceSettings
 
 CALM = ServiceSettings(rate=0, wait_ms=0.0)
 GET = [

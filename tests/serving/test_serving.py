@@ -14,8 +14,8 @@ import serving_tools as tools
 from made_up import raising
 from store_tools import PLAN, Q, X, points
 from vicinal.errors import InvalidInput
-from vicinal.serving import KeyFile
-from vicinal.serving._settings import ServiceSettings
+from vicinal.serving.keys import KeyFile
+from vicinal.serving.settings import ServiceSettings
 
 ROWS = Q.tolist()
 SECURITY = {

@@ -17,12 +17,13 @@ import serving_tools as tools
 from made_up import raising
 from store_tools import Q, make, points
 from vicinal.errors import InvalidInput, StorageFailed
-from vicinal.serving import ServiceSettings, _server
-from vicinal.serving._app import create_app
+from vicinal.serving import ServiceSettings
+from vicinal.serving import server as _server
 from vicinal.serving._limits import BodyLimits, BodyReader, Problem
-from vicinal.serving._models import PredictRequest, parse_body
 from vicinal.serving._protocol import ConnectionGuard
-from vicinal.serving._server import warm_up
+from vicinal.serving.app import create_app
+from vicinal.serving.models import PredictRequest, parse_body
+from vicinal.serving.server import warm_up
 from vicinal.store import Query, Store
 
 SMALL = ServiceSettings(

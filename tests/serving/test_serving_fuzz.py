@@ -12,8 +12,8 @@ pytest.importorskip("uvicorn")
 
 import serving_tools as tools
 import store_tools
-from vicinal.serving._app import create_app
-from vicinal.serving._keys import KeyFile
+from vicinal.serving.app import create_app
+from vicinal.serving.keys import KeyFile
 
 CANARY = "canary9f3b"
 PATHS = [

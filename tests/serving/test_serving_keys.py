@@ -9,7 +9,7 @@ import pytest
 from command_line import printed
 from store_tools import make
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
-from vicinal.serving._keys import KeyCache, KeyFile
+from vicinal.serving.keys import KeyCache, KeyFile
 
 
 @pytest.fixture

@@ -14,9 +14,9 @@ pytest.importorskip("uvicorn")
 
 import serving_tools as tools
 from store_tools import Q, make, points
-from vicinal.accounting import UNITS
-from vicinal.serving._keys import KeyFile
-from vicinal.serving._settings import ServiceSettings
+from vicinal.accounting.budget import UNITS
+from vicinal.serving.keys import KeyFile
+from vicinal.serving.settings import ServiceSettings
 from vicinal.store import Store
 
 CLIENTS = 64

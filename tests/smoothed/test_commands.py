@@ -10,7 +10,8 @@ from command_line import shown as run
 from experiments.__main__ import app as experiments
 from experiments.smoothed import figures, reference
 from experiments.smoothed.tables import reference_entries
-from vicinal.smoothed import LEVELS, Average, Vertices, gradient_law, smoothed_delta
+from vicinal.smoothed import Average, Vertices, gradient_law, smoothed_delta
+from vicinal.smoothed.average import LEVELS
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "smoothed"
 

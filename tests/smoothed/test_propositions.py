@@ -9,7 +9,7 @@ import pytest
 
 from smoothed import brute
 from vicinal import smoothed
-from vicinal.smoothed._mechanism import law_excess
+from vicinal.smoothed.mechanism import law_excess
 
 SEEDS = range(12)
 

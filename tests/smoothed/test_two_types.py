@@ -16,11 +16,11 @@ from vicinal.smoothed import (
     Vertices,
     WithReplacement,
     _expectation,
-    _intervals,
-    _smooth,
     bounds,
+    intervals,
     profile,
     quantiles,
+    smooth,
     smoothed_delta,
 )
 from vicinal.smoothed._edges import edge_loss
@@ -38,8 +38,8 @@ def test_binomial_probabilities_hold_their_stated_error(n, p):
     with mpmath.workdps(50):
         for k in {0, 1, n // 3, round(n * p), n - 1, n}:
             exact = log_choose(n, k) + k * mpmath.log(p) + (n - k) * mpmath.log(1 - mpmath.mpf(p))
-            found = float(_intervals.binomial(n, p, k, k + 1)[0])
-            assert abs(found - exact) <= _intervals.FLOOR + _intervals.SLOPE * abs(found)
+            found = float(intervals.binomial(n, p, k, k + 1)[0])
+            assert abs(found - exact) <= intervals.FLOOR + intervals.SLOPE * abs(found)
 
 
 @pytest.mark.parametrize(
@@ -51,8 +51,8 @@ def test_hypergeometric_probabilities_hold_their_stated_error(kind, others, size
         for o in {low, (low + high) // 2, high, round(size * kind / (kind + others))}:
             exact = log_choose(kind, o) + log_choose(others, size - o)
             exact -= log_choose(kind + others, size)
-            found = float(_intervals.log_hypergeometric(o, kind, others, size))
-            assert abs(found - exact) <= _intervals.FLOOR + _intervals.SLOPE * abs(found)
+            found = float(intervals.log_hypergeometric(o, kind, others, size))
+            assert abs(found - exact) <= intervals.FLOOR + intervals.SLOPE * abs(found)
 
 
 @pytest.mark.parametrize(
@@ -86,8 +86,8 @@ def test_poisson_binomials_agree_with_convolution_and_with_binomials():
     assert np.exp(logs) == pytest.approx(law, rel=1e-9)
     halves = np.array([20_000, 30_000]), np.array([0.2, 0.2])
     logs, errors = _expectation.sum_log_pmf(*halves, 4_000, 15_000)
-    same = _intervals.binomial(50_000, 0.2, 4_000, 15_000)
-    slack = errors + _intervals.FLOOR + _intervals.SLOPE * np.abs(same)
+    same = intervals.binomial(50_000, 0.2, 4_000, 15_000)
+    slack = errors + intervals.FLOOR + intervals.SLOPE * np.abs(same)
     assert (np.abs(logs - same) <= slack).all()
     assert logs.min() < -2000
     assert errors.max() < 1e-6
@@ -97,7 +97,7 @@ def test_poisson_binomials_agree_with_convolution_and_with_binomials():
 def test_windows_leave_out_nothing_that_matters(epsilon):
     """The windowed sum against the sum over the whole profile."""
     n, mechanism = 5000, Histogram(FixedSize(4950))
-    whole = profile(mechanism, n, epsilon) + _intervals.binomial(n, 0.1)
+    whole = profile(mechanism, n, epsilon) + intervals.binomial(n, 0.1)
     ends = [float(np.logaddexp.reduce(row)) for row in whole]
     found = smoothed_delta(mechanism, Vertices([[0.1, 0.9]]), n, epsilon)
     assert [found.log_lower, found.log_upper] == pytest.approx(ends, abs=1e-9)
@@ -205,7 +205,7 @@ def test_every_loss_falls_when_a_count_grows():
     ],
 )
 def test_radius_votes_are_enclosed(rows):
-    from vicinal.smoothed._knn import radius_mean
+    from vicinal.smoothed.knn import radius_mean
 
     population = Vertices(rows)
     for gamma, epsilon in ((0.1, 1.0), (0.8, 0.3)):
@@ -246,7 +246,7 @@ def test_quantiles_enclose_all_mixtures_of_worlds(n):
     for level in (0.5, 0.1, 0.02):
         (found,) = quantiles(mechanism, Vertices(rows), n, 0.5, [level])
         above = np.where(logs > math.log(level), 0.0, -np.inf)
-        exact = _smooth.maximum(above, rows, n)
+        exact = smooth.maximum(above, rows, n)
         assert found.log_lower <= exact.high
         assert exact.low <= found.log_upper
 

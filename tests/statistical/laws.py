@@ -5,7 +5,7 @@ from scipy.special import ndtr, ndtri
 from scipy.stats import binomtest, chi2, chi2_contingency, norm
 
 from statistical.power import LAW_DRAWS, LEAST_EXPECTED
-from vicinal.noise import MAX_SCALE
+from vicinal.noise.source import MAX_SCALE
 
 FINE = 1 << 22
 LAGS = (1, 2, 10)

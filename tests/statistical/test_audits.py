@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 
 from statistical.power import CONFIDENCE
-from vicinal.audit import IndKNNAudit, all_trials, carry_out, one_run
-from vicinal.engine import Shard
-from vicinal.mechanisms import NoisyCount
+from vicinal.audit import all_trials, one_run
+from vicinal.audit.ind_knn import IndKNNAudit
+from vicinal.audit.schedule import carry_out
+from vicinal.engine.shard import Shard
+from vicinal.mechanisms.count import NoisyCount
 
 pytestmark = [pytest.mark.statistical, pytest.mark.slow]
 

@@ -20,10 +20,10 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 from vicinal import IndKNNClassifier
-from vicinal.accounting import UNITS
+from vicinal.accounting.budget import UNITS
 from vicinal.errors import InvalidInput, PrivacyRefused
-from vicinal.mechanisms import VoteRelease
-from vicinal.reports import shown
+from vicinal.mechanisms.votes import VoteRelease
+from vicinal.progress import shown
 
 
 def fitted():

@@ -11,9 +11,10 @@ from scipy.stats import norm
 from statistical.power import BROKEN_RUNS, RUNS, UNIVERSES
 from statistical.worlds import audit, charge_only, universes
 from vicinal import IndKNNClassifier, testing
-from vicinal.accounting import charge_table, zcdp_budget
+from vicinal.accounting.budget import zcdp_budget
+from vicinal.accounting.label_filter import charge_table
 from vicinal.errors import PrivacyWarning
-from vicinal.mechanisms import LabelRelease
+from vicinal.mechanisms.noisy_labels import LabelRelease
 
 pytestmark = [pytest.mark.statistical, pytest.mark.slow]
 
@@ -98,7 +99,7 @@ def skip_the_charge(patch):
 
 
 def cut_the_noise(patch):
-    patch.setattr("vicinal.planning._engine_factory.randomness", lambda _: testing.weak_noise(3))
+    patch.setattr("vicinal.planning.engine_factory.randomness", lambda _: testing.weak_noise(3))
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,8 @@ import pytest
 
 from statistical.laws import FINE, cells_of, coincidence_p, dependence_p, law_p, two_samples_p
 from statistical.power import LAW_DRAWS, ORACLE_DRAWS, P_VALUE, SPREAD_DRAWS
-from vicinal.noise import MAX_SCALE, NoiseSource, SimulatedNoise, SystemNoise
+from vicinal.noise import NoiseSource
+from vicinal.noise.source import MAX_SCALE, SimulatedNoise, SystemNoise
 
 pytestmark = pytest.mark.statistical
 

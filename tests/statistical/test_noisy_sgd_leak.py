@@ -16,17 +16,13 @@ from scipy.stats import chisquare, norm
 
 from statistical.power import P_VALUE
 from statistical.small_data import ORDERS, worst_over_all_data
-from vicinal.accounting import SubsampledGaussian
+from vicinal.accounting.gaussian import SubsampledGaussian
 from vicinal.baselines import NoisySGDClassifier
-from vicinal.linear import BIAS
-from vicinal.mechanisms import (
-    NoisyGradient,
-    ReleaseCounter,
-    SubjectRows,
-    SystemBernoulli,
-    gradient_grid,
-    randomness,
-)
+from vicinal.linear.model_features import BIAS
+from vicinal.mechanisms import randomness
+from vicinal.mechanisms.gradients import NoisyGradient, SubjectRows, gradient_grid
+from vicinal.mechanisms.noise_sources import SystemBernoulli
+from vicinal.mechanisms.planned_releases import ReleaseCounter
 
 pytestmark = pytest.mark.statistical
 
@@ -116,14 +112,14 @@ def quieter(patch):
     """Draw half of the noise."""
     honest = gradient_grid
     patch.setattr(
-        "vicinal.mechanisms._gradients.gradient_grid",
+        "vicinal.mechanisms.gradients.gradient_grid",
         lambda sigma: (honest(sigma)[0], honest(sigma)[1] // 2),
     )
 
 
 def unclipped(patch):
     """Sum whole gradients: at weights 0 they are sqrt(2) bounds long."""
-    patch.setattr("vicinal.mechanisms._gradients.clipped_residuals", _without_clipping)
+    patch.setattr("vicinal.mechanisms.gradients.clipped_residuals", _without_clipping)
 
 
 def _without_clipping(scores, labels, norms, per_score, factor, bound):  # noqa: ARG001 (as there)

@@ -15,9 +15,13 @@ from scipy.special import ndtr
 
 from statistical.power import P_VALUE
 from statistical.small_data import ORDERS, law_p, worst_over_all_data
-from vicinal.accounting import Composition, NoisyLabel, Screening
-from vicinal.mechanisms import NearestOfSample, NoiseSource, NoisyThreshold
-from vicinal.neighbours import NO_RECORD, PoissonKNN
+from vicinal.accounting.composition import Composition
+from vicinal.accounting.label_only import NoisyLabel
+from vicinal.accounting.screening import Screening
+from vicinal.mechanisms import NoiseSource
+from vicinal.mechanisms.planned_releases import NoisyThreshold
+from vicinal.mechanisms.private_knn import NearestOfSample
+from vicinal.neighbours.poisson_knn import NO_RECORD, PoissonKNN
 from vicinal.predictors import PrivateKNNClassifier
 
 pytestmark = pytest.mark.statistical
@@ -169,7 +173,7 @@ def test_voting_on_the_screened_sample_is_caught(monkeypatch):
         votes = self._encoding.count(chosen[passed], self._voting.steps)
         return passed, self._voting.publish(votes)
 
-    monkeypatch.setattr("vicinal.mechanisms._private_knn.PrivateKNNRelease._answered", one_sample)
+    monkeypatch.setattr("vicinal.mechanisms.private_knn.PrivateKNNRelease._answered", one_sample)
     found = ask(labels)
     assert law_p(found, SETTING.outcome(labels)) < P_VALUE
     assert law_p(found, SETTING.on_one_sample(labels)) > P_VALUE

@@ -11,8 +11,10 @@ from scipy.stats import binomtest, chisquare
 
 from statistical.laws import two_sided
 from statistical.power import P_VALUE
-from vicinal.mechanisms import BernoulliSource, NearestOfSample, SystemBernoulli
-from vicinal.neighbours import NO_RECORD, RBF, PoissonKNN
+from vicinal.mechanisms.noise_sources import BernoulliSource, SystemBernoulli
+from vicinal.mechanisms.private_knn import NearestOfSample
+from vicinal.neighbours import RBF
+from vicinal.neighbours.poisson_knn import NO_RECORD, PoissonKNN
 
 pytestmark = pytest.mark.statistical
 

@@ -14,8 +14,8 @@ import numpy as np
 from scipy.stats import norm
 
 from statistical.power import CONFIDENCE, RUNS, UNIVERSES
-from vicinal.audit import rate_at_least
-from vicinal.audit import universes as laid_out
+from vicinal.audit.claims import rate_at_least
+from vicinal.audit.interactions import universes as laid_out
 
 WITH, WITHOUT = True, False
 

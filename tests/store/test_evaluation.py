@@ -9,13 +9,14 @@ from sklearn.metrics import roc_auc_score
 from made_up import NoNoise, rare
 from store_tools import copied
 from vicinal import Store
-from vicinal.accounting import UNITS
+from vicinal.accounting.budget import UNITS
 from vicinal.errors import InvalidInput, PrivacyRefused
-from vicinal.ledger import Standing
-from vicinal.mechanisms import DeltaSlackAccountant, NoisyTally, TallyPlan, randomness
-from vicinal.store import Presence
-from vicinal.store._evaluation import Evaluation, binned_auc
-from vicinal.store._receipts import SigningKey, erasure_receipt
+from vicinal.ledger.ledger import Standing
+from vicinal.mechanisms import DeltaSlackAccountant, randomness
+from vicinal.mechanisms.tally import NoisyTally, TallyPlan
+from vicinal.store.evaluation import Evaluation, binned_auc
+from vicinal.store.receipts import SigningKey, erasure_receipt
+from vicinal.store.status import Presence
 
 PRIOR = (0.7, 0.3)
 

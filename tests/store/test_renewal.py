@@ -14,11 +14,12 @@ import shard_tools
 import store_tools as tools
 from store_tools import PEOPLE, PLAN, Q, R, X, Y, make, points
 from store_tools import left_of as left
-from vicinal.accounting import UNITS, gdp_epsilon, zcdp_budget
+from vicinal.accounting.budget import UNITS, gdp_epsilon, zcdp_budget
 from vicinal.distributed import restore_cluster, split
 from vicinal.errors import InvalidInput, PrivacyRefused, ShardMissing, StoreDamaged, StoreOutdated
-from vicinal.planning import part_epsilon
-from vicinal.store import Folder, Renewal, Store
+from vicinal.planning.guarantees import part_epsilon
+from vicinal.store import Renewal, Store
+from vicinal.store.folder import Folder
 from vicinal.testing import no_noise, noise_from
 
 START = date(2026, 1, 31)
@@ -31,7 +32,7 @@ class Calendar:
 
     def __init__(self, patch):
         self.day = START
-        patch.setattr("vicinal.ledger._renewal.today", lambda: self.day)
+        patch.setattr("vicinal.ledger.renewal.today", lambda: self.day)
 
     def __call__(self, days):
         self.day = START + timedelta(days=days)

@@ -12,10 +12,12 @@ import store_tools as tools
 from made_up import raising
 from store_tools import PEOPLE, Q, R, X, Y, make, points, units
 from vicinal import IndKNNClassifier
-from vicinal.accounting import UNITS
+from vicinal.accounting.budget import UNITS
 from vicinal.errors import InvalidInput, KeyReused, NoSubjectIds, PrivacyRefused, StorageFailed
-from vicinal.ledger import Tables, charges_since_checkpoint, exact_sum
-from vicinal.store import ClassReply, Query, Store, StoreExtractor
+from vicinal.ledger.audiences import charges_since_checkpoint, exact_sum
+from vicinal.ledger.tables import Tables
+from vicinal.store import Query, Store, StoreExtractor
+from vicinal.store.requests import ClassReply
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -220,7 +222,7 @@ def test_the_plan_is_refused_in_time_and_replays_go_on(store):
     assert store.predict(points(5, 78)[0]).left == 0
 
 
-ESTIMATED = "vicinal.planning._engine_factory._estimated_size"
+ESTIMATED = "vicinal.planning.engine_factory._estimated_size"
 FAILING = {"noise": {"noise_multiplier": 1e-3, "n_neighbors": None}, "delta": {"delta": 1e-30}}
 
 

@@ -7,10 +7,10 @@ from typer.testing import CliRunner
 
 from made_up import raising
 from store_tools import PLAN, Q, R, broken_off, make, points
-from vicinal.accounting import UNITS
-from vicinal.cli import app
-from vicinal.engine import WHOLE
-from vicinal.store import Store, _status
+from vicinal.accounting.budget import UNITS
+from vicinal.cli.main import app
+from vicinal.engine.proxy_ledger import WHOLE
+from vicinal.store import Store, status
 
 
 def usage(store, audience="default"):
@@ -47,7 +47,7 @@ def test_what_is_not_released_wears_nothing(tmp_path, monkeypatch):
         store.predict(Q[:10])
         before = usage(store)
         monkeypatch.setattr(store._parts.ledger, "commit", raising(RuntimeError))
-        with broken_off(monkeypatch, "vicinal.store._request_batch.released", error=RuntimeError):
+        with broken_off(monkeypatch, "vicinal.store.request_batch.released", error=RuntimeError):
             store.predict(Q[10:30])
         assert usage(store)["mean"] == pytest.approx(before["mean"], abs=2 / WHOLE)
 
@@ -72,7 +72,7 @@ def test_a_store_that_told_the_truth_would_be_caught(tmp_path, monkeypatch):
     def peeking(desk):
         return {"mean": 1 - desk.audience.account.remaining.mean() / UNITS}
 
-    monkeypatch.setattr(_status, "_budget_usage", peeking)
+    monkeypatch.setattr(status, "_budget_usage", peeking)
     told, other = in_two_worlds(tmp_path)
     assert told != other
 

@@ -8,12 +8,12 @@ import pytest
 
 import store_tools as tools
 from store_tools import PEOPLE, Q, R, X, Y, make, points, units
-from vicinal.accounting import UNITS
+from vicinal.accounting.budget import UNITS
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed, StoreDamaged
-from vicinal.ledger import SQLiteDatabase
-from vicinal.store import Store, _erasure
-from vicinal.store._erasure import write_erasure
-from vicinal.store._record_files import OTHER_RECORDS, write_digests
+from vicinal.ledger.sqlite import SQLiteDatabase
+from vicinal.store import Store, erasure
+from vicinal.store.erasure import write_erasure
+from vicinal.store.record_files import OTHER_RECORDS, write_digests
 
 CANARY = "canary-2f7a91"
 
@@ -90,7 +90,7 @@ def test_an_erasure_that_breaks_off_is_finished_at_the_next_opening(tmp_path, mo
     store = make(tmp_path / "store")
     features = with_canary(store)
     needles = [CANARY.encode(), *encoded(store, features)]
-    owner = store._parts.database if step == "scrub" else _erasure
+    owner = store._parts.database if step == "scrub" else erasure
     with tools.broken_off(monkeypatch, owner, step, error=StorageFailed("injected")):
         store.erase([CANARY])
     with pytest.raises(StorageFailed, match="Open it again"):

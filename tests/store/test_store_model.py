@@ -10,15 +10,16 @@ import store_tools as tools
 from made_up import Killed, components_for_few, dies_at, trains_free
 from store_tools import CLASSES, PEOPLE, PLAN, Q, R, X, Y, points, units
 from vicinal import IndKNNClassifier
-from vicinal.accounting import UNITS
-from vicinal.cli import app
-from vicinal.distributed import Coordinator, local_transports, split
+from vicinal.accounting.budget import UNITS
+from vicinal.cli.main import app
+from vicinal.distributed import Coordinator, split
+from vicinal.distributed.transports import local_transports
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
-from vicinal.ledger import read_parts
-from vicinal.mechanisms import GradientRelease
-from vicinal.store import Store, _audience_state, _private_models
-from vicinal.store._private_models import _OTHER_DRAWS
-from vicinal.store._receipts import SigningKey, check_receipt, erasure_receipt
+from vicinal.ledger.answers import read_parts
+from vicinal.mechanisms.linear_model import GradientRelease
+from vicinal.store import Store, audience_state, private_models
+from vicinal.store.private_models import _OTHER_DRAWS
+from vicinal.store.receipts import SigningKey, check_receipt, erasure_receipt
 
 SHARE = {"epsilon": 8.0, "n_queries": 60, "model_share": 0.5, "n_records": 300}
 YQ = points(60, 2)[1]
@@ -80,13 +81,13 @@ def test_training_is_charged_in_the_ledger(tmp_path):
 
 def learns_of_others(patch):
     """Have training use the labels of the next record instead of a record's own."""
-    honest = _private_models.settled_model
+    honest = private_models.settled_model
 
     def broken(settings, encoder, records, public, people, *rest):
         other = dataclasses.replace(people, targets=np.roll(people.labels, 1))
         return honest(settings, encoder, records, public, other, *rest)
 
-    patch.setattr(_private_models, "settled_model", broken)
+    patch.setattr(private_models, "settled_model", broken)
 
 
 @pytest.mark.parametrize("control", [None, trains_free, learns_of_others])
@@ -310,7 +311,7 @@ def test_every_training_is_charged_its_part(refreshable):
 
 def test_one_training_of_several_takes_no_more_than_its_part(tmp_path, monkeypatch):
     """Where gradients are cut nothing stops a subject, so noise must not be for more."""
-    monkeypatch.setattr("vicinal.linear._descent.MOST_CLIP", 0.25)
+    monkeypatch.setattr("vicinal.linear.descent.MOST_CLIP", 0.25)
     with make(tmp_path / "store", model_share=0.8, model_refreshes=1) as store:
         durable = store._parts.ledger.audiences["default"].account.durable
         assert 0.2 * UNITS < (UNITS - durable).max() <= 0.4 * UNITS
@@ -367,8 +368,8 @@ def test_a_refresh_that_is_not_in_memory_answers_nothing(refreshable, monkeypatc
     """Fails if the index of the old model goes on answering, which no erasure reaches any more."""
     path = refreshable._parts.folder.path
     owner, name = {
-        "open_audience_state": (_audience_state, "open_audience_state"),
-        "StoredModel.shard": (_audience_state.StoredModel, "shard"),
+        "open_audience_state": (audience_state, "open_audience_state"),
+        "StoredModel.shard": (audience_state.StoredModel, "shard"),
     }[step]
     with tools.broken_off(monkeypatch, owner, name, error=MemoryError):
         refreshable.refresh_model()
@@ -430,7 +431,7 @@ def test_what_training_takes_of_delta_is_kept(tmp_path):
 @pytest.mark.parametrize("given", [{"delta": 1e-15}, {"n_queries": 10**12}])
 def test_what_votes_cannot_be_is_refused_before_a_model_is_trained(tmp_path, monkeypatch, given):
     """A refusal after it would be drawn anew as often as anybody likes, and nobody would pay."""
-    monkeypatch.setattr(_private_models, "settled_model", lambda *_, **__: pytest.fail("trained"))
+    monkeypatch.setattr(private_models, "settled_model", lambda *_, **__: pytest.fail("trained"))
     plan = without_share(n_records=600, **given)
     with pytest.raises(InvalidInput, match="noise must be larger"):
         Store.init(tmp_path / "store", X, Y, PEOPLE, classes=range(CLASSES), public=R, **plan)

@@ -11,10 +11,10 @@ import pytest
 
 import store_tools as tools
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed, VicinalError
-from vicinal.ledger import read_sealed, write_sealed
-from vicinal.serving import KeyFile
-from vicinal.store import Store, private_folder
-from vicinal.store._folder import copy_file
+from vicinal.ledger.sealed_files import read_sealed, write_sealed
+from vicinal.serving.keys import KeyFile
+from vicinal.store import Store
+from vicinal.store.folder import copy_file, private_folder
 
 FIELDS = {"id": str, "ledger": str, "witness": str, "backup": bool}
 MINE = b"a thesis of three years"
@@ -185,7 +185,7 @@ def killed_in_an_erasure(store):
     with (
         pytest.MonkeyPatch.context() as patch,
         Store.open(store) as opened,
-        tools.broken_off(patch, "vicinal.store._erasure._cut"),
+        tools.broken_off(patch, "vicinal.store.erasure._cut"),
     ):
         opened.erase(tools.PEOPLE[:60])
 
@@ -272,7 +272,7 @@ def test_no_copy_is_made_where_another_user_can_read_or_write(tmp_path, monkeypa
                 (path / name).symlink_to(mine)
             private_folder(path)
 
-        monkeypatch.setattr("vicinal.store._folder.private_folder", slow)
+        monkeypatch.setattr("vicinal.store.folder.private_folder", slow)
     with pytest.raises(InvalidInput, match="belongs to you and is not a link"):
         copy(place)
     assert not list(mine.iterdir())

@@ -12,11 +12,11 @@ from scipy.stats import norm
 
 import store_tools as tools
 from store_tools import PLAN, Q, make, points
-from vicinal.accounting import UNITS, gdp_epsilon, zcdp_budget
+from vicinal.accounting.budget import UNITS, gdp_epsilon, zcdp_budget
 from vicinal.distributed import split
 from vicinal.errors import InvalidInput
-from vicinal.ledger import TotalFilter
-from vicinal.planning import total_budget
+from vicinal.ledger.total import TotalFilter
+from vicinal.planning.guarantees import total_budget
 from vicinal.store import Query, Store
 
 E = 6.0

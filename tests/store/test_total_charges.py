@@ -8,12 +8,12 @@ import pytest
 import store_tools as tools
 from made_up import raising
 from store_tools import PEOPLE, PLAN, Q, completed_change, make, points
-from vicinal.accounting import UNITS, gdp_delta
+from vicinal.accounting.budget import UNITS, gdp_delta
 from vicinal.errors import PrivacyRefused
-from vicinal.ledger import TotalFilter
-from vicinal.mechanisms import SLACK_SHARE
+from vicinal.ledger.total import TotalFilter
+from vicinal.mechanisms.votes import SLACK_SHARE
 from vicinal.noise import NoiseSource
-from vicinal.planning import total_budget
+from vicinal.planning.guarantees import total_budget
 from vicinal.store import Query, Store
 
 SMALL = {**PLAN, "epsilon": 0.5, "noise_multiplier": 10.0, "n_records": 300}

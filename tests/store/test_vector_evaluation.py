@@ -10,10 +10,10 @@ from typer.testing import CliRunner
 
 from made_up import NoNoise
 from vicinal import Store
-from vicinal.accounting import UNITS
-from vicinal.cli import app
+from vicinal.accounting.budget import UNITS
+from vicinal.cli.main import app
 from vicinal.errors import InvalidInput
-from vicinal.store import LabelSetEvaluation, NumberEvaluation
+from vicinal.store.evaluation import LabelSetEvaluation, NumberEvaluation
 
 N = 400
 rng = np.random.default_rng(3)

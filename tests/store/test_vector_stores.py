@@ -12,16 +12,17 @@ from command_line import printed as run
 from serving_tools import running
 from store_tools import completed_change
 from vicinal import IndKNNMultiLabelClassifier, IndKNNRegressor
-from vicinal.accounting import UNITS
-from vicinal.cli import app
+from vicinal.accounting.budget import UNITS
+from vicinal.cli.main import app
 from vicinal.errors import InvalidInput, PrivacyRefused, StoreDamaged
-from vicinal.ledger import write_parts
-from vicinal.mechanisms import UNIT, RecordVectors
-from vicinal.planning import IndKNNPlan
-from vicinal.serving import AnswersResponse
-from vicinal.store import LabelSetReply, NumberReply, Store
-from vicinal.store._private_models import _OTHER_DRAWS, _texts
-from vicinal.targets import declared_target
+from vicinal.ledger.answers import write_parts
+from vicinal.mechanisms.subject_table import UNIT, RecordVectors
+from vicinal.planning.plan import IndKNNPlan
+from vicinal.serving.models import AnswersResponse
+from vicinal.store import Store
+from vicinal.store.private_models import _OTHER_DRAWS, _texts
+from vicinal.store.requests import LabelSetReply, NumberReply
+from vicinal.targets.kinds import declared_target
 
 N, D = 600, 3
 rng = np.random.default_rng(7)

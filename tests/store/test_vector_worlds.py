@@ -9,9 +9,9 @@ import pytest
 
 import store_tools as tools
 from made_up import NoNoise
-from vicinal.accounting import UNITS
+from vicinal.accounting.budget import UNITS
 from vicinal.errors import PrivacyRefused
-from vicinal.ledger import Tables
+from vicinal.ledger.tables import Tables
 from vicinal.store import Store
 
 PLAN = {"epsilon": 1.0, "n_queries": 60, "n_neighbors": 40, "noise_multiplier": 0.5}

@@ -15,12 +15,13 @@ from vicinal.features import HOGFeatures
 
 torch = pytest.importorskip("torch", reason="students need the extra 'students'")
 
-from vicinal import students  # noqa: E402 (after the skip)
-from vicinal.ledger import sealed_archive  # noqa: E402
+from vicinal import students  # noqa: E402
+from vicinal.ledger.sealed_files import sealed_archive  # noqa: E402
+from vicinal.students import learner  # noqa: E402 (after the skip)
 from vicinal.students._exact import ExactBody, _QuantizedLayer, ranges  # noqa: E402
 from vicinal.students._networks import NETWORKS, build  # noqa: E402
-from vicinal.students._student import Preprocessing  # noqa: E402
-from vicinal.students._training import (  # noqa: E402
+from vicinal.students.student import Preprocessing  # noqa: E402
+from vicinal.students.training import (  # noqa: E402
     AUGMENTATIONS,
     DIGITS,
     METHODS,
@@ -507,8 +508,8 @@ def vectors_pair(taught):
     pool, new, soft, student, how = taught
     rows, labels = np.arange(5), soft(pool)[:5].argmax(axis=1)
     with pytest.MonkeyPatch.context() as patch:
-        shorter = replace(students._learner._WIDE, steps=50)
-        patch.setattr(students._learner, "_WIDE", shorter)
+        shorter = replace(learner._WIDE, steps=50)
+        patch.setattr(learner, "_WIDE", shorter)
         joined = students.train_student(
             pool, rows, labels, range(3), replace(how, ensemble=True), soft_labels=soft(pool)
         )

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from vicinal.targets._label_sets import LabelSets
+from vicinal.targets.label_sets import LabelSets
 
 
 @pytest.mark.parametrize("tau", [None, 1.0, 2.5])

@@ -9,13 +9,14 @@ from typer.testing import CliRunner
 
 from made_up import rare
 from vicinal import IndKNNClassifier, Store
-from vicinal.accounting import charge_table
-from vicinal.cli import app
+from vicinal.accounting.label_filter import charge_table
+from vicinal.cli.main import app
 from vicinal.errors import InvalidInput, PrivacyRefused
-from vicinal.mechanisms import ClassScores, DeltaSlackAccountant, NoisyLabels, VoteGrid, randomness
+from vicinal.mechanisms import DeltaSlackAccountant, VoteGrid, randomness
+from vicinal.mechanisms.noisy_labels import ClassScores, NoisyLabels
 from vicinal.neighbours import Cosine
-from vicinal.planning import IndKNNPlan
-from vicinal.targets._class_decision import ClassDecision
+from vicinal.planning.plan import IndKNNPlan
+from vicinal.targets.class_decision import ClassDecision
 
 RARE = (0.9, 0.1)
 

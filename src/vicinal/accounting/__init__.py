@@ -1,5 +1,5 @@
 """What a release costs. Pure mathematics: no data, no randomness, no input or output."""
 
-from vicinal._lazy import lazy_exports
+from vicinal.lazy import attach_exports
 
-__getattr__, __dir__, __all__ = lazy_exports(__name__)
+__getattr__, __dir__, __all__ = attach_exports(__name__)

@@ -23,9 +23,9 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.special import gammaln, log_ndtr, ndtr
 
-from vicinal._arrays import Floats
 from vicinal.accounting._divergence import mixed_ratio, tail_ratios
-from vicinal.accounting._pld import chernoff_window, fast_length, spectral_power
+from vicinal.accounting.pld import chernoff_window, fast_length, spectral_power
+from vicinal.arrays import Floats
 
 _POINTS = (1 << 15, 1 << 18)
 _MANY = 1000

@@ -32,9 +32,9 @@ from functools import lru_cache
 
 import numpy as np
 
-from vicinal._arrays import Floats
 from vicinal.accounting._certificate import WorstCasePair
 from vicinal.accounting._divergence import Pair, log_gap
+from vicinal.arrays import Floats
 from vicinal.errors import InvalidInput
 
 _SERIES_BELOW = 0.05

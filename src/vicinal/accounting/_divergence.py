@@ -21,8 +21,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import erfcx, log_ndtr
 
-from vicinal import _checks
-from vicinal._arrays import Floats
+from vicinal import checks
+from vicinal.arrays import Floats
 from vicinal.errors import InvalidInput
 
 LARGEST_ORDER = 1e12  # largest Rényi order that is accepted
@@ -41,7 +41,7 @@ def checked_orders(orders: npt.ArrayLike) -> Floats:
     if values.dtype.kind not in "iuf" or values.ndim != 1 or not len(values):
         raise InvalidInput("The 'orders' parameter must be a flat list of numbers.")
     return np.array(
-        [_checks.real("orders", float(v), least=1 + 1e-6, most=LARGEST_ORDER) for v in values]
+        [checks.real("orders", float(v), least=1 + 1e-6, most=LARGEST_ORDER) for v in values]
     )
 
 

@@ -29,8 +29,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import log_ndtr
 
-from vicinal._arrays import Floats, Indices
 from vicinal.accounting._divergence import hazard, mixed_ratio
+from vicinal.arrays import Floats, Indices
 
 Bounds = Callable[[Floats, Floats, Indices], tuple[Floats, Floats]]
 

@@ -4,6 +4,6 @@ Worlds are made up from public things; no private record is read. Every audit is
 broken versions as well, so that it says what it would have caught.
 """
 
-from vicinal._lazy import lazy_exports
+from vicinal.lazy import attach_exports
 
-__getattr__, __dir__, __all__ = lazy_exports(__name__)
+__getattr__, __dir__, __all__ = attach_exports(__name__)

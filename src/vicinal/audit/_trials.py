@@ -11,15 +11,19 @@ from scipy.special import log_ndtr, ndtr
 from scipy.stats import binom
 from sklearn.dummy import DummyClassifier
 
-from vicinal._arrays import AnyArray, Bools, Floats, Ints
-from vicinal.audit._claims import Claim, PlanClaim, ind_knn_claim
-from vicinal.audit._interactions import AuditInteraction, Damage, TwoWorlds, damages
-from vicinal.audit._schedule import AuditTrial
-from vicinal.baselines import NoisySGDClassifier, PATEClassifier
+from vicinal.arrays import AnyArray, Bools, Floats, Ints
+from vicinal.audit.claims import Claim, PlanClaim, ind_knn_claim
+from vicinal.audit.interactions import AuditInteraction, Damage, TwoWorlds, damages
+from vicinal.audit.schedule import AuditTrial
+from vicinal.baselines.noisy_sgd import NoisySGDClassifier
+from vicinal.baselines.pate import PATEClassifier
 from vicinal.errors import PrivacyRefused
-from vicinal.mechanisms import NearestOfSample, public_draws
-from vicinal.neighbours import Chosen, IntegerMatrix, NeighbourLists
-from vicinal.predictors import PrivateKNNClassifier
+from vicinal.mechanisms.noise_sources import public_draws
+from vicinal.mechanisms.private_knn import NearestOfSample
+from vicinal.neighbours.kernels import IntegerMatrix
+from vicinal.neighbours.poisson_knn import Chosen
+from vicinal.neighbours.scan import NeighbourLists
+from vicinal.predictors.private_knn import PrivateKNNClassifier
 from vicinal.testing import Transcript, noise_from
 
 MOST_RUNS, NUMBERS_AT_ONCE = 1 << 12, 1 << 18

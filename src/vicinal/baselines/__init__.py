@@ -1,5 +1,5 @@
 """What Ind-KNN and Private-kNN are compared with: PATE and NoisySGD."""
 
-from vicinal._lazy import lazy_exports
+from vicinal.lazy import attach_exports
 
-__getattr__, __dir__, __all__ = lazy_exports(__name__)
+__getattr__, __dir__, __all__ = attach_exports(__name__)

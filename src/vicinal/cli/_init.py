@@ -12,11 +12,10 @@ from typing import Annotated, Any
 import typer
 from typer import Argument, Option, echo
 
-from vicinal import datasets, features, planning, reports, targets
-from vicinal import store as stores
-from vicinal.cli import _options as options
+from vicinal.cli import options
 from vicinal.cli._outlook import show_outlook
-from vicinal.cli._output import (
+from vicinal.cli._reference import FROM_SCHEMA, FeatureOptions, ReferenceOptions
+from vicinal.cli.output import (
     as_json,
     check_outputs,
     in_paragraphs,
@@ -24,9 +23,21 @@ from vicinal.cli._output import (
     warnings_said,
     write_file,
 )
-from vicinal.cli._records import naming, opened_at, read_records, target_columns
-from vicinal.cli._reference import FROM_SCHEMA, FeatureOptions, ReferenceOptions
+from vicinal.cli.records import naming, opened_at, read_records, target_columns
+from vicinal.datasets.coincidences import coincidences
+from vicinal.datasets.tables import column_name, csv_form, read_table
 from vicinal.errors import InvalidInput
+from vicinal.features.csv_form import CsvForm
+from vicinal.features.table_drafts import draft_schema
+from vicinal.features.table_features import TableFeatures, check_table
+from vicinal.features.table_schema import TableSchema
+from vicinal.planning.plan import IndKNNPlan
+from vicinal.reports.plan_report import verdicts
+from vicinal.store.folder import free_witness
+from vicinal.store.store import NewStore
+from vicinal.store.store_schema import StoreExtractor
+from vicinal.targets.kinds import declared_target
+from vicinal.targets.target import Target
 
 _ROWS_SHOWN = 20
 _SOME_ROWS = 300  # of a reference that was not read yet: enough for a private model
@@ -72,12 +83,12 @@ def init(
     --features table --schema schema.json --public volunteers.parquet --classes healthy,ill
     """
     reference_options.check(feature_options.features, data)
-    stores.free_witness(store, witness)
+    free_witness(store, witness)
     plan, renew = options.plan_given(ctx), renewal_options.renewal()
-    target = targets.declared_target(plan)
+    target = declared_target(plan)
     # Every value is checked before anything is said or read.
     periods = 1 if renew is None else renew.periods
-    checked = planning.IndKNNPlan.of_target(target, plan).changed(periods=periods)
+    checked = IndKNNPlan.of_target(target, plan).changed(periods=periods)
     if reference_options.public is None and reference_options.reference is None:
         _check_without_public(checked)
     columns_of_y = target_columns(target, label)
@@ -100,7 +111,7 @@ def init(
             raise InvalidInput("The 'label' option must name the column of labels.")
         with naming(data):
             rows = dataset.features, dataset.labels, dataset.subjects
-            new = stores.NewStore.checked(
+            new = NewStore.checked(
                 (store, ledger, witness), rows, points, extractor, plan, ids_differ=ids_differ,
                 epsilon_total=epsilon_total, accept_weak_plan=yes, renew=renew,
             )  # fmt: skip
@@ -148,7 +159,7 @@ def audience(
 audience.command_class = options.AudiencePlanCommand  # type: ignore[attr-defined]
 
 
-def _check_without_public(plan: planning.IndKNNPlan) -> None:
+def _check_without_public(plan: IndKNNPlan) -> None:
     try:
         plan.check_kernel(has_public=False)
     except InvalidInput as error:
@@ -158,7 +169,7 @@ def _check_without_public(plan: planning.IndKNNPlan) -> None:
         ) from error
 
 
-def _check_names_of_columns(extractor: stores.StoreExtractor, data: Path) -> None:
+def _check_names_of_columns(extractor: StoreExtractor, data: Path) -> None:
     """Refuse a table without names for its features: later tables could have another order."""
     is_table = not data.is_dir() and data.suffix != ".npz"
     if extractor.kind == "columns" and extractor.columns is None and is_table:
@@ -173,12 +184,12 @@ def _say(lines: list[str]) -> None:
         echo(f"vicinal: {line}", err=True)
 
 
-def _say_before(plan: planning.IndKNNPlan, *, made_up: bool) -> None:
+def _say_before(plan: IndKNNPlan, *, made_up: bool) -> None:
     """Tell what is known of a plan for classes before anything is read.
 
     `made_up`: whether the reference's rows are made up from a schema.
     """
-    _say(reports.verdicts(plan, brief=True))
+    _say(verdicts(plan, brief=True))
     if made_up:
         expected = _MADE_UP_BESIDE_MODEL if plan.model_share else _MADE_UP
         _say([
@@ -186,7 +197,7 @@ def _say_before(plan: planning.IndKNNPlan, *, made_up: bool) -> None:
         ])  # fmt: skip
 
 
-def _summary(store: Path, facts: dict[str, Any], target: targets.Target, n_reference: int) -> str:
+def _summary(store: Path, facts: dict[str, Any], target: Target, n_reference: int) -> str:
     plan, made_of = facts["audiences"]["default"]["plan"], facts["features"]
     multiplier, count = plan.get("noise_multiplier"), plan.get("n_neighbors")
     votes = ""
@@ -249,12 +260,12 @@ def schema(
     json: options.Json = False,
 ) -> None:
     """Describe a public table, or check a private one."""
-    from vicinal._parameters import ClassNames
+    from vicinal.parameters import ClassNames
 
     given_labels = label or []
     labels = given_labels[0].split(";") if len(given_labels) == 1 else given_labels
-    labels = [datasets.column_name(name) for name in labels]
-    subject = None if subject is None else datasets.column_name(subject)
+    labels = [column_name(name) for name in labels]
+    subject = None if subject is None else column_name(subject)
     apart = [*labels, *([] if subject is None else [subject])]
     if len(set(apart)) != len(apart):
         raise InvalidInput(
@@ -265,20 +276,20 @@ def schema(
         raise InvalidInput("Give either a public table to draft from, or --check DATA.")
     if public is not None:
         check_outputs({"out": out}, {"PUBLIC": public})
-        marks = features.CsvForm(quote=quote, escape=escape, comment=comment)
-        form = datasets.csv_form(public, delimiter, decimal, encoding, marks)
+        marks = CsvForm(quote=quote, escape=escape, comment=comment)
+        form = csv_form(public, delimiter, decimal, encoding, marks)
         _write_draft(public, form, labels, apart, out)
         return
     assert check is not None  # noqa: S101 (one of the two)
     if schema is None:
         raise InvalidInput("The 'check' option needs a --schema to check the table against.")
     names = ClassNames()("classes", ClassNames().parsed_option(classes)) if classes else None
-    declared = features.TableSchema.load(schema).usable()
+    declared = TableSchema.load(schema).usable()
     declared.refuse(apart, "labels or subjects")
     numeric = {*filter(declared.reads_numbers, declared.names), *(labels if labels[1:] else ())}
-    table = datasets.read_table(check, declared.file, numeric.__contains__)
+    table = read_table(check, declared.file, numeric.__contains__)
     class_names = None if names is None else names.tolist()
-    misfits = features.check_table(table, declared, labels, subject, class_names)
+    misfits = check_table(table, declared, labels, subject, class_names)
     stops = any(misfit.stops for misfit in misfits)
     shared = None if reference is None or stops else _shared_rows(table, reference, declared)
     _show_check(check, misfits, shared, curator=curator, json=json)
@@ -288,21 +299,21 @@ def schema(
         )
 
 
-def _shared_rows(table: Any, reference: Path, declared: features.TableSchema) -> Any:
+def _shared_rows(table: Any, reference: Path, declared: TableSchema) -> Any:
     """Return how many rows of a public table equal a row of the private one. Private."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # the check has told of further columns
-        transform = features.TableFeatures(declared).transform
-        form = datasets.csv_form(reference, marks=declared.file)
-        points = datasets.read_table(reference, form, declared.reads_numbers)
-        return datasets.coincidences(transform(table), transform(points))
+        transform = TableFeatures(declared).transform
+        form = csv_form(reference, marks=declared.file)
+        points = read_table(reference, form, declared.reads_numbers)
+        return coincidences(transform(table), transform(points))
 
 
 def _write_draft(
-    public: Path, form: features.CsvForm, labels: list[str], apart: list[str], out: Path | None
+    public: Path, form: CsvForm, labels: list[str], apart: list[str], out: Path | None
 ) -> None:
     """Draft a schema from a public table, and write it to a file or to stdout."""
-    table = datasets.read_table(public, form)
+    table = read_table(public, form)
     columns = table.column_names
     for name in labels:
         if name not in columns:
@@ -311,8 +322,8 @@ def _write_draft(
                 f"The 'label' option must name a column of {public}, or be left out. There is "
                 f"no {name!r}, only {', '.join(columns[:_ROWS_SHOWN])}{more}."
             )
-    drafted, notes = features.draft_schema(table, apart, form)
-    if drafted.file != features.CsvForm():
+    drafted, notes = draft_schema(table, apart, form)
+    if drafted.file != CsvForm():
         echo(
             f"The file has {drafted.file}; private files are read the same way. To change that, "
             "use --delimiter, --decimal, --encoding, --quote, --escape or --comment.",

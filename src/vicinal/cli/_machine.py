@@ -13,9 +13,16 @@ from typing import Annotated, Any
 
 from typer import Option, echo
 
-from vicinal import __version__, datasets, neighbours, reports
-from vicinal.cli._options import Delta, Epsilon, Json
-from vicinal.cli._output import as_json, output_folder, progress, write_file
+from vicinal import __version__
+from vicinal.cli.options import Delta, Epsilon, Json
+from vicinal.cli.output import as_json, output_folder, progress, write_file
+from vicinal.datasets.dataset import load_mnist
+from vicinal.datasets.tables import load_table
+from vicinal.neighbours.kernels import INT8_LIMIT, Precision
+from vicinal.neighbours.scan import THREADS
+from vicinal.reports import text as reports_text
+from vicinal.reports.demo import DemoAnswers, answer, html_page, prepare
+from vicinal.reports.text import duration, percent
 
 SHIPPED = "mnist"
 _WIDTH = 88
@@ -52,23 +59,23 @@ def demo(
     The training images are the private records. Some test images are the public rows, and others
     are the queries.
     """
-    from vicinal import _checks
+    from vicinal import checks
 
     start = time.perf_counter()
-    _checks.real("epsilon", epsilon, above=0)
-    _checks.real("delta", delta, above=0, below=1)
-    _checks.integer("queries", queries, least=1)
+    checks.real("epsilon", epsilon, above=0)
+    checks.real("delta", delta, above=0, below=1)
+    checks.integer("queries", queries, least=1)
     written = output_folder(out) / "report.html"
     # Only the file's name: the page may be shown to people who need not know whose folder it was.
     name, source = ("MNIST", SHIPPED) if data == SHIPPED else (Path(data).stem, Path(data).name)
     with progress(silent=json) as begin:
-        images = datasets.load_mnist() if data == SHIPPED else datasets.load_table(data)
-        trial, pictures = reports.prepare(images, queries, begin)
-        answers = reports.answer(trial, epsilon, delta, begin)
+        images = load_mnist() if data == SHIPPED else load_table(data)
+        trial, pictures = prepare(images, queries, begin)
+        answers = answer(trial, epsilon, delta, begin)
         guarantee, plan = answers.guarantee, answers.plan
         words = ["--data", source, "--epsilon", f"{guarantee.epsilon:g}"]
         words += ["--delta", f"{guarantee.delta:g}", "--queries", str(plan["n_queries"])]
-        page = reports.html_page(
+        page = html_page(
             name, answers, pictures,
             command=shlex.join(["vicinal", "demo", *words]), version=__version__,
             seconds=time.perf_counter() - start,
@@ -86,20 +93,20 @@ def demo(
     echo(as_json(result) if json else _demo_text(answers, result))
 
 
-def _demo_text(answers: reports.DemoAnswers, result: dict[str, Any]) -> str:
+def _demo_text(answers: DemoAnswers, result: dict[str, Any]) -> str:
     outcome = answers.outcome
-    interval = reports.interval(outcome.interval)
+    interval = reports_text.interval(outcome.interval)
     lines = [
         (
             f"{result['data']}: {outcome.total:,} private predictions from about "
             f"{answers.plan['n_records']:,} private records (a noisy estimate)"
         ),
         "",
-        f"Accuracy   {reports.percent(outcome.accuracy)}, {interval}",
+        f"Accuracy   {percent(outcome.accuracy)}, {interval}",
         "",
         textwrap.fill(str(answers.guarantee), _WIDTH),
         "",
-        f"Took       {reports.duration(result['seconds'])}",
+        f"Took       {duration(result['seconds'])}",
         f"Report     {result['report']}",
     ]
     return "\n".join(lines)
@@ -133,13 +140,13 @@ def _version(name: str) -> str | None:
 def _processor() -> dict[str, Any]:
     from llvmlite import binding
 
-    return {"name": binding.get_host_cpu_name(), "cores": neighbours.THREADS}
+    return {"name": binding.get_host_cpu_name(), "cores": THREADS}
 
 
 def _int8_engine() -> str:
     from vicinal.neighbours.engines import engine_for
 
-    return str(engine_for(neighbours.Precision(limit=neighbours.INT8_LIMIT)).name)
+    return str(engine_for(Precision(limit=INT8_LIMIT)).name)
 
 
 def _free_memory() -> int | None:

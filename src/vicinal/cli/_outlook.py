@@ -9,15 +9,20 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer import Option, echo
 
-from vicinal import __version__, planning, reports, targets
-from vicinal.cli._options import Json, PlanCommand, grouped, plan_given
-from vicinal.cli._output import as_json, progress, warnings_said
+from vicinal import __version__
 from vicinal.cli._reference import FeatureOptions, ReferenceOptions
+from vicinal.cli.options import Json, PlanCommand, grouped, plan_given
+from vicinal.cli.output import as_json, progress, warnings_said
 from vicinal.errors import InvalidInput
+from vicinal.planning.engine_factory import kernel_for
+from vicinal.planning.plan import IndKNNPlan
+from vicinal.planning.plan_simulation import LEAST_POINTS, SimulationSetup
+from vicinal.reports.plan_report import as_text, plan_options, verdicts
+from vicinal.targets.kinds import declared_target
 
 if TYPE_CHECKING:
-    from vicinal._arrays import AnyArray, FloatMatrix
-    from vicinal.neighbours import Reference
+    from vicinal.arrays import AnyArray, FloatMatrix
+    from vicinal.neighbours.radius import Reference
 
 _SOME_ROWS = 300
 """Public rows that are planned for where none are given: enough for a private model."""
@@ -49,7 +54,7 @@ def plan(
     numbered = len(names) == 1 and isinstance(names[0], int) and names[0] > 1
     if numbered:
         given["classes"] = range(names[0])
-    checked = planning.IndKNNPlan.of_target(targets.declared_target(given), given)
+    checked = IndKNNPlan.of_target(declared_target(given), given)
     with warnings_said():
         plain = feature_options.extractor(reference_options.public, [label])
         _, points, labels = feature_options.read(reference_options, plain, label)
@@ -66,7 +71,7 @@ plan.command_class = PlanCommand  # type: ignore[attr-defined]
 
 
 def show_outlook(
-    plan: planning.IndKNNPlan,
+    plan: IndKNNPlan,
     points: FloatMatrix | None,
     labels: AnyArray | None = None,
     *,
@@ -84,12 +89,12 @@ def show_outlook(
     plan = plan.settled(_SOME_ROWS if points is None else len(points))
     reference, stage, why = _staged(plan, points, labels)
     with progress(silent=json) as begin:
-        options = reports.plan_options(plan, reference, stage, seed, begin, alone=alone)
+        options = plan_options(plan, reference, stage, seed, begin, alone=alone)
     shares = [] if stage is None else stage.shares
-    lines = reports.verdicts(plan, shares) if plan.target.voted else []
+    lines = verdicts(plan, shares) if plan.target.voted else []
     lines += ["Dry run: nothing was written, drawn or charged."] * alone
     if not json:
-        text = reports.as_text(options, why)
+        text = as_text(options, why)
         echo("\n".join([*costs, *[""] * bool(costs), text, "", *lines]).rstrip())
         return
     first, *others = options
@@ -105,15 +110,15 @@ def show_outlook(
 
 
 def _staged(
-    plan: planning.IndKNNPlan, points: FloatMatrix | None, labels: AnyArray | None
-) -> tuple[Reference | None, planning.SimulationSetup | None, str]:
+    plan: IndKNNPlan, points: FloatMatrix | None, labels: AnyArray | None
+) -> tuple[Reference | None, SimulationSetup | None, str]:
     """Return public points as fit would take them in, and where a plan is played on them.
 
     Or why it cannot be.
     """
     import numpy as np
 
-    from vicinal.neighbours import Reference
+    from vicinal.neighbours.radius import Reference
 
     if points is None:
         words = "because there are no public rows (--public), with which noise would be smaller"
@@ -124,15 +129,15 @@ def _staged(
             "The 'public' parameter must hold rows of finite numbers, or --features must say how "
             "rows become numbers."
         )
-    kernel = planning.kernel_for(plan, points)
+    kernel = kernel_for(plan, points)
     reference = Reference(kernel, kernel.encode(points))
     usual = plan.kernel == "cosine" and plan.min_similarity is None and not plan.private_count
-    if not usual or not plan.target.voted or len(points) < planning.LEAST_POINTS:
-        words = f"because it takes {planning.LEAST_POINTS} public rows and the default neighbours"
+    if not usual or not plan.target.voted or len(points) < LEAST_POINTS:
+        words = f"because it takes {LEAST_POINTS} public rows and the default neighbours"
         return reference, None, words
     if labels is None:
         planned = plan.model_share and not plan.noise_multiplier
         return reference, None, f"{_UNLABELLED}. {_LEAST}" if planned else _UNLABELLED
     places = np.asarray(plan.target.encode(labels, len(points)), dtype=np.int64)
-    stage = planning.SimulationSetup.of(kernel, reference.points, plan.target.n_coordinates, places)
+    stage = SimulationSetup.of(kernel, reference.points, plan.target.n_coordinates, places)
     return reference, stage, ""

@@ -7,11 +7,15 @@ from typing import Annotated, Any
 
 from typer import Argument, Option, echo
 
-from vicinal import accounting, ledger, reports
-from vicinal._lazy import load_when_used
-from vicinal.cli._main import group_of
-from vicinal.cli._options import Json
-from vicinal.cli._output import as_json
+from vicinal.accounting import calibration
+from vicinal.accounting.plan import Plan
+from vicinal.cli.main import group_of
+from vicinal.cli.options import Json
+from vicinal.cli.output import as_json
+from vicinal.lazy import load_when_used
+from vicinal.ledger.sealed_files import read_json
+from vicinal.reports import smoothed_audit
+from vicinal.reports.smoothed_audit import audit_text
 
 PlanFile = Annotated[Path, Argument(metavar="PLAN.json", help="The plan, as JSON.")]
 
@@ -29,7 +33,7 @@ _METHOD_WORDS = {
 def account(plan: PlanFile, json: Json = False) -> None:
     """Price a plan by every valid method. Reads nothing private and spends nothing."""
     load_when_used("numpy", *_UNUSED)
-    price = accounting.Plan.from_dict(ledger.read_json(plan, "plan")).price()
+    price = Plan.from_dict(read_json(plan, "plan")).price()
     echo(as_json(price) if json else _price_text(price))
 
 
@@ -42,7 +46,7 @@ def calibrate(
 ) -> None:
     """Find the noise, or another field, that keeps an epsilon."""
     load_when_used("numpy", *_UNUSED)
-    answer = accounting.calibrate(ledger.read_json(plan, "plan"), epsilon, field, release)
+    answer = calibration.calibrate(read_json(plan, "plan"), epsilon, field, release)
     fields = {"field": answer.field, "release": answer.release, "value": answer.value}
     text = f"{field} of release {release}: {answer.value:.8g}\n\n{_price_text(answer.price)}"
     echo(as_json({**fields, "price": answer.price}) if json else text)
@@ -57,8 +61,8 @@ def audit(
     json: Json = False,
 ) -> None:
     """Compare the smoothed delta of a mechanism on a population with the worst case."""
-    report = reports.audit(ledger.read_json(spec, "plan"))
-    echo(as_json(report) if json else reports.audit_text(report))
+    report = smoothed_audit.audit(read_json(spec, "plan"))
+    echo(as_json(report) if json else audit_text(report))
 
 
 def _price_text(price: dict[str, Any]) -> str:

@@ -11,13 +11,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option
 
-from vicinal import datasets, features, predictors
-from vicinal import store as stores
-from vicinal.cli._records import form_of, naming, read_records
+from vicinal.cli.records import form_of, naming, read_records
+from vicinal.datasets.tables import column_name, read_table
 from vicinal.errors import InvalidInput
+from vicinal.features.table_drafts import rows_from_schema
+from vicinal.features.table_schema import TableSchema
+from vicinal.predictors.inputs import swamping_feature
+from vicinal.store.store_schema import StoreExtractor
 
 if TYPE_CHECKING:
-    from vicinal._arrays import AnyArray, FloatMatrix
+    from vicinal.arrays import AnyArray, FloatMatrix
 
 FROM_SCHEMA = "from-schema"
 
@@ -55,32 +58,32 @@ class FeatureOptions:
     ] = None
     power: Annotated[float, Option(help="How far that map evens out its components, 0 to 1.")] = 0.5
 
-    def extractor(self, public: Path | None, others: Sequence[str | None]) -> stores.StoreExtractor:
+    def extractor(self, public: Path | None, others: Sequence[str | None]) -> StoreExtractor:
         """Return the extractor; `others` are the columns that hold no features.
 
         It knows its columns by name, from the public file if not from options. The private file's
         own header is never taken: where there is none, it is somebody's record.
         """
-        from vicinal._parameters import listed_names
+        from vicinal.parameters import listed_names
 
         options: dict[str, Any] = {}
         if self.model is not None:
             options["model"] = self.model
         if self.schema is not None:
-            schema = features.TableSchema.load(self.schema).usable()
+            schema = TableSchema.load(self.schema).usable()
             schema.refuse(others, "labels or subjects")
             options["schema"] = schema.to_dict()
-        columns = [datasets.column_name(name) for name in listed_names(self.columns or [])] or None
-        no_features = {datasets.column_name(name) for name in others if name is not None}
+        columns = [column_name(name) for name in listed_names(self.columns or [])] or None
+        no_features = {column_name(name) for name in others if name is not None}
         named = public is not None and not public.is_dir() and public.suffix != ".npz"
         if columns is None and self.features == "columns" and public is not None and named:
-            names = datasets.read_table(public).column_names
+            names = read_table(public).column_names
             columns = [name for name in names if name not in no_features]
-        return stores.StoreExtractor(self.features, options, None, columns)
+        return StoreExtractor(self.features, options, None, columns)
 
     def reference_points(
-        self, rows: Any, extractor: stores.StoreExtractor
-    ) -> tuple[stores.StoreExtractor, AnyArray | None]:
+        self, rows: Any, extractor: StoreExtractor
+    ) -> tuple[StoreExtractor, AnyArray | None]:
         """Return the extractor, with a map of public rows if one is wanted, and their features."""
         components = self.components
         if rows is None:
@@ -94,8 +97,8 @@ class FeatureOptions:
         return extractor.fitted(rows, components, self.power)
 
     def read(
-        self, reference: ReferenceOptions, plain: stores.StoreExtractor, label: str | None = None
-    ) -> tuple[stores.StoreExtractor, AnyArray | None, AnyArray | None]:
+        self, reference: ReferenceOptions, plain: StoreExtractor, label: str | None = None
+    ) -> tuple[StoreExtractor, AnyArray | None, AnyArray | None]:
         """Return the extractor, the public reference's features, and labels if there are any.
 
         Warns of a reference that is of little use.
@@ -138,7 +141,7 @@ class ReferenceOptions:
             )
 
     def rows(
-        self, extractor: stores.StoreExtractor, label: str | None = None
+        self, extractor: StoreExtractor, label: str | None = None
     ) -> tuple[Any, AnyArray | None]:
         """Return raw public rows, or None, and their labels, if a column of theirs is given."""
         if self.public is not None:
@@ -146,24 +149,24 @@ class ReferenceOptions:
             return dataset.features, None if label is None else dataset.labels
         if self.reference is None:
             return None, None
-        schema = features.TableSchema.from_dict(extractor.options["schema"])
-        return features.rows_from_schema(schema, MADE_UP_ROWS), None
+        schema = TableSchema.from_dict(extractor.options["schema"])
+        return rows_from_schema(schema, MADE_UP_ROWS), None
 
-    def has_column(self, name: str | None, extractor: stores.StoreExtractor) -> bool:
+    def has_column(self, name: str | None, extractor: StoreExtractor) -> bool:
         """Return whether the public table has a column of this name."""
         public = self.public
         if name is None or public is None or public.is_dir() or public.suffix == ".npz":
             return False
-        table = datasets.read_table(public, form_of(public, extractor, public=True))
-        return datasets.column_name(name) in table.column_names
+        table = read_table(public, form_of(public, extractor, public=True))
+        return column_name(name) in table.column_names
 
 
-def _feature_names(extractor: stores.StoreExtractor) -> list[str] | None:
+def _feature_names(extractor: StoreExtractor) -> list[str] | None:
     """Return the names of features that are columns of a file, or made of them; None otherwise."""
     if extractor.public_map is not None:
         return None
     if extractor.kind == "table":
-        return list(features.TableSchema.from_dict(extractor.options["schema"]).feature_names)
+        return list(TableSchema.from_dict(extractor.options["schema"]).feature_names)
     return extractor.columns
 
 
@@ -195,7 +198,7 @@ def warn_about_reference(points: FloatMatrix, names: Sequence[str] | None) -> No
             "These features have the same value in all public rows, so they are useless: "
             f"{', '.join(constant[:_SHOWN])}{more}. Check that public rows look like the records."
         )
-    if (swamping := predictors.swamping_feature(rows)) is not None:
+    if (swamping := swamping_feature(rows)) is not None:
         _warn(
             f"Feature {names[swamping[0]]} has {swamping[1]:.0%} of the variance of the public "
             "rows, so it alone decides which records are near. Use --features table with a "

@@ -8,11 +8,14 @@ from typing import Annotated
 
 from typer import Argument, Option, echo
 
-from vicinal import distributed, serving
-from vicinal.cli._main import group_of
-from vicinal.cli._options import AcceptLoss, Json, ShardSeconds, StorePath, Yes
-from vicinal.cli._output import as_json, confirm
-from vicinal.cli._records import opened_at
+from vicinal.cli.main import group_of
+from vicinal.cli.options import AcceptLoss, Json, ShardSeconds, StorePath, Yes
+from vicinal.cli.output import as_json, confirm
+from vicinal.cli.records import opened_at
+from vicinal.distributed.splitting import split
+from vicinal.serving import server
+from vicinal.serving.keys import KeyFile
+from vicinal.serving.settings import ServiceSettings
 
 
 def serve(
@@ -45,12 +48,12 @@ def serve(
     accept_loss: AcceptLoss = False,
 ) -> None:
     """Answer queries over HTTP, for callers with keys. People use the page /console."""
-    settings = serving.ServiceSettings(
+    settings = ServiceSettings(
         connections=connections, wait_ms=wait_ms, response_interval_ms=response_interval_ms,
         rate=rate, burst=burst, body_bytes=body_bytes,
     )  # fmt: skip
     opened = opened_at(store, ray, shard_s, accept_loss=accept_loss)
-    serving.serve(opened, store, host, port, settings, lambda url: echo(f"{url}/console", err=True))
+    server.serve(opened, store, host, port, settings, lambda url: echo(f"{url}/console", err=True))
 
 
 keys = group_of("Add, list or revoke keys of the service.")
@@ -64,13 +67,13 @@ def add(
     audience: Annotated[str, Option(help="Audience whose budgets it charges.")] = "default",
 ) -> None:
     """Make a key and print it. It is printed only this once, and stored nowhere."""
-    echo(serving.KeyFile(store).add(name, role, audience))
+    echo(KeyFile(store).add(name, role, audience))
 
 
 @keys.command("list")
 def list_keys(store: StorePath, json: Json = False) -> None:
     """List the ids, names and roles of all keys, but never the keys themselves."""
-    found = serving.KeyFile(store).all()
+    found = KeyFile(store).all()
     if json:
         shown = [{k: v for k, v in asdict(key).items() if k != "digest"} for key in found]
         echo(as_json({"keys": shown}))
@@ -86,7 +89,7 @@ def revoke(
     key_id: Annotated[str, Argument(metavar="ID", help="Its id, as `keys list` shows it.")],
 ) -> None:
     """Revoke a key at once."""
-    serving.KeyFile(store).revoke(key_id)
+    KeyFile(store).revoke(key_id)
 
 
 def shard(
@@ -100,7 +103,7 @@ def shard(
     confirm(
         f"This splits {store} into a cluster at {out}. {store} will never answer again.", yes=yes
     )
-    distributed.split(store, out, shards)
+    split(store, out, shards)
     text = (
         f"{out} answers from now on. Back it up, then delete {store}, which will not answer again."
     )

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Argument, Option, echo
 
-from vicinal import distributed
-from vicinal import store as stores
-from vicinal.cli import _options as options
-from vicinal.cli import _output as console
-from vicinal.cli import _records as records
+from vicinal.cli import options, records
+from vicinal.cli import output as console
+from vicinal.distributed.cluster_backups import restore_cluster
+from vicinal.distributed.folders import is_cluster
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
+from vicinal.store.evaluation import Evaluation, NoisyFigures, NumberEvaluation
+from vicinal.store.requests import Reply
+from vicinal.store.store import Store
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -149,7 +151,7 @@ def _ids_of_queries(first: dict[str, Any]) -> dict[str, Any]:
     )
 
 
-def _summary(keys: list[bytes], reply: stores.Reply, audience: str) -> str:
+def _summary(keys: list[bytes], reply: Reply, audience: str) -> str:
     """Return lines on the answers: how many, how many look alike if any, what is left.
 
     `keys` are what the store sees of each query; equal for queries that it cannot tell apart.
@@ -212,7 +214,7 @@ def evaluate(
     echo(console.as_json(found) if json else _evaluation_text(figures, found))
 
 
-def _evaluation_text(figures: stores.NoisyFigures, found: dict[str, Any]) -> str:
+def _evaluation_text(figures: NoisyFigures, found: dict[str, Any]) -> str:
     lines = [
         (
             f"About {figures.people:.0f} subjects have rows that were queries, and paid at most "
@@ -220,7 +222,7 @@ def _evaluation_text(figures: stores.NoisyFigures, found: dict[str, Any]) -> str
         ),
         *_figure_lines(found),
     ]
-    if isinstance(figures, stores.Evaluation):
+    if isinstance(figures, Evaluation):
         width = max(len(str(name)) for name in figures.classes)
         wide = max(8, width)
         lines += ["", "Subjects by true class (rows) and answer (columns)"]
@@ -232,7 +234,7 @@ def _evaluation_text(figures: stores.NoisyFigures, found: dict[str, Any]) -> str
         for mean, true, people in figures.calibration:
             known = "unknown" if math.isnan(true) else f"{true:.3f}"
             lines += [f"{mean:.3f} -> {known} ({people:.0f})"]
-    if isinstance(figures, stores.NumberEvaluation):
+    if isinstance(figures, NumberEvaluation):
         units = "logarithms" if figures.scale == "log" else "units of the numbers"
         edges = zip(figures.targets, figures.error_edges, strict=True)
         beyond = ", ".join(f"{name} {of_name[-1]:.4g}" for name, of_name in edges)
@@ -400,7 +402,7 @@ def restore(
     yes: options.Yes = False,
 ) -> None:
     """Restore a backup. Refused if the store was charged since, unless you --accept-loss."""
-    cluster = distributed.is_cluster(source)
+    cluster = is_cluster(source)
     if cluster and not (ledger is None and witness is None):
         raise InvalidInput("Clusters take neither --ledger nor --witness.")
     if accept_loss:
@@ -409,10 +411,10 @@ def restore(
         )
     try:
         if cluster:
-            distributed.restore_cluster(source, store, accept_loss=accept_loss)
+            restore_cluster(source, store, accept_loss=accept_loss)
         else:
             places: dict[str, Any] = {"ledger": ledger, "witness": witness}
-            stores.Store.restore(source, store, accept_loss=accept_loss, **places).close()
+            Store.restore(source, store, accept_loss=accept_loss, **places).close()
     except PrivacyRefused as error:
         where = "" if cluster else " If the witness is elsewhere, name it with --witness."
         raise PrivacyRefused(f"{error}{where}") from None

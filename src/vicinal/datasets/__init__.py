@@ -4,6 +4,6 @@ Files may hold private records, so no error message here repeats a value from a 
 column's name: the "header" of a CSV file that has none is somebody's record.
 """
 
-from vicinal._lazy import lazy_exports
+from vicinal.lazy import attach_exports
 
-__getattr__, __dir__, __all__ = lazy_exports(__name__)
+__getattr__, __dir__, __all__ = attach_exports(__name__)

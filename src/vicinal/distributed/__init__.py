@@ -4,6 +4,6 @@ Every shard charges its own records, durably, before its votes leave it. Budgets
 answers are those of one machine. Ray is needed for :class:`RayCluster` alone.
 """
 
-from vicinal._lazy import lazy_exports
+from vicinal.lazy import attach_exports
 
-__getattr__, __dir__, __all__ = lazy_exports(__name__)
+__getattr__, __dir__, __all__ = attach_exports(__name__)

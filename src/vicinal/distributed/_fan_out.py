@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from vicinal.distributed._membership import ShardRecord
-from vicinal.distributed._messages import Message, Task
-from vicinal.distributed._transports import LocalTransport, Transport
+from vicinal.distributed.messages import Message, Task
+from vicinal.distributed.transports import LocalTransport, Transport
 from vicinal.errors import ShardDamaged, ShardMissing, ShardUnreachable, StoreDamaged, VicinalError
-from vicinal.ledger import Ledger
+from vicinal.ledger.ledger import Ledger
 
 _PAUSE = 0.02
 """Seconds between two attempts at a shard that cannot be reached."""

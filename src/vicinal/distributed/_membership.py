@@ -16,12 +16,13 @@ from dataclasses import dataclass, field
 from threading import Lock
 from typing import Self
 
-from vicinal.distributed._folders import ClusterDescription
-from vicinal.distributed._messages import ShardState
+from vicinal.distributed.folders import ClusterDescription
+from vicinal.distributed.messages import ShardState
 from vicinal.errors import StoreOutdated
-from vicinal.ledger import ChainLink, Database, Tables
-from vicinal.mechanisms import fresh_key
-from vicinal.store import OpenStore
+from vicinal.ledger.database import ChainLink, Database
+from vicinal.ledger.tables import Tables
+from vicinal.mechanisms.noise_sources import fresh_key
+from vicinal.store.opening import OpenStore
 
 CLUSTER, NUMBER, _LAST_EPOCH = "cluster", "number", "coordinator"
 """Where a part's ledger keeps its cluster, its place as a shard, and the coordinator's epoch."""

@@ -8,18 +8,26 @@ from itertools import count
 
 import numpy as np
 
-from vicinal import store as stores
-from vicinal._arrays import Steps
-from vicinal.distributed import _messages as tasks
-from vicinal.distributed._changes import ClusterChanges
+from vicinal.arrays import Steps
+from vicinal.distributed import messages as tasks
 from vicinal.distributed._fan_out import ShardClient, gather
 from vicinal.distributed._membership import ShardRecords
-from vicinal.distributed._splitting import private_counts_refused
-from vicinal.engine import TwoRounds, summed
+from vicinal.distributed.changes import ClusterChanges
+from vicinal.distributed.splitting import private_counts_refused
+from vicinal.engine.shard import TwoRounds, summed
 from vicinal.errors import StorageFailed
-from vicinal.ledger import AnswerBlock, Audience, Database, ForkSafeLock, Ledger, framed_all
-from vicinal.mechanisms import BlockRelease, NoisyTally
-from vicinal.neighbours import IntegerMatrix
+from vicinal.ledger.answers import AnswerBlock
+from vicinal.ledger.audiences import Audience
+from vicinal.ledger.database import Database
+from vicinal.ledger.id_encoding import framed_all
+from vicinal.ledger.ledger import Ledger
+from vicinal.ledger.memory import ForkSafeLock
+from vicinal.mechanisms.tally import NoisyTally
+from vicinal.mechanisms.votes import BlockRelease
+from vicinal.neighbours.kernels import IntegerMatrix
+from vicinal.store.audience_state import AudienceState, open_audience_state
+from vicinal.store.evaluation import CountedRows
+from vicinal.store.opening import OpenStore
 
 
 class CoordinatorLedger(Ledger):
@@ -51,7 +59,7 @@ class CoordinatorLedger(Ledger):
 
 @dataclass(eq=False)
 class RemoteShards:
-    """Remote shards, charged for one audience: :class:`~vicinal.engine._shard.Shards`.
+    """Remote shards, charged for one audience: :class:`~vicinal.engine.shard.Shards`.
 
     A block is named after the coordinator's clock, its place among the blocks of that clock, its
     queries, radii and noise scales. The clock goes on when answers have become durable. So a block
@@ -98,10 +106,10 @@ def summed_from(sums: Collection[Steps], shape: tuple[int, ...]) -> Steps:
 
 
 def open_sharded_state(
-    parts: stores.OpenStore, audience: Audience, shards: RemoteShards, lock: ForkSafeLock
-) -> stores.AudienceState:
+    parts: OpenStore, audience: Audience, shards: RemoteShards, lock: ForkSafeLock
+) -> AudienceState:
     """Return the state of an audience whose engine works on the shards."""
-    state, _ = stores.open_audience_state(parts, audience, parts.ledger.version, lock)
+    state, _ = open_audience_state(parts, audience, parts.ledger.version, lock)
     return dataclasses.replace(state, engine=dataclasses.replace(state.engine, shard=shards))
 
 
@@ -110,7 +118,7 @@ def tally_on_shards(
     changes: ClusterChanges,
     audience: Audience,
     tally: NoisyTally,
-    counted: stores.CountedRows,
+    counted: CountedRows,
 ) -> Steps:
     """Have every shard charge the subjects it knows, or will know; return the private sum.
 

@@ -12,14 +12,19 @@ follow from public rows and noisy sums: whoever opens the cluster goes on where 
 
 import numpy as np
 
-from vicinal import store as stores
-from vicinal._arrays import Floats
-from vicinal.distributed import _messages as tasks
-from vicinal.distributed._changes import ClusterChanges
+from vicinal.arrays import Floats
+from vicinal.distributed import messages as tasks
 from vicinal.distributed._sharded_audiences import summed_from
-from vicinal.ledger import Audience, Ledger, Tables, bytes_of, read_parts, text_of, write_parts
-from vicinal.linear import PrivateModel, no_records, train
-from vicinal.mechanisms import GradientRelease
+from vicinal.distributed.changes import ClusterChanges
+from vicinal.ledger.answers import bytes_of, read_parts, text_of, write_parts
+from vicinal.ledger.audiences import Audience
+from vicinal.ledger.ledger import Ledger
+from vicinal.ledger.tables import Tables
+from vicinal.linear.private_model import PrivateModel, no_records, train
+from vicinal.mechanisms.linear_model import GradientRelease
+from vicinal.store.audience_state import AudienceState, note_training, settings_of
+from vicinal.store.opening import OpenStore
+from vicinal.store.private_models import draws_of, stored_features, write_model
 
 _BEGUN = "gradient 0"
 """The part of an audience's model that stands while it is trained; steps follow, from 1."""
@@ -41,13 +46,11 @@ def begun(ledger: Ledger) -> Audience | None:
 class ShardedGradients:
     """The subjects of all shards, for one training of an audience's model."""
 
-    def __init__(
-        self, parts: stores.OpenStore, audience: Audience, changes: ClusterChanges
-    ) -> None:
+    def __init__(self, parts: OpenStore, audience: Audience, changes: ClusterChanges) -> None:
         self._parts, self._audience, self._changes = parts, audience, changes
-        self.settings = stores.settings_of(parts, audience)
-        self.features, self.public = stores.stored_features(parts, audience)
-        noise, self.slack = stores.draws_of(parts, audience, self.settings)
+        self.settings = settings_of(parts, audience)
+        self.features, self.public = stored_features(parts, audience)
+        noise, self.slack = draws_of(parts, audience, self.settings)
         self.mechanism = self.settings.training.mechanism(
             no_records(self.features.width), self.features.unit, noise, self.slack
         )
@@ -76,14 +79,14 @@ class ShardedGradients:
     def train(self) -> PrivateModel:
         return train(self.settings.training, self.features, self.public, self)
 
-    def write(self, model: PrivateModel, state: stores.AudienceState | None) -> None:
+    def write(self, model: PrivateModel, state: AudienceState | None) -> None:
         """Write the model, and what it cost, inside a change; `state`: if it is a further one."""
         parts, audience = self._parts, self._audience
         parts.database.delete(
             Tables.MODELS, "audience = ? AND part LIKE 'gradient %'", (audience.number,)
         )
         audience.slack = self.slack.spent
-        stores.write_model(parts, audience, model)
+        write_model(parts, audience, model)
         if state is not None:
-            stores.note_training(parts, state, model.used)
+            note_training(parts, state, model.used)
             state.close(parts.shard)

@@ -8,20 +8,24 @@ coordinator alone, and are deleted as soon as the answer is durable there.
 
 import numpy as np
 
-from vicinal import store as stores
-from vicinal._arrays import Steps
-from vicinal.distributed import _messages as tasks
+from vicinal.arrays import Steps
+from vicinal.distributed import messages as tasks
 from vicinal.errors import InvalidInput, PrivacyRefused
-from vicinal.ledger import Audience, Database, Ledger, Tables
-from vicinal.linear import LocalGradients
-from vicinal.mechanisms import (
-    DeltaSlackAccountant,
-    GradientRelease,
-    NoisyTally,
-    TallyPlan,
-    randomness,
-)
-from vicinal.planning import IndKNNPlan, numbers
+from vicinal.ledger.audiences import Audience
+from vicinal.ledger.database import Database
+from vicinal.ledger.ledger import Ledger
+from vicinal.ledger.tables import Tables
+from vicinal.linear.private_model import LocalGradients
+from vicinal.mechanisms.linear_model import GradientRelease
+from vicinal.mechanisms.noise_sources import randomness
+from vicinal.mechanisms.tally import NoisyTally, TallyPlan
+from vicinal.mechanisms.votes import DeltaSlackAccountant
+from vicinal.planning.engine_factory import numbers
+from vicinal.planning.plan import IndKNNPlan
+from vicinal.store.audience_state import AudienceState, settings_of
+from vicinal.store.evaluation import CountedRows, charge_people
+from vicinal.store.opening import OpenStore
+from vicinal.store.private_models import stored_features
 
 _CLOCK = "turn"
 """Where the database keeps how far the coordinator had come; so is the column of the table."""
@@ -88,7 +92,7 @@ class VoteJournal:
         self._database.put(_SEQUENCE, "0")
 
 
-def charge(state: stores.AudienceState, request: tasks.VoteRequest) -> Steps:
+def charge(state: AudienceState, request: tasks.VoteRequest) -> Steps:
     """Charge a block and return its sums; a request has noise scales only."""
     votes = state.engine.votes
     release = votes.release(request.scales / votes.grid.steps)
@@ -97,7 +101,7 @@ def charge(state: stores.AudienceState, request: tasks.VoteRequest) -> Steps:
     return state.engine.shard.charge_and_sum(release, request.queries, request.thresholds)
 
 
-def charge_tally(ledger: Ledger, state: stores.AudienceState, request: tasks.TallyRequest) -> Steps:
+def charge_tally(ledger: Ledger, state: AudienceState, request: tasks.TallyRequest) -> Steps:
     """Charge subjects for being evaluated, inside a release, and return their sum.
 
     Raises PrivacyRefused if the coordinator's noise is not what they would pay for here. Nobody was
@@ -107,15 +111,15 @@ def charge_tally(ledger: Ledger, state: stores.AudienceState, request: tasks.Tal
     plan = TallyPlan(request.sizes, request.share, settings.spendable, settings.grid_delta)
     tally = NoisyTally(plan, state.engine.votes.noise, _unmetered(settings))
     _check_scale(request, tally.scale)
-    counted = stores.CountedRows(plan, request.cells, request.subjects)
-    return stores.charge_people(ledger, state.audience, tally, counted)
+    counted = CountedRows(plan, request.cells, request.subjects)
+    return charge_people(ledger, state.audience, tally, counted)
 
 
-def local_gradients(parts: stores.OpenStore, audience: Audience) -> LocalGradients:
+def local_gradients(parts: OpenStore, audience: Audience) -> LocalGradients:
     """Return the records of a shard as an audience's model is trained on them; private."""
-    settings, records = stores.settings_of(parts, audience), parts.record_files.features
+    settings, records = settings_of(parts, audience), parts.record_files.features
     return LocalGradients(
-        settings.training, stores.stored_features(parts, audience)[0],
+        settings.training, stored_features(parts, audience)[0],
         numbers(records.rows(len(parts.shard))), parts.shard.subject_table_of(audience.account),
         audience.account, randomness(), _unmetered(settings),
     )  # fmt: skip

@@ -5,6 +5,6 @@ may depend on that record and on public things, never on other records. Names ar
 they are used, as some load for a second.
 """
 
-from vicinal._lazy import lazy_exports
+from vicinal.lazy import attach_exports
 
-__getattr__, __dir__, __all__ = lazy_exports(__name__)
+__getattr__, __dir__, __all__ = attach_exports(__name__)

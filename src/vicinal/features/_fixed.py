@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator, TransformerMixin
 
-from vicinal._arrays import AnyArray, Floats, Floats32
-from vicinal._progress import Step
-from vicinal._tabular import unmasked
+from vicinal.arrays import AnyArray, Floats, Floats32
 from vicinal.errors import InvalidInput
+from vicinal.progress import Step
+from vicinal.tabular import unmasked
 
 # ------------------------------------------------ exact projections and norms of rows
 

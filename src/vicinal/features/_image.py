@@ -18,13 +18,13 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from vicinal import _checks
-from vicinal._arrays import AnyArray
-from vicinal._lazy import of_extra
-from vicinal._tabular import unmasked
+from vicinal import checks
+from vicinal.arrays import AnyArray
 from vicinal.errors import InvalidInput
 from vicinal.features._fixed import AnyImages, FixedImageFeatures, LoadedOnce, Vectors
-from vicinal.neighbours import THREADS
+from vicinal.lazy import of_extra
+from vicinal.neighbours.scan import THREADS
+from vicinal.tabular import unmasked
 
 SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
 """Of the weights; no other file is read."""
@@ -81,7 +81,7 @@ class ImageFeatures(LoadedOnce["Any"], FixedImageFeatures):
 
     def _parts(self, images: AnyImages) -> Iterable[Vectors]:
         pixels = [_checked(image) for image in _listed(images)]
-        size = _checks.integer("size", self.size, least=32, most=512)
+        size = checks.integer("size", self.size, least=32, most=512)
         session = self._loaded_once(size, lambda: _session(size))
         return _side_by_side(pixels, session, size)
 

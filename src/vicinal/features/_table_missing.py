@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vicinal._arrays import Floats
-from vicinal.features._table_columns import comparable, day_number
+from vicinal.arrays import Floats
+from vicinal.features.table_columns import comparable, day_number
 
 SYMBOLS = frozenset({
     "#n/a", "#n/a n/a", "#na", "n/a", "n.a.", "<na>", "nat", "nan", "null", "(null)", "#null!",

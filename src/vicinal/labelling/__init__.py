@@ -4,6 +4,6 @@ Whatever is asked, kept or learnt from is decided by the plan and by released an
 labeller sees private records.
 """
 
-from vicinal._lazy import lazy_exports
+from vicinal.lazy import attach_exports
 
-__getattr__, __dir__, __all__ = lazy_exports(__name__)
+__getattr__, __dir__, __all__ = attach_exports(__name__)

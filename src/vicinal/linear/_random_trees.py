@@ -11,9 +11,9 @@ docs/decisions/0053-private-model.md has what was measured.
 
 import numpy as np
 
-from vicinal._arrays import FloatMatrix, Floats, Floats32, Places, UInts8
-from vicinal._compiled import compiled
-from vicinal.mechanisms import public_draws
+from vicinal.arrays import FloatMatrix, Floats, Floats32, Places, UInts8
+from vicinal.compiled import compiled
+from vicinal.mechanisms.noise_sources import public_draws
 
 TREES, DEPTH = 100, 4
 

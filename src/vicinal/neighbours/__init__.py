@@ -4,6 +4,6 @@ Nothing here knows labels, budgets or noise. What a record contributes to a sear
 record, the query and public values, never on which other records are present.
 """
 
-from vicinal._lazy import lazy_exports
+from vicinal.lazy import attach_exports
 
-__getattr__, __dir__, __all__ = lazy_exports(__name__)
+__getattr__, __dir__, __all__ = attach_exports(__name__)

@@ -12,7 +12,7 @@ import math
 
 import numpy as np
 
-from vicinal._compiled import compiled
+from vicinal.compiled import compiled
 from vicinal.noise._gaussian_exact import DIGITS, strip_ends
 from vicinal.noise._uniform_bits import END, MARK, NEXT, OutOfBits, Undecided
 

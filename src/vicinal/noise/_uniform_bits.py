@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from vicinal._arrays import AnyArray
-from vicinal._compiled import compiled
+from vicinal.arrays import AnyArray
+from vicinal.compiled import compiled
 
 NEXT, END, MARK = 0, 1, 2
 

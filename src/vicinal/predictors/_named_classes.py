@@ -5,7 +5,7 @@ from typing import Any
 import numpy.typing as npt
 from sklearn.base import ClassifierMixin
 
-from vicinal import _checks
+from vicinal import checks
 
 
 class NamedClassesMixin(ClassifierMixin):
@@ -28,4 +28,4 @@ class NamedClassesMixin(ClassifierMixin):
         float
             The share of rows whose prediction is the label.
         """
-        return float(super().score(X, _checks.composed_labels(y), sample_weight))
+        return float(super().score(X, checks.composed_labels(y), sample_weight))

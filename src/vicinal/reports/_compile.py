@@ -14,7 +14,8 @@ _RECORDS, _WIDTH, _CLASSES = 64, 8, 2
 
 
 def compile_features() -> None:
-    from vicinal.features import HOGFeatures, ScatteringFeatures
+    from vicinal.features.hog import HOGFeatures
+    from vicinal.features.scattering import ScatteringFeatures
 
     for dtype in (np.uint8, np.float32):
         images = np.ones((2, 16, 16), dtype=dtype)
@@ -27,9 +28,9 @@ def compile_votes() -> None:
 
     One subject has several records. So few rows are never cut into tiles by themselves.
     """
-    from vicinal.mechanisms import tile_bounds
-    from vicinal.neighbours import NeighbourLists, merge_tiles
-    from vicinal.predictors import IndKNNClassifier
+    from vicinal.mechanisms.charging import tile_bounds
+    from vicinal.neighbours.scan import NeighbourLists, merge_tiles
+    from vicinal.predictors.ind_knn import IndKNNClassifier
 
     rows, labels = _made_up(0)
     public, _ = _made_up(1)
@@ -45,7 +46,7 @@ def compile_votes() -> None:
 
 
 def compile_published() -> None:
-    from vicinal.predictors import IndKNNClassifier
+    from vicinal.predictors.ind_knn import IndKNNClassifier
 
     rows, labels = _made_up(0)
     IndKNNClassifier.zhu2023(
@@ -54,8 +55,8 @@ def compile_published() -> None:
 
 
 def compile_model() -> None:
-    from vicinal.linear import KernelMap
-    from vicinal.predictors import IndKNNClassifier
+    from vicinal.linear.kernel_map import KernelMap
+    from vicinal.predictors.ind_knn import IndKNNClassifier
 
     rows, labels = _made_up(3)
     public, _ = _made_up(1)
@@ -67,16 +68,16 @@ def compile_model() -> None:
 
 def draw_report() -> None:
     """Draw a plot: the first looks for the fonts of the machine."""
-    from vicinal.reports import _plots
-    from vicinal.reports._outcomes import Outcome
+    from vicinal.reports import plots
+    from vicinal.reports.outcomes import Outcome
 
-    _plots.accuracy_by_class({"0": Outcome(2, 2)})
-    _plots.picture(np.eye(2))
+    plots.accuracy_by_class({"0": Outcome(2, 2)})
+    plots.picture(np.eye(2))
 
 
 def compile_private_knn() -> None:
     """Compile the search of a fresh sample, and what prices its releases."""
-    from vicinal.predictors import PrivateKNNClassifier
+    from vicinal.predictors.private_knn import PrivateKNNClassifier
 
     rows, labels = _made_up(2)  # others than the votes': one process may do both
     public, _ = _made_up(1)

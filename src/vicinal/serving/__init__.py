@@ -7,6 +7,6 @@ milliseconds share one block and one commit. It is a Starlette application on uv
 says what it does not stop. Serving needs the extra `serve`; keys and settings do not.
 """
 
-from vicinal._lazy import lazy_exports
+from vicinal.lazy import attach_exports
 
-__getattr__, __dir__, __all__ = lazy_exports(__name__)
+__getattr__, __dir__, __all__ = attach_exports(__name__)

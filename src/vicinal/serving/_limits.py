@@ -18,7 +18,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse
 
 from vicinal import errors
-from vicinal.serving._settings import ServiceSettings
+from vicinal.serving.settings import ServiceSettings
 
 MEDIA = "application/problem+json"
 _TYPE = "https://vicinal.invalid/problems/"

@@ -24,8 +24,8 @@ from uvicorn.protocols.http.httptools_impl import (
 )
 
 from vicinal.serving._limits import Problem, busy
-from vicinal.serving._settings import ServiceSettings
 from vicinal.serving._state import Metrics
+from vicinal.serving.settings import ServiceSettings
 
 log = logging.getLogger("vicinal.serving")
 

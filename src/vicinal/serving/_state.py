@@ -22,12 +22,13 @@ from typing import Any, TypeVar
 from starlette.requests import Request
 
 from vicinal.errors import ShardMissing, StorageFailed, StoreOutdated, VicinalError
-from vicinal.serving._keys import CURATOR, ApiKey, KeyCache, KeyFile
 from vicinal.serving._limits import BodyLimits, BodyReader, Problem, RateLimit, busy, of_error
-from vicinal.serving._local_socket import LocalSocket
-from vicinal.serving._models import AnyBody, decode_rows, parse_body, width_of
-from vicinal.serving._settings import ServiceSettings
-from vicinal.store import BaseStore, Query, Reply
+from vicinal.serving.keys import CURATOR, ApiKey, KeyCache, KeyFile
+from vicinal.serving.local_socket import LocalSocket
+from vicinal.serving.models import AnyBody, decode_rows, parse_body, width_of
+from vicinal.serving.settings import ServiceSettings
+from vicinal.store.base_store import BaseStore
+from vicinal.store.requests import Query, Reply
 
 _SHORT_BODY = 32 << 10
 """Bytes that the event loop decodes itself: a millisecond, which is what a thread would cost."""

@@ -6,6 +6,6 @@ for the mean delta over databases from the worst *plausible* world instead. smoo
 when that may be relied on.
 """
 
-from vicinal._lazy import lazy_exports
+from vicinal.lazy import attach_exports
 
-__getattr__, __dir__, __all__ = lazy_exports(__name__)
+__getattr__, __dir__, __all__ = attach_exports(__name__)

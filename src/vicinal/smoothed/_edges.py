@@ -23,9 +23,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from vicinal._arrays import Floats, Ints
-from vicinal._compiled import compiled
-from vicinal.smoothed._intervals import (
+from vicinal.arrays import Floats, Ints
+from vicinal.compiled import compiled
+from vicinal.smoothed.intervals import (
     FLOOR,
     SLOPE,
     UNIT,

@@ -17,13 +17,13 @@ from scipy import fft
 from scipy.optimize import brentq
 from scipy.special import expit, logit
 
-from vicinal._arrays import Counts, Floats
-from vicinal.smoothed import _intervals as _saddle
-from vicinal.smoothed._databases import log_delta
+from vicinal.arrays import Counts, Floats
+from vicinal.smoothed import intervals as _saddle
 from vicinal.smoothed._edges import database_profile
-from vicinal.smoothed._intervals import UNIT, LogInterval, largest, log_sum, pairs_of
-from vicinal.smoothed._mechanism import FixedSize, Histogram, Mechanism, boundary
-from vicinal.smoothed._populations import Heterogeneous, Population, exponents
+from vicinal.smoothed.databases import log_delta
+from vicinal.smoothed.intervals import UNIT, LogInterval, largest, log_sum, pairs_of
+from vicinal.smoothed.mechanism import FixedSize, Histogram, Mechanism, boundary
+from vicinal.smoothed.populations import Heterogeneous, Population, exponents
 
 Column = Callable[[int, int], Floats]
 """From low, high to lower and upper log deltas (2, high - low + 1) of databases low .. high."""

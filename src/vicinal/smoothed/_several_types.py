@@ -18,10 +18,10 @@ from functools import cache
 
 import numpy as np
 
-from vicinal._arrays import Floats
+from vicinal.arrays import Floats
 from vicinal.smoothed._expectation import TypedWorld, window
-from vicinal.smoothed._intervals import UNIT, LogInterval, binomial, log_of
-from vicinal.smoothed._mechanism import Sampler
+from vicinal.smoothed.intervals import UNIT, LogInterval, binomial, log_of
+from vicinal.smoothed.mechanism import Sampler
 
 _CLOSE = 0.01
 _MOST_CORNERS = 4000

@@ -1,5 +1,5 @@
 """A store: private records on disk, budgets that outlive the process, and people who can leave."""
 
-from vicinal._lazy import lazy_exports
+from vicinal.lazy import attach_exports
 
-__getattr__, __dir__, __all__ = lazy_exports(__name__)
+__getattr__, __dir__, __all__ = attach_exports(__name__)

@@ -4,6 +4,6 @@ torch is imported here and nowhere below. Nothing here sees a private record, ex
 :meth:`Student.transform` makes features of them, record by record, in exact arithmetic.
 """
 
-from vicinal._lazy import lazy_exports
+from vicinal.lazy import attach_exports
 
-__getattr__, __dir__, __all__ = lazy_exports(__name__)
+__getattr__, __dir__, __all__ = attach_exports(__name__)

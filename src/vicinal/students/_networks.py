@@ -3,7 +3,7 @@
 "small" and "deep" are made for two cores: a tenth of the arithmetic of the networks of ZYCW20.
 
 "kernel" takes vectors: components of a kernel of the public examples, and a linear head. It sees
-what a private model of many features sees (:mod:`vicinal.linear._kernel_map`), and learns that
+what a private model of many features sees (:mod:`vicinal.linear.kernel_map`), and learns that
 model's probabilities of all public examples: five thousand rows without noise for four hundred
 weights a class. So it answers as the model does, without having seen its weights. All layers but
 the head follow from the public examples; the head's loss is convex.
@@ -21,12 +21,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.optim import Optimizer
 
-from vicinal import _checks
-from vicinal._arrays import AnyArray
+from vicinal import checks
+from vicinal.arrays import AnyArray
 from vicinal.errors import InvalidInput
-from vicinal.features import PublicMap
-from vicinal.linear import BITS, KernelMap
-from vicinal.neighbours import FLOAT32, unit_vectors
+from vicinal.features.public_map import PublicMap
+from vicinal.linear.kernel_map import BITS, KernelMap
+from vicinal.neighbours.kernels import FLOAT32, unit_vectors
 
 Shape = tuple[int, ...]
 """Of one example: (channels, height, width) of an image, (d,) of a vector."""
@@ -68,7 +68,7 @@ def build(name: str, shape: Shape, n_classes: int) -> Network:
 
     It is one of :data:`NETWORKS`; examples of another shape than it takes are refused.
     """
-    layers = _BODIES[_checks.choice("network", name, tuple(_BODIES))]
+    layers = _BODIES[checks.choice("network", name, tuple(_BODIES))]
     vectors = name in _OF_VECTORS
     if len(shape) != (1 if vectors else 3):
         raise InvalidInput(

@@ -11,7 +11,7 @@ import math
 import numpy as np
 from scipy.special import log_ndtr
 
-from vicinal._arrays import Floats
+from vicinal.arrays import Floats
 
 WEIGHT_SHARE = 1 / 3
 """a^2, the squared length of a record's weight: best where what is averaged is about half as large

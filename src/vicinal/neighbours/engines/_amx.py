@@ -29,13 +29,13 @@ import numpy as np
 import numpy.typing as npt
 from llvmlite import binding, ir
 
-from vicinal._arrays import Ints, Ints32
-from vicinal._compiled import compiled
-from vicinal.neighbours._kernels import IntegerMatrix
-from vicinal.neighbours._scan import Floors, HitBudget, QueryBlock
+from vicinal.arrays import Ints, Ints32
+from vicinal.compiled import compiled
 from vicinal.neighbours.engines._intrinsics import _intrinsic, _types, aligned, lowest_bit
 from vicinal.neighbours.engines._intrinsics import supported as vnni_supported
 from vicinal.neighbours.engines._vnni import VNNIEngine, roomier, sum_limits
+from vicinal.neighbours.kernels import IntegerMatrix
+from vicinal.neighbours.scan import Floors, HitBudget, QueryBlock
 
 SIDE = 32  # records, and queries, of one product
 

@@ -16,12 +16,14 @@ from typing import Any
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
-from vicinal import _checks
-from vicinal._arrays import AnyArray, Ints
-from vicinal._compiled import compiled
+from vicinal import checks
+from vicinal.arrays import AnyArray, Ints
+from vicinal.compiled import compiled
 from vicinal.errors import InvalidInput
-from vicinal.neighbours._kernels import INT8_LIMIT, INTEGER_NORM, IntegerMatrix, Precision
-from vicinal.neighbours._scan import (
+from vicinal.neighbours.engines._amx import AMXEngine
+from vicinal.neighbours.engines._vnni import VNNIEngine
+from vicinal.neighbours.kernels import INT8_LIMIT, INTEGER_NORM, IntegerMatrix, Precision
+from vicinal.neighbours.scan import (
     Floors,
     HitBudget,
     Hits,
@@ -30,8 +32,6 @@ from vicinal.neighbours._scan import (
     ScanRecords,
     merge_tiles,
 )
-from vicinal.neighbours.engines._amx import AMXEngine
-from vicinal.neighbours.engines._vnni import VNNIEngine
 
 TILE = 2048  # records in a tile: with 256 queries its products fill 2 MiB, a core's share of cache
 
@@ -164,7 +164,7 @@ def engine_for(precision: Precision, name: str | None = None) -> ScanEngine:
         return _float32()
     if name is None:
         return _fastest(os.getpid())
-    engine = _proven(_checks.choice("engine", name, tuple(ENGINES)))
+    engine = _proven(checks.choice("engine", name, tuple(ENGINES)))
     if engine is None:
         raise InvalidInput(
             f"The engine {name!r} is not available on this machine. Leave the choice to vicinal."

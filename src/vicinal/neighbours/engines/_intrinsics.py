@@ -16,7 +16,7 @@ from llvmlite import binding, ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-from vicinal._compiled import compiled
+from vicinal.compiled import compiled
 
 ROWS = 6  # records that a panel holds in registers: with 64 queries, 24 of 32 registers are sums
 LANES = 16  # queries in a vector of int32 sums

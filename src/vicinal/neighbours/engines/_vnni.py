@@ -18,20 +18,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vicinal._arrays import Ints, Ints32
-from vicinal._compiled import compiled
+from vicinal.arrays import Ints, Ints32
+from vicinal.compiled import compiled
 from vicinal.errors import InvalidInput
-from vicinal.neighbours._kernels import IntegerMatrix
-from vicinal.neighbours._scan import (
-    Floors,
-    HitBudget,
-    Hits,
-    Pairs,
-    QueryBlock,
-    ScanEngine,
-    ScanRecords,
-    by_query,
-)
 from vicinal.neighbours.engines._intrinsics import (
     LANES,
     ROWS,
@@ -44,6 +33,17 @@ from vicinal.neighbours.engines._intrinsics import (
     panel4,
     shifted_dot,
     supported,
+)
+from vicinal.neighbours.kernels import IntegerMatrix
+from vicinal.neighbours.scan import (
+    Floors,
+    HitBudget,
+    Hits,
+    Pairs,
+    QueryBlock,
+    ScanEngine,
+    ScanRecords,
+    by_query,
 )
 
 FEW = 3  # up to so many queries are multiplied one by one, along the record, at the speed of memory

@@ -1,0 +1,167 @@
+r"""Epsilon and delta to a budget B and back.
+
+A budget B bounds what one subject loses over a whole interaction. Two readings of it are valid
+for an individual filter over Gaussian releases:
+
+``rdp``
+    the interaction is (alpha, B alpha)-RDP for every alpha, that is B-zCDP (Feldman & Zrnic 2021);
+    converted by Balle, Barthe, Gaboardi, Hsu & Sato 2020:
+    epsilon = min over alpha of  B alpha + log(1 - 1/alpha) - (log delta + log alpha)/(alpha - 1).
+``gdp``
+    the interaction is mu-GDP with mu = sqrt(2 B) (Koskela, Tobaben & Honkela 2023; Smith &
+    Thakurta 2022); converted exactly (Dong, Roth & Su 2022):
+    delta = Phi(-epsilon/mu + mu/2) - exp(epsilon) Phi(-epsilon/mu - mu/2).
+
+Everything rounds to the safe side: epsilon and delta up, budgets down. The individual filter keeps
+budgets and charges as integers, so that nothing drifts.
+
+A budget B is worth ``UNITS`` = 2^48 units. A contribution whose squared norm is v2 (grid steps
+squared) under noise of scale s costs v2 / (2 s^2 B) of the budget. ``unit_rate(s, B)`` is the cost
+of one squared step in units, rounded up far enough that the two roundings inside `charges.charge`
+(integer to double, product) cannot take the result below the true cost:
+double(v2) >= v2 (1 - 2^-53), product >= exact (1 - 2^-53), and the rate carries (1 + 2^-50).
+``ceil`` then rounds up to whole units. One multiplication and one ``ceil`` of IEEE doubles give
+the same result on every machine.
+"""
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+from functools import lru_cache
+
+from scipy.special import log_ndtr
+
+from vicinal import checks
+from vicinal.errors import InvalidInput
+
+METHODS = ("gdp", "rdp")
+
+# log_ndtr and exp are good to a few 1e-16; the longest chain below loses less than 1e-11.
+_SAFETY = 1e-10
+_BISECTIONS = 200
+
+
+def gdp_delta(mu: float, epsilon: float) -> float:
+    """Return the smallest delta of a mu-GDP mechanism at `epsilon` >= 0, rounded up.
+
+    Source: Dong, Roth & Su 2022, Corollary 1; Balle & Wang 2018.
+    """
+    mu = checks.real("mu", mu, least=0)
+    epsilon = checks.real("epsilon", epsilon, least=0)
+    if mu == 0:
+        return 0.0
+    log_first = float(log_ndtr(mu / 2 - epsilon / mu))
+    log_second = epsilon + float(log_ndtr(-mu / 2 - epsilon / mu))
+    difference = -math.expm1(min(log_second - log_first, 0.0))
+    # An absolute error in either exponent becomes a relative one in the subtracted term.
+    slip = _SAFETY * max(1.0, abs(log_first))
+    bound = math.exp(log_first) * min(1.0, difference + slip)
+    # Below the smallest double the bound is that double: zero would claim pure privacy.
+    return min(1.0, max(bound, math.nextafter(0.0, 1.0)))
+
+
+def gdp_epsilon(mu: float, delta: float) -> float:
+    """Return the smallest epsilon >= 0 at which a mu-GDP mechanism has `delta`, rounded up."""
+    mu = checks.real("mu", mu, least=0)
+    delta = checks.real("delta", delta, above=0, below=1)
+    return _smallest(lambda epsilon: gdp_delta(mu, epsilon) <= delta)
+
+
+def rdp_epsilon(rho: float, delta: float) -> float:
+    """Return epsilon of a rho-zCDP mechanism at `delta`, rounded up.
+
+    Any order alpha gives a valid epsilon, so an inexact minimum is still an upper bound.
+    Source: Balle et al. 2020, Theorem 21, applied to the line rho alpha.
+    """
+    from scipy.optimize import minimize_scalar  # takes a third of a second; few plans need it
+
+    rho = checks.real("rho", rho, least=0)
+    delta = checks.real("delta", delta, above=0, below=1)
+
+    def at(log_excess: float) -> float:
+        excess = math.exp(log_excess)
+        alpha = 1 + excess
+        return (
+            rho * alpha - math.log1p(1 / excess) - (math.log(delta) + math.log1p(excess)) / excess
+        )
+
+    centre = 0.5 * math.log(math.log(1 / delta) / rho + 1) if rho > 0 else 25.0
+    best = minimize_scalar(
+        at, bounds=(centre - 12, centre + 12), method="bounded", options={"xatol": 1e-9}
+    )
+    return max(0.0, float(best.fun)) * (1 + _SAFETY)
+
+
+def zcdp_budget(epsilon: float, delta: float, method: str = "gdp") -> float:
+    """Return the largest budget B that keeps an interaction (epsilon, delta)-DP, rounded down.
+
+    `method` says how the budget is read, see the module's text.
+    """
+    epsilon = checks.real("epsilon", epsilon, above=0)
+    delta = checks.real("delta", delta, above=0, below=1)
+    return _checked_budget(epsilon, delta, checks.choice("method", method, METHODS))
+
+
+@lru_cache(maxsize=256)
+def _checked_budget(epsilon: float, delta: float, method: str) -> float:
+    """Return the same for checked parameters; a fit asks for one budget several times."""
+    if method == "gdp":
+        return _largest(lambda rho: gdp_delta(math.sqrt(2 * rho), epsilon) <= delta)
+    return _largest(lambda rho: rdp_epsilon(rho, delta) <= epsilon)
+
+
+def _largest(holds: Callable[[float], bool]) -> float:
+    """Return a point where the decreasing predicate `holds` is true, next to where it stops."""
+    low, high = 1e-30, 1.0
+    if not holds(low):
+        raise InvalidInput(
+            "The 'epsilon' and 'delta' parameters leave too little budget to compute with. "
+            "Take a larger epsilon or delta."
+        )
+    while holds(high):
+        low, high = high, 2 * high
+    for _ in range(_BISECTIONS):
+        middle = math.sqrt(low * high)
+        if not low < middle < high:
+            break
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return low
+
+
+def _smallest(holds: Callable[[float], bool]) -> float:
+    """Return a point where the increasing predicate `holds` is true, next to where it starts."""
+    if holds(0.0):
+        return 0.0
+    low, high = 0.0, 1.0
+    while not holds(high):
+        low, high = high, 2 * high
+    for _ in range(_BISECTIONS):
+        middle = (low + high) / 2
+        if not low < middle < high:
+            break
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high
+
+
+UNITS = 1 << 48  # integer units in every subject's full budget
+MAX_NORM = 1 << 31  # largest norm of a contribution, in grid steps: its square stays inside int64
+MAX_SCALE = 1 << 40  # largest noise scale, in grid steps
+
+_UPWARD = 1 + Fraction(1, 1 << 50)
+
+
+def unit_rate(scale: int, budget: float) -> float:
+    """Return the cost in units of one squared grid step, rounded up.
+
+    `scale` is the noise scale s in grid steps, 1 <= s <= 2^40; `budget` the zCDP that ``UNITS``
+    units stand for.
+    """
+    scale = checks.integer("scale", scale, least=1, most=MAX_SCALE)
+    return _rate(scale, checks.real("budget", budget, above=0))
+
+
+@lru_cache(maxsize=256)
+def _rate(scale: int, budget: float) -> float:
+    """Return the same for checked numbers; fractions take .1 ms, and noise is the plan's."""
+    exact = UNITS / (2 * Fraction(scale) ** 2 * Fraction(budget))
+    return math.nextafter(float(exact * _UPWARD), math.inf)

@@ -1,0 +1,162 @@
+"""PATE: private aggregation of the votes of teachers.
+
+Source: Papernot, Song, Mironov, Raghunathan, Talwar & Erlingsson 2018 (P18), *Scalable private
+learning with PATE*.
+"""
+
+from typing import Any, Self
+
+import numpy.typing as npt
+
+from vicinal.arrays import AnyArray
+from vicinal.errors import InvalidInput
+from vicinal.mechanisms.noise_sources import fresh_key
+from vicinal.mechanisms.planned_releases import ReleaseCounter
+from vicinal.mechanisms.teachers import PATERelease, train_teachers
+from vicinal.parameters import Checked, Integer, documented, parameter, table
+from vicinal.planning.guarantees import Plan
+from vicinal.predictors.fixed_plan import (
+    AnsweringParameters,
+    AnsweringSettings,
+    FixedPlanClassifier,
+)
+from vicinal.predictors.inputs import FitInputs
+
+
+def _teacher_model(name: str, value: Any) -> Any:
+    """Return a scikit-learn classifier; logistic regression where none is given."""
+    if value is None:
+        from sklearn.linear_model import LogisticRegression
+
+        return LogisticRegression(max_iter=200)
+    if not all(hasattr(value, method) for method in ("fit", "predict", "get_params")):
+        raise InvalidInput(
+            f"The {name!r} parameter must be a scikit-learn classifier. Got {value!r}."
+        )
+    return value
+
+
+@table
+class PATEParameters(AnsweringParameters):
+    """What PATE takes besides."""
+
+    n_teachers: int = parameter(
+        Integer(least=1, most=10**6), default=250, kw_only=False, doc="How many teachers there are."
+    )
+    teacher: Any = parameter(
+        Checked(_teacher_model, "scikit-learn classifier, optional"),
+        default=None,
+        doc="""The classifier that every teacher is a clone of. Default: logistic regression. It
+        must read nothing but its arguments and its ``random_state``.""",
+    )
+
+
+class PATESettings(PATEParameters, AnsweringSettings):
+    """Checked parameters of a PATE classifier; None stands for "auto", and for no screening."""
+
+    _name = "PATE"
+    _default_noise = 40.0
+
+    @property
+    def most_votes(self) -> int:
+        return self.n_teachers
+
+    @property
+    def _noise_field(self) -> str:
+        return "sigma_votes" if self.screened else "sigma"
+
+    def _releases(self, noise: float) -> list[Plan]:
+        leaves = {"release": "label" if self.label_only else "votes"}
+        if not self.screened:
+            return [{"kind": "gnmax", "sigma": noise, "count": self.n_queries, **leaves}]
+        return [
+            {
+                "kind": "confident_gnmax",
+                "teachers": self.n_teachers,
+                "threshold": self.threshold,
+                "sigma_screen": self.sigma_screen,
+                "sigma_votes": noise,
+                "answered": self.planned_answers,
+                "count": self.n_queries,
+                **leaves,
+            }
+        ]
+
+    def start(self, records: FitInputs, targets: AnyArray) -> PATERelease:
+        simulated = self.simulation_seed is not None
+        key = f"simulated:{self.simulation_seed}".encode() if simulated else fresh_key()
+        teachers = train_teachers(
+            self.teacher, records.features, targets, list(records.names), key, self.n_teachers,
+            len(self.classes),
+        )  # fmt: skip
+        return PATERelease(
+            teachers,
+            len(self.classes),
+            self.screening(),
+            self.voting(),
+            ReleaseCounter(self.n_queries, "queries"),
+        )
+
+
+@documented
+class PATEClassifier(FixedPlanClassifier[PATESettings], PATEParameters):
+    r"""Adds noise to the votes of teachers, each trained on the records of different subjects.
+
+    Every subject has one teacher, drawn at random. Removing a subject changes one teacher, and so
+    at most one vote in a query. All queries cost the same, so the whole cost is known before the
+    first one. Without screening this is GNMax, with it Confident-GNMax.
+
+    Attributes
+    ----------
+    classes_ : ndarray (c,)
+        Class names as declared.
+    n_features_in_ : int
+        Number of features.
+    feature_names_in_ : ndarray (d,)
+        Names of the columns of `X`, if it came as a table whose names are texts.
+    vote_noise_ : float
+        `sigma_votes` as planned; public.
+    n_asked_, n_answers_ : int
+        Queries asked, and answered, since ``fit``.
+
+    Notes
+    -----
+    A teacher that fails to train, or has seen only one class, still votes. A fitted classifier
+    cannot be copied or pickled: every copy could carry out the plan.
+
+    Examples
+    --------
+    >>> from vicinal import PATEClassifier
+    >>> clf = PATEClassifier([0, 1, 2], n_teachers=250, sigma_votes=40.0, n_queries=100)
+    >>> round(clf.guarantee().epsilon, 1)  # known before there is a record
+    1.4
+    """
+
+    _settings_type = PATESettings
+    _also_assumed = (
+        "a teacher's training and predictions read nothing but their arguments and random_state",
+    )
+
+    def fit(
+        self, X: npt.ArrayLike, y: npt.ArrayLike, subjects: npt.ArrayLike | None = None
+    ) -> Self:
+        """Train the teachers.
+
+        Parameters
+        ----------
+        X : array or table (n, d)
+            Private features: finite numbers. Later queries need the same column names.
+        y : array (n,)
+            Private labels, each one of `classes`.
+        subjects : array (n,), optional
+            Integer or string id of the subject behind each record. Without it every record is a
+            subject.
+
+        Raises
+        ------
+        InvalidInput
+            Before anything is changed; the message names the argument and the fix.
+        PrivacyRefused
+            If records took part in an earlier interaction of this process.
+        """
+        return self._fit(X, y, subjects)

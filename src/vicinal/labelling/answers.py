@@ -1,0 +1,140 @@
+"""Released answers in a file that may be published: what was asked, what was said, how sure."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vicinal import checks
+from vicinal.arrays import AnyArray, Bools, Floats, Floats32, Ints
+from vicinal.errors import InvalidInput, OtherFormat
+from vicinal.ledger.sealed_files import parse_json, read_arrays, write_arrays
+
+_FORMAT = 1
+
+_SUMS = 1e-3
+"""How far float32 rows of many classes may be from adding up to 1."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReleasedLabels:
+    """Answers about public examples, with the guarantee that they were given under.
+
+    Attributes
+    ----------
+    rows : int64 (q,)
+        Which public examples, as rows of their file.
+    labels : array (q,)
+        Class names.
+    margins : float64 (q,) or None
+        Noisy leads, larger is surer; None where labels alone were released.
+    selected : bool (q,)
+        Which answers a student should learn from.
+    classes : tuple of int or str
+        All class names.
+    guarantee : dict
+        As ``Guarantee.to_dict`` gives it.
+    soft_labels : float32 (m, c) or None
+        Beside a private model: how likely every class is for every row of the public file, asked
+        about or not. They are made of the model's weights and of the answers, which are released,
+        so the guarantee holds for them unchanged.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal.labelling import ReleasedLabels, load_answers, save_answers
+    >>> answers = ReleasedLabels(
+    ...     rows=np.array([4, 7]),
+    ...     labels=np.array(["no", "yes"]),
+    ...     margins=np.array([31.5, 4.0]),
+    ...     selected=np.array([True, False]),
+    ...     classes=("no", "yes"),
+    ...     guarantee={"epsilon": 1.0, "delta": 1e-5},
+    ... )
+    >>> answers.rows[answers.selected]
+    array([4])
+    """
+
+    rows: Ints
+    labels: AnyArray
+    margins: Floats | None
+    selected: Bools
+    classes: tuple[int | str, ...]
+    guarantee: dict[str, Any]
+    soft_labels: Floats32 | None = None
+
+
+def save_answers(answers: ReleasedLabels, path: str | Path) -> None:
+    """Write answers to an npz file without Python objects."""
+    about = {"format": _FORMAT, "classes": list(answers.classes), "guarantee": answers.guarantee}
+    arrays: dict[str, AnyArray] = {
+        "about": np.array(json.dumps(about)),
+        "rows": answers.rows,
+        "labels": answers.labels,
+        "kept": answers.selected,
+    }
+    if answers.margins is not None:
+        arrays["margins"] = answers.margins
+    if answers.soft_labels is not None:
+        arrays["soft_labels"] = answers.soft_labels
+    write_arrays(Path(path), arrays)
+
+
+def load_answers(path: str | Path) -> ReleasedLabels:
+    """Return the answers in a file.
+
+    Raises
+    ------
+    InvalidInput
+        If the file is missing, damaged or laid out differently.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal.labelling import ReleasedLabels, load_answers, save_answers
+    >>> rows, labels, selected = np.array([4, 7]), np.array([0, 1]), np.array([True, False])
+    >>> save_answers(ReleasedLabels(rows, labels, None, selected, (0, 1), {}), "answers.npz")
+    >>> load_answers("answers.npz").labels
+    array([0, 1])
+    """
+    try:
+        arrays = read_arrays(Path(path))
+        about = parse_json(str(arrays["about"]))
+        rows, labels, selected = arrays["rows"], arrays["labels"], arrays["kept"]
+        flat = rows.ndim == 1 and rows.shape == labels.shape == selected.shape
+        checks.file_format(path, about["format"], _FORMAT)
+        if not flat or rows.dtype.kind != "i":
+            raise ValueError("another layout")
+        classes, soft = tuple(about["classes"]), arrays.get("soft_labels")
+        if soft is not None:
+            soft = checked_soft_labels(soft, len(soft), len(classes))
+        return ReleasedLabels(
+            rows, labels, arrays.get("margins"), selected.astype(bool), classes,
+            dict(about["guarantee"]), soft,
+        )  # fmt: skip
+    except FileNotFoundError:
+        raise InvalidInput(f"There is no file {path}.") from None
+    except OtherFormat:
+        raise
+    except Exception as error:  # whatever an archive of a stranger makes
+        raise InvalidInput(f"{path} is damaged, or is not a file of answers.") from error
+
+
+def checked_soft_labels(soft_labels: npt.ArrayLike, n_examples: int, n_classes: int) -> Floats32:
+    """Return soft labels as float32 (m, c).
+
+    Raises InvalidInput unless they are a distribution over the classes for every public example.
+    """
+    soft = np.asarray(soft_labels)
+    if soft.dtype.kind != "f" or soft.shape != (n_examples, n_classes):
+        raise InvalidInput(
+            f"The soft labels must be floats ({n_examples}, {n_classes}), a row for each public "
+            f"example and a column for each class. Got {soft.dtype} {soft.shape}."
+        )
+    near_one = (np.abs(soft.sum(axis=1) - 1) <= _SUMS).all()
+    if not (np.isfinite(soft).all() and (soft >= 0).all() and near_one):
+        raise InvalidInput("Each row of the soft labels must be finite, at least 0, and sum to 1.")
+    return soft.astype(np.float32)

@@ -1,0 +1,79 @@
+"""Lazy imports: names of user-facing packages, modules of commands, and packages of extras."""
+
+import ast
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from vicinal.errors import MissingExtra
+
+
+def attach_exports(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+    """Return `__getattr__`, `__dir__` and `__all__` of a user-facing package (PEP 562).
+
+    The stub of the package, ``__init__.pyi``, lists its public names, one import each. Type
+    checkers read it, and so does this function, so that the names are declared once. A name is
+    imported from its module when it is first used.
+
+    Parameters
+    ----------
+    package : str
+        The package's `__name__`.
+    """
+    module = sys.modules[package]
+    modules = read_exports(Path(str(module.__file__)).with_suffix(".pyi"))
+
+    def import_name(name: str) -> Any:
+        if name not in modules:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        source = modules[name]
+        if source == package:  # `from package import module`
+            value: Any = import_module(f"{package}.{name}")
+        else:
+            value = getattr(import_module(source), name)
+        setattr(module, name, value)
+        return value
+
+    return import_name, lambda: sorted({*vars(module), *modules}), sorted(modules)
+
+
+def read_exports(stub: Path) -> dict[str, str]:
+    """Return the names that a stub imports, each with the module that it imports the name from."""
+    modules: dict[str, str] = {}
+    for node in ast.parse(stub.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.ImportFrom):
+            modules |= {str(alias.asname): str(node.module) for alias in node.names}
+    return modules
+
+
+def load_when_used(package: str, *names: str) -> None:
+    """Let modules of a package load when something of theirs is used, not when it is listed.
+
+    `from package import *` lists them. For a program with one thread: two that use such a module
+    first at once could find half of it.
+    """
+    from importlib.util import LazyLoader, find_spec, module_from_spec
+
+    parent = import_module(package)
+    for name in names:
+        full = f"{package}.{name}"
+        spec = find_spec(full)
+        if full not in sys.modules and spec is not None and spec.loader is not None:
+            spec.loader = LazyLoader(spec.loader)
+            module = sys.modules[full] = module_from_spec(spec)
+            spec.loader.exec_module(module)
+            setattr(parent, name, module)
+
+
+def of_extra(extra: str, package: str, purpose: str) -> Any:
+    """Return a package of an extra of vicinal, or say what needs it and how to install it."""
+    try:
+        return import_module(package)
+    except (ImportError, RuntimeError) as error:
+        # torchvision raises RuntimeError if it is of another build than torch.
+        raise MissingExtra(
+            f"{purpose} needs the package {package}. Install it with: pip install "
+            f"'vicinal[{extra}]'"
+        ) from error

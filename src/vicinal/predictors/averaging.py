@@ -1,0 +1,176 @@
+"""Private averages over neighbours, of numbers and several labels; which estimator a target has."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import ClassifierMixin, RegressorMixin
+from sklearn.utils import Tags
+from sklearn.utils.validation import check_is_fitted
+
+from vicinal.arrays import Floats, Ints
+from vicinal.parameters import documented
+from vicinal.planning.parameter_tables import MultiLabelParameters, RegressorParameters
+from vicinal.predictors.ind_knn import IndKNNClassifier
+from vicinal.predictors.ind_knn_base import IndKNNEstimator
+from vicinal.targets.label_sets import LabelAnswers
+from vicinal.targets.numbers import NumberAnswers, Numbers
+from vicinal.targets.target import CLASSES, LABELS, NUMBERS, Target, VectorTarget
+
+
+class AveragingEstimator(IndKNNEstimator):
+    """Answers queries with averages of what private records carry."""
+
+    def _answers(self, X: npt.ArrayLike) -> Any:
+        """Return the target's answers, see :class:`vicinal.targets.VectorTarget`."""
+        check_is_fitted(self)
+        answers, target = self._answered(X), self._settings.target
+        assert isinstance(target, VectorTarget)  # noqa: S101 (narrows the type)
+        assert answers.votes is not None  # noqa: S101 (sums leave)
+        return target.answers(answers.votes, answers.noise)
+
+
+@documented
+class IndKNNRegressor(RegressorMixin, AveragingEstimator, RegressorParameters):
+    r"""Predicts numbers from private records; every subject has a budget of its own.
+
+    A record near a query adds its kernel weight, and its weight times its number, scaled to -1..1
+    by the bounds. Noise goes on both sums, and the answer is their ratio. A subject is charged for
+    the length of exactly what its records added, as in :class:`~vicinal.IndKNNClassifier`.
+
+    Attributes
+    ----------
+    n_features_in_ : int
+        Number of features.
+    feature_names_in_ : ndarray (d,)
+        Names of the columns of `X`, if it came as a table whose names are texts.
+    n_records_ : int
+        Number of records: `n_records`, or its noisy estimate.
+    n_neighbors_ : int
+        Number of neighbours that the plan expects.
+    noise_multiplier_ : float
+        Noise scale of the plan.
+    budget_ : float
+        Budget of each subject that is left for averages, in the units of `accounting`.
+    n_answers_ : int
+        Answers given since ``fit``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal import IndKNNRegressor
+    >>> rng = np.random.default_rng(0)
+    >>> X, public = rng.normal(size=(4000, 3)), rng.normal(size=(500, 3))
+    >>> y = np.abs(X[:, 0])
+    >>> model = IndKNNRegressor(bounds=(0, 3), epsilon=4.0, n_queries=20, simulation_seed=0)
+    >>> mean, error = model.fit(X, y, public=public).predict(public[:20], return_std=True)
+    >>> mean.shape, bool((error > 0).all())
+    ((20,), True)
+    """
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = False
+        tags.regressor_tags.poor_score = True
+        return tags
+
+    def predict(self, X: npt.ArrayLike, *, return_std: bool = False) -> Any:
+        """Return predictions, float64 (q,), or (q, p) for named targets; spends budget.
+
+        Parameters
+        ----------
+        X : array (q, d)
+            Queries. They are public.
+        return_std : bool
+            Return the standard error of each prediction, too: what the noise does to it, which is
+            known. It does not say how unlike each other the neighbours are.
+
+        Returns
+        -------
+        ndarray, or pair of them
+            Predictions; with `return_std` also errors.
+        """
+        answers: NumberAnswers = self._answers(X)
+        means, errors, target = answers.means, answers.errors, self._settings.target
+        assert isinstance(target, Numbers)  # noqa: S101 (narrows the type)
+        if target.bounds.names is None:
+            means, errors = means[:, 0], errors[:, 0]
+        return (means, errors) if return_std else means
+
+
+@documented
+class IndKNNMultiLabelClassifier(ClassifierMixin, AveragingEstimator, MultiLabelParameters):
+    r"""Tells which of several labels a query has; every subject has a budget of its own.
+
+    A record near a query adds its kernel weight, and its weight times its vector of labels, whose
+    length is at most one. Noise goes on all sums. A label is given where its noisy share of the
+    weight is at least one half. A subject is charged for the length of exactly what its records
+    added, as in :class:`~vicinal.IndKNNClassifier`.
+
+    Attributes
+    ----------
+    classes_ : ndarray (c,)
+        The names of the labels.
+    n_features_in_ : int
+        Number of features.
+    feature_names_in_ : ndarray (d,)
+        Names of the columns of `X`, if it came as a table whose names are texts.
+    n_records_ : int
+        Number of records: `n_records`, or its noisy estimate.
+    n_neighbors_ : int
+        Number of neighbours that the plan expects.
+    noise_multiplier_ : float
+        Noise scale of the plan.
+    budget_ : float
+        Budget of each subject that is left for averages, in the units of `accounting`.
+    n_answers_ : int
+        Answers given since ``fit``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal import IndKNNMultiLabelClassifier
+    >>> rng = np.random.default_rng(0)
+    >>> X, public = rng.normal(size=(4000, 3)), rng.normal(size=(500, 3))
+    >>> model = IndKNNMultiLabelClassifier(["left", "up"], 4.0, n_queries=20, simulation_seed=0)
+    >>> model.fit(X, X[:, :2] > 0, public=public).predict(public[:20]).shape
+    (20, 2)
+    """
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        tags.classifier_tags.multi_label = True
+        tags.target_tags.multi_output = True
+        tags.target_tags.single_output = False
+        return tags
+
+    def predict(self, X: npt.ArrayLike) -> Ints:
+        """Return 1 where a label is given and 0 elsewhere, int64 (q, c); spends budget.
+
+        Parameters
+        ----------
+        X : array (q, d)
+            Queries. They are public.
+        """
+        answers: LabelAnswers = self._answers(X)
+        return answers.present.astype(np.int64)
+
+    def predict_proba(self, X: npt.ArrayLike) -> Floats:
+        """Return the noisy share of neighbours with each label, float64 (q, c); spends budget.
+
+        Parameters as for :meth:`predict`.
+        """
+        answers: LabelAnswers = self._answers(X)
+        return answers.shares
+
+
+ESTIMATORS: dict[str, type[IndKNNEstimator]] = {
+    CLASSES: IndKNNClassifier,
+    NUMBERS: IndKNNRegressor,
+    LABELS: IndKNNMultiLabelClassifier,
+}
+
+
+def estimator_for(target: Target) -> IndKNNEstimator:
+    return ESTIMATORS[target.kind](**target.parameters)

@@ -1,0 +1,280 @@
+"""Ind-KNN: private prediction with a budget for every subject.
+
+Source: Zhu, Zhao, Guo & Wang 2023 (ZZGW23), *"Private Prediction Strikes Back!" Private Kernelized
+Nearest Neighbors with Individual Renyi Filter*.
+"""
+
+from collections.abc import Iterable
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.utils.validation import check_is_fitted
+
+from vicinal import checks
+from vicinal.arrays import AnyArray, Floats
+from vicinal.engine.engine import QueryAnswers
+from vicinal.errors import InvalidInput, PrivacyRefused
+from vicinal.parameters import documented
+from vicinal.planning.engine_factory import numbers
+from vicinal.planning.parameter_tables import IndKNNClassifierParameters
+from vicinal.predictors import inputs
+from vicinal.predictors._named_classes import NamedClassesMixin
+from vicinal.predictors.fixed_plan import decision_scores
+from vicinal.predictors.ind_knn_base import IndKNNEstimator
+
+ABSTAIN = -1
+"""The answer of an integer-labelled classifier that abstains; string-labelled ones give None."""
+
+
+@documented
+class IndKNNClassifier(NamedClassesMixin, IndKNNEstimator, IndKNNClassifierParameters):
+    r"""Answers queries from private records; every subject has a budget of its own.
+
+    The neighbours of a query vote with their kernel weight. A subject is charged exactly for what
+    its records contributed. When its budget runs out, it contributes less, and then nothing (it
+    retires). Only noisy votes are released. Whoever sees all answers learns about any one subject
+    no more than (epsilon, delta) allows, however many queries are asked.
+
+    Start with :doc:`/tutorials/python`; :doc:`/explanation/guarantee` says what is promised, and
+    :doc:`/how-to/pick-epsilon` how to set `epsilon` and `n_queries`.
+
+    Attributes
+    ----------
+    classes_ : ndarray (c,)
+        Class names as declared.
+    n_features_in_ : int
+        Number of features.
+    feature_names_in_ : ndarray (d,)
+        Names of the columns of `X`, if it came as a table whose names are texts.
+    n_records_ : int
+        Number of records: `n_records`, or its noisy estimate.
+    n_neighbors_ : int or None
+        Number of neighbours that the plan expects; None with a fixed radius.
+    noise_multiplier_ : float
+        Noise scale of the plan.
+    budget_ : float
+        Budget of each subject that is left for votes, in the units of `accounting`.
+    model_share_ : float
+        Share of the budgets that trained a model; 0 if there is none.
+    n_answers_ : int
+        Answers given since ``fit``.
+
+    See Also
+    --------
+    IndKNNRegressor : Answers with numbers.
+    IndKNNMultiLabelClassifier : Answers with several labels.
+    Store : Keeps records and budgets on disk.
+    NoisySGDClassifier : Pays once, for a model that can be published.
+
+    Notes
+    -----
+    Shapes: n records, d features, q queries, c classes.
+
+    ``fit`` starts new budgets: fitting again on the same subjects is a second interaction, whose
+    loss adds to the first. It is refused in the process that made the first, unless `interactions`
+    declared it. For the same reason a fitted classifier cannot be copied or pickled. With a private
+    model, `fit` itself is the first release, whether anything is asked or not.
+
+    With a private model, ``predict_proba`` gives its probabilities, joined with the votes where
+    private records were asked. Votes, ``decision_function``, confidence and abstention are these
+    probabilities times the number of votes expected.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal import IndKNNClassifier
+    >>> rng = np.random.default_rng(0)
+    >>> y = rng.integers(0, 2, 4000)
+    >>> X = rng.normal(size=(4000, 5)) + 3.0 * y[:, None]
+    >>> public = rng.normal(1.5, 2.0, size=(500, 5))
+    >>> clf = IndKNNClassifier(["no", "yes"], epsilon=1.0, n_queries=100, n_records=4000)
+    >>> labels = np.array(["no", "yes"])[y]
+    >>> clf.fit(X, labels, public=public)
+    IndKNNClassifier(...)
+    >>> queries = [[3.0] * 5, [0.0] * 5]
+    >>> print(clf.predict(queries))
+    ['yes' 'no']
+    >>> clf.predict_proba(queries).round(1)  # of the same rows: costs nothing
+    array([[0., 1.],
+           [1., 0.]])
+    >>> print(clf.guarantee())
+    (1, 1e-05)-differential privacy for every subject...
+    >>> clf.erase([17])  # one record is erased, and its subject's budget stays spent
+    1
+    """
+
+    @classmethod
+    def zhu2023(
+        cls,
+        classes: Iterable[Any],
+        epsilon: float = 1.0,
+        delta: float = 1e-5,
+        n_queries: int = 1000,
+        *,
+        tau: float,
+        noise_multiplier: float,
+        kernel: str = "cosine",
+        bandwidth: float = float(np.exp(1.5)),
+        norm_bound: float | str = "auto",
+        execution: str = "sequential",
+        reuse_predictions: bool = False,
+        simulation_seed: int | None = None,
+    ) -> Self:
+        r"""Return the published algorithm: ZZGW23 Algorithm 3, with its mistakes corrected.
+
+        Fixed radius `tau`; the count K = max(#selected + N(0, sigma1^2), 30) is released at
+        sigma1 = sqrt(T / (6 B)); weights min(kappa, sigma2 sqrt(2 K z)); noise sigma2 sqrt(K).
+
+        Corrected against the printed texts and the authors' code:
+
+        1. Alg. 4, line 12 mixes units (the charge is min(kappa^2 / (2 sigma2^2 K), z)), and line
+           15 must sum the clipped weight, not kappa.
+        2. The theorem's proof charges the count 1 / (2 sigma1^2 K); it is 1 / (2 sigma1^2).
+        3. The code tests the budget before the count's charge and overspends, answers label 0
+           without noise when nobody is near, and with hashing lets a negative budget become a NaN
+           that wins the argmax. Here all cases take the same path.
+        4. The code centres features by the private mean, calibrates B by the Gaussian formula
+           while the paper says RDP (here: RDP), seeds the noise with 0, and divides the RBF's
+           exponent by e^1.5 where the paper's nu = e^1.5 gives e^3 (here: the paper's nu).
+        5. sigma1 = sqrt(T / (6 B)) charges 3 B / T a selection, not "half of the budget".
+
+        With `reuse_predictions` answered queries vote from then on, with the released label, and
+        count towards K: they are public, so it costs nothing (ZZGW23, 3.1).
+
+        Other parameters are those of the class; `tau` is the radius as a kernel value.
+        """
+        return cls(
+            classes, epsilon, delta, n_queries,
+            noise_multiplier=noise_multiplier, kernel=kernel, min_similarity=tau,
+            neighbor_count="private", accounting="rdp", execution=execution, model_share=0,
+            bandwidth=bandwidth, norm_bound=norm_bound, simulation_seed=simulation_seed,
+            reuse_predictions=reuse_predictions,
+        )  # fmt: skip
+
+    def decision_function(self, X: npt.ArrayLike) -> Floats:
+        """Return noisy votes, float64 (q, c); of two classes the lead of the second, (q,).
+
+        Spends budget like :meth:`predict`; nothing for the very same rows as before.
+
+        Raises
+        ------
+        PrivacyRefused
+            With release="label": the votes are not paid for.
+        """
+        check_is_fitted(self)
+        self._check_votes_leave("The noisy votes")
+        votes = self._answered(X).votes
+        assert votes is not None  # noqa: S101 (votes leave: just checked)
+        return decision_scores(votes)
+
+    def predict_proba(self, X: npt.ArrayLike) -> Floats:
+        """Return the probability of every class, float64 (q, c); rows sum to 1.
+
+        Spends budget like :meth:`predict`; nothing for the very same rows as before. It weighs
+        `class_prior` against the noisy votes and their noise.
+
+        Raises
+        ------
+        PrivacyRefused
+            With release="label": the votes are not paid for.
+        """
+        check_is_fitted(self)
+        self._check_votes_leave("Probabilities")
+        return self.probabilities(self._answered(X))
+
+    def probabilities(self, answers: QueryAnswers) -> Floats:
+        """Return what :meth:`predict_proba` does for answers of :meth:`query`; costs nothing."""
+        check_is_fitted(self)
+        self._check_votes_leave("Probabilities")
+        assert answers.votes is not None  # noqa: S101 (votes leave: just checked)
+        if answers.probabilities is not None:
+            return answers.probabilities
+        return self._engine.decision.probabilities(answers.votes, answers.noise)
+
+    def model_probabilities(self, X: npt.ArrayLike) -> Floats | None:
+        """Return what the private model alone says, float64 (q, c); None without a model.
+
+        Costs nothing, however often: training has paid for the model's weights, they are released,
+        and no record is read here. Rows sum to 1.
+        """
+        check_is_fitted(self)
+        queries = inputs.checked_features(self, X)
+        if self._model is None:
+            return None
+        return self._model.predicted(numbers(self._encoder.encode(queries)))
+
+    def _check_votes_leave(self, noun: str) -> None:
+        if self._settings.label_only:
+            raise PrivacyRefused(
+                f"{noun} cannot be given with release='label': only labels are paid for. Fit "
+                "with release='votes'."
+            )
+
+    def predict(self, X: npt.ArrayLike, *, abstain_below: float | None = None) -> AnyArray:
+        """Return a label for every query; the same rows in the same order spend budget once.
+
+        Parameters
+        ----------
+        X : array (q, d)
+            Queries. They are public.
+        abstain_below : float, optional
+            Give no answer (-1, or None for string classes) where the best class leads the next by
+            less than this many standard deviations of the noise on the lead; see
+            :meth:`confidence`. Costs nothing: it looks at the noisy votes only. Refused with
+            release="label".
+
+        Returns
+        -------
+        array (q,)
+            Names out of ``classes_``.
+        """
+        check_is_fitted(self)
+        if abstain_below is None:
+            return np.asarray(self.classes_[self._answered(X).labels])
+        least = checks.real("abstain_below", abstain_below, least=0)
+        self._check_votes_leave("Abstentions")
+        integer_names = self.classes_.dtype.kind in "iu"
+        if integer_names and ABSTAIN in self.classes_:
+            raise InvalidInput(
+                "The 'abstain_below' parameter must be None when -1 is a class, because -1 marks "
+                "an abstention. Rename the class."
+            )
+        answers = self._answered(X)
+        assert answers.votes is not None  # noqa: S101 (votes leave: just checked)
+        labels = self.classes_[answers.labels]
+        labels = labels.astype(np.int64) if integer_names else labels.astype(object)
+        leads = self.confidence(answers.votes, answers.noise)
+        labels[leads < least] = ABSTAIN if integer_names else None
+        return np.asarray(labels)
+
+    def confidence(self, votes: npt.ArrayLike, noise: npt.ArrayLike | None = None) -> Floats:
+        """Return the lead of the best class over the next, (q,), in noise standard deviations.
+
+        Post-processing of noisy votes: costs nothing.
+
+        Parameters
+        ----------
+        votes : float (q, c)
+            As :meth:`query` returned them; NaN stays NaN.
+        noise : float (q,), optional
+            The noise in them, as :meth:`query` returned it. Not needed where it is the same in all
+            answers: with public counts, without reuse, at the planned noise.
+
+        Raises
+        ------
+        InvalidInput
+            If `noise` is needed.
+        """
+        check_is_fitted(self)
+        if noise is None:
+            if not self._settings.even_noise:
+                raise InvalidInput(
+                    "The noise differs from answer to answer here. Take votes and noise from "
+                    "query(), and pass both."
+                )
+            noise = self.noise_multiplier_ * np.sqrt(
+                self._settings.typical_count(self.n_neighbors_)
+            )
+        leads = np.diff(np.sort(np.asarray(votes, dtype=np.float64), axis=1)[:, -2:])[:, 0]
+        return np.asarray(leads / (np.sqrt(2.0) * np.asarray(noise, dtype=np.float64)))

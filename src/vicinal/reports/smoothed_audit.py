@@ -1,0 +1,144 @@
+"""What `vicinal smoothed audit` shows, as plain values and as text.
+
+Mechanisms and populations come from plain values, as a JSON file holds them.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from vicinal import checks
+from vicinal.errors import InvalidInput
+from vicinal.smoothed.average import Average
+from vicinal.smoothed.databases import NamedMechanism, compose, database_delta, worst_case_delta
+from vicinal.smoothed.intervals import LOG_10, power_of_ten
+from vicinal.smoothed.knn import KNNVotes, RadiusVotes
+from vicinal.smoothed.mechanism import FixedSize, Histogram, Poisson, WithReplacement
+from vicinal.smoothed.populations import Heterogeneous, Hull, Interval, Vertices, bounds
+from vicinal.smoothed.smooth import WARNINGS, quantiles, smoothed_delta
+
+_FIELDS = {"mechanism", "population", "n", "epsilons", "draws", "seed", "levels", "database"}
+_NEEDED = {"mechanism", "population", "n", "epsilons"}
+
+
+def audit(spec: object) -> dict[str, Any]:
+    """Return the audit of a specification: a row for every epsilon, and what has to be said.
+
+    `spec` has ``mechanism`` and ``population`` (see :func:`built`), ``n``, ``epsilons``; optional
+    ``draws`` and ``seed`` for Monte Carlo, ``levels`` for quantiles, and ``database`` for the delta
+    of one database, which is marked as private.
+    """
+    if not isinstance(spec, dict) or not _NEEDED <= set(spec) <= _FIELDS:
+        raise InvalidInput(
+            f"The audit must be an object with the fields {sorted(_NEEDED)} and perhaps "
+            f"{sorted(_FIELDS - _NEEDED)}. Got others."
+        )
+    epsilons = spec["epsilons"]
+    if not isinstance(epsilons, list) or not epsilons:
+        raise InvalidInput("The 'epsilons' parameter must be a list of numbers >= 0. Got others.")
+    mechanism, population = (built(name, spec[name]) for name in ("mechanism", "population"))
+    n = checks.integer("n", spec["n"], least=1)
+    rows = [_row(mechanism, population, n, epsilon, spec) for epsilon in epsilons]
+    return {"n": n, "types": population.types, "rows": rows, "warnings": list(WARNINGS)}
+
+
+def _row(
+    mechanism: Any, population: Any, n: int, epsilon: float, spec: dict[str, Any]
+) -> dict[str, Any]:
+    draws, seed = spec.get("draws", 0), spec.get("seed", 0)
+    delta = smoothed_delta(mechanism, population, n, epsilon, draws=draws, seed=seed)
+    row: dict[str, Any] = {
+        "epsilon": epsilon,
+        "smoothed": delta.to_dict(),
+        "worst_case": worst_case_delta(mechanism, n, epsilon).to_dict(),
+    }
+    sampler = mechanism.sampler if isinstance(mechanism, Histogram) else None
+    if isinstance(sampler, FixedSize):
+        row["bounds"] = bounds(population, n, sampler.size, epsilon).to_dict()
+    if "levels" in spec:
+        quantile_bounds = quantiles(mechanism, population, n, epsilon, spec["levels"])
+        row["quantiles"] = [
+            {"level": level, "chance_above": chance.to_dict()}
+            for level, chance in zip(spec["levels"], quantile_bounds, strict=True)
+        ]
+    if "database" in spec:
+        row["database"] = database_delta(mechanism, spec["database"], epsilon).to_dict()
+    return row
+
+
+def audit_text(report: dict[str, Any]) -> str:
+    lines = [f"{report['n']:,} records of {report['types']} types", ""]
+    lines.append(f"{'epsilon':>8}  {'smoothed delta':>24}  {'method':<12} {'worst case':>10}")
+    for row in report["rows"]:
+        delta, worst = row["smoothed"], row["worst_case"]["upper"]
+        lines.append(
+            f"{row['epsilon']:>8g}  {interval_text(delta):>24}  {delta['method']:<12} "
+            f"{worst:>10.4g}"
+        )
+        if delta["note"]:
+            lines.append(f"{'':>10}{delta['note']}")
+        for entry in row.get("quantiles", []):
+            chance = interval_text(entry["chance_above"])
+            lines.append(f"{'':>10}Pr[delta(x) > {entry['level']:g}] = {chance}")
+        if "database" in row:
+            lines.append(f"{'':>10}PRIVATE delta of the database: {interval_text(row['database'])}")
+    warnings = [f"- {words}" for words in report["warnings"]]
+    return "\n".join([*lines, "", "To be said with it:", *warnings])
+
+
+def interval_text(ends: dict[str, Any]) -> str:
+    """Return both ends of an interval, or one number where they agree to four digits."""
+    low, high = (end_text(ends[name]) for name in ("log10_lower", "log10_upper"))
+    return high if low == high else f"{low} to {high}"
+
+
+def end_text(log10: float | None) -> str:
+    """Return a power of ten; None is the logarithm of 0."""
+    return "0" if log10 is None else power_of_ten(log10 * LOG_10)
+
+
+def built(name: str, spec: object) -> Any:
+    """Return the sampler, mechanism or population of a specification.
+
+    Its ``kind`` is one of :data:`_KINDS`, and its other fields are what that kind takes: a sampler
+    is {"kind": "fixed_size", "size": 99}, a release of a composition {"mechanism": ..., "coins":
+    name}, a group of a heterogeneous population {"count": ..., "distribution": ...}.
+    """
+    kinds = _KINDS[name]
+    if not isinstance(spec, dict) or spec.get("kind") not in kinds:
+        known = ", ".join(repr(kind) for kind in kinds)
+        raise InvalidInput(
+            f"The {name!r} parameter must be an object whose kind is one of {known}."
+        )
+    fields = {key: value for key, value in spec.items() if key != "kind"}
+    try:
+        return kinds[spec["kind"]](**fields)
+    except TypeError:
+        raise InvalidInput(
+            f"The {name!r} parameter of kind {spec['kind']!r} has missing or unknown fields, or "
+            f"values of the wrong type. Got the fields {sorted(fields)}."
+        ) from None
+
+
+def _composed(releases: Sequence[dict[str, Any]]) -> Any:
+    parts = [(built("mechanism", each["mechanism"]), each["coins"]) for each in releases]
+    return compose([NamedMechanism(*part) for part in parts])
+
+
+_KINDS: dict[str, dict[str, Callable[..., Any]]] = {
+    "sampler": {"fixed_size": FixedSize, "poisson": Poisson, "with_replacement": WithReplacement},
+    "mechanism": {
+        "histogram": lambda sampler: Histogram(built("sampler", sampler)),
+        "average": Average,
+        "radius_votes": RadiusVotes,
+        "knn_votes": KNNVotes,
+        "composition": _composed,
+    },
+    "population": {
+        "vertices": Vertices,
+        "hull": Hull,
+        "interval": Interval,
+        "heterogeneous": lambda groups: Heterogeneous(
+            [(group["count"], group["distribution"]) for group in groups]
+        ),
+    },
+}
