@@ -20,7 +20,7 @@ from vicinal.interactions.fit_registry import FitRegistry, Interaction
 from vicinal.mechanisms import DeltaSlackAccountant
 from vicinal.mechanisms.private_knn import PrivateKNNRelease
 from vicinal.planning.engine_factory import EnginePlanner
-from vicinal.progress import shown
+from vicinal.progress import show_progress
 
 _RNG = np.random.default_rng(7)
 _X = _RNG.normal(size=(300, 4))
@@ -88,7 +88,7 @@ def _steps(size: int) -> list[int]:
     asked = PrivateKNNClassifier(range(3), 5, 0.01, n_queries=300, interactions="public")
     with patch("vicinal.mechanisms.private_knn._MOST_HITS", _MOST_HITS):
         asked.fit(_X[:size], _Y[:size])
-        with shown(lambda *_: done.append):
+        with show_progress(lambda *_: done.append):
             asked.predict(np.tile(_Q, (5, 1)))
     return done
 

@@ -89,7 +89,7 @@ def read_student(here: Path) -> Reading:
     from vicinal.students import student as students_student
 
     student = students.load(here / "student.pt")
-    about = {name: str(value) for name, value in students_student.about(student).items()}
+    about = {name: str(value) for name, value in students_student.describe_student(student).items()}
     return about | {"says": student.predict_proba(POOL).tobytes()}
 
 

@@ -18,9 +18,9 @@ and how to retry.
 
 def pages(root: Path) -> Iterator[tuple[str, str]]:  # noqa: ARG001
     """Yield the page of paths and bodies."""
-    from vicinal.serving.app import openapi
+    from vicinal.serving.app import build_openapi
 
-    document = openapi()
+    document = build_openapi()
     paths = "".join(
         _path(method, path, entry)
         for path, methods in document["paths"].items()

@@ -11,7 +11,7 @@ import numpy as np
 
 from experiments.audits.kept import KeptTrial, Makers, RunFolder
 from vicinal.audit.claims import rate_at_least, rate_at_most
-from vicinal.audit.schedule import proved, try_control
+from vicinal.audit.schedule import find_best_test, try_control
 
 SURE = 0.95
 """Confidence of what the tables say of a rate."""
@@ -70,7 +70,7 @@ def wrong(
 
 def _small(trial: KeptTrial, confidence: float) -> tuple[bool, float]:
     """Return whether one audit was above the claim, and its ratio."""
-    rates, epsilon = proved(
+    rates, epsilon = find_best_test(
         trial.claim, trial.play(present=True), trial.play(present=False), confidence
     )
     claim = trial.claim.allowed(rates)

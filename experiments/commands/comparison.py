@@ -12,7 +12,7 @@ import typer
 
 from experiments.commands.options import OUT, Out, benchmark, with_notes, write_table
 from vicinal.cli.options import Json
-from vicinal.cli.output import output_folder, progress
+from vicinal.cli.output import output_folder, show_progress_bars
 
 if TYPE_CHECKING:
     from experiments.accuracy.comparison import Comparison, Row
@@ -92,7 +92,7 @@ def _reproduce(
     start = time.perf_counter()
     folder = output_folder(out)
     rows: list[Row] = []
-    with progress(silent=json) as begin:
+    with show_progress_bars(silent=json) as begin:
         benchmark = load(begin)
         for comparison in comparisons:
             step = begin(comparison.features, comparison.work)

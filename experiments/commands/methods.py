@@ -21,7 +21,7 @@ from experiments.commands.options import (
     write_table,
 )
 from vicinal.cli.options import Json
-from vicinal.cli.output import output_folder, progress
+from vicinal.cli.output import output_folder, show_progress_bars
 from vicinal.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -175,7 +175,7 @@ def accuracy(
     cells = _cells(folder, ACCURACY, resume=resume)
     if not json:
         typer.echo(_announced(grid.work(table) * len(given)), err=True)
-    with progress(silent=json) as begin:
+    with show_progress_bars(silent=json) as begin:
         for source, benchmark in _loaded(given, begin):
             step = begin(source.name, grid.work(table))
             grid.measure(source.name, _held_out(benchmark, held_out), table, cells, step)
@@ -214,9 +214,9 @@ def _cells(folder: Path, name: str, *, resume: bool) -> Cells:
 
 
 def _announced(milliseconds: int) -> str:
-    from vicinal.reports.text import duration
+    from vicinal.reports.text import format_duration
 
-    expected = duration(milliseconds / 1000)
+    expected = format_duration(milliseconds / 1000)
     return f"About {expected} of processor time, besides features; --resume goes on later."
 
 

@@ -10,7 +10,7 @@ import typer
 
 from experiments.commands.methods import sources
 from experiments.commands.options import OUT, AgTest, AgTrain, Out, write_csv
-from vicinal.cli.output import output_folder, progress, write_file
+from vicinal.cli.output import output_folder, show_progress_bars, write_file
 
 if TYPE_CHECKING:
     from vicinal.progress import Begin
@@ -42,7 +42,7 @@ def promises(
 
     rows = []
     folder = output_folder(out)
-    with progress(silent=False) as begin:
+    with show_progress_bars(silent=False) as begin:
         for name, trial in _trials(
             table, (agnews_train, agnews_test), cache or folder, records, queries, begin
         ):

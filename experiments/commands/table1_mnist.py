@@ -11,7 +11,7 @@ import typer
 from experiments.commands.options import OUT, images, with_notes, write_table
 from vicinal.cli.labelling import Overlapping
 from vicinal.cli.options import Json
-from vicinal.cli.output import output_folder, progress
+from vicinal.cli.output import output_folder, show_progress_bars
 
 if TYPE_CHECKING:
     from vicinal.datasets import Dataset
@@ -61,7 +61,7 @@ def table1_mnist(
     dataset = images(data) if vectors is None else _vectors(vectors)
     ensemble = model_keep is not None
     results = []
-    with progress(silent=json) as begin:
+    with show_progress_bars(silent=json) as begin:
         cached = labelling_runs.Cached(dataset, begin)
         for target in epsilon or (0.25, 0.47, 1.0):
             for run in range(first_run, first_run + runs):

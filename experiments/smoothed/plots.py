@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from experiments.smoothed.figures import Figure, Row
-from vicinal.reports.plots import COLOURS, canvas, figure_bytes
+from vicinal.reports.plots import COLOURS, create_figure, figure_bytes
 
 LEAST_LOG10 = -400.0
 """What is drawn for a delta of 0."""
@@ -16,7 +16,7 @@ def draw_lines(
     lines: Sequence[tuple[str, Sequence[float], Sequence[float]]], label: str, kind: str = "png"
 ) -> bytes:
     """Return a picture of named lines of log10 values against something called `label`."""
-    figure, axes = canvas(label, "power of ten")
+    figure, axes = create_figure(label, "power of ten")
     for place, (name, xs, ys) in enumerate(lines):
         colour = COLOURS[place % len(COLOURS)]
         axes.plot(xs, ys, "-o", ms=3.5, lw=1.4, color=colour, label=name)

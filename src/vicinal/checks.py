@@ -27,7 +27,7 @@ def _reject(name: str, must: str, got: object) -> InvalidInput:
     return InvalidInput(f"The {name!r} parameter must be {must}. Got {got!r}.")
 
 
-def real(
+def check_real(
     name: str,
     value: object,
     *,
@@ -64,7 +64,7 @@ def _finite(
     return f"a finite number {words}".rstrip()
 
 
-def integer(name: str, value: object, *, least: int, most: int | None = None) -> int:
+def check_integer(name: str, value: object, *, least: int, most: int | None = None) -> int:
     """Return `value` as an int with ``least <= value <= most``."""
     must = f"an integer >= {least}" + ("" if most is None else f" and <= {most}")
     if isinstance(value, bool | np.bool_) or not isinstance(value, Integral):
@@ -75,14 +75,14 @@ def integer(name: str, value: object, *, least: int, most: int | None = None) ->
     return number
 
 
-def boolean(name: str, value: object) -> bool:
+def check_boolean(name: str, value: object) -> bool:
     """Return `value` if it is True or False."""
     if not isinstance(value, bool | np.bool_):
         raise _reject(name, "True or False", value)
     return bool(value)
 
 
-def choice(name: str, value: object, options: Sequence[str]) -> str:
+def check_choice(name: str, value: object, options: Sequence[str]) -> str:
     """Return `value` if it is one of `options`."""
     if not isinstance(value, str) or value not in options:
         raise _reject(name, "one of " + ", ".join(map(repr, options)), value)
@@ -97,7 +97,7 @@ def file_format(file: object, found: object, known: int) -> None:
         )
 
 
-def composed(name: T) -> T:
+def normalize_text(name: T) -> T:
     """Return a name in the form in which names are compared: text in Unicode's NFC.
 
     macOS decomposes the names of files (NFD): what looks like the same name has other characters.
@@ -110,7 +110,7 @@ def composed_labels(y: npt.ArrayLike) -> AnyArray:
     labels = np.asarray(y)
     if labels.dtype.kind not in "UO":
         return labels
-    flat = [composed(label) for label in labels.ravel().tolist()]
+    flat = [normalize_text(label) for label in labels.ravel().tolist()]
     return np.array(flat, dtype=object if labels.dtype.kind == "O" else None).reshape(labels.shape)
 
 
@@ -119,7 +119,7 @@ def distinct_names(name: str, names: Iterable[T]) -> list[T]:
 
     `name`: the parameter that declares the names.
     """
-    composed_names = [composed(each) for each in names]
+    composed_names = [normalize_text(each) for each in names]
     _refuse_repeated(name, composed_names, composed_names)
     return composed_names
 
@@ -133,7 +133,7 @@ def class_names(classes: object, name: str = "classes") -> AnyArray:
     """
     if classes is None or isinstance(classes, str) or not isinstance(classes, Iterable):
         raise _reject(name, "the public list of all class names, as range(10)", classes)
-    listed = [composed(each) for each in classes]
+    listed = [normalize_text(each) for each in classes]
     names = np.asarray(listed)
     if names.ndim != 1 or names.dtype.kind not in "iuUb":
         raise _reject(name, "a flat list of integers or of strings", classes)
@@ -165,7 +165,9 @@ def label_indices(y: npt.ArrayLike, classes: AnyArray) -> Ints32:
     position_of = class_positions(classes.tolist())
     labels = np.asarray(y).tolist()
     try:
-        positions = [position_of[plain_label(composed(label), position_of)] for label in labels]
+        positions = [
+            position_of[plain_label(normalize_text(label), position_of)] for label in labels
+        ]
     except (KeyError, TypeError):
         raise InvalidInput(
             "The 'y' parameter must hold only labels of the 'classes' parameter. Got another "

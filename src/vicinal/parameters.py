@@ -2,7 +2,8 @@
 
 A table is a dataclass of fields made by :func:`parameter`: name, type, check, default and what it
 means. An estimator has its tables as bases, which give it ``__init__``, so that scikit-learn,
-editors and type checkers see every parameter; :func:`documented` writes them into its docstring.
+editors and type checkers see every parameter; :func:`document_parameters` writes them into its
+docstring.
 The estimator's settings have the same tables as bases: the same names with checked values. Options
 of the command line and tests with bad values go by the tables, too. All parameters are public.
 """
@@ -103,7 +104,7 @@ class Real(Check):
     def __call__(self, name: str, value: object) -> float:
         """Return `value` as a float."""
         bounds = {"above": self.above, "below": self.below, "least": self.least, "most": self.most}
-        return _checks.real(name, value, **bounds)
+        return _checks.check_real(name, value, **bounds)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +123,7 @@ class Integer(Check):
 
     def __call__(self, name: str, value: object) -> int:
         """Return `value` as an int."""
-        return _checks.integer(name, value, least=self.least, most=self.most)
+        return _checks.check_integer(name, value, least=self.least, most=self.most)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +144,7 @@ class Choice(Check):
 
     def __call__(self, name: str, value: object) -> str:
         """Return `value`."""
-        return _checks.choice(name, value, self.options)
+        return _checks.check_choice(name, value, self.options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +222,7 @@ class ClassNames(Check):
         first, _, last = text.partition("-")
         if first.isdecimal() and last.isdecimal() and int(last) - int(first) < _MOST_COUNTED:
             return list(range(int(first), int(last) + 1))
-        return self.parsed_items(listed(text))
+        return self.parsed_items(split_list(text))
 
     def parsed_items(self, texts: Sequence[str]) -> list[Any]:
         """Return names, which may hold commas and semicolons; integers if all of them are."""
@@ -242,14 +243,14 @@ def number_or_text(text: str, kind: Callable[[str], Number]) -> Number | str:
         return text
 
 
-def listed(text: str) -> list[str]:
+def split_list(text: str) -> list[str]:
     """Return the parts of a list that is separated by semicolons, or else by commas."""
     return [part.strip() for part in text.split(";" if ";" in text else ",")]
 
 
 def listed_names(texts: Sequence[str]) -> list[str]:
     """Return the names of an option that was given once, as a list, or once for each name."""
-    return listed(texts[0]) if len(texts) == 1 else [text.strip() for text in texts]
+    return split_list(texts[0]) if len(texts) == 1 else [text.strip() for text in texts]
 
 
 SEED = Unless(None, Integer(least=0))
@@ -261,17 +262,17 @@ class Settings:
     @classmethod
     def of(cls, estimator: object) -> Self:
         """Check an estimator's parameters; raise InvalidInput naming the first bad one."""
-        return cls.checked({name: getattr(estimator, name) for name, _ in checks(cls)})
+        return cls.checked({name: getattr(estimator, name) for name, _ in get_checks(cls)})
 
     @classmethod
     def checked(cls, values: Mapping[str, Any], **further: Any) -> Self:
         """Check parameters by name, with defaults for the others; `further` is kept as it is."""
-        given = {each.name: values.get(each.name, each.default) for each in declared(cls)}
+        given = {each.name: values.get(each.name, each.default) for each in get_parameters(cls)}
         missing = next((name for name, value in given.items() if value is REQUIRED), None)
         if missing is not None:
             raise InvalidInput(f"The {missing!r} parameter must be given.")
         settings = cls.__new__(cls)
-        vars(settings).update({name: check(name, given[name]) for name, check in checks(cls)})
+        vars(settings).update({name: check(name, given[name]) for name, check in get_checks(cls)})
         vars(settings).update(further)
         settings.check_together()
         return settings
@@ -327,7 +328,7 @@ def parameter(check: Check, *, default: Any = REQUIRED, doc: str, kw_only: bool 
 
 
 @dataclass_transform(eq_default=False, kw_only_default=True, field_specifiers=(parameter,))
-def table(cls: AnyClass) -> AnyClass:
+def parameter_table(cls: AnyClass) -> AnyClass:
     """Make a class a table of parameters: a dataclass that is printed and compared as before."""
     decorated = dataclass(eq=False, repr=False, match_args=False, kw_only=True)(cls)  # type: ignore[var-annotated]
     annotations = vars(decorated)["__init__"].__annotations__
@@ -345,21 +346,21 @@ def _passed(kind: str) -> str:
     return inner[:comma] if outer == "Given" else kind
 
 
-def declared(cls: type) -> list[dataclasses.Field[Any]]:
+def get_parameters(cls: type) -> list[dataclasses.Field[Any]]:
     """Return the parameters of a class with tables, in the order of its signature."""
     fields = dataclasses.fields(cls)
     return [each for each in fields if not each.kw_only] + [each for each in fields if each.kw_only]
 
 
-def checks(cls: type) -> list[tuple[str, Check]]:
+def get_checks(cls: type) -> list[tuple[str, Check]]:
     """Return the name and the check of every parameter."""
-    return [(each.name, each.metadata["check"]) for each in declared(cls)]
+    return [(each.name, each.metadata["check"]) for each in get_parameters(cls)]
 
 
-def documented(cls: AnyClass) -> AnyClass:
+def document_parameters(cls: AnyClass) -> AnyClass:
     """Write the parameters of an estimator into its docstring, before its attributes."""
     before, after = inspect.cleandoc(cls.__doc__ or "").split("Attributes\n-", 1)
-    lines = "\n".join(line for each in declared(cls) for line in _described(each))
+    lines = "\n".join(line for each in get_parameters(cls) for line in _described(each))
     signature: Any = inspect.getattr_static(cls, "__init__")
     signature.__qualname__ = f"{cls.__name__}.__init__"  # wrong arguments are told by this name
     cls.__doc__ = f"{before}Parameters\n----------\n{lines}\n\nAttributes\n-{after}"

@@ -14,7 +14,7 @@ _begin: ContextVar[Begin | None] = ContextVar("begin", default=None)
 
 
 @contextmanager
-def shown(begin: Begin) -> Iterator[None]:
+def show_progress(begin: Begin) -> Iterator[None]:
     """Show the steps of all work below that calls :func:`step`, in this thread."""
     token = _begin.set(begin)
     try:

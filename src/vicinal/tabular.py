@@ -59,7 +59,7 @@ def read_numbers(argument: str, table: Any) -> NumberTable:
     structured array.
     Raises InvalidInput for sparse and masked input, and naming a column without numbers.
     """
-    refuse_sparse(argument, unmasked(argument, table))
+    refuse_sparse(argument, refuse_masked(argument, table))
     if isinstance(table, np.ndarray) and table.dtype.names is None:
         return NumberTable(_array_numbers(argument, table), None)
     if _is_frame(table):
@@ -134,7 +134,7 @@ def checked_floats(argument: str, read: NumberTable, dtype: Any = None) -> Float
 # ------------------------------------------------ names
 
 
-def aligned(
+def align_columns(
     argument: str,
     table: Any,
     expected: Names | None,
@@ -286,7 +286,7 @@ def _checked_names(argument: str, labels: Iterable[Any]) -> Names:
 # ------------------------------------------------ kinds of input
 
 
-def unmasked(argument: str, values: T) -> T:
+def refuse_masked(argument: str, values: T) -> T:
     """Return values unless they are a masked array, or a list of masked arrays.
 
     NumPy shows what stands behind a mask as if it were there, or turns all of it into one None.
@@ -525,7 +525,7 @@ def read_column(argument: str, column: Any) -> list[Any] | AnyArray:
     `column`: an array, any iterable, a column of pandas, polars or Arrow, or a table of one column.
     Raises InvalidInput if it is a single value or has several columns.
     """
-    refuse_sparse(argument, unmasked(argument, column))
+    refuse_sparse(argument, refuse_masked(argument, column))
     if isinstance(column, np.ndarray):
         return _flat_array(argument, column)
     if isinstance(column, str | bytes | Mapping):

@@ -32,7 +32,7 @@ from vicinal.errors import InvalidInput
 from vicinal.ledger.total import TotalFilter
 from vicinal.mechanisms.count import NoisyCount, noisy_size
 from vicinal.mechanisms.linear_model import GradientRelease
-from vicinal.mechanisms.noise_sources import BernoulliSource, NoiseSource, randomness
+from vicinal.mechanisms.noise_sources import BernoulliSource, NoiseSource, create_noise_source
 from vicinal.mechanisms.planned_releases import ReleaseCounter
 from vicinal.mechanisms.subject_table import SubjectTable
 from vicinal.mechanisms.tally import NoisyTally
@@ -97,7 +97,7 @@ class _WeakNoise(NoiseSource):
 
     def __init__(self, divisor: int) -> None:
         self._divisor = divisor
-        self._noise = randomness()
+        self._noise = create_noise_source()
 
     def discrete_gaussian(self, scale: int, size: int) -> Ints:
         return self._noise.discrete_gaussian(max(1, scale // self._divisor), size)
@@ -137,7 +137,7 @@ def seeded_noise(seed: int) -> NoiseSource:
     >>> bool((one.discrete_gaussian(9, 5) == two.discrete_gaussian(9, 5)).all())
     True
     """
-    return randomness(seed)
+    return create_noise_source(seed)
 
 
 @contextmanager
@@ -153,7 +153,9 @@ def noise_from(source: NoiseSource) -> Iterator[None]:
     ...     pass  # what is fitted here releases its sums as they are
     """
     # Mechanisms are given their noise; whoever makes it above them does so by one name.
-    with _replaced("randomness", lambda _=None: source, ("vicinal.mechanisms", "vicinal.noise")):
+    with _replaced(
+        "create_noise_source", lambda _=None: source, ("vicinal.mechanisms", "vicinal.noise")
+    ):
         yield
 
 
@@ -173,7 +175,7 @@ def coins_from(source: BernoulliSource) -> Iterator[None]:
 
 
 @contextmanager
-def threads(number: int) -> Iterator[None]:
+def use_threads(number: int) -> Iterator[None]:
     """Let searches and charges inside run on `number` threads: it must not change an answer.
 
     Examples
@@ -277,7 +279,7 @@ class Transcript(NoiseSource):
     exact = False
 
     def __init__(self, noise: NoiseSource | None = None, follows: Transcript | None = None) -> None:
-        self._noise = noise or randomness()
+        self._noise = noise or create_noise_source()
         self._follows = None if follows is None else follows.released
         self.released: list[tuple[Ints, int, Ints]] = []
         self._off_course = False
@@ -432,7 +434,7 @@ def plans_broken(factor: int = 2) -> Iterator[None]:
         ReleaseCounter.__init__ = honest  # type: ignore[method-assign]
 
 
-def refill(owner: Any, audience: str = DEFAULT) -> None:
+def refill_budgets(owner: Any, audience: str = DEFAULT) -> None:
     """Break the filter: give every subject a whole budget again, uncharged.
 
     Examples

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.special import ndtr
 
 from vicinal.accounting.budget import UNITS, gdp_delta, unit_rate
-from vicinal.accounting.charges import afford, charge
+from vicinal.accounting.charges import charge, find_affordable_norm
 from vicinal.mechanisms.charging import OnePrice, scale_down
 
 pytestmark = pytest.mark.quick
@@ -33,7 +33,7 @@ def test_a_charge_is_never_below_the_true_cost_and_barely_above(norm, scale, bud
 @given(st.integers(0, 2**30), st.integers(0, UNITS), scales, budgets)
 def test_afford_is_the_largest_norm_that_can_be_paid(norm, remaining, scale, budget):
     rate = unit_rate(scale, budget)
-    allowed = int(afford(norm, remaining, rate))
+    allowed = int(find_affordable_norm(norm, remaining, rate))
     assert 0 <= allowed <= norm
     assert charge(allowed * allowed, rate) <= remaining
     if allowed < norm:
@@ -74,7 +74,7 @@ def test_a_rate_that_rounds_down_would_be_caught():
 def test_a_cost_beyond_any_budget_does_not_wrap_around():
     rate = unit_rate(2**22, 1e-9)
     assert charge(2**60, rate) == 2**62
-    assert afford(2**30, UNITS, rate) < 2**22
+    assert find_affordable_norm(2**30, UNITS, rate) < 2**22
     vector = np.array([2**29, 2**29], dtype=np.int64)
     assert 0 <= scale_down(vector, np.arange(2), UNITS, _price(2**30, rate)) <= UNITS
 

@@ -13,7 +13,7 @@ from scipy.special import log_ndtr, ndtr
 
 from vicinal.accounting import account, label_filter
 from vicinal.accounting.budget import UNITS, gdp_epsilon, unit_rate, zcdp_budget
-from vicinal.accounting.charges import DEAREST, afford, charge, label_charge
+from vicinal.accounting.charges import DEAREST, charge, find_affordable_norm, label_charge
 from vicinal.accounting.gaussian import grid_excess
 from vicinal.accounting.label_filter import charge_table
 from vicinal.errors import InvalidInput
@@ -216,7 +216,7 @@ def test_the_quadrature_is_as_exact_as_is_allowed_for(steep, y, left):
 def test_a_charge_covers_the_share_and_no_more_than_is_left(norm, remaining, scale, classes):
     table = charge_table(zcdp_budget(1.0, 0.99e-5), TAIL, classes)
     rate = table.narrow * unit_rate(scale, table.budget)
-    norm = int(afford(min(norm, scale), remaining, rate))
+    norm = int(find_affordable_norm(min(norm, scale), remaining, rate))
     units = int(label_charge(norm, remaining, rate, table.density / scale, table.shares))
     assert 0 <= units <= int(charge(norm * norm, rate)) <= max(remaining, 0)
     share = float(table.share(norm / scale, remaining / UNITS))

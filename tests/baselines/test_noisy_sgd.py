@@ -10,7 +10,7 @@ from sklearn.exceptions import NotFittedError
 from vicinal.accounting import account
 from vicinal.baselines.noisy_sgd import NoisySGDClassifier
 from vicinal.errors import PrivacyRefused
-from vicinal.mechanisms import randomness
+from vicinal.mechanisms import create_noise_source
 from vicinal.mechanisms.gradients import NoisyGradient, NoisySize, SubjectRows
 from vicinal.mechanisms.noise_sources import BernoulliSource, SystemBernoulli
 from vicinal.mechanisms.planned_releases import ReleaseCounter
@@ -30,7 +30,8 @@ def records(n=30, d=6, seed=0, per_subject=1):
 def gradient_of(rows, labels, slots, clip=0.5, sigma=1.0, steps=10, source=None, gamma=0.5):
     people = SubjectRows(rows, labels, slots, int(slots.max()) + 1)
     return NoisyGradient(
-        people, CLASSES, UNIT, gamma, clip, sigma, ReleaseCounter(steps, "steps"), randomness(),
+        people, CLASSES, UNIT, gamma, clip, sigma, ReleaseCounter(steps, "steps"),
+        create_noise_source(),
         source or SystemBernoulli(),
     )  # fmt: skip
 
@@ -180,7 +181,7 @@ def test_every_step_has_noise_and_a_batch_of_its_own():
 
 
 def test_the_size_is_released_once():
-    size = NoisySize(5.0, randomness())
+    size = NoisySize(5.0, create_noise_source())
     assert size.publish(1000) == pytest.approx(1000, abs=60)
     with pytest.raises(PrivacyRefused, match="sizes"):
         size.publish(1000)

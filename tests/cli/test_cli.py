@@ -23,7 +23,7 @@ from experiments.trials import Setting
 from made_up import raising
 from vicinal.cli import _store
 from vicinal.cli.main import Commands, app
-from vicinal.cli.output import progress
+from vicinal.cli.output import show_progress_bars
 from vicinal.errors import PrivacyRefused
 from vicinal.features import PublicMap
 
@@ -183,7 +183,7 @@ def test_bars_are_shown_only_at_a_terminal(monkeypatch, stdout, stderr, silent, 
     monkeypatch.setattr(sys, "stdout", stdout())
     monkeypatch.setattr(sys, "stderr", stderr())
     monkeypatch.setenv("TERM", "xterm")
-    with progress(silent=silent) as begin:
+    with show_progress_bars(silent=silent) as begin:
         begin("features", 2)(2)
     assert ("features" in sys.stderr.getvalue()) == shown
     assert sys.stdout.getvalue() == ""

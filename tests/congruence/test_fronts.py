@@ -74,5 +74,5 @@ def test_a_refilled_budget_is_seen():
     fitted = IndKNNClassifier(range(3), **PLAN).fit(X, LABELS, WHO, public=PUBLIC)
     fitted.query(QUERIES[:5])
     assert min(testing.remaining_budgets(fitted).values()) < 1
-    testing.refill(fitted)
+    testing.refill_budgets(fitted)
     assert set(testing.remaining_budgets(fitted).values()) == {1.0}

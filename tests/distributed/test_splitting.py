@@ -11,7 +11,7 @@ import store_tools as tools
 from vicinal.distributed import split
 from vicinal.distributed.splitting import placed_subjects
 from vicinal.errors import InvalidInput
-from vicinal.ledger.id_encoding import framed, unframed
+from vicinal.ledger.id_encoding import frame_id, parse_framed_id
 
 PEOPLE = 20_000
 _ROW = 256
@@ -27,7 +27,7 @@ class Pages:
         assert table == "subject_pages"
         for start in range(0, self.people, _ROW):
             slots = np.arange(start, min(start + _ROW, self.people), dtype="<i4")
-            ids = b"".join(framed(f"person-{slot}") for slot in slots.tolist())
+            ids = b"".join(frame_id(f"person-{slot}") for slot in slots.tolist())
             yield [(start // _ROW, 0, slots.tobytes(), ids)]
 
 
@@ -43,7 +43,7 @@ def test_everybody_goes_to_one_shard_with_a_slot_of_their_own():
     """Fails if somebody is lost, is on two shards, or stands beside another's slot."""
     seen = []
     for shard, subjects in enumerate(placed(5_000)):
-        ids = [unframed(one + b">") for one in bytes(subjects.ids).split(b">")[:-1]]
+        ids = [parse_framed_id(one + b">") for one in bytes(subjects.ids).split(b">")[:-1]]
         assert ids == [f"person-{slot}" for slot in np.frombuffer(subjects.slots, "<i4")]
         assert all(by_number(who) == shard for who in ids)
         seen += ids

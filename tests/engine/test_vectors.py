@@ -18,7 +18,7 @@ from vicinal.accounting.budget import UNITS
 from vicinal.accounting.label_filter import charge_table
 from vicinal.errors import InvalidInput
 from vicinal.mechanisms.noisy_labels import NoisyLabels
-from vicinal.mechanisms.subject_table import UNIT, RecordVectors, SubjectTable, joined
+from vicinal.mechanisms.subject_table import UNIT, RecordVectors, SubjectTable, join_targets
 from vicinal.mechanisms.votes import NoisyVotes
 from vicinal.neighbours import Cosine, NeighbourLists
 
@@ -230,10 +230,10 @@ def test_steps_hold_vectors_exactly(rows):
 
 def test_rows_are_joined_and_taken():
     first, second = (RecordVectors.of_rows(np.eye(3)[rows] * 0.5) for rows in ([0, 1], [2]))
-    both = joined(first, second)
+    both = join_targets(first, second)
     np.testing.assert_array_equal(both[np.array([2, 0, 2])].dense(), np.eye(3)[[2, 0, 2]] * 0.5)
     assert len(both[np.zeros(0, dtype=np.int64)]) == 0
     with pytest.raises(InvalidInput):
-        joined(first, np.zeros(1, dtype=np.int32))
+        join_targets(first, np.zeros(1, dtype=np.int32))
     with pytest.raises(InvalidInput):
-        joined(first, RecordVectors.of_rows(np.eye(4)))
+        join_targets(first, RecordVectors.of_rows(np.eye(4)))

@@ -10,7 +10,7 @@ from vicinal import IndKNNClassifier, IndKNNRegressor, PrivateKNNClassifier
 from vicinal import checks as _checks
 from vicinal.errors import InvalidInput
 from vicinal.labelling import IndKNNLabeller
-from vicinal.parameters import ClassNames, checks
+from vicinal.parameters import ClassNames, get_checks
 from vicinal.reports.outcomes import ClassFigures
 from vicinal.targets.kinds import declared_target
 
@@ -120,7 +120,7 @@ def test_an_option_is_split_when_given_once_and_taken_whole_when_repeated():
     assert check.parsed_option(["0-2"]) == [0, 1, 2]
     assert check.parsed_option(["a, b; c", "d "]) == ["a, b; c", "d"]
     assert check.parsed_option(["1", "2"]) == [1, 2]
-    bounds = dict(checks(IndKNNRegressor))["bounds"]
+    bounds = dict(get_checks(IndKNNRegressor))["bounds"]
     assert bounds.parsed_option(["a=0..1,b=1..2"]) == {"a": (0, 1), "b": (1, 2)}
     assert bounds.parsed_option(["a,x=0..1", "b=c=1..2"]) == {"a,x": (0, 1), "b=c": (1, 2)}
     with pytest.raises(InvalidInput, match="Got 'a' twice"):

@@ -24,7 +24,7 @@ from vicinal import (
     checks,
 )
 from vicinal.errors import InvalidInput
-from vicinal.targets.classes import labels
+from vicinal.targets.classes import encode_labels
 
 N = 60
 WHOLE = np.random.default_rng(0).integers(0, 2, size=(N, 3)).astype(float)
@@ -259,7 +259,7 @@ ONE_COLUMN = {
 def test_every_kind_of_column_is_read_alike(kind):
     make = COLUMNS[kind]
     assert checks.subject_ids("subjects", make(IDS)) == ["a", "b", 7]
-    assert labels(make(IDS), 3, np.array(IDS)).tolist() == [0, 1, 2]
+    assert encode_labels(make(IDS), 3, np.array(IDS)).tolist() == [0, 1, 2]
     expected = answers("IndKNN", subjects=[str(i) for i in range(N)])
     given = {"y": make(CLASSES.tolist()), "subjects": make([str(i) for i in range(N)])}
     np.testing.assert_array_equal(answers("IndKNN", **given), expected)
@@ -270,7 +270,7 @@ def test_a_table_of_one_column_is_taken_with_a_warning(kind):
     with pytest.warns(UserWarning, match="column-vector subjects"):
         assert checks.subject_ids("subjects", ONE_COLUMN[kind](IDS)) == ["a", "b", 7]
     with pytest.warns(UserWarning, match="column-vector y"):
-        assert labels(ONE_COLUMN[kind](IDS), 3, np.array(IDS)).tolist() == [0, 1, 2]
+        assert encode_labels(ONE_COLUMN[kind](IDS), 3, np.array(IDS)).tolist() == [0, 1, 2]
 
 
 NO_IDS = {
@@ -317,7 +317,7 @@ def test_ids_of_other_types_are_refused_with_advice(case):
 def test_labels_of_other_types_are_refused_with_advice(case, classes):
     wrong, words = NO_LABELS[case]
     with pytest.raises(InvalidInput, match=f"'y' parameter .*{words}") as refused:
-        labels(wrong, 2, np.array(classes))
+        encode_labels(wrong, 2, np.array(classes))
     assert "secret" not in str(refused.value)
     assert "4711" not in str(refused.value)
 

@@ -19,7 +19,16 @@ from vicinal import (
 from vicinal.baselines.noisy_sgd import NoisySGDSettings
 from vicinal.baselines.pate import PATESettings
 from vicinal.errors import InvalidInput, PrivacyRefused
-from vicinal.parameters import REQUIRED, Checked, Choice, Integer, Real, Unless, checks, declared
+from vicinal.parameters import (
+    REQUIRED,
+    Checked,
+    Choice,
+    Integer,
+    Real,
+    Unless,
+    get_checks,
+    get_parameters,
+)
 from vicinal.planning.plan import IndKNNPlan
 from vicinal.predictors.private_knn import PrivateKNNSettings
 
@@ -48,7 +57,7 @@ def test_an_estimator_takes_what_its_tables_declare(estimator, settings):
     signature = {
         each.name: REQUIRED if each.default is each.empty else each.default for each in parameters
     }
-    assert signature == {each.name: each.default for each in declared(estimator)}
+    assert signature == {each.name: each.default for each in get_parameters(estimator)}
     checked = settings.of(made(estimator))
     kept = vars(checked).keys() | vars(vars(checked).get("target", checked)).keys()
     assert signature.keys() <= kept
@@ -60,12 +69,12 @@ def test_the_docstring_describes_every_parameter(estimator, settings):  # noqa: 
     section = inspect.getdoc(estimator).split("Parameters\n-")[1].split("\nAttributes\n")[0]
     described = re.findall(r"^(\w+) : (.+?)(?:, default=(.+))?$\n    (.+)", section, re.MULTILINE)
     assert [(name, kind) for name, kind, *_ in described] == [
-        (name, check.type_name) for name, check in checks(estimator)
+        (name, check.type_name) for name, check in get_checks(estimator)
     ]
     none = {REQUIRED: "", None: ""}
-    defaults = [none.get(each.default, f"{each.default}") for each in declared(estimator)]
+    defaults = [none.get(each.default, f"{each.default}") for each in get_parameters(estimator)]
     assert [default.strip('"') for _, _, default, _ in described] == defaults
-    assert all(each.metadata["doc"].endswith(".") for each in declared(estimator))
+    assert all(each.metadata["doc"].endswith(".") for each in get_parameters(estimator))
 
 
 def test_settings_do_not_change():
@@ -125,7 +134,7 @@ def refused(check):
     [
         pytest.param(estimator, name, check, id=f"{estimator.__name__}-{name}")
         for estimator in SETTINGS
-        for name, check in checks(estimator)
+        for name, check in get_checks(estimator)
     ],
 )
 def test_a_bad_parameter_is_refused_by_name_before_anything_changes(estimator, name, check):

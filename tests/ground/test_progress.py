@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from vicinal.progress import shown
+from vicinal.progress import show_progress
 from vicinal.store import StoreExtractor
 
 
@@ -16,7 +16,7 @@ def test_making_features_is_counted_where_progress_is_shown(kind):
         return steps.append
 
     images = np.zeros((3, 28, 28), np.uint8)
-    with shown(begin):
+    with show_progress(begin):
         features = StoreExtractor(kind).transform(images)
     assert sum(steps) == 3
     assert (features == StoreExtractor(kind).transform(images)).all()

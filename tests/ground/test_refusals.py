@@ -18,7 +18,7 @@ from vicinal.interactions.row_matching import RecordDigests
 from vicinal.labelling import FixedPlanLabeller, default_plan
 from vicinal.ledger.audiences import StoredAccount
 from vicinal.mechanisms.votes import VoteRelease
-from vicinal.progress import shown
+from vicinal.progress import show_progress
 
 counts = pytest.mark.counts_interactions
 Q, R, X, Y = tools.Q, tools.R, tools.X, tools.Y
@@ -151,7 +151,7 @@ def steps_of(records, monkeypatch):
     done: list[int] = []
     asking = PrivateKNNClassifier(range(2), 5, 1.0, n_queries=300, simulation_seed=0)
     asking.fit(X, y)
-    with shown(lambda *_: done.append):
+    with show_progress(lambda *_: done.append):
         asking.predict(rng.normal(size=(300, 2)))
     return done
 

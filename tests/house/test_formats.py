@@ -113,7 +113,7 @@ def of_student(path):
     from vicinal.students import student
 
     images = SimpleNamespace(shape=(8, 8), mean=(0.0,), deviation=(1.0,))
-    about = student.about(
+    about = student.describe_student(
         SimpleNamespace(
             name="mlp", classes=(0, 1), preprocessing=images, ranges=(), guarantee={}, second=None
         )

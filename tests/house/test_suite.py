@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from entropy import SYSTEM, SeededEntropy, entropy_of
-from vicinal.noise.bernoulli import bernoulli
+from vicinal.noise.bernoulli import sample_bernoulli
 from vicinal.noise.source import SystemNoise, fresh_key
 
 TESTS = Path(__file__).parents[1]
@@ -48,7 +48,7 @@ def test_a_test_is_skipped_only_for_want_of_what_an_extra_brings():
 def drawn():
     """Draw by every door of vicinal.noise."""
     noise = SystemNoise().discrete_gaussian(1 << 30, 50)
-    return noise.tobytes() + bernoulli(0.5, 500).tobytes() + fresh_key()
+    return noise.tobytes() + sample_bernoulli(0.5, 500).tobytes() + fresh_key()
 
 
 def test_all_that_is_drawn_follows_from_the_name_of_the_test(request):

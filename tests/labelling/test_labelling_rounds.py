@@ -6,7 +6,7 @@ import pytest
 from vicinal import IndKNNClassifier
 from vicinal.accounting.budget import UNITS
 from vicinal.errors import InvalidInput
-from vicinal.predictors.reembedding import check_spent, resume, spent_budget
+from vicinal.predictors.reembedding import check_spent, resume_fit, spent_budget
 
 N, M, C = 600, 200, 3
 
@@ -30,7 +30,7 @@ def fitted(world, *, subjects=None, **options):
 
 
 def reembed(classifier, X, y, subjects=None, *, public, **plan):
-    resume(classifier, X, y, subjects, public, spent_budget(classifier), **plan)
+    resume_fit(classifier, X, y, subjects, public, spent_budget(classifier), **plan)
 
 
 def remaining(classifier):
@@ -117,7 +117,7 @@ def test_resuming_goes_on_with_the_budgets_of_the_dead_process(world):
     dead.predict(public[:80])
     spent = spent_budget(dead)
     heir = IndKNNClassifier(range(C), 1.0, 1e-5)
-    resume(heir, X, y, None, public, spent, n_queries=100, share=0.5)
+    resume_fit(heir, X, y, None, public, spent, n_queries=100, share=0.5)
     np.testing.assert_array_equal(remaining(heir), remaining(dead))
     assert heir.n_records_ == dead.n_records_
     assert heir.n_answers_ == 80

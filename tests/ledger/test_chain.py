@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from store_tools import PLAN, Q, broken_off, completed_change, make
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed, StoreDamaged, StoreInUse
 from vicinal.ledger import database as _chain
-from vicinal.ledger.database import NO_HEAD, ChainLink, chain_faults, descends
+from vicinal.ledger.database import NO_HEAD, ChainLink, chain_faults, is_descendant
 from vicinal.ledger.ledger import Ledger
 from vicinal.ledger.rollback_guard import RollbackGuard, WitnessState
 from vicinal.ledger.sqlite import SQLiteDatabase
@@ -325,10 +325,10 @@ def test_a_ledger_knows_all_heads_that_it_had(book):
         heads.append((book.clock, book.head))
     assert len({head for _, head in heads}) == 3
     book = reopened(book)
-    assert all(descends(book.database, *place) for place in heads)
+    assert all(is_descendant(book.database, *place) for place in heads)
     assert (book.clock, book.head) == heads[-1]
-    assert not descends(book.database, book.clock, NO_HEAD)
-    assert not descends(book.database, heads[0][0], heads[1][1])
+    assert not is_descendant(book.database, book.clock, NO_HEAD)
+    assert not is_descendant(book.database, heads[0][0], heads[1][1])
 
 
 def test_links_are_read_from_the_last_one_back_and_no_further(book, monkeypatch):
@@ -338,7 +338,7 @@ def test_links_are_read_from_the_last_one_back_and_no_further(book, monkeypatch)
         book.open_audience("two", "{}")
     read = []
     monkeypatch.setattr(_chain, "_link_of", lambda row: read.append(row) or ChainLink(*row))
-    assert descends(book.database, *place)
+    assert is_descendant(book.database, *place)
     assert len(read) == 2
 
 

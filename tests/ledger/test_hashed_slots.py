@@ -7,13 +7,13 @@ from hypothesis import strategies as st
 
 from vicinal.ledger import hashed_slots
 from vicinal.ledger.hashed_slots import NOBODY, HashedSlotTable
-from vicinal.ledger.id_encoding import MOST_BYTES, framed, framed_all
+from vicinal.ledger.id_encoding import MOST_BYTES, frame_id, framed_all
 from vicinal.ledger.sqlite import SQLiteDatabase
 from vicinal.ledger.subject_pages import PAGE_SLOTS, write_subjects
 from vicinal.ledger.tables import Tables
 
 IDS = st.one_of(st.integers(-30, 30), st.text("ab<>% é", min_size=1, max_size=2))
-STEPS = st.lists(st.tuples(st.booleans(), st.lists(IDS, unique_by=framed)), max_size=6)
+STEPS = st.lists(st.tuples(st.booleans(), st.lists(IDS, unique_by=frame_id)), max_size=6)
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,13 @@ from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
 from vicinal.ledger import audiences as _audiences
 from vicinal.ledger.answers import AnswerBlock
 from vicinal.ledger.audiences import PAGE, StoredAccount, budget_faults, exact_sum
-from vicinal.ledger.id_encoding import MOST_BYTES, first_framed_id, framed, framed_all, unframed
+from vicinal.ledger.id_encoding import (
+    MOST_BYTES,
+    first_framed_id,
+    frame_id,
+    framed_all,
+    parse_framed_id,
+)
 from vicinal.ledger.ledger import Ledger, Standing
 from vicinal.ledger.memory import MemoryLedger
 from vicinal.ledger.sqlite import SQLiteDatabase
@@ -26,9 +32,9 @@ ids = st.one_of(
 
 @given(ids)
 def test_a_framed_id_comes_back_and_can_be_found(subject):
-    stored = framed(subject)
-    assert unframed(stored) == subject
-    assert type(unframed(stored)) is type(subject)
+    stored = frame_id(subject)
+    assert parse_framed_id(stored) == subject
+    assert type(parse_framed_id(stored)) is type(subject)
     content = b"<id:" + stored + b"noise>"
     assert first_framed_id(content) is None
     assert first_framed_id(content, 4) == stored
@@ -43,20 +49,20 @@ def test_a_framed_id_comes_back_and_can_be_found(subject):
     )
 )
 def test_many_ids_are_framed_as_each_alone(subjects):
-    assert framed_all(subjects) == [framed(subject) for subject in subjects]
+    assert framed_all(subjects) == [frame_id(subject) for subject in subjects]
 
 
 @given(st.lists(ids, min_size=2, max_size=2, unique=True))
 def test_no_framed_id_is_part_of_another(pair):
-    one, other = map(framed, pair)
+    one, other = map(frame_id, pair)
     assert one not in other
 
 
 def test_an_id_that_fits_into_no_page_is_refused():
-    framed("x" * (MOST_BYTES - 6))
-    assert framed_all(["x" * (MOST_BYTES - 6), "y"])[1] == framed("y")
+    frame_id("x" * (MOST_BYTES - 6))
+    assert framed_all(["x" * (MOST_BYTES - 6), "y"])[1] == frame_id("y")
     with pytest.raises(InvalidInput, match="at most"):
-        framed("x" * (MOST_BYTES - 5))
+        frame_id("x" * (MOST_BYTES - 5))
     with pytest.raises(InvalidInput, match="at most"):
         framed_all(["x" * (MOST_BYTES - 5), "y"])
     assert framed_all([]) == []

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 import store_tools as tools
 from vicinal.ledger import subject_pages
 from vicinal.ledger.database import chain_faults
-from vicinal.ledger.id_encoding import MOST_BYTES, framed
+from vicinal.ledger.id_encoding import MOST_BYTES, frame_id
 from vicinal.ledger.ledger import Ledger
 from vicinal.ledger.sqlite import SQLiteDatabase
 from vicinal.ledger.subject_pages import PAGE_SLOTS, ROW_BYTES, write_all, write_subjects
@@ -34,9 +34,9 @@ def test_what_is_read_is_what_was_written_last(database, steps):
     with database.transaction():
         database.delete(Tables.SUBJECT_PAGES)
         for step in steps:
-            write_subjects(database, {s: i if i is None else framed(i) for s, i in step.items()})
+            write_subjects(database, {s: i if i is None else frame_id(i) for s, i in step.items()})
             expected = {s: i for s, i in {**expected, **step}.items() if i is not None}
-    assert tools.framed_ids(database) == {s: framed(i) for s, i in expected.items()}
+    assert tools.framed_ids(database) == {s: frame_id(i) for s, i in expected.items()}
     assert chain_faults(database, KEY) == []
 
 
@@ -44,7 +44,7 @@ def test_what_is_read_is_what_was_written_last(database, steps):
 def test_pages_are_the_same_however_many_are_written_at_a_time(database, monkeypatch, together):
     """Fails if a page beside a changed one is written, too, or takes over its entries."""
     monkeypatch.setattr(subject_pages, "_TOGETHER", together)
-    everybody = {slot: framed(slot) for slot in range(5 * PAGE_SLOTS)}
+    everybody = {slot: frame_id(slot) for slot in range(5 * PAGE_SLOTS)}
     gone = [3, PAGE_SLOTS + 4, 3 * PAGE_SLOTS + 5, 5 * PAGE_SLOTS - 1]  # none of page 2
     with database.transaction():
         database.delete(Tables.SUBJECT_PAGES)
@@ -65,7 +65,7 @@ def test_subjects_leave_and_the_rest_stays_in_the_fewest_rows_or_where_it_was(
 ):
     """Fails if an id is cut out of the wrong place, or rows that few are left in are not packed."""
     leaves = np.random.default_rng(seed).random(PAGE_SLOTS + 60) < share
-    here = {slot: framed(f"{slot}" + "x" * length) for slot in range(PAGE_SLOTS + 60)}
+    here = {slot: frame_id(f"{slot}" + "x" * length) for slot in range(PAGE_SLOTS + 60)}
     gone = [slot for slot in here if leaves[slot]]
     with database.transaction():
         database.delete(Tables.SUBJECT_PAGES)
@@ -83,7 +83,7 @@ def test_every_id_stands_in_the_file_in_one_piece(tmp_path):
     """Fails if a row is longer than a page of the file: an erased id could not be found then."""
     database = SQLiteDatabase(tmp_path / "ledger.db", create=True)
     database.create_tables()
-    ids = [framed(f"{i}-" + "x" * (i * 37 % (MOST_BYTES - 20))) for i in range(300)]
+    ids = [frame_id(f"{i}-" + "x" * (i * 37 % (MOST_BYTES - 20))) for i in range(300)]
     with database.transaction():
         write_subjects(database, dict(enumerate(ids)))
     database.close()
@@ -96,7 +96,7 @@ def test_every_id_stands_in_the_file_in_one_piece(tmp_path):
 def test_pages_are_those_of_subjects_that_come_one_by_one(tmp_path, people, longest):
     """Fails if a row is cut elsewhere, or an id in two."""
     rng = np.random.default_rng(people)
-    ids = [framed(f"{n}-" + "x" * int(rng.integers(longest))) for n in range(people)]
+    ids = [frame_id(f"{n}-" + "x" * int(rng.integers(longest))) for n in range(people)]
     found = []
     for name in ("all", "each"):
         database = SQLiteDatabase(tmp_path / name, create=True)

@@ -69,7 +69,7 @@ def test_with_declared_shares_public_rows_have_them_and_most_are_left_to_the_mod
 
 
 def test_it_repeats_itself_in_simulation_on_any_number_of_threads(both):
-    with testing.threads(5):
+    with testing.use_threads(5):
         again = fitted()
         assert (again._model.model.weights == both[0]._model.model.weights).all()
         assert (again.predict(Q) == both[1].labels).all()

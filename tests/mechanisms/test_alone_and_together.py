@@ -15,7 +15,7 @@ import pytest
 from vicinal import testing
 from vicinal.accounting.budget import UNITS
 from vicinal.accounting.label_filter import charge_table
-from vicinal.mechanisms import DeltaSlackAccountant, VoteGrid, randomness
+from vicinal.mechanisms import DeltaSlackAccountant, VoteGrid, create_noise_source
 from vicinal.mechanisms import charging as _charging
 from vicinal.mechanisms import linear_model as _linear_model
 from vicinal.mechanisms.count import NoisyCount
@@ -74,7 +74,7 @@ def table_of(targets, slots, remaining, chosen):
 
 
 def mechanism(kind):
-    grid, noise = VoteGrid(1 << 22), randomness(1)
+    grid, noise = VoteGrid(1 << 22), create_noise_source(1)
     slack = DeltaSlackAccountant(1e-5, needed=True)
     if kind == "labels":
         return NoisyLabels(KERNEL, D, WIDTHS[kind], TABLE, grid, noise, slack)
@@ -130,7 +130,7 @@ def check_world(kind, make_index, seed):
 def threads(request, monkeypatch):
     monkeypatch.setattr(_charging, "_TILE", 16)
     monkeypatch.setattr(_charging, "_ALONE", 1)
-    with testing.threads(request.param):
+    with testing.use_threads(request.param):
         yield request.param
 
 
@@ -146,7 +146,7 @@ def test_counts_together_are_the_sum_of_counts_alone(threads):
         index = ExactIndex(KERNEL, D)
         index.add(integers)
         slack = DeltaSlackAccountant(1e-5, needed=True)
-        counter = NoisyCount(40.0, BUDGET, VoteGrid(1 << 22), randomness(1), slack)
+        counter = NoisyCount(40.0, BUDGET, VoteGrid(1 << 22), create_noise_source(1), slack)
         sums = [
             counter.contribute_and_charge(index.search(queries, radii), table)[0]
             for queries, radii in BLOCKS
@@ -192,12 +192,12 @@ def test_gradients_of_many_subjects_are_the_sum_of_gradients_alone(workers, vect
     def stepped(chosen, places, units):
         records = SubjectRows(rows[chosen], labels[chosen], places.astype(np.int32), len(units))
         step = IndividualGradient(
-            records, 3, 4095.0, 0.2, 5.0, 0.7, BUDGET, randomness(1), slack
+            records, 3, 4095.0, 0.2, 5.0, 0.7, BUDGET, create_noise_source(1), slack
         ).release(5.0)
         return step.collect(weights, units)
 
     left = remaining.copy()
-    with testing.threads(workers):
+    with testing.use_threads(workers):
         together, spent = stepped(np.arange(len(slots)), slots, left)
     assert spent == (remaining - left).sum()
     assert (left < remaining).mean() > 0.5

@@ -66,7 +66,7 @@ def charged(release, patch, *, threads, tile, ascending=True):
     rng = np.random.default_rng(5)
     near, people = block(rng, ascending=ascending), crowd(rng, kind)
     before = people.remaining.copy()
-    with testing.threads(threads):
+    with testing.use_threads(threads):
         sums, spent = priced.contribute_and_charge(near, people)
     assert spent == (before - people.remaining).sum()
     return sums.tolist(), spent, people.remaining.tolist()
@@ -129,7 +129,7 @@ def test_no_thread_is_at_work_after_an_error():
         time.sleep(0.02)
         ended.append(task)
 
-    with testing.threads(2), pytest.raises(ValueError, match="fails"):
+    with testing.use_threads(2), pytest.raises(ValueError, match="fails"):
         map_in_threads(work, ["slow", "fails", "slow"])
     assert len(ended) >= 1
     at_the_end = len(ended)

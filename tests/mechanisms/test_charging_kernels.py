@@ -178,7 +178,7 @@ def test_no_two_threads_work_in_the_same_memory(monkeypatch):
     monkeypatch.setattr(_charging, "_ALONE", 1)
     votes = NoisyVotes(Cosine(), 2, 1, 0.5, VoteGrid(1 << 22), NoNoise(), NO_LIMIT)
     subjects = crowd(*[1] * 60, *[2] * 20)
-    with testing.threads(3):
+    with testing.use_threads(3):
         votes.release(np.array([30.0])).contribute_and_charge(one_query(100), subjects)
     arrays = {array.ctypes.data for scratch in scratches for array in scratch}
     assert len(scratches) == 6

@@ -10,7 +10,7 @@ import pytest
 from made_up import NoNoise
 from vicinal.accounting.budget import UNITS
 from vicinal.errors import InvalidInput, PrivacyRefused
-from vicinal.mechanisms import DeltaSlackAccountant, NoiseSource, linear_model, randomness
+from vicinal.mechanisms import DeltaSlackAccountant, NoiseSource, create_noise_source, linear_model
 from vicinal.mechanisms.gradients import SubjectRows, summed_gradient
 from vicinal.mechanisms.linear_model import IndividualGradient, _whole
 from vicinal.neighbours.kernels import FLOAT32, unit_vectors
@@ -226,7 +226,7 @@ def test_small_noise_shortens_contributions_to_the_scale():
 
 
 def test_noise_has_the_scale_that_is_paid_for():
-    release = gradient(noise=randomness(3)).release(20.0)
+    release = gradient(noise=create_noise_source(3)).release(20.0)
     zeros = np.zeros((FEATURES, CLASSES), dtype=np.int64)
     draws = np.concatenate([release.publish(zeros).ravel() for _ in range(500)])
     assert release.noise >= 20.0

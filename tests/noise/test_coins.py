@@ -12,8 +12,8 @@ from vicinal.noise.bernoulli import (
     _eight_bytes,
     _sixty_four,
     _toss,
-    bernoulli,
     bernoulli_probability,
+    sample_bernoulli,
 )
 
 pytestmark = pytest.mark.quick
@@ -83,7 +83,7 @@ def test_where_blocks_end_changes_no_coin(size):
 def test_size_and_type_and_certain_coins(size):
     """Fails if probability 0 ever comes up or 1 ever does not; 2^-65 is below the resolution."""
     for probability, share in ((0.0, 0), (2.0**-65, 0), (0.3, None), (1.0, 1)):
-        found = bernoulli(probability, size)
+        found = sample_bernoulli(probability, size)
         assert found.shape == (size,)
         assert found.dtype == np.bool_
         assert share is None or (found == share).all()
@@ -105,11 +105,11 @@ def test_the_probability_tossed_with_is_never_above_what_was_asked(probability):
 @pytest.mark.parametrize("size", [-1, 2.5, True, "3", None])
 def test_sizes_that_are_none(size):
     with pytest.raises(InvalidInput, match="size"):
-        bernoulli(0.5, size)
+        sample_bernoulli(0.5, size)
 
 
 @pytest.mark.parametrize("probability", [-0.1, 1.1, float("nan"), float("inf"), "0.5", True])
 def test_probabilities_that_are_none(probability):
-    for function in (bernoulli_probability, lambda p: bernoulli(p, 3)):
+    for function in (bernoulli_probability, lambda p: sample_bernoulli(p, 3)):
         with pytest.raises(InvalidInput, match="probability"):
             function(probability)

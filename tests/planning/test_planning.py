@@ -7,7 +7,7 @@ import pytest
 
 from made_up import plan_of
 from vicinal.accounting.budget import gdp_epsilon, zcdp_budget
-from vicinal.engine.noise_schedule import dimension, expected_neighbors, fitting_neighbors
+from vicinal.engine.noise_schedule import estimate_dimension, expected_neighbors, fitting_neighbors
 from vicinal.errors import PrivacyRefused
 from vicinal.neighbours import RBF, Cosine, Reference
 from vicinal.planning import plan as _plan
@@ -30,7 +30,9 @@ def reference(dimensions, size=3000, kernel=None, width=64):
 @pytest.mark.parametrize("kernel", [Cosine(), RBF(1.0, 1.0)], ids=["cosine", "rbf"])
 @pytest.mark.parametrize("dimensions", [2, 6, 12])
 def test_the_dimension_of_a_sphere_is_found_in_any_space(dimensions, kernel):
-    assert dimension(reference(dimensions, kernel=kernel), 24) == pytest.approx(dimensions, rel=0.2)
+    assert estimate_dimension(reference(dimensions, kernel=kernel), 24) == pytest.approx(
+        dimensions, rel=0.2
+    )
 
 
 def test_more_dimensions_have_more_neighbours():
@@ -41,14 +43,14 @@ def test_more_dimensions_have_more_neighbours():
 
 @pytest.mark.parametrize("size", [1, 2, 4])
 def test_too_few_points_tell_no_dimension(size):
-    assert dimension(reference(6, size), 24) == 0.0
+    assert estimate_dimension(reference(6, size), 24) == 0.0
     assert fitting_neighbors(reference(6, size), *PLAN) == expected_neighbors(*PLAN, size)
 
 
 def test_points_that_are_all_alike_have_no_dimension():
     kernel = Cosine()
     points = np.tile(np.eye(1, 8, dtype=np.float32), (200, 1))
-    assert dimension(Reference(kernel, kernel.encode(points)), 24) == 0.0
+    assert estimate_dimension(Reference(kernel, kernel.encode(points)), 24) == 0.0
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from vicinal.neighbours import RBF
 from vicinal.neighbours.kernels import FLOAT32, Precision
 from vicinal.neighbours.poisson_knn import NO_RECORD, PoissonKNN
 from vicinal.predictors.private_knn import PrivateKNNClassifier
-from vicinal.progress import shown
+from vicinal.progress import show_progress
 
 # ---------------------------------------------------------------- who votes
 
@@ -105,7 +105,7 @@ def test_queries_side_by_side_have_neighbours_of_their_own(count):
     sample = NearestOfSample(
         PoissonKNN(RBF(1.0, 1.0), integers, slots, subjects, 7, 1.0), 1.0, SystemBernoulli()
     )
-    with testing.threads(count):
+    with testing.use_threads(count):
         chosen = sample.draw(queries, sample.candidates(queries))
     for rows, query in zip(chosen, queries, strict=True):
         assert sorted(rows) == sorted(by_definition(integers, slots, query, [True] * subjects, 7))
@@ -123,7 +123,7 @@ def test_queries_side_by_side_have_coins_of_their_own():
     same = np.repeat(integers[:1], 2, axis=0)
     alike = 0
     for _ in range(200):
-        with testing.threads(2):
+        with testing.use_threads(2):
             drawn = sample.draw(same, sample.candidates(same))
         left, right = (set(rows[rows != NO_RECORD]) for rows in drawn)
         alike += 64 - len(left ^ right)
@@ -439,7 +439,7 @@ def test_many_blocks_are_one_batch(monkeypatch):
     done = []
     monkeypatch.setattr("vicinal.mechanisms.private_knn._MOST_HITS", 700)
     monkeypatch.setattr("vicinal.mechanisms.private_knn.BLOCK", 16)
-    with shown(lambda *_: done.append):
+    with show_progress(lambda *_: done.append):
         answers = classifier().fit(X, y).predict(X[:40])
     assert len(answers) == 40
     assert done == [16, 16, 8]

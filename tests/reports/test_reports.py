@@ -136,7 +136,7 @@ def test_the_page_escapes_all_text_and_needs_nothing_else(html, tree):
 def test_the_page_says_it_all_and_every_picture_has_words(tree):
     page, said = a_page(), text_of(tree)
     assert str(page["answers"].guarantee) in said
-    assert words.percent(page["answers"].outcome.accuracy) in said
+    assert words.format_percent(page["answers"].outcome.accuracy) in said
     assert page["command"] in said
     assert "1 min 1 s" in said
     assert all(image.attrib["alt"] for image in tree.iter("img"))

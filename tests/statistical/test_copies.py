@@ -23,7 +23,7 @@ from vicinal import IndKNNClassifier
 from vicinal.accounting.budget import UNITS
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.mechanisms.votes import VoteRelease
-from vicinal.progress import shown
+from vicinal.progress import show_progress
 
 
 def fitted():
@@ -114,7 +114,7 @@ def test_threads_take_turns_while_the_classifier_is_fitted_again(crowd):
         go_on.wait()
 
     def held():
-        with shown(lambda *_: hold):
+        with show_progress(lambda *_: hold):
             classifier.predict(np.eye(3))
 
     with ThreadPoolExecutor(3) as pool:

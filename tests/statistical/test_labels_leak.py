@@ -99,7 +99,9 @@ def skip_the_charge(patch):
 
 
 def cut_the_noise(patch):
-    patch.setattr("vicinal.planning.engine_factory.randomness", lambda _: testing.weak_noise(3))
+    patch.setattr(
+        "vicinal.planning.engine_factory.create_noise_source", lambda _: testing.weak_noise(3)
+    )
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from statistical.small_data import ORDERS, worst_over_all_data
 from vicinal.accounting.gaussian import SubsampledGaussian
 from vicinal.baselines import NoisySGDClassifier
 from vicinal.linear.model_features import BIAS
-from vicinal.mechanisms import randomness
+from vicinal.mechanisms import create_noise_source
 from vicinal.mechanisms.gradients import NoisyGradient, SubjectRows, gradient_grid
 from vicinal.mechanisms.noise_sources import SystemBernoulli
 from vicinal.mechanisms.planned_releases import ReleaseCounter
@@ -73,7 +73,7 @@ def gradients_of(labels, slots=None):
         slots.astype(np.int32), int(slots.max()) + 1,
     )  # fmt: skip
     gradient = NoisyGradient(
-        people, 2, UNIT, GAMMA, CLIP, SIGMA, ReleaseCounter(STEPS, "steps"), randomness(),
+        people, 2, UNIT, GAMMA, CLIP, SIGMA, ReleaseCounter(STEPS, "steps"), create_noise_source(),
         SystemBernoulli(),
     )  # fmt: skip
     along, weights = direction(PLACE), np.zeros((2, 2))

@@ -12,7 +12,7 @@ from vicinal import Store
 from vicinal.accounting.budget import UNITS
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.ledger.ledger import Standing
-from vicinal.mechanisms import DeltaSlackAccountant, randomness
+from vicinal.mechanisms import DeltaSlackAccountant, create_noise_source
 from vicinal.mechanisms.tally import NoisyTally, TallyPlan
 from vicinal.store.evaluation import Evaluation, binned_auc
 from vicinal.store.receipts import SigningKey, erasure_receipt
@@ -195,7 +195,9 @@ def test_however_often_a_person_is_evaluated_one_budget_pays():
 
 def test_a_tally_of_nobody_charges_nobody():
     tally = NoisyTally(
-        TallyPlan((4,), 0.1, 1.0, 1e-5), randomness(0), DeltaSlackAccountant(1e-5, needed=True)
+        TallyPlan((4,), 0.1, 1.0, 1e-5),
+        create_noise_source(0),
+        DeltaSlackAccountant(1e-5, needed=True),
     )
     nothing = np.zeros(0, dtype=np.int64)
     (table,) = tally.publish(tally.collect(nothing.reshape(0, 1), nothing, nothing))

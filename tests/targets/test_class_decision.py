@@ -12,7 +12,7 @@ from vicinal import IndKNNClassifier, Store
 from vicinal.accounting.label_filter import charge_table
 from vicinal.cli.main import app
 from vicinal.errors import InvalidInput, PrivacyRefused
-from vicinal.mechanisms import DeltaSlackAccountant, VoteGrid, randomness
+from vicinal.mechanisms import DeltaSlackAccountant, VoteGrid, create_noise_source
 from vicinal.mechanisms.noisy_labels import ClassScores, NoisyLabels
 from vicinal.neighbours import Cosine
 from vicinal.planning.plan import IndKNNPlan
@@ -171,7 +171,7 @@ def test_scores_need_the_price_of_any_number_of_classes():
     scores, grid = decision().scores, VoteGrid.fitting(5.0, 10, 2, 1e-5)
     for_two, meter = charge_table(0.03, 1e-7, 2), DeltaSlackAccountant(1e-5, needed=True)
     with pytest.raises(InvalidInput, match="any classes"):
-        NoisyLabels(Cosine(), 2, 2, for_two, grid, randomness(1), meter, scores)
+        NoisyLabels(Cosine(), 2, 2, for_two, grid, create_noise_source(1), meter, scores)
 
     def priced(**parameters):
         return IndKNNPlan.of(IndKNNClassifier([0, 1], **parameters)).priced_classes

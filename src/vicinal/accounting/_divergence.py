@@ -41,7 +41,7 @@ def checked_orders(orders: npt.ArrayLike) -> Floats:
     if values.dtype.kind not in "iuf" or values.ndim != 1 or not len(values):
         raise InvalidInput("The 'orders' parameter must be a flat list of numbers.")
     return np.array(
-        [checks.real("orders", float(v), least=1 + 1e-6, most=LARGEST_ORDER) for v in values]
+        [checks.check_real("orders", float(v), least=1 + 1e-6, most=LARGEST_ORDER) for v in values]
     )
 
 

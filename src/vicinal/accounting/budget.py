@@ -46,8 +46,8 @@ def gdp_delta(mu: float, epsilon: float) -> float:
 
     Source: Dong, Roth & Su 2022, Corollary 1; Balle & Wang 2018.
     """
-    mu = checks.real("mu", mu, least=0)
-    epsilon = checks.real("epsilon", epsilon, least=0)
+    mu = checks.check_real("mu", mu, least=0)
+    epsilon = checks.check_real("epsilon", epsilon, least=0)
     if mu == 0:
         return 0.0
     log_first = float(log_ndtr(mu / 2 - epsilon / mu))
@@ -62,8 +62,8 @@ def gdp_delta(mu: float, epsilon: float) -> float:
 
 def gdp_epsilon(mu: float, delta: float) -> float:
     """Return the smallest epsilon >= 0 at which a mu-GDP mechanism has `delta`, rounded up."""
-    mu = checks.real("mu", mu, least=0)
-    delta = checks.real("delta", delta, above=0, below=1)
+    mu = checks.check_real("mu", mu, least=0)
+    delta = checks.check_real("delta", delta, above=0, below=1)
     return _smallest(lambda epsilon: gdp_delta(mu, epsilon) <= delta)
 
 
@@ -75,8 +75,8 @@ def rdp_epsilon(rho: float, delta: float) -> float:
     """
     from scipy.optimize import minimize_scalar  # takes a third of a second; few plans need it
 
-    rho = checks.real("rho", rho, least=0)
-    delta = checks.real("delta", delta, above=0, below=1)
+    rho = checks.check_real("rho", rho, least=0)
+    delta = checks.check_real("delta", delta, above=0, below=1)
 
     def at(log_excess: float) -> float:
         excess = math.exp(log_excess)
@@ -97,9 +97,9 @@ def zcdp_budget(epsilon: float, delta: float, method: str = "gdp") -> float:
 
     `method` says how the budget is read, see the module's text.
     """
-    epsilon = checks.real("epsilon", epsilon, above=0)
-    delta = checks.real("delta", delta, above=0, below=1)
-    return _checked_budget(epsilon, delta, checks.choice("method", method, METHODS))
+    epsilon = checks.check_real("epsilon", epsilon, above=0)
+    delta = checks.check_real("delta", delta, above=0, below=1)
+    return _checked_budget(epsilon, delta, checks.check_choice("method", method, METHODS))
 
 
 @lru_cache(maxsize=256)
@@ -156,8 +156,8 @@ def unit_rate(scale: int, budget: float) -> float:
     `scale` is the noise scale s in grid steps, 1 <= s <= 2^40; `budget` the zCDP that ``UNITS``
     units stand for.
     """
-    scale = checks.integer("scale", scale, least=1, most=MAX_SCALE)
-    return _rate(scale, checks.real("budget", budget, above=0))
+    scale = checks.check_integer("scale", scale, least=1, most=MAX_SCALE)
+    return _rate(scale, checks.check_real("budget", budget, above=0))
 
 
 @lru_cache(maxsize=256)

@@ -76,10 +76,10 @@ def calibrate(
     >>> found.price["epsilon"] <= 1.0, round(found.value, 1)
     (True, 16.7)
     """
-    epsilon = checks.real("epsilon", epsilon, above=0)
-    field = checks.choice("field", field, FIELDS)
+    epsilon = checks.check_real("epsilon", epsilon, above=0)
+    field = checks.check_choice("field", field, FIELDS)
     releases = releases_of(plan)
-    release = checks.integer("release", release, least=0, most=len(releases) - 1)
+    release = checks.check_integer("release", release, least=0, most=len(releases) - 1)
 
     checked = mapping(f"releases[{release}]", releases[release])
 

@@ -24,7 +24,7 @@ def charge(square, rate):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def afford(norm, remaining, rate):  # type: ignore[no-untyped-def]
+def find_affordable_norm(norm, remaining, rate):  # type: ignore[no-untyped-def]
     """Return the largest whole norm <= `norm` (steps) whose charge is at most `remaining` units.
 
     Zero when nothing is left: an exhausted subject takes the same path as any other.
@@ -42,9 +42,10 @@ def afford(norm, remaining, rate):  # type: ignore[no-untyped-def]
 def label_charge(norm, remaining, rate, cells, shares):  # type: ignore[no-untyped-def]
     """Return the cost in whole units of moving one vote by `norm` steps, rounded up.
 
-    At most that of ``charge`` at the same `rate`, so what :func:`afford` returns is paid for. For a
-    noise of `scale` steps `rate` is ``table.narrow * unit_rate(scale, table.budget)``, and `cells`
-    is ``table.density / scale``. `remaining` are the units that the subject has before.
+    At most that of ``charge`` at the same `rate`, so what :func:`find_affordable_norm` returns is
+    paid for. For a noise of `scale` steps `rate` is ``table.narrow * unit_rate(scale,
+    table.budget)``, and `cells` is ``table.density / scale``. `remaining` are the units that the
+    subject has before.
     """
     square = norm * norm * rate
     # Shares below 1 are at most DEAREST: at least so much is left, whichever share is taken.

@@ -103,7 +103,7 @@ class Composition:
 
     def repeat(self, count: int) -> Composition:
         """Return this `count` >= 0 times over."""
-        count = checks.integer("count", count, least=0, most=MAX_COUNT)
+        count = checks.check_integer("count", count, least=0, most=MAX_COUNT)
         terms = tuple((release, count * times) for release, times in self.terms)
         return Composition(terms if count else ())
 
@@ -149,7 +149,7 @@ class Composition:
 
         Infinite where the reading gives no bound at this delta.
         """
-        delta = checks.real("delta", delta, above=0, below=1)
+        delta = checks.check_real("delta", delta, above=0, below=1)
         method = self._valid(method)
         if not self.terms:
             return 0.0
@@ -175,12 +175,12 @@ class Composition:
 
     def best_order(self, delta: float) -> float:
         """Return the order alpha that gives epsilon by ``rdp``; where shares are compared."""
-        delta = checks.real("delta", delta, above=0, below=1)
+        delta = checks.check_real("delta", delta, above=0, below=1)
         others, _ = self._split_failures()  # which have the same price at every order
         return others._minimum(lambda orders, rdp: rdp + _balle(orders, delta))[0]
 
     def _valid(self, method: str) -> str:
-        method = checks.choice("method", method, METHODS)
+        method = checks.check_choice("method", method, METHODS)
         if method not in _CURVES and method not in self.methods():
             raise InvalidInput(
                 f"The 'method' parameter must be one of {', '.join(map(repr, self.methods()))} "

@@ -52,17 +52,21 @@ def check_that(meaning: str, check: Callable[..., Any], **bounds: Any) -> FieldC
     return bounded
 
 
-positive = check_that("a finite number > 0", _checks.real, above=0)
-fraction = check_that("a number between 0 and 1", _checks.real, above=0, below=1)
-rate = check_that("a probability > 0", _checks.real, above=0, most=1)
-scale = check_that("a noise scale", _checks.real, least=1e-2, most=1e9)
-threshold = check_that("a threshold in votes", _checks.real, least=-1e7, most=1e7)
-vote_count = check_that("a number of voting records", _checks.integer, least=1, most=MAX_VOTES)
-classes = check_that("a number of classes", _checks.integer, least=2)
-check_release = check_that("what leaves the mechanism", _checks.choice, options=("votes", "label"))
+positive = check_that("a finite number > 0", _checks.check_real, above=0)
+fraction = check_that("a number between 0 and 1", _checks.check_real, above=0, below=1)
+rate = check_that("a probability > 0", _checks.check_real, above=0, most=1)
+scale = check_that("a noise scale", _checks.check_real, least=1e-2, most=1e9)
+threshold = check_that("a threshold in votes", _checks.check_real, least=-1e7, most=1e7)
+vote_count = check_that(
+    "a number of voting records", _checks.check_integer, least=1, most=MAX_VOTES
+)
+classes = check_that("a number of classes", _checks.check_integer, least=2)
+check_release = check_that(
+    "what leaves the mechanism", _checks.check_choice, options=("votes", "label")
+)
 
 
-whole_step = check_that("a whole number", _checks.integer, least=1, most=10_000)
+whole_step = check_that("a whole number", _checks.check_integer, least=1, most=10_000)
 
 _MOST_NUMBERS = 20_000
 
@@ -73,7 +77,7 @@ def numbers(name: str, value: object, **bounds: float) -> tuple[float, ...]:
         raise InvalidInput(
             f"The '{name}' parameter must be a list of 1 to {_MOST_NUMBERS} numbers."
         )
-    return tuple(_checks.real(name, each, **bounds) for each in value)
+    return tuple(_checks.check_real(name, each, **bounds) for each in value)
 
 
 def growing(name: str, value: object, **bounds: float) -> tuple[float, ...]:
@@ -282,17 +286,17 @@ class PlannedMultilabel(_EqualParts):
 
 def sensitivity(tau: float) -> float:
     """Return the L2 sensitivity sqrt(2 tau) of the summed, tau-bounded label vectors."""
-    return math.nextafter(math.sqrt(2 * _checks.real("tau", tau, above=0)), math.inf)
+    return math.nextafter(math.sqrt(2 * _checks.check_real("tau", tau, above=0)), math.inf)
 
 
 def multilabel(tau: float, sigma: float, gamma: float = 1.0) -> SubsampledGaussian:
     """Return the release of one query's noisy label counts at noise scale `sigma` (votes)."""
-    scale = _checks.real("sigma", sigma, above=0)
+    scale = _checks.check_real("sigma", sigma, above=0)
     return SubsampledGaussian(scale / sensitivity(tau), gamma)
 
 
 MOST_STEPS = 10**6
-steps = check_that("a number of gradients", _checks.integer, least=1, most=MOST_STEPS)
+steps = check_that("a number of gradients", _checks.check_integer, least=1, most=MOST_STEPS)
 
 KEEPS = (
     "a trained model keeps what it has learnt about subjects who leave, and knows nothing of "
@@ -479,7 +483,7 @@ _TEACHERS = (
     "teachers are trained on disjoint parts of the data, by subject, and every teacher has one vote"
 )
 _STOPS = "no more screened queries are answered than 'answered' says, and the run stops there"
-_number = check_that("a number of queries", _checks.integer, least=0)
+_number = check_that("a number of queries", _checks.check_integer, least=0)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -517,7 +521,7 @@ class PlannedConfidentGNMax(PlannedRelease):
 
     def complete(self, name: str, delta: float, count: int) -> Self:  # noqa: ARG002
         if self.answered is not None:
-            _checks.integer(f"{name}.answered", self.answered, least=0, most=count)
+            _checks.check_integer(f"{name}.answered", self.answered, least=0, most=count)
         return self
 
     def cost(self, count: int) -> Composition:
@@ -548,14 +552,16 @@ class PlannedConfidentGNMax(PlannedRelease):
 class _PlannedRow(_EqualParts):
     """Equal releases side by side."""
 
-    cells: int = checked(check_that("a number of cells", _checks.integer, least=1, most=10**6), 1)
+    cells: int = checked(
+        check_that("a number of cells", _checks.check_integer, least=1, most=10**6), 1
+    )
 
     @property
     def times(self) -> int:
         return self.cells
 
     def complete(self, name: str, delta: float, count: int) -> Self:  # noqa: ARG002
-        _checks.integer(f"{name}.cells", self.cells, least=1, most=MAX_COUNT // count)
+        _checks.check_integer(f"{name}.cells", self.cells, least=1, most=MAX_COUNT // count)
         return self
 
     def assumptions(self) -> tuple[str, ...]:
@@ -639,7 +645,9 @@ class PlannedLosses(_PlannedRow):
     probabilities: tuple[float, ...] = checked(
         check_that("probabilities", numbers, least=1e-300, most=1)
     )
-    infinite: float = checked(check_that("a probability", _checks.real, least=0, below=1), 0.0)
+    infinite: float = checked(
+        check_that("a probability", _checks.check_real, least=0, below=1), 0.0
+    )
 
     def complete(self, name: str, delta: float, count: int) -> Self:
         _alike(name, "probabilities", self.probabilities, "losses", self.losses)

@@ -89,10 +89,10 @@ def charge_table(budget: float, tail: float, classes: int | None = None) -> Char
     The interaction is as revealing as Gaussian DP of mu = sqrt(2 budget) and `tail`, and what the
     grid costs. Without `tail` labels cost what votes cost; that holds in Renyi DP, too.
     """
-    budget = checks.real("budget", budget, above=0)
-    tail = checks.real("tail", tail, least=0, below=1)
+    budget = checks.check_real("budget", budget, above=0)
+    tail = checks.check_real("tail", tail, least=0, below=1)
     if classes is not None:
-        classes = checks.integer("classes", classes, least=2, most=MAX_CLASSES)
+        classes = checks.check_integer("classes", classes, least=2, most=MAX_CLASSES)
     return ChargeTable(budget, classes, _shares(budget, tail) if tail else np.ones((1, 1)))
 
 

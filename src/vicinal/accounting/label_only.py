@@ -49,8 +49,8 @@ def two_coordinate_rdp(
     `sigma` is in votes. For orders above 12 sigma / sqrt(2) the unsampled Gaussian's alpha /
     sigma^2 is returned. Two classes are cheaper; more count as any number.
     """
-    mu = 1 / checks.real("sigma", sigma, above=0, most=1e9)
-    gamma = checks.real("gamma", gamma, least=0, most=1)
+    mu = 1 / checks.check_real("sigma", sigma, above=0, most=1e9)
+    gamma = checks.check_real("gamma", gamma, least=0, most=1)
     alphas = checked_orders(orders)
     gaussian = alphas * mu**2 * (1 + _SAFETY)
     bound = np.zeros_like(alphas) if gamma == 0 else gaussian.copy()
@@ -69,9 +69,9 @@ def grid_excess(scale: float, order: float, mu: float) -> float:
     For one moving coordinate, scale >= 1 grid steps, mu <= 1 and order * mu <= 64; at the coarsest
     grid allowed, 2^22, it is below 2e-6. Proof: label_only.md, section 5.
     """
-    scale = checks.real("scale", scale, least=1)
-    order = checks.real("order", order, above=1)
-    mu = checks.real("mu", mu, least=0)
+    scale = checks.check_real("scale", scale, least=1)
+    order = checks.check_real("order", order, above=1)
+    mu = checks.check_real("mu", mu, least=0)
     depth = 2 * order * mu + 40
     cell = (depth**2 + 1) / (8 * scale**2) + 2 * math.exp(2 - depth)
     cell += 5 * math.exp(-2 * math.pi**2 * scale)
@@ -122,7 +122,7 @@ def _divergence(log_g: Floats, alphas: Floats) -> Floats:
 
 
 def _checked_classes(classes: int) -> int:
-    return checks.integer("classes", classes, least=2, most=MAX_CLASSES)
+    return checks.check_integer("classes", classes, least=2, most=MAX_CLASSES)
 
 
 @dataclass(frozen=True)

@@ -73,7 +73,7 @@ class Plan:
         """
         fields = mapping("plan", plan)
         _check_fields("plan", fields, ("delta", "releases"), required=("delta", "releases"))
-        delta = checks.real("delta", fields["delta"], above=0, below=1)
+        delta = checks.check_real("delta", fields["delta"], above=0, below=1)
         releases = releases_of(fields)
         steps = tuple(
             _step(f"releases[{place}]", release, delta) for place, release in enumerate(releases)
@@ -181,10 +181,10 @@ def _step(name: str, release: object, delta: float) -> Step:
     fields = mapping(name, release)
     if "kind" not in fields:
         raise InvalidInput(f"The '{name}.kind' parameter is missing.")
-    kind = KINDS[checks.choice(f"{name}.kind", fields["kind"], tuple(KINDS))]
+    kind = KINDS[checks.check_choice(f"{name}.kind", fields["kind"], tuple(KINDS))]
     values = {key: value for key, value in fields.items() if key != "kind"}
     _check_fields(name, values, (*kind.field_names(), "count"), required=kind.required())
-    count = checks.integer(f"{name}.count", values.pop("count", 1), least=1, most=10**9)
+    count = checks.check_integer(f"{name}.count", values.pop("count", 1), least=1, most=10**9)
     step = Step(kind.from_fields(name, values).complete(name, delta, count), count)
     try:
         step.composition()

@@ -86,10 +86,10 @@ class Screening:
     gamma: float = 1.0
 
     def __post_init__(self) -> None:
-        checks.integer("k", self.k, least=1, most=MAX_VOTES)
-        checks.real("threshold", self.threshold, least=-1e7, most=1e7)
-        checks.real("sigma", self.sigma, least=1e-2, most=1e9)
-        checks.real("gamma", self.gamma, above=0, most=1)
+        checks.check_integer("k", self.k, least=1, most=MAX_VOTES)
+        checks.check_real("threshold", self.threshold, least=-1e7, most=1e7)
+        checks.check_real("sigma", self.sigma, least=1e-2, most=1e9)
+        checks.check_real("gamma", self.gamma, above=0, most=1)
 
     def rdp(self, orders: Floats) -> Floats:
         """Return the RDP at `orders` (m,): the maximum over t, sign and direction."""
@@ -103,7 +103,7 @@ class Screening:
 
     def worst_votes(self, order: float) -> tuple[int, int]:
         """Return (t, sign) at which the RDP of this `order` is attained; for a certificate."""
-        order = checks.real("order", order, above=1)
+        order = checks.check_real("order", order, above=1)
         sums = _log_sums(np.array([[order], [1 - order]]), *_all_laws(self)).max(axis=0)
         down, place = divmod(int(np.argmax(sums)), len(sums) // 2)
         index = min(place, self.k - 1)

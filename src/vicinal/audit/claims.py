@@ -91,7 +91,7 @@ def rate_bounds(
     Of independent runs in the worlds with and without the subject, (n,) and (m,). Both bounds hold
     at the confidence. A test is chosen by its `worth`, given bounds made of the first part.
     """
-    confidence = checks.real("confidence", confidence, above=0, below=1)
+    confidence = checks.check_real("confidence", confidence, above=0, below=1)
     for scores in (present, absent):
         if len(scores) < LEAST:
             raise InvalidInput(f"An audit needs at least {LEAST} runs of each world.")

@@ -21,8 +21,8 @@ from vicinal.audit.interactions import (
     Damage,
     Placed,
     Universes,
+    build_universes,
     damages,
-    universes,
 )
 from vicinal.linear.private_model import SHARE
 from vicinal.mechanisms.votes import SLACK_SHARE
@@ -170,7 +170,7 @@ class IndKNNAudit:
         audit = replace(self, noise=math.sqrt(0.625 / budget), epsilon=epsilon)
         parameters = audit.parameters(1, "votes", epsilon_total=epsilon)
         acts = ("ask", "open", "ask_other", "ask_other", "ask")
-        world = universes([(1.0, 0)], [(0.9, 1)])
+        world = build_universes([(1.0, 0)], [(0.9, 1)])
         claim = GaussianClaim(math.sqrt(2 * budget), self.delta, 10 * SLACK_SHARE * self.delta)
         words, broken = (
             "one record, asked about by two audiences",
@@ -252,7 +252,7 @@ class IndKNNAudit:
         )  # fmt: skip
         parameters = {**estimator.get_params(), **self.further, "n_records": 5}
         del parameters["interactions"]
-        world = universes([(1.0, 0)] * _MANY, [(0.9, 0)] * 5)
+        world = build_universes([(1.0, 0)] * _MANY, [(0.9, 0)] * 5)
         words = "one subject, many records, all spent on counts and votes"
         broken = damages("noise halved", "counts uncharged", *CHARGING)
         interaction = AuditInteraction(parameters, world, ("ask",) * 3)
@@ -271,7 +271,7 @@ class IndKNNAudit:
         rounds = math.ceil(cost * shift**2)
         audit = replace(self, noise=length * math.sqrt(rounds / cost) / shift)
         parameters = audit.parameters(count, release, n_queries=2 * asks * rounds * count)
-        world = universes([(1.0, own)], [(0.9, other)], count=count, twice=False)
+        world = build_universes([(1.0, own)], [(0.9, other)], count=count, twice=False)
         acts = ("ask",) * (asks * rounds)
         return replace(audit, through="fit")._interaction(parameters, world, acts, target)
 
@@ -289,7 +289,7 @@ class IndKNNAudit:
     ) -> SumsTrial:
         # Far from the query, so that no shard holds the subject alone.
         bystanders = [(0.0, others[0][1])] * (24 if self.through == "shards" else 0)
-        world = universes(victim, [*others, *bystanders])
+        world = build_universes(victim, [*others, *bystanders])
         parameters = self.parameters(1, release, **more)
         interaction = self._interaction(parameters, world, acts, target)
         return SumsTrial(f"Ind-KNN {name}", interaction, words, broken)

@@ -32,7 +32,7 @@ from vicinal.arrays import AnyArray, Bools, FloatMatrix, Floats, Floats32, Ints
 from vicinal.distributed.coordinator import Coordinator
 from vicinal.distributed.splitting import split
 from vicinal.distributed.transports import local_transports
-from vicinal.mechanisms.noise_sources import BernoulliSource, NoiseSource, randomness
+from vicinal.mechanisms.noise_sources import BernoulliSource, NoiseSource, create_noise_source
 from vicinal.planning.plan import IndKNNPlan
 from vicinal.predictors.ind_knn import IndKNNClassifier
 from vicinal.predictors.ind_knn_base import IndKNNEstimator
@@ -67,7 +67,11 @@ class Damage:
     replaces: bool = False
 
     def noise(self) -> NoiseSource:
-        return testing.weak_noise(self.noise_divisor) if self.noise_divisor > 1 else randomness()
+        return (
+            testing.weak_noise(self.noise_divisor)
+            if self.noise_divisor > 1
+            else create_noise_source()
+        )
 
     @contextmanager
     def done(self) -> Iterator[None]:
@@ -179,7 +183,7 @@ def directions(count: int, cosine: float) -> Floats32:
     return np.concatenate([np.float32(cosine) * _axes(count), remainder], axis=1)
 
 
-def universes(
+def build_universes(
     victim: Sequence[Placed], others: Sequence[Placed], *, count: int = 1, twice: bool = True
 ) -> Universes:
     """Lay out `count` equal universes.
@@ -345,7 +349,7 @@ class _StoreFront(_EstimatorFront):
         self.met.close()
         self.met = self._opened()
         if self.damage.restarts_full:
-            testing.refill(self.met)
+            testing.refill_budgets(self.met)
 
     def do_evaluate(self, number: int, present: Bools | bool) -> None:
         # Of the first answers; the subject says that its label was true, somebody else so, too.

@@ -112,8 +112,8 @@ def one_run(
     >>> result.epsilon_lower <= result.epsilon_claim
     True
     """
-    canaries = checks.integer("canaries", canaries, least=8, most=MOST)
-    failure = 1 - checks.real("confidence", confidence, above=0, below=1)
+    canaries = checks.check_integer("canaries", canaries, least=8, most=MOST)
+    failure = 1 - checks.check_real("confidence", confidence, above=0, below=1)
     start = time.monotonic()
 
     def played(

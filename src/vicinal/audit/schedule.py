@@ -246,12 +246,12 @@ class _Runs:
         return math.sqrt(self.block / max(1, len(self.absent[-1])))
 
     def proved(self, confidence: float) -> tuple[RateBounds, float]:
-        """Return what the runs so far prove of the trial's claim, see :func:`proved`."""
+        """Return what the runs so far prove of the trial's claim, see :func:`find_best_test`."""
         present, absent = np.concatenate(self.present), np.concatenate(self.absent)
-        return proved(self.trial.claim, present, absent, confidence)
+        return find_best_test(self.trial.claim, present, absent, confidence)
 
 
-def proved(
+def find_best_test(
     claim: Claim, present: Floats, absent: Floats, confidence: float
 ) -> tuple[RateBounds, float]:
     """Return the test that comes nearest to the claim, and the least epsilon of any test.
@@ -317,7 +317,7 @@ def carry_out_all(
     >>> [result.mechanism for result in carry_out_all([trial], seconds=0.1, controls=False)]
     ['Ind-KNN votes']
     """
-    confidence = checks.real("confidence", confidence, above=0, below=1)
+    confidence = checks.check_real("confidence", confidence, above=0, below=1)
     start = time.monotonic()
     honest = [_Runs(trial, progress) for trial in trials]
     for played in honest:

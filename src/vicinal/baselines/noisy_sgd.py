@@ -20,11 +20,18 @@ from vicinal.mechanisms.gradients import (
     SubjectRows,
     gradient_grid,
 )
-from vicinal.mechanisms.noise_sources import bernoulli_source, randomness
+from vicinal.mechanisms.noise_sources import bernoulli_source, create_noise_source
 from vicinal.mechanisms.planned_releases import ReleaseCounter
 from vicinal.neighbours.kernels import FLOAT32, Cosine
-from vicinal.parameters import Integer, Real, Unless, documented, parameter, table
-from vicinal.planning.guarantees import Plan, affordable_noise, summed
+from vicinal.parameters import (
+    Integer,
+    Real,
+    Unless,
+    document_parameters,
+    parameter,
+    parameter_table,
+)
+from vicinal.planning.guarantees import Plan, affordable_noise, count_draws_by_scale
 from vicinal.predictors.fixed_plan import (
     FixedPlanEstimator,
     FixedPlanParameters,
@@ -41,7 +48,7 @@ ENOUGH_FEATURES = 1000
 """Before ``fit``, a number of features that is large enough for most."""
 
 
-@table
+@parameter_table
 class NoisySGDParameters(FixedPlanParameters):
     """What NoisySGD takes besides."""
 
@@ -107,11 +114,11 @@ class NoisySGDSettings(NoisySGDParameters, FixedPlanSettings):
     def draws(self, n_features: int = ENOUGH_FEATURES) -> dict[int, float]:
         weights = float(self.n_steps) * (n_features + 1) * len(self.classes)
         size = (gradient_grid(SIZE_NOISE / self.epsilon)[1], float(self.n_records is None))
-        return summed([(gradient_grid(self.noise_multiplier)[1], weights), size])
+        return count_draws_by_scale([(gradient_grid(self.noise_multiplier)[1], weights), size])
 
     def training(self, records: SubjectRows, unit: float) -> NoisyTraining:
         """Return the planned steps on `records`, a feature of 1 being `unit` integer steps."""
-        noise = randomness(self.simulation_seed)
+        noise = create_noise_source(self.simulation_seed)
         gradient = NoisyGradient(
             records, len(self.classes), unit, self.sampling_rate, self.clip, self.noise_multiplier,
             ReleaseCounter(self.n_steps, "steps"), noise,
@@ -121,7 +128,7 @@ class NoisySGDSettings(NoisySGDParameters, FixedPlanSettings):
         return NoisyTraining(gradient, size, self.learning_rate, self.momentum)
 
 
-@documented
+@document_parameters
 class NoisySGDClassifier(FixedPlanEstimator[NoisySGDSettings], NoisySGDParameters):
     r"""Softmax regression by noisy stochastic gradients; predicting costs nothing.
 

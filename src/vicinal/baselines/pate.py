@@ -13,7 +13,7 @@ from vicinal.errors import InvalidInput
 from vicinal.mechanisms.noise_sources import fresh_key
 from vicinal.mechanisms.planned_releases import ReleaseCounter
 from vicinal.mechanisms.teachers import PATERelease, train_teachers
-from vicinal.parameters import Checked, Integer, documented, parameter, table
+from vicinal.parameters import Checked, Integer, document_parameters, parameter, parameter_table
 from vicinal.planning.guarantees import Plan
 from vicinal.predictors.fixed_plan import (
     AnsweringParameters,
@@ -36,7 +36,7 @@ def _teacher_model(name: str, value: Any) -> Any:
     return value
 
 
-@table
+@parameter_table
 class PATEParameters(AnsweringParameters):
     """What PATE takes besides."""
 
@@ -98,7 +98,7 @@ class PATESettings(PATEParameters, AnsweringSettings):
         )
 
 
-@documented
+@document_parameters
 class PATEClassifier(FixedPlanClassifier[PATESettings], PATEParameters):
     r"""Adds noise to the votes of teachers, each trained on the records of different subjects.
 

@@ -24,7 +24,7 @@ from vicinal.cli.output import (
     write_file,
 )
 from vicinal.cli.records import naming, opened_at, read_records, target_columns
-from vicinal.datasets.coincidences import coincidences
+from vicinal.datasets.coincidences import compare_rows
 from vicinal.datasets.tables import column_name, csv_form, read_table
 from vicinal.errors import InvalidInput
 from vicinal.features.csv_form import CsvForm
@@ -32,7 +32,7 @@ from vicinal.features.table_drafts import draft_schema
 from vicinal.features.table_features import TableFeatures, check_table
 from vicinal.features.table_schema import TableSchema
 from vicinal.planning.plan import IndKNNPlan
-from vicinal.reports.plan_report import verdicts
+from vicinal.reports.plan_report import assess_plan
 from vicinal.store.folder import free_witness
 from vicinal.store.store import NewStore
 from vicinal.store.store_schema import StoreExtractor
@@ -189,7 +189,7 @@ def _say_before(plan: IndKNNPlan, *, made_up: bool) -> None:
 
     `made_up`: whether the reference's rows are made up from a schema.
     """
-    _say(verdicts(plan, brief=True))
+    _say(assess_plan(plan, brief=True))
     if made_up:
         expected = _MADE_UP_BESIDE_MODEL if plan.model_share else _MADE_UP
         _say([
@@ -306,7 +306,7 @@ def _shared_rows(table: Any, reference: Path, declared: TableSchema) -> Any:
         transform = TableFeatures(declared).transform
         form = csv_form(reference, marks=declared.file)
         points = read_table(reference, form, declared.reads_numbers)
-        return coincidences(transform(table), transform(points))
+        return compare_rows(transform(table), transform(points))
 
 
 def _write_draft(

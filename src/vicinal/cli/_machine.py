@@ -15,14 +15,14 @@ from typer import Option, echo
 
 from vicinal import __version__
 from vicinal.cli.options import Delta, Epsilon, Json
-from vicinal.cli.output import as_json, output_folder, progress, write_file
+from vicinal.cli.output import as_json, output_folder, show_progress_bars, write_file
 from vicinal.datasets.dataset import load_mnist
 from vicinal.datasets.tables import load_table
 from vicinal.neighbours.kernels import INT8_LIMIT, Precision
 from vicinal.neighbours.scan import THREADS
 from vicinal.reports import text as reports_text
 from vicinal.reports.demo import DemoAnswers, answer, html_page, prepare
-from vicinal.reports.text import duration, percent
+from vicinal.reports.text import format_duration, format_percent
 
 SHIPPED = "mnist"
 _WIDTH = 88
@@ -62,13 +62,13 @@ def demo(
     from vicinal import checks
 
     start = time.perf_counter()
-    checks.real("epsilon", epsilon, above=0)
-    checks.real("delta", delta, above=0, below=1)
-    checks.integer("queries", queries, least=1)
+    checks.check_real("epsilon", epsilon, above=0)
+    checks.check_real("delta", delta, above=0, below=1)
+    checks.check_integer("queries", queries, least=1)
     written = output_folder(out) / "report.html"
     # Only the file's name: the page may be shown to people who need not know whose folder it was.
     name, source = ("MNIST", SHIPPED) if data == SHIPPED else (Path(data).stem, Path(data).name)
-    with progress(silent=json) as begin:
+    with show_progress_bars(silent=json) as begin:
         images = load_mnist() if data == SHIPPED else load_table(data)
         trial, pictures = prepare(images, queries, begin)
         answers = answer(trial, epsilon, delta, begin)
@@ -95,18 +95,18 @@ def demo(
 
 def _demo_text(answers: DemoAnswers, result: dict[str, Any]) -> str:
     outcome = answers.outcome
-    interval = reports_text.interval(outcome.interval)
+    interval = reports_text.format_interval(outcome.interval)
     lines = [
         (
             f"{result['data']}: {outcome.total:,} private predictions from about "
             f"{answers.plan['n_records']:,} private records (a noisy estimate)"
         ),
         "",
-        f"Accuracy   {percent(outcome.accuracy)}, {interval}",
+        f"Accuracy   {format_percent(outcome.accuracy)}, {interval}",
         "",
         textwrap.fill(str(answers.guarantee), _WIDTH),
         "",
-        f"Took       {duration(result['seconds'])}",
+        f"Took       {format_duration(result['seconds'])}",
         f"Report     {result['report']}",
     ]
     return "\n".join(lines)

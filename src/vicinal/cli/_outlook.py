@@ -12,12 +12,12 @@ from typer import Option, echo
 from vicinal import __version__
 from vicinal.cli._reference import FeatureOptions, ReferenceOptions
 from vicinal.cli.options import Json, PlanCommand, grouped, plan_given
-from vicinal.cli.output import as_json, progress, warnings_said
+from vicinal.cli.output import as_json, show_progress_bars, warnings_said
 from vicinal.errors import InvalidInput
 from vicinal.planning.engine_factory import kernel_for
 from vicinal.planning.plan import IndKNNPlan
 from vicinal.planning.plan_simulation import LEAST_POINTS, SimulationSetup
-from vicinal.reports.plan_report import as_text, plan_options, verdicts
+from vicinal.reports.plan_report import as_text, assess_plan, plan_options
 from vicinal.targets.kinds import declared_target
 
 if TYPE_CHECKING:
@@ -88,10 +88,10 @@ def show_outlook(
     """
     plan = plan.settled(_SOME_ROWS if points is None else len(points))
     reference, stage, why = _staged(plan, points, labels)
-    with progress(silent=json) as begin:
+    with show_progress_bars(silent=json) as begin:
         options = plan_options(plan, reference, stage, seed, begin, alone=alone)
     shares = [] if stage is None else stage.shares
-    lines = verdicts(plan, shares) if plan.target.voted else []
+    lines = assess_plan(plan, shares) if plan.target.voted else []
     lines += ["Dry run: nothing was written, drawn or charged."] * alone
     if not json:
         text = as_text(options, why)

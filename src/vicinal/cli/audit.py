@@ -32,8 +32,8 @@ from vicinal.cli.output import (
     as_json,
     check_outputs,
     output_folder,
-    progress,
     refuse_overlap,
+    show_progress_bars,
     write_file,
 )
 from vicinal.cli.records import listed_ids, opened_at
@@ -90,7 +90,7 @@ def audit(
     findings: Mapping[str, AuditFinding]
     if one_run:
         interaction = _one_interaction(target, facts, audience)
-        with progress(silent=json) as begin:
+        with show_progress_bars(silent=json) as begin:
             step = begin("interactions", 8)
             found = interaction(canaries=canaries, confidence=confidence, progress=step)
             findings = {"one-run": found}
@@ -99,8 +99,8 @@ def audit(
         if listed:
             echo("\n".join(trials))
             return
-        minutes = checks.real("minutes", minutes, above=0, most=24 * 60)
-        with progress(silent=json) as begin:
+        minutes = checks.check_real("minutes", minutes, above=0, most=24 * 60)
+        with show_progress_bars(silent=json) as begin:
             step = begin("attacks", round(60 * minutes))
             made = (make() for make in trials.values())
             results = carry_out_all(made, 60 * minutes, confidence, progress=step)  # type: ignore[arg-type]

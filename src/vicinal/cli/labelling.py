@@ -14,7 +14,7 @@ from typer import Argument, Option, echo
 from vicinal import __version__
 from vicinal.cli._outlook import show_outlook
 from vicinal.cli.options import AcceptWeakPlan, DryRun, Json, grouped
-from vicinal.cli.output import as_json, check_outputs, in_paragraphs, progress
+from vicinal.cli.output import as_json, check_outputs, in_paragraphs, show_progress_bars
 from vicinal.datasets.dataset import Dataset
 from vicinal.datasets.tables import load_table
 from vicinal.errors import InvalidInput, PrivacyRefused
@@ -34,7 +34,7 @@ from vicinal.planning.guarantees import refuse_weak
 from vicinal.planning.plan import default_delta
 from vicinal.predictors.private_knn import PrivateKNNClassifier
 from vicinal.reports.outcomes import ClassFigures
-from vicinal.reports.text import duration
+from vicinal.reports.text import format_duration
 from vicinal.students.learner import StudentLearner, train_student
 from vicinal.students.student import Student, load, save, save_onnx
 from vicinal.students.training import Recipe, for_digits, for_overlapping
@@ -139,8 +139,8 @@ class LabellerOptions:
     def __post_init__(self) -> None:
         from vicinal import checks
 
-        checks.choice("labeller", self.labeller, KINDS)
-        checks.real("epsilon", self.epsilon, above=0)
+        checks.check_choice("labeller", self.labeller, KINDS)
+        checks.check_real("epsilon", self.epsilon, above=0)
         if not self.yes:
             refuse_weak(self.epsilon, self.planned_delta, self.records)
         # A share that is no option here, as in several rounds, is nobody's choice.
@@ -294,7 +294,7 @@ def label(
     if dry_run:
         _show_plan(answering, plan, labelling_task, truth, json=json)
         return
-    with progress(silent=json) as begin, FileJournal(task.folder) as journal:
+    with show_progress_bars(silent=json) as begin, FileJournal(task.folder) as journal:
         asked_round, selected = loop.label(labelling_task, answering, plan, journal, begin)
     answers = _released(answering, asked_round, selected)
     save_answers(answers, out)
@@ -346,7 +346,7 @@ def student(
     recipe = options.recipe(pool.ndim, seed, released=soft is not None)
     recipe = recipe if soft is not None else replace(recipe, soft_share=None)
     rows, labels = given.rows[given.selected], given.labels[given.selected]
-    with progress(silent=json) as begin:
+    with show_progress_bars(silent=json) as begin:
         learns_soft = soft is not None and bool(recipe.soft or recipe.ensemble)
         step = begin("student", recipe.steps)
         trained = train_student(pool, rows, labels, names, recipe, step, soft)
@@ -403,7 +403,7 @@ def transfer(
         return
     examples = labelling_task.pool
     learner = StudentLearner(names, [options.recipe(examples.ndim, seed)])
-    with progress(silent=json) as begin, FileJournal(task.folder) as journal:
+    with show_progress_bars(silent=json) as begin, FileJournal(task.folder) as journal:
         outcome = loop.transfer(labelling_task, answering, learner, plan, journal, begin)
         final = load(journal.folder / f"student-{rounds}.pt")
     places = options.write(final)
@@ -427,7 +427,7 @@ def transfer(
     ]
     for name, one in figures_of:
         lines += ["", f"{name[0].upper()}{name[1:]}:", *one.lines()]
-    lines += [f"Student: {places['out']}, after {duration(result['seconds'])}"]
+    lines += [f"Student: {places['out']}, after {format_duration(result['seconds'])}"]
     lines += ["", in_paragraphs(outcome.guarantee)]
     echo(as_json(result) if json else "\n".join(lines))
 

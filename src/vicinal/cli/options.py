@@ -256,9 +256,9 @@ def plan_given(ctx: Any) -> dict[str, Any]:
 
 @functools.cache
 def _parameters() -> dict[str, dataclasses.Field[Any]]:
-    from vicinal.parameters import declared
+    from vicinal.parameters import get_parameters
 
-    return {each.name: each for taken in PARAMETERS.values() for each in declared(taken)}
+    return {each.name: each for taken in PARAMETERS.values() for each in get_parameters(taken)}
 
 
 @functools.cache

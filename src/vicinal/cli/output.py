@@ -20,7 +20,7 @@ from typing import Any
 import typer
 
 from vicinal.errors import InvalidInput
-from vicinal.progress import Begin, Step, shown
+from vicinal.progress import Begin, Step, show_progress
 
 SOON, OFTEN = 2.0, 5.0
 """Seconds of compiling after which a command says so, and between two lines on it."""
@@ -139,7 +139,7 @@ def confirm(consequence: str, *, yes: bool) -> None:
 
 
 @contextmanager
-def progress(*, silent: bool = False) -> Iterator[Begin]:
+def show_progress_bars(*, silent: bool = False) -> Iterator[Begin]:
     """Show bars on stderr if both stdout and stderr are terminals.
 
     `silent`: show none in any case, as with ``--json``.
@@ -166,7 +166,7 @@ def progress(*, silent: bool = False) -> Iterator[Begin]:
 @contextmanager
 def progress_shown(*, silent: bool = False) -> Iterator[None]:
     """Show bars of whatever work announces its steps by :func:`vicinal.progress.step`."""
-    with progress(silent=silent) as begin, shown(begin):
+    with show_progress_bars(silent=silent) as begin, show_progress(begin):
         yield
 
 

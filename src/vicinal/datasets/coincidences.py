@@ -43,7 +43,7 @@ class Coincidences:
         )
 
 
-def coincidences(records: npt.ArrayLike, public: npt.ArrayLike) -> Coincidences:
+def compare_rows(records: npt.ArrayLike, public: npt.ArrayLike) -> Coincidences:
     """Compare private records (n, d) with public rows (m, d), number by number.
 
     The result is private. A subject with equal records of its own makes more look natural.

@@ -135,7 +135,7 @@ def label_column(texts: list[str]) -> AnyArray:
 
     Strings are composed (NFC), as class names are.
     """
-    composed_texts = [checks.composed(text) for text in texts]
+    composed_texts = [checks.normalize_text(text) for text in texts]
     names = list(map(checks.label_name, composed_texts))
     return np.array(names if len(set(map(type, names))) == 1 else composed_texts)
 

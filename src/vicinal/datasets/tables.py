@@ -21,7 +21,7 @@ from vicinal.arrays import AnyArray, Floats
 from vicinal.datasets.dataset import Dataset, array_npz, label_column, subject_column
 from vicinal.errors import InvalidInput, UnusableRows
 from vicinal.features.csv_form import CsvForm, with_points
-from vicinal.features.table_columns import ids, numbers, plain_text
+from vicinal.features.table_columns import mark_ids, parse_numbers, plain_text
 from vicinal.features.table_schema import TableSchema
 from vicinal.lazy import of_extra
 
@@ -129,7 +129,7 @@ def load_table(
 
 def column_name(name: str) -> str:
     """Return a column's name as names are compared: without blanks around it, in NFC."""
-    return checks.composed(name.strip())
+    return checks.normalize_text(name.strip())
 
 
 def _column_name(name: str | None) -> str | None:
@@ -562,7 +562,7 @@ def _matrix(columns: _Columns, names: Sequence[str], which: Sequence[str]) -> Fl
 
 def _numbers(columns: _Columns, name: str, which: str) -> Floats:
     column = columns.get(name, which)
-    reading = numbers(column.cast(pa.int8()) if pa.types.is_boolean(column.type) else column)
+    reading = parse_numbers(column.cast(pa.int8()) if pa.types.is_boolean(column.type) else column)
     if reading.faults.any():
         raise InvalidInput(
             f"The {which} must hold finite numbers only. If it holds ids, name it as the subject. "
@@ -591,7 +591,7 @@ def _subjects(columns: _Columns, name: str) -> AnyArray:
     column = columns.get(name, "subject column", gaps=True)
     if pa.types.is_boolean(column.type):
         column = column.cast(pa.int8())
-    reading = ids(column)
+    reading = mark_ids(column)
     missing = int((np.isnan(reading.codes) & (reading.faults == 0)).sum())
     if missing:
         raise InvalidInput(

@@ -14,7 +14,7 @@ from vicinal.distributed._fan_out import ShardClient, gather
 from vicinal.distributed._membership import ShardRecords
 from vicinal.distributed.changes import ClusterChanges
 from vicinal.distributed.splitting import private_counts_refused
-from vicinal.engine.shard import TwoRounds, summed
+from vicinal.engine.shard import TwoRounds, sum_steps
 from vicinal.errors import StorageFailed
 from vicinal.ledger.answers import AnswerBlock
 from vicinal.ledger.audiences import Audience
@@ -102,7 +102,7 @@ def summed_from(sums: Collection[Steps], shape: tuple[int, ...]) -> Steps:
     """Sum what shards sent, or raise StorageFailed if it is not of this shape."""
     if any(one.dtype != np.int64 or one.shape != shape for one in sums):
         raise StorageFailed("A shard sent something other than sums. Does it run the same version?")
-    return summed(sums)
+    return sum_steps(sums)
 
 
 def open_sharded_state(

@@ -17,10 +17,10 @@ from vicinal.ledger.ledger import Ledger
 from vicinal.ledger.tables import Tables
 from vicinal.linear.private_model import LocalGradients
 from vicinal.mechanisms.linear_model import GradientRelease
-from vicinal.mechanisms.noise_sources import randomness
+from vicinal.mechanisms.noise_sources import create_noise_source
 from vicinal.mechanisms.tally import NoisyTally, TallyPlan
 from vicinal.mechanisms.votes import DeltaSlackAccountant
-from vicinal.planning.engine_factory import numbers
+from vicinal.planning.engine_factory import convert_to_float
 from vicinal.planning.plan import IndKNNPlan
 from vicinal.store.audience_state import AudienceState, settings_of
 from vicinal.store.evaluation import CountedRows, charge_people
@@ -120,8 +120,9 @@ def local_gradients(parts: OpenStore, audience: Audience) -> LocalGradients:
     settings, records = settings_of(parts, audience), parts.record_files.features
     return LocalGradients(
         settings.training, stored_features(parts, audience)[0],
-        numbers(records.rows(len(parts.shard))), parts.shard.subject_table_of(audience.account),
-        audience.account, randomness(), _unmetered(settings),
+        convert_to_float(records.rows(len(parts.shard))),
+        parts.shard.subject_table_of(audience.account),
+        audience.account, create_noise_source(), _unmetered(settings),
     )  # fmt: skip
 
 

@@ -27,7 +27,7 @@ from vicinal.distributed._membership import ShardRecords
 from vicinal.distributed.splitting import place_by_hash
 from vicinal.errors import PrivacyRefused, StorageFailed, StoreDamaged
 from vicinal.ledger.database import Database
-from vicinal.ledger.files import guarded, replace_file, sync_folder
+from vicinal.ledger.files import replace_file, sync_folder, translate_os_errors
 from vicinal.ledger.ledger import Ledger
 from vicinal.ledger.sealed_files import parse_json
 from vicinal.neighbours.kernels import IntegerMatrix
@@ -96,7 +96,7 @@ class ClusterChange:
     @classmethod
     def read(cls, path: Path, digest: str | None = None) -> Self:
         """Return the change that was written down, with this digest or StorageFailed is raised."""
-        with guarded(path):
+        with translate_os_errors(path):
             content = path.read_bytes()
         if digest not in (None, hashlib.sha256(content).hexdigest()):
             raise StoreDamaged(f"{path} is not the change that was decided. Restore a backup.")
@@ -115,11 +115,11 @@ def wipe(path: Path) -> None:
     """Overwrite a file with zeros and remove it, if it is there; and one that was half written."""
     for one in (path, path.with_name(path.name + ".new")):
         if one.is_file():
-            with guarded(one), one.open("r+b") as file:
+            with translate_os_errors(one), one.open("r+b") as file:
                 file.write(bytes(one.stat().st_size))
                 file.flush()
                 os.fsync(file.fileno())
-            with guarded(one):
+            with translate_os_errors(one):
                 one.unlink()
                 sync_folder(one.parent)
 

@@ -102,7 +102,7 @@ def restore_cluster(backup: str | Path, path: str | Path, *, accept_loss: bool =
     """
     source, target = Path(backup), Path(path)
     cluster = layout.ClusterDescription.read(source)
-    accept = checks.boolean("accept_loss", accept_loss)
+    accept = checks.check_boolean("accept_loss", accept_loss)
     folders = []
     new_folder(target)
     for part in (source / layout.COORDINATOR, *layout.shard_paths(source, cluster.shards)):

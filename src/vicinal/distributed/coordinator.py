@@ -32,7 +32,7 @@ from vicinal.distributed.transports import Transport, local_transports
 from vicinal.errors import PrivacyRefused, ShardDamaged, ShardMissing, StorageFailed
 from vicinal.ledger.answers import read_parts
 from vicinal.ledger.audiences import Audience
-from vicinal.ledger.id_encoding import twins
+from vicinal.ledger.id_encoding import find_similar_ids
 from vicinal.ledger.memory import ForkSafeLock
 from vicinal.ledger.renewal import RENEWAL, Renewal
 from vicinal.mechanisms.tally import NoisyTally
@@ -50,8 +50,8 @@ from vicinal.store.base_store import BaseStore
 from vicinal.store.erasure import forget_additions
 from vicinal.store.evaluation import CountedRows
 from vicinal.store.folder import new_folder
-from vicinal.store.opening import OpenStore, open_folder, unfinished
-from vicinal.store.private_models import answering, awaits_model, begin_model
+from vicinal.store.opening import OpenStore, create_interrupted_error, open_folder
+from vicinal.store.private_models import awaits_model, begin_model, list_answering_audiences
 from vicinal.store.records import NEXT_NUMBER, Addition, StoredRecords, write_naming
 from vicinal.store.request_batch import RequestBatch
 from vicinal.store.status import Presence, Verification, public_facts, verify
@@ -96,7 +96,9 @@ class Coordinator(BaseStore):
         self._lock = ForkSafeLock()
         self._failed = False
         self._shards = {name: self._remote(name) for name in parts.ledger.audiences}
-        self._audience_states = {one.name: self._state(one.name) for one in answering(parts)}
+        self._audience_states = {
+            one.name: self._state(one.name) for one in list_answering_audiences(parts)
+        }
         args = (parts.folder.path, self._ledger, self._clients, records, deadline)
         self._changes = changes.ClusterChanges(*args)
         self._compare_states()
@@ -147,7 +149,7 @@ class Coordinator(BaseStore):
         place = Path(path)
         if accept_loss and not reading and cls._lost(place):
             accept_cluster_loss(place)
-        deadline = checks.real("deadline", deadline, above=0)
+        deadline = checks.check_real("deadline", deadline, above=0)
         description = ready_cluster(place, reading=reading)
         shard_folder = ShardFolder.read(place / COORDINATOR)
         if shard_folder.cluster != description.identity:
@@ -159,7 +161,7 @@ class Coordinator(BaseStore):
             )
             begun = training.begun(parts.ledger)
             if reading and (begun or changes.is_unfinished(parts.database, parts.folder.path)):
-                raise unfinished()
+                raise create_interrupted_error()
             records = members(parts.database)
             transports = connect(description.folders(place))
             for transport in transports:
@@ -251,7 +253,7 @@ class Coordinator(BaseStore):
         ids = list(dict.fromkeys(subjects))
         unknown = list(compress(ids, np.equal(self._standings(ids), 0)))
         alike = self._changes.on_all(tasks.AlikeSubjects(unknown))
-        return len(twins(unknown).union(*alike.values()))
+        return len(find_similar_ids(unknown).union(*alike.values()))
 
     def _completed(self, plan: dict[str, Any]) -> dict[str, Any]:
         if plan.get("neighbor_count") == PRIVATE:

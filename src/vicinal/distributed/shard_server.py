@@ -26,11 +26,11 @@ from vicinal.ledger.renewal import Renewal
 from vicinal.linear.private_model import LocalGradients
 from vicinal.store.audience_state import AudienceState, open_audience_state, settings_of
 from vicinal.store.backups import pack
-from vicinal.store.erasure import decide, finish
+from vicinal.store.erasure import decide_erasure, finish_erasure
 from vicinal.store.opening import OpenStore, open_folder
-from vicinal.store.private_models import answering, awaits_model
+from vicinal.store.private_models import awaits_model, list_answering_audiences
 from vicinal.store.records import StoredRecords, add_records
-from vicinal.store.status import curator_facts, traces, verify
+from vicinal.store.status import curator_facts, find_id_traces, verify
 
 _T = TypeVar("_T")
 _CHANGED = "changed"
@@ -54,7 +54,9 @@ class ShardServer:
         self._lock = ForkSafeLock()
         self._failed = False
         self._gradients: dict[str, LocalGradients] = {}
-        self._audience_states = {one.name: self._opened(one) for one in answering(parts)}
+        self._audience_states = {
+            one.name: self._opened(one) for one in list_answering_audiences(parts)
+        }
 
     @classmethod
     def open(
@@ -254,10 +256,10 @@ class ShardServer:
     def _erase(self, task: tasks.Erase) -> int:
         parts = self._parts
         self._delete_before(task.clock)  # votes of erased subjects must not outlive them
-        erased = decide(parts.ledger, parts.shard, task.subjects)
+        erased = decide_erasure(parts.ledger, parts.shard, task.subjects)
         self._note_change()
-        finish(parts.database, parts.record_files, parts.witness)
-        if faults := list(traces(parts)):
+        finish_erasure(parts.database, parts.record_files, parts.witness)
+        if faults := list(find_id_traces(parts)):
             raise StorageFailed(" ".join(faults))
         with self._durable():
             self._write_clock(task.clock)

@@ -25,13 +25,19 @@ from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.ledger.audiences import Audience, StoredAccount, exact_sum
 from vicinal.ledger.database import Database
 from vicinal.ledger.files import sync_folder
-from vicinal.ledger.id_encoding import unframed
+from vicinal.ledger.id_encoding import parse_framed_id
 from vicinal.ledger.subject_pages import write_all
 from vicinal.ledger.tables import Tables
 from vicinal.mechanisms.noise_sources import fresh_key
 from vicinal.store.audience_state import settings_of
 from vicinal.store.folder import Folder, check_new
-from vicinal.store.opening import RETIRED, OpenStore, create_store, open_folder, unfinished
+from vicinal.store.opening import (
+    RETIRED,
+    OpenStore,
+    create_interrupted_error,
+    create_store,
+    open_folder,
+)
 from vicinal.store.record_files import note_added_slots, write_digests
 from vicinal.store.records import NAMING, NEXT_NUMBER
 
@@ -84,7 +90,7 @@ def split(store: str | Path, path: str | Path, shards: int, *, place: Place | No
     ...     cluster.predict([[0.5, 0.1, -0.3]]).left
     19
     """
-    shards = checks.integer("shards", shards, least=1, most=layout.MOST_SHARDS)
+    shards = checks.check_integer("shards", shards, least=1, most=layout.MOST_SHARDS)
     target = Path(path)
     check_new(target)
     witnesses = layout.witness_of(target, layout.COORDINATOR).parent
@@ -106,7 +112,7 @@ def split(store: str | Path, path: str | Path, shards: int, *, place: Place | No
         def shard_of(subject: SubjectId) -> int:
             if place is None:
                 return place_by_hash(ledger.hash(subject), shards)
-            return checks.integer("place", place(subject), least=0, most=shards - 1)
+            return checks.check_integer("place", place(subject), least=0, most=shards - 1)
 
         subjects = placed_subjects(source.database, shards, shard_of)
         with source.database.transaction():
@@ -143,7 +149,7 @@ def ready_cluster(
     if not cluster.source:
         return cluster
     if reading:
-        raise unfinished()
+        raise create_interrupted_error()
     part, place = layout.ShardFolder.read(path / layout.COORDINATOR).folder, Path(cluster.source)
     store = Folder.read(place)
     if part.key() != store.key():  # before anything of a store is opened that may be another's
@@ -203,7 +209,7 @@ def placed_subjects(
     for rows in database.scan("subject_pages"):
         for _, _, slots, ids in rows:
             earlier, framed = np.frombuffer(slots, dtype="<i4"), ids.split(b">")[:-1]
-            chosen = np.fromiter((place(unframed(one + b">")) for one in framed), np.int16)
+            chosen = np.fromiter((place(parse_framed_id(one + b">")) for one in framed), np.int16)
             for shard in np.unique(chosen).tolist():
                 here = np.flatnonzero(chosen == shard)
                 placed[shard].slots.extend(earlier[here].tobytes())

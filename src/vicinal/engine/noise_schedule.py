@@ -92,10 +92,10 @@ def fitting_neighbors(
     """Return :func:`expected_neighbors` for data of the dimension that public points have."""
     plan = n_records, n_queries, budget, n_classes, len(reference)
     rank = round(expected_neighbors(*plan, per_noise=per_noise) * len(reference) / n_records)
-    return expected_neighbors(*plan, dimension(reference, rank), per_noise)
+    return expected_neighbors(*plan, estimate_dimension(reference, rank), per_noise)
 
 
-def dimension(reference: Reference, rank: int) -> float:
+def estimate_dimension(reference: Reference, rank: int) -> float:
     """Return the intrinsic dimension of public points at the scale of their `rank`-th neighbours.
 
     In D dimensions four times the neighbours reach 4^(1/D) times as far; the logarithms of that

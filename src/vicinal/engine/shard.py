@@ -23,7 +23,7 @@ from vicinal.checks import SubjectId
 from vicinal.errors import PrivacyRefused
 from vicinal.ledger.memory import Account, MemoryLedger, Register
 from vicinal.mechanisms.count import NoisyCount
-from vicinal.mechanisms.subject_table import RecordTargets, SubjectTable, joined
+from vicinal.mechanisms.subject_table import RecordTargets, SubjectTable, join_targets
 from vicinal.mechanisms.votes import BlockRelease
 from vicinal.neighbours.index import ExactIndex, Index, IndexFactory
 from vicinal.neighbours.kernels import IntegerMatrix, Kernel
@@ -158,7 +158,7 @@ class TwoRounds:
         return self.shard.charge(release, self.neighbours)
 
 
-def summed(parts: Iterable[Steps]) -> Steps:
+def sum_steps(parts: Iterable[Steps]) -> Steps:
     """Return the sum of what at least one shard returned. Private."""
     first, *others = parts
     total = first.copy()
@@ -217,7 +217,7 @@ class Shard(LocalShardBase):
         slot of each record's subject, int32 (n,). Private.
         """
         # Whatever can be refused is refused here, before a subject is enrolled.
-        carried = joined(self._targets, targets)
+        carried = join_targets(self._targets, targets)
         with self._changing():
             slots = self._register.enroll(subjects)
             self.index.add(integers)

@@ -12,7 +12,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from vicinal.arrays import AnyArray, Floats, Floats32
 from vicinal.errors import InvalidInput
 from vicinal.progress import Step
-from vicinal.tabular import unmasked
+from vicinal.tabular import refuse_masked
 
 # ------------------------------------------------ exact projections and norms of rows
 
@@ -191,7 +191,7 @@ def image_array(images: AnyImages, smallest: int, hint: str) -> Images:
     `hint` says what the least height and width stand for, and which parameter makes it fewer: "one
     block; choose ...".
     """
-    unmasked("images", images)
+    refuse_masked("images", images)
     try:
         pixels = np.asarray(images)
     except ValueError:

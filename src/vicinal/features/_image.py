@@ -24,7 +24,7 @@ from vicinal.errors import InvalidInput
 from vicinal.features._fixed import AnyImages, FixedImageFeatures, LoadedOnce, Vectors
 from vicinal.lazy import of_extra
 from vicinal.neighbours.scan import THREADS
-from vicinal.tabular import unmasked
+from vicinal.tabular import refuse_masked
 
 SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
 """Of the weights; no other file is read."""
@@ -81,7 +81,7 @@ class ImageFeatures(LoadedOnce["Any"], FixedImageFeatures):
 
     def _parts(self, images: AnyImages) -> Iterable[Vectors]:
         pixels = [_checked(image) for image in _listed(images)]
-        size = checks.integer("size", self.size, least=32, most=512)
+        size = checks.check_integer("size", self.size, least=32, most=512)
         session = self._loaded_once(size, lambda: _session(size))
         return _side_by_side(pixels, session, size)
 
@@ -103,7 +103,7 @@ def _listed(images: Any) -> Sequence[Any]:
 
 def _checked(image: Any) -> AnyArray:
     """Return an image as an array of numbers, or say what is wrong with it; repeats no pixel."""
-    unmasked("images", image)
+    refuse_masked("images", image)
     try:
         pixels = np.asarray(image)
     except ValueError:

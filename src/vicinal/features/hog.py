@@ -105,10 +105,10 @@ class HOGFeatures(fixed.FixedImageFeatures):
 
     def _settings(self) -> HOGSettings:
         return {
-            "orientations": checks.integer("orientations", self.orientations, least=1),
-            "cell": checks.integer("cell", self.cell, least=1),
-            "block": checks.integer("block", self.block, least=1),
-            "compress": checks.boolean("compress", self.compress),
+            "orientations": checks.check_integer("orientations", self.orientations, least=1),
+            "cell": checks.check_integer("cell", self.cell, least=1),
+            "block": checks.check_integer("block", self.block, least=1),
+            "compress": checks.check_boolean("compress", self.compress),
         }
 
 

@@ -193,8 +193,8 @@ class PublicMap(TransformerMixin, BaseEstimator):
     def _settings(self) -> tuple[int | None, float]:
         n_components = self.n_components
         if n_components is not None:
-            n_components = checks.integer("n_components", n_components, least=1)
-        return n_components, checks.real("power", self.power, least=0.0, most=1.0)
+            n_components = checks.check_integer("n_components", n_components, least=1)
+        return n_components, checks.check_real("power", self.power, least=0.0, most=1.0)
 
     def _learnt(
         self, mean: Floats, components: Floats | None, scale: Floats | None, names: Names | None

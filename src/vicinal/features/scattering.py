@@ -279,9 +279,9 @@ class ScatteringFeatures(fixed.FixedImageFeatures):
 
     def _settings(self) -> _Settings:
         return _Settings(
-            checks.real("white", self.white, above=0),
-            checks.integer("scales", self.scales, least=1, most=6),
-            checks.integer("orientations", self.orientations, least=1, most=32),
+            checks.check_real("white", self.white, above=0),
+            checks.check_integer("scales", self.scales, least=1, most=6),
+            checks.check_integer("orientations", self.orientations, least=1, most=32),
         )
 
 

@@ -100,7 +100,7 @@ class Reading:
         return type(self)(np.where(wrong, np.nan, self.codes), faults)
 
 
-def numbers(column: pa.ChunkedArray, *, limits: bool = False) -> Reading:
+def parse_numbers(column: pa.ChunkedArray, *, limits: bool = False) -> Reading:
     """Return the numbers of a column; text is read as decimal numbers with a point.
 
     `limits`: whether <0.5 is read as 0.5, its limit.
@@ -221,7 +221,7 @@ def places_of_numbers(
     column: pa.ChunkedArray, place_of: dict[float, float], other: float | None
 ) -> Reading:
     """Return the same where the declared values are numbers."""
-    read = numbers(column)
+    read = parse_numbers(column)
 
     def place(value: float) -> float:
         position = place_of.get(value, other)
@@ -282,7 +282,7 @@ def labels(column: pa.ChunkedArray, classes: Sequence[Any] | None) -> Reading:
     return _by_value(column, is_label).refusing_missing()
 
 
-def ids(column: pa.ChunkedArray) -> Reading:
+def mark_ids(column: pa.ChunkedArray) -> Reading:
     """Return 0 for every id; texts that say that nothing stands there are missing."""
 
     def is_id(value: Any) -> float | int:
@@ -517,7 +517,7 @@ class NumberColumn(TableColumn):
     limits: bool = False
 
     def _read(self, column: pa.ChunkedArray) -> Reading:
-        return numbers(column, limits=self.limits)
+        return parse_numbers(column, limits=self.limits)
 
     def read(self, column: pa.ChunkedArray) -> Reading:
         reading = self._read(self._without_missing(column))

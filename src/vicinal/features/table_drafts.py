@@ -172,9 +172,9 @@ def _drafted(table: Any, name: str, file: CsvForm) -> Draft:
     if pa.types.is_boolean(kind):
         return _yes_no(name, cells.truths(column), may_be_constant=True)
     if pa.types.is_integer(kind):
-        return _exact(column, _numeric(name, cells.numbers(column)))
+        return _exact(column, _numeric(name, cells.parse_numbers(column)))
     if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
-        return _exact(column, _numeric(name, cells.numbers(column), may_be_whole=False))
+        return _exact(column, _numeric(name, cells.parse_numbers(column), may_be_whole=False))
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
         return _textual(name, column, _order_of(table, name), file)
     return IGNORED, "it holds a type of value that tables do not have"
@@ -515,9 +515,12 @@ def _read_as(
     many = len(distinct) > _COUNTED
     pointed = with_points(column) if file.decimal == "," else column
     if not any(cells.CODE.fullmatch(text) for text in distinct):
-        tried += [(cells.truths(pointed), _yes_no, {}), (cells.numbers(pointed), _numeric, {})]
+        tried += [
+            (cells.truths(pointed), _yes_no, {}),
+            (cells.parse_numbers(pointed), _numeric, {}),
+        ]
         if many:  # few are levels, of which <10 is one
-            tried.append((cells.numbers(pointed, limits=True), _numeric, {"limits": True}))
+            tried.append((cells.parse_numbers(pointed, limits=True), _numeric, {"limits": True}))
     some = pa.chunked_array([distinct[:_COUNTED]])
     forms = [form for form in _DATE_FORMS if not cells.days(some, form).faults.all()]
     tried += [(cells.days(column, form), _date, {"form": form}) for form in forms]
@@ -610,7 +613,7 @@ def rows_from_schema(schema: TableSchema, size: int = 2000, seed: int | None = N
     >>> rows_from_schema(schema, size=3, seed=0).num_rows
     3
     """
-    size = checks.integer("size", size, least=1)
+    size = checks.check_integer("size", size, least=1)
     generator = public_draws(seed)
     cells = {}
     for column in schema.usable().columns:

@@ -216,7 +216,7 @@ def check_table(
         for name in labels
     }
     if subject is not None:
-        readers[nfc(subject)] = lambda column: cells.ids(column).refusing_missing()
+        readers[nfc(subject)] = lambda column: cells.mark_ids(column).refusing_missing()
     readers |= {column.name: column.read for column in schema.columns}
     misfits = [
         Misfit(name, "is missing", "Add it, or take it out of the schema", stops=True)
@@ -239,7 +239,7 @@ def check_table(
 
 
 def _targets(column: pa.ChunkedArray) -> Reading:
-    return cells.numbers(column).refusing_missing()
+    return cells.parse_numbers(column).refusing_missing()
 
 
 def _faults(table: Any, name: str, read: Callable[[pa.ChunkedArray], Reading]) -> list[Misfit]:

@@ -22,12 +22,12 @@ from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.labelling.plan import LabellingPlan, Round
 from vicinal.linear.private_model import SHARE
 from vicinal.parameters import AUTO
-from vicinal.planning.guarantees import guarantee_of, ind_knn_guarantee, summed
+from vicinal.planning.guarantees import count_draws_by_scale, guarantee_of, ind_knn_guarantee
 from vicinal.planning.plan import IndKNNPlan
 from vicinal.predictors.ind_knn import IndKNNClassifier
 from vicinal.predictors.inputs import OneOfSeveralFits
 from vicinal.predictors.private_knn import PrivateKNNClassifier
-from vicinal.predictors.reembedding import check_spent, planned_queries, resume, spent_budget
+from vicinal.predictors.reembedding import check_spent, planned_queries, resume_fit, spent_budget
 from vicinal.progress import Begin
 from vicinal.tabular import read_column
 
@@ -214,7 +214,7 @@ class IndKNNLabeller(Labeller):
             self._settled = share, why
         else:
             plan = {"n_queries": part.queries, "share": part.share}
-            resume(self._classifier, *training_set, self._spent, **plan)  # type: ignore[arg-type]
+            resume_fit(self._classifier, *training_set, self._spent, **plan)  # type: ignore[arg-type]
         self._fitted = True
         return self._classifier.model_probabilities(reference)
 
@@ -425,7 +425,7 @@ class FixedPlanLabeller(Labeller):
         settings = [classifier._planned() for classifier in classifiers]
         return guarantee_of(
             self.plan(),
-            summed(chain.from_iterable(each.draws().items() for each in settings)),
+            count_draws_by_scale(chain.from_iterable(each.draws().items() for each in settings)),
             simulated=any(each.simulation_seed is not None for each in settings),
             public=classifiers[0]._also_public,
             assumed=classifiers[0]._also_assumed,

@@ -22,7 +22,7 @@ from vicinal.labelling.labellers import (
 )
 from vicinal.labelling.plan import UNSURE, LabellingPlan, Round
 from vicinal.progress import Begin
-from vicinal.tabular import aligned, is_table, read_matrix
+from vicinal.tabular import align_columns, is_table, read_matrix
 
 BLOCK = 256
 """Questions between two entries of the journal."""
@@ -59,7 +59,7 @@ class LabellingTask:
     def __post_init__(self) -> None:
         if is_table(self.records) or is_table(self.pool):
             records = read_matrix("records", self.records)
-            pool = aligned("pool", self.pool, records.names, "the records")
+            pool = align_columns("pool", self.pool, records.names, "the records")
             object.__setattr__(self, "records", records.values)
             object.__setattr__(self, "pool", pool)
         if not len(self.records) or self.records.shape[1:] != self.pool.shape[1:]:

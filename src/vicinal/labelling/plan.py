@@ -66,12 +66,12 @@ class Round:
     by_class: bool = False
 
     def __post_init__(self) -> None:
-        checks.integer("queries", self.queries, least=1)
-        checks.real("share", self.share, above=0, most=1)
-        checks.real("keep", self.keep, above=0, most=1)
-        checks.choice("choose", self.choose, CHOICES)
+        checks.check_integer("queries", self.queries, least=1)
+        checks.check_real("share", self.share, above=0, most=1)
+        checks.check_real("keep", self.keep, above=0, most=1)
+        checks.check_choice("choose", self.choose, CHOICES)
         if self.components is not None:
-            checks.integer("components", self.components, least=1)
+            checks.check_integer("components", self.components, least=1)
 
     def selected(self, margins: Floats, labels: Places) -> Places:
         """Return which answers are kept, ascending: those with the largest margins.
@@ -117,7 +117,7 @@ class LabellingPlan:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        checks.integer("seed", self.seed, least=0)
+        checks.check_integer("seed", self.seed, least=0)
         total = math.fsum(part.share for part in self.rounds)
         if not self.rounds or total > 1 + 1e-9:
             raise InvalidInput(
@@ -182,9 +182,9 @@ def default_plan(
     >>> [(part.queries, part.share) for part in default_plan(rounds=2, pool=1000).rounds]
     [(300, 0.3), (300, 0.7)]
     """
-    rounds = checks.integer("rounds", rounds, least=1)
+    rounds = checks.check_integer("rounds", rounds, least=1)
     asked_share = 0.6 if overlapping and rounds == 1 else 0.3
-    queries = max(1, round(asked_share * checks.integer("pool", pool, least=1)))
+    queries = max(1, round(asked_share * checks.check_integer("pool", pool, least=1)))
     if rounds == 1:
         return LabellingPlan((Round(queries, 1.0, by_class=overlapping),), seed)
     first = Round(queries, 0.3, by_class=overlapping)
@@ -211,7 +211,7 @@ def least_noise(cost: Callable[[float], float], epsilon: float) -> float:
     `cost` maps noise to epsilon of the whole plan; it falls. Refuses a target that no noise keeps:
     something else of the plan, its screening say, is too dear.
     """
-    target = checks.real("epsilon", epsilon, above=0)
+    target = checks.check_real("epsilon", epsilon, above=0)
 
     def gap(logarithm: float) -> float:
         # Costs that come to nothing have no logarithm.

@@ -13,7 +13,7 @@ from vicinal.ledger.database import Database
 from vicinal.ledger.memory import grown
 from vicinal.ledger.renewal import Renewal
 from vicinal.ledger.tables import Tables
-from vicinal.mechanisms.charging import differing
+from vicinal.mechanisms.charging import find_differences
 from vicinal.neighbours.scan import THREADS, map_in_threads
 
 PAGE = 8192
@@ -124,7 +124,7 @@ def _differing(one: Units, other: Units) -> Slots:
     starts = range(0, len(one), max(_COMPARED, -(-len(one) // THREADS)))
     step = starts.step
     places = map_in_threads(
-        lambda at: differing(one[at : at + step], other[at : at + step], at), list(starts)
+        lambda at: find_differences(one[at : at + step], other[at : at + step], at), list(starts)
     )
     return np.concatenate([np.zeros(0, dtype=np.int32), *places])
 

@@ -457,7 +457,7 @@ def _content(total: int) -> bytes:
     return (total % _MODULUS).to_bytes(_DIGEST)
 
 
-def descends(database: Database, clock: int, head: bytes) -> bool:
+def is_descendant(database: Database, clock: int, head: bytes) -> bool:
     """Tell whether the ledger was at this clock with this head once, and has gone on from there.
 
     It reads the links since then, by number, and no others: the clock never goes back.

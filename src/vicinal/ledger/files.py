@@ -13,7 +13,7 @@ _AT_ONCE = 1 << 24
 
 
 @contextmanager
-def guarded(path: Path) -> Iterator[None]:
+def translate_os_errors(path: Path) -> Iterator[None]:
     """Turn the system's errors into StorageFailed, which names the file and no more."""
     try:
         yield
@@ -46,7 +46,7 @@ def write_whole(descriptor: int, content: bytes | memoryview, offset: int = 0) -
 def replace_file(path: Path, content: bytes) -> None:
     """Write a small file so that after a crash it is the old one or the new one, whole."""
     fresh = path.with_name(path.name + ".new")
-    with guarded(path):
+    with translate_os_errors(path):
         descriptor = os.open(
             fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, PRIVATE_FILE
         )
@@ -68,7 +68,7 @@ class Lock:
     """
 
     def __init__(self, path: Path) -> None:
-        with guarded(path):
+        with translate_os_errors(path):
             self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, PRIVATE_FILE)
         try:
             locked(
@@ -96,7 +96,7 @@ def locked(descriptor: int, path: Path, refusal: str) -> None:
         import fcntl
     except ImportError:
         raise MissingExtra("Budgets on disk need POSIX file locks: Linux or macOS.") from None
-    with guarded(path):
+    with translate_os_errors(path):
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -14,7 +14,7 @@ from vicinal.arrays import Bools, Slots, UInts64
 from vicinal.checks import SubjectId
 from vicinal.errors import InvalidInput
 from vicinal.ledger.database import Database
-from vicinal.ledger.id_encoding import folded, framed_all, framed_at_any_length, unframed
+from vicinal.ledger.id_encoding import fold_ids, framed_all, framed_at_any_length, parse_framed_id
 from vicinal.ledger.subject_pages import PAGE_SLOTS, entries_of, read_rows, split_ids
 
 NOBODY = -1
@@ -78,7 +78,7 @@ class HashedSlotTable:
         return slots
 
     def alike(self, subjects: Sequence[SubjectId]) -> Bools:
-        """Tell of each id whether it is, :func:`folded`, that of somebody here, bool (subjects,).
+        """Tell of each id whether it is, :func:`fold_ids`, that of somebody here, bool (subjects,).
 
         The first call reads all ids, a few pages at a time; 8 bytes of each stay.
         """
@@ -87,7 +87,7 @@ class HashedSlotTable:
             for start in range(0, -(-self.size // PAGE_SLOTS), _PAGES):
                 pages = read_rows(self._database, range(start, start + _PAGES))
                 ids = [one + b">" for _, rows in pages for one in entries_of(rows)[1]]
-                parts.append(_folded_hashes(map(unframed, ids)))
+                parts.append(_folded_hashes(map(parse_framed_id, ids)))
             self._folded = np.sort(np.concatenate(parts))
         hashes = _folded_hashes(subjects)
         at = np.searchsorted(self._folded, hashes)
@@ -110,7 +110,7 @@ class HashedSlotTable:
         self._entries = np.concatenate([self._entries, new])
         self._entries.sort()
         if self._folded is not None:
-            folded_too = _folded_hashes(map(unframed, framed_ids))
+            folded_too = _folded_hashes(map(parse_framed_id, framed_ids))
             self._folded = np.sort(np.concatenate([self._folded, folded_too]))
         return slots
 
@@ -127,7 +127,9 @@ class HashedSlotTable:
         for start in range(0, -(-self.size // PAGE_SLOTS), _PAGES):
             for _, rows in read_rows(self._database, range(start, start + _PAGES)):
                 slots, ids = entries_of(rows)
-                yield from zip((unframed(one + b">") for one in ids), slots.tolist(), strict=True)
+                yield from zip(
+                    (parse_framed_id(one + b">") for one in ids), slots.tolist(), strict=True
+                )
 
     def _held(self, slots: Slots, ids: Sequence[bytes]) -> Bools:
         """Tell of each id, without its last bracket, whether it stands at its slot."""
@@ -155,7 +157,7 @@ def _frames(subjects: Iterable[SubjectId]) -> list[bytes]:
 
 
 def _folded_hashes(subjects: Iterable[SubjectId]) -> UInts64:
-    return np.array([hash(one) for one in folded(subjects)], dtype=np.int64).view(np.uint64)
+    return np.array([hash(one) for one in fold_ids(subjects)], dtype=np.int64).view(np.uint64)
 
 
 def _hashes(ids: Sequence[bytes]) -> UInts64:

@@ -24,7 +24,7 @@ _LEADING_ZEROS = re.compile(r"(?<![0-9])0+(?=[0-9])")
 _FRAMED = re.compile(rb"<id:[is][!-;=?-~]*>")
 
 
-def framed(subject: SubjectId) -> bytes:
+def frame_id(subject: SubjectId) -> bytes:
     """Return an id as it is stored, such as ``<id:i7>`` or ``<id:sanna>``.
 
     Raises InvalidInput if it would be longer than :data:`MOST_BYTES`.
@@ -39,13 +39,13 @@ def framed(subject: SubjectId) -> bytes:
 
 
 def framed_at_any_length(subject: SubjectId) -> bytes:
-    """Return :func:`framed` also of an id that is too long to be stored."""
+    """Return :func:`frame_id` also of an id that is too long to be stored."""
     kind, text = "i" if isinstance(subject, int) else "s", str(subject)
     return f"<id:{kind}{quote(text, safe=_PLAIN)}>".encode()
 
 
 def framed_all(subjects: Iterable[SubjectId]) -> list[bytes]:
-    """Return what :func:`framed` returns for each of many ids, sooner."""
+    """Return what :func:`frame_id` returns for each of many ids, sooner."""
     ids = list(subjects)
     for of_type, kind in ((str, "<id:s"), (int, "<id:i")):
         if set(map(type, ids)) == {of_type}:
@@ -55,18 +55,18 @@ def framed_all(subjects: Iterable[SubjectId]) -> list[bytes]:
             plain = _NEED_NO_ESCAPE.fullmatch(joined) and joined.count("\n") == len(texts) - 1
             if plain and max(map(len, texts)) <= MOST_BYTES - len(kind) - 1:
                 return (kind + joined.replace("\n", f">\n{kind}") + ">").encode().split(b"\n")
-    return [framed(one) for one in ids]
+    return [frame_id(one) for one in ids]
 
 
-def unframed(stored: bytes) -> SubjectId:
-    """Return the id that :func:`framed` made `stored` of."""
+def parse_framed_id(stored: bytes) -> SubjectId:
+    """Return the id that :func:`frame_id` made `stored` of."""
     text = stored[5:-1].decode()
     if stored[4] == _WHOLE_NUMBER:
         return int(text)
     return unquote(text) if "%" in text else text
 
 
-def folded(subjects: Iterable[SubjectId]) -> list[str]:
+def fold_ids(subjects: Iterable[SubjectId]) -> list[str]:
     """Return ids without leading zeros, case, blanks and width: equal ones may be one person's."""
     # No id holds a line break. Unicode compares identifiers so: forms and case, twice.
     text = normalize("NFKD", normalize("NFD", "\n".join(map(str, subjects))).casefold())
@@ -74,12 +74,12 @@ def folded(subjects: Iterable[SubjectId]) -> list[str]:
     return _LEADING_ZEROS.sub("", text).split("\n") if text else []
 
 
-def twins(subjects: Iterable[SubjectId]) -> set[SubjectId]:
-    """Return those of some ids that equal another one of them once they are :func:`folded`."""
+def find_similar_ids(subjects: Iterable[SubjectId]) -> set[SubjectId]:
+    """Return those of some ids that equal another one of them once they are :func:`fold_ids`."""
     ids = list(dict.fromkeys(subjects))
     if not any(isinstance(one, str) for one in ids):
         return set()
-    names = folded(ids)
+    names = fold_ids(ids)
     counts = Counter(names)
     return {one for one, name in zip(ids, names, strict=True) if counts[name] > 1}
 
@@ -97,8 +97,8 @@ def keyed_hash(key: bytes, subject: SubjectId) -> bytes:
 
 
 def folded_hashes(key: bytes, subjects: Iterable[SubjectId]) -> list[bytes]:
-    """Return keyed hashes of ids as they are :func:`folded`; never those of ids themselves."""
-    return [hmac.digest(key, b"f" + one.encode(), hashlib.sha256) for one in folded(subjects)]
+    """Return keyed hashes of ids as they are :func:`fold_ids`; never those of ids themselves."""
+    return [hmac.digest(key, b"f" + one.encode(), hashlib.sha256) for one in fold_ids(subjects)]
 
 
 def keyed_digest(key: bytes, content: bytes) -> bytes:

@@ -27,7 +27,13 @@ from vicinal.ledger.audiences import (
 )
 from vicinal.ledger.database import Chain, Database, attach
 from vicinal.ledger.hashed_slots import NOBODY, HashedSlotTable
-from vicinal.ledger.id_encoding import folded_hashes, framed_all, keyed_digest, keyed_hash, twins
+from vicinal.ledger.id_encoding import (
+    find_similar_ids,
+    folded_hashes,
+    framed_all,
+    keyed_digest,
+    keyed_hash,
+)
 from vicinal.ledger.renewal import RENEWAL, Renewal
 from vicinal.ledger.rollback_guard import name_digest
 from vicinal.ledger.subject_pages import write_subjects
@@ -432,10 +438,10 @@ class Ledger:
         here = self.slot_table.alike(unknown).tolist()
         left = self._least_numbers(lambda: folded_hashes(self._key, unknown))
         known = {one for place, one in enumerate(unknown) if here[place] or place in left}
-        return list(known | twins(unknown))
+        return list(known | find_similar_ids(unknown))
 
     def leaving(self, subjects: Iterable[SubjectId]) -> tuple[Slots, list[bytes], list[bytes]]:
-        """Return slots and keyed hashes, of ids and :func:`folded` ids, of those enrolled."""
+        """Return slots and keyed hashes, of ids and :func:`fold_ids` ids, of those enrolled."""
         distinct = list(dict.fromkeys(subjects))
         slots = self.slot_table.find(distinct)
         here = slots != NOBODY

@@ -15,7 +15,7 @@ from typing import Any
 
 from vicinal.errors import InvalidInput, MissingExtra, PrivacyRefused, StorageFailed
 from vicinal.ledger.database import BATCH, Database, Row, Value, columns_by_table
-from vicinal.ledger.files import PRIVATE_FILE, guarded
+from vicinal.ledger.files import PRIVATE_FILE, translate_os_errors
 
 SCHEMA = "vicinal"
 """Tables live in a schema of this name: one store a database."""
@@ -189,7 +189,7 @@ def choose_server(url: str) -> None:
     server = _server(url)
     if server not in ("", *_chosen_servers()):
         path = _servers_file()
-        with guarded(path):
+        with translate_os_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, PRIVATE_FILE)
             with os.fdopen(descriptor, "w") as file:
@@ -229,7 +229,7 @@ def _servers_file() -> Path:
 
 def _chosen_servers() -> list[str]:
     path = _servers_file()
-    with guarded(path):
+    with translate_os_errors(path):
         return path.read_text(encoding="utf-8").split() if path.is_file() else []
 
 

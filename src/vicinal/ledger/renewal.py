@@ -75,16 +75,16 @@ class Renewal:
 
     def __post_init__(self) -> None:
         if not isinstance(self.every, str):
-            every: str | int = checks.integer("renew", self.every, least=1, most=_MOST)
+            every: str | int = checks.check_integer("renew", self.every, least=1, most=_MOST)
         elif (every := self.every) not in _WORDS:
             raise InvalidInput(
                 "The 'renew' parameter must be 'monthly', 'weekly', 'daily', or a number of days. "
                 f"Got {every!r}."
             )
-        periods = checks.integer("periods", self.periods, least=2, most=_MOST)
+        periods = checks.check_integer("periods", self.periods, least=2, most=_MOST)
         object.__setattr__(self, "every", every)  # whole numbers of Python, as JSON takes them
         object.__setattr__(self, "periods", periods)
-        checks.choice("unspent", self.unspent, (LOST_PARTS, _CARRIED))
+        checks.check_choice("unspent", self.unspent, (LOST_PARTS, _CARRIED))
 
     def __str__(self) -> str:
         each = _WORDS.get(str(self.every)) or f"{self.every} days"
@@ -97,10 +97,10 @@ class Renewal:
             return None
         try:
             found = cls(**fields)
-            checks.integer("period", found.period, least=1, most=found.periods)
-            checks.integer("part", found.part, least=0, most=UNITS // found.periods)
-            planned = checks.integer("n_queries", found.n_queries, least=0)
-            checks.integer("answers", found.answers, least=0, most=planned)
+            checks.check_integer("period", found.period, least=1, most=found.periods)
+            checks.check_integer("part", found.part, least=0, most=UNITS // found.periods)
+            planned = checks.check_integer("n_queries", found.n_queries, least=0)
+            checks.check_integer("answers", found.answers, least=0, most=planned)
             found.begins(found.periods)
         except (TypeError, ValueError, OverflowError):
             raise StoreDamaged("The ledger has a damaged renewal. Restore a backup.") from None

@@ -27,7 +27,7 @@ from typing import Self
 
 from vicinal import checks
 from vicinal.errors import DamagedWitness, InvalidInput, StorageFailed, StoreDamaged
-from vicinal.ledger.files import PRIVATE_FILE, guarded, locked, sync_folder, write_whole
+from vicinal.ledger.files import PRIVATE_FILE, locked, sync_folder, translate_os_errors, write_whole
 from vicinal.mechanisms.noise_sources import fresh_key
 
 FORMAT = 1
@@ -75,7 +75,7 @@ class WitnessState:
         Raises StorageFailed if it cannot be read, or is damaged; InvalidInput if it has another
         format.
         """
-        with guarded(path), path.open("rb") as file:
+        with translate_os_errors(path), path.open("rb") as file:
             content = file.read(_START)
             if content.startswith(_NAME) and len(content) > len(_NAME):
                 checks.file_format(path, content[len(_NAME)], FORMAT)
@@ -133,7 +133,7 @@ def name_digest(audience: str) -> bytes:
 
 def check_free(path: Path) -> None:
     """Raise InvalidInput if there is anything at the path of a new witness."""
-    with guarded(path):
+    with translate_os_errors(path):
         if path.exists() or path.is_symlink():
             raise InvalidInput(f"{path} is the witness of another store. Move it away first.")
 
@@ -144,7 +144,7 @@ def check_witness_place(path: Path) -> None:
     Whoever made a store's folder can name any file of this user as its witness.
     """
     for one in (path, path.with_name(path.name + ".new")):
-        with guarded(one):
+        with translate_os_errors(one):
             begins = None if one.exists() or one.is_symlink() else b""
             if one.is_file() and not one.is_symlink():
                 with one.open("rb") as file:
@@ -169,7 +169,7 @@ class RollbackGuard:
 
     def __init__(self, path: Path, identity: bytes, check: Callable[[], object] = int) -> None:
         self._path, self._check = path, check
-        with guarded(path):
+        with translate_os_errors(path):
             self._descriptor = os.open(path, os.O_RDWR)
         try:
             locked(self._descriptor, path, _IN_USE.format(path))
@@ -199,14 +199,14 @@ class RollbackGuard:
         guard.state = WitnessState(identity, fresh_key(_EPOCH), 0, fresh_key())
         flags = os.O_RDWR | os.O_CREAT | (os.O_TRUNC if over else os.O_EXCL)
         try:
-            with guarded(path):
+            with translate_os_errors(path):
                 guard._descriptor = os.open(fresh, flags, PRIVATE_FILE)
         except StorageFailed:
             check_free(path)
             raise
         try:
             locked(guard._descriptor, path, _IN_USE.format(path))  # from its first moment
-            with guarded(path):
+            with translate_os_errors(path):
                 write_whole(guard._descriptor, guard.state.header())
                 os.fsync(guard._descriptor)
                 fresh.replace(path)
@@ -228,7 +228,7 @@ class RollbackGuard:
         Raises StorageFailed if the store was opened elsewhere since: another epoch has begun.
         """
         self._check()
-        with guarded(self._path):
+        with translate_os_errors(self._path):
             present = os.pread(self._descriptor, _EPOCH, 32)
         if present != self.state.epoch:
             raise StorageFailed(
@@ -240,7 +240,7 @@ class RollbackGuard:
 
     def sync(self) -> None:
         """Flush to the disk."""
-        with guarded(self._path):
+        with translate_os_errors(self._path):
             os.fsync(self._descriptor)
 
     def add_erased(self, hashes: Iterable[bytes], clock: int) -> None:
@@ -269,7 +269,7 @@ class RollbackGuard:
         self.sync()
 
     def _write(self, state: WitnessState) -> None:
-        with guarded(self._path):
+        with translate_os_errors(self._path):
             held, named = os.fstat(self._descriptor), self._path.stat()
             if (held.st_dev, held.st_ino, 1) != (named.st_dev, named.st_ino, named.st_nlink):
                 raise StorageFailed(
@@ -281,5 +281,5 @@ class RollbackGuard:
 
     def _put(self, content: bytes, offset: int) -> None:
         self._check()
-        with guarded(self._path):
+        with translate_os_errors(self._path):
             write_whole(self._descriptor, content, offset)

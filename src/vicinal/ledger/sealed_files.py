@@ -14,7 +14,7 @@ import numpy as np
 from vicinal import checks
 from vicinal.arrays import AnyArray
 from vicinal.errors import InvalidInput, StoreDamaged, VicinalError
-from vicinal.ledger.files import guarded, replace_file
+from vicinal.ledger.files import replace_file, translate_os_errors
 
 _MOST = 16 << 20
 """Bytes: ten times what the largest plan, schema or list of keys needs."""
@@ -79,7 +79,10 @@ def read_sealed(
     try:
         if not path.is_file():
             raise InvalidInput(missing)
-        with guarded(path), os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
+        with (
+            translate_os_errors(path),
+            os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file,
+        ):
             content = parse_json(_read(file))
         found = content.pop("format")
         digest = content.pop("digest")

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from vicinal.errors import InvalidInput, StorageFailed, StoreDamaged
 from vicinal.ledger.database import BATCH, Database, Row, Value, columns_by_table
-from vicinal.ledger.files import PRIVATE_FILE, guarded
+from vicinal.ledger.files import PRIVATE_FILE, translate_os_errors
 
 _DAMAGE = ("SQLITE_CORRUPT", "SQLITE_NOTADB", "UnicodeDecodeError")
 """What SQLite says of a file that is not what it wrote."""
@@ -46,7 +46,7 @@ class SQLiteDatabase(Database):
         self._path = path
         if not create and not path.is_file():
             raise InvalidInput(f"There is no database {path}.")
-        with guarded(path):
+        with translate_os_errors(path):
             os.close(os.open(path, os.O_RDONLY | os.O_CREAT * create, PRIVATE_FILE))
             self._before = self._log_files() if reading else None
         self._connection = self._connected("ro" if reading else "rw")
@@ -62,7 +62,7 @@ class SQLiteDatabase(Database):
             )
             for setting in _SETTINGS if mode == "rw" else ():
                 connection.execute(f"PRAGMA {setting}")
-        with guarded(self._path):
+        with translate_os_errors(self._path):
             for path in self.files if mode == "rw" else ():
                 path.chmod(PRIVATE_FILE)
         return connection
@@ -142,7 +142,7 @@ class SQLiteDatabase(Database):
 
     def close(self) -> None:
         self._connection.close()
-        with guarded(self._path):
+        with translate_os_errors(self._path):
             for path, content in (self._before or {}).items():  # undo what reading has written
                 if content is None:
                     path.unlink(missing_ok=True)

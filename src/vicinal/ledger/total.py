@@ -17,7 +17,7 @@ import numpy as np
 from vicinal.accounting.budget import UNITS
 from vicinal.arrays import Slots, Units
 from vicinal.ledger.audiences import Audience, StoredAccount, exact_sum
-from vicinal.mechanisms.charging import differing
+from vicinal.mechanisms.charging import find_differences
 
 TOTAL = ""
 """In place of a name, in the row of the account of all audiences together."""
@@ -92,7 +92,7 @@ class TotalFilter:
         In memory: it becomes durable with the charge itself. Broken off, it is done again.
         """
         account, total = audience.account, self.audience.account
-        slots = differing(account.remaining, account.shared, 0)
+        slots = find_differences(account.remaining, account.shared, 0)
         price = self.price(audience.number, account.shared[slots] - account.remaining[slots])
         total.remaining[slots] -= price
         total.note_charged_total(exact_sum(price))

@@ -22,7 +22,7 @@ from vicinal.linear.losses import Predictions, TrainingLoss
 from vicinal.linear.model_features import CHUNK, IntegerRows, ModelFeatures, one_thread, scores_of
 from vicinal.mechanisms.gradients import WEIGHT_STEPS, SubjectRows, whole_weights
 from vicinal.mechanisms.linear_model import GradientRelease, IndividualGradient
-from vicinal.mechanisms.noise_sources import NoiseSource, randomness
+from vicinal.mechanisms.noise_sources import NoiseSource, create_noise_source
 from vicinal.mechanisms.subject_table import SubjectTable
 from vicinal.mechanisms.votes import DeltaSlackAccountant
 from vicinal.neighbours.kernels import FLOAT32, Cosine, int8_precision, unit_vectors
@@ -264,7 +264,7 @@ class TrainingBudget:
 
     def rehearse(self, width: int, slack: DeltaSlackAccountant, trainings: int) -> None:
         """Raise PrivacyRefused if the grid costs too much in `trainings` of so many features."""
-        mechanism = self.mechanism(no_records(width), 1.0, randomness(), slack)
+        mechanism = self.mechanism(no_records(width), 1.0, create_noise_source(), slack)
         mechanism.check(self.step_noise, STEPS * trainings)
 
 
@@ -341,10 +341,10 @@ def train(
         mean = gradients.publish(release, weights) * (mechanism.clip / training.n_records)
         return mean, release.noise
 
-    return follow(training, features, public, published)
+    return descend_gradients(training, features, public, published)
 
 
-def follow(
+def descend_gradients(
     training: TrainingBudget,
     features: ModelFeatures,
     public: FloatMatrix,

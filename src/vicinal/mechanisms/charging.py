@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vicinal.accounting.budget import MAX_NORM
-from vicinal.accounting.charges import afford, charge, label_charge
+from vicinal.accounting.charges import charge, find_affordable_norm, label_charge
 from vicinal.arrays import Bools, Floats, Ints, Ints32, Steps
 from vicinal.compiled import compiled
 from vicinal.mechanisms.subject_table import RecordVectors, SubjectTable, towards_zero
@@ -151,7 +151,7 @@ def charge_votes(hits, labels, subjects, kernel, prices, _scratch, votes):  # ty
                     continue
                 weight = min(weights[_level(similarities[hit], origin, shift)], longest)
                 left = remaining[slot]
-                weight = afford(weight, left, rate)
+                weight = find_affordable_norm(weight, left, rate)
                 if label_only:
                     cost = label_charge(weight, left, rate, cells, price_table)
                 else:
@@ -310,7 +310,7 @@ def scale_down(vector, touched, remaining, price):  # type: ignore[no-untyped-de
         return 0
     if moved == 1:
         rate, cells, shares = price.single_rate, price.table_scale, price.price_table
-        norm = afford(min(abs(vector[only]), longest), remaining, rate)
+        norm = find_affordable_norm(min(abs(vector[only]), longest), remaining, rate)
         if price.label_only:
             cost = label_charge(norm, remaining, rate, cells, shares)
         else:
@@ -408,7 +408,7 @@ def run_end(order, first, rows, slots):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def differing(one, other, first):  # type: ignore[no-untyped-def]
+def find_differences(one, other, first):  # type: ignore[no-untyped-def]
     """Return where two arrays differ, counted from `first`, int32 ascending."""
     places = np.empty(len(one) + 1, dtype=np.int32)  # memory for what is written, no more
     at = 0

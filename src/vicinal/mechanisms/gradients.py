@@ -95,8 +95,8 @@ class NoisyGradient:
         noise: NoiseSource,
         source: BernoulliSource,
     ) -> None:
-        self.gamma = checks.real("gamma", gamma, above=0, most=1)
-        self.clip = checks.real("clip", clip, above=0)
+        self.gamma = checks.check_real("gamma", gamma, above=0, most=1)
+        self.clip = checks.check_real("clip", clip, above=0)
         self.steps, self.scale = gradient_grid(sigma)
         self.quota = quota
         self.records = records
@@ -156,7 +156,7 @@ class NoisyGradient:
 
 def gradient_grid(sigma: float) -> tuple[int, int]:
     """Return steps in a clipping bound, a power of two, and the noise scale in steps; public."""
-    sigma = checks.real("sigma", sigma, least=1e-2, most=1e9)
+    sigma = checks.check_real("sigma", sigma, least=1e-2, most=1e9)
     steps = min(_MOST_STEPS, 1 << math.floor(math.log2(FINEST / sigma)))
     # The logarithm may have been rounded up to a whole number.
     steps = steps if math.ceil(sigma * steps) <= FINEST else steps >> 1

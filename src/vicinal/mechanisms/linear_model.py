@@ -75,11 +75,13 @@ class IndividualGradient:
         noise: NoiseSource,
         slack: DeltaSlackAccountant,
     ) -> None:
-        self.clip = checks.real("clip", clip, above=0)
-        most = checks.real("most_noise", most_noise, above=0, most=MAX_SCALE)
+        self.clip = checks.check_real("clip", clip, above=0)
+        most = checks.check_real("most_noise", most_noise, above=0, most=MAX_SCALE)
         # A power of two, as fine as arithmetic allows.
         self.steps = min(_FINEST, 1 << math.floor(math.log2(MAX_SCALE / max(most, 1.0))))
-        self.reserve = UNITS - math.floor(checks.real("share", share, above=0, most=1) * UNITS)
+        self.reserve = UNITS - math.floor(
+            checks.check_real("share", share, above=0, most=1) * UNITS
+        )
         self.n_scores = n_scores
         self.n_features = records.rows.shape[1]
         # Exact: a row's norm is at most 8191.
@@ -111,7 +113,7 @@ class IndividualGradient:
 
     def _scale(self, noise: float) -> int:
         """Return a noise scale of `noise` clipping bounds in grid steps."""
-        noise_steps = checks.real("noise", noise, above=0) * self.steps
+        noise_steps = checks.check_real("noise", noise, above=0) * self.steps
         return max(FINE, math.ceil(min(noise_steps, MAX_SCALE)))
 
 

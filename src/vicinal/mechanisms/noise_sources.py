@@ -6,22 +6,22 @@ import numpy as np
 
 from vicinal import checks
 from vicinal.arrays import Bools, Places
-from vicinal.noise.bernoulli import bernoulli
+from vicinal.noise.bernoulli import sample_bernoulli
 from vicinal.noise.poisson_sample import poisson_sample
 from vicinal.noise.source import NoiseSource, SimulatedNoise, SystemNoise, fresh_key
 
-__all__ = ["NoiseSource", "fresh_key", "public_draws", "randomness"]
+__all__ = ["NoiseSource", "create_noise_source", "fresh_key", "public_draws"]
 
 
-def randomness(simulation_seed: int | None = None) -> NoiseSource:
+def create_noise_source(simulation_seed: int | None = None) -> NoiseSource:
     """Return exact noise from system entropy, or repeatable noise if a seed is given.
 
     Results made with a seed carry no guarantee; ``NoiseSource.exact`` tells the two apart.
 
     Examples
     --------
-    >>> from vicinal.mechanisms import randomness
-    >>> randomness().exact
+    >>> from vicinal.mechanisms import create_noise_source
+    >>> create_noise_source().exact
     True
     """
     return SystemNoise() if simulation_seed is None else SimulatedNoise(simulation_seed)
@@ -39,7 +39,7 @@ def public_draws(seed: int | None = None) -> np.random.Generator:  # noqa: TID25
     >>> public_draws(3).integers(10) == public_draws(3).integers(10)
     np.True_
     """
-    checked = None if seed is None else checks.integer("seed", seed, least=0)
+    checked = None if seed is None else checks.check_integer("seed", seed, least=0)
     start = int.from_bytes(fresh_key()) if checked is None else checked
     return np.random.default_rng(start)  # noqa: TID251 (public draws protect nobody)
 
@@ -67,7 +67,7 @@ class SystemBernoulli(BernoulliSource):
     ordered = False
 
     def bernoulli(self, probability: float, size: int) -> Bools:
-        return bernoulli(probability, size)
+        return sample_bernoulli(probability, size)
 
     def sample(self, probability: float, size: int) -> Places:
         return poisson_sample(probability, size)
@@ -79,7 +79,7 @@ class SimulatedBernoulli(BernoulliSource):
     exact = False
 
     def __init__(self, seed: int) -> None:
-        seed = checks.integer("seed", seed, least=0)
+        seed = checks.check_integer("seed", seed, least=0)
         self._generator = np.random.default_rng(seed)  # noqa: TID251 (a simulation protects nobody)
 
     def bernoulli(self, probability: float, size: int) -> Bools:

@@ -64,7 +64,7 @@ class ClippedVotes(VoteEncoding):
     """
 
     def __init__(self, attributes: Bools, tau: float) -> None:
-        top, over = checks.real("tau", tau, above=0).as_integer_ratio()
+        top, over = checks.check_real("tau", tau, above=0).as_integer_ratio()
         self._attributes = np.ascontiguousarray(attributes)
         self._sizes = attributes.sum(axis=1)
         self._tau = (top, over)
@@ -111,7 +111,7 @@ class NearestOfSample:
 
     def __init__(self, knn: PoissonKNN, gamma: float, source: BernoulliSource) -> None:
         self.knn = knn
-        self.gamma = checks.real("gamma", gamma, above=0, most=1)
+        self.gamma = checks.check_real("gamma", gamma, above=0, most=1)
         self._source = source
 
     def candidates(self, queries: IntegerMatrix) -> NeighbourLists | None:

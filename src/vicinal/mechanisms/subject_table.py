@@ -89,7 +89,7 @@ class RecordVectors:
 RecordTargets = Ints32 | RecordVectors  # what records carry: class indices (n,), or vectors
 
 
-def joined(first: RecordTargets, second: RecordTargets) -> RecordTargets:
+def join_targets(first: RecordTargets, second: RecordTargets) -> RecordTargets:
     """Return what two groups of records carry, one after the other; both of one kind."""
     if not isinstance(first, RecordVectors) or not isinstance(second, RecordVectors):
         # A shard without records does not know yet what they will carry.

@@ -56,7 +56,7 @@ class NoisyTally:
     """
 
     def __init__(self, plan: TallyPlan, noise: NoiseSource, slack: DeltaSlackAccountant) -> None:
-        share = checks.real("share", plan.share, above=0, most=1)
+        share = checks.check_real("share", plan.share, above=0, most=1)
         tables, cells = len(plan.sizes), sum(plan.sizes)
         # Rounded up: less noise would be paid for by more than the share.
         sigma = max(1.0, math.sqrt(tables / (2 * share * plan.budget)) * (1 + 1e-12))

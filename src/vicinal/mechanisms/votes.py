@@ -199,7 +199,7 @@ class VoteGrid:
 
     def __post_init__(self) -> None:
         # Beyond 2^29 a kernel weight of 1 could be squared past int64, and the charge wrap around.
-        steps = checks.integer("steps", self.steps, least=1, most=FINEST)
+        steps = checks.check_integer("steps", self.steps, least=1, most=FINEST)
         if steps & (steps - 1):
             raise InvalidInput(f"The 'steps' parameter must be a power of two. Got {steps}.")
 
@@ -225,7 +225,7 @@ class VoteGrid:
         remedy : str
             The parameters that make the noise larger, for the message of InvalidInput.
         """
-        least_noise = checks.real("noise scale", least_noise, above=0)
+        least_noise = checks.check_real("noise scale", least_noise, above=0)
         # grid_slack(s) <= 0.43 / s^2 for s >= 4 (2 * 2.57 / 12, plus a vanishing term).
         enough = math.sqrt(0.43 * releases * coordinates / (SLACK_SHARE * delta))
         least = max(FINE, enough)
@@ -247,7 +247,7 @@ class VoteGrid:
 
     def scale(self, noise: float) -> int:
         """Return the noise scale of `noise` unit contributions in steps, rounded up."""
-        return math.ceil(checks.real("noise scale", noise, above=0) * self.steps)
+        return math.ceil(checks.check_real("noise scale", noise, above=0) * self.steps)
 
 
 class DeltaSlackAccountant:
@@ -267,7 +267,7 @@ class DeltaSlackAccountant:
 
     def __init__(self, delta: float, *, needed: bool, spent: float = 0.0) -> None:
         self._limit = SLACK_SHARE * delta if needed else math.inf
-        self._spent = checks.real("spent", spent, least=0)
+        self._spent = checks.check_real("spent", spent, least=0)
 
     @property
     def spent(self) -> float:
@@ -276,7 +276,7 @@ class DeltaSlackAccountant:
 
     def resume(self, spent: float) -> None:
         """Go on from what is on record: releases after it were never given away."""
-        self._spent = checks.real("spent", spent, least=0)
+        self._spent = checks.check_real("spent", spent, least=0)
 
     def check(self, more: float) -> None:
         """Raise PrivacyRefused unless releases that cost up to `more` fit, in any parts.

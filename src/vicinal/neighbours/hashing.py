@@ -64,9 +64,11 @@ class HyperplaneLSH(Index):
         engine: str | None = None,
     ) -> None:
         super().__init__(kernel, n_features, engine)
-        self.tables = checks.integer("tables", tables, least=1)
-        self.bits = checks.integer("bits", bits, least=1, most=16)
-        self._normals = _normals(n_features, tables * bits, checks.integer("seed", seed, least=0))
+        self.tables = checks.check_integer("tables", tables, least=1)
+        self.bits = checks.check_integer("bits", bits, least=1, most=16)
+        self._normals = _normals(
+            n_features, tables * bits, checks.check_integer("seed", seed, least=0)
+        )
         width = -(-tables // _LANES) * _LANES
         self._dtype = np.uint8 if bits <= 8 else np.uint16
         self._codes = GrowableArray(width, self._dtype, self.store.block)

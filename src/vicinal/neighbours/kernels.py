@@ -83,8 +83,8 @@ class Precision:
     limit: int = INTEGER_NORM
 
     def __post_init__(self) -> None:
-        checks.integer("norm", self.norm, least=1, most=INTEGER_NORM)
-        checks.integer("limit", self.limit, least=1, most=INTEGER_NORM)
+        checks.check_integer("norm", self.norm, least=1, most=INTEGER_NORM)
+        checks.check_integer("limit", self.limit, least=1, most=INTEGER_NORM)
 
     @property
     def dtype(self) -> npt.DTypeLike:
@@ -330,7 +330,7 @@ class Cosine(Kernel):
         return np.asarray(np.maximum(squares, 1.0))
 
     def similarity_at(self, value: float, n_features: int) -> int:
-        value = checks.real("radius", value, least=-1, most=1)
+        value = checks.check_real("radius", value, least=-1, most=1)
         return math.ceil(value * self.precision.scale(n_features) ** 2)
 
 
@@ -360,8 +360,8 @@ class RBF(Kernel):
     product_factor = 2
 
     def __init__(self, bandwidth: float, bound: float, precision: Precision = FLOAT32) -> None:
-        self.bandwidth = checks.real("bandwidth", bandwidth, above=0)
-        self.bound = checks.real("norm_bound", bound, above=0)
+        self.bandwidth = checks.check_real("bandwidth", bandwidth, above=0)
+        self.bound = checks.check_real("norm_bound", bound, above=0)
         self.precision = precision
         # No squared distance exceeds (2 N)^2; the level of -(2 N)^2 is the lowest.
         self.level_origin = 1 << (4 * precision.norm**2).bit_length()
@@ -393,7 +393,7 @@ class RBF(Kernel):
         return np.asarray(np.maximum(-similarity.astype(np.float64), 1.0))
 
     def similarity_at(self, value: float, n_features: int) -> int:
-        value = checks.real("radius", value, above=0, most=1)
+        value = checks.check_real("radius", value, above=0, most=1)
         lowest = -((2 * self.precision.norm) ** 2)
         return max(lowest, math.ceil(math.log(value) / self._exponent(n_features)))
 

@@ -20,16 +20,16 @@ _LOWEST_OF_BYTES = np.uint64(0x0101_0101_0101_0101)
 
 
 def bernoulli_probability(probability: float) -> float:
-    """Return the probability that :func:`bernoulli` really tosses with: floor(p 2^64) / 2^64.
+    """Return the probability that :func:`sample_bernoulli` uses: floor(p 2^64) / 2^64.
 
     It equals `probability` from 2^-12 upwards and is below it by less than 2^-64 elsewhere. It is
     a double, so that the accounting can be told exactly what is tossed.
     """
-    probability = checks.real("probability", probability, least=0, most=1)
+    probability = checks.check_real("probability", probability, least=0, most=1)
     return float(int(probability * 2.0**64)) / 2.0**64
 
 
-def bernoulli(probability: float, size: int) -> Bools:
+def sample_bernoulli(probability: float, size: int) -> Bools:
     """Return `size` independent coins, bool (size,), each true with at most `probability`.
 
     A coin is true with probability exactly ``bernoulli_probability(probability)``, never above
@@ -38,8 +38,8 @@ def bernoulli(probability: float, size: int) -> Bools:
     they differ. Bits come from SHAKE-256, keyed afresh by 512 bits of system entropy for every
     call and every 64 KiB of stream.
     """
-    numerator = int(checks.real("probability", probability, least=0, most=1) * 2.0**64)
-    size = checks.integer("size", size, least=0)
+    numerator = int(checks.check_real("probability", probability, least=0, most=1) * 2.0**64)
+    size = checks.check_integer("size", size, least=0)
     if numerator == 1 << 64:
         return np.ones(size, dtype=np.bool_)
     out = np.empty((-(-size // 64), 8), dtype=np.uint64)

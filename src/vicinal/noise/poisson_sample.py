@@ -34,8 +34,8 @@ def poisson_sample(probability: float, size: int) -> Places:
     The law is that of :func:`vicinal.noise.bernoulli`: each with probability exactly
     ``bernoulli_probability(probability)``. It costs a draw for every subject that takes part.
     """
-    numerator = int(checks.real("probability", probability, least=0, most=1) * 2.0**64)
-    size = checks.integer("size", size, least=0)
+    numerator = int(checks.check_real("probability", probability, least=0, most=1) * 2.0**64)
+    size = checks.check_integer("size", size, least=0)
     if numerator in {0, 1 << 64}:
         return np.arange(size if numerator else 0)
     expected = size * probability

@@ -36,8 +36,8 @@ class NoiseSource(ABC):
 
     Examples
     --------
-    >>> from vicinal.mechanisms import randomness
-    >>> randomness().exact, randomness(simulation_seed=0).exact
+    >>> from vicinal.mechanisms import create_noise_source
+    >>> create_noise_source().exact, create_noise_source(simulation_seed=0).exact
     (True, False)
     """
 
@@ -61,8 +61,8 @@ class NoiseSource(ABC):
 def checked(scale: object, size: object) -> tuple[int, int]:
     """Return a noise scale in grid steps and a number of draws, or raise InvalidInput."""
     return (
-        checks.integer("scale", scale, least=1, most=MAX_SCALE),
-        checks.integer("size", size, least=0),
+        checks.check_integer("scale", scale, least=1, most=MAX_SCALE),
+        checks.check_integer("size", size, least=0),
     )
 
 
@@ -72,7 +72,7 @@ class SimulatedNoise(NoiseSource):
     exact = False
 
     def __init__(self, seed: int) -> None:
-        self._generator = np.random.default_rng(checks.integer("seed", seed, least=0))
+        self._generator = np.random.default_rng(checks.check_integer("seed", seed, least=0))
 
     def discrete_gaussian(self, scale: int, size: int) -> Ints:
         scale, size = checked(scale, size)

@@ -27,7 +27,7 @@ from vicinal.linear.private_model import (
     train,
 )
 from vicinal.mechanisms.count import NoisyCount, noisy_size, size_noise
-from vicinal.mechanisms.noise_sources import NoiseSource, randomness
+from vicinal.mechanisms.noise_sources import NoiseSource, create_noise_source
 from vicinal.mechanisms.noisy_labels import NoisyLabels
 from vicinal.mechanisms.subject_table import RecordTargets, SubjectTable
 from vicinal.mechanisms.votes import DeltaSlackAccountant, NoisyVotes, VoteGrid, VoteMechanism
@@ -69,14 +69,14 @@ def plan_engine(
 
     The one look at private data is the size: declared, or estimated with noise and charged.
     """
-    slack, noise = slack_meter(plan), randomness(plan.simulation_seed)
+    slack, noise = slack_meter(plan), create_noise_source(plan.simulation_seed)
     ledger, model = MemoryLedger(), None
     encoder = kernel = kernel_for(plan, public)  # refuses what is missing, before anything is drawn
     integers, n_public = encoder.encode(X), 0 if public is None else len(public)
     if plan.may_train(n_public) and public is not None:
         slots = ledger.enroll(subjects)
         table = SubjectTable(targets, slots, np.bincount(slots).astype(np.int32), ledger.remaining)
-        rows, points = numbers(integers), numbers(encoder.encode(public))
+        rows, points = convert_to_float(integers), convert_to_float(encoder.encode(public))
         plan, model, gradients = settled_model(
             plan, encoder, rows, points, table, ledger, noise, slack, interaction
         )
@@ -95,7 +95,7 @@ def plan_engine(
     return replace(planned, encoder=encoder)
 
 
-def numbers(integers: IntegerMatrix) -> FloatMatrix:
+def convert_to_float(integers: IntegerMatrix) -> FloatMatrix:
     return np.asarray(integers, dtype=np.float32)
 
 
@@ -135,7 +135,7 @@ _REHEARSED = 512
 """Public points that are enough to see whether a plan is refused; with all it takes seconds."""
 
 
-def rehearse(plan: IndKNNPlan, n_features: int, public: FloatMatrix | None) -> None:
+def check_planning(plan: IndKNNPlan, n_features: int, public: FloatMatrix | None) -> None:
     """Plan without records: for the fewest and the most, where their number is yet to be estimated.
 
     And with as little of the budgets as a private model may leave. Raises InvalidInput for what
@@ -182,7 +182,7 @@ def engine_on(
     `left`: the share of budgets to plan with, where no `model` tells it.
     """
     reference = None if public is None else Reference(kernel, kernel.encode(public))
-    noise = noise or randomness(plan.simulation_seed)
+    noise = noise or create_noise_source(plan.simulation_seed)
     if plan.n_records is None:
         size = _estimated_size(plan, shard.subject_table, shard.ledger, noise, slack, interaction)
         plan = plan.changed(n_records=size)

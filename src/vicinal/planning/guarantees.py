@@ -234,7 +234,7 @@ def _priced(plan: str) -> str:
     return json.dumps(account(json.loads(plan)))
 
 
-def summed(draws: Iterable[tuple[int, float]]) -> dict[int, float]:
+def count_draws_by_scale(draws: Iterable[tuple[int, float]]) -> dict[int, float]:
     """Return how many draws there are at each scale."""
     total: dict[int, float] = {}
     for scale, count in draws:
@@ -276,7 +276,7 @@ def _delta_with_grid(plan: Plan, price: dict[str, Any], draws: dict[int, float])
     return min(1.0, math.nextafter(delta + cost, 1.0))
 
 
-def several(plan: Plan, interactions: int) -> Plan:
+def repeat_plan(plan: Plan, interactions: int) -> Plan:
     """Return the plan of all interactions that share a guarantee: each carries out `plan`."""
     times = max(1, interactions)
     releases = [

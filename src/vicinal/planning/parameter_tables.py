@@ -21,10 +21,10 @@ from vicinal.parameters import (
     Integer,
     Real,
     Unless,
-    listed,
     number_or_text,
     parameter,
-    table,
+    parameter_table,
+    split_list,
 )
 from vicinal.targets.classes import ClassesParameter
 from vicinal.targets.label_sets import LabelSetsParameters
@@ -46,7 +46,7 @@ class IndexOptions(Check):
 
     def __call__(self, name: str, value: object) -> dict[str, Any]:
         options = dict(value) if isinstance(value, Mapping) else {"kind": value}
-        kind = checks.choice(name, options.get("kind"), tuple(_INDEX_OPTIONS))
+        kind = checks.check_choice(name, options.get("kind"), tuple(_INDEX_OPTIONS))
         unknown = [option for option in options if option not in ("kind", *_INDEX_OPTIONS[kind])]
         if unknown:
             raise InvalidInput(
@@ -82,7 +82,7 @@ def check_interactions(value: object) -> int:
     """
     if isinstance(value, str) and value == PUBLIC:
         return 0
-    return checks.integer("interactions", value, least=1, most=MAX_INTERACTIONS)
+    return checks.check_integer("interactions", value, least=1, most=MAX_INTERACTIONS)
 
 
 INTERACTIONS = Checked(lambda _, value: check_interactions(value), 'int or "public"')
@@ -105,20 +105,20 @@ class ClassNumbers(Check):
         return f"sequence of float{word}, optional"
 
     def parsed(self, text: str) -> list[float | str] | str:
-        return text if text == self.word else [number_or_text(n, float) for n in listed(text)]
+        return text if text == self.word else [number_or_text(n, float) for n in split_list(text)]
 
     def __call__(self, name: str, value: object) -> tuple[float, ...] | str | None:
         if value is None or (isinstance(value, str) and value == self.word):
             return value
         if isinstance(value, str) or not isinstance(value, Iterable):
             raise InvalidInput(f"The {name!r} parameter must hold a number for every class.")
-        numbers = tuple(checks.real(name, each, above=0) for each in value)
+        numbers = tuple(checks.check_real(name, each, above=0) for each in value)
         if not numbers:
             raise InvalidInput(f"The {name!r} parameter must hold a number for every class.")
         return numbers
 
 
-@table
+@parameter_table
 class IndKNNParameters:
     """What every Ind-KNN estimator takes."""
 
@@ -243,7 +243,7 @@ class IndKNNParameters:
     )
 
 
-@table
+@parameter_table
 class VotingParameters(IndKNNParameters):
     """What an estimator takes besides whose records vote for classes."""
 
@@ -270,24 +270,24 @@ class VotingParameters(IndKNNParameters):
         the budget then goes 1.2 to 1.5 times as far as with votes.""",
     )
     reuse_predictions: bool = parameter(
-        Checked(checks.boolean, "bool"),
+        Checked(checks.check_boolean, "bool"),
         default=False,
         doc="""Whether earlier answers vote on later queries, at no cost. For the published
         algorithm only, see :meth:`zhu2023`.""",
     )
 
 
-@table
+@parameter_table
 class IndKNNClassifierParameters(VotingParameters, ClassesParameter):
     """What the classifier takes."""
 
 
-@table
+@parameter_table
 class RegressorParameters(IndKNNParameters, NumbersParameters):
     """What the regressor takes."""
 
 
-@table
+@parameter_table
 class MultiLabelParameters(IndKNNParameters, LabelSetsParameters):
     """What the classifier of several labels takes."""
 

@@ -20,7 +20,7 @@ from vicinal.linear.losses import ClassLoss, TrainingLoss, VectorLoss
 from vicinal.linear.private_model import ASKED, LEAST_PUBLIC, SHARE, PrivateModel, TrainingBudget
 from vicinal.mechanisms.votes import SLACK_SHARE
 from vicinal.neighbours.radius import LEAST_COUNT, Reference
-from vicinal.parameters import AUTO, Settings, checks, declared
+from vicinal.parameters import AUTO, Settings, get_checks, get_parameters
 from vicinal.planning.parameter_tables import (
     ADAPTIVE,
     BALANCED,
@@ -66,7 +66,9 @@ class IndKNNPlan(Settings, VotingParameters):
     @classmethod
     def of(cls, estimator: object) -> Self:
         kind = next(kind for kind, taken in PARAMETERS.items() if isinstance(estimator, taken))
-        values = {each.name: getattr(estimator, each.name) for each in declared(PARAMETERS[kind])}
+        values = {
+            each.name: getattr(estimator, each.name) for each in get_parameters(PARAMETERS[kind])
+        }
         return cls.of_target(KINDS[kind].checked(values), values)
 
     @classmethod
@@ -77,7 +79,7 @@ class IndKNNPlan(Settings, VotingParameters):
 
     def replanned(self, **parameters: Any) -> Self:
         """Return the plan with some parameters as they are passed, and its model settled anew."""
-        named = [(name, check) for name, check in checks(type(self)) if name in parameters]
+        named = [(name, check) for name, check in get_checks(type(self)) if name in parameters]
         changes = {name: check(name, parameters[name]) for name, check in named}
         why = "" if "model_share" in parameters else self.why_no_model
         plan = self.changed(why_no_model=why, **changes)
@@ -367,7 +369,9 @@ class IndKNNPlan(Settings, VotingParameters):
 
 def _check_names(target: Target, values: Mapping[str, Any]) -> None:
     """Refuse the first parameter that records of this kind do not take, by its name."""
-    takers = {kind: {each.name for each in declared(taken)} for kind, taken in PARAMETERS.items()}
+    takers = {
+        kind: {each.name for each in get_parameters(taken)} for kind, taken in PARAMETERS.items()
+    }
     for name in values:
         if name not in takers[target.kind]:
             others = [KINDS[kind].words for kind, names in takers.items() if name in names]

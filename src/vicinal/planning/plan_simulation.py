@@ -25,7 +25,7 @@ from vicinal.engine.proxy_ledger import RETIRED
 from vicinal.errors import InvalidInput
 from vicinal.linear.losses import Predictions
 from vicinal.linear.model_features import ModelFeatures, softmax
-from vicinal.linear.private_model import PrivateModel, follow, metric_kernel
+from vicinal.linear.private_model import PrivateModel, descend_gradients, metric_kernel
 from vicinal.neighbours.index import ExactIndex
 from vicinal.neighbours.kernels import Cosine, IntegerMatrix, Kernel
 from vicinal.neighbours.radius import AdaptiveRadius, Reference
@@ -127,7 +127,7 @@ def untrained_model(plan: IndKNNPlan, reference: Reference | None) -> PrivateMod
     points = np.asarray(reference.points, dtype=np.float32)
     assert isinstance(reference.kernel, Cosine)  # noqa: S101 (a model needs it)
     features = ModelFeatures.planned(points, plan.size, lifted=reference.kernel.lifts)
-    return follow(
+    return descend_gradients(
         plan.training, features, points,
         lambda weights: (np.zeros_like(weights), plan.training.step_noise),
     )  # fmt: skip
@@ -198,7 +198,7 @@ def _trained(
         gradient = _mean_gradient(rows, labels, weights, clip)
         return gradient + generator.normal(scale=noise, size=weights.shape), sigma
 
-    return follow(training, features, others, published)
+    return descend_gradients(training, features, others, published)
 
 
 def _mean_gradient(rows: Floats, labels: Places, weights: Floats, clip: float) -> Floats:

@@ -9,7 +9,7 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from vicinal.arrays import Floats, Ints
-from vicinal.parameters import documented
+from vicinal.parameters import document_parameters
 from vicinal.planning.parameter_tables import MultiLabelParameters, RegressorParameters
 from vicinal.predictors.ind_knn import IndKNNClassifier
 from vicinal.predictors.ind_knn_base import IndKNNEstimator
@@ -30,7 +30,7 @@ class AveragingEstimator(IndKNNEstimator):
         return target.answers(answers.votes, answers.noise)
 
 
-@documented
+@document_parameters
 class IndKNNRegressor(RegressorMixin, AveragingEstimator, RegressorParameters):
     r"""Predicts numbers from private records; every subject has a budget of its own.
 
@@ -98,7 +98,7 @@ class IndKNNRegressor(RegressorMixin, AveragingEstimator, RegressorParameters):
         return (means, errors) if return_std else means
 
 
-@documented
+@document_parameters
 class IndKNNMultiLabelClassifier(ClassifierMixin, AveragingEstimator, MultiLabelParameters):
     r"""Tells which of several labels a query has; every subject has a budget of its own.
 

@@ -16,7 +16,7 @@ from vicinal.accounting.guarantee import Guarantee
 from vicinal.arrays import AnyArray, Bools, Floats, Ints
 from vicinal.errors import InvalidInput, PrivacyRefused, VicinalError
 from vicinal.ledger.memory import ForkSafeLock
-from vicinal.mechanisms.noise_sources import BernoulliSource, bernoulli_source, randomness
+from vicinal.mechanisms.noise_sources import BernoulliSource, bernoulli_source, create_noise_source
 from vicinal.mechanisms.planned_releases import FINEST, NoisyMax, NoisyThreshold, ReleaseCounter
 from vicinal.parameters import (
     AUTO,
@@ -29,15 +29,21 @@ from vicinal.parameters import (
     Settings,
     Unless,
     parameter,
-    table,
+    parameter_table,
 )
-from vicinal.planning.guarantees import Plan, affordable_noise, guarantee_of, several, summed
+from vicinal.planning.guarantees import (
+    Plan,
+    affordable_noise,
+    count_draws_by_scale,
+    guarantee_of,
+    repeat_plan,
+)
 from vicinal.planning.parameter_tables import INTERACTIONS
 from vicinal.predictors import inputs
 from vicinal.predictors._named_classes import NamedClassesMixin
 from vicinal.progress import step
 from vicinal.tabular import check_row_order
-from vicinal.targets.classes import ClassesParameter, labels
+from vicinal.targets.classes import ClassesParameter, encode_labels
 
 ABSTAIN = -1
 """The answer, with integer classes, to a query that was not answered; else it is None."""
@@ -65,7 +71,7 @@ def decision_scores(votes: Floats) -> Floats:
     return votes[:, 1] - votes[:, 0] if votes.shape[1] == 2 else votes
 
 
-@table
+@parameter_table
 class FixedPlanParameters(ClassesParameter):
     """What every estimator takes whose releases are all planned beforehand."""
 
@@ -88,7 +94,7 @@ class FixedPlanParameters(ClassesParameter):
     )
 
 
-@table
+@parameter_table
 class AnsweringParameters(FixedPlanParameters):
     """What classifiers take whose planned releases are noisy votes on their answers."""
 
@@ -157,11 +163,11 @@ class FixedPlanSettings(Settings, FixedPlanParameters):
         return self._name, json.dumps(self.releases(), sort_keys=True)
 
     def targets(self, y: npt.ArrayLike | None, size: int) -> AnyArray:
-        return labels(y, size, self.classes)
+        return encode_labels(y, size, self.classes)
 
     def together(self, releases: list[Plan], delta: float | None = None) -> Plan:
         plan = {"delta": self.delta if delta is None else delta, "releases": releases}
-        return several(plan, self.interactions)
+        return repeat_plan(plan, self.interactions)
 
 
 class AnsweringSettings(AnsweringParameters, FixedPlanSettings):
@@ -195,7 +201,7 @@ class AnsweringSettings(AnsweringParameters, FixedPlanSettings):
             )
         if self.n_answers is not None:
             least = 0 if self.epsilon is None else 1  # no noise keeps an epsilon of nothing
-            checks.integer("n_answers", self.n_answers, least=least, most=self.n_queries)
+            checks.check_integer("n_answers", self.n_answers, least=least, most=self.n_queries)
         self.releases()  # what no noise can keep is refused before anything is changed
 
     def _check_screening(self) -> None:
@@ -240,12 +246,12 @@ class AnsweringSettings(AnsweringParameters, FixedPlanSettings):
     def draws(self) -> dict[int, float]:
         screened = float(self.n_queries) * self.screened
         voted = float(self.planned_answers) * len(self.classes)
-        return summed([(FINEST, screened), (self.voting().scale, voted)])
+        return count_draws_by_scale([(FINEST, screened), (self.voting().scale, voted)])
 
     def voting(self) -> NoisyMax:
         """Return the noisy maximum, with a fresh quota."""
         quota = ReleaseCounter(self.planned_answers, "answers")
-        noise = randomness(self.simulation_seed)
+        noise = create_noise_source(self.simulation_seed)
         return NoisyMax(self.vote_noise, self.most_votes, quota, noise, label_only=self.label_only)
 
     def screening(self, coins: BernoulliSource | None = None) -> NoisyThreshold | None:
@@ -253,7 +259,7 @@ class AnsweringSettings(AnsweringParameters, FixedPlanSettings):
         if self.sigma_screen is None or self.threshold is None:
             return None
         quota = ReleaseCounter(self.n_queries, "screenings")
-        noise, seed = randomness(self.simulation_seed), self.simulation_seed
+        noise, seed = create_noise_source(self.simulation_seed), self.simulation_seed
         coins = coins or bernoulli_source(seed)
         return NoisyThreshold(self.threshold, self.sigma_screen, quota, noise, coins)
 
@@ -313,7 +319,7 @@ class FixedPlanEstimator(
         Of all interactions together, where several were declared.
         """
         planned = self._planned()
-        delta = checks.real("delta", self.delta if delta is None else delta, above=0, below=1)
+        delta = checks.check_real("delta", self.delta if delta is None else delta, above=0, below=1)
         return planned.together(planned.releases(), delta)
 
     def guarantee(self, delta: float | None = None) -> Guarantee:

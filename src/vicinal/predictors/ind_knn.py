@@ -15,8 +15,8 @@ from vicinal import checks
 from vicinal.arrays import AnyArray, Floats
 from vicinal.engine.engine import QueryAnswers
 from vicinal.errors import InvalidInput, PrivacyRefused
-from vicinal.parameters import documented
-from vicinal.planning.engine_factory import numbers
+from vicinal.parameters import document_parameters
+from vicinal.planning.engine_factory import convert_to_float
 from vicinal.planning.parameter_tables import IndKNNClassifierParameters
 from vicinal.predictors import inputs
 from vicinal.predictors._named_classes import NamedClassesMixin
@@ -27,7 +27,7 @@ ABSTAIN = -1
 """The answer of an integer-labelled classifier that abstains; string-labelled ones give None."""
 
 
-@documented
+@document_parameters
 class IndKNNClassifier(NamedClassesMixin, IndKNNEstimator, IndKNNClassifierParameters):
     r"""Answers queries from private records; every subject has a budget of its own.
 
@@ -202,7 +202,7 @@ class IndKNNClassifier(NamedClassesMixin, IndKNNEstimator, IndKNNClassifierParam
         queries = inputs.checked_features(self, X)
         if self._model is None:
             return None
-        return self._model.predicted(numbers(self._encoder.encode(queries)))
+        return self._model.predicted(convert_to_float(self._encoder.encode(queries)))
 
     def _check_votes_leave(self, noun: str) -> None:
         if self._settings.label_only:
@@ -232,7 +232,7 @@ class IndKNNClassifier(NamedClassesMixin, IndKNNEstimator, IndKNNClassifierParam
         check_is_fitted(self)
         if abstain_below is None:
             return np.asarray(self.classes_[self._answered(X).labels])
-        least = checks.real("abstain_below", abstain_below, least=0)
+        least = checks.check_real("abstain_below", abstain_below, least=0)
         self._check_votes_leave("Abstentions")
         integer_names = self.classes_.dtype.kind in "iu"
         if integer_names and ABSTAIN in self.classes_:

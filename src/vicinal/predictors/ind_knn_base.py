@@ -22,7 +22,7 @@ from vicinal.features.table_schema import TableSchema
 from vicinal.interactions.fit_registry import REGISTRY
 from vicinal.interactions.row_matching import RecordDigests
 from vicinal.neighbours.kernels import IntegerMatrix
-from vicinal.planning.engine_factory import PlannedEngine, numbers, plan_engine
+from vicinal.planning.engine_factory import PlannedEngine, convert_to_float, plan_engine
 from vicinal.planning.guarantees import ind_knn_guarantee
 from vicinal.planning.parameter_tables import IndKNNParameters
 from vicinal.planning.plan import IndKNNPlan
@@ -198,7 +198,7 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
             self._warn_beyond_plan(len(queries))
             integers, predicted = self._encoder.encode(queries), None
             if self._model is not None:
-                rows, predicted = self._model.mapped(numbers(integers))
+                rows, predicted = self._model.mapped(convert_to_float(integers))
                 integers = engine.votes.kernel.encode(rows)
             self._warn_of_far_queries(integers)
             answers = engine.answer(integers, predicted=predicted)
@@ -269,7 +269,7 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
         integers = self._encoder.encode(X)
         if self._model is None:
             return integers
-        return self._engine.votes.kernel.encode(self._model.features(numbers(integers)))
+        return self._engine.votes.kernel.encode(self._model.features(convert_to_float(integers)))
 
     @property
     def _shard(self) -> Shard:

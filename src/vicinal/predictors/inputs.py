@@ -25,7 +25,7 @@ from vicinal.interactions.row_matching import RecordDigests, are_copies
 from vicinal.tabular import (
     Names,
     NumberTable,
-    aligned,
+    align_columns,
     checked_floats,
     note_columns,
     read_matrix,
@@ -190,7 +190,7 @@ def checked_reference(public: Any, X: FloatMatrix, names: Names | None = None) -
 
     `names`: labels of the columns of `X`, which those of `public` are matched with.
     """
-    points = aligned("public", public, names, "X", advice=_IN_A_PIPELINE)
+    points = align_columns("public", public, names, "X", advice=_IN_A_PIPELINE)
     if points.shape[1] != X.shape[1]:
         raise InvalidInput(
             f"The 'public' parameter must have shape (m, {X.shape[1]}) with m >= 1, as X has "

@@ -20,7 +20,16 @@ from vicinal.mechanisms.private_knn import (
     VoteEncoding,
 )
 from vicinal.neighbours.kernels import FLOAT32, RBF, int8_precision
-from vicinal.parameters import AUTO, Auto, Integer, Real, Unless, documented, parameter, table
+from vicinal.parameters import (
+    AUTO,
+    Auto,
+    Integer,
+    Real,
+    Unless,
+    document_parameters,
+    parameter,
+    parameter_table,
+)
 from vicinal.planning.guarantees import Plan
 from vicinal.predictors.fixed_plan import (
     AnsweringParameters,
@@ -28,14 +37,14 @@ from vicinal.predictors.fixed_plan import (
     FixedPlanClassifier,
 )
 from vicinal.predictors.inputs import FitInputs
-from vicinal.targets.classes import labels
+from vicinal.targets.classes import encode_labels
 from vicinal.targets.label_sets import label_sets
 
 _FEW_FEATURES = 64
 """With fewer products are cheap, and the fine grid is taken. Distances are exact on either."""
 
 
-@table
+@parameter_table
 class PrivateKNNParameters(AnsweringParameters):
     """What Private-kNN takes besides."""
 
@@ -107,7 +116,7 @@ class PrivateKNNSettings(PrivateKNNParameters, AnsweringSettings):
 
     def targets(self, y: npt.ArrayLike | None, size: int) -> AnyArray:
         if self.tau is None:
-            return labels(y, size, self.classes)
+            return encode_labels(y, size, self.classes)
         return label_sets(y, size, self.classes.tolist())
 
     def encoding(self, targets: AnyArray) -> VoteEncoding:
@@ -147,7 +156,7 @@ class PrivateKNNSettings(PrivateKNNParameters, AnsweringSettings):
         return release
 
 
-@documented
+@document_parameters
 class PrivateKNNClassifier(FixedPlanClassifier[PrivateKNNSettings], PrivateKNNParameters):
     r"""Labels queries by a noisy vote of the k nearest in a Poisson sample of private records.
 

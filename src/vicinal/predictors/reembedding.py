@@ -25,7 +25,7 @@ from vicinal.errors import InvalidInput
 from vicinal.ledger.memory import MemoryLedger
 from vicinal.linear.private_model import MODEL_ARRAYS, PrivateModel, metric_kernel
 from vicinal.neighbours.kernels import Cosine
-from vicinal.planning.engine_factory import engine_on, kernel_for, numbers, slack_meter
+from vicinal.planning.engine_factory import convert_to_float, engine_on, kernel_for, slack_meter
 from vicinal.planning.plan import IndKNNPlan
 from vicinal.predictors import inputs
 from vicinal.predictors.ind_knn import IndKNNClassifier
@@ -53,8 +53,8 @@ def planned_queries(n_queries: int, share: float) -> int:
     Planning goes by queries over budget: n queries from a share of all budgets get the noise and
     the neighbours that n / share queries get from whole budgets.
     """
-    n_queries = checks.integer("n_queries", n_queries, least=1)
-    return math.ceil(n_queries / checks.real("share", share, above=0, most=1))
+    n_queries = checks.check_integer("n_queries", n_queries, least=1)
+    return math.ceil(n_queries / checks.check_real("share", share, above=0, most=1))
 
 
 def spent_budget(classifier: IndKNNClassifier) -> SpentBudget:
@@ -92,12 +92,12 @@ def check_spent(spent: SpentBudget) -> None:
     sound = units.ndim == 1 and units.dtype == np.int64
     if not sound or (units < 0).any() or (units > UNITS).any():
         raise InvalidInput("The 'remaining' budgets must be int64 units between none and all.")
-    checks.real("slack", slack, least=0)
-    checks.integer("answers", answers, least=0)
-    checks.integer("n_records", size, least=1)
+    checks.check_real("slack", slack, least=0)
+    checks.check_integer("answers", answers, least=0)
+    checks.check_integer("n_records", size, least=1)
 
 
-def resume(
+def resume_fit(
     classifier: IndKNNClassifier,
     X: npt.ArrayLike,
     y: npt.ArrayLike,
@@ -176,12 +176,12 @@ def _embed(
     if "model_share" in spent:
         if reference is None or not isinstance(encoder, Cosine):
             raise InvalidInput(_OTHER_ROWS)
-        points = numbers(encoder.encode(reference))
+        points = convert_to_float(encoder.encode(reference))
         kept = {name: spent[part] for name in MODEL_ARRAYS if (part := f"model_{name}") in spent}
         model = PrivateModel.kept(kept, points, settings.loss, lifted=encoder.lifts)
         reference = model.features(points)
         kernel = metric_kernel(reference)
-        integers = kernel.encode(model.features(numbers(integers)))
+        integers = kernel.encode(model.features(convert_to_float(integers)))
     n_features = integers.shape[1]
     shard = Shard(kernel, n_features, ledger)
     shard.ledger = ledger

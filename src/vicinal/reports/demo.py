@@ -19,7 +19,7 @@ from vicinal.errors import InvalidInput
 from vicinal.features.hog import HOGFeatures
 from vicinal.features.public_map import PublicMap
 from vicinal.predictors.ind_knn import IndKNNClassifier
-from vicinal.progress import Begin, shown
+from vicinal.progress import Begin, show_progress
 from vicinal.reports import outcomes
 from vicinal.reports import text as words
 from vicinal.reports.outcomes import Outcome
@@ -112,7 +112,7 @@ def answer(trial: Trial, epsilon: float, delta: float, begin: Begin) -> DemoAnsw
     n_queries = len(trial.truth)
     classifier = IndKNNClassifier(trial.classes, epsilon, delta, n_queries, model_share=0)
     classifier.fit(trial.records, trial.labels, public=trial.reference)
-    with shown(begin):
+    with show_progress(begin):
         votes = classifier.query(trial.queries).votes
     assert votes is not None  # noqa: S101 (votes leave)
     plan = {
@@ -147,7 +147,7 @@ def html_page(data: str, answers: DemoAnswers, images: AnyArray, **run: Any) -> 
     from vicinal.reports import plots
 
     epsilon, delta = answers.guarantee.epsilon, answers.guarantee.delta
-    right = outcomes.rightness(answers.labels, answers.truth)
+    right = outcomes.compare_answers(answers.labels, answers.truth)
     by_class = outcomes.outcome_by_class(answers.labels, answers.truth, CLASSES)
     return words.rendered(
         "demo.html",
@@ -160,7 +160,9 @@ def html_page(data: str, answers: DemoAnswers, images: AnyArray, **run: Any) -> 
         surest_half=outcomes.outcome_of_surest(right, answers.confidence, 0.5),
         by_class=_address(plots.accuracy_by_class(by_class)),
         class_shares=", ".join(
-            f"{name}: {words.percent(one.accuracy)}" for name, one in by_class.items() if one.total
+            f"{name}: {words.format_percent(one.accuracy)}"
+            for name, one in by_class.items()
+            if one.total
         ),
         tiles=_tiles(answers, images),
     )
@@ -170,7 +172,7 @@ def _tiles(answers: DemoAnswers, images: AnyArray) -> list[dict[str, str]]:
     """Return tiles of some queries, some answered wrongly, over the range of confidence."""
     from vicinal.reports.plots import picture
 
-    right = outcomes.rightness(answers.labels, answers.truth)
+    right = outcomes.compare_answers(answers.labels, answers.truth)
     order = np.argsort(-answers.confidence, kind="stable")  # from the surest on
     wrong = _evenly(order[~right[order]], WRONG_TILES)
     shown = {*wrong, *_evenly(order[right[order]], TILES - len(wrong))}

@@ -21,8 +21,8 @@ def wilson_interval(correct: int, total: int) -> tuple[float, float]:
 
     Unlike the textbook's plus-or-minus it stays inside [0, 1] and holds near both ends.
     """
-    total = checks.integer("total", total, least=1)
-    correct = checks.integer("correct", correct, least=0, most=total)
+    total = checks.check_integer("total", total, least=1)
+    correct = checks.check_integer("correct", correct, least=0, most=total)
     z = _NORMAL_95
     share, pull = correct / total, z * z / total
     centre = (share + pull / 2) / (1 + pull)
@@ -42,7 +42,7 @@ class Outcome:
 
     @classmethod
     def of(cls, answers: npt.ArrayLike, truth: npt.ArrayLike) -> Self:
-        right = rightness(answers, truth)
+        right = compare_answers(answers, truth)
         return cls(int(right.sum()), len(right))
 
     @property
@@ -64,7 +64,7 @@ class Outcome:
         }
 
 
-def rightness(answers: npt.ArrayLike, truth: npt.ArrayLike) -> Bools:
+def compare_answers(answers: npt.ArrayLike, truth: npt.ArrayLike) -> Bools:
     labels, true = checks.composed_labels(answers), checks.composed_labels(truth)
     if labels.shape != true.shape or labels.ndim != 1:
         raise InvalidInput(
@@ -76,8 +76,8 @@ def rightness(answers: npt.ArrayLike, truth: npt.ArrayLike) -> Bools:
 def outcome_by_class(
     answers: npt.ArrayLike, truth: npt.ArrayLike, classes: Sequence[Any]
 ) -> dict[str, Outcome]:
-    right, true = rightness(answers, truth), checks.composed_labels(truth)
-    names = [checks.composed(name) for name in classes]
+    right, true = compare_answers(answers, truth), checks.composed_labels(truth)
+    names = [checks.normalize_text(name) for name in classes]
     return {
         str(name): Outcome(int(right[true == name].sum()), int((true == name).sum()))
         for name in names
@@ -89,7 +89,7 @@ def outcome_of_surest(right: Bools, confidence: Floats, share: float) -> Outcome
 
     Post-processing: looks at the answers given and their noisy lead, nothing else.
     """
-    share = checks.real("share", share, above=0, most=1)
+    share = checks.check_real("share", share, above=0, most=1)
     count = max(1, round(share * len(right)))
     surest = np.argsort(-confidence, kind="stable")[:count]
     return Outcome(int(right[surest].sum()), count)

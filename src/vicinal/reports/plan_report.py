@@ -12,7 +12,7 @@ from vicinal.neighbours.radius import Reference
 from vicinal.planning.plan import IndKNNPlan
 from vicinal.planning.plan_simulation import PlanChoice, SimulationResult, SimulationSetup, simulate
 from vicinal.progress import Begin
-from vicinal.reports.text import percent, rendered
+from vicinal.reports.text import format_percent, rendered
 
 ENOUGH = 4000
 """Answers that an outlook should rest on."""
@@ -167,15 +167,16 @@ def _training(plan: IndKNNPlan) -> dict[str, Any] | None:
 
 def _table_row(option: Option) -> str:
     choice, outlook = option.choice, option.outlook
-    unchanged = "-" if outlook is None else percent(outlook.agreement)
-    last = "-" if outlook is None else percent(outlook.accuracy)
+    unchanged = "-" if outlook is None else format_percent(outlook.agreement)
+    last = "-" if outlook is None else format_percent(outlook.accuracy)
     if not choice.plan.target.voted:
         last = f"{choice.expected_errors()[0].error:.3g}"
     queried = choice.plan.n_asked / choice.plan.n_queries if outlook is None else outlook.asked
     return (
         f"{option.name:22}{choice.plan.n_queries:8,} {choice.plan.epsilon:6g} "
-        f"{choice.n_neighbors:6,} {choice.multiplier:7.3f} {percent(min(1.0, choice.cost), 2):>17} "
-        f"{percent(queried, 0):>7} {unchanged:>10} {last:>9}"
+        f"{choice.n_neighbors:6,} {choice.multiplier:7.3f} "
+        f"{format_percent(min(1.0, choice.cost), 2):>17} "
+        f"{format_percent(queried, 0):>7} {unchanged:>10} {last:>9}"
     )
 
 
@@ -223,7 +224,9 @@ def model_records(plan: IndKNNPlan) -> int:
     return math.ceil(ENOUGH_LEARNT / math.sqrt(2 * share * plan.spendable))
 
 
-def verdicts(plan: IndKNNPlan, shares: Sequence[float] = (), *, brief: bool = False) -> list[str]:
+def assess_plan(
+    plan: IndKNNPlan, shares: Sequence[float] = (), *, brief: bool = False
+) -> list[str]:
     """Return lines on whether a plan for classes can work, and what would make it better.
 
     `shares`: how common each class is among public labels, if there are any. `brief`: without

@@ -26,7 +26,9 @@ def figure_bytes(figure: Figure, kind: str = "png", dpi: int = 150) -> bytes:
     return file.getvalue()
 
 
-def canvas(x: str, y: str = "", height: float = 4.0, grid: str = "both") -> tuple[Figure, Axes]:
+def create_figure(
+    x: str, y: str = "", height: float = 4.0, grid: str = "both"
+) -> tuple[Figure, Axes]:
     """Return an empty figure whose axes are named; `grid`: of which axes lines are drawn."""
     figure = Figure(figsize=(6.4, height), layout="constrained")
     axes = figure.add_subplot()
@@ -37,7 +39,7 @@ def canvas(x: str, y: str = "", height: float = 4.0, grid: str = "both") -> tupl
 
 def accuracy_by_class(outcomes: Mapping[str, Outcome]) -> bytes:
     shown = {name: one for name, one in outcomes.items() if one.total}
-    figure, axes = canvas("right answers", height=0.9 + 0.3 * max(len(shown), 2), grid="x")
+    figure, axes = create_figure("right answers", height=0.9 + 0.3 * max(len(shown), 2), grid="x")
     shares, lows, highs = np.transpose([(one.accuracy, *one.interval) for one in shown.values()])
     places, reaches = np.arange(len(shown)), np.maximum([shares - lows, highs - shares], 0.0)
     axes.errorbar(shares, places, xerr=reaches, fmt="o", color=COLOURS[0])

@@ -36,7 +36,7 @@ def audit(spec: object) -> dict[str, Any]:
     if not isinstance(epsilons, list) or not epsilons:
         raise InvalidInput("The 'epsilons' parameter must be a list of numbers >= 0. Got others.")
     mechanism, population = (built(name, spec[name]) for name in ("mechanism", "population"))
-    n = checks.integer("n", spec["n"], least=1)
+    n = checks.check_integer("n", spec["n"], least=1)
     rows = [_row(mechanism, population, n, epsilon, spec) for epsilon in epsilons]
     return {"n": n, "types": population.types, "rows": rows, "warnings": list(WARNINGS)}
 

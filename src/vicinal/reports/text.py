@@ -26,8 +26,8 @@ def guess_limit(epsilon: float, delta: float) -> float:
     tossing a coin. From the two error rates of any test under (epsilon, delta)-DP: their sum is at
     least 2 (1 - delta) / (1 + e^epsilon) (Kairouz, Oh and Viswanath 2015).
     """
-    epsilon = checks.real("epsilon", epsilon, above=0)
-    delta = checks.real("delta", delta, least=0, below=1)
+    epsilon = checks.check_real("epsilon", epsilon, above=0)
+    delta = checks.check_real("delta", delta, least=0, below=1)
     return 1 - (1 - delta) * math.exp(-epsilon) / (1 + math.exp(-epsilon))
 
 
@@ -37,11 +37,11 @@ def gaussian_guess_limit(budget: float, delta: float) -> float:
     Dong, Roth and Su 2022. What the integer grid adds is below 1 % of delta; all of delta is
     added here.
     """
-    budget = checks.real("budget", budget, above=0)
+    budget = checks.check_real("budget", budget, above=0)
     return min(1.0, NormalDist().cdf(math.sqrt(2 * budget) / 2) + delta)
 
 
-def percent(share: float, digits: int = 1) -> str:
+def format_percent(share: float, digits: int = 1) -> str:
     """Return a share in words, as "97.3 %"."""
     return f"{100 * share:.{digits}f} %"
 
@@ -51,11 +51,11 @@ def percent_up(share: float) -> str:
     return f"{math.ceil(1000 * share - 1e-9) / 10:.1f} %"
 
 
-def interval(ends: tuple[float, float]) -> str:
+def format_interval(ends: tuple[float, float]) -> str:
     return f"95 % interval {100 * ends[0]:.1f} to {100 * ends[1]:.1f} %"
 
 
-def duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     minutes, remainder = divmod(round(seconds), 60)
     return f"{minutes} min {remainder} s" if minutes else f"{remainder} s"
 
@@ -82,6 +82,6 @@ def _environment() -> jinja2.Environment:
         loader=jinja2.PackageLoader("vicinal.reports"), undefined=jinja2.StrictUndefined,
         autoescape=jinja2.select_autoescape(["html"]), trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
-    for each in (percent, interval, duration, fact):
+    for each in (format_percent, format_interval, format_duration, fact):
         environment.filters[each.__name__] = each
     return environment

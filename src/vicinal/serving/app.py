@@ -319,7 +319,7 @@ _OPERATIONS = (
 
 
 @cache
-def openapi() -> dict[str, Any]:
+def build_openapi() -> dict[str, Any]:
     """Return the OpenAPI document: an entry a route, and schemas of the pydantic models."""
     from vicinal import __version__
 
@@ -341,7 +341,7 @@ def openapi() -> dict[str, Any]:
 
 
 async def _openapi_document(_: Request) -> JSONResponse:
-    return JSONResponse(openapi())
+    return JSONResponse(build_openapi())
 
 
 async def _to_console(_: Request) -> RedirectResponse:

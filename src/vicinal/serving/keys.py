@@ -17,7 +17,7 @@ from pathlib import Path
 from vicinal import checks
 from vicinal.distributed.folders import is_cluster
 from vicinal.errors import InvalidInput, OtherFormat, PrivacyRefused, StorageFailed
-from vicinal.ledger.files import PRIVATE_FILE, guarded
+from vicinal.ledger.files import PRIVATE_FILE, translate_os_errors
 from vicinal.ledger.sealed_files import read_sealed, write_sealed
 from vicinal.mechanisms.noise_sources import fresh_key
 from vicinal.store.requests import checked_name
@@ -71,7 +71,7 @@ class KeyFile:
         not to share answers, and one who is in both shares them with themselves.
         """
         name = checked_name("name", name)
-        checks.choice("role", role, ROLES)
+        checks.check_choice("role", role, ROLES)
         audience = checked_name("audience", audience)
         with self._changing() as keys:
             if any(key.name == name and key.audience != audience for key in keys):
@@ -98,7 +98,7 @@ class KeyFile:
         """Yield the keys; write what the body makes of them, one process at a time."""
         import fcntl
 
-        with guarded(self._lock):
+        with translate_os_errors(self._lock):
             descriptor = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, PRIVATE_FILE)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)

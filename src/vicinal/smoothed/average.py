@@ -53,8 +53,8 @@ class Average(CountMechanism):
             )
         object.__setattr__(self, "levels", tuple(int(v) for v in levels))
         object.__setattr__(self, "types", len(levels))
-        checks.integer("size", self.size, least=1)
-        checks.choice("rounding", self.rounding, ROUNDINGS)
+        checks.check_integer("size", self.size, least=1)
+        checks.check_choice("rounding", self.rounding, ROUNDINGS)
         if (self.size + 1) * self._sums > _MOST_CELLS:
             raise InvalidInput(
                 "The 'levels' and 'size' parameters must give at most "
@@ -198,9 +198,9 @@ def gradient_law(kind: str, mean: float = 0.0, scale: float = 0.12) -> Floats:
     >>> law.shape, round(float(law.sum()), 6)
     ((256,), 1.0)
     """
-    family = _LAWS[checks.choice("kind", kind, tuple(_LAWS))]
-    centre = checks.real("mean", mean, least=-1, most=1)
-    width = checks.real("scale", scale, above=0)
+    family = _LAWS[checks.check_choice("kind", kind, tuple(_LAWS))]
+    centre = checks.check_real("mean", mean, least=-1, most=1)
+    width = checks.check_real("scale", scale, above=0)
     edges = np.arange(LEVELS.start - 1, LEVELS.stop) / 256
     law = np.diff(family.cdf(edges, loc=centre, scale=width))
     return np.asarray(law / law.sum())

@@ -66,7 +66,7 @@ def database_delta(mechanism: Mechanism, database: npt.ArrayLike, epsilon: float
     >>> print(database_delta(Histogram(FixedSize(5)), [4, 6], epsilon=1.0))
     PRIVATE 0.03845 (exact)
     """
-    eps = checks.real("epsilon", epsilon, least=0)
+    eps = checks.check_real("epsilon", epsilon, least=0)
     checked = check_mechanism(mechanism).check(database)
     best = log_delta(mechanism, checked, eps)
     return DatabaseDelta(best.low, best.high)
@@ -101,7 +101,7 @@ def adjusted_utility(
     >>> print(adjusted_utility(Histogram(FixedSize(5)), [4, 6], threshold=0.5))
     PRIVATE 0.02646 (exact)
     """
-    t = checks.real("threshold", threshold, least=0, below=1)
+    t = checks.check_real("threshold", threshold, least=0, below=1)
     checked = check_mechanism(mechanism).check(database)
     best = largest(mechanism.gains(checked, math.log1p(t) - math.log1p(-t))).capped()
     return DatabaseDelta(best.low, best.high)
@@ -126,8 +126,8 @@ def profile(mechanism: Mechanism, n: int, epsilon: float) -> Floats:
     (11,)
     """
     eps, count = (
-        checks.real("epsilon", epsilon, least=0),
-        checks.integer("n", n, least=1, most=_MOST_PROFILE),
+        checks.check_real("epsilon", epsilon, least=0),
+        checks.check_integer("n", n, least=1, most=_MOST_PROFILE),
     )
     checked = check_mechanism(mechanism)
     checked.check([count, 0])
@@ -154,8 +154,8 @@ def worst_case_delta(mechanism: Mechanism, n: int, epsilon: float) -> Delta:
     >>> print(worst_case_delta(Histogram(FixedSize(499_000)), 500_000, epsilon=2.0))
     0.998 (exact)
     """
-    checks.real("epsilon", epsilon, least=0)
-    count = checks.integer("n", n, least=1)
+    checks.check_real("epsilon", epsilon, least=0)
+    count = checks.check_integer("n", n, least=1)
     chance = check_mechanism(mechanism).touched(count)
     if chance > 1:
         raise InvalidInput("The 'n' parameter must be at least the size of the sample. Got less.")

@@ -66,10 +66,10 @@ class KNNVotes(mechanisms.Mechanism):
     classes: int = 2
 
     def __post_init__(self) -> None:
-        checks.integer("k", self.k, least=1)
-        gamma = checks.real("gamma", self.gamma, above=0, most=1)
+        checks.check_integer("k", self.k, least=1)
+        gamma = checks.check_real("gamma", self.gamma, above=0, most=1)
         object.__setattr__(self, "gamma", gamma)
-        checks.integer("classes", self.classes, least=2)
+        checks.check_integer("classes", self.classes, least=2)
         if math.comb(self.k + self.classes, self.k) > _MOST_STATES:
             raise InvalidInput(
                 f"The 'k' parameter must allow at most {_MOST_STATES} different votes with "
@@ -265,9 +265,9 @@ class RadiusVotes(mechanisms.ComparedMechanism):
     classes: int
 
     def __post_init__(self) -> None:
-        gamma = checks.real("gamma", self.gamma, above=0, most=1)
+        gamma = checks.check_real("gamma", self.gamma, above=0, most=1)
         object.__setattr__(self, "gamma", gamma)
-        classes = checks.integer("classes", self.classes, least=2)
+        classes = checks.check_integer("classes", self.classes, least=2)
         object.__setattr__(self, "types", classes + 1)
 
     def touched(self, n: int) -> float:  # noqa: ARG002 - the same for every n

@@ -45,7 +45,7 @@ class Sampler(ABC):
 
     def check(self, n: int) -> None:
         """Refuse a database of n records that cannot be sampled so."""
-        checks.integer("n", n, least=1, most=MOST_RECORDS)
+        checks.check_integer("n", n, least=1, most=MOST_RECORDS)
 
     @abstractmethod
     def touched(self, n: int) -> float:
@@ -79,7 +79,7 @@ class FixedSize(Sampler):
     size: int
 
     def __post_init__(self) -> None:
-        checks.integer("size", self.size, least=0, most=MOST_RECORDS)
+        checks.check_integer("size", self.size, least=0, most=MOST_RECORDS)
 
     def check(self, n: int) -> None:
         if self.size > n:
@@ -121,7 +121,7 @@ class Poisson(Sampler):
     gamma: float
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "gamma", checks.real("gamma", self.gamma, least=0, most=1))
+        object.__setattr__(self, "gamma", checks.check_real("gamma", self.gamma, least=0, most=1))
 
     def touched(self, n: int) -> float:  # noqa: ARG002 - the same for every n
         return self.gamma
@@ -148,7 +148,7 @@ class WithReplacement(Sampler):
     size: int
 
     def __post_init__(self) -> None:
-        checks.integer("size", self.size, least=0, most=MOST_RECORDS)
+        checks.check_integer("size", self.size, least=0, most=MOST_RECORDS)
 
     def touched(self, n: int) -> float:
         return -math.expm1(self.size * math.log1p(-1 / n)) if n > 1 else float(self.size > 0)
@@ -415,7 +415,7 @@ class ListedMechanism(ComparedMechanism):
     types: int
 
     def __post_init__(self) -> None:
-        checks.integer("types", self.types, least=2)
+        checks.check_integer("types", self.types, least=2)
         if not callable(self.law_of):
             raise InvalidInput(f"The 'law_of' parameter must be a function. Got {self.law_of!r}.")
 

@@ -46,7 +46,7 @@ class Population:
 
     def check_records(self, n: int) -> None:
         """Refuse databases of n records that cannot come from here; any n is fine by default."""
-        checks.integer("n", n, least=1)
+        checks.check_integer("n", n, least=1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,14 +167,14 @@ class Heterogeneous(Population):
 
     def __post_init__(self) -> None:
         groups = _pairs(self.groups)
-        counts = [checks.integer("groups", count, least=0) for count, _ in groups]
+        counts = [checks.check_integer("groups", count, least=0) for count, _ in groups]
         object.__setattr__(self, "counts", np.array(counts, dtype=np.int64))
         rows = _distributions("groups", [row for _, row in groups])
         object.__setattr__(self, "vertices", rows)
-        checks.integer("groups", sum(counts), least=1)
+        checks.check_integer("groups", sum(counts), least=1)
 
     def check_records(self, n: int) -> None:
-        if checks.integer("n", n, least=1) != self.counts.sum():
+        if checks.check_integer("n", n, least=1) != self.counts.sum():
             raise InvalidInput(
                 f"The 'n' parameter must be the sum of the groups, {self.counts.sum()}. Got {n}."
             )
@@ -285,9 +285,9 @@ def bounds(population: Population, n: int, size: int, epsilon: float) -> Bounds:
     >>> bounds(voters, n=10_000, size=5_000, epsilon=1.0).log_upper < -100
     True
     """
-    count = checks.integer("n", n, least=1)
-    drawn = checks.integer("size", size, least=0, most=count)
-    eps = checks.real("epsilon", epsilon, least=0)
+    count = checks.check_integer("n", n, least=1)
+    drawn = checks.check_integer("size", size, least=0, most=count)
+    eps = checks.check_real("epsilon", epsilon, least=0)
     if not isinstance(population, Population):
         raise InvalidInput(f"The 'population' parameter must be a Population. Got {population!r}.")
     population.check_records(count)

@@ -164,9 +164,12 @@ def smoothed_delta(
     >>> print(smoothed_delta(counts, voters, 500_000, epsilon=2.0))
     1.288e-17 (exact)
     """
-    eps, count = checks.real("epsilon", epsilon, least=0), _check_worlds(mechanism, population, n)
-    checks.integer("draws", draws, least=0)
-    checks.integer("seed", seed, least=0)
+    eps, count = (
+        checks.check_real("epsilon", epsilon, least=0),
+        _check_worlds(mechanism, population, n),
+    )
+    checks.check_integer("draws", draws, least=0)
+    checks.check_integer("seed", seed, least=0)
     worst = worst_case_delta(mechanism, count, eps)
     answer = _without_draws(mechanism, population, count, eps)
     if answer is None and draws:
@@ -308,11 +311,14 @@ def quantiles(
     >>> rare.upper < 1e-3  # databases with a delta above .001 are rarer than one in a thousand
     True
     """
-    eps, count = checks.real("epsilon", epsilon, least=0), _check_worlds(mechanism, population, n)
+    eps, count = (
+        checks.check_real("epsilon", epsilon, least=0),
+        _check_worlds(mechanism, population, n),
+    )
     if population.types != 2 or not _has_columns(mechanism, count):
         raise InvalidInput("The 'population' parameter must have two types for quantiles.")
     column = expectation.column_of(mechanism, count, eps)
-    cuts = [math.log(checks.real("levels", level, above=0, most=1)) for level in levels]
+    cuts = [math.log(checks.check_real("levels", level, above=0, most=1)) for level in levels]
     bound_of_rest = expectation.rest_bound(mechanism, count, eps)
     return [_above(column, population, count, cut, bound_of_rest) for cut in cuts]
 

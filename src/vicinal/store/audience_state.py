@@ -30,7 +30,7 @@ from vicinal.mechanisms.count import MOST_OF_SIZE
 from vicinal.mechanisms.votes import DeltaSlackAccountant
 from vicinal.neighbours.kernels import RBF, IntegerMatrix
 from vicinal.parameters import AUTO
-from vicinal.planning.engine_factory import PlannedEngine, engine_on, rehearse, slack_meter
+from vicinal.planning.engine_factory import PlannedEngine, check_planning, engine_on, slack_meter
 from vicinal.planning.guarantees import (
     check_renewal,
     check_under_total,
@@ -296,11 +296,11 @@ def new_plan(
             "a store of numbers or several labels: its answers have noise of one scale."
         )
     counts = settings.simulation_seed is None and settings.interactions
-    if counts and not checks.boolean("accept_weak_plan", accept_weak):
+    if counts and not checks.check_boolean("accept_weak_plan", accept_weak):
         refuse_weak(settings.epsilon, settings.delta, settings.n_records)
     if settings.reuse_predictions:
         raise InvalidInput("The 'reuse_predictions' parameter must be False in a store.")
-    rehearse(settings, schema.n_features, schema.public)
+    check_planning(settings, schema.n_features, schema.public)
     # What is written says so where the rule decides. Delta is fixed: no estimate may move it.
     asked = {"model_share": AUTO, **parameters, "delta": settings.delta}
     return json.dumps({"asked": asked, "pinned": {}, **parse_json(plan)})
@@ -316,7 +316,10 @@ def checked_total(
 ) -> tuple[float, float]:
     """Return epsilon and delta of a total over audiences; that of :func:`new_plan` is the first."""
     settings = _settings(schema, parameters)
-    total = checks.real("epsilon_total", epsilon_total, least=settings.epsilon), settings.delta
+    total = (
+        checks.check_real("epsilon_total", epsilon_total, least=settings.epsilon),
+        settings.delta,
+    )
     check_under_total(settings, *total, 1)
     if not accept_weak:
         refuse_weak(*total, None, "epsilon_total")

@@ -4,8 +4,8 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 from vicinal.errors import DamagedWitness, InvalidInput, PrivacyRefused
-from vicinal.ledger.database import Database, descends
-from vicinal.ledger.files import guarded, sync_folder
+from vicinal.ledger.database import Database, is_descendant
+from vicinal.ledger.files import sync_folder, translate_os_errors
 from vicinal.ledger.ledger import Ledger
 from vicinal.ledger.postgres import choose_server
 from vicinal.ledger.rollback_guard import RollbackGuard, check_witness_place
@@ -89,7 +89,7 @@ def _check_last(backup: Path, identity: str, witness: Path) -> None:
         closing(SQLiteDatabase(backup / folders.LEDGER, reading=True)) as database,
         closing(RollbackGuard(witness, bytes.fromhex(identity))) as guard,
     ):
-        known = descends(database, guard.state.clock, guard.state.head)
+        known = is_descendant(database, guard.state.clock, guard.state.head)
     if not known:
         raise PrivacyRefused(
             "The backup is older than the store: more was charged than it knows of. Accept the "
@@ -119,6 +119,6 @@ def _copy_files(source: Path, target: Path) -> None:
     records = [f"{folders.RECORDS}/{name}" for name in RECORD_NAMES]
     for name in (*names, *records):
         folders.copy_file(source / name, target / name)
-    with guarded(target):
+    with translate_os_errors(target):
         sync_folder(target / folders.RECORDS)
         sync_folder(target)

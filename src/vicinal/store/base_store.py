@@ -271,7 +271,7 @@ class BaseStore(ABC):
         check_row_order(X, y=y, subjects=subjects)
         with self._exclusive():
             state = audience_state(self._audience_states, audience)
-            if subjects is not None and not checks.boolean("ids_differ", ids_differ):
+            if subjects is not None and not checks.check_boolean("ids_differ", ids_differ):
                 refuse_alike(self._alike(checks.subject_ids("subjects", subjects)))
             figures = evaluate(
                 self._parts, state, X, y, subjects, share=share, largest_error=largest_error,
@@ -297,7 +297,7 @@ class BaseStore(ABC):
         """Set how many new answers an analyst may have; None for what the audience has left."""
         state = audience_state(self._audience_states, audience)
         name = checked_name("analyst", analyst)
-        most = None if quota is None else checks.integer("quota", quota, least=0)
+        most = None if quota is None else checks.check_integer("quota", quota, least=0)
         with self._exclusive():
             self._parts.ledger.allow(state.audience, name, most)
 
@@ -354,7 +354,7 @@ class BaseStore(ABC):
                 return done
             before = came_with_ids(self._parts.database)
             check_subjects_given(records.ids is not None, before=before)
-            if records.ids is not None and not checks.boolean("ids_differ", ids_differ):
+            if records.ids is not None and not checks.check_boolean("ids_differ", ids_differ):
                 refuse_alike(self._alike(records.ids))
             self._add(records, addition)
             return ledger.version

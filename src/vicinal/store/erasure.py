@@ -85,11 +85,11 @@ class Erasure:
         return Erasure(step, self.size, self.rows, self.hashes, self.clock)
 
 
-def decide(ledger: Ledger, shard: Shard, subjects: Sequence[SubjectId]) -> int:
+def decide_erasure(ledger: Ledger, shard: Shard, subjects: Sequence[SubjectId]) -> int:
     """Take subjects and their records out of memory and out of the table; return how many records.
 
-    Durable when this returns; the files follow in :func:`finish`. Ids that are not there are
-    passed over, and leave the same traces in version and history.
+    Durable when this returns; :func:`finish_erasure` then changes the files. Ids that are not
+    enrolled are passed over, and leave the same traces in version and history.
     """
     with ledger.change("erase"):
         slots, hashes, folded = ledger.leaving(subjects)
@@ -132,7 +132,7 @@ def write_erasure(
     Erasure(_MOVING, size, encoded[0], encoded[1], ledger.clock + 1).write(ledger.database)
 
 
-def finish(database: Database, record_files: RecordFiles, witness: RollbackGuard) -> None:
+def finish_erasure(database: Database, record_files: RecordFiles, witness: RollbackGuard) -> None:
     """Do whatever an erasure on record still needs; nothing if there is none.
 
     Raises StorageFailed if the disk fails. Opening the store again goes on where this stopped.

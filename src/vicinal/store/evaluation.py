@@ -39,7 +39,7 @@ from vicinal.store.records import came_with_ids
 from vicinal.store.request_batch import stored_answers
 from vicinal.store.store_schema import StoreSchema
 from vicinal.targets.label_sets import label_sets
-from vicinal.targets.numbers import LOG, Numbers, numbers
+from vicinal.targets.numbers import LOG, Numbers, scale_numbers
 from vicinal.targets.target import NUMBERS
 
 _DRAWS = 400
@@ -307,7 +307,7 @@ class ReleasedNumbers:
     def checked(self, y: npt.ArrayLike | None, size: int) -> Floats:
         """Return true numbers (size, p), cut to the bounds, or raise InvalidInput. Private."""
         target, bounds = self.target, self.target.scaled_bounds
-        scaled = numbers(y, size, target.bounds, log=target.scale == LOG)
+        scaled = scale_numbers(y, size, target.bounds, log=target.scale == LOG)
         return bounds.low + (scaled + 1) / 2 * (bounds.high - bounds.low)
 
     @property
@@ -486,7 +486,7 @@ def evaluate(
     rows = [row for row, place in enumerate(places) if place is not None]
     at = np.array([place for place in places if place is not None], dtype=np.int64)
     cells = released.cells(truth[rows], at)
-    if not checks.boolean("accept_noise", accept_noise):
+    if not checks.check_boolean("accept_noise", accept_noise):
         _expected(released, tally).refuse_noise()
     counted = CountedRows(tally.plan, cells, [ids[row] for row in rows])
     with collect(state.audience, tally, counted) as sums:
@@ -502,7 +502,7 @@ def _prepared(
     parts: OpenStore, state: AudienceState, share: float, largest_error: float
 ) -> tuple[dict[bytes, int], Released, NoisyTally]:
     """Return where each query was answered last, what left, and what counts it."""
-    most = checks.real("largest_error", largest_error, above=0, most=1)
+    most = checks.check_real("largest_error", largest_error, above=0, most=1)
     place_of, where = _answered_queries(parts, state)
     released, settings = _released(parts, state, where, most), state.settings
     plan = TallyPlan(released.sizes, share, settings.spendable, settings.grid_delta)

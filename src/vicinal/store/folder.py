@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed, StoreDamaged
 from vicinal.ledger.database import Database
-from vicinal.ledger.files import PRIVATE_FILE, PRIVATE_FOLDER, guarded, replace_file
+from vicinal.ledger.files import PRIVATE_FILE, PRIVATE_FOLDER, replace_file, translate_os_errors
 from vicinal.ledger.postgres import PostgresDatabase, choose_server
 from vicinal.ledger.rollback_guard import WitnessState, check_free, default_witness_path
 from vicinal.ledger.sealed_files import read_sealed, write_sealed
@@ -93,7 +93,7 @@ class Folder:
         return PostgresDatabase(self.ledger, create=create)
 
     def key(self) -> bytes:
-        with guarded(self.path / KEY):
+        with translate_os_errors(self.path / KEY):
             return (self.path / KEY).read_bytes()
 
 
@@ -118,7 +118,7 @@ def witness_place(path: Path, witness: Path | None) -> Path:
 
 def check_new(path: Path) -> None:
     """Raise InvalidInput if there is anything at `path` but an empty folder of this user."""
-    with guarded(path):
+    with translate_os_errors(path):
         if not os.path.lexists(path):
             return
         found = path.lstat()
@@ -148,7 +148,7 @@ def private_folder(path: Path) -> None:
 
     Raises InvalidInput if another user's is there; StorageFailed if it is a link.
     """
-    with guarded(path):
+    with translate_os_errors(path):
         path.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         try:
@@ -165,7 +165,7 @@ def refuse_links(folder: Path) -> None:
     Whoever made the folder could have a file of this user read, copied, cut or written that way.
     """
     for place in (folder, folder / RECORDS):
-        with guarded(place):
+        with translate_os_errors(place):
             for one in (place, *(place.iterdir() if place.is_dir() else ())):
                 listens = one == folder / SOCKET and one.is_socket()
                 plain = one.is_file() or one.is_dir() or not one.exists()
@@ -197,7 +197,11 @@ def write_config(path: Path, identity: str, ledger: str, witness: str, *, backup
 def copy_file(source: Path, target: Path) -> None:
     """Copy a file of a store into a place where nothing is, durably."""
     plain = os.O_RDONLY | os.O_NOFOLLOW
-    with guarded(source), guarded(target), os.fdopen(os.open(source, plain), "rb") as old:
+    with (
+        translate_os_errors(source),
+        translate_os_errors(target),
+        os.fdopen(os.open(source, plain), "rb") as old,
+    ):
         descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE_FILE)
         with os.fdopen(descriptor, "wb") as new:
             while chunk := old.read(1 << 24):

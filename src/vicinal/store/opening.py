@@ -27,8 +27,8 @@ from vicinal import checks
 from vicinal.engine.shard import Shard
 from vicinal.errors import DamagedWitness, PrivacyRefused, StoreDamaged, StoreInUse, StoreOutdated
 from vicinal.ledger.audiences import budget_faults
-from vicinal.ledger.database import Database, descends
-from vicinal.ledger.files import Lock, guarded
+from vicinal.ledger.database import Database, is_descendant
+from vicinal.ledger.files import Lock, translate_os_errors
 from vicinal.ledger.ledger import Ledger
 from vicinal.ledger.rollback_guard import RollbackGuard, WitnessState
 from vicinal.ledger.tables import FORMAT
@@ -130,7 +130,7 @@ def open_folder(
     with ExitStack() as resources:
         database = _locked_database(folder, resources)
         accept_loss = accept_loss and not reading
-        with guarded(folder.witness):
+        with translate_os_errors(folder.witness):
             there = folder.witness.is_file()
         witness = _witness(folder, database, resources, there=there, accept_loss=accept_loss)
         ledger = _checked(folder, database)
@@ -157,7 +157,7 @@ def open_folder(
             or ledger.last_commit != (witness.state.clock, witness.state.head)
             or record_files.reach_beyond(database.number("records"))
         ):
-            raise unfinished()
+            raise create_interrupted_error()
         return _loaded(folder, witness, schema, ledger, record_files, resources)
 
 
@@ -254,7 +254,9 @@ def _is_known(database: Database, state: WitnessState, *, accept_loss: bool) -> 
 
     Raises StoreOutdated if it has not, unless that is accepted.
     """
-    known = descends(database, state.clock, state.head) or database.get(LOST) == state.head.hex()
+    known = (
+        is_descendant(database, state.clock, state.head) or database.get(LOST) == state.head.hex()
+    )
     if not known and not accept_loss:
         behind = database.number("clock") < state.clock
         way = "more was charged than it knows of" if behind else "its history differs"
@@ -262,7 +264,7 @@ def _is_known(database: Database, state: WitnessState, *, accept_loss: bool) -> 
     return known
 
 
-def unfinished() -> PrivacyRefused:
+def create_interrupted_error() -> PrivacyRefused:
     return PrivacyRefused(
         "A command was interrupted here, and commands that only read cannot finish it. Repeat that "
         "command, or run vicinal backup, which finishes it too."
@@ -281,7 +283,7 @@ def _finish(ledger: Ledger, record_files: RecordFiles, witness: RollbackGuard) -
     database = ledger.database
     witness.begin(*ledger.last_commit)
     erasing = database.get(erasure.PENDING) is not None
-    erasure.finish(database, record_files, witness)
+    erasure.finish_erasure(database, record_files, witness)
     record_files.cut(database.number("records"))
     if erasing:
         _check_records(database, record_files)
@@ -318,7 +320,7 @@ def _accept_loss(ledger: Ledger, record_files: RecordFiles, witness: RollbackGua
     next opening goes on from here.
     """
     database, lost = ledger.database, witness.state
-    erasure.finish(database, record_files, witness)  # there is one at a time
+    erasure.finish_erasure(database, record_files, witness)  # there is one at a time
     _check_records(database, record_files, longer=True)
     # All of them: nothing tells which erasures a copy knows that went another way.
     erased = lost.erased

@@ -21,10 +21,10 @@ from vicinal.ledger.sealed_files import parse_json
 from vicinal.linear.losses import Predictions
 from vicinal.linear.model_features import ModelFeatures
 from vicinal.linear.private_model import MODEL_ARRAYS, PrivateModel, metric_kernel
-from vicinal.mechanisms.noise_sources import NoiseSource, randomness
+from vicinal.mechanisms.noise_sources import NoiseSource, create_noise_source
 from vicinal.mechanisms.votes import DeltaSlackAccountant
 from vicinal.neighbours.kernels import Cosine, IntegerMatrix, Kernel
-from vicinal.planning.engine_factory import numbers, settled_model, slack_meter
+from vicinal.planning.engine_factory import convert_to_float, settled_model, slack_meter
 from vicinal.planning.parameter_tables import index_factory
 from vicinal.planning.plan import IndKNNPlan
 from vicinal.store.opening import OpenStore
@@ -51,11 +51,11 @@ class StoredModel:
 
     def integers(self, rows: IntegerMatrix) -> IntegerMatrix:
         """Return integer features in the metric for stored integers (n, d), each row by itself."""
-        return self.kernel.encode(self.model.features(numbers(rows)))
+        return self.kernel.encode(self.model.features(convert_to_float(rows)))
 
     def mapped(self, rows: IntegerMatrix) -> tuple[IntegerMatrix, Predictions]:
         """Return the same for queries, and what joins the votes on them."""
-        features, predicted = self.model.mapped(numbers(rows))
+        features, predicted = self.model.mapped(convert_to_float(rows))
         return self.kernel.encode(features), predicted
 
     def shard(self, parts: OpenStore, audience: Audience, settings: IndKNNPlan) -> SharedShard:
@@ -81,7 +81,7 @@ def train_model(
     )
     noise, slack = draws_of(parts, audience, settings)
     settings, model = settled_model(
-        settings, kernel, numbers(records), _public_rows(parts.schema),
+        settings, kernel, convert_to_float(records), _public_rows(parts.schema),
         parts.shard.subject_table_of(audience.account), audience.account, noise, slack,
     )[:2]  # fmt: skip
     audience.slack = slack.spent
@@ -104,7 +104,7 @@ def awaits_model(parts: OpenStore, audience: Audience) -> bool:
     return bool(share) and _USED not in read_parts(parts.database, audience.number)
 
 
-def answering(parts: OpenStore) -> list[Audience]:
+def list_answering_audiences(parts: OpenStore) -> list[Audience]:
     return [one for one in parts.ledger.audiences.values() if not awaits_model(parts, one)]
 
 
@@ -114,7 +114,7 @@ def draws_of(
     """Return the noise of an audience's next training, and what meters the cost of its grid."""
     number = 1 + int(read_parts(parts.database, audience.number).get(_TRAINED, 0))
     seed = settings.simulation_seed
-    noise = randomness(None if seed is None else seed + number * _OTHER_DRAWS)
+    noise = create_noise_source(None if seed is None else seed + number * _OTHER_DRAWS)
     return noise, slack_meter(settings, audience.slack)
 
 
@@ -171,7 +171,7 @@ def stored_features(parts: OpenStore, audience: Audience) -> tuple[ModelFeatures
 
 def _public_rows(schema: StoreSchema) -> FloatMatrix:
     assert schema.public is not None  # noqa: S101 (a model needs it)
-    return numbers(_encoder(schema).encode(schema.public))
+    return convert_to_float(_encoder(schema).encode(schema.public))
 
 
 def _encoder(schema: StoreSchema) -> Cosine:

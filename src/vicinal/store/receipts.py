@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 from vicinal import checks
 from vicinal.checks import SubjectId
 from vicinal.errors import InvalidInput, PrivacyRefused
-from vicinal.ledger.database import descends
-from vicinal.ledger.files import PRIVATE_FILE, guarded
+from vicinal.ledger.database import is_descendant
+from vicinal.ledger.files import PRIVATE_FILE, translate_os_errors
 from vicinal.ledger.ledger import Standing
 from vicinal.store.opening import OpenStore
 
@@ -46,7 +46,7 @@ class SigningKey:
     def __init__(self, path: Path) -> None:
         if not path.is_file():
             raise InvalidInput(f"There is no key at {path}. Make one with: vicinal receipt key")
-        with guarded(path):
+        with translate_os_errors(path):
             mode, content = path.stat().st_mode, path.read_bytes()
         if mode & 0o077:
             raise InvalidInput(f"The key {path} may be read by others. Set its mode to 0600.")
@@ -147,7 +147,7 @@ def faults_of_receipt(
     if receipt["store"] != parts.folder.identity:
         return ["The receipt belongs to another store."]
     faults = []
-    if not descends(parts.database, receipt["clock"], bytes.fromhex(receipt["chain"])):
+    if not is_descendant(parts.database, receipt["clock"], bytes.fromhex(receipt["chain"])):
         faults.append("The store does not continue the one that the receipt was written for.")
     digests = set(receipt.get("digests", ()))
     if digests and any(

@@ -20,7 +20,13 @@ import numpy.typing as npt
 from vicinal.arrays import AnyArray, Ints32, Places
 from vicinal.errors import StoreDamaged
 from vicinal.ledger.database import Database
-from vicinal.ledger.files import PRIVATE_FILE, PRIVATE_FOLDER, guarded, sync_folder, write_whole
+from vicinal.ledger.files import (
+    PRIVATE_FILE,
+    PRIVATE_FOLDER,
+    sync_folder,
+    translate_os_errors,
+    write_whole,
+)
 from vicinal.ledger.tables import Tables
 from vicinal.store.folder import KEY
 from vicinal.store.store_schema import MAP, PUBLIC, file_digest
@@ -49,7 +55,7 @@ class RecordFile:
         self.dtype = np.dtype(dtype).newbyteorder("<")
         self.width = width
         self.bytes = self.dtype.itemsize * width
-        with guarded(path):
+        with translate_os_errors(path):
             self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT * create, PRIVATE_FILE)
 
     def close(self) -> None:
@@ -60,7 +66,7 @@ class RecordFile:
 
     def append(self, start: int, rows: AnyArray) -> None:
         flat = np.ascontiguousarray(rows, dtype=self.dtype).reshape(-1)
-        with guarded(self.path):
+        with translate_os_errors(self.path):
             write_whole(self._descriptor, flat.view(np.uint8).data, start * self.bytes)
             os.fsync(self._descriptor)
 
@@ -71,7 +77,7 @@ class RecordFile:
         if self.size() < size * self.bytes:
             raise StoreDamaged(f"{self.path} is shorter than the store. Restore a backup.")
         mode = "r+" if change else "r"
-        with guarded(self.path):
+        with translate_os_errors(self.path):
             return np.memmap(self.path, self.dtype, mode=mode, shape=(size, self.width))  # type: ignore[call-overload, no-any-return]
 
     def part(self, start: int, stop: int) -> AnyArray:
@@ -80,7 +86,7 @@ class RecordFile:
         Pages of a map count as memory of the process as long as it lasts.
         """
         parts, at, end = [], start * self.bytes, stop * self.bytes
-        with guarded(self.path):
+        with translate_os_errors(self.path):
             while at < end:
                 parts.append(os.pread(self._descriptor, end - at, at))
                 if not parts[-1]:
@@ -93,14 +99,14 @@ class RecordFile:
         if len(holes):
             rows = self.rows(size, change=True)
             rows[holes] = rows[movers]
-            with guarded(self.path):
+            with translate_os_errors(self.path):
                 rows.flush()  # type: ignore[attr-defined]
                 os.fsync(self._descriptor)
 
     def cut(self, size: int) -> None:
         """Overwrite everything beyond the first `size` rows with zeros, then cut it off."""
         end, start = self.size(), size * self.bytes
-        with guarded(self.path):
+        with translate_os_errors(self.path):
             for at in range(start, end, _CHUNK):
                 write_whole(self._descriptor, bytes(min(_CHUNK, end - at)), at)
             os.fsync(self._descriptor)
@@ -125,7 +131,7 @@ class RecordFiles:
         *,
         create: bool = True,
     ) -> None:
-        with guarded(folder):
+        with translate_os_errors(folder):
             if create:
                 folder.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
         kinds = ((dtype, n_features), (np.int32, target_width), (np.int32, 1))
@@ -134,7 +140,7 @@ class RecordFiles:
             for name, kind in zip(RECORD_NAMES, kinds, strict=True)
         )
         if create:
-            with guarded(folder):
+            with translate_os_errors(folder):
                 sync_folder(folder)
 
     @property

@@ -23,9 +23,9 @@ from vicinal.ledger.audiences import (
     charges_since_checkpoint,
     load_audiences,
 )
-from vicinal.ledger.database import chain_faults, descends
+from vicinal.ledger.database import chain_faults, is_descendant
 from vicinal.ledger.hashed_slots import NOBODY
-from vicinal.ledger.id_encoding import OPENING, first_framed_id, framed
+from vicinal.ledger.id_encoding import OPENING, first_framed_id, frame_id
 from vicinal.ledger.ledger import EVALUATED, Ledger, Standing
 from vicinal.store.audience_state import AudienceState, TotalGuarantee
 from vicinal.store.evaluation import evaluations
@@ -216,7 +216,7 @@ def verify(parts: OpenStore, erased: Sequence[SubjectId], rows: AnyArray | None)
         "budgets, against all charges, in whole units": _budgets(parts.ledger),
         "answers, against the charges that paid for them": _answers(parts.ledger),
         "the witness": _witness(parts),
-        "ids in the database's files, against the subjects that are here": traces(parts),
+        "ids in the database's files, against the subjects that are here": find_id_traces(parts),
         "erased subjects": _erased(parts, erased),
     }
     if rows is not None:
@@ -273,11 +273,13 @@ def _answers(ledger: Ledger) -> Iterator[str]:
 
 def _witness(parts: OpenStore) -> Iterator[str]:
     state = parts.witness.state
-    if state.clock != parts.ledger.clock or not descends(parts.database, state.clock, state.head):
+    if state.clock != parts.ledger.clock or not is_descendant(
+        parts.database, state.clock, state.head
+    ):
         yield "The witness and the store are at different commits."
 
 
-def traces(parts: OpenStore) -> Iterator[str]:
+def find_id_traces(parts: OpenStore) -> Iterator[str]:
     """Yield a fault for every file of the database that holds an id of somebody not enrolled.
 
     Whatever the page: ids are stored framed, and every frame in the file is looked at. Most stand
@@ -341,7 +343,7 @@ def _remains(subject: SubjectId) -> list[bytes]:
     Where a database frees a cell it may write over its first four bytes. What would be too short
     to tell from chance is not looked for.
     """
-    frame = framed(subject)
+    frame = frame_id(subject)
     return [frame[1:], frame[4:]] if len(frame) - 4 >= _SHORTEST else [frame[1:]]
 
 

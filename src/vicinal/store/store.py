@@ -19,7 +19,7 @@ from vicinal.arrays import Steps
 from vicinal.checks import SubjectId
 from vicinal.errors import StorageFailed
 from vicinal.ledger.audiences import Audience
-from vicinal.ledger.id_encoding import twins
+from vicinal.ledger.id_encoding import find_similar_ids
 from vicinal.ledger.memory import ForkSafeLock
 from vicinal.ledger.renewal import Renewal
 from vicinal.mechanisms.tally import NoisyTally
@@ -267,10 +267,10 @@ class Store(BaseStore):
         """
         ids, parts = self._erasable(subjects), self._parts
         with self._exclusive(), self._changing_data(), parts.database.scrubbed_soon():
-            n_erased = erasure.decide(parts.ledger, parts.shard, ids)
+            n_erased = erasure.decide_erasure(parts.ledger, parts.shard, ids)
             self._changed()
-            erasure.finish(parts.database, parts.record_files, parts.witness)
-            if remains := list(status.traces(parts)):
+            erasure.finish_erasure(parts.database, parts.record_files, parts.witness)
+            if remains := list(status.find_id_traces(parts)):
                 raise StorageFailed(" ".join(remains))
         return n_erased
 
@@ -364,7 +364,9 @@ class NewStore:
         schema, X = new_schema(X, public, extractor or StoreExtractor(), plan)
         records = StoredRecords.of(schema, X, y, subjects)
         refuse_alike(
-            0 if checks.boolean("ids_differ", ids_differ) else len(twins(records.ids or ()))
+            0
+            if checks.check_boolean("ids_differ", ids_differ)
+            else len(find_similar_ids(records.ids or ()))
         )
         shared = {*SHARED, CLASSES, *schema.target.own}
         own = {name: value for name, value in plan.items() if name not in shared}

@@ -18,7 +18,7 @@ from vicinal.arrays import AnyArray, FloatMatrix
 from vicinal.errors import InvalidInput, StorageFailed, UnusableRows
 from vicinal.features.public_map import PublicMap
 from vicinal.features.table_features import as_schema
-from vicinal.ledger.files import guarded, replace_file
+from vicinal.ledger.files import replace_file, translate_os_errors
 from vicinal.ledger.sealed_files import parse_json
 from vicinal.mechanisms.subject_table import RecordTargets
 from vicinal.neighbours.kernels import RBF, Cosine, Kernel, Precision
@@ -28,7 +28,7 @@ from vicinal.predictors.inputs import checked_reference, refuse_same_memory
 from vicinal.progress import step
 from vicinal.tabular import (
     Names,
-    aligned,
+    align_columns,
     checked_floats,
     given_names,
     read_matrix,
@@ -84,7 +84,7 @@ class StoreExtractor:
     columns: list[str] | None = None
 
     def __post_init__(self) -> None:
-        checks.choice("features", self.kind, tuple(KINDS))
+        checks.check_choice("features", self.kind, tuple(KINDS))
         if self.kind == "table":
             schema = as_schema(self.options.get("schema")).usable()
             plain = {**self.options, "schema": schema.to_dict()}
@@ -197,7 +197,7 @@ class StoreExtractor:
     def _numbers(self, raw: Any) -> Any:
         if self.kind == "columns":
             names = self._map_names if self.columns is None else tuple(self.columns)
-            return aligned("X", raw, names, "the store's first records")
+            return align_columns("X", raw, names, "the store's first records")
         if self.kind == "table":
             return self._rows.transform(raw)
         return self._rows.transform(raw, progress=step("features", getattr(raw, "__len__", int)()))
@@ -212,14 +212,17 @@ def digest_of(model: Path) -> str:
         return file_digest(model).hex()
     if not model.is_dir():
         raise InvalidInput(f"There is no model at {model}.")
-    with guarded(model):
+    with translate_os_errors(model):
         files = sorted(path for path in model.rglob("*") if path.is_file())
     listed = (f"{path.relative_to(model).as_posix()} {digest_of(path)}\n" for path in files)
     return hashlib.sha256("".join(listed).encode()).hexdigest()
 
 
 def file_digest(path: Path) -> bytes:
-    with guarded(path), path.open("rb") as file:  # a stranger's may be larger than memory
+    with (
+        translate_os_errors(path),
+        path.open("rb") as file,
+    ):  # a stranger's may be larger than memory
         return hashlib.file_digest(file, "sha256").digest()
 
 

@@ -68,7 +68,7 @@ def build(name: str, shape: Shape, n_classes: int) -> Network:
 
     It is one of :data:`NETWORKS`; examples of another shape than it takes are refused.
     """
-    layers = _BODIES[checks.choice("network", name, tuple(_BODIES))]
+    layers = _BODIES[checks.check_choice("network", name, tuple(_BODIES))]
     vectors = name in _OF_VECTORS
     if len(shape) != (1 if vectors else 3):
         raise InvalidInput(

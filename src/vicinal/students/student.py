@@ -231,7 +231,7 @@ def save(student: Student, path: str | Path) -> None:
     ('a', 'b')
     """
     content = io.BytesIO()
-    torch.save({"about": json.dumps(about(student)), **_tensors(student)}, content)
+    torch.save({"about": json.dumps(describe_student(student)), **_tensors(student)}, content)
     target = Path(path)
     fresh = target.with_name(target.name + ".new")
     try:
@@ -282,7 +282,7 @@ def load(path: str | Path) -> Student:
         raise InvalidInput(f"{path} is damaged, or is not a student file.") from error
 
 
-def about(student: Student) -> dict[str, Any]:
+def describe_student(student: Student) -> dict[str, Any]:
     preprocessing = student.preprocessing
     return {
         "format": FORMAT,
@@ -295,7 +295,7 @@ def about(student: Student) -> dict[str, Any]:
         },
         "ranges": list(student.ranges),
         "guarantee": student.guarantee,
-        "second": None if student.second is None else about(student.second),
+        "second": None if student.second is None else describe_student(student.second),
     }
 
 
@@ -369,7 +369,7 @@ def save_onnx(student: Student, path: str | Path) -> None:
             dynamic_axes={"examples": {0: "n"}, "probabilities": {0: "n"}}, **names,
         )  # fmt: skip
     model = library.load_from_string(content.getvalue())
-    properties = {name: json.dumps(value) for name, value in about(student).items()}
+    properties = {name: json.dumps(value) for name, value in describe_student(student).items()}
     library.helper.set_model_props(model, properties)
     library.checker.check_model(model, full_check=True)
     try:

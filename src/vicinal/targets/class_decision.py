@@ -94,7 +94,7 @@ class ClassDecision:
 def _spread(noise: npt.ArrayLike, size: int) -> Floats:
     spread = np.broadcast_to(np.asarray(noise, dtype=np.float64), (size,))
     for scale in np.unique(spread[np.isfinite(spread)]):
-        checks.real("noise", float(scale), above=0)
+        checks.check_real("noise", float(scale), above=0)
     return spread
 
 

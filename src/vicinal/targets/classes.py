@@ -11,12 +11,12 @@ from vicinal import checks
 from vicinal.arrays import AnyArray, Ints32
 from vicinal.errors import InvalidInput
 from vicinal.mechanisms.subject_table import RecordTargets, RecordVectors
-from vicinal.parameters import ClassNames, Given, parameter, table
+from vicinal.parameters import ClassNames, Given, parameter, parameter_table
 from vicinal.tabular import is_missing, read_column
 from vicinal.targets.target import CLASSES, Target
 
 
-@table
+@parameter_table
 class ClassesParameter:
     """The class names of a classifier."""
 
@@ -60,7 +60,7 @@ class Classes(ClassesParameter, Target):
         return len(self.classes)
 
     def encode(self, y: npt.ArrayLike | None, size: int) -> Ints32:
-        return labels(y, size, self.classes)
+        return encode_labels(y, size, self.classes)
 
     @property
     def row_width(self) -> int:
@@ -84,7 +84,7 @@ class Classes(ClassesParameter, Target):
         return f"the classes {', '.join(map(str, self.names))}"
 
 
-def labels(y: npt.ArrayLike | None, size: int, classes: AnyArray) -> Ints32:
+def encode_labels(y: npt.ArrayLike | None, size: int, classes: AnyArray) -> Ints32:
     """Return the class index of every label, int32 (n,).
 
     Raises InvalidInput; no label is quoted.

@@ -13,13 +13,13 @@ import numpy.typing as npt
 from vicinal.arrays import AnyArray, Bools, Floats
 from vicinal.errors import InvalidInput
 from vicinal.mechanisms.subject_table import RecordVectors
-from vicinal.parameters import ClassNames, Given, Real, Unless, parameter, table
-from vicinal.tabular import aligned, read_numbers, refuse_missing
+from vicinal.parameters import ClassNames, Given, Real, Unless, parameter, parameter_table
+from vicinal.tabular import align_columns, read_numbers, refuse_missing
 from vicinal.targets._averages import CENTRED_WEIGHT_SHARE, WEIGHT_SHARE, noisy_averages, parts
 from vicinal.targets.target import LABELS, ExpectedError, VectorTarget
 
 
-@table
+@parameter_table
 class LabelSetsParameters:
     """What declares that records carry several labels."""
 
@@ -122,7 +122,7 @@ def label_sets(y: Any, size: int, names: Sequence[Any]) -> Bools:
     """
     if y is None:
         raise InvalidInput("The 'y' parameter must be passed: which labels every record has.")
-    table = aligned("y", y, tuple(names), "the declared labels", read_numbers)
+    table = align_columns("y", y, tuple(names), "the declared labels", read_numbers)
     refuse_missing("y", table)
     if table.shape != (size, len(names)) or not np.isin(table, (0, 1)).all():
         raise InvalidInput(

@@ -20,12 +20,12 @@ from vicinal.parameters import (
     Choice,
     Given,
     Unless,
-    listed,
     number_or_text,
     parameter,
-    table,
+    parameter_table,
+    split_list,
 )
-from vicinal.tabular import aligned, read_column, read_numbers, refuse_missing
+from vicinal.tabular import align_columns, read_column, read_numbers, refuse_missing
 from vicinal.targets._averages import WEIGHT_SHARE, noisy_averages, parts
 from vicinal.targets.target import NUMBERS, ExpectedError, VectorTarget
 
@@ -80,7 +80,7 @@ class BoundsOfTargets(Check):
     repeatable = True
 
     def parsed(self, text: str) -> dict[str, tuple[float | str, ...]]:
-        return self.parsed_items(listed(text))
+        return self.parsed_items(split_list(text))
 
     def parsed_items(self, texts: Sequence[str]) -> dict[str, tuple[float | str, ...]]:
         # A name may hold an equals sign, its bounds cannot.
@@ -110,13 +110,13 @@ def _pair(name: str, value: object) -> tuple[float, float]:
         )
     if isinstance(value, str) or not isinstance(value, Sequence) or len(value) != 2:
         raise InvalidInput(message)
-    low, high = (checks.real(name, each) for each in value)
+    low, high = (checks.check_real(name, each) for each in value)
     if not low < high or not math.isfinite(high - low):
         raise InvalidInput(message)
     return low, high
 
 
-@table
+@parameter_table
 class NumbersParameters:
     """What declares that records carry numbers."""
 
@@ -220,7 +220,7 @@ class Numbers(NumbersParameters, VectorTarget):
 
     def encode(self, y: npt.ArrayLike | None, size: int) -> RecordVectors:
         """Return (a, b (z - centre) / half / sqrt(p)) of numbers (n,) or (n, p), as z in -1..1."""
-        values = numbers(y, size, self.bounds, log=self.scale == LOG)
+        values = scale_numbers(y, size, self.bounds, log=self.scale == LOG)
         scale = self.typical_scale
         a, b = scale.parts
         components = (values - scale.centre) / scale.half
@@ -304,7 +304,7 @@ class Numbers(NumbersParameters, VectorTarget):
         return {**super().parameters, **ranges}
 
 
-def numbers(y: Any, size: int, bounds: TargetBounds, *, log: bool) -> Floats:
+def scale_numbers(y: Any, size: int, bounds: TargetBounds, *, log: bool) -> Floats:
     """Return targets on a scale from -1, the lower bound, to 1, (n, p); beyond them they are cut.
 
     The columns of a table are found by the names of the bounds.
@@ -317,7 +317,7 @@ def numbers(y: Any, size: int, bounds: TargetBounds, *, log: bool) -> Floats:
             "but the target y is None."
         )
     expected = None if bounds.names is None else tuple(bounds.names)
-    table = aligned("y", y, expected, "the 'bounds' parameter", read_numbers)
+    table = align_columns("y", y, expected, "the 'bounds' parameter", read_numbers)
     refuse_missing("y", table)
     if bounds.names is None and table.ndim == 2 and table.shape[1] == 1:
         table = np.asarray(read_column("y", table))

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from vicinal.arrays import AnyArray, Floats, Ints32
 from vicinal.errors import InvalidInput
 from vicinal.mechanisms.subject_table import UNIT, RecordTargets, RecordVectors
-from vicinal.parameters import Settings, declared
+from vicinal.parameters import Settings, get_parameters
 
 CLASSES = "classes"
 NUMBERS = "bounds"
@@ -105,14 +105,14 @@ class Target(Settings, ABC):
     def parameters(self) -> dict[str, Any]:
         """The parameters that say what records carry, as JSON has them, but for defaults."""
         further = {name: getattr(self, name) for name in self.own if name != self.kind}
-        defaults = {each.name: each.default for each in declared(type(self))}
+        defaults = {each.name: each.default for each in get_parameters(type(self))}
         given = {name: value for name, value in further.items() if value != defaults[name]}
         return {self.kind: self.declaration, **given}
 
     @property
     def own(self) -> tuple[str, ...]:
         """The names of the parameters that say what records carry."""
-        return tuple(each.name for each in declared(type(self)))
+        return tuple(each.name for each in get_parameters(type(self)))
 
     @property
     def facts(self) -> dict[str, Any]:

@@ -164,7 +164,7 @@ def engine_for(precision: Precision, name: str | None = None) -> ScanEngine:
         return _float32()
     if name is None:
         return _fastest(os.getpid())
-    engine = _proven(checks.choice("engine", name, tuple(ENGINES)))
+    engine = _proven(checks.check_choice("engine", name, tuple(ENGINES)))
     if engine is None:
         raise InvalidInput(
             f"The engine {name!r} is not available on this machine. Leave the choice to vicinal."
