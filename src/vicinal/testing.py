@@ -166,7 +166,7 @@ def coins_from(source: BernoulliSource) -> Iterator[None]:
     Examples
     --------
     >>> from vicinal import testing
-    >>> from vicinal.mechanisms import SimulatedBernoulli
+    >>> from vicinal.mechanisms.noise_sources import SimulatedBernoulli
     >>> with testing.coins_from(SimulatedBernoulli(0)):
     ...     pass  # what is fitted here samples alike every time
     """

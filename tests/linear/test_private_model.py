@@ -214,7 +214,7 @@ def test_what_a_model_is_worth_decides_who_is_right(known, monkeypatch):
     """Without a word of the model's neighbours decide; with all of it they change nothing."""
     monkeypatch.setattr(_losses, "_KNOWN_OF_COLUMNS", known)
     monkeypatch.setattr(_private_model, "ASKED", 0.5)
-    monkeypatch.setattr("vicinal.linear.ASKED", 0.5)
+    monkeypatch.setattr("vicinal.planning.plan.ASKED", 0.5)
     classifier = fitted(epsilon=50.0)
     answers, chances = classifier.query(Q), classifier.model_probabilities(Q)
     assert answers.asked.any()
