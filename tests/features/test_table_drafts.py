@@ -15,7 +15,7 @@ from vicinal.errors import InvalidInput
 from vicinal.features import CsvForm, TableFeatures, TableSchema, draft_schema, rows_from_schema
 from vicinal.features.table_features import check_table
 from vicinal.features.table_schema import table_columns
-from vicinal.targets.classes import labels as class_indices
+from vicinal.targets.classes import encode_labels as class_indices
 
 BERLIN, TOKYO = ZoneInfo("Europe/Berlin"), ZoneInfo("Asia/Tokyo")
 DAY = dt.datetime.fromisoformat("2026-01-31")

@@ -80,7 +80,8 @@ def test_noise_of_training_and_of_votes_are_different_draws(monkeypatch):
     made = []
     honest = _private_model.train
     monkeypatch.setattr(
-        "vicinal.linear.train", lambda *args: made.append(args[3].mechanism._noise) or honest(*args)
+        "vicinal.planning.engine_factory.train",
+        lambda *args: made.append(args[3].mechanism._noise) or honest(*args),
     )
     assert fitted()._engine.votes.noise is made[0]
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from vicinal.errors import InvalidInput
+from vicinal.noise import poisson_sample as module
 from vicinal.noise._uniform_bits import BitBuffer
 from vicinal.noise.poisson_sample import poisson_sample
-from vicinal.noise.poisson_sample import poisson_sample as module
 
 NUMERATORS = [int(p * 2**64) for p in (0.03, 0.2, 0.5, 0.9, 0.001, 2.0**-20)]
 NUMERATORS += [(1 << 64) - 1, 1 << 63, 12345]
