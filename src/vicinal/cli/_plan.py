@@ -27,10 +27,10 @@ _METHOD_WORDS = {
 
 def account(plan: PlanFile, json: Json = False) -> None:
     """Price a plan by every valid method. Reads nothing private and spends nothing."""
+    load_when_used("numpy", *_UNUSED)
     from vicinal.accounting.plan import Plan
     from vicinal.ledger.sealed_files import read_json
 
-    load_when_used("numpy", *_UNUSED)
     price = Plan.from_dict(read_json(plan, "plan")).price()
     echo(as_json(price) if json else _price_text(price))
 
@@ -43,10 +43,10 @@ def calibrate(
     json: Json = False,
 ) -> None:
     """Find the noise, or another field, that keeps an epsilon."""
+    load_when_used("numpy", *_UNUSED)
     from vicinal.accounting import calibration
     from vicinal.ledger.sealed_files import read_json
 
-    load_when_used("numpy", *_UNUSED)
     answer = calibration.calibrate(read_json(plan, "plan"), epsilon, field, release)
     fields = {"field": answer.field, "release": answer.release, "value": answer.value}
     text = f"{field} of release {release}: {answer.value:.8g}\n\n{_price_text(answer.price)}"

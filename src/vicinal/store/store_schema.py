@@ -8,7 +8,7 @@ import json
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +16,6 @@ import numpy.typing as npt
 from vicinal import checks, features
 from vicinal.arrays import AnyArray, FloatMatrix
 from vicinal.errors import InvalidInput, StorageFailed, UnusableRows
-from vicinal.features.public_map import PublicMap
 from vicinal.features.table_features import as_schema
 from vicinal.ledger.files import replace_file, translate_os_errors
 from vicinal.ledger.sealed_files import parse_json
@@ -37,6 +36,9 @@ from vicinal.tabular import (
 )
 from vicinal.targets.kinds import declared_target
 from vicinal.targets.target import Target
+
+if TYPE_CHECKING:
+    from vicinal.features.public_map import PublicMap
 
 KINDS: dict[str, str | None] = {
     "columns": None,
@@ -116,6 +118,8 @@ class StoreExtractor:
         n_components, power
             Of :class:`~vicinal.features.PublicMap`, with fewer components if rows are few.
         """
+        from vicinal.features.public_map import PublicMap  # needs scikit-learn
+
         extractor = self.with_columns_of(raw)
         numbers = extractor._numbers(raw)
         components = min(n_components, *np.shape(numbers))
@@ -167,6 +171,8 @@ class StoreExtractor:
             If its model, or the definition of its arithmetic, is not the one that the store was
             made with, or cannot be read.
         """
+        from vicinal.features.public_map import PublicMap  # needs scikit-learn
+
         public_map = PublicMap.load(folder / MAP) if spec["mapped"] else None
         extractor = cls(spec["kind"], dict(spec["options"]), public_map, spec["columns"])
         if spec.get("model") not in (None, extractor.digest):
