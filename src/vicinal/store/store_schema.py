@@ -16,7 +16,6 @@ import numpy.typing as npt
 from vicinal import checks, features
 from vicinal.arrays import AnyArray, FloatMatrix
 from vicinal.errors import InvalidInput, StorageFailed, UnusableRows
-from vicinal.features.table_features import as_schema
 from vicinal.ledger.files import replace_file, translate_os_errors
 from vicinal.ledger.sealed_files import parse_json
 from vicinal.mechanisms.subject_table import RecordTargets
@@ -88,6 +87,8 @@ class StoreExtractor:
     def __post_init__(self) -> None:
         checks.check_choice("features", self.kind, tuple(KINDS))
         if self.kind == "table":
+            from vicinal.features.table_features import as_schema  # needs scikit-learn
+
             schema = as_schema(self.options.get("schema")).usable()
             plain = {**self.options, "schema": schema.to_dict()}
             object.__setattr__(self, "options", plain)
