@@ -43,7 +43,7 @@ class FeatureOptions:
         Path | None, Option(help="Public schema of the table, for --features table.")
     ] = None
     features: Annotated[
-        str, Option(help="How rows become vectors: columns, table, hog, scattering, image or text.")
+        str, Option(help="How rows become vectors: columns, table, hog, image or text.")
     ] = "columns"
     model: Annotated[str | None, Option(help="Folder of a public model for text.")] = None
     components: Annotated[

@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 KINDS: dict[str, str | None] = {
     "columns": None,
     "hog": "HOGFeatures",
-    "scattering": "ScatteringFeatures",
     "image": "ImageFeatures",
     "text": "SentenceFeatures",
     "table": "TableFeatures",
@@ -60,7 +59,7 @@ class StoreExtractor:
 
     Attributes
     ----------
-    kind : {"columns", "hog", "scattering", "image", "text", "table"}
+    kind : {"columns", "hog", "image", "text", "table"}
         How raw records become numbers.
     options : dict
         Parameters of the extractor's class; of "table" the schema is one, as JSON has it.
