@@ -95,11 +95,9 @@ def _compute_log_interval_masses(edges: Floats) -> Floats:
 
     Intervals right of 0 are mirrored, so that both tails are precise.
     """
-    left = edges[:-1]
-    right = edges[1:]
-    is_mirrored = left > 0
-    low = np.where(is_mirrored, -right, left)
-    high = np.where(is_mirrored, -left, right)
+    is_mirrored = edges[:-1] > 0
+    low = np.where(is_mirrored, -edges[1:], edges[:-1])
+    high = np.where(is_mirrored, -edges[:-1], edges[1:])
     return np.asarray(log_ndtr(high) + np.log(-np.expm1(log_ndtr(low) - log_ndtr(high))))
 
 

@@ -212,8 +212,8 @@ class ThresholdTests(SampledTests):
     def _compute_log_weight(self, a: Floats, *, is_loss: bool) -> Floats:
         """Return the base log probability of winning, or of losing, at margins `a`."""
         sign = -1 if is_loss else 1
-        log_without = log_ndtr(sign * a)
-        log_with = log_ndtr(sign * (a + self.mu))
+        log_without: Floats = log_ndtr(sign * a)
+        log_with: Floats = log_ndtr(sign * (a + self.mu))
         if self.reverse:
             return mix_log_probabilities(log_without, log_with, self.gamma)
         return log_without
@@ -251,13 +251,13 @@ def branch_and_bound(
     times alpha - 1, is within a relative `tolerance` of the largest such value.
     """
     edges = np.linspace(low, high, 65)
-    left = edges[:-1].ravel()
-    right = edges[1:].ravel()
+    low_ends = edges[:-1].ravel()
+    high_ends = edges[1:].ravel()
     problems = np.tile(np.arange(len(low)), 64)
     best_value = np.full(len(low), -np.inf)
     bound = np.full(len(low), -np.inf)
     for _ in range(_MAX_DEPTH):
-        upper, value = bound_on_intervals(left, right, problems)
+        upper, value = bound_on_intervals(low_ends, high_ends, problems)
         np.maximum.at(best_value, problems, value)
         is_closed = np.logaddexp(0, upper) <= np.logaddexp(0, best_value[problems]) * (
             1 + tolerance
@@ -265,22 +265,22 @@ def branch_and_bound(
         is_closed |= upper <= best_value[problems]
         np.maximum.at(bound, problems[is_closed], upper[is_closed])
         is_open = ~is_closed
-        left = left[is_open]
-        right = right[is_open]
+        low_ends = low_ends[is_open]
+        high_ends = high_ends[is_open]
         problems = problems[is_open]
-        if not len(left):
+        if not len(low_ends):
             return np.asarray(np.maximum(bound, best_value))
-        left, right, problems = _split_into_quarters(left, right, problems)
-    np.maximum.at(bound, problems, bound_on_intervals(left, right, problems)[0])
+        low_ends, high_ends, problems = _split_into_quarters(low_ends, high_ends, problems)
+    np.maximum.at(bound, problems, bound_on_intervals(low_ends, high_ends, problems)[0])
     return np.asarray(np.maximum(bound, best_value))
 
 
 def _split_into_quarters(
-    left: Floats, right: Floats, problems: Indices
+    low_ends: Floats, high_ends: Floats, problems: Indices
 ) -> tuple[Floats, Floats, Indices]:
-    """Return the four quarters of every interval [left, right], with the indices of problems."""
-    edges = left + (right - left) * np.linspace(0, 1, 5)[:, None]
-    edges[-1] = right
+    """Return the low ends, high ends and problem indices of the four quarters of every interval."""
+    edges = low_ends + (high_ends - low_ends) * np.linspace(0, 1, 5)[:, None]
+    edges[-1] = high_ends
     return edges[:-1].ravel(), edges[1:].ravel(), np.tile(problems, 4)
 
 

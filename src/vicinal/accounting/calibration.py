@@ -169,12 +169,12 @@ class _Search:
             next_value = min(max(next_value, low), high)
             if (self.compute_epsilon(next_value) <= self.target) != is_safe:
                 if is_safe:
-                    return self._narrow(safe, next_value)
-                return self._narrow(next_value, unsafe)
+                    return self._narrow_bracket(safe, next_value)
+                return self._narrow_bracket(next_value, unsafe)
             value = next_value
             factor = factor**2
 
-    def _narrow(self, safe: float, unsafe: float) -> float:
+    def _narrow_bracket(self, safe: float, unsafe: float) -> float:
         """Return a safe value next to the target, by false position in logarithms (Illinois).
 
         The target lies between the values `safe` and `unsafe`, in either order.

@@ -233,9 +233,9 @@ class Composition:
         `objective(orders, rdp)` takes orders (m,) and the RDP of the composition at them, (m,), and
         returns the values (m,).
         """
-        known = [getattr(release, "orders", ()) for release, _ in self.terms]
+        stated_orders = [getattr(release, "orders", ()) for release, _ in self.terms]
         orders = np.union1d(
-            _FIRST_ORDERS, [order for release_orders in known for order in release_orders]
+            _FIRST_ORDERS, [order for release_orders in stated_orders for order in release_orders]
         )
         best_value = math.inf
         best_order = math.inf

@@ -108,8 +108,8 @@ class Guarantee:
 
 def rounded_up(bound: float) -> str:
     """Return `bound` as text with six digits, or with all digits where six would round it down."""
-    short = f"{bound:g}"
-    return short if float(short) >= bound else repr(bound)
+    six_digits = f"{bound:g}"
+    return six_digits if float(six_digits) >= bound else repr(bound)
 
 
 def _join_items(items: tuple[str, ...]) -> str:

@@ -178,7 +178,7 @@ class PlannedRelease(ABC):
         )
 
     @property
-    def field_values(self) -> dict[str, Any]:
+    def values(self) -> dict[str, Any]:
         """The fields that are not None, by name, in alphabetical order."""
         values = {key: getattr(self, key) for key in sorted(self.list_field_names())}
         return {key: value for key, value in values.items() if value is not None}

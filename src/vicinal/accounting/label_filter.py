@@ -106,26 +106,30 @@ class ChargeTable:
             (cells - 1) * rows / _MAX_RELATIVE_SHIFT * math.sqrt(self.narrow / (2 * self.budget))
         )
 
-    def share(self, mu: float, left: float | Floats = 1.0) -> Floats:
+    def share(self, mu: float, remaining: float | Floats = 1.0) -> Floats:
         """Return the charge of a shift of `mu` noise scales, as a share of mu^2 / 2.
 
-        `left` (a number or an array) is the remaining fraction of the budget before the release.
+        `remaining` (a number or an array) is the fraction of the budget that remains before the
+        release.
         The look-up is that of the compiled `charges.label_charge`. For plans and audits.
         """
         rows, cells = self.shares.shape
-        residue = np.maximum(left - MAX_REDUCED_SHARE * self.narrow * mu**2 / (2 * self.budget), 0)
+        residue = np.maximum(
+            remaining - MAX_REDUCED_SHARE * self.narrow * mu**2 / (2 * self.budget), 0
+        )
         row = np.minimum(np.sqrt(residue) * rows, rows - 1).astype(np.int64)
         cell = np.minimum(mu * self.density / np.maximum(row, 1), cells - 1).astype(np.int64)
         return np.asarray(self.narrow * self.shares[row, cell])
 
-    def worth(self, mu: float, left: float = 1.0) -> float:
+    def worth(self, mu: float, remaining: float = 1.0) -> float:
         """Return the zCDP of votes that a remaining budget replaces if labels are released.
 
-        A budget of which the fraction `left` remains pays for as many labels of shift `mu` as the
-        returned budget pays for releases of votes. Computed as a mean over 256 residues.
+        A budget of which the fraction `remaining` is unspent pays for as many labels of shift `mu`
+        as the returned budget pays for releases of votes. Computed as a mean over 256 residues.
         """
         fractions = (np.arange(256) + 0.5) / 256
-        return float(left * self.budget * np.mean(1 / self.share(mu, left * fractions)))
+        shares = self.share(mu, remaining * fractions)
+        return float(remaining * self.budget * np.mean(1 / shares))
 
 
 def charge_table(budget: float, tail: float, classes: int | None = None) -> ChargeTable:
@@ -218,10 +222,10 @@ def _build_margin_grid(root: float, tail_scale: float) -> Floats:
         if ndtr(start) * hazard**2 * math.exp(max_shift * hazard) <= 0.1 * tail_scale:
             break
         start -= _OUTER_MARGIN_STEP
-    left = np.arange(start, -4, _OUTER_MARGIN_STEP)
-    centre = np.arange(-4, 1, _MARGIN_STEP)
-    right = np.arange(1, _MAX_MARGIN + _OUTER_MARGIN_STEP, _OUTER_MARGIN_STEP)
-    return np.concatenate([left, centre, right])
+    low_margins = np.arange(start, -4, _OUTER_MARGIN_STEP)
+    central_margins = np.arange(-4, 1, _MARGIN_STEP)
+    high_margins = np.arange(1, _MAX_MARGIN + _OUTER_MARGIN_STEP, _OUTER_MARGIN_STEP)
+    return np.concatenate([low_margins, central_margins, high_margins])
 
 
 def _bound_mean_hazard(a: Floats, m: Floats) -> Floats:
@@ -229,8 +233,9 @@ def _bound_mean_hazard(a: Floats, m: Floats) -> Floats:
 
     For m < 1e-3 it is the trapezium of the convex hazard.
     """
-    wide = np.where(m < 1e-3, 1.0, m)
-    mean = (log_ndtr(a + wide) - log_ndtr(a)) / wide
+    # A placeholder where the quotient would cancel.
+    divisor = np.where(m < 1e-3, 1.0, m)
+    mean = (log_ndtr(a + divisor) - log_ndtr(a)) / divisor
     trapezium = (compute_hazard(a) + compute_hazard(a + m)) / 2
     return np.asarray(np.where(m < 1e-3, trapezium, mean))
 

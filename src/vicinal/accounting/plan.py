@@ -39,7 +39,7 @@ class Step:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the step as an entry of ``releases`` in the JSON of a plan."""
-        return {"kind": self.release.kind, **self.release.field_values, "count": self.count}
+        return {"kind": self.release.kind, **self.release.values, "count": self.count}
 
     def composition(self) -> Composition:
         """Return the composition of all releases of the step."""
