@@ -53,25 +53,14 @@ def compute_relative_excess(table, shift, remaining_budget, scaled=1.0):
     `scaled` is a factor on the charge.
     """
     total_mu2 = 2 * table.budget
-    mu, price = (
-        math.sqrt(remaining_budget * total_mu2),
-        scaled * float(table.share(shift, remaining_budget)) * shift**2,
-    )
+    mu = math.sqrt(remaining_budget * total_mu2)
+    price = scaled * float(table.share(shift, remaining_budget)) * shift**2
     eps = np.linspace(0, 9 * mu + mu**2, 400)
-    residue_divergence = math.sqrt(remaining_budget * total_mu2 - price)
+    residue_mu = math.sqrt(remaining_budget * total_mu2 - price)
     allowed = gaussian_divergence(eps, mu) + TAIL * price / total_mu2
-    narrow = math.sqrt(table.narrow) * shift
-    return (
-        float(
-            (
-                worst_test_divergence(
-                    eps, narrow, lambda e: gaussian_divergence(e, residue_divergence)
-                )
-                / allowed
-            ).max()
-        )
-        - 1
-    )
+    narrow_shift = math.sqrt(table.narrow) * shift
+    worst = worst_test_divergence(eps, narrow_shift, lambda e: gaussian_divergence(e, residue_mu))
+    return float((worst / allowed).max()) - 1
 
 
 def sample_corners(table, rng, count):
@@ -101,20 +90,18 @@ def test_prices_a_tenth_lower_are_contradicted(table):
     caught = total = 0
     for shift, remaining_budget in sample_corners(table, rng, 60):
         share = float(table.share(shift, remaining_budget))
-        residue_divergence = (
-            remaining_budget - MAX_REDUCED_SHARE * shift**2 / (2 * table.budget)
-        ) + share * shift**2 / (2 * table.budget)
-        if residue_divergence <= 1 and rows * math.sqrt(remaining_budget) > 3:
+        # The budget whose residue is the lower end of the row.
+        residue = remaining_budget - MAX_REDUCED_SHARE * shift**2 / (2 * table.budget)
+        budget_of_row = residue + share * shift**2 / (2 * table.budget)
+        if budget_of_row <= 1 and rows * math.sqrt(remaining_budget) > 3:
             cheaper = replace(table, shares=0.9 * table.shares)
-            total_mu2, price = (
-                2 * table.budget,
-                float(cheaper.share(shift, remaining_budget)) * shift**2,
-            )
-            mu = math.sqrt(residue_divergence * total_mu2)
+            total_mu2 = 2 * table.budget
+            price = float(cheaper.share(shift, remaining_budget)) * shift**2
+            mu = math.sqrt(budget_of_row * total_mu2)
             eps = np.linspace(0, 9 * mu + mu**2, 400)
-            rest = math.sqrt(residue_divergence * total_mu2 - price)
+            residue_mu = math.sqrt(budget_of_row * total_mu2 - price)
             worst = worst_test_divergence(
-                eps, shift, lambda e, rest=rest: gaussian_divergence(e, rest)
+                eps, shift, lambda e, residue_mu=residue_mu: gaussian_divergence(e, residue_mu)
             )
             caught += bool((worst > gaussian_divergence(eps, mu) + TAIL * price / total_mu2).any())
             total += 1
@@ -129,9 +116,8 @@ def charge_labels(table, shifts, scaled=1.0):
     for planned in shifts:
         shift = planned
         price = scaled * float(table.share(shift, remaining_budget / total_mu2)) * shift**2
-        if (
-            table.narrow * shift**2 > remaining_budget
-        ):  # the last one is cut to the remaining budget
+        if table.narrow * shift**2 > remaining_budget:
+            # The last label is cut to the remaining budget.
             shift, price = math.sqrt(remaining_budget), scaled * remaining_budget
         charged.append((shift, price))
         remaining_budget -= price
@@ -203,26 +189,26 @@ def test_shares_are_what_theory_says_they_are(table):
 def test_a_price_to_40_digits():
     """The terms of the certificate, at one point, against integrals to 40 digits."""
     mp.dps = 40
-    remaining_budget, shift, y, b = mpf("0.2"), mpf("0.06"), mpf("4.5"), mpf("-1.1")
+    root, shift, y, b = mpf("0.2"), mpf("0.06"), mpf("4.5"), mpf("-1.1")
     q, p = mp.ncdf(b), mp.ncdf(b + shift)
-    eps = remaining_budget * (remaining_budget / 2 + y)
+    eps = root * (root / 2 + y)
 
     def hockey_stick(loss, mu):
         return mp.ncdf(mu / 2 - loss / mu) - mp.exp(loss) * mp.ncdf(-mu / 2 - loss / mu)
 
     lost, won = mp.log((1 - q) / (1 - p)), mp.log(q / p)
     gained = (
-        p * hockey_stick(eps + won, remaining_budget)
-        + (1 - p) * hockey_stick(eps + lost, remaining_budget)
-        - hockey_stick(eps, remaining_budget)
+        p * hockey_stick(eps + won, root)
+        + (1 - p) * hockey_stick(eps + lost, root)
+        - hockey_stick(eps, root)
     )
-    truth = gained * 2 * remaining_budget / (shift**2 * mp.npdf(y))
+    truth = gained * 2 * root / (shift**2 * mp.npdf(y))
     gain, loss = (np.array([[float(r)]]) for r in (-won, -lost))
     ours = sum(
         2
         * float(weight)
         * float(ratio) ** 2
-        * label_filter._TestIntegral(r, float(remaining_budget), float(y)).integrate_next()[0, 0]
+        * label_filter._TestIntegral(r, float(root), float(y)).integrate_next()[0, 0]
         for weight, ratio, r in ((q, won / shift, gain), (1 - q, lost / shift, loss))
     )
     assert ours == pytest.approx(float(truth), rel=1e-10)
@@ -230,11 +216,11 @@ def test_a_price_to_40_digits():
 
 @pytest.mark.parametrize("steep", [0.05, 1.0, 3.0, label_filter._MAX_STEEPNESS])
 @pytest.mark.parametrize("y", [-0.3, 2.0, 5.0, 9.0, 13.0, label_filter._MAX_LOSS])
-@pytest.mark.parametrize("left", [0.3, label_filter._MAX_MU])
-def test_the_quadrature_is_as_exact_as_is_allowed_for(steep, y, remaining_budget):
+@pytest.mark.parametrize("root", [0.3, label_filter._MAX_MU])
+def test_the_quadrature_is_as_exact_as_is_allowed_for(steep, y, root):
     mp.dps = 30
     for sign in (1, -1):
-        r = sign * steep * remaining_budget
+        r = sign * steep * root
         truth = mp.quad(
             lambda u, r=r, sign=sign: (
                 (mp.exp(r) - mp.exp(r * u))
@@ -243,9 +229,8 @@ def test_the_quadrature_is_as_exact_as_is_allowed_for(steep, y, remaining_budget
             ),
             np.linspace(0, 1, 9).tolist(),
         )
-        ours = label_filter._TestIntegral(np.array([[r]]), remaining_budget, y).integrate_next()[
-            0, 0
-        ]
+        integral = label_filter._TestIntegral(np.array([[r]]), root, y)
+        ours = integral.integrate_next()[0, 0]
         assert ours == pytest.approx(float(truth), rel=5e-7)
 
 

@@ -1,17 +1,17 @@
 r"""The charge of a released label in an individual filter under Gaussian DP.
 
-A subject has z = mu^2 of its budget remaining. A label is charged p, fixed before the label is
-drawn, so that z' = z - p remains (the *residue*). The charge is valid if every threshold test of
-the subject's shift m, composed with a Gaussian release of z', has at most the hockey-stick
-divergence of a Gaussian release of z, up to a tail proportional to p. Then the whole interaction
+A subject has z' = mu^2 of its budget remaining. A label is charged p, fixed before the label is
+drawn, so that z = z' - p remains (the *residue*). The charge is valid if every threshold test of
+the subject's shift m, composed with a Gaussian release of z, has at most the hockey-stick
+divergence of a Gaussian release of z', up to a tail proportional to p. Then the whole interaction
 has at most the divergence of the Gaussian release of the whole budget, up to the tail. Proof, and
-every bound used here, by its number: label_only.md, sections 6 and 8.
+every bound used here, by its number: label_only.md, sections 6 and 8 (with the symbols of 8).
 
-The charge is s m^2 with a *share* s <= 1. For one residue z' :func:`_certify_shares` finds the
-smallest s on cells of k = m / sqrt(z') for which a - s (B + t) <= 0 at all margins b and all losses
-eps = sqrt(z') (sqrt(z') / 2 + y). Here a is the scaled excess of the test over D(z'), B that of the
-Gaussian of z over D(z'), and t the scaled tail. Values are computed on a grid of (b, k, y);
-between its points bounds of second derivatives apply.
+The charge is s m^2 with a *share* s <= 1. For one residue z :func:`_certify_shares` finds the
+smallest s on cells of k = m / sqrt(z) for which a - s (B + t) <= 0 at all margins b and all losses
+eps = sqrt(z) (sqrt(z) / 2 + y). Here a is the scaled excess of the test over the Gaussian of z, B
+that of the Gaussian of z' over the Gaussian of z, and t the scaled tail. Values are computed on a
+grid of (b, k, y); between its points bounds of second derivatives apply.
 """
 
 import math
@@ -33,7 +33,7 @@ MAX_REDUCED_SHARE = 0.875
 it, so that a lower bound on the residue is known before the share is."""
 
 _N_ROWS = 24
-"""Rows of the table: residues sqrt(z') of equal width."""
+"""Rows of the table: residues sqrt(z) of equal width."""
 
 _N_CELLS = 30
 """Cells of a row: relative shifts k of equal width, from 0 to `_MAX_RELATIVE_SHIFT`."""
@@ -55,7 +55,7 @@ _MAX_MU = 3.0
 """The largest mu of a budget; labels under a larger one are charged as votes are (8.1)."""
 
 _MAX_STEEPNESS = 6.0
-"""The log ratio over sqrt(z') up to which the quadrature is exact (8.2)."""
+"""The log ratio over sqrt(z) up to which the quadrature is exact (8.2)."""
 
 _MAX_LOSS = 18.0
 """The y up to which the quadrature is exact (8.2). Budgets of a delta so small that a larger y is
@@ -177,7 +177,7 @@ def _compute_shares(budget: float, tail: float) -> Floats:
 def _certify_shares(root: float, tail: float) -> Floats:
     """Return the certified share of every cell of relative shifts, (cells,).
 
-    `root` is sqrt(z'), the lower end of the row of residues; `tail` the delta for a unit of mu^2.
+    `root` is sqrt(z), the lower end of the row of residues; `tail` the delta for a unit of mu^2.
     """
     # The scaled tail t at loss y is tail_scale exp(y^2 / 2).
     tail_scale = 2 * root * tail * _SQRT_2_PI
@@ -200,7 +200,7 @@ def _certify_shares(root: float, tail: float) -> Floats:
 def _find_max_loss(root: float, tail_scale: float) -> float:
     """Return the loss y from which the tail alone suffices for all shifts (8.1).
 
-    A value above `_MAX_LOSS` means that there is none in range. `root` is sqrt(z'), `tail_scale`
+    A value above `_MAX_LOSS` means that there is none in range. `root` is sqrt(z), `tail_scale`
     the scaled tail at y = 0.
     """
     y = root
@@ -243,7 +243,7 @@ def _bound_mean_hazard(a: Floats, m: Floats) -> Floats:
 def _bound_tests(root: float, losses: Floats, tail_scale: float) -> tuple[Floats, Floats]:
     """Return upper bounds on a over all margins, at both ends of every cell of shifts (8.2).
 
-    `root` is sqrt(z'), `losses` (n,) the grid of y. Both results are (cells, n): a at the lower and
+    `root` is sqrt(z), `losses` (n,) the grid of y. Both results are (cells, n): a at the lower and
     at the upper shift of the cell, plus the largest distance of a from the chord between them.
     """
     step = _MAX_RELATIVE_SHIFT * root / _N_CELLS
@@ -312,7 +312,7 @@ class _TestIntegral:
     log_ratio : array
         r, the log likelihood ratio of an outcome, positive for winning and negative for losing.
     root : float
-        sqrt(z').
+        sqrt(z).
     first_loss : float
         The first y.
     """
@@ -355,7 +355,7 @@ def _find_uncertified(
 ) -> Bools:
     """Return whether a - s (B + t) may be positive on each cell of shifts, (cells,) (8.3).
 
-    `share` (cells,) is s, `root` is sqrt(z'), `losses` (n,) the grid of y; `low_tests` and
+    `share` (cells,) is s, `root` is sqrt(z), `losses` (n,) the grid of y; `low_tests` and
     `high_tests` (cells, n) are the bounds on a of :func:`_bound_tests`.
     """
     share = share[:, None]
