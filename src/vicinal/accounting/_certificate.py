@@ -31,30 +31,20 @@ from vicinal.accounting.pld import (
 )
 from vicinal.arrays import Floats
 
+# Grid points of the composed loss: the smallest and the largest number.
 _MIN_POINTS = 1 << 15
 _MAX_POINTS = 1 << 18
-"""Grid points of the composed loss: the smallest and the largest number."""
-
-_FULL_GRID_COUNT = 1000
-"""Number of releases from which the grid has its largest number of points."""
-
-_GAUSSIAN_CELLS = 4000
-"""Intervals into which a standard normal is merged for a lower bound."""
-
+_FULL_GRID_COUNT = 1000  # Number of releases from which the grid has its largest number of points
+_GAUSSIAN_CELLS = 4000  # Intervals into which a standard normal is merged for a lower bound
+# Standard deviations at which a normal is cut; its mass beyond is dropped (2e-19).
 _GAUSSIAN_REACH = 9.0
-"""Standard deviations at which a normal is cut; its mass beyond is dropped (2e-19)."""
-
+# Losses above this are not searched: e^epsilon would come close to the largest double, e^709.
 _MAX_EPSILON = 600.0
-"""Losses above this are not searched: e^epsilon would come close to the largest double, e^709."""
-
+# Probability of passing below which a threshold test is dropped: too close to underflow.
 _MIN_PROBABILITY = 1e-290
-"""Probability of passing below which a threshold test is dropped: too close to underflow."""
-
-_ROUNDED_DOWN = 1 - 1e-9
-"""Factor on bounds: far more than their rounding errors."""
-
+_ROUNDED_DOWN = 1 - 1e-9  # Factor on bounds: far more than their rounding errors
+# Rounding error of the transform, for each factor and level, relative to the spectrum's norm.
 _FFT_ERROR = 8 * 2.0**-53
-"""Rounding error of the transform, for each factor and level, relative to the spectrum's norm."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,8 +111,7 @@ def build_threshold_test_pair(
     # Numbers of passes further from the mean than 40 standard deviations are dropped.
     mean = count * pass_probability
     reach = 40 * math.sqrt(count * pass_probability * (1 - pass_probability)) + 100
-    first = max(0, int(mean - reach))
-    last = min(count, int(mean + reach))
+    first, last = max(0, int(mean - reach)), min(count, int(mean + reach))
     n_passes = np.arange(first, last + 1).astype(np.float64)
     total_losses = n_passes * losses[0] + (count - n_passes) * losses[1]
     masses = _compute_binomial_masses(n_passes, count, pass_probability)
@@ -193,8 +182,7 @@ def _compose_rounded_down(
     size = round_up_fft_length(points + slack + n_single + 2)
     spectrum = np.ones(size // 2 + 1, dtype=np.complex128)
     first_cell = 0
-    mean_fraction = 0.0
-    fraction_variance = 0.0
+    mean_fraction, fraction_variance = 0.0, 0.0
     for pair in pairs:
         cells = np.floor(pair.losses / step).astype(np.int64)
         fractions = pair.losses / step - cells

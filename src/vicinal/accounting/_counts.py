@@ -38,38 +38,23 @@ from vicinal.accounting._divergence import DominatingPair, compute_log_tangent_g
 from vicinal.arrays import Floats
 from vicinal.errors import InvalidInput
 
+# |x| below which e^x - 1 - x is summed by its power series: the difference would cancel.
 _SERIES_BELOW = 0.05
-"""|x| below which e^x - 1 - x is summed by its power series: the difference would cancel."""
-
+# Exponent above which the 1 in log(1 + ...) is below double precision, and e^x may overflow.
 _LARGE_EXPONENT = 30.0
-"""Exponent above which the 1 in log(1 + ...) is below double precision, and e^x may overflow."""
-
+# Intervals into which the losses of Laplace noise are merged for a lower bound.
 _LAPLACE_CELLS = 4000
-"""Intervals into which the losses of Laplace noise are merged for a lower bound."""
-
+# Standard deviations of a discrete Gaussian that are kept; less than 1e-40 lies beyond.
 _GAUSSIAN_REACH = 13.6
-"""Standard deviations of a discrete Gaussian that are kept; less than 1e-40 lies beyond."""
-
-_CUT_MASS = 1e-40
-"""The mass beyond `_GAUSSIAN_REACH`, counted as infinite loss."""
-
+_CUT_MASS = 1e-40  # The mass beyond `_GAUSSIAN_REACH`, counted as infinite loss
+# Larger losses count as infinite: the grid of `pld.py` ends here, before e^loss overflows.
 _MAX_LOSS = 600.0
-"""Larger losses count as infinite: the grid of `pld.py` ends here, before e^loss overflows."""
-
-_TOLERANCE = 1e-9
-"""Error of a sum of stated probabilities up to which it is accepted as 1."""
-
-_ROUNDING_MASS = 1e-12
-"""Mass that a distribution may miss of 1 by rounding alone."""
-
-_ROUNDED_DOWN = 1 - 1e-12
-"""Factor on the masses of a lower bound: more than their rounding errors."""
-
+_TOLERANCE = 1e-9  # Error of a sum of stated probabilities up to which it is accepted as 1
+_ROUNDING_MASS = 1e-12  # Mass that a distribution may miss of 1 by rounding alone
+_ROUNDED_DOWN = 1 - 1e-12  # Factor on the masses of a lower bound: more than their rounding errors
+# The largest sigma (steps) of a discrete Gaussian whose loss distribution is written out. At this
+# scale it has about 272,000 outcomes.
 MAX_PAIR_SIGMA = 1e4
-"""The largest sigma (steps) of a discrete Gaussian whose loss distribution is written out.
-
-At this scale it has about 272,000 outcomes.
-"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,8 +116,7 @@ class LaplaceNumber:
 
 def _compute_exponential_gap(values: Floats) -> Floats:
     """Return g(x) = e^x - 1 - x >= 0 elementwise; by its power series for small |x|."""
-    series = np.zeros_like(values)
-    term = np.ones_like(values)
+    series, term = np.zeros_like(values), np.ones_like(values)
     small = np.where(np.abs(values) < _SERIES_BELOW, values, 0.0)
     for power in range(1, 12):
         term = term * small / power
@@ -169,8 +153,7 @@ class FinitePair(DominatingPair):
 
     def truncate_losses(self) -> FinitePair:
         """Return the pair with losses of magnitude above 600 made infinite."""
-        is_high = self.losses > _MAX_LOSS
-        is_low = self.losses < -_MAX_LOSS
+        is_high, is_low = self.losses > _MAX_LOSS, self.losses < -_MAX_LOSS
         is_kept = ~(is_high | is_low)
         infinite_with = self.infinite_masses[0] + float(self.masses[is_high].sum())
         infinite_without = self.infinite_masses[1] + float(self.masses_without[is_low].sum())
@@ -257,8 +240,7 @@ class OpenFailure:
 @lru_cache(maxsize=64)
 def _build_finite_pair(release: FiniteLosses) -> FinitePair:
     """Return the pair of stated losses, with masses normalised, or raise InvalidInput."""
-    losses = np.array(release.losses)
-    masses = np.array(release.masses)
+    losses, masses = np.array(release.losses), np.array(release.masses)
     total = math.fsum(release.masses)
     masses = masses * ((1 - release.infinite) / total)
     masses_without = masses * np.exp(-losses)

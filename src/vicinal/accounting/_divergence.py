@@ -27,20 +27,17 @@ from vicinal import checks
 from vicinal.arrays import Floats
 from vicinal.errors import InvalidInput
 
-MAX_ORDER = 1e12
-"""The largest Rényi order alpha that is accepted."""
+MAX_ORDER = 1e12  # The largest Rényi order alpha that is accepted
 
 # Gauss-Legendre nodes and weights on [-1, 1], for `_integrate_gaussian_ratio`.
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(12)
 
+# |b L| and |L| below which the tangent gap is summed by its power series: it would cancel.
 _SERIES_BELOW = 0.05
-"""|b L| and |L| below which the tangent gap is summed by its power series: it would cancel."""
-
+# Size relative to the first term at which the power series stops: below double precision.
 _NEGLIGIBLE_TERM = 1e-18
-"""Size relative to the first term at which the power series stops: below double precision."""
-
+# max(b L, L) above which the tangent gap is divided by its largest term before its logarithm.
 _SCALED_ABOVE = 30.0
-"""max(b L, L) above which the tangent gap is divided by its largest term before its logarithm."""
 
 _SQRT_HALF = math.sqrt(0.5)
 _SQRT_2_OVER_PI = math.sqrt(2 / math.pi)
@@ -116,8 +113,7 @@ def _sum_log_gap_series(power: Floats, log_ratio: Floats) -> Floats:
     `power` (b) and `log_ratio` (L) are (m,).
     """
     u = np.expm1(log_ratio)
-    term = np.ones_like(u)
-    total = np.ones_like(u)
+    term, total = np.ones_like(u), np.ones_like(u)
     j = 2
     while (np.abs(term) > _NEGLIGIBLE_TERM).any():
         term *= u * (power - j) / (j + 1)
@@ -279,7 +275,6 @@ def compute_gaussian_excess(mu: float, epsilons: Floats) -> Floats:
         log_density = -(x**2) / 2 - math.log(2 * math.pi) / 2
         divergence = np.exp(log_density) * (slopes @ (weights * (mu / 2)))
     else:
-        log_first = log_ndtr(-x)
-        log_second = magnitude + log_ndtr(-x - mu)
+        log_first, log_second = log_ndtr(-x), magnitude + log_ndtr(-x - mu)
         divergence = np.exp(log_first) * -np.expm1(np.minimum(log_second - log_first, 0.0))
     return np.where(epsilons < 0, np.exp(np.minimum(epsilons, 0.0)) * divergence, divergence)

@@ -34,20 +34,14 @@ IntervalBounds = Callable[[Floats, Floats, Indices], tuple[Floats, Floats]]
 """Maps (low ends, high ends, problem indices) of intervals to upper bounds on log G on each
 interval, and the limits of these bounds as the intervals shrink to their low ends."""
 
-TOLERANCE = 1e-5
-"""Relative excess over the supremum at which the search over margins stops."""
-
+TOLERANCE = 1e-5  # Relative excess over the supremum at which the search over margins stops
+# |alpha log L| below which psi is summed by its power series: the formula would cancel.
 _SERIES_BELOW = 0.5
-"""|alpha log L| below which psi is summed by its power series: the formula would cancel."""
-
-_SERIES_END = 14
-"""Index at which that series stops: the next term is below 1e-14 of the first."""
-
+_SERIES_END = 14  # Index at which that series stops: the next term is below 1e-14 of the first
+# Shifts (in noise scales) below which log ratios of normal tails are integrated.
 _NARROW_SHIFT = 1e-3
-"""Shifts (in noise scales) below which log ratios of normal tails are integrated."""
-
+# Rounds of the branch and bound over margins, at most; each divides intervals by four.
 _MAX_DEPTH = 60
-"""Rounds of the branch and bound over margins, at most; each divides intervals by four."""
 
 
 def compute_log_curvature(log_ratio: Floats, order: Floats) -> Floats:
@@ -183,8 +177,7 @@ class ThresholdTests(SampledTests):
         """
         reach = self.mu * self.orders
         reach = 2 * reach + 8 + np.sqrt(4 * np.log1p(1 / (self.gamma * self.mu)))
-        low = -reach - self.mu
-        high = reach
+        low, high = -reach - self.mu, reach
         inside = branch_and_bound(self._bound_on_intervals, low, high, tolerance)
         # Beyond either end one outcome is rare and the term of the other is monotone.
         left = np.logaddexp(
@@ -251,8 +244,7 @@ def branch_and_bound(
     times alpha - 1, is within a relative `tolerance` of the largest such value.
     """
     edges = np.linspace(low, high, 65)
-    low_ends = edges[:-1].ravel()
-    high_ends = edges[1:].ravel()
+    low_ends, high_ends = edges[:-1].ravel(), edges[1:].ravel()
     problems = np.tile(np.arange(len(low)), 64)
     best_value = np.full(len(low), -np.inf)
     bound = np.full(len(low), -np.inf)
@@ -265,8 +257,7 @@ def branch_and_bound(
         is_closed |= upper <= best_value[problems]
         np.maximum.at(bound, problems[is_closed], upper[is_closed])
         is_open = ~is_closed
-        low_ends = low_ends[is_open]
-        high_ends = high_ends[is_open]
+        low_ends, high_ends = low_ends[is_open], high_ends[is_open]
         problems = problems[is_open]
         if not len(low_ends):
             return np.asarray(np.maximum(bound, best_value))
@@ -284,33 +275,25 @@ def _split_into_quarters(
     return edges[:-1].ravel(), edges[1:].ravel(), np.tile(problems, 4)
 
 
+# Relative excess over the supremum at which the search over centres stops.
 _THREE_WAY_TOLERANCE = 1e-3
-"""Relative excess over the supremum at which the search over centres stops."""
 
 # Gauss-Legendre nodes and weights on [-1, 1], for `integrate_log_win_probability`.
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(48)
 
-_TAIL_EXPONENT = 45.0
-"""The integrand is cut where it is below e^-45 of its height, 3e-20."""
-
+_TAIL_EXPONENT = 45.0  # The integrand is cut where it is below e^-45 of its height, 3e-20
+# Rounds of the branch and bound over centres, at most; each halves the sides of squares.
 _THREE_WAY_MAX_DEPTH = 40
-"""Rounds of the branch and bound over centres, at most; each halves the sides of squares."""
-
+# Width (in noise scales) of the strips on which centres outside the square are bounded.
 _STRIP_WIDTH = 0.05
-"""Width (in noise scales) of the strips on which centres outside the square are bounded."""
-
-_FIRST_SIDE = 4.0
-"""Side of the first squares of centres, in noise scales, at most."""
-
+_FIRST_SIDE = 4.0  # Side of the first squares of centres, in noise scales, at most
+# Twice phi(1): the largest second derivative of a Gaussian probability along a coordinate.
 _MAX_SECOND_DERIVATIVE = 0.484
-"""Twice phi(1): the largest second derivative of a Gaussian probability along a coordinate."""
-
+# Upper bound on the second derivative of the derivative along (1, -1) (section 4).
 _MAX_THIRD_DERIVATIVE = 1.15
-"""Upper bound on the second derivative of the derivative along (1, -1) (section 4)."""
-
+# Upper bound on a third cumulant of a Gaussian in a convex set, along u or v twice and once along
+# (1, -1) (section 4).
 _MAX_CUMULANT = 5.7
-"""Upper bound on a third cumulant of a Gaussian in a convex set, along u or v twice and once along
-(1, -1) (section 4)."""
 
 
 def integrate_log_win_probability(u: Floats, v: Floats) -> Floats:
@@ -426,8 +409,7 @@ class ThreeWayComparisons(SampledTests):
                 is_open[:] = False
             closed_upper = upper[~is_open]
             bound = np.maximum(bound, closed_upper.max(axis=0, initial=-np.inf))
-            u = u[is_open]
-            v = v[is_open]
+            u, v = u[is_open], v[is_open]
             if not len(u):
                 break
             side /= 2
@@ -545,8 +527,7 @@ class ThreeWayComparisons(SampledTests):
         bound.
         """
         root_2 = np.sqrt(2)
-        max_margin = (u + side - v) / root_2
-        min_margin = (u - v - side) / root_2
+        max_margin, min_margin = (u + side - v) / root_2, (u - v - side) / root_2
         gain = bound_log_gain(max_margin, root_2 * np.asarray(self.mu))
         loss = bound_log_gain(-min_margin - root_2 * self.mu, root_2 * np.asarray(self.mu))
         log_other = np.maximum(log_ndtr(-u) + log_ndtr(-v), log_ndtr(-u) + log_ndtr(self.mu - v))
@@ -565,10 +546,8 @@ class ThreeWayComparisons(SampledTests):
         Centres where both classes lead are not included, see `_bound_if_both_lead`. Section 4.
         """
         edges = np.linspace(low, high, int(np.ceil((high - low) / _STRIP_WIDTH)) + 1)
-        low_end = np.array([low])
-        high_end = np.array([high])
-        first = edges[:-1]
-        last = edges[1:]
+        low_end, high_end = np.array([low]), np.array([high])
+        first, last = edges[:-1], edges[1:]
         low_ends = np.full(len(edges) - 1, low)
         mu = np.asarray(self.mu)
         # Log ratios that another class wins, if only u or only v moves: at strips and at `low`.

@@ -34,15 +34,11 @@ from scipy.special import log_ndtr
 from vicinal import checks
 from vicinal.errors import InvalidInput
 
-METHODS = ("gdp", "rdp")
-"""Interpretations of a budget, see the module's text."""
-
+METHODS = ("gdp", "rdp")  # Interpretations of a budget, see the module's text
+# Relative allowance for rounding errors: log_ndtr and exp are exact to a few 1e-16, and the longest
+# chain of operations below loses less than 1e-11.
 _ROUNDING = 1e-10
-"""Relative allowance for rounding errors: log_ndtr and exp are exact to a few 1e-16, and the
-longest chain of operations below loses less than 1e-11."""
-
-_MAX_BISECTIONS = 200
-"""Bisections until two neighbouring doubles are reached, at most."""
+_MAX_BISECTIONS = 200  # Bisections until two neighbouring doubles are reached, at most
 
 
 def gdp_delta(mu: float, epsilon: float) -> float:
@@ -125,8 +121,7 @@ def _find_largest(holds: Callable[[float], bool]) -> float:
 
     `holds` is true up to some number and false above. Raises InvalidInput if it is false at 1e-30.
     """
-    low = 1e-30
-    high = 1.0
+    low, high = 1e-30, 1.0
     if not holds(low):
         raise InvalidInput(
             "The 'epsilon' and 'delta' parameters leave too little budget to compute with. "
@@ -152,8 +147,7 @@ def _find_smallest(holds: Callable[[float], bool]) -> float:
     """
     if holds(0.0):
         return 0.0
-    low = 0.0
-    high = 1.0
+    low, high = 0.0, 1.0
     while not holds(high):
         low, high = high, 2 * high
     for _ in range(_MAX_BISECTIONS):
@@ -167,17 +161,12 @@ def _find_smallest(holds: Callable[[float], bool]) -> float:
     return high
 
 
-UNITS = 1 << 48
-"""Integer units of every subject's full budget."""
-
+UNITS = 1 << 48  # Integer units of every subject's full budget
+# The largest norm of a contribution, in grid steps: its square stays inside int64.
 MAX_NORM = 1 << 31
-"""The largest norm of a contribution, in grid steps: its square stays inside int64."""
-
-MAX_SCALE = 1 << 40
-"""The largest noise scale, in grid steps."""
-
+MAX_SCALE = 1 << 40  # The largest noise scale, in grid steps
+# Factor on rates that covers the two roundings of a charge, see the module's text.
 _ROUNDED_UP = 1 + Fraction(1, 1 << 50)
-"""Factor on rates that covers the two roundings of a charge, see the module's text."""
 
 
 def unit_rate(scale: int, budget: float) -> float:

@@ -13,28 +13,19 @@ from vicinal import checks
 from vicinal.accounting.plan import Plan, check_mapping, extract_releases
 from vicinal.errors import PrivacyRefused
 
+# Fields whose larger values decrease epsilon: noise scales.
 _DECREASING_FIELDS = ("sigma", "sigma_screen", "sigma_votes", "scale")
-"""Fields whose larger values decrease epsilon: noise scales."""
-
+# Fields whose larger values increase epsilon.
 _INCREASING_FIELDS = ("gamma", "count", "steps", "B", "epsilon", "tau", "sensitivity")
-"""Fields whose larger values increase epsilon."""
-
-FIELDS = (*_DECREASING_FIELDS, *_INCREASING_FIELDS)
-"""The fields that can be calibrated."""
+FIELDS = (*_DECREASING_FIELDS, *_INCREASING_FIELDS)  # The fields that can be calibrated
 
 _INTEGER_FIELDS = ("count", "steps")
 
+# The range of values searched, by field.
 _LIMITS = {"gamma": (1e-9, 1.0), "count": (1, 10**9), "steps": (1, 10**6), "tau": (1e-6, 1e6)}
-"""The range of values searched, by field."""
-
-_DEFAULT_LIMITS = (1e-2, 1e9)
-"""The range of values searched for all other fields."""
-
-_VALUE_PRECISION = 1e-5
-"""Relative width of the bracket around a value at which the search stops."""
-
-_EPSILON_PRECISION = 2e-4
-"""Relative distance of epsilon below the target at which the search stops."""
+_DEFAULT_LIMITS = (1e-2, 1e9)  # The range of values searched for all other fields
+_VALUE_PRECISION = 1e-5  # Relative width of the bracket around a value at which the search stops
+_EPSILON_PRECISION = 2e-4  # Relative distance of epsilon below the target at which the search stops
 
 
 @dataclasses.dataclass(frozen=True)
@@ -179,8 +170,7 @@ class _Search:
 
         The target lies between the values `safe` and `unsafe`, in either order.
         """
-        safe_gap = self._compute_gap(safe)
-        unsafe_gap = self._compute_gap(unsafe)
+        safe_gap, unsafe_gap = self._compute_gap(safe), self._compute_gap(unsafe)
         while abs(math.log(unsafe / safe)) > _VALUE_PRECISION and not (
             self.is_integer and abs(unsafe - safe) <= 1
         ):
@@ -191,8 +181,7 @@ class _Search:
             # The gap of the end that stays is halved, so that both ends move (Illinois).
             if gap <= 0:
                 safe = middle
-                safe_gap = gap
-                unsafe_gap = unsafe_gap / 2
+                safe_gap, unsafe_gap = gap, unsafe_gap / 2
             else:
                 unsafe = middle
                 unsafe_gap = gap
@@ -212,6 +201,5 @@ class _Search:
         middle = safe * math.exp(math.log(unsafe / safe) * min(max(fraction, 0.02), 0.98))
         if not self.is_integer:
             return middle
-        low = min(safe, unsafe)
-        high = max(safe, unsafe)
+        low, high = min(safe, unsafe), max(safe, unsafe)
         return float(min(max(math.floor(middle), low + 1), high - 1))

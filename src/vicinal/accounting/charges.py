@@ -13,11 +13,8 @@ import math
 from vicinal.accounting.label_filter import MAX_REDUCED_SHARE
 from vicinal.compiled import compiled
 
-_MAX_CHARGE = 2.0**62
-"""The largest charge in units: far above any budget, and inside int64."""
-
-_SQRT_UNITS = 2.0**24
-"""Square root of `budget.UNITS`."""
+_MAX_CHARGE = 2.0**62  # The largest charge in units: far above any budget, and inside int64
+_SQRT_UNITS = 2.0**24  # Square root of `budget.UNITS`
 
 
 @compiled

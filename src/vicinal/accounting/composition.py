@@ -43,29 +43,20 @@ from vicinal.accounting.screening import Screening, build_batch_pairs, can_be_ba
 from vicinal.arrays import Floats
 from vicinal.errors import InvalidInput
 
+# Methods that are valid for every release, as every release has an RDP curve.
 _RDP_METHODS = ("rdp_mironov", "rdp")
-"""Methods that are valid for every release, as every release has an RDP curve."""
-
+# All methods of conversion to epsilon, see the module's text.
 METHODS = ("rdp_mironov", "rdp", "gdp", "pld")
-"""All methods of conversion to epsilon, see the module's text."""
-
-MAX_COUNT = 10**9
-"""The largest number of equal releases in a composition."""
-
+MAX_COUNT = 10**9  # The largest number of equal releases in a composition
+# Rényi orders at which the search starts. The best order is near 1 + sqrt(log(1/delta)/rho).
 _FIRST_ORDERS = 1 + np.geomspace(1e-4, 1e9, 27)
-"""Rényi orders at which the search starts. The best order is near 1 + sqrt(log(1/delta)/rho)."""
-
-_N_REFINEMENTS = 4
-"""How often the search over orders refines its grid around the best order."""
-
+_N_REFINEMENTS = 4  # How often the search over orders refines its grid around the best order
+# Points of a refined grid, as fractions of the logarithmic distance between two orders.
 _GRID_FRACTIONS = np.linspace(0, 1, 11)
-"""Points of a refined grid, as fractions of the logarithmic distance between two orders."""
-
+# Factor on RDP curves, whose relative errors are a few 1e-12 (see `_divergence`).
 _ROUNDED_UP = 1 + 1e-10
-"""Factor on RDP curves, whose relative errors are a few 1e-12 (see `_divergence`)."""
-
+# Relative addition to a sum of failure probabilities: far above the rounding errors of the sum.
 _FAILURE_ROUNDING = 1e-9
-"""Relative addition to a sum of failure probabilities: far above the rounding errors of the sum."""
 
 
 @runtime_checkable
@@ -237,16 +228,14 @@ class Composition:
         orders = np.union1d(
             _FIRST_ORDERS, [order for release_orders in stated_orders for order in release_orders]
         )
-        best_value = math.inf
-        best_order = math.inf
+        best_value, best_order = math.inf, math.inf
         for _ in range(1 + _N_REFINEMENTS):
             values = objective(orders, self.rdp(orders))
             index = int(np.argmin(values))
             best_value, best_order = min(
                 (best_value, best_order), (float(values[index]), float(orders[index]))
             )
-            low = orders[max(index - 1, 0)]
-            high = orders[min(index + 1, len(orders) - 1)]
+            low, high = orders[max(index - 1, 0)], orders[min(index + 1, len(orders) - 1)]
             orders = 1 + (low - 1) * ((high - 1) / (low - 1)) ** _GRID_FRACTIONS
         return best_order, best_value
 

@@ -81,14 +81,12 @@ def grid_slack(scale: float) -> float:
     return 2 * compute_grid_excess(scale, scale)
 
 
+# Standard deviations of N(0, 1) that the trapezoidal rule covers beyond the moved centres.
 _TAIL = 13.0
-"""Standard deviations of N(0, 1) that the trapezoidal rule covers beyond the moved centres."""
-
+# Orders above this many times sigma are not integrated; the bound by convexity is used.
 _MAX_ORDER_PER_SIGMA = 2000.0
-"""Orders above this many times sigma are not integrated; the bound by convexity is used."""
-
+# Nodes of the trapezoidal rule, 2 MB: more are needed for noise far below the sensitivity only.
 _MAX_NODES = 1 << 17
-"""Nodes of the trapezoidal rule, 2 MB: more are needed for noise far below the sensitivity only."""
 
 
 @dataclasses.dataclass(frozen=True)

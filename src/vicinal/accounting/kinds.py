@@ -109,14 +109,13 @@ check_whole_sensitivity = describe_check(
     "a whole number", _checks.check_integer, least=1, most=10_000
 )
 
-MAX_STEPS = 10**6
-"""The largest number of gradients of one training."""
+MAX_STEPS = 10**6  # The largest number of gradients of one training
 check_step_count = describe_check(
     "a number of gradients", _checks.check_integer, least=1, most=MAX_STEPS
 )
 
+# The largest number of entries of a list in a plan (orders, divergences, losses).
 _MAX_LIST_LENGTH = 20_000
-"""The largest number of entries of a list in a plan (orders, divergences, losses)."""
 
 
 def check_numbers(name: str, value: object, **bounds: float) -> tuple[float, ...]:
@@ -253,8 +252,8 @@ class _EqualComponents(PlannedRelease):
         return None if pair is None else [pair.discretize(n_components)]
 
 
+# L2 sensitivity of a vote vector: one vote enters and one leaves, sqrt(2), rounded up.
 _VOTES_SENSITIVITY = math.nextafter(math.sqrt(2), 2)
-"""L2 sensitivity of a vote vector: one vote enters and one leaves, sqrt(2), rounded up."""
 
 
 def _list_sampling_assumptions(gamma: float) -> tuple[str, ...]:
@@ -428,18 +427,12 @@ class PlannedTraining(_EqualComponents):
         )
 
 
+# Gradients of a private model inside a filter, unless the plan states another number. The same
+# number as `linear.descent.STEPS`; a test compares them.
 DEFAULT_MODEL_STEPS = 40
-"""Gradients of a private model inside a filter, unless the plan states another number.
-
-The same number as `linear.descent.STEPS`; a test compares them.
-"""
-
+# Share of an Ind-KNN filter's own delta kept for the grid of its noise and the tail of labels. The
+# same number as `mechanisms.SLACK_SHARE`, at which the filter's meter stops; a test compares them.
 _GRID_SHARE = 0.01
-"""Share of an Ind-KNN filter's own delta kept for the grid of its noise and the tail of labels.
-
-The same number as `mechanisms.SLACK_SHARE`, at which the filter's meter stops; a test compares
-them.
-"""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

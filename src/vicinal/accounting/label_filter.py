@@ -25,47 +25,29 @@ from vicinal import checks
 from vicinal.accounting._divergence import compute_hazard
 from vicinal.arrays import Bools, Floats
 
-MAX_CLASSES = 1 << 16
-"""The largest number of classes for which a bound may depend on their number."""
-
+MAX_CLASSES = 1 << 16  # The largest number of classes for which a bound may depend on their number
+# The largest share s below 1. A label is charged at most this share of its votes' price, or all of
+# it, so that a lower bound on the residue is known before the share is.
 MAX_REDUCED_SHARE = 0.875
-"""The largest share s below 1. A label is charged at most this share of its votes' price, or all of
-it, so that a lower bound on the residue is known before the share is."""
-
-_N_ROWS = 24
-"""Rows of the table: residues sqrt(z) of equal width."""
-
-_N_CELLS = 30
-"""Cells of a row: relative shifts k of equal width, from 0 to `_MAX_RELATIVE_SHIFT`."""
-
+_N_ROWS = 24  # Rows of the table: residues sqrt(z) of equal width
+_N_CELLS = 30  # Cells of a row: relative shifts k of equal width, from 0 to `_MAX_RELATIVE_SHIFT`
+# The largest relative shift k; larger shifts are charged as where votes are released.
 _MAX_RELATIVE_SHIFT = 1.2
-"""The largest relative shift k; larger shifts are charged as where votes are released."""
-
+# Grid steps of margins b (noise scales): between -4 and 1, and outside.
 _MARGIN_STEP = 0.075
 _OUTER_MARGIN_STEP = 0.25
-"""Grid steps of margins b (noise scales): between -4 and 1, and outside."""
-
-_LOSS_STEP = 0.15
-"""Grid step of losses, in y."""
-
-_MAX_MARGIN = 4.0
-"""The largest margin b of the grid; beyond, the tail t suffices (8.1)."""
-
+_LOSS_STEP = 0.15  # Grid step of losses, in y
+_MAX_MARGIN = 4.0  # The largest margin b of the grid; beyond, the tail t suffices (8.1)
+# The largest mu of a budget; labels under a larger one are charged as votes are (8.1).
 _MAX_MU = 3.0
-"""The largest mu of a budget; labels under a larger one are charged as votes are (8.1)."""
-
-_MAX_STEEPNESS = 6.0
-"""The log ratio over sqrt(z) up to which the quadrature is exact (8.2)."""
-
+_MAX_STEEPNESS = 6.0  # The log ratio over sqrt(z) up to which the quadrature is exact (8.2)
+# The y up to which the quadrature is exact (8.2). Budgets of a delta so small that a larger y is
+# needed are charged as where votes are released.
 _MAX_LOSS = 18.0
-"""The y up to which the quadrature is exact (8.2). Budgets of a delta so small that a larger y is
-needed are charged as where votes are released."""
-
+# Bisections of the interval [0.6, 1], from `MAX_REDUCED_SHARE`: shares are exact to about .001.
 _N_HALVINGS = 9
-"""Bisections of the interval [0.6, 1], from `MAX_REDUCED_SHARE`: shares are exact to about .001."""
-
+# Relative allowance for quadratures, rounding, and the edges of rows and cells (section 6).
 _ROUNDING = 1e-6
-"""Relative allowance for quadratures, rounding, and the edges of rows and cells (section 6)."""
 
 # Gauss-Legendre nodes and weights for integrals over u in [0, 1], along the first axis.
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(24)
@@ -186,13 +168,11 @@ def _certify_shares(root: float, tail: float) -> Floats:
         return np.ones(_N_CELLS)
     losses = np.arange(-root / 2, max_loss + _LOSS_STEP, _LOSS_STEP)
     low_tests, high_tests = _bound_tests(root, losses, tail_scale)
-    low = np.full(_N_CELLS, 0.6)
-    high = np.ones(_N_CELLS)
+    low, high = np.full(_N_CELLS, 0.6), np.ones(_N_CELLS)
     middle = np.full(_N_CELLS, MAX_REDUCED_SHARE)
     for _ in range(_N_HALVINGS):
         is_uncertified = _find_uncertified(middle, root, losses, tail_scale, low_tests, high_tests)
-        low = np.where(is_uncertified, middle, low)
-        high = np.where(is_uncertified, high, middle)
+        low, high = np.where(is_uncertified, middle, low), np.where(is_uncertified, high, middle)
         middle = (low + high) / 2
     return high
 
@@ -250,16 +230,13 @@ def _bound_tests(root: float, losses: Floats, tail_scale: float) -> tuple[Floats
     margins = _build_margin_grid(root, tail_scale)
     m, b = np.meshgrid(step * np.arange(_N_CELLS + 2), margins, indexing="ij")
     # r_1 / m and r_2 / m of the proof note: log ratios of winning and losing over the shift.
-    win_rate = _bound_mean_hazard(b, m)
-    loss_rate = _bound_mean_hazard(-b - m, m)
-    win_weight = 2 * ndtr(b) * win_rate**2
-    loss_weight = 2 * ndtr(-b) * loss_rate**2
+    win_rate, loss_rate = _bound_mean_hazard(b, m), _bound_mean_hazard(-b - m, m)
+    win_weight, loss_weight = 2 * ndtr(b) * win_rate**2, 2 * ndtr(-b) * loss_rate**2
     steepness = win_rate * m / root
     win_integral = _TestIntegral(m * win_rate, root, losses[0])
     loss_integral = _TestIntegral(-m * loss_rate, root, losses[0])
     # The following bounds hold on whole cells, from m[:-1] to m[1:].
-    high = m[1:]
-    margin = b[1:]
+    high, margin = m[1:], b[1:]
     win_slope = high + margin + compute_hazard(high + margin)
     loss_slope = compute_hazard(-margin) - margin
     max_hazard = np.maximum(compute_hazard(margin), compute_hazard(-margin - high))
@@ -360,10 +337,8 @@ def _find_uncertified(
     """
     share = share[:, None]
     edges = _MAX_RELATIVE_SHIFT * np.arange(_N_CELLS + 1)[:, None] / _N_CELLS
-    low_x = share * edges[:-1] ** 2 * _U
-    high_x = share * edges[1:] ** 2 * _U
-    square_loss = (losses + root / 2) ** 2
-    max_square_loss = (losses[1:] + root / 2) ** 2
+    low_x, high_x = share * edges[:-1] ** 2 * _U, share * edges[1:] ** 2 * _U
+    square_loss, max_square_loss = (losses + root / 2) ** 2, (losses[1:] + root / 2) ** 2
     tail = tail_scale * np.exp(losses**2 / 2)
     max_abs_loss = np.maximum(losses[1:], -losses[:-1])
     # Between grid points the tail is above its chord less `sag`, and above its smallest value.

@@ -28,19 +28,15 @@ from vicinal.accounting.gaussian import SubsampledGaussian
 from vicinal.accounting.label_filter import MAX_CLASSES
 from vicinal.arrays import Floats
 
-LINE_GRID = 1 << 22
-"""The smallest noise scale, in grid steps, for the bounds of one moving count."""
-
+LINE_GRID = 1 << 22  # The smallest noise scale, in grid steps, for the bounds of one moving count
+# The smallest noise scale, in grid steps, for the bounds of two moving counts.
 MIN_PLANE_SCALE = 1 << 30
-"""The smallest noise scale, in grid steps, for the bounds of two moving counts."""
-
+# Above this value of order times shift the bound of the unsampled noisy votes is taken: without
+# sampling it is at most 6 % higher, with sampling far higher.
 _MAX_ORDER_TIMES_SHIFT = 12.0
-"""Above this value of order times shift the bound of the unsampled noisy votes is taken: without
-sampling it is at most 6 % higher, with sampling far higher."""
-
+# Relative allowance for rounding errors: differences of logarithms, a quadrature, and the
+# trapezoidal rule for shifts below 1e-3.
 _ROUNDING = 1e-6
-"""Relative allowance for rounding errors: differences of logarithms, a quadrature, and the
-trapezoidal rule for shifts below 1e-3."""
 
 
 def compute_two_coordinate_rdp(

@@ -24,39 +24,25 @@ import numpy as np
 from vicinal.accounting._divergence import DominatingPair, GaussianPair
 from vicinal.arrays import Complexes, Floats
 
+# Relative amount by which the grid may widen the standard deviation of the composed loss.
 _WIDENING = 3e-5
-"""Relative amount by which the grid may widen the standard deviation of the composed loss."""
-
-_MAX_POINTS = 1 << 20
-"""The largest number of grid points of the composed loss."""
-
-_COARSE_POINTS = 1024
-"""Points of the coarser grids on which Chernoff's bound is computed."""
-
-_ROUNDED_UP = 1 + 1e-9
-"""Factor on divergences and epsilon: far more than their rounding errors."""
-
+_MAX_POINTS = 1 << 20  # The largest number of grid points of the composed loss
+_COARSE_POINTS = 1024  # Points of the coarser grids on which Chernoff's bound is computed
+_ROUNDED_UP = 1 + 1e-9  # Factor on divergences and epsilon: far more than their rounding errors
+# Rounding error of the transform, for each factor and level, relative to the spectrum's norm.
 _FFT_ERROR = 8 * 2.0**-53
-"""Rounding error of the transform, for each factor and level, relative to the spectrum's norm."""
-
+# Rates r of Chernoff's bound for sums of many losses, in units of 1 / standard deviation.
 _RATES = np.geomspace(0.2, 50, 16)
-"""Rates r of Chernoff's bound for sums of many losses, in units of 1 / standard deviation."""
-
+# Rates r of Chernoff's bound for few rare losses, in units of 1 / loss.
 _RARE_RATES = np.geomspace(0.05, 50, 16)
-"""Rates r of Chernoff's bound for few rare losses, in units of 1 / loss."""
-
-_MIN_SPREAD = 1e-12
-"""The smallest standard deviation that the rates are divided by."""
-
+_MIN_SPREAD = 1e-12  # The smallest standard deviation that the rates are divided by
+# Points of the integral over the excess divergence, relative to the end of the range.
 _INTEGRATION_POINTS = np.append(0.0, np.geomspace(1e-5, 1, 400))
-"""Points of the integral over the excess divergence, relative to the end of the range."""
-
+# Losses above this are not represented: e^loss comes close to the largest double. A pair that
+# reaches further gives next to no protection.
 _MAX_LOSS = 600.0
-"""Losses above this are not represented: e^loss comes close to the largest double. A pair that
-reaches further gives next to no protection."""
-
+# Losses among which the end of a release's grid is chosen.
 _CANDIDATE_ENDS = np.append(np.geomspace(1e-13, _MAX_LOSS, 500)[:-1], _MAX_LOSS)
-"""Losses among which the end of a release's grid is chosen."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -219,8 +205,7 @@ def _discretize_pair(
     low, high = loss_range
     if is_mirrored:
         low, high = -high, -low
-    first = math.floor(low / step)
-    last = math.ceil(high / step)
+    first, last = math.floor(low / step), math.ceil(high / step)
     losses = np.asarray(step * np.arange(first, last + 1), dtype=np.float64)
     if is_mirrored:
         excess = np.exp(losses) * pair.compute_excess(-losses)

@@ -77,17 +77,11 @@ from vicinal.accounting._divergence import (
 )
 from vicinal.arrays import Floats, Ints, Places
 
-MAX_VOTES = 10**6
-"""The largest number k of voting records."""
-
+MAX_VOTES = 10**6  # The largest number k of voting records
+# Logarithm of the smallest divergence; smaller values are rounded up to it (e^-708 underflows).
 _MIN_LOG_DIVERGENCE = -690.0
-"""Logarithm of the smallest divergence; smaller values are rounded up to it (e^-708 underflows)."""
-
-_MIN_BLOCK = 16
-"""Margins of one block of the branch and bound, at least."""
-
-_MAX_BLOCKS = 4096
-"""Blocks of the branch and bound on one side, at most."""
+_MIN_BLOCK = 16  # Margins of one block of the branch and bound, at least
+_MAX_BLOCKS = 4096  # Blocks of the branch and bound on one side, at most
 
 
 @dataclasses.dataclass(frozen=True)
@@ -248,33 +242,25 @@ class ScreeningPair(DominatingPair):
         return np.where(epsilons >= 0, if_positive, if_negative)
 
 
+# Answers in one batch: a longer one is tighter (its excess cost falls like 1/m) and slower.
 BATCH = 64
-"""Answers in one batch: a longer one is tighter (its excess cost falls like 1/m) and slower."""
-
+# Grid cells of a profile for the largest root mean square loss of one answer.
 _CELLS_PER_DEVIATION = 20
-"""Grid cells of a profile for the largest root mean square loss of one answer."""
-
+# Standard deviations of the total loss that the grid of a profile covers on either side.
 _GRID_DEVIATIONS = 10.0
-"""Standard deviations of the total loss that the grid of a profile covers on either side."""
-
+# Width (in noise scales) of the interval of margins that one option covers near the threshold.
 _MIN_BLOCK_WIDTH = 0.02
-"""Width (in noise scales) of the interval of margins that one option covers near the threshold."""
-
+# Margins further than `_BLOCK_CENTRE` from the threshold share an option with wider intervals: the
+# width grows by `_BLOCK_GROWTH` for each noise scale of distance.
 _BLOCK_GROWTH = 0.3
 _BLOCK_CENTRE = 0.7
-"""Margins further than `_BLOCK_CENTRE` from the threshold share an option with wider intervals: the
-width grows by `_BLOCK_GROWTH` for each noise scale of distance."""
-
+# Margin (plus the shift) beyond which an answer is all but certain: Phi(-9) = 1.1e-19.
 _CERTAIN_MARGIN = 9.0
-"""Margin (plus the shift) beyond which an answer is all but certain: Phi(-9) = 1.1e-19."""
-
-_MAX_LOSS = 600.0
-"""A loss that stands for an unbounded one: e^loss is still a double."""
-
+_MAX_LOSS = 600.0  # A loss that stands for an unbounded one: e^loss is still a double
+# Screenings with a smaller sigma (votes), or a smaller gamma / sigma, are not batched: double
+# precision does not suffice for their profiles.
 _MIN_BATCHED_SIGMA = 0.1
 _MIN_BATCHED_STEP = 1e-5
-"""Screenings with a smaller sigma (votes), or a smaller gamma / sigma, are not batched: double
-precision does not suffice for their profiles."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -479,8 +465,7 @@ def _build_option(screening: Screening, low: float, high: float) -> _Option:
     log_slopes = subsample_log_ratio(-np.array([low, high]) * shift - shift**2 / 2, screening.gamma)
     mass_without = math.exp(log_pass[1]) - math.exp(log_pass[0])
     mass_with = math.exp(log_pass[1] + pass_loss[1]) - math.exp(log_pass[0] + pass_loss[0])
-    low_slope = math.exp(log_slopes[0])
-    high_slope = math.exp(log_slopes[1])
+    low_slope, high_slope = math.exp(log_slopes[0]), math.exp(log_slopes[1])
     # The mass without the subject on the first segment, which has the larger slope. Slopes that are
     # equal in double precision leave one segment.
     if low_slope > high_slope:
@@ -559,8 +544,7 @@ def _maximize_profiles(
         for start, weight, is_nonzero in zip(starts, weights, weights != 0, strict=True)
     ]
     for j in range(1, len(reach)):
-        low = half - int(reach[j])
-        high = half + int(reach[j]) + 1
+        low, high = half - int(reach[j]), half + int(reach[j]) + 1
         windows = sliding_window_view(np.pad(profiles[j - 1], half, mode="edge"), high - low)
         largest = profiles[j, low:high]
         for excess, (start, weight) in zip(option_excess, shifts, strict=True):
