@@ -63,7 +63,7 @@ def test_rdp_epsilon_is_an_upper_bound(rho, delta):
     """Any order bounds epsilon; the value returned is that of some order, in 50 digits."""
     mp.dps = 50
 
-    def at(log_excess):
+    def epsilon_at(log_excess):
         excess = mp.exp(log_excess)
         alpha = 1 + excess
         return rho * alpha + mp.log(excess / alpha) - (mp.log(delta) + mp.log(alpha)) / excess
@@ -73,9 +73,11 @@ def test_rdp_epsilon_is_an_upper_bound(rho, delta):
     for _ in range(120):  # ternary search: the function of log(alpha - 1) has one minimum
         third = (high - low) / 3
         low, high = (
-            (low, high - third) if at(low + third) < at(high - third) else (low + third, high)
+            (low, high - third)
+            if epsilon_at(low + third) < epsilon_at(high - third)
+            else (low + third, high)
         )
-    best = max(at(low), mpf(0))
+    best = max(epsilon_at(low), mpf(0))
     assert mpf(rdp_epsilon(rho, delta)) >= best
     assert mpf(rdp_epsilon(rho, delta)) <= best * (1 + mpf("1e-6")) + mpf("1e-12")
 

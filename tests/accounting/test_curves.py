@@ -1,4 +1,4 @@
-"""Compositions and their readings."""
+"""Compositions and their conversion to epsilon by every method."""
 
 import itertools
 import math
@@ -14,7 +14,7 @@ from vicinal.accounting._divergence import GaussianPair
 from vicinal.accounting.budget import gdp_delta, gdp_epsilon, rdp_epsilon
 from vicinal.accounting.composition import METHODS, Composition, compose
 from vicinal.accounting.gaussian import SubsampledGaussian
-from vicinal.accounting.pld import pld_epsilon
+from vicinal.accounting.pld import compute_pld_epsilon
 from vicinal.accounting.screening import Screening
 from vicinal.errors import InvalidInput
 
@@ -38,12 +38,12 @@ def test_repeat_equals_adding(release, method):
 
 @pytest.mark.parametrize("method", ["rdp", "rdp_mironov", "pld"])
 def test_the_order_of_composition_is_irrelevant_to_the_last_bit(method):
-    parts = [Composition.of(release, 3) for release in RELEASES]
-    found = {
-        compose(parts[place] for place in order).to_epsilon(1e-5, method)
+    compositions = [Composition.of(release, 3) for release in RELEASES]
+    epsilons = {
+        compose(compositions[index] for index in order).to_epsilon(1e-5, method)
         for order in itertools.permutations(range(4))
     }
-    assert len(found) == 1
+    assert len(epsilons) == 1
 
 
 @pytest.mark.parametrize("mu", [0.01, 0.3, 1.0, 4.0, 12.0])
@@ -54,16 +54,18 @@ def test_one_gaussian_by_every_method(mu, delta):
     assert cost.to_epsilon(delta, "gdp") == pytest.approx(exact, rel=1e-12)
     assert exact <= cost.to_epsilon(delta, "pld") <= exact * (1 + 2e-4) + 1e-6
     assert cost.to_epsilon(delta, "rdp") == pytest.approx(rdp_epsilon(mu**2 / 2, delta), rel=1e-6)
-    lowest = _certificate.lower_epsilon([_certificate.gaussian_worst_case(mu, 1.0, 1)], delta)
+    lowest = _certificate.compute_lower_epsilon(
+        [_certificate.build_gaussian_pair(mu, 1.0, 1)], delta
+    )
     assert exact * (1 - 2e-3) - 1e-4 <= lowest <= exact
 
 
 def test_a_finer_search_over_orders_changes_epsilon_by_less_than_1e_4():
     orders = 1 + 10 ** np.linspace(-3, 6, 20_001)
     for release in RELEASES:
-        once = Composition.of(release, 1).rdp(orders)
+        single_curve = Composition.of(release, 1).rdp(orders)
         for count in (1, 300):
-            cost, dense = Composition.of(release, count), count * once
+            cost, dense = Composition.of(release, count), count * single_curve
             fine = np.log1p(-1 / orders) - (math.log(1e-5) + np.log(orders)) / (orders - 1)
             assert cost.to_epsilon(1e-5) <= float((dense + fine).min()) + 1e-4 * 0.1
             mironov = dense + math.log(1e5) / (orders - 1)
@@ -71,8 +73,8 @@ def test_a_finer_search_over_orders_changes_epsilon_by_less_than_1e_4():
 
 
 def delta_of(cost, epsilon):
-    """Return delta by the privacy loss distribution; batches reach no further than their grid."""
-    batched = pld_delta(cost._batched_pairs(), epsilon)
+    """Return delta by the privacy loss distribution; without batches if it is beyond their grid."""
+    batched = pld_delta(cost._build_batched_pairs(), epsilon)
     return batched if batched < 1 else pld_delta(cost._pairs(), epsilon)
 
 
@@ -85,11 +87,11 @@ def test_delta_and_epsilon_are_inverse(release):
 
 
 def test_a_threshold_witness_is_the_exact_binomial_divergence():
-    witness = _certificate.threshold_worst_case(-0.2, 1 / 3, 0.4, 60)
+    witness = _certificate.build_threshold_test_pair(-0.2, 1 / 3, 0.4, 60)
     mp.dps = 50
     q = mp.ncdf(mpf(-0.2))
     r = mpf(0.6) * q + mpf(0.4) * mp.ncdf(mpf(-0.2) + mpf(1) / 3)
-    lowest = _certificate.lower_epsilon([witness], 1e-4)
+    lowest = _certificate.compute_lower_epsilon([witness], 1e-4)
     assert exact_binomial_delta(q, r, 60, lowest) >= mpf(1e-4)
     assert exact_binomial_delta(q, r, 60, lowest * 1.01) < mpf(1e-4)
 
@@ -100,8 +102,8 @@ def test_a_threshold_witness_is_the_exact_binomial_divergence():
 )
 def test_certificates_of_sampled_gaussians_leave_little(sigma, gamma, count):
     upper = Composition.of(SubsampledGaussian(sigma, gamma), count).to_epsilon(1e-5, "pld")
-    lower = _certificate.lower_epsilon(
-        [_certificate.gaussian_worst_case(1 / sigma, gamma, count)], 1e-5
+    lower = _certificate.compute_lower_epsilon(
+        [_certificate.build_gaussian_pair(1 / sigma, gamma, count)], 1e-5
     )
     assert upper * 0.99 - 1e-3 <= lower <= upper
 
@@ -121,7 +123,7 @@ def test_a_curve_of_nan_is_refused_and_never_free():
         def rdp(self, orders):
             return orders * math.nan
 
-        def pair(self):
+        def build_dominating_pair(self):
             return None
 
     cost = Composition.of(SubsampledGaussian(1.0)).add(Composition(((Broken(), 1),)))
@@ -136,31 +138,31 @@ def test_bad_delta_is_refused(delta):
 
 
 def test_gaussians_merge_exactly_in_the_pld():
-    merged = pld_epsilon([(GaussianPair(0.1), 400), (GaussianPair(0.5), 4)], 1e-5)
+    merged = compute_pld_epsilon([(GaussianPair(0.1), 400), (GaussianPair(0.5), 4)], 1e-5)
     assert merged == pytest.approx(gdp_epsilon(math.sqrt(5), 1e-5), rel=1e-4)
     assert gdp_delta(math.sqrt(5), merged) <= 1e-5
     assert composition.METHODS[-1] == "pld"
 
 
 class Mirrored:
-    """The pair of another with the two laws exchanged."""
+    """A dominating pair with its two distributions exchanged."""
 
-    symmetric, missing = False, (0.0, 0.0)
+    is_symmetric, infinite_masses = False, (0.0, 0.0)
 
     def __init__(self, pair):
         self.pair = pair
 
-    def gaussian(self):
+    def get_gaussian_mu(self):
         return None
 
-    def excess(self, losses):
+    def compute_excess(self, losses):
         inside = np.minimum(losses, 50.0)
-        return np.exp(inside) * self.pair.excess(-inside) * (losses < 50)
+        return np.exp(inside) * self.pair.compute_excess(-inside) * (losses < 50)
 
 
 @pytest.mark.parametrize("gamma", [0.05, 0.6])
 def test_both_directions_are_composed(gamma):
     pair = GaussianPair(0.7, gamma)
-    there = pld_epsilon([(pair, 30)], 1e-5)
-    back = pld_epsilon([(Mirrored(pair), 30)], 1e-5)
-    assert back == pytest.approx(there, rel=1e-3)
+    forward = compute_pld_epsilon([(pair, 30)], 1e-5)
+    backward = compute_pld_epsilon([(Mirrored(pair), 30)], 1e-5)
+    assert backward == pytest.approx(forward, rel=1e-3)

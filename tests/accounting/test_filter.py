@@ -1,4 +1,4 @@
-"""Charges in integer units: always enough, never more than is left."""
+"""Charges in integer units: never below the true cost, never above the remaining budget."""
 
 from fractions import Fraction
 
@@ -63,7 +63,7 @@ def test_scaled_down_vectors_are_paid_for(values, remaining, scale, budget):
 
 
 def test_a_rate_that_rounds_down_would_be_caught():
-    """The plain quotient undercharges by a hair; the property above sees it."""
+    """The unrounded quotient undercharges in the last bits; the property above detects it."""
     scale, budget, norm = 3 * 2**21, 0.1, 2**21 + 1
     exact = UNITS / (2 * Fraction(scale) ** 2 * Fraction(budget))
     assert float(exact) < unit_rate(scale, budget)
@@ -79,18 +79,20 @@ def test_a_cost_beyond_any_budget_does_not_wrap_around():
     assert 0 <= scale_down(vector, np.arange(2), UNITS, _price(2**30, rate)) <= UNITS
 
 
-def adaptive_delta(first, left, stop, epsilon):
-    """Return delta of a Gaussian step of `first`, and one of `left` unless a draw passes `stop`.
+def adaptive_delta(first_mu, remaining_mu, stop, epsilon):
+    """Return delta of a Gaussian release of `first_mu`, followed by one of `remaining_mu`.
 
-    The analyst sees the first draw z, whose loss is first z - first^2 / 2, and goes on where it
-    likes. By quadrature over z; a Gaussian step's own delta is exact.
+    The analyst sees the first released value z, whose loss is first_mu z - first_mu^2 / 2, and
+    stops if z > `stop`. By quadrature over z; the delta of one Gaussian release is exact.
     """
     nodes, width = np.linspace(-12, 12, 24_001, retstep=True)
     density = np.exp(-(nodes**2) / 2) / np.sqrt(2 * np.pi)
-    loss = first * nodes - first**2 / 2
+    loss = first_mu * nodes - first_mu**2 / 2
     rest = epsilon - loss
     alone = np.maximum(0.0, -np.expm1(rest))
-    on = ndtr(left / 2 - rest / left) - np.exp(rest) * ndtr(-left / 2 - rest / left)
+    on = ndtr(remaining_mu / 2 - rest / remaining_mu) - np.exp(rest) * ndtr(
+        -remaining_mu / 2 - rest / remaining_mu
+    )
     return float((density * np.exp(loss) * np.where(nodes > stop, alone, on)).sum() * width)
 
 
@@ -98,11 +100,16 @@ def adaptive_delta(first, left, stop, epsilon):
 @pytest.mark.parametrize("epsilon", [0.0, 0.5, 2.0])
 def test_an_analyst_who_stops_where_it_likes_gets_no_more_than_the_whole_budget(stop, epsilon):
     """Squares of mu that sum to at most M^2 along each path are M-GDP: proof note of votes."""
-    whole, first = 1.2, 0.8
-    left = np.sqrt(whole**2 - first**2)
-    found, allowed = adaptive_delta(first, left, stop, epsilon), gdp_delta(whole, epsilon)
-    assert found <= allowed + 1e-9
-    assert (found > allowed - 1e-9) == (stop > 12), "all of it where nobody stops"
+    total_mu, first_mu = 1.2, 0.8
+    remaining_mu = np.sqrt(total_mu**2 - first_mu**2)
+    delta, allowed = (
+        adaptive_delta(first_mu, remaining_mu, stop, epsilon),
+        gdp_delta(total_mu, epsilon),
+    )
+    assert delta <= allowed + 1e-9
+    assert (delta > allowed - 1e-9) == (stop > 12), (
+        "the whole budget is used if the analyst never stops"
+    )
 
 
 def test_a_refill_on_one_path_is_seen_by_that_quadrature():

@@ -1,11 +1,11 @@
-"""The slack of the grid: what a discrete Gaussian leaks beyond a continuous one, by exact sums."""
+"""The slack of the grid: exact divergences of discrete against continuous Gaussian noise."""
 
 import mpmath
 import numpy as np
 import pytest
 from scipy.special import ndtr
 
-from vicinal.accounting.gaussian import grid_excess, grid_slack
+from vicinal.accounting.gaussian import compute_grid_excess, grid_slack
 from vicinal.errors import InvalidInput
 
 SMALL_SCALES = (1.0, 1.5, 2.0, 3.0, 5.0, 10.0)
@@ -15,25 +15,28 @@ EPSILONS = np.linspace(-12, 12, 4801)
 def hockey_sticks(scale, shift, epsilons):
     """Return discrete and continuous divergences at every epsilon, both directions stacked."""
     x = np.arange(-int(45 * scale), int(45 * scale) + shift + 1)
-    near, far = (np.exp(-((x - c) ** 2) / (2 * scale**2)) for c in (0, shift))
-    near, far = near / near.sum(), far / far.sum()
+    without, with_subject = (np.exp(-((x - c) ** 2) / (2 * scale**2)) for c in (0, shift))
+    without, with_subject = without / without.sum(), with_subject / with_subject.sum()
     factor = np.exp(epsilons)[:, None]
-    discrete = [np.maximum(p - factor * q, 0).sum(axis=1) for p, q in ((far, near), (near, far))]
+    discrete = [
+        np.maximum(p - factor * q, 0).sum(axis=1)
+        for p, q in ((with_subject, without), (without, with_subject))
+    ]
     mu = shift / scale
     upper, lower = ndtr(mu / 2 - epsilons / mu), ndtr(-mu / 2 - epsilons / mu)
     return np.array(discrete), upper - np.exp(epsilons) * lower
 
 
-def excess(scale, shift, epsilons):
-    """Return how far the discrete divergence exceeds the continuous one, (2, epsilons)."""
+def compute_excess(scale, shift, epsilons):
+    """Return the discrete minus the continuous divergence, (2, epsilons)."""
     discrete, continuous = hockey_sticks(scale, shift, epsilons)
     return discrete - continuous
 
 
-def largest_ratio(scale, bound=grid_excess):
+def largest_ratio(scale, bound=compute_grid_excess):
     """Return the largest excess over its bound, over all shifts, epsilons and directions."""
     return max(
-        float((excess(scale, shift, EPSILONS) / bound(scale, shift)).max())
+        float((compute_excess(scale, shift, EPSILONS) / bound(scale, shift)).max())
         for shift in range(1, int(scale) + 1)
     )
 
@@ -47,7 +50,7 @@ def test_the_grid_costs_no_more_than_stated(scale):
 @pytest.mark.parametrize("scale", [2.0, 3.0, 5.0, 10.0])
 def test_the_bound_on_the_grid_is_not_vacuous(scale):
     """Fails if tau is far above the truth; a tau fifteen times smaller would be wrong."""
-    assert largest_ratio(scale, lambda s, d: grid_excess(s, d) / 15) > 1
+    assert largest_ratio(scale, lambda s, d: compute_grid_excess(s, d) / 15) > 1
 
 
 @pytest.mark.parametrize("scale", SMALL_SCALES)
@@ -68,8 +71,8 @@ def test_the_sums_agree_with_50_digits(scale, shift, epsilon):
     with mpmath.workdps(50):
         divergence, continuous = exact_divergences(scale, shift, mpmath.mpf(epsilon))
         true = divergence - continuous
-        assert true <= grid_excess(scale, shift)
-    ours = excess(float(scale), shift, np.array([epsilon]))[0, 0]
+        assert true <= compute_grid_excess(scale, shift)
+    ours = compute_excess(float(scale), shift, np.array([epsilon]))[0, 0]
     assert abs(ours - float(true)) < 1e-14
 
 
@@ -89,6 +92,6 @@ def exact_divergences(scale, shift, epsilon):
 
 @pytest.mark.parametrize("shift", [1.01, 2.0, float("inf")])
 def test_shifts_beyond_the_proof_are_refused(shift):
-    """Fails if slack is computed for shifts above one scale, where the proof says nothing."""
+    """Fails if slack is computed for shifts above one scale, which the proof does not cover."""
     with pytest.raises(InvalidInput, match="shift"):
-        grid_excess(1.0, shift)
+        compute_grid_excess(1.0, shift)

@@ -1,4 +1,4 @@
-"""Labels in a Gaussian filter: prices against brute force over margins, losses and whole lives."""
+"""Labels in a Gaussian filter: charges against brute force over margins, losses and sequences."""
 
 import math
 from dataclasses import replace
@@ -13,8 +13,8 @@ from scipy.special import log_ndtr, ndtr
 
 from vicinal.accounting import account, label_filter
 from vicinal.accounting.budget import UNITS, gdp_epsilon, unit_rate, zcdp_budget
-from vicinal.accounting.charges import DEAREST, charge, find_affordable_norm, label_charge
-from vicinal.accounting.gaussian import grid_excess
+from vicinal.accounting.charges import MAX_REDUCED_SHARE, charge, find_affordable_norm, label_charge
+from vicinal.accounting.gaussian import compute_grid_excess
 from vicinal.accounting.label_filter import charge_table
 from vicinal.errors import InvalidInput
 
@@ -27,49 +27,60 @@ def table(request):
     return charge_table(zcdp_budget(request.param, 0.99e-5), TAIL)
 
 
-def gaussian(eps, mu):
+def gaussian_divergence(eps, mu):
     """Return the hockey-stick divergence of N(mu, 1) from N(0, 1) at losses `eps`."""
     return ndtr(mu / 2 - eps / mu) - np.exp(eps + log_ndtr(-mu / 2 - eps / mu))
 
 
-def beside(eps, shift, after):
-    """Return the worst threshold test of a shift followed by `after(eps)`, at each loss."""
+def worst_test_divergence(eps, shift, residue_divergence):
+    """Return the hockey-stick divergence of the worst threshold test and a release after it.
+
+    The test has the shift `shift`; the release has the divergence `residue_divergence(eps)`. The
+    result has the divergence at each of `eps`.
+    """
     won = log_ndtr(MARGINS + shift)
     lost = log_ndtr(-MARGINS - shift)
     win, lose = log_ndtr(MARGINS) - won, log_ndtr(-MARGINS) - lost
     eps = np.asarray(eps)[:, None]
-    return (np.exp(won) * after(eps + win) + np.exp(lost) * after(eps + lose)).max(axis=1)
+    return (
+        np.exp(won) * residue_divergence(eps + win) + np.exp(lost) * residue_divergence(eps + lose)
+    ).max(axis=1)
 
 
-def excess(table, shift, left, scaled=1.0):
-    """Return how far a label passes what it is charged for, relative to that, at any loss."""
-    whole = 2 * table.budget
-    mu, price = math.sqrt(left * whole), scaled * float(table.share(shift, left)) * shift**2
+def compute_relative_excess(table, shift, remaining_budget, scaled=1.0):
+    """Return the largest relative excess of a label's divergence over its charge, over all losses.
+
+    `scaled` is a factor on the charge.
+    """
+    total_mu2 = 2 * table.budget
+    mu = math.sqrt(remaining_budget * total_mu2)
+    price = scaled * float(table.share(shift, remaining_budget)) * shift**2
     eps = np.linspace(0, 9 * mu + mu**2, 400)
-    after = math.sqrt(left * whole - price)
-    allowed = gaussian(eps, mu) + TAIL * price / whole
-    narrow = math.sqrt(table.narrow) * shift
-    return float((beside(eps, narrow, lambda e: gaussian(e, after)) / allowed).max()) - 1
+    residue_mu = math.sqrt(remaining_budget * total_mu2 - price)
+    allowed = gaussian_divergence(eps, mu) + TAIL * price / total_mu2
+    narrow_shift = math.sqrt(table.narrow) * shift
+    worst = worst_test_divergence(eps, narrow_shift, lambda e: gaussian_divergence(e, residue_mu))
+    return float((worst / allowed).max()) - 1
 
 
-def cells(table, rng, count):
-    """Return shifts and residues at the corners where a share is dearest: (shift, left)."""
+def sample_corners(table, rng, count):
+    """Yield (shift, remaining budget) at corners of cells, where the table has the least slack."""
     rows, width = table.shares.shape
     for _ in range(count):
         row, cell = rng.integers(1, rows), rng.integers(1, width - 1)
         shift = (cell + rng.choice([1 - 1e-9, 0.5, 1e-9])) * row / table.density
-        spent = DEAREST * table.narrow * shift**2 / (2 * table.budget)
-        left = (row / rows) ** 2 * (1 + 1e-9) + spent
-        if left <= 1 and table.shares[row, cell] < 1:
-            yield shift, left
+        spent = MAX_REDUCED_SHARE * table.narrow * shift**2 / (2 * table.budget)
+        remaining_budget = (row / rows) ** 2 * (1 + 1e-9) + spent
+        if remaining_budget <= 1 and table.shares[row, cell] < 1:
+            yield shift, remaining_budget
 
 
 @pytest.mark.parametrize("classes", [None, 2])
 def test_no_margin_and_no_loss_passes_the_price(table, classes):
     table, rng = charge_table(table.budget, TAIL, classes), np.random.default_rng(1)
-    found = [excess(table, *case) for case in cells(table, rng, 75)]
-    assert len(found) > 25
-    assert max(found) <= 1e-9
+    excesses = [compute_relative_excess(table, *case) for case in sample_corners(table, rng, 75)]
+    assert len(excesses) > 25
+    assert max(excesses) <= 1e-9
 
 
 def test_prices_a_tenth_lower_are_contradicted(table):
@@ -77,66 +88,71 @@ def test_prices_a_tenth_lower_are_contradicted(table):
     rng = np.random.default_rng(2)
     rows = len(table.shares)
     caught = total = 0
-    for shift, left in cells(table, rng, 60):
-        share = float(table.share(shift, left))
-        after = (left - DEAREST * shift**2 / (2 * table.budget)) + share * shift**2 / (
-            2 * table.budget
-        )
-        if after <= 1 and rows * math.sqrt(left) > 3:
+    for shift, remaining_budget in sample_corners(table, rng, 60):
+        share = float(table.share(shift, remaining_budget))
+        # The budget whose residue is the lower end of the row.
+        residue = remaining_budget - MAX_REDUCED_SHARE * shift**2 / (2 * table.budget)
+        budget_of_row = residue + share * shift**2 / (2 * table.budget)
+        if budget_of_row <= 1 and rows * math.sqrt(remaining_budget) > 3:
             cheaper = replace(table, shares=0.9 * table.shares)
-            whole, price = 2 * table.budget, float(cheaper.share(shift, left)) * shift**2
-            mu = math.sqrt(after * whole)
+            total_mu2 = 2 * table.budget
+            price = float(cheaper.share(shift, remaining_budget)) * shift**2
+            mu = math.sqrt(budget_of_row * total_mu2)
             eps = np.linspace(0, 9 * mu + mu**2, 400)
-            rest = math.sqrt(after * whole - price)
-            worst = beside(eps, shift, lambda e, rest=rest: gaussian(e, rest))
-            caught += bool((worst > gaussian(eps, mu) + TAIL * price / whole).any())
+            residue_mu = math.sqrt(budget_of_row * total_mu2 - price)
+            worst = worst_test_divergence(
+                eps, shift, lambda e, residue_mu=residue_mu: gaussian_divergence(e, residue_mu)
+            )
+            caught += bool((worst > gaussian_divergence(eps, mu) + TAIL * price / total_mu2).any())
             total += 1
     assert total > 10
     assert caught > 0.8 * total
 
 
-def life(table, shifts, scaled=1.0):
-    """Return the charges of labels, one after the other, as `mu^2`, and what is left of it."""
-    whole = left = 2 * table.budget
+def charge_labels(table, shifts, scaled=1.0):
+    """Return (shift, charge) of successive labels, charges in mu^2, and the remaining mu^2."""
+    total_mu2 = remaining_budget = 2 * table.budget
     charged = []
     for planned in shifts:
         shift = planned
-        price = scaled * float(table.share(shift, left / whole)) * shift**2
-        if table.narrow * shift**2 > left:  # a last contribution is cut to what votes could afford
-            shift, price = math.sqrt(left), scaled * left
+        price = scaled * float(table.share(shift, remaining_budget / total_mu2)) * shift**2
+        if table.narrow * shift**2 > remaining_budget:
+            # The last label is cut to the remaining budget.
+            shift, price = math.sqrt(remaining_budget), scaled * remaining_budget
         charged.append((shift, price))
-        left -= price
-    return charged, left
+        remaining_budget -= price
+    return charged, remaining_budget
 
 
-def worst_life(table, shifts, scaled=1.0):
-    """Return how far a life of labels, and a vote of what is left, passes its claim at any loss.
+def compute_lifetime_excess(table, shifts, scaled=1.0):
+    """Return the relative excess of a sequence of labels over the claimed guarantee, at any loss.
 
-    The threshold of every label follows the answers before it, as an adversary's would.
+    A release of votes spends the budget that remains after the labels. The threshold of every label
+    depends on the earlier answers, as that of an adversary would.
     """
-    charged, left = life(table, shifts, scaled)
-    whole = 2 * table.budget
-    mu = math.sqrt(whole)
+    charged, remaining_budget = charge_labels(table, shifts, scaled)
+    total_mu2 = 2 * table.budget
+    mu = math.sqrt(total_mu2)
     grid = np.linspace(-8 * mu - mu**2, 12 * mu + mu**2, 3001)
-    if left > 1e-9 * whole:
-        values = gaussian(grid, math.sqrt(left))
+    if remaining_budget > 1e-9 * total_mu2:
+        values = gaussian_divergence(grid, math.sqrt(remaining_budget))
     else:
         values = np.maximum(-np.expm1(grid), 0)
     for shift, _ in reversed(charged):
         inner = values
 
-        def after(eps, inner=inner):
+        def residue_divergence(eps, inner=inner):
             # Convex in exp(eps): interpolation there is from above, and the line beyond is 1 - E.
-            found = np.interp(np.exp(eps), np.exp(grid), inner)
-            return np.where(eps < grid[0], -np.expm1(eps), found)
+            interpolated = np.interp(np.exp(eps), np.exp(grid), inner)
+            return np.where(eps < grid[0], -np.expm1(eps), interpolated)
 
-        values = beside(grid, shift, after)
-    allowed = gaussian(grid, mu) + TAIL
-    asked = (grid >= 0) & (grid <= 8 * mu)
-    return float((values / allowed)[asked].max()) - 1
+        values = worst_test_divergence(grid, shift, residue_divergence)
+    allowed = gaussian_divergence(grid, mu) + TAIL
+    is_checked = (grid >= 0) & (grid <= 8 * mu)
+    return float((values / allowed)[is_checked].max()) - 1
 
 
-LIVES = {
+SHIFT_SEQUENCES = {
     "even": [0.35] * 6,
     "one large": [0.8, 0.2, 0.2, 0.2],
     "growing": [0.1, 0.2, 0.3, 0.4, 0.5, 0.6],
@@ -145,16 +161,18 @@ LIVES = {
 }
 
 
-@pytest.mark.parametrize("shifts", LIVES.values(), ids=LIVES)
+@pytest.mark.parametrize("shifts", SHIFT_SEQUENCES.values(), ids=SHIFT_SEQUENCES)
 def test_a_life_of_labels_keeps_the_budget_whatever_the_thresholds(table, shifts):
     mu = math.sqrt(2 * table.budget)
-    assert worst_life(table, [mu * share for share in shifts]) <= 1e-4
+    assert compute_lifetime_excess(table, [mu * share for share in shifts]) <= 1e-4
 
 
 @pytest.mark.parametrize("name", ["even", "small"])
 def test_a_life_that_is_charged_a_tenth_less_passes_its_budget(table, name):
     mu = math.sqrt(2 * table.budget)
-    assert worst_life(table, [mu * share for share in LIVES[name]], 0.9) > 0.01
+    assert (
+        compute_lifetime_excess(table, [mu * share for share in SHIFT_SEQUENCES[name]], 0.9) > 0.01
+    )
 
 
 def test_shares_are_what_theory_says_they_are(table):
@@ -165,44 +183,54 @@ def test_shares_are_what_theory_says_they_are(table):
     assert (table.shares[0] == 1).all()
     assert (table.shares[:, -1] == 1).all()
     below = table.shares[table.shares < 1]
-    assert below.max() <= DEAREST
+    assert below.max() <= MAX_REDUCED_SHARE
 
 
 def test_a_price_to_40_digits():
-    """The pieces of the certificate, at one point, against integrals to 40 digits."""
+    """The terms of the certificate, at one point, against integrals to 40 digits."""
     mp.dps = 40
-    left, shift, y, b = mpf("0.2"), mpf("0.06"), mpf("4.5"), mpf("-1.1")
+    root, shift, y, b = mpf("0.2"), mpf("0.06"), mpf("4.5"), mpf("-1.1")
     q, p = mp.ncdf(b), mp.ncdf(b + shift)
-    eps = left * (left / 2 + y)
+    eps = root * (root / 2 + y)
 
-    def hockey(loss, mu):
+    def hockey_stick(loss, mu):
         return mp.ncdf(mu / 2 - loss / mu) - mp.exp(loss) * mp.ncdf(-mu / 2 - loss / mu)
 
     lost, won = mp.log((1 - q) / (1 - p)), mp.log(q / p)
-    gained = p * hockey(eps + won, left) + (1 - p) * hockey(eps + lost, left) - hockey(eps, left)
-    truth = gained * 2 * left / (shift**2 * mp.npdf(y))
+    gained = (
+        p * hockey_stick(eps + won, root)
+        + (1 - p) * hockey_stick(eps + lost, root)
+        - hockey_stick(eps, root)
+    )
+    truth = gained * 2 * root / (shift**2 * mp.npdf(y))
     gain, loss = (np.array([[float(r)]]) for r in (-won, -lost))
     ours = sum(
-        2 * float(weight) * float(ratio) ** 2
-        * label_filter._Terms(r, float(left), float(y)).next()[0, 0]
+        2
+        * float(weight)
+        * float(ratio) ** 2
+        * label_filter._TestIntegral(r, float(root), float(y)).integrate_next()[0, 0]
         for weight, ratio, r in ((q, won / shift, gain), (1 - q, lost / shift, loss))
-    )  # fmt: skip
+    )
     assert ours == pytest.approx(float(truth), rel=1e-10)
 
 
-@pytest.mark.parametrize("steep", [0.05, 1.0, 3.0, label_filter._STEEP])
-@pytest.mark.parametrize("y", [-0.3, 2.0, 5.0, 9.0, 13.0, label_filter._FARTHEST])
-@pytest.mark.parametrize("left", [0.3, label_filter._LARGEST])
-def test_the_quadrature_is_as_exact_as_is_allowed_for(steep, y, left):
+@pytest.mark.parametrize("steep", [0.05, 1.0, 3.0, label_filter._MAX_STEEPNESS])
+@pytest.mark.parametrize("y", [-0.3, 2.0, 5.0, 9.0, 13.0, label_filter._MAX_LOSS])
+@pytest.mark.parametrize("root", [0.3, label_filter._MAX_MU])
+def test_the_quadrature_is_as_exact_as_is_allowed_for(steep, y, root):
     mp.dps = 30
     for sign in (1, -1):
-        r = sign * steep * left
+        r = sign * steep * root
         truth = mp.quad(
-            lambda u, r=r, sign=sign: (mp.exp(r) - mp.exp(r * u)) / r
-            * mp.exp(sign * y * steep * u - (steep * u) ** 2 / 2),
+            lambda u, r=r, sign=sign: (
+                (mp.exp(r) - mp.exp(r * u))
+                / r
+                * mp.exp(sign * y * steep * u - (steep * u) ** 2 / 2)
+            ),
             np.linspace(0, 1, 9).tolist(),
-        )  # fmt: skip
-        ours = label_filter._Terms(np.array([[r]]), left, y).next()[0, 0]
+        )
+        integral = label_filter._TestIntegral(np.array([[r]]), root, y)
+        ours = integral.integrate_next()[0, 0]
         assert ours == pytest.approx(float(truth), rel=5e-7)
 
 
@@ -235,8 +263,8 @@ def test_classes_narrow_a_shift_and_two_cost_half():
 def test_the_worth_of_a_budget_is_what_lives_of_its_shift_spend(table):
     for count in (10, 40, 200):
         shift = math.sqrt(2 * table.budget / count)
-        charged, _ = life(table, [shift] * (2 * count))
-        spent = sum(one**2 for one, price in charged if price > 0)
+        charged, _ = charge_labels(table, [shift] * (2 * count))
+        spent = sum(charged_shift**2 for charged_shift, price in charged if price > 0)
         assert table.worth(shift) == pytest.approx(spent / 2, rel=0.1)
 
 
@@ -246,13 +274,16 @@ def test_beside_a_tail_too_small_for_the_certificate_labels_cost_what_votes_cost
 
 
 def test_a_plan_prices_the_tail_that_a_label_makes_use_of():
-    """One label passes the Gaussian of its budget at a delta far below the budget's own."""
+    """One label exceeds the Gaussian of its budget at a delta far below the budget's own."""
     table = charge_table(zcdp_budget(1.0, 0.99e-5), TAIL)
-    whole, delta = 2 * table.budget, 1e-9
-    shift = 0.5 * math.sqrt(whole)
-    after = math.sqrt(whole - float(table.share(shift)) * shift**2)
-    eps = gdp_epsilon(math.sqrt(whole), delta)
-    assert beside([eps], shift, lambda e: gaussian(e, after))[0] > delta
+    total_mu2, delta = 2 * table.budget, 1e-9
+    shift = 0.5 * math.sqrt(total_mu2)
+    residue_divergence = math.sqrt(total_mu2 - float(table.share(shift)) * shift**2)
+    eps = gdp_epsilon(math.sqrt(total_mu2), delta)
+    assert (
+        worst_test_divergence([eps], shift, lambda e: gaussian_divergence(e, residue_divergence))[0]
+        > delta
+    )
     label = {"kind": "ind_knn", "epsilon": 1.0, "delta": 1e-5, "release": "label"}
     with pytest.raises(InvalidInput, match="no method gives a bound"):
         account({"delta": delta, "releases": [label]})
@@ -276,13 +307,13 @@ def test_a_test_of_discrete_noise_is_one_of_continuous_noise_up_to_the_grids_exc
     for shift in (1, scale // 10, scale):
         at = np.arange(2 * scale, 22 * scale, max(1, scale // 50))
         q, p = above[at], above[at - shift]
-        allowed = ndtr(np.asarray(_ndtri(q)) + shift / scale)
-        assert (p - allowed).max() <= grid_excess(scale, shift)
+        allowed = ndtr(np.asarray(_clipped_ndtri(q)) + shift / scale)
+        assert (p - allowed).max() <= compute_grid_excess(scale, shift)
         assert (allowed - shift - p).max() < 1  # the control: the two are not far apart
         assert np.abs(p - allowed)[np.abs(at - 12 * scale) < 2 * scale].max() < 1e-3
 
 
-def _ndtri(q):
+def _clipped_ndtri(q):
     from scipy.special import ndtri
 
     return ndtri(np.clip(q, 1e-300, 1 - 1e-16))

@@ -11,16 +11,25 @@ from mpmath import mp, mpf
 from scipy.special import log_ndtr
 
 from vicinal.accounting import _label_divergence
-from vicinal.accounting._label_divergence import ThreeWayComparison, Thresholds, log_psi, log_win
-from vicinal.accounting.label_only import PLANE_GRID, grid_excess, two_coordinate_rdp
+from vicinal.accounting._label_divergence import (
+    ThreeWayComparisons,
+    ThresholdTests,
+    compute_log_psi,
+    integrate_log_win_probability,
+)
+from vicinal.accounting.label_only import (
+    MIN_PLANE_SCALE,
+    compute_grid_excess,
+    compute_two_coordinate_rdp,
+)
 from vicinal.errors import InvalidInput
 
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(200)
 ORDERS = np.array([1.01, 1.3, 2.0, 5.0, 10.0, 20.0, 40.0])
 
 
-def winners(means):
-    """Return P[class j has the most votes] for unit Gaussian noise around `means`."""
+def compute_win_probabilities(means):
+    """Return the probability of each class to have the most votes; `means` plus N(0, 1) noise."""
     low, high = means.max() - 9.5, means.max() + 9.5
     x = (low + high) / 2 + (high - low) / 2 * NODES
     below = log_ndtr(x[:, None] - means)
@@ -28,7 +37,7 @@ def winners(means):
     return (WEIGHTS * (high - low) / 2) @ np.exp(exponent) / math.sqrt(2 * math.pi)
 
 
-def renyi(p, q, order):
+def compute_renyi(p, q, order):
     """Return D_order(p | q) of two vectors of probabilities, without cancellation."""
     ratio = p / q - 1
     terms = q * (np.expm1(order * np.log1p(ratio)) - order * ratio)
@@ -47,17 +56,17 @@ def exact_test(a, mu, order, reverse=False):
 
 
 @cache
-def two(sigma, gamma, orders=tuple(ORDERS), classes=None):
-    """Return the bound of two coordinates, which several tests compare with something else."""
-    return two_coordinate_rdp(sigma, gamma, orders, classes)
+def cached_two_coordinate_rdp(sigma, gamma, orders=tuple(ORDERS), classes=None):
+    """Return the bound of two moving counts; cached, as several tests use it."""
+    return compute_two_coordinate_rdp(sigma, gamma, orders, classes)
 
 
 def one_coordinate_rdp(mu, orders):
-    """Return D of the worst threshold test of shift `mu`: a duel, in which both votes move."""
-    return two_coordinate_rdp(math.sqrt(2) / mu, 1, orders, classes=2)
+    """Return the RDP of the worst threshold test of shift `mu`, as that of two classes."""
+    return compute_two_coordinate_rdp(math.sqrt(2) / mu, 1, orders, classes=2)
 
 
-def gaussian(mu, orders):
+def gaussian_rdp(mu, orders):
     return np.asarray(orders) * mu**2 / 2
 
 
@@ -66,7 +75,7 @@ def gaussian(mu, orders):
 
 @pytest.mark.parametrize(("order", "share"), [(10, 0.647), (20, 0.685), (40, 0.827)])
 def test_shares_of_the_gaussian_at_a_tenth(order, share):
-    ours = one_coordinate_rdp(0.1, [order])[0] / gaussian(0.1, order)
+    ours = one_coordinate_rdp(0.1, [order])[0] / gaussian_rdp(0.1, order)
     assert ours == pytest.approx(share, abs=6e-4)
 
 
@@ -87,19 +96,22 @@ def test_no_margin_costs_more_to_50_digits(a, mu, order, reverse):
 def test_the_bound_is_attained(mu, order):
     ours = one_coordinate_rdp(mu, [order])[0]
     if order * mu > 12:  # the Gaussian's own bound is taken
-        assert ours == pytest.approx(gaussian(mu, order), rel=2e-6)
+        assert ours == pytest.approx(gaussian_rdp(mu, order), rel=2e-6)
         return
     margins = np.linspace(-order * mu - 4, 4, 1500)
     terms = np.logaddexp(
-        log_ndtr(margins) + log_psi(_label_divergence.log_gain(margins, np.asarray(mu)), order),
+        log_ndtr(margins)
+        + compute_log_psi(_label_divergence.bound_log_gain(margins, np.asarray(mu)), order),
         log_ndtr(-margins)
-        + log_psi(-_label_divergence.log_gain(-margins - mu, np.asarray(mu)), np.asarray(order)),
+        + compute_log_psi(
+            -_label_divergence.bound_log_gain(-margins - mu, np.asarray(mu)), np.asarray(order)
+        ),
     )
     at = margins[np.argmax(terms)]
     assert ours == pytest.approx(float(exact_test(at, mu, order)), rel=2e-4)
 
 
-def configurations(seed, count):
+def sample_vote_means(seed, count):
     generator = np.random.default_rng(seed)
     for _ in range(count):
         classes = int(generator.choice([2, 3, 4, 10, 30]))
@@ -122,7 +134,9 @@ def discrete_divergence(scale, shift, order, centre=0.0):
     q0, p0 = lower[at], lower[at - shift]
     gain = np.log1p((p - q) / q)
     loss = np.log1p((p0 - q0) / q0)
-    log_g = np.logaddexp(np.log(q) + log_psi(gain, order), np.log(q0) + log_psi(loss, order))
+    log_g = np.logaddexp(
+        np.log(q) + compute_log_psi(gain, order), np.log(q0) + compute_log_psi(loss, order)
+    )
     return float(np.logaddexp(0, log_g.max()) / (order - 1))
 
 
@@ -134,7 +148,7 @@ def test_discrete_noise_stays_below_the_bound_with_the_grid_s_excess(scale, orde
         mu = shift / scale
         continuous = one_coordinate_rdp(mu, [order])[0]
         discrete = discrete_divergence(scale, shift, np.asarray(order), centre)
-        assert discrete <= continuous * (1 + grid_excess(scale, order, mu))
+        assert discrete <= continuous * (1 + compute_grid_excess(scale, order, mu))
         assert discrete == pytest.approx(continuous, rel=2e-3)
 
 
@@ -145,30 +159,32 @@ def test_discrete_noise_stays_below_the_bound_with_the_grid_s_excess(scale, orde
 @pytest.mark.parametrize("sigma", [2.0, 25.0])
 def test_brute_force_over_votes_never_exceeds_the_bound_of_two(sigma, gamma):
     orders = ORDERS[ORDERS / sigma * math.sqrt(2) < 12]
-    bound = two(sigma, gamma, tuple(orders))
+    bound = cached_two_coordinate_rdp(sigma, gamma, tuple(orders))
     closest = 0.0
-    for classes, means in configurations(2, 150):
+    for classes, means in sample_vote_means(2, 150):
         moves = [(1 / sigma, 0.0), (1 / sigma, -1 / sigma)]
         for gain, loss in moves:
             moved = means.copy()
             moved[0] += gain
             moved[-1] += loss
-            q = winners(means)
-            p = (1 - gamma) * q + gamma * winners(moved)
-            for order, most in zip(orders, bound, strict=True):
-                truth = max(renyi(p, q, order), renyi(q, p, order))
-                assert truth <= most * (1 + 1e-9) + 1e-13 / (order - 1)
-                closest = max(closest, truth / most)
+            q = compute_win_probabilities(means)
+            p = (1 - gamma) * q + gamma * compute_win_probabilities(moved)
+            for order, max_rdp in zip(orders, bound, strict=True):
+                truth = max(compute_renyi(p, q, order), compute_renyi(q, p, order))
+                assert truth <= max_rdp * (1 + 1e-9) + 1e-13 / (order - 1)
+                closest = max(closest, truth / max_rdp)
         if classes == 2:
-            assert (two(sigma, gamma, (2.0,), 2) >= renyi(p, q, 2.0)).all()
+            assert (
+                cached_two_coordinate_rdp(sigma, gamma, (2.0,), 2) >= compute_renyi(p, q, 2.0)
+            ).all()
     assert closest > 0.9
 
 
 def test_two_classes_under_sampling_are_a_duel():
-    ours = two_coordinate_rdp(25, 0.15, ORDERS, classes=2)
-    assert (ours <= two(25.0, 0.15) * (1 + 1e-3)).all()
+    ours = compute_two_coordinate_rdp(25, 0.15, ORDERS, classes=2)
+    assert (ours <= cached_two_coordinate_rdp(25.0, 0.15) * (1 + 1e-3)).all()
     duel = one_coordinate_rdp(math.sqrt(2) / 25, ORDERS)
-    assert two_coordinate_rdp(25, 1, ORDERS, classes=2) == pytest.approx(duel, rel=1e-4)
+    assert compute_two_coordinate_rdp(25, 1, ORDERS, classes=2) == pytest.approx(duel, rel=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -181,54 +197,61 @@ def test_the_probability_of_winning_to_30_digits(u, v):
     height = max(mp.npdf(x - u) * mp.ncdf(x - v) for x in cuts)
     scaled = mp.quad(lambda x: mp.npdf(x - u) * mp.ncdf(x - v) / height, cuts)
     truth = mp.log(scaled) + mp.log(height)
-    ours = mpf(float(log_win(np.array([float(u)]), np.array([float(v)]))[0]))
+    ours = mpf(float(integrate_log_win_probability(np.array([float(u)]), np.array([float(v)]))[0]))
     assert abs(ours - truth) < 1e-12 * max(1, abs(truth)) + 1e-13
 
 
 @pytest.mark.parametrize("reverse", [False, True])
 def test_squares_are_bounded_by_all_three_arguments(reverse):
-    contest = ThreeWayComparison(0.2, 0.3, np.array([1.5, 6.0, 20.0]), reverse)
-    lead = Thresholds(0.2 * math.sqrt(2), 0.3, contest.orders, reverse).log_supremum()
+    contest = ThreeWayComparisons(0.2, 0.3, np.array([1.5, 6.0, 20.0]), reverse)
+    lead = ThresholdTests(0.2 * math.sqrt(2), 0.3, contest.orders, reverse).bound_log_g()
     generator = np.random.default_rng(3)
     for size in (2.0, 0.3, 0.02):
         u, v = np.rint(generator.uniform(-5, 5, (2, 60)) / size) * size
-        upper, attained = contest._rectangles(u, v, size, lead)
-        inside = contest.point(
+        upper, attained = contest._bound_on_squares(u, v, size, lead)
+        inside = contest.compute_outcomes(
             u[:, None] + size * generator.random((60, 40)),
             v[:, None] + size * generator.random((60, 40)),
         )
-        values = contest._log_g(inside)
+        values = contest._compute_log_g(inside)
         assert (values.max(axis=1) <= upper + 1e-9).all()
         assert (attained <= upper + 1e-12).all()
 
 
 @pytest.mark.parametrize(("gamma", "reverse"), [(1.0, False), (0.3, False), (0.3, True)])
 def test_bends_bound_the_second_derivatives(gamma, reverse):
-    contest = ThreeWayComparison(0.2, gamma, np.array([1.5, 6.0, 60.0]), reverse)
+    contest = ThreeWayComparisons(0.2, gamma, np.array([1.5, 6.0, 60.0]), reverse)
     u, v = np.random.default_rng(4).uniform(-6, 6, (2, 300))
-    here, step = contest.point(u, v), 2e-3
-    bend = contest._log_bend(here.weight, here.ratio, contest._log_plain_bend(here.ratio))
+    outcomes, step = contest.compute_outcomes(u, v), 2e-3
+    bend = contest._bound_log_bend(
+        outcomes.log_weight, outcomes.log_ratio, contest._bound_log_outcome_bend(outcomes.log_ratio)
+    )
     tightest = np.full(3, np.inf)
     for i, j in [(step, 0.0), (0.0, step)]:
-        middle = contest._log_g(here)
-        sides = [contest._log_g(contest.point(u + s * i, v + s * j)) for s in (-1, 1)]
+        middle = contest._compute_log_g(outcomes)
+        sides = [
+            contest._compute_log_g(contest.compute_outcomes(u + s * i, v + s * j)) for s in (-1, 1)
+        ]
         fall = -sum(np.expm1(side - middle) for side in sides) / step**2
         steep = fall > 1e-4
-        room = bend[steep] - middle[steep] - np.log(fall[steep])
-        assert (room > -0.02).all()
+        slack = bend[steep] - middle[steep] - np.log(fall[steep])
+        assert (slack > -0.02).all()
         columns = np.nonzero(steep)[1]
-        tightest = [room[columns == k].min(initial=tightest[k]) for k in range(3)]
+        tightest = [slack[columns == k].min(initial=tightest[k]) for k in range(3)]
     assert min(tightest) < math.log(100)
 
 
 def discrete_contest(scale, shift, order, thresholds):
-    """Return D for exact sums over the lattice; ties go to the gaining class, then the others."""
+    """Return the RDP by exact sums over the lattice, maximised over `thresholds`.
+
+    Ties go to the gaining class, then to the other classes.
+    """
     z = np.arange(-6 * scale, 6 * scale + 1)
     mass = np.exp(-(z**2) / (2 * scale**2))
     mass /= mass.sum()
     below = np.concatenate([[0], np.cumsum(mass)])
 
-    def law(u, v):
+    def outcome_probabilities(u, v):
         # x = u + z wins at x >= max(0, y); y = v + z wins at y > 0 and y > x.
         cut = np.clip(z + u - v + len(z) // 2 + 1, 0, len(z))
         gain = (mass * below[cut])[z + u >= 0].sum()
@@ -236,18 +259,23 @@ def discrete_contest(scale, shift, order, thresholds):
         other *= below[np.clip(-v + 1 + len(z) // 2, 0, len(z))]
         return np.array([gain, 1 - gain - other, other])
 
-    return max(renyi(law(u + shift, v - shift), law(u, v), order) for u, v in thresholds)
+    return max(
+        compute_renyi(
+            outcome_probabilities(u + shift, v - shift), outcome_probabilities(u, v), order
+        )
+        for u, v in thresholds
+    )
 
 
 def test_discrete_noise_on_a_lattice_stays_near_the_bound_of_two():
     scale, shift = 600, 60
     grid = [(u, v) for u in range(-900, 1500, 150) for v in range(-900, 1500, 150)]
     for order in (2.0, 8.0):
-        ours = two_coordinate_rdp(scale / shift, 1, [order])[0]
+        ours = compute_two_coordinate_rdp(scale / shift, 1, [order])[0]
         truth = discrete_contest(scale, shift, order, grid)
         assert truth <= ours * 1.001
         assert truth >= 0.97 * ours
-    assert PLANE_GRID >= 1 << 30
+    assert MIN_PLANE_SCALE >= 1 << 30
 
 
 # ---------------------------------------------------------------- refusals
@@ -256,11 +284,11 @@ def test_discrete_noise_on_a_lattice_stays_near_the_bound_of_two():
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -1.0, "1", True, None])
 def test_nonsense_is_refused_by_name(bad):
     with pytest.raises(InvalidInput, match="sigma"):
-        two_coordinate_rdp(bad, 1, [2])
+        compute_two_coordinate_rdp(bad, 1, [2])
     with pytest.raises(InvalidInput, match="gamma"):
-        two_coordinate_rdp(1, bad, [2])
+        compute_two_coordinate_rdp(1, bad, [2])
     with pytest.raises(InvalidInput, match="orders"):
-        two_coordinate_rdp(1, 1, [bad])
+        compute_two_coordinate_rdp(1, 1, [bad])
 
 
 def test_a_label_never_costs_more_than_the_votes_it_is_taken_from():

@@ -1,4 +1,4 @@
-"""Plans: read, refused by name, priced, certified."""
+"""Plans: parsing, refusal of invalid fields by name, prices and lower bounds."""
 
 import csv
 import json
@@ -61,7 +61,7 @@ def plan(*releases, delta=1e-5):
 
 def test_every_kind_has_an_example_and_every_field_a_bad_value():
     assert set(GOOD) == set(KINDS)
-    assert {field for kind in KINDS.values() for field in kind.field_names()} <= set(BAD)
+    assert {field for kind in KINDS.values() for field in kind.list_field_names()} <= set(BAD)
 
 
 @pytest.mark.parametrize("kind", GOOD)
@@ -81,7 +81,7 @@ def test_every_kind_is_priced(kind):
     [
         (kind, field, bad)
         for kind in KINDS
-        for field in (*KINDS[kind].field_names(), "count")
+        for field in (*KINDS[kind].list_field_names(), "count")
         for bad in BAD[field]
     ],
 )
@@ -95,10 +95,10 @@ def test_every_invalid_field_is_refused_by_name(kind, field, bad):
 def test_missing_and_unknown_fields_are_named(kind):
     with pytest.raises(InvalidInput, match=r"'releases\[0\]\.colour' parameter is not known"):
         Plan.from_dict(plan(release(kind, colour=1)))
-    for field in KINDS[kind].required():
-        without = {key: value for key, value in release(kind).items() if key != field}
+    for field in KINDS[kind].list_required_fields():
+        incomplete = {key: value for key, value in release(kind).items() if key != field}
         with pytest.raises(InvalidInput, match=rf"'releases\[0\]\.{field}' parameter is missing"):
-            Plan.from_dict(plan(without))
+            Plan.from_dict(plan(incomplete))
 
 
 @pytest.mark.parametrize(
@@ -130,9 +130,9 @@ def test_other_nonsense_is_refused_by_name(given, named):
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.json")), ids=lambda path: path.stem)
 def test_a_plan_is_restored_to_identical_bits(path):
     first = Plan.from_dict(json.loads(path.read_text()))
-    again = Plan.from_dict(json.loads(json.dumps(first.to_dict())))
-    assert again == first
-    assert again.price() == first.price()
+    restored = Plan.from_dict(json.loads(json.dumps(first.to_dict())))
+    assert restored == first
+    assert restored.price() == first.price()
 
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.json")), ids=lambda path: path.stem)
@@ -166,8 +166,8 @@ def test_figure_5_and_table_1():
 
 def test_an_individual_filter_keeps_its_epsilon():
     votes, label = (
-        account(plan(release("ind_knn", release=what, count=1)))["epsilon"]
-        for what in ("votes", "label")
+        account(plan(release("ind_knn", release=released, count=1)))["epsilon"]
+        for released in ("votes", "label")
     )
     assert votes == pytest.approx(1, rel=1e-6)
     assert 1 <= label < 1.0002  # the tail of labels is composed, not subtracted from delta

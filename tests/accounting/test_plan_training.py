@@ -1,4 +1,4 @@
-"""Plans with a trained model: closed forms, a second composition, and what is said of it."""
+"""Plans with a trained model: closed forms, an independent composition, audits and refusals."""
 
 import json
 import math
@@ -31,60 +31,64 @@ def price(*releases):
     return account({"delta": DELTA, "releases": list(releases)})
 
 
-GRID = 0.01 * DELTA
-"""What the grid of a filter's votes may use of its own delta, see mechanisms/votes.md."""
+GRID_DELTA = 0.01 * DELTA
+"""The part of a filter's own delta that its grid may use, see mechanisms/votes.md."""
 
 
-def gaussian_epsilon(mu, delta=DELTA - GRID):
+def gaussian_epsilon(mu, delta=DELTA - GRID_DELTA):
     """Solve delta(epsilon) of a Gaussian pair, as Dong, Roth & Su 2022 print it."""
 
-    def excess(epsilon):
-        left = norm.cdf(mu / 2 - epsilon / mu)
-        return left - math.exp(epsilon) * norm.cdf(-mu / 2 - epsilon / mu) - delta
+    def delta_error(epsilon):
+        log_tail = norm.cdf(mu / 2 - epsilon / mu)
+        return log_tail - math.exp(epsilon) * norm.cdf(-mu / 2 - epsilon / mu) - delta
 
-    return brentq(excess, 0, 60)
+    return brentq(delta_error, 0, 60)
 
 
 @pytest.mark.parametrize(("steps", "count"), [(1, 1), (40, 1), (40, 3)])
 def test_full_batches_beside_a_filter_add_up_in_squares(steps, count):
-    found = price(FILTER, {**TRAINING, "sigma": 20.0, "steps": steps, "count": count})
-    mu = math.sqrt(2 * budget(1.0, DELTA - GRID, "gdp") + steps * count / 20**2)
-    assert found["by_method"]["gdp"] == pytest.approx(gaussian_epsilon(mu), rel=1e-6)
-    assert found["lower"] <= found["epsilon"] <= found["by_method"]["gdp"]
+    priced = price(FILTER, {**TRAINING, "sigma": 20.0, "steps": steps, "count": count})
+    mu = math.sqrt(2 * budget(1.0, DELTA - GRID_DELTA, "gdp") + steps * count / 20**2)
+    assert priced["by_method"]["gdp"] == pytest.approx(gaussian_epsilon(mu), rel=1e-6)
+    assert priced["lower"] <= priced["epsilon"] <= priced["by_method"]["gdp"]
 
 
 def test_trainings_are_counted_once_each():
-    once = price({**TRAINING, "steps": 120, "gamma": 0.1})
+    single = price({**TRAINING, "steps": 120, "gamma": 0.1})
     thrice = price({**TRAINING, "steps": 40, "gamma": 0.1, "count": 3})
-    assert once["by_method"] == thrice["by_method"]
+    assert single["by_method"] == thrice["by_method"]
 
 
-def composed(steps):
-    """Return epsilon of a filter and so many sampled gradients by an independent accountant."""
+def compose_by_dp_accounting(steps):
+    """Return epsilon of a filter and `steps` sampled gradients by an independent accountant."""
     fine = {"value_discretization_interval": 1e-3, "use_connect_dots": True}
-    mu = math.sqrt(2 * budget(1.0, DELTA - GRID, "gdp"))
+    mu = math.sqrt(2 * budget(1.0, DELTA - GRID_DELTA, "gdp"))
     step = pld.from_gaussian_mechanism(3.0, sampling_prob=0.2, **fine)
     filtered = pld.from_gaussian_mechanism(1 / mu, **fine)
-    return filtered.compose(step.self_compose(steps)).get_epsilon_for_delta(DELTA - GRID)
+    return filtered.compose(step.self_compose(steps)).get_epsilon_for_delta(DELTA - GRID_DELTA)
 
 
 def test_sampled_training_beside_a_filter_is_what_an_independent_accountant_composes():
-    found = price(FILTER, {**TRAINING, "steps": 12, "gamma": 0.2})
-    assert found["lower"] <= composed(12)
-    assert found["epsilon"] == pytest.approx(composed(12), rel=1e-3)
+    priced = price(FILTER, {**TRAINING, "steps": 12, "gamma": 0.2})
+    assert priced["lower"] <= compose_by_dp_accounting(12)
+    assert priced["epsilon"] == pytest.approx(compose_by_dp_accounting(12), rel=1e-3)
     alone = [price(part)["epsilon"] for part in (FILTER, {**TRAINING, "steps": 12, "gamma": 0.2})]
-    assert found["epsilon"] < 0.95 * sum(alone)
-    assert composed(11) < 0.999 * found["epsilon"]  # one gradient fewer would be seen
+    assert priced["epsilon"] < 0.95 * sum(alone)
+    assert (
+        compose_by_dp_accounting(11) < 0.999 * priced["epsilon"]
+    )  # one gradient fewer would be seen
 
 
 def test_a_model_in_the_filter_costs_nothing_beside_it():
     plain, trained = price(FILTER), price({**FILTER, "model_share": 0.7})
     assert trained["by_method"] == plain["by_method"]
     training, answers = trained["releases"][0]["parts"]
-    whole = budget(1.0, DELTA - GRID, "gdp")
+    whole = budget(1.0, DELTA - GRID_DELTA, "gdp")
     assert training["alone"] == pytest.approx(gaussian_epsilon(math.sqrt(1.4 * whole)), rel=1e-6)
     assert training["budget_at_most"] + answers["budget_at_least"] == pytest.approx(whole)
-    assert answers["alone"] == trained["epsilon"]  # who comes later spends all of it on answers
+    assert (
+        answers["alone"] == trained["epsilon"]
+    )  # a subject enrolled later spends all of it on answers
     assert "parts" not in plain["releases"][0]
     assert any("keeps what it has learnt" in words for words in trained["assumptions"])
 
@@ -93,12 +97,12 @@ def test_a_model_in_the_filter_costs_nothing_beside_it():
 def test_a_filter_is_priced_with_all_that_its_meter_admits(delta):
     """At any delta of the plan: the meter of the filter stops at its own share, not the plan's."""
     enforced = IndKNNPlan.of(IndKNNClassifier(range(2), epsilon=1.0, delta=DELTA, n_records=100))
-    assert enforced.grid_delta * SLACK_SHARE == pytest.approx(GRID)
+    assert enforced.grid_delta * SLACK_SHARE == pytest.approx(GRID_DELTA)
     mu = math.sqrt(2 * enforced.spendable)
-    found = account({"delta": delta, "releases": [FILTER | {"delta": DELTA}]})
+    priced = account({"delta": delta, "releases": [FILTER | {"delta": DELTA}]})
     for method, tolerance in (("gdp", 1e-6), ("pld", 1e-3)):
-        expected = gaussian_epsilon(mu, delta - GRID)
-        assert found["by_method"][method] == pytest.approx(expected, rel=tolerance)
+        expected = gaussian_epsilon(mu, delta - GRID_DELTA)
+        assert priced["by_method"][method] == pytest.approx(expected, rel=tolerance)
 
 
 @pytest.mark.parametrize("release", ["votes", "label"])
@@ -112,11 +116,11 @@ def test_no_epsilon_is_stated_where_the_grid_alone_may_use_more(release, delta):
 def test_the_plan_has_the_noise_that_fit_trains_with(release, monkeypatch):
     used, honest = [], IndividualGradient.__init__
 
-    def watched(self, records, n_classes, unit, clip, most_noise, *rest):
+    def record_noise(self, records, n_classes, unit, clip, most_noise, *rest):
         used.append(most_noise)
         honest(self, records, n_classes, unit, clip, most_noise, *rest)
 
-    monkeypatch.setattr(IndividualGradient, "__init__", watched)
+    monkeypatch.setattr(IndividualGradient, "__init__", record_noise)
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(60, 3)), rng.integers(0, 2, 60)
     IndKNNClassifier(
@@ -130,12 +134,13 @@ def test_the_plan_has_the_noise_that_fit_trains_with(release, monkeypatch):
 
 
 def test_training_is_calibrated_to_what_a_filter_leaves():
-    plan = {"delta": DELTA, "releases": [
-        {**FILTER, "epsilon": 0.7}, {"kind": "training", "steps": 200, "gamma": 0.1},
-    ]}  # fmt: skip
-    found = calibrate(plan, 1.0, "sigma", 1)
-    assert 0.999 < found.price["epsilon"] <= 1.0
-    plan["releases"][1]["sigma"] = found.value
+    plan = {
+        "delta": DELTA,
+        "releases": [{**FILTER, "epsilon": 0.7}, {"kind": "training", "steps": 200, "gamma": 0.1}],
+    }
+    priced = calibrate(plan, 1.0, "sigma", 1)
+    assert 0.999 < priced.price["epsilon"] <= 1.0
+    plan["releases"][1]["sigma"] = priced.value
     assert 190 < calibrate(plan, 1.0, "steps", 1).value <= 200
 
 
@@ -158,15 +163,17 @@ def test_what_cannot_be_trained_is_refused_by_name(release, named):
     assert named in str(error.value)
 
 
-def planned(*options):
-    wanted = ("--records", "6000", "--queries", "400", "--classes", "3", "--json", *options)
-    return CliRunner().invoke(app, ["plan", *wanted])
+def run_plan_command(*options):
+    arguments = ("--records", "6000", "--queries", "400", "--classes", "3", "--json", *options)
+    return CliRunner().invoke(app, ["plan", *arguments])
 
 
 def test_a_plan_beside_a_model_asks_a_tenth_with_what_training_leaves():
-    both = [json.loads(planned("--model-share", share).stdout)["plan"] for share in ("0", ".7")]
-    plain, trained = both
-    assert [one["model_share"] for one in both] == [0, 0.7]
+    plans = [
+        json.loads(run_plan_command("--model-share", share).stdout)["plan"] for share in ("0", ".7")
+    ]
+    plain, trained = plans
+    assert [plan_values["model_share"] for plan_values in plans] == [0, 0.7]
     assert trained["queries_expected"] == 40 < plain["queries_expected"] == 400
     # Noise for a tenth of the queries from three tenths of the budget, at the same headroom.
     ratio = trained["noise_multiplier"] / plain["noise_multiplier"]
@@ -182,18 +189,18 @@ def test_a_plan_beside_a_model_asks_a_tenth_with_what_training_leaves():
     ],
 )
 def test_what_a_plan_cannot_have_beside_a_model_is_refused(options, words):
-    found = planned(*options)
-    assert found.exit_code == 2
-    assert words in found.stderr
+    priced = run_plan_command(*options)
+    assert priced.exit_code == 2
+    assert words in priced.stderr
 
 
 def test_the_rule_decides_by_the_features_of_public_points(tmp_path):
     points = np.random.default_rng(0).normal(size=(120, 4)).astype(np.float32)
     np.savez(tmp_path / "points.npz", x=points)
-    found = planned("--model-share", "auto", "--public", str(tmp_path / "points.npz"))
-    result = json.loads(found.stdout)
+    priced = run_plan_command("--model-share", "auto", "--public", str(tmp_path / "points.npz"))
+    result = json.loads(priced.stdout)
     assert result["plan"]["model_share"] == SHARE
     assert result["plan"]["outlook"] is None
-    others = {option["name"]: option for option in result["alternatives"]}
-    assert others["label alone"]["model_share"] == 0
-    assert others["beside a private model"]["release"] == "label"
+    alternatives = {option["name"]: option for option in result["alternatives"]}
+    assert alternatives["label alone"]["model_share"] == 0
+    assert alternatives["beside a private model"]["release"] == "label"

@@ -1,4 +1,4 @@
-"""Random plans of every kind in every company: no lower bound above an upper bound.
+"""Random plans with all pairs of kinds: no lower bound exceeds an upper bound.
 
 The soak draws 10,000, in which every two kinds meet, the short form 120: a fault in a share p of
 all plans is missed with probability (1 - p)^120 or (1 - p)^10,000, which is 1e-9 for a share of
@@ -18,118 +18,166 @@ from vicinal.errors import InvalidInput
 
 PLANS = 10_000
 BATCHES = 10
-# A plan with labels takes up to a second: one of so many, each with four other kinds in turn.
-SELDOM = 200
+# A plan with labels takes up to a second, so only one plan in 200 has them, each with four further
+# kinds in turn.
+LABEL_PLAN_INTERVAL = 200
 COUNT = 300
 
 
-def spread(rng, low, high):
+def sample_log_uniform(rng, low, high):
     return math.exp(rng.uniform(math.log(low), math.log(high)))
 
 
-def screening(rng):
-    k = int(spread(rng, 1, 400))
-    return {"k": k, "threshold": k * rng.uniform(-0.2, 1.2), "sigma": spread(rng, 0.3, 1e4)}
-
-
-def confident(rng):
-    given = screening(rng)
+def sample_screening(rng):
+    k = int(sample_log_uniform(rng, 1, 400))
     return {
-        "teachers": given["k"],
-        "threshold": given["threshold"],
-        "sigma_screen": given["sigma"],
-        "sigma_votes": spread(rng, 0.3, 1e4),
+        "k": k,
+        "threshold": k * rng.uniform(-0.2, 1.2),
+        "sigma": sample_log_uniform(rng, 0.3, 1e4),
     }
 
 
-def sigma(rng):
-    return {"sigma": spread(rng, 0.1, 1e5)}
+def sample_confident(rng):
+    planned = sample_screening(rng)
+    return {
+        "teachers": planned["k"],
+        "threshold": planned["threshold"],
+        "sigma_screen": planned["sigma"],
+        "sigma_votes": sample_log_uniform(rng, 0.3, 1e4),
+    }
 
 
-def sampled(make):
-    return lambda rng: {**make(rng), "gamma": spread(rng, 1e-4, 1)}
+def sample_sigma(rng):
+    return {"sigma": sample_log_uniform(rng, 0.1, 1e5)}
 
 
-def multilabel(rng):
-    return {"tau": spread(rng, 0.3, 30), **sigma(rng)}
+def with_sampling_rate(make):
+    return lambda rng: {**make(rng), "gamma": sample_log_uniform(rng, 1e-4, 1)}
 
 
-def answered(rng):
-    count = int(spread(rng, 1, COUNT))
-    return {**confident(rng), "count": count, "answered": int(rng.integers(0, count + 1))}
+def sample_multilabel(rng):
+    return {"tau": sample_log_uniform(rng, 0.3, 30), **sample_sigma(rng)}
 
 
-def counts(rng):
-    return {"scale": spread(rng, 0.5, 1e4), "cells": int(spread(rng, 1, 20))}
+def sample_answered(rng):
+    count = int(sample_log_uniform(rng, 1, COUNT))
+    return {**sample_confident(rng), "count": count, "answered": int(rng.integers(0, count + 1))}
 
 
-def whole(rng):
-    return {"sensitivity": int(spread(rng, 1, 30))}
+def sample_histogram(rng):
+    return {
+        "scale": sample_log_uniform(rng, 0.5, 1e4),
+        "cells": int(sample_log_uniform(rng, 1, 20)),
+    }
 
 
-def losses(rng):
+def sample_whole_sensitivity(rng):
+    return {"sensitivity": int(sample_log_uniform(rng, 1, 30))}
+
+
+def sample_randomized_response(rng):
     """Randomised response."""
-    size = spread(rng, 1e-3, 2)
+    size = sample_log_uniform(rng, 1e-3, 2)
     chance = 1 / (1 + math.exp(-size))
     return {"losses": [-size, size], "probabilities": [1 - chance, chance]}
 
 
 VARIANTS = {
-    "screening": ("screening", screening),
-    "screening, sampled": ("screening", sampled(screening)),
-    "noisy_max": ("noisy_max", sigma),
-    "noisy_max, sampled": ("noisy_max", sampled(sigma)),
-    "gaussian": ("gaussian", lambda rng: {**sigma(rng), "sensitivity": spread(rng, 0.1, 3)}),
-    "gaussian, sampled": ("gaussian", sampled(sigma)),
-    "multilabel": ("multilabel", multilabel),
-    "multilabel, sampled": ("multilabel", sampled(multilabel)),
-    "gnmax": ("gnmax", sigma),
-    "confident_gnmax": ("confident_gnmax", answered),
-    "ind_knn, epsilon": ("ind_knn", lambda rng: {"epsilon": spread(rng, 0.02, 12), "count": 1}),
-    "ind_knn, B": ("ind_knn", lambda rng: {"B": spread(rng, 1e-5, 5)}),
+    "screening": ("screening", sample_screening),
+    "screening, sampled": ("screening", with_sampling_rate(sample_screening)),
+    "noisy_max": ("noisy_max", sample_sigma),
+    "noisy_max, sampled": ("noisy_max", with_sampling_rate(sample_sigma)),
+    "gaussian": (
+        "gaussian",
+        lambda rng: {**sample_sigma(rng), "sensitivity": sample_log_uniform(rng, 0.1, 3)},
+    ),
+    "gaussian, sampled": ("gaussian", with_sampling_rate(sample_sigma)),
+    "multilabel": ("multilabel", sample_multilabel),
+    "multilabel, sampled": ("multilabel", with_sampling_rate(sample_multilabel)),
+    "gnmax": ("gnmax", sample_sigma),
+    "confident_gnmax": ("confident_gnmax", sample_answered),
+    "ind_knn, epsilon": (
+        "ind_knn",
+        lambda rng: {"epsilon": sample_log_uniform(rng, 0.02, 12), "count": 1},
+    ),
+    "ind_knn, B": ("ind_knn", lambda rng: {"B": sample_log_uniform(rng, 1e-5, 5)}),
     "ind_knn, model": (
-        "ind_knn", lambda rng: {"B": spread(rng, 1e-5, 5), "model_share": spread(rng, 0.01, 0.99)}
+        "ind_knn",
+        lambda rng: {
+            "B": sample_log_uniform(rng, 1e-5, 5),
+            "model_share": sample_log_uniform(rng, 0.01, 0.99),
+        },
     ),
-    "training": ("training", lambda rng: {**sigma(rng), "steps": int(spread(rng, 1, 300))}),
+    "training": (
+        "training",
+        lambda rng: {**sample_sigma(rng), "steps": int(sample_log_uniform(rng, 1, 300))},
+    ),
     "training, sampled": (
-        "training", lambda rng: {**sampled(sigma)(rng), "steps": int(spread(rng, 1, 300))}
+        "training",
+        lambda rng: {
+            **with_sampling_rate(sample_sigma)(rng),
+            "steps": int(sample_log_uniform(rng, 1, 300)),
+        },
     ),
-    "laplace": ("laplace", lambda rng: {**counts(rng), "sensitivity": spread(rng, 0.1, 3)}),
-    "discrete_laplace": ("discrete_laplace", lambda rng: {**counts(rng), **whole(rng)}),
+    "laplace": (
+        "laplace",
+        lambda rng: {**sample_histogram(rng), "sensitivity": sample_log_uniform(rng, 0.1, 3)},
+    ),
+    "discrete_laplace": (
+        "discrete_laplace",
+        lambda rng: {**sample_histogram(rng), **sample_whole_sensitivity(rng)},
+    ),
     "discrete_gaussian": (
-        "discrete_gaussian", lambda rng: {"sigma": spread(rng, 0.3, 1e3), **whole(rng)}
+        "discrete_gaussian",
+        lambda rng: {"sigma": sample_log_uniform(rng, 0.3, 1e3), **sample_whole_sensitivity(rng)},
     ),
-    "renyi": ("renyi", lambda rng: {"orders": [2, 8, 99], "rdp": [spread(rng, 1e-5, 0.1)] * 3}),
-    "pld": ("pld", losses),
+    "renyi": (
+        "renyi",
+        lambda rng: {"orders": [2, 8, 99], "rdp": [sample_log_uniform(rng, 1e-5, 0.1)] * 3},
+    ),
+    "pld": ("pld", sample_randomized_response),
     "ind_knn, label": (
-        "ind_knn", lambda rng: {"epsilon": spread(rng, 0.05, 8), "release": "label", "count": 1}
+        "ind_knn",
+        lambda rng: {"epsilon": sample_log_uniform(rng, 0.05, 8), "release": "label", "count": 1},
     ),
-}  # fmt: skip
+}
 LABELS = {
     "noisy_max, label": (
-        "noisy_max", lambda rng: {"sigma": spread(rng, 1, 1e3), "release": "label"}
+        "noisy_max",
+        lambda rng: {"sigma": sample_log_uniform(rng, 1, 1e3), "release": "label"},
     ),
     "noisy_max, sampled, label": (
         "noisy_max",
-        lambda rng: {**sampled(sigma)(rng), "sigma": spread(rng, 1, 1e3), "release": "label",
-                     "classes": 2},
+        lambda rng: {
+            **with_sampling_rate(sample_sigma)(rng),
+            "sigma": sample_log_uniform(rng, 1, 1e3),
+            "release": "label",
+            "classes": 2,
+        },
     ),
-    "gnmax, label": ("gnmax", lambda rng: {"sigma": spread(rng, 1, 1e3), "release": "label"}),
+    "gnmax, label": (
+        "gnmax",
+        lambda rng: {"sigma": sample_log_uniform(rng, 1, 1e3), "release": "label"},
+    ),
     "confident_gnmax, label": (
         "confident_gnmax",
-        lambda rng: {**confident(rng), "sigma_votes": spread(rng, 1, 1e3), "release": "label"},
+        lambda rng: {
+            **sample_confident(rng),
+            "sigma_votes": sample_log_uniform(rng, 1, 1e3),
+            "release": "label",
+        },
     ),
-}  # fmt: skip
-EVERY = {**VARIANTS, **LABELS}
+}
+ALL_VARIANTS = {**VARIANTS, **LABELS}
 
 
-def companies(number):
-    """Return which variants plan `number` has: one to five, every pair of them sooner or later."""
-    if number % SELDOM == 0:
-        turn = number // SELDOM
-        rest, place = list(EVERY), 4 * (turn // len(LABELS))
-        others = [rest[(place + i) % len(rest)] for i in range(4)]
-        return [list(LABELS)[turn % len(LABELS)], *others]
+def choose_variants(number):
+    """Return the one to five variants of plan `number`; every pair of them occurs in some plan."""
+    if number % LABEL_PLAN_INTERVAL == 0:
+        turn = number // LABEL_PLAN_INTERVAL
+        names, offset = list(ALL_VARIANTS), 4 * (turn // len(LABELS))
+        chosen = [names[(offset + i) % len(names)] for i in range(4)]
+        return [list(LABELS)[turn % len(LABELS)], *chosen]
     rng = np.random.default_rng([7, number])
     return rng.choice(list(VARIANTS), rng.integers(1, 6)).tolist()
 
@@ -137,34 +185,36 @@ def companies(number):
 def random_plan(number):
     rng = np.random.default_rng([11, number])
     releases = []
-    for name in companies(number):
-        kind, make = EVERY[name]
-        releases.append({"kind": kind, "count": int(spread(rng, 1, COUNT)), **make(rng)})
-    return {"delta": spread(rng, 1e-12, 0.1), "releases": releases}
+    for name in choose_variants(number):
+        kind, make = ALL_VARIANTS[name]
+        releases.append(
+            {"kind": kind, "count": int(sample_log_uniform(rng, 1, COUNT)), **make(rng)}
+        )
+    return {"delta": sample_log_uniform(rng, 1e-12, 0.1), "releases": releases}
 
 
 def check(number):
-    given = random_plan(number)
+    planned = random_plan(number)
     try:
-        price = account(given)
+        price = account(planned)
     except InvalidInput:
-        # Labels of a filter add a chance to delta, so they have no Rényi divergence, and a release
-        # stated by Rényi divergences has nothing else.
-        kinds = [(one["kind"], one.get("release")) for one in given["releases"]]
-        assert {("ind_knn", "label"), ("renyi", None)} <= {*kinds}, given
+        # Labels of a filter add a failure probability to delta, so they have no RDP curve, and a
+        # release stated by its RDP curve has no loss distribution.
+        kinds = [(release["kind"], release.get("release")) for release in planned["releases"]]
+        assert {("ind_knn", "label"), ("renyi", None)} <= {*kinds}, planned
         return
     best = min(price["by_method"].values())
-    assert 0 <= price["epsilon"] == best, given
-    assert price["lower"] is None or 0 <= price["lower"] <= best, given
-    assert sum(step["share"] for step in price["releases"]) == pytest.approx(1), given
+    assert 0 <= price["epsilon"] == best, planned
+    assert price["lower"] is None or 0 <= price["lower"] <= best, planned
+    assert sum(step["share"] for step in price["releases"]) == pytest.approx(1), planned
 
 
 def test_every_kind_is_there_and_every_two_of_them_meet():
-    assert {kind for kind, _ in EVERY.values()} == set(KINDS)
-    met = set()
+    assert {kind for kind, _ in ALL_VARIANTS.values()} == set(KINDS)
+    pairs = set()
     for number in range(PLANS):
-        met |= set(itertools.combinations(sorted(companies(number)), 2))
-    assert met >= set(itertools.combinations(sorted(EVERY), 2))
+        pairs |= set(itertools.combinations(sorted(choose_variants(number)), 2))
+    assert pairs >= set(itertools.combinations(sorted(ALL_VARIANTS), 2))
 
 
 def test_no_lower_bound_exceeds_an_upper_bound_in_some_plans():
@@ -183,8 +233,8 @@ def test_no_lower_bound_exceeds_an_upper_bound_in_10_000_plans(batch):
 def test_many_different_plans_do_not_fill_the_memory():
     for number in range(100):
         check(number)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    memory_before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     for number in range(PLANS, PLANS + 1000):
         check(number)
-    # Kilobytes: what the caches may still take once they are full.
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300_000
+    # Kilobytes that the caches may still take once they are full.
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory_before < 300_000

@@ -9,7 +9,7 @@ from mpmath import mp, mpf
 
 from loss_tools import pld_delta
 from vicinal.accounting import screening as _screening
-from vicinal.accounting._divergence import log_gap
+from vicinal.accounting._divergence import compute_log_tangent_gap
 from vicinal.accounting.composition import Composition, compose
 from vicinal.accounting.gaussian import SubsampledGaussian
 from vicinal.accounting.screening import Screening, ScreeningBatchPair
@@ -29,27 +29,33 @@ TINY = [
 ]
 
 
-def laws(screening):
+def list_answer_probabilities(screening):
     """Return (q, r) in 50 digits for every t and sign, by enumeration."""
     mp.dps = 50
     sigma, gamma = mpf(screening.sigma), mpf(screening.gamma)
 
-    def passes(votes):
+    def pass_probability(votes):
         return mp.ncdf((votes - mpf(screening.threshold)) / sigma)
 
     steps = [(t, t + 1) for t in range(screening.k)]
     steps += [(t + 1, t) for t in range(screening.k)]
-    return [(passes(t), (1 - gamma) * passes(t) + gamma * passes(u)) for t, u in steps]
+    return [
+        (pass_probability(t), (1 - gamma) * pass_probability(t) + gamma * pass_probability(u))
+        for t, u in steps
+    ]
 
 
-def renyi(p, q, alpha):
+def compute_renyi(p, q, alpha):
     alpha = mpf(alpha)
     total = p**alpha * q ** (1 - alpha) + (1 - p) ** alpha * (1 - q) ** (1 - alpha)
     return mp.log(total) / (alpha - 1)
 
 
 def true_rdp(screening, alpha):
-    return max(max(renyi(r, q, alpha), renyi(q, r, alpha)) for q, r in laws(screening))
+    return max(
+        max(compute_renyi(r, q, alpha), compute_renyi(q, r, alpha))
+        for q, r in list_answer_probabilities(screening)
+    )
 
 
 def hockey_stick(p, q, x):
@@ -71,11 +77,13 @@ def test_rdp_is_never_below_enumeration_and_close(screening):
 @pytest.mark.parametrize("screening", TINY[:30], ids=str)
 def test_pair_is_the_largest_hockey_stick(screening):
     losses = np.concatenate([[-3.0, -0.4, -1e-3, 0.0, 1e-9, 1e-3, 0.02, 0.3, 2.0]])
-    ours = screening.pair().excess(losses)
+    ours = screening.build_dominating_pair().compute_excess(losses)
     for loss, value in zip(losses, ours, strict=True):
         x = mp.exp(mpf(loss))
         trivial = max(mpf(0), 1 - x)
-        truth = max(hockey_stick(r, q, x) for q, r in laws(screening)) - trivial
+        truth = (
+            max(hockey_stick(r, q, x) for q, r in list_answer_probabilities(screening)) - trivial
+        )
         assert mpf(value) == pytest.approx(truth, rel=1e-9, abs=1e-40)
 
 
@@ -84,11 +92,14 @@ def test_pair_is_the_largest_hockey_stick(screening):
 def test_branch_and_bound_finds_the_maximum_over_all_votes(k, sigma, gamma):
     screening = Screening(k, 0.7 * k, sigma, gamma)
     index = np.arange(k)
-    every = np.concatenate([screening.position(index, np.full(k, side)) for side in (0, 1)])
-    log_q, log_miss, up, down = screening.laws(every)
+    every = np.concatenate([screening.compute_margin(index, np.full(k, side)) for side in (0, 1)])
+    log_q, log_miss, up, down = screening.compute_answers(every)
     for alpha in (1.5, 20.0):
         gains = [
-            np.logaddexp(log_q + log_gap(power, up), log_miss + log_gap(power, down)).max()
+            np.logaddexp(
+                log_q + compute_log_tangent_gap(power, up),
+                log_miss + compute_log_tangent_gap(power, down),
+            ).max()
             for power in (np.float64(alpha), np.float64(1 - alpha))
         ]
         best = float(np.logaddexp(0, max(gains))) / (alpha - 1)
@@ -102,16 +113,16 @@ def test_many_votes_are_stable(sigma):
     values = screening.rdp(ORDERS)
     assert np.isfinite(values).all()
     assert (np.diff(values) >= 0).all()
-    whole = SubsampledGaussian(sigma, 0.3).rdp(ORDERS)
-    assert (values <= whole * (1 + 1e-9)).all(), "a threshold cannot cost more than its Gaussian"
-    votes, sign = screening.worst_votes(8.0)
+    unsplit = SubsampledGaussian(sigma, 0.3).rdp(ORDERS)
+    assert (values <= unsplit * (1 + 1e-9)).all(), "a threshold cannot cost more than its Gaussian"
+    votes, sign = screening.find_worst_votes(8.0)
     mp.dps = 50
-    q, r = laws_at(screening, votes, sign)
-    truth = max(renyi(r, q, 8.0), renyi(q, r, 8.0))
+    q, r = answer_probabilities_at(screening, votes, sign)
+    truth = max(compute_renyi(r, q, 8.0), compute_renyi(q, r, 8.0))
     assert mpf(screening.rdp(np.array([8.0]))[0]) == pytest.approx(truth, rel=3e-6)
 
 
-def laws_at(screening, votes, sign):
+def answer_probabilities_at(screening, votes, sign):
     q = mp.ncdf((votes - mpf(screening.threshold)) / mpf(screening.sigma))
     p = mp.ncdf((votes + sign - mpf(screening.threshold)) / mpf(screening.sigma))
     return q, (1 - mpf(screening.gamma)) * q + mpf(screening.gamma) * p
@@ -124,7 +135,7 @@ def adaptive_truth(screening, answers, x):
     return max(
         r * adaptive_truth(screening, answers - 1, x * q / r)
         + (1 - r) * adaptive_truth(screening, answers - 1, x * (1 - q) / (1 - r))
-        for q, r in laws(screening)
+        for q, r in list_answer_probabilities(screening)
     )
 
 
@@ -140,21 +151,21 @@ def test_a_batch_dominates_every_adaptive_choice(screening, answers):
     for loss in (-2 * scale, -0.3 * scale, 0.0, 0.2 * scale, 1.1 * scale, 2.5 * scale):
         x = mp.exp(mpf(loss))
         truth = adaptive_truth(screening, answers, x) - max(mpf(0), 1 - x)
-        value = mpf(pair.excess(np.array([loss]))[0])
+        value = mpf(pair.compute_excess(np.array([loss]))[0])
         assert value >= truth * (1 - mpf("1e-12")) - mpf("1e-45")
         assert value <= truth + mpf(0.01 * scale)
 
 
 def test_the_hull_of_a_block_dominates_each_of_its_votes():
     screening = Screening(400, 200, 12.0, 0.3)
-    positions = _screening._positions(screening)
+    positions = _screening._list_margins(screening)
     losses = np.linspace(-0.3, 0.3, 61)
     for low, high in itertools.pairwise(range(0, len(positions), 37)):
-        hull = _screening._option(screening, positions[low], positions[high])
-        bound = _screening._own_excess(hull, losses)
-        for place in range(low, high + 1, 5):
-            single = _screening._option(screening, positions[place], positions[place])
-            assert (_screening._own_excess(single, losses) <= bound + 1e-15).all()
+        hull = _screening._build_option(screening, positions[low], positions[high])
+        bound = _screening._compute_option_excess(hull, losses)
+        for index in range(low, high + 1, 5):
+            single = _screening._build_option(screening, positions[index], positions[index])
+            assert (_screening._compute_option_excess(single, losses) <= bound + 1e-15).all()
 
 
 @pytest.mark.parametrize("gamma", [1.0, 0.25])
@@ -175,8 +186,8 @@ def test_batches_cost_less_than_single_answers_and_more_than_any_fixed_choice(ga
 def test_a_batch_of_one_dominates_the_pair_of_one_answer(k, threshold, sigma, gamma):
     screening = Screening(k, threshold, sigma, gamma)
     losses = np.concatenate([-np.geomspace(1e-4, 3, 40), [0], np.geomspace(1e-4, 9, 60)])
-    single = screening.pair().excess(losses)
-    batch = ScreeningBatchPair(screening, 1).excess(losses)
+    single = screening.build_dominating_pair().compute_excess(losses)
+    batch = ScreeningBatchPair(screening, 1).compute_excess(losses)
     assert (batch >= single * (1 - 1e-12) - 1e-300).all()
     # And it is no looser than the hulls and the grid make it.
     assert (batch <= single * 1.1 + 0.01 * gamma / max(sigma, 1) + 1e-12).all()
@@ -184,36 +195,36 @@ def test_a_batch_of_one_dominates_the_pair_of_one_answer(k, threshold, sigma, ga
 
 @pytest.mark.parametrize("screening", TINY[:12], ids=str)
 def test_each_direction_is_its_own_enumeration(screening):
-    there, back = screening.rdp_by_direction(np.array([1.5, 6.0]))
-    for place, alpha in enumerate((1.5, 6.0)):
-        truth = max(renyi(r, q, alpha) for q, r in laws(screening))
-        reverse = max(renyi(q, r, alpha) for q, r in laws(screening))
-        assert mpf(there[place]) == pytest.approx(truth, rel=1e-5)
-        assert mpf(back[place]) == pytest.approx(reverse, rel=1e-5)
+    forward, backward = screening.compute_rdp_by_direction(np.array([1.5, 6.0]))
+    for index, alpha in enumerate((1.5, 6.0)):
+        truth = max(compute_renyi(r, q, alpha) for q, r in list_answer_probabilities(screening))
+        reverse = max(compute_renyi(q, r, alpha) for q, r in list_answer_probabilities(screening))
+        assert mpf(forward[index]) == pytest.approx(truth, rel=1e-5)
+        assert mpf(backward[index]) == pytest.approx(reverse, rel=1e-5)
 
 
 def test_a_batch_beside_a_faint_release_keeps_its_mass():
     # The far end of the batch's grid, where its profile is all rounding, must not be used.
     cost = Composition.of(Screening(367, 112.873, 7.448, 0.6138), 1584)
-    both = cost.add(Composition.of(SubsampledGaussian(145.4, 0.0081), 1776))
+    combined = cost.add(Composition.of(SubsampledGaussian(145.4, 0.0081), 1776))
     # Two grids, each above the truth by some parts in 10^5.
-    assert both.to_epsilon(1e-5, "pld") == pytest.approx(cost.to_epsilon(1e-5, "pld"), rel=1e-3)
+    assert combined.to_epsilon(1e-5, "pld") == pytest.approx(cost.to_epsilon(1e-5, "pld"), rel=1e-3)
 
 
-def interleaved(order, x):
+def compute_interleaved_divergence(order, x):
     """Return the hockey-stick divergence of answers made in this order, each chosen anew."""
     if not order:
         return max(0.0, 1 - x)
     return max(
-        r * interleaved(order[1:], x * q / r)
-        + (1 - r) * interleaved(order[1:], x * (1 - q) / (1 - r))
+        r * compute_interleaved_divergence(order[1:], x * q / r)
+        + (1 - r) * compute_interleaved_divergence(order[1:], x * (1 - q) / (1 - r))
         for q, r in order[0]
     )
 
 
-def composed(first, second, answers, epsilon):
+def compose_batches(first, second, answers, epsilon):
     """Return an upper bound on the divergence of two batch pairs together, on a grid of losses."""
-    pairs = [(ScreeningBatchPair(each, answers), 1) for each in (first, second)]
+    pairs = [(ScreeningBatchPair(screening, answers), 1) for screening in (first, second)]
     return pld_delta(pairs, epsilon)
 
 
@@ -227,17 +238,23 @@ INTERLEAVED = [
 @pytest.mark.parametrize(("first", "second"), INTERLEAVED, ids=str)
 @pytest.mark.parametrize("epsilon", [0.0, 0.3, 0.9, 1.6])
 def test_two_adaptive_batches_may_be_interleaved(first, second, epsilon):
-    a, b = ([(float(q), float(r)) for q, r in laws(each)] for each in (first, second))
-    bound = composed(first, second, 2, epsilon)
+    a, b = (
+        [(float(q), float(r)) for q, r in list_answer_probabilities(screening)]
+        for screening in (first, second)
+    )
+    bound = compose_batches(first, second, 2, epsilon)
     for order in ([a, b, a, b], [a, b, b, a], [b, a, a, b], [b, a, b, a], [a, a, b, b]):
-        assert interleaved(order, math.exp(epsilon)) <= bound * (1 + 1e-9)
+        assert compute_interleaved_divergence(order, math.exp(epsilon)) <= bound * (1 + 1e-9)
 
 
 def test_every_screening_of_a_plan_is_batched():
-    whole = Composition.of(Screening(300, 210, 85.0, 0.25), 2000)
-    parts = [Composition.of(Screening(300, 210.5, 85.0, 0.25), 1000)]
-    split = compose([Composition.of(Screening(300, 210, 85.0, 0.25), 1000), *parts])
-    assert split.to_epsilon(1e-5, "pld") == pytest.approx(whole.to_epsilon(1e-5, "pld"), rel=0.005)
+    unsplit = Composition.of(Screening(300, 210, 85.0, 0.25), 2000)
+    first_half = Composition.of(Screening(300, 210, 85.0, 0.25), 1000)
+    second_half = Composition.of(Screening(300, 210.5, 85.0, 0.25), 1000)
+    split = compose([first_half, second_half])
+    assert split.to_epsilon(1e-5, "pld") == pytest.approx(
+        unsplit.to_epsilon(1e-5, "pld"), rel=0.005
+    )
 
 
 @pytest.mark.parametrize(
@@ -248,8 +265,8 @@ def test_every_screening_of_a_plan_is_batched():
         *(
             (release, name, bad)
             for release in (Screening, SubsampledGaussian)
-            for name, more in (("sigma", (-1, math.inf, "3", None)), ("gamma", (1.1, True)))
-            for bad in (0, math.nan, *more)
+            for name, extra_values in (("sigma", (-1, math.inf, "3", None)), ("gamma", (1.1, True)))
+            for bad in (0, math.nan, *extra_values)
         ),
     ],
 )

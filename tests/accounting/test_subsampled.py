@@ -11,14 +11,14 @@ from mpmath import mp, mpf
 from vicinal.accounting import _divergence
 from vicinal.accounting.composition import Composition
 from vicinal.accounting.gaussian import SubsampledGaussian
-from vicinal.accounting.kinds import multilabel, sensitivity
+from vicinal.accounting.kinds import build_multilabel_release, compute_multilabel_sensitivity
 
 pytestmark = pytest.mark.quick
 
 RNG = np.random.default_rng(11)
 
 
-def settings(count):
+def sample_parameters(count):
     """Return (sigma, gamma), log-uniform."""
     sigma = np.exp(RNG.uniform(math.log(0.4), math.log(300), count))
     gamma = np.exp(RNG.uniform(math.log(1e-3), 0, count))
@@ -30,19 +30,19 @@ def exact_rdp(sigma, gamma, alpha):
     mp.dps = 40
     mu, rate, order = 1 / mpf(sigma), mpf(gamma), mpf(alpha)
 
-    def term(z):
+    def integrand(z):
         excess = rate * mp.expm1(mu * z - mu**2 / 2)
         return mp.npdf(z) * ((1 + excess) ** order - 1 - order * excess)
 
     end = 14 + float(alpha / sigma)
     points = np.linspace(-14, end, math.ceil((end + 14) / 4) + 1).tolist()
     # 24 points of Gauss and Legendre in steps of at most 4: within 1e-14 of tanh-sinh in 40 digits.
-    return mp.log1p(mp.quad(term, points, method="gauss-legendre", maxdegree=4)) / (order - 1)
+    return mp.log1p(mp.quad(integrand, points, method="gauss-legendre", maxdegree=4)) / (order - 1)
 
 
 def test_rdp_equals_an_independent_accountant_at_1000_settings():
     orders = [2, 3, 5, 17, 64]
-    for sigma, gamma in settings(1000):
+    for sigma, gamma in sample_parameters(1000):
         oracle = rdp_privacy_accountant._compute_rdp_poisson_subsampled_gaussian(
             gamma, sigma, orders
         )
@@ -61,9 +61,9 @@ def test_fractional_orders_equal_quadrature(sigma, gamma, alpha):
 
 def test_gamma_one_is_no_sampling_and_gamma_zero_is_free():
     orders = np.array([1.1, 2.0, 30.0])
-    whole = SubsampledGaussian(2.0).rdp(orders)
-    assert whole == pytest.approx(orders / 8, rel=1e-15)
-    assert SubsampledGaussian(2.0, 1 - 1e-13).rdp(orders) == pytest.approx(whole, rel=1e-9)
+    unsampled = SubsampledGaussian(2.0).rdp(orders)
+    assert unsampled == pytest.approx(orders / 8, rel=1e-15)
+    assert SubsampledGaussian(2.0, 1 - 1e-13).rdp(orders) == pytest.approx(unsampled, rel=1e-9)
     assert (SubsampledGaussian(2.0, 1e-9).rdp(orders[:2]) < 1e-17).all()
 
 
@@ -80,7 +80,7 @@ def test_excess_equals_50_digits(mu, gamma):
         inner = (x - 1 + mpf(gamma)) / mpf(gamma)
         cut = (mp.log(inner) + mpf(mu) ** 2 / 2) / mpf(mu)
         truth = mpf(gamma) * (mp.ncdf(mpf(mu) - cut) - inner * mp.ncdf(-cut)) - max(0, 1 - x)
-        ours = pair.excess(np.array([loss]))[0]
+        ours = pair.compute_excess(np.array([loss]))[0]
         assert mpf(ours) == pytest.approx(truth, rel=1e-9, abs=1e-25)
 
 
@@ -94,13 +94,15 @@ def test_sums_of_renyi_keep_13_digits_at_every_order(power):
         exact = [mp.log(mp.expm1(b * mpf(x)) - b * mp.expm1(mpf(x))) for x in log_ratio.tolist()]
         gaps = [
             abs(mpf(x) - y)
-            for x, y in zip(_divergence.log_gap(power, log_ratio), exact, strict=True)
+            for x, y in zip(
+                _divergence.compute_log_tangent_gap(power, log_ratio), exact, strict=True
+            )
         ]
         assert all(gap <= 1e-13 * max(1, abs(y)) for gap, y in zip(gaps, exact, strict=True))
 
 
 def test_pld_agrees_with_an_independent_accountant():
-    for sigma, gamma in settings(40):
+    for sigma, gamma in sample_parameters(40):
         count = max(1, int(min(2000.0, (sigma / gamma) ** 2 / 3)))
         oracle = privacy_loss_distribution.from_gaussian_mechanism(
             sigma, value_discretization_interval=1e-3, sampling_prob=gamma, use_connect_dots=True
@@ -108,12 +110,14 @@ def test_pld_agrees_with_an_independent_accountant():
         theirs = oracle.get_epsilon_for_delta(1e-6)
         ours = Composition.of(SubsampledGaussian(sigma, gamma), count).to_epsilon(1e-6, "pld")
         # Both are upper bounds; its grid of 1e-3 widens each of `count` losses by up to 1e-6/4.
-        room = 10 * 1e-3 * math.sqrt(count) / 2
+        max_difference = 10 * 1e-3 * math.sqrt(count) / 2
         assert ours <= theirs * (1 + 2e-4) + 1e-6
-        assert theirs - ours <= room, (sigma, gamma, count)
+        assert theirs - ours <= max_difference, (sigma, gamma, count)
 
 
 def test_multilabel_is_theorem_5():
     orders = np.array([2.0, 10.0])
-    assert multilabel(10, 100).rdp(orders) == pytest.approx(orders * 10 / 100**2, rel=1e-12)
-    assert sensitivity(10) ** 2 >= 20
+    assert build_multilabel_release(10, 100).rdp(orders) == pytest.approx(
+        orders * 10 / 100**2, rel=1e-12
+    )
+    assert compute_multilabel_sensitivity(10) ** 2 >= 20

@@ -1,4 +1,7 @@
-"""What a release costs. Pure mathematics: no data, no randomness, no input or output."""
+"""Privacy accounting: the cost of releases.
+
+Pure mathematics: functions of their arguments, without data, randomness, input or output.
+"""
 
 from vicinal.lazy import attach_exports
 

@@ -1,19 +1,19 @@
-r"""Certificates of tightness: an epsilon that a plan cannot be better than.
+r"""Lower bounds: an epsilon that no analysis of a plan can go below.
 
-A *witness* of a release is a pair of laws that some two neighbouring data sets really give (a fixed
-largest vote for screening, a full step for a Gaussian), or a coarsening of them. The composed
-divergence of the witnesses is a lower bound on delta(epsilon) of the plan, so the epsilon at which
-it crosses delta bounds epsilon from below. Sampling and composition are exact in it, against
-somebody who knows all others' coins (as in every analysis of sampling); what is left
-between it and the upper bound is the price of Rényi orders, or of an adversary who would change the
-data from answer to answer.
+An *attained pair* of a release is a pair of output distributions that two neighbouring data sets
+attain (a fixed largest vote count for screening, a move by the whole sensitivity for a Gaussian),
+or a coarsening of such a pair. The composed hockey-stick divergence of the attained pairs is a
+lower bound on delta(epsilon) of the plan, so the epsilon at which it crosses delta is a lower bound
+on the plan's epsilon. Sampling and composition are exact in it, against an attacker who knows the
+sampling coins of all other subjects (as in every analysis of sampling). The gap to the upper bound
+is the cost of Rényi orders, or of an adversary who changes the data between answers.
 
 Arithmetic, rounded down. Outcomes are merged into finitely many (a coarsening: less divergence).
 Each loss is rounded down to the grid, loss = g + f with 0 <= f < h; the sum of all f is at least
 its mean less h (sqrt(2 V l) + l/3), V h^2 its variance, except with probability e^-l (Bernstein),
 which is subtracted from delta. Two outcomes repeated n times are n + 1 outcomes with binomial
-weights, rounded once. What wraps round in the transform, and its rounding errors, are subtracted
-too.
+weights, rounded once. The mass that wraps around in the transform and the transform's rounding
+errors are subtracted too.
 """
 
 import dataclasses
@@ -23,25 +23,36 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.special import gammaln, log_ndtr, ndtr
 
-from vicinal.accounting._divergence import mixed_ratio, tail_ratios
-from vicinal.accounting.pld import chernoff_window, fast_length, spectral_power
+from vicinal.accounting._divergence import compute_log_tail_ratios, subsample_log_ratio
+from vicinal.accounting.pld import (
+    compute_chernoff_bounds,
+    compute_spectrum_power,
+    round_up_fft_length,
+)
 from vicinal.arrays import Floats
 
-_POINTS = (1 << 15, 1 << 18)
-_MANY = 1000
-_CELLS = 4000
-_REACH = 9.0
-_LARGEST = 600.0
-_SMALLEST = 1e-290
-_SAFETY = 1 - 1e-9
-_ROUNDING = 8 * 2.0**-53
+# Grid points of the composed loss: the smallest and the largest number.
+_MIN_POINTS = 1 << 15
+_MAX_POINTS = 1 << 18
+_FULL_GRID_COUNT = 1000  # Number of releases from which the grid has its largest number of points
+_GAUSSIAN_CELLS = 4000  # Intervals into which a standard normal is merged for a lower bound
+# Standard deviations at which a normal is cut; its mass beyond is dropped (2e-19).
+_GAUSSIAN_REACH = 9.0
+# Losses above this are not searched: e^epsilon would come close to the largest double, e^709.
+_MAX_EPSILON = 600.0
+# Probability of passing below which a threshold test is dropped: too close to underflow.
+_MIN_PROBABILITY = 1e-290
+_ROUNDED_DOWN = 1 - 1e-9  # Factor on bounds: far more than their rounding errors
+# Rounding error of the transform, for each factor and level, relative to the spectrum's norm.
+_FFT_ERROR = 8 * 2.0**-53
 
 
 @dataclasses.dataclass(frozen=True)
-class WorstCasePair:
-    """Finitely many outcomes of `count` equal releases: masses with the subject, and log ratios.
+class AttainedPair:
+    """Output distributions that neighbouring data sets attain, on finitely many outcomes.
 
-    `masses` may sum to less than 1; `losses` are log(probability with / probability without).
+    `masses` (m,): probabilities with the subject; they may sum to less than 1. `losses` (m,):
+    log(probability with the subject / probability without). `count`: the number of equal releases.
     """
 
     masses: Floats
@@ -49,118 +60,159 @@ class WorstCasePair:
     count: int
 
 
-def gaussian_worst_case(mu: float, gamma: float, count: int) -> WorstCasePair:
-    """Return the witness of `count` sampled Gaussian releases that a subject moves by a full step.
+def build_gaussian_pair(mu: float, gamma: float, count: int) -> AttainedPair:
+    """Return the pair of `count` Gaussian releases that a subject moves by the whole sensitivity.
 
-    Without sampling they are one release with mu sqrt(count).
+    `mu` is sensitivity over noise scale, `gamma` the probability of Poisson sampling. Without
+    sampling the releases are merged into one with mu sqrt(count).
     """
     if gamma == 1:
-        mu, count = mu * math.sqrt(count), 1
-    edges = np.linspace(-_REACH, _REACH + mu, _CELLS + math.ceil(_CELLS * mu / 18))
-    log_without = _log_cells(edges)
-    ratio = _log_cells(edges - mu) - log_without
-    losses = mixed_ratio(ratio, gamma)
-    return WorstCasePair(np.exp(log_without + losses), losses, count)
+        mu = mu * math.sqrt(count)
+        count = 1
+    edges = np.linspace(
+        -_GAUSSIAN_REACH,
+        _GAUSSIAN_REACH + mu,
+        _GAUSSIAN_CELLS + math.ceil(_GAUSSIAN_CELLS * mu / 18),
+    )
+    log_masses_without = _compute_log_interval_masses(edges)
+    log_ratios = _compute_log_interval_masses(edges - mu) - log_masses_without
+    losses = subsample_log_ratio(log_ratios, gamma)
+    return AttainedPair(np.exp(log_masses_without + losses), losses, count)
 
 
-def _log_cells(edges: Floats) -> Floats:
-    """Return log of the normal mass between consecutive `edges`, precise in both tails."""
-    left, right = edges[:-1], edges[1:]
-    flip = left > 0
-    low, high = np.where(flip, -right, left), np.where(flip, -left, right)
+def _compute_log_interval_masses(edges: Floats) -> Floats:
+    """Return log of the normal mass between consecutive `edges` (m + 1,), as (m,).
+
+    Intervals right of 0 are mirrored, so that both tails are precise.
+    """
+    is_mirrored = edges[:-1] > 0
+    low = np.where(is_mirrored, -edges[1:], edges[:-1])
+    high = np.where(is_mirrored, -edges[:-1], edges[1:])
     return np.asarray(log_ndtr(high) + np.log(-np.expm1(log_ndtr(low) - log_ndtr(high))))
 
 
-def threshold_worst_case(position: float, shift: float, gamma: float, count: int) -> WorstCasePair:
-    """Return the witness of `count` answers Bernoulli(Phi(position)), moved by `shift` > 0.
+def build_threshold_test_pair(
+    margin: float, shift: float, gamma: float, count: int
+) -> AttainedPair:
+    """Return the pair of `count` threshold tests, each passed with probability Phi(`margin`).
 
-    Without outcomes where a pass is too rare for doubles.
+    With the subject the margin is `shift` > 0 larger; `gamma` is the probability of Poisson
+    sampling. The number of passed tests is the outcome of one binomial release. If passing is too
+    rare for doubles, the pair has no outcomes.
     """
-    up, down = tail_ratios(np.array([position]), shift)
-    losses = np.array([mixed_ratio(up, gamma)[0], mixed_ratio(down, gamma)[0]])
-    passed = float(ndtr(position)) * math.exp(losses[0])
-    if passed < _SMALLEST:
-        return WorstCasePair(np.empty(0), np.empty(0), 1)
-    passed = min(passed, 1 - 2.0**-53)
-    middle, reach = count * passed, 40 * math.sqrt(count * passed * (1 - passed)) + 100
-    first, last = max(0, int(middle - reach)), min(count, int(middle + reach))
-    wins = np.arange(first, last + 1).astype(np.float64)
-    total = wins * losses[0] + (count - wins) * losses[1]
-    return WorstCasePair(_binomial(wins, count, passed), total, 1)
+    pass_ratio, fail_ratio = compute_log_tail_ratios(np.array([margin]), shift)
+    losses = np.array(
+        [subsample_log_ratio(pass_ratio, gamma)[0], subsample_log_ratio(fail_ratio, gamma)[0]]
+    )
+    pass_probability = float(ndtr(margin)) * math.exp(losses[0])
+    if pass_probability < _MIN_PROBABILITY:
+        return AttainedPair(np.empty(0), np.empty(0), 1)
+    pass_probability = min(pass_probability, 1 - 2.0**-53)
+    # Numbers of passes further from the mean than 40 standard deviations are dropped.
+    mean = count * pass_probability
+    reach = 40 * math.sqrt(count * pass_probability * (1 - pass_probability)) + 100
+    first, last = max(0, int(mean - reach)), min(count, int(mean + reach))
+    n_passes = np.arange(first, last + 1).astype(np.float64)
+    total_losses = n_passes * losses[0] + (count - n_passes) * losses[1]
+    masses = _compute_binomial_masses(n_passes, count, pass_probability)
+    return AttainedPair(masses, total_losses, 1)
 
 
-def _binomial(wins: Floats, count: int, passed: float) -> Floats:
-    """Return the binomial probabilities of `wins`, rounded down: gammaln errs by 1e-15."""
-    choices = gammaln(count + 1) - gammaln(wins + 1) - gammaln(count - wins + 1)
-    log_mass = choices + wins * math.log(passed) + (count - wins) * math.log1p(-passed)
-    return np.asarray(np.exp(log_mass - 1e-14 * (1 + count * math.log1p(count))))
+def _compute_binomial_masses(n_passes: Floats, count: int, pass_probability: float) -> Floats:
+    """Return the probability of each of `n_passes` among `count` trials, rounded down.
+
+    gammaln has relative errors of 1e-15.
+    """
+    log_choices = gammaln(count + 1) - gammaln(n_passes + 1) - gammaln(count - n_passes + 1)
+    log_masses = (
+        log_choices
+        + n_passes * math.log(pass_probability)
+        + (count - n_passes) * math.log1p(-pass_probability)
+    )
+    return np.asarray(np.exp(log_masses - 1e-14 * (1 + count * math.log1p(count))))
 
 
-def lower_epsilon(witnesses: Sequence[WorstCasePair], delta: float) -> float:
-    """Return an epsilon >= 0 that the composition of `witnesses` cannot go below at `delta`."""
-    # A release that is left out can only lower the bound; one with a single outcome tells nothing.
-    usable = [finite for witness in witnesses if len((finite := _finite(witness)).masses) > 1]
-    if not usable:
+def compute_lower_epsilon(pairs: Sequence[AttainedPair], delta: float) -> float:
+    """Return an epsilon >= 0 that the composition of attained `pairs` does not go below at `delta`.
+
+    Zero where no positive epsilon is excluded.
+    """
+    # Dropping a release can only lower the bound. A pair with one outcome distinguishes nothing.
+    finite_pairs = [_drop_infinite_losses(pair) for pair in pairs]
+    informative_pairs = [pair for pair in finite_pairs if len(pair.masses) > 1]
+    if not informative_pairs:
         return 0.0
-    step, start, masses, error = _compose(usable, delta * 1e-4)
+    step, start, masses, error = _compose_rounded_down(informative_pairs, delta * 1e-4)
     first = max(0, math.ceil(-start / step) + 1)
     losses = start + step * np.arange(first, len(masses))
     mass = masses[first:]
-    # An epsilon beyond this is not looked for: e^epsilon would overflow.
-    n_exact = int(np.searchsorted(losses, _LARGEST))
-    upper = np.cumsum(mass[::-1])[::-1][:n_exact]
-    lower = np.cumsum((mass * np.exp(-losses))[::-1])[::-1][:n_exact]
-    divergence = (upper - np.exp(losses[:n_exact]) * lower) * _SAFETY - error
-    above = np.flatnonzero(divergence >= delta)
-    return max(0.0, float(losses[above[-1]])) * _SAFETY if len(above) else 0.0
+    n_searched = int(np.searchsorted(losses, _MAX_EPSILON))
+    # The divergence at each loss is sum over larger losses of P - e^epsilon Q.
+    mass_with = np.cumsum(mass[::-1])[::-1][:n_searched]
+    mass_without = np.cumsum((mass * np.exp(-losses))[::-1])[::-1][:n_searched]
+    divergence = (mass_with - np.exp(losses[:n_searched]) * mass_without) * _ROUNDED_DOWN - error
+    excluded = np.flatnonzero(divergence >= delta)
+    return max(0.0, float(losses[excluded[-1]])) * _ROUNDED_DOWN if len(excluded) else 0.0
 
 
-def _finite(witness: WorstCasePair) -> WorstCasePair:
-    usable = np.isfinite(witness.losses) & (witness.masses > 0)
-    return WorstCasePair(witness.masses[usable], witness.losses[usable], witness.count)
+def _drop_infinite_losses(pair: AttainedPair) -> AttainedPair:
+    """Return `pair` without outcomes of infinite loss or no mass."""
+    is_usable = np.isfinite(pair.losses) & (pair.masses > 0)
+    return AttainedPair(pair.masses[is_usable], pair.losses[is_usable], pair.count)
 
 
-def _compose(witnesses: Sequence[WorstCasePair], tail: float) -> tuple[float, float, Floats, float]:
-    """Return (step, first loss, masses, error): the sum of all losses, rounded down."""
-    low, high = _window(witnesses, tail)
-    count = sum(witness.count for witness in witnesses)
-    # What rounding to cells costs grows with the root of the count.
-    least, most = _POINTS
-    points = max(least, int(most * min(1.0, math.sqrt(count / _MANY))))
+def _compose_rounded_down(
+    pairs: Sequence[AttainedPair], tail: float
+) -> tuple[float, float, Floats, float]:
+    """Return the distribution of the sum of all losses, rounded down to a grid.
+
+    `tail` is the probability that each of the bounds on the sum may fail. Returned are the grid
+    step, the first loss of the grid, the masses on the grid (n,), and the absolute error of a
+    divergence computed from them.
+    """
+    low, high = _bound_loss_range(pairs, tail)
+    n_releases = sum(pair.count for pair in pairs)
+    # The error of rounding losses to the grid grows with the square root of their number.
+    points = max(_MIN_POINTS, int(_MAX_POINTS * min(1.0, math.sqrt(n_releases / _FULL_GRID_COUNT))))
     step = (high - low) / points
-    # Room for the deviation of the fractions from their mean, twice: at most half a cell each.
-    slack = 2 * math.ceil(math.sqrt(-count * math.log(tail) / 2) - math.log(tail))
-    # A release made once is rounded down by at most one cell, of which nothing is given back.
-    singles = sum(witness.count == 1 for witness in witnesses)
-    size = fast_length(points + slack + singles + 2)
+    # Twice the deviation of the sum of fractions f from its mean, each at most half a cell.
+    slack = 2 * math.ceil(math.sqrt(-n_releases * math.log(tail) / 2) - math.log(tail))
+    # A release made once is rounded down by at most one cell; its mean fraction is not added back.
+    n_single = sum(pair.count == 1 for pair in pairs)
+    size = round_up_fft_length(points + slack + n_single + 2)
     spectrum = np.ones(size // 2 + 1, dtype=np.complex128)
-    base, mean, variance = 0, 0.0, 0.0
-    for witness in witnesses:
-        places = np.floor(witness.losses / step).astype(np.int64)
-        residues = witness.losses / step - places
-        # Losses far beyond the window wrap round at once: their cells are never all written out.
-        cells = np.bincount((places - places.min()) % size, witness.masses, size)
-        spectrum = spectrum * spectral_power(np.fft.rfft(cells), witness.count)
-        base += witness.count * int(places.min())
-        if witness.count > 1:
-            expected = float(witness.masses @ residues) / float(witness.masses.sum())
-            mean += witness.count * expected
-            spread = float(witness.masses @ (residues - expected) ** 2)
-            variance += witness.count * spread / float(witness.masses.sum())
+    first_cell = 0
+    mean_fraction, fraction_variance = 0.0, 0.0
+    for pair in pairs:
+        cells = np.floor(pair.losses / step).astype(np.int64)
+        fractions = pair.losses / step - cells
+        # Losses far beyond the range wrap around here, so no array is longer than `size`.
+        cell_masses = np.bincount((cells - cells.min()) % size, pair.masses, size)
+        spectrum = spectrum * compute_spectrum_power(np.fft.rfft(cell_masses), pair.count)
+        first_cell += pair.count * int(cells.min())
+        if pair.count > 1:
+            mean = float(pair.masses @ fractions) / float(pair.masses.sum())
+            mean_fraction += pair.count * mean
+            square_deviation = float(pair.masses @ (fractions - mean) ** 2)
+            fraction_variance += pair.count * square_deviation / float(pair.masses.sum())
+    # Bernstein: the sum of fractions is below its mean by more than this with probability `tail`.
     depth = -math.log(tail)
-    missing = math.sqrt(2 * variance * depth) + depth / 3 if variance else 0.0
-    first = math.floor(low / step - mean - missing) - singles
+    deviation = 0.0
+    if fraction_variance:
+        deviation = math.sqrt(2 * fraction_variance * depth) + depth / 3
+    grid_start = math.floor(low / step - mean_fraction - deviation) - n_single
     norm = math.sqrt(2) * float(np.linalg.norm(spectrum))
-    error = 4 * tail + _ROUNDING * (count + math.log2(size)) * norm
-    masses = np.roll(np.fft.irfft(spectrum, size), (base - first) % size)
-    return step, step * (first + mean - missing), np.maximum(masses, 0.0), error
+    error = 4 * tail + _FFT_ERROR * (n_releases + math.log2(size)) * norm
+    masses = np.roll(np.fft.irfft(spectrum, size), (first_cell - grid_start) % size)
+    first_loss = step * (grid_start + mean_fraction - deviation)
+    return step, first_loss, np.maximum(masses, 0.0), error
 
 
-def _window(witnesses: Sequence[WorstCasePair], tail: float) -> tuple[float, float]:
-    """Return bounds that the sum of the losses leaves with probability at most `tail` each."""
+def _bound_loss_range(pairs: Sequence[AttainedPair], tail: float) -> tuple[float, float]:
+    """Return (low, high): the sum of all losses is below or above with probability <= `tail`."""
     variance = 0.0
-    for witness in witnesses:
-        mean = float(witness.masses @ witness.losses)
-        variance += witness.count * float(witness.masses @ (witness.losses - mean) ** 2)
-    laws = [(witness.losses, witness.masses, witness.count) for witness in witnesses]
-    return chernoff_window(laws, math.sqrt(variance), tail)
+    for pair in pairs:
+        mean = float(pair.masses @ pair.losses)
+        variance += pair.count * float(pair.masses @ (pair.losses - mean) ** 2)
+    distributions = [(pair.losses, pair.masses, pair.count) for pair in pairs]
+    return compute_chernoff_bounds(distributions, math.sqrt(variance), tail)

@@ -1,6 +1,6 @@
-r"""Releases besides votes: noisy counts, and mechanisms of others by their curve or their losses.
+r"""Noisy counts, and mechanisms known only by their RDP curve or their privacy losses.
 
-A number that one subject moves by at most its sensitivity, with noise of its own, is dominated by
+A number that one subject moves by at most its sensitivity, with independent noise, is dominated by
 the pair of its noise and the same noise moved by the whole sensitivity. A histogram of which a
 subject moves at most m cells is m such numbers: their noises are independent, so the pair is their
 product.
@@ -9,19 +9,20 @@ product.
 beyond. RDP (Mironov 2017, Prop. 6), with g(x) = e^x - 1 - x, as the linear terms cancel:
 (alpha - 1) D_alpha = log(1 + (alpha g((alpha - 1) e) + (alpha - 1) g(-alpha e)) / (2 alpha - 1)).
 
-*Discrete Laplace*, P(z) ~ exp(-|z|/b) on whole numbers, moved by a whole k: log ratios
-(|z| - |z - k|)/b, of which there are k + 1.
+*Discrete Laplace*, P(z) ~ exp(-|z|/b) on the integers, moved by an integer k: log likelihood ratios
+(|z| - |z - k|)/b, which take k + 1 values.
 
-*Discrete Gaussian*, P(z) ~ exp(-z^2 / (2 sigma^2)), moved by a whole k: k^2 / (2 sigma^2)-zCDP
-(Canonne, Kamath & Steinke 2020, Theorem 4), and the pair itself, cut where a mass of 1e-40 is left,
-which counts as infinite loss.
+*Discrete Gaussian*, P(z) ~ exp(-z^2 / (2 sigma^2)), moved by an integer k: k^2 / (2 sigma^2)-zCDP
+(Canonne, Kamath & Steinke 2020, Theorem 4). The dominating pair is the pair of the two
+distributions, cut where a mass of 1e-40 remains, which counts as infinite loss.
 
-*A finite pair* has atoms of loss L_i and mass p_i with the subject, q_i = p_i e^-L_i without; what
-is missing to 1 is infinite loss in either direction. Its profile H is linear in x = e^eps between
-losses, with slope minus the mass q above: summed up from the top, of positive terms only.
+*A finite pair* has outcomes of loss L_i with probability p_i with the subject and q_i = p_i e^-L_i
+without; the mass missing to 1 has infinite loss, in either direction. Its profile H is linear in
+x = e^eps between losses, with slope minus the mass q above: summed from the largest loss down, of
+positive terms only.
 
-*A curve* known at some orders: (alpha - 1) D_alpha is convex in alpha and 0 at 1, so the straight
-lines between known orders lie above it; beyond the largest nothing is known.
+*A curve* known at some orders: (alpha - 1) D_alpha is convex in alpha and 0 at 1, so straight lines
+between known orders lie above it. Beyond the largest known order there is no bound.
 """
 
 from __future__ import annotations
@@ -32,45 +33,58 @@ from functools import lru_cache
 
 import numpy as np
 
-from vicinal.accounting._certificate import WorstCasePair
-from vicinal.accounting._divergence import Pair, log_gap
+from vicinal.accounting._certificate import AttainedPair
+from vicinal.accounting._divergence import DominatingPair, compute_log_tangent_gap
 from vicinal.arrays import Floats
 from vicinal.errors import InvalidInput
 
+# |x| below which e^x - 1 - x is summed by its power series: the difference would cancel.
 _SERIES_BELOW = 0.05
-_FAR = 30.0
-_CELLS = 4000  # of a continuous law, for a lower bound
-_REACH = 13.6  # standard deviations beyond which less than 1e-40 of a Gaussian lies
-_CUT = 1e-40
-_LARGEST = 600.0
-_ROUNDED, _RESIDUE = 1e-9, 1e-12
-_DOWN = 1 - 1e-12
-
-LARGEST_PAIR = 1e4
-"""The largest sigma of a discrete Gaussian whose losses are written out."""
+# Exponent above which the 1 in log(1 + ...) is below double precision, and e^x may overflow.
+_LARGE_EXPONENT = 30.0
+# Intervals into which the losses of Laplace noise are merged for a lower bound.
+_LAPLACE_CELLS = 4000
+# Standard deviations of a discrete Gaussian that are kept; less than 1e-40 lies beyond.
+_GAUSSIAN_REACH = 13.6
+_CUT_MASS = 1e-40  # The mass beyond `_GAUSSIAN_REACH`, counted as infinite loss
+# Larger losses count as infinite: the grid of `pld.py` ends here, before e^loss overflows.
+_MAX_LOSS = 600.0
+_TOLERANCE = 1e-9  # Error of a sum of stated probabilities up to which it is accepted as 1
+_ROUNDING_MASS = 1e-12  # Mass that a distribution may miss of 1 by rounding alone
+_ROUNDED_DOWN = 1 - 1e-12  # Factor on the masses of a lower bound: more than their rounding errors
+# The largest sigma (steps) of a discrete Gaussian whose loss distribution is written out. At this
+# scale it has about 272,000 outcomes.
+MAX_PAIR_SIGMA = 1e4
 
 
 @dataclasses.dataclass(frozen=True)
-class LaplacePair(Pair):
-    """Laplace noise against the same, moved; `size` is the largest loss."""
+class LaplacePair(DominatingPair):
+    """Laplace noise moved by the whole sensitivity, against the same noise.
+
+    `size` is sensitivity over scale: the largest privacy loss.
+    """
 
     size: float
 
     @property
-    def symmetric(self) -> bool:
+    def is_symmetric(self) -> bool:
         return True
 
-    def excess(self, losses: Floats) -> Floats:
-        value = -np.expm1(np.minimum(np.abs(losses) - self.size, 0.0) / 2)
-        return np.asarray(np.exp(np.minimum(losses, 0.0)) * value)
+    def compute_excess(self, epsilons: Floats) -> Floats:
+        divergence = -np.expm1(np.minimum(np.abs(epsilons) - self.size, 0.0) / 2)
+        return np.asarray(np.exp(np.minimum(epsilons, 0.0)) * divergence)
 
-    def worst_case(self, count: int) -> WorstCasePair:
-        """Return the pair in cells, rounded down: between the centres, and one on either side."""
-        edges = self.size * np.linspace(0, 1, _CELLS + 1)
-        without = np.exp(-edges[:-1]) * -np.expm1(-np.diff(edges)) / 2
-        masses = np.concatenate([[np.exp(-self.size) / 2], without[::-1], [0.5]])
-        losses = np.concatenate([[-self.size], np.log(without[::-1] / without), [self.size]])
-        return WorstCasePair(masses * _DOWN, losses, count)
+    def discretize(self, count: int) -> AttainedPair:
+        """Return `count` such pairs for a lower bound, with finitely many outcomes, rounded down.
+
+        The outcomes are the intervals between the two centres, and one half-line on either side.
+        """
+        edges = self.size * np.linspace(0, 1, _LAPLACE_CELLS + 1)
+        masses_without = np.exp(-edges[:-1]) * -np.expm1(-np.diff(edges)) / 2
+        masses = np.concatenate([[np.exp(-self.size) / 2], masses_without[::-1], [0.5]])
+        interval_losses = np.log(masses_without[::-1] / masses_without)
+        losses = np.concatenate([[-self.size], interval_losses, [self.size]])
+        return AttainedPair(masses * _ROUNDED_DOWN, losses, count)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,21 +94,28 @@ class LaplaceNumber:
     size: float
 
     def rdp(self, orders: Floats) -> Floats:
-        """Return the RDP, exact."""
-        less, size = orders - 1, self.size
+        """Return the RDP at `orders` (m,) > 1, as (m,); exact, see the module's text."""
+        orders_less_1 = orders - 1
+        size = self.size
         with np.errstate(over="ignore", invalid="ignore"):
-            gap = orders * _gap(less * size) + less * _gap(-orders * size)
-            near = np.log1p(gap / (2 * orders - 1))
-        far = np.logaddexp(np.log(orders) + less * size, np.log(less) - orders * size)
-        return np.where(less * size > _FAR, far - np.log(2 * orders - 1), near) / less
+            gap = orders * _compute_exponential_gap(
+                orders_less_1 * size
+            ) + orders_less_1 * _compute_exponential_gap(-orders * size)
+            for_small = np.log1p(gap / (2 * orders - 1))
+        log_terms = np.logaddexp(
+            np.log(orders) + orders_less_1 * size, np.log(orders_less_1) - orders * size
+        )
+        for_large = log_terms - np.log(2 * orders - 1)
+        is_large = orders_less_1 * size > _LARGE_EXPONENT
+        return np.where(is_large, for_large, for_small) / orders_less_1
 
-    def pair(self) -> LaplacePair:
+    def build_dominating_pair(self) -> LaplacePair:
         """Return the dominating pair; exact."""
         return LaplacePair(self.size)
 
 
-def _gap(values: Floats) -> Floats:
-    """Return e^x - 1 - x >= 0, by its series where that would cancel."""
+def _compute_exponential_gap(values: Floats) -> Floats:
+    """Return g(x) = e^x - 1 - x >= 0 elementwise; by its power series for small |x|."""
     series, term = np.zeros_like(values), np.ones_like(values)
     small = np.where(np.abs(values) < _SERIES_BELOW, values, 0.0)
     for power in range(1, 12):
@@ -104,60 +125,83 @@ def _gap(values: Floats) -> Floats:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class FinitePair(Pair):
-    """Laws of finitely many losses.
+class FinitePair(DominatingPair):
+    """A dominating pair with finitely many privacy losses.
 
-    `losses`, (m,), grow; `masses` are those with the subject, `without` those without. `missing`:
-    the mass of infinite loss with the subject, and without.
+    `losses` (m,) increase; `masses` (m,) are their probabilities with the subject, `masses_without`
+    (m,) those without. `infinite_masses`: the mass of infinite loss with the subject, and without.
     """
 
     losses: Floats
     masses: Floats
-    without: Floats
-    missing: tuple[float, float] = (0.0, 0.0)
-    symmetric: bool = False
+    masses_without: Floats
+    infinite_masses: tuple[float, float] = (0.0, 0.0)
+    is_symmetric: bool = False
 
-    def excess(self, losses: Floats) -> Floats:
-        size, shrunk = np.abs(losses), np.exp(np.minimum(losses, 0.0))
-        above = _profile(self.losses, self.without, self.missing[0], size)
-        if self.symmetric:
-            return np.asarray(shrunk * above)
-        below = _profile(-self.losses[::-1], self.masses[::-1], self.missing[1], size)
-        return np.where(losses >= 0, above, shrunk * below)
+    def compute_excess(self, epsilons: Floats) -> Floats:
+        magnitude = np.abs(epsilons)
+        scale = np.exp(np.minimum(epsilons, 0.0))
+        forward = _compute_profile(
+            self.losses, self.masses_without, self.infinite_masses[0], magnitude
+        )
+        if self.is_symmetric:
+            return np.asarray(scale * forward)
+        backward = _compute_profile(
+            -self.losses[::-1], self.masses[::-1], self.infinite_masses[1], magnitude
+        )
+        return np.where(epsilons >= 0, forward, scale * backward)
 
-    def reachable(self) -> FinitePair:
-        """Return the pair with losses beyond what is looked for made infinite."""
-        high, low = self.losses > _LARGEST, self.losses < -_LARGEST
-        kept = ~(high | low)
-        first = self.missing[0] + float(self.masses[high].sum())
-        second = self.missing[1] + float(self.without[low].sum())
-        laws = self.losses[kept], self.masses[kept], self.without[kept]
-        return FinitePair(*laws, (first, second), self.symmetric)
+    def truncate_losses(self) -> FinitePair:
+        """Return the pair with losses of magnitude above 600 made infinite."""
+        is_high, is_low = self.losses > _MAX_LOSS, self.losses < -_MAX_LOSS
+        is_kept = ~(is_high | is_low)
+        infinite_with = self.infinite_masses[0] + float(self.masses[is_high].sum())
+        infinite_without = self.infinite_masses[1] + float(self.masses_without[is_low].sum())
+        return FinitePair(
+            self.losses[is_kept],
+            self.masses[is_kept],
+            self.masses_without[is_kept],
+            (infinite_with, infinite_without),
+            self.is_symmetric,
+        )
 
-    def worst_case(self, count: int) -> WorstCasePair:
-        """Return the pair itself, rounded down."""
-        return WorstCasePair(self.masses * _DOWN, self.losses, count)
+    def discretize(self, count: int) -> AttainedPair:
+        """Return `count` such pairs for a lower bound, masses rounded down."""
+        return AttainedPair(self.masses * _ROUNDED_DOWN, self.losses, count)
 
 
-def _profile(atoms: Floats, without: Floats, infinite: float, losses: Floats) -> Floats:
-    """Return H at `losses` of a pair with these masses of Q at growing `atoms`."""
-    if not len(atoms):
-        return np.full_like(losses, infinite)
-    above = np.append(np.cumsum(without[::-1])[::-1], 0.0)  # of Q at this atom and beyond
-    rises = above[1:-1] * np.exp(atoms[:-1]) * np.expm1(np.diff(atoms))
-    heights = np.append(np.cumsum(rises[::-1])[::-1], 0.0)
-    next_atom = np.searchsorted(atoms, losses, side="right")
-    inside = np.minimum(next_atom, len(atoms) - 1)
-    linear = above[next_atom] * np.exp(losses) * np.expm1(np.maximum(atoms[inside] - losses, 0.0))
-    return np.where(next_atom < len(atoms), heights[inside] + linear, 0.0) + infinite
+def _compute_profile(
+    losses: Floats, masses_without: Floats, infinite_mass: float, epsilons: Floats
+) -> Floats:
+    """Return the hockey-stick divergence H_eps of a finite pair at `epsilons` (n,) >= 0, as (n,).
+
+    `losses` (m,) increase, `masses_without` (m,) are their probabilities under Q, `infinite_mass`
+    the probability of infinite loss under P.
+    """
+    if not len(losses):
+        return np.full_like(epsilons, infinite_mass)
+    # The mass under Q at each loss and above, and 0 beyond the last.
+    mass_above = np.append(np.cumsum(masses_without[::-1])[::-1], 0.0)
+    rises = mass_above[1:-1] * np.exp(losses[:-1]) * np.expm1(np.diff(losses))
+    divergence_at_losses = np.append(np.cumsum(rises[::-1])[::-1], 0.0)
+    next_loss = np.searchsorted(losses, epsilons, side="right")
+    index = np.minimum(next_loss, len(losses) - 1)
+    linear = (
+        mass_above[next_loss]
+        * np.exp(epsilons)
+        * np.expm1(np.maximum(losses[index] - epsilons, 0.0))
+    )
+    finite = np.where(next_loss < len(losses), divergence_at_losses[index] + linear, 0.0)
+    return finite + infinite_mass
 
 
 @dataclasses.dataclass(frozen=True)
 class FiniteLosses:
-    """A release by its `losses`, growing, and its `masses` with the subject.
+    """A release stated by its privacy loss distribution.
 
-    `infinite`: mass of infinite loss. What the masses, or those without the subject, miss of 1 by
-    less than 1e-12 is rounding.
+    `losses` increase; `masses` are their probabilities with the subject; `infinite` is the
+    probability of an infinite loss. If the masses, or those without the subject, miss 1 by less
+    than 1e-12, the difference is taken for rounding.
     """
 
     losses: tuple[float, ...]
@@ -165,19 +209,21 @@ class FiniteLosses:
     infinite: float = 0.0
 
     def rdp(self, orders: Floats) -> Floats:
-        return _finite_rdp(self.pair(), orders)
+        """Return the RDP at `orders` (m,) > 1, as (m,); infinite if a loss can be infinite."""
+        return _compute_finite_rdp(self.build_dominating_pair(), orders)
 
-    def pair(self) -> FinitePair:
-        """Return the pair itself."""
-        return _finite(self)
+    def build_dominating_pair(self) -> FinitePair:
+        """Return the pair itself, or raise InvalidInput if the masses are not a distribution."""
+        return _build_finite_pair(self)
 
 
 @dataclasses.dataclass(frozen=True)
 class OpenFailure:
     """A mechanism that reveals everything with a `probability`, and nothing otherwise.
 
-    Beside releases that satisfy D_E at every E = e^epsilon it gives at most D_E + `probability`.
-    So a composition subtracts it from delta, and reads the other releases at the rest.
+    Together with releases that satisfy D_E at every E = e^epsilon it has a divergence of at most
+    D_E + `probability`. So a composition subtracts the probability from delta, and converts the
+    other releases at the remaining delta.
     """
 
     probability: float
@@ -186,109 +232,129 @@ class OpenFailure:
         """Return infinity at every order: the loss is infinite with positive probability."""
         return np.full_like(orders, np.inf)
 
-    def pair(self) -> FinitePair:
-        return _finite(FiniteLosses((0.0,), (1 - self.probability,), self.probability))
+    def build_dominating_pair(self) -> FinitePair:
+        """Return the pair with loss 0 and, with `probability`, infinite loss."""
+        return _build_finite_pair(FiniteLosses((0.0,), (1 - self.probability,), self.probability))
 
 
 @lru_cache(maxsize=64)
-def _finite(release: FiniteLosses) -> FinitePair:
+def _build_finite_pair(release: FiniteLosses) -> FinitePair:
+    """Return the pair of stated losses, with masses normalised, or raise InvalidInput."""
     losses, masses = np.array(release.losses), np.array(release.masses)
     total = math.fsum(release.masses)
     masses = masses * ((1 - release.infinite) / total)
-    without = masses * np.exp(-losses)
-    others = math.fsum(without)
-    if abs(total + release.infinite - 1) > _ROUNDED or others > 1 + _ROUNDED:
+    masses_without = masses * np.exp(-losses)
+    total_without = math.fsum(masses_without)
+    if abs(total + release.infinite - 1) > _TOLERANCE or total_without > 1 + _TOLERANCE:
         raise InvalidInput(
             "The 'probabilities' parameter must add up to 1 with 'infinite', and times "
             "e^-loss to at most 1: losses are of a law against the one without the subject."
         )
-    if others > 1 - _RESIDUE:
-        without, others = without / others, 1.0
-    return FinitePair(losses, masses, without, (release.infinite, 1 - others)).reachable()
+    if total_without > 1 - _ROUNDING_MASS:
+        masses_without = masses_without / total_without
+        total_without = 1.0
+    infinite_masses = (release.infinite, 1 - total_without)
+    return FinitePair(losses, masses, masses_without, infinite_masses).truncate_losses()
 
 
-def _finite_rdp(pair: FinitePair, orders: Floats) -> Floats:
-    """Return the larger RDP of both directions; infinite where a loss can be."""
-    if max(pair.missing) > 0:
+def _compute_finite_rdp(pair: FinitePair, orders: Floats) -> Floats:
+    """Return the larger RDP of both directions at `orders` (m,), as (m,).
+
+    Infinite at every order if a loss can be infinite.
+    """
+    if max(pair.infinite_masses) > 0:
         return np.full_like(orders, np.inf)
-    powers = np.stack([orders, orders if pair.symmetric else 1 - orders])
+    powers = np.stack([orders, orders if pair.is_symmetric else 1 - orders])
     with np.errstate(divide="ignore"):
-        terms = log_gap(powers[..., None], pair.losses) + np.log(pair.without)
-    tops = terms.max(axis=2, keepdims=True)
-    if not np.isfinite(tops).all():  # all losses are 0
-        return np.where(np.isneginf(tops[..., 0]).all(axis=0), 0.0, np.inf)
-    excess = tops[..., 0] + np.log(np.exp(terms - tops).sum(axis=2))
-    return np.asarray(np.logaddexp(0.0, excess.max(axis=0)) / (orders - 1))
+        log_terms = compute_log_tangent_gap(powers[..., None], pair.losses) + np.log(
+            pair.masses_without
+        )
+    largest = log_terms.max(axis=2, keepdims=True)
+    if not np.isfinite(largest).all():
+        # Minus infinity: all losses are 0, and so is the divergence.
+        return np.where(np.isneginf(largest[..., 0]).all(axis=0), 0.0, np.inf)
+    log_gap = largest[..., 0] + np.log(np.exp(log_terms - largest).sum(axis=2))
+    return np.asarray(np.logaddexp(0.0, log_gap.max(axis=0)) / (orders - 1))
 
 
 @dataclasses.dataclass(frozen=True)
 class DiscreteLaplace:
-    """A whole number with discrete Laplace noise of this `scale`, moved by `shift`."""
+    """An integer with discrete Laplace noise of this `scale`, moved by at most `shift`."""
 
     scale: float
     shift: int
 
     def rdp(self, orders: Floats) -> Floats:
-        return _finite_rdp(_discrete_laplace(self.scale, self.shift), orders)
+        """Return the RDP at `orders` (m,) > 1, as (m,); exact."""
+        return _compute_finite_rdp(_build_discrete_laplace_pair(self.scale, self.shift), orders)
 
-    def pair(self) -> FinitePair:
-        """Return the pair itself."""
-        return _discrete_laplace(self.scale, self.shift).reachable()
+    def build_dominating_pair(self) -> FinitePair:
+        """Return the pair itself, losses of magnitude above 600 made infinite."""
+        return _build_discrete_laplace_pair(self.scale, self.shift).truncate_losses()
 
 
 @lru_cache(maxsize=256)
-def _discrete_laplace(scale: float, shift: int) -> FinitePair:
+def _build_discrete_laplace_pair(scale: float, shift: int) -> FinitePair:
+    """Return discrete Laplace noise of `scale` moved by `shift` >= 1, against the same noise.
+
+    Outcomes on either side of both centres share a loss, -shift/scale or shift/scale; each of the
+    shift - 1 integers between the centres has its own.
+    """
     inner = np.arange(1, shift)
-    middle = -math.expm1(-1 / scale) * np.exp(-(shift - inner) / scale)
-    masses = np.concatenate([[math.exp(-shift / scale)], middle, [1.0]])
+    inner_masses = -math.expm1(-1 / scale) * np.exp(-(shift - inner) / scale)
+    masses = np.concatenate([[math.exp(-shift / scale)], inner_masses, [1.0]])
     masses /= 1 + math.exp(-1 / scale)
     losses = (2 * np.arange(shift + 1) - shift) / scale
-    return FinitePair(losses, masses, masses[::-1], symmetric=True)
+    return FinitePair(losses, masses, masses[::-1], is_symmetric=True)
 
 
 @dataclasses.dataclass(frozen=True)
 class DiscreteGaussian:
-    """A whole number with discrete Gaussian noise of scale `sigma`, moved by `shift`."""
+    """An integer with discrete Gaussian noise of scale `sigma`, moved by at most `shift`."""
 
     sigma: float
     shift: int
 
     def rdp(self, orders: Floats) -> Floats:
-        """Return that of zCDP."""
+        """Return alpha (shift / sigma)^2 / 2 at `orders` (m,), as (m,): the RDP of its zCDP."""
         return orders * (self.shift / self.sigma) ** 2 / 2
 
-    def pair(self) -> FinitePair | None:
-        """Return the pair, cut; None where it would have too many atoms."""
-        return _discrete_gaussian(self.sigma, self.shift) if self.sigma <= LARGEST_PAIR else None
+    def build_dominating_pair(self) -> FinitePair | None:
+        """Return the pair, cut in the tails; None where it would have too many outcomes."""
+        if self.sigma > MAX_PAIR_SIGMA:
+            return None
+        return _build_discrete_gaussian_pair(self.sigma, self.shift)
 
 
 @lru_cache(maxsize=64)
-def _discrete_gaussian(sigma: float, shift: int) -> FinitePair:
-    reach = math.ceil(_REACH * sigma) + 1
-    places = np.arange(-reach, reach + 1, dtype=np.float64)
-    weights = np.exp(-((places / sigma) ** 2) / 2)
+def _build_discrete_gaussian_pair(sigma: float, shift: int) -> FinitePair:
+    """Return discrete Gaussian noise of scale `sigma` moved by `shift`, against the same noise."""
+    reach = math.ceil(_GAUSSIAN_REACH * sigma) + 1
+    noise = np.arange(-reach, reach + 1, dtype=np.float64)
+    weights = np.exp(-((noise / sigma) ** 2) / 2)
     masses = weights / weights.sum()
-    # The law without the subject lies `shift` below.
-    losses = shift * (2 * places + shift) / (2 * sigma**2)
+    # The distribution without the subject is centred `shift` below.
+    losses = shift * (2 * noise + shift) / (2 * sigma**2)
     with np.errstate(over="ignore"):
-        without = masses * np.exp(-losses)
-    return FinitePair(losses, masses, without, (_CUT, _CUT), symmetric=True).reachable()
+        masses_without = masses * np.exp(-losses)
+    pair = FinitePair(losses, masses, masses_without, (_CUT_MASS, _CUT_MASS), is_symmetric=True)
+    return pair.truncate_losses()
 
 
 @dataclasses.dataclass(frozen=True)
 class RenyiCurve:
-    """A release by its RDP `values` at growing `orders` > 1."""
+    """A release stated by its RDP `values` at increasing `orders` > 1."""
 
     orders: tuple[float, ...]
     values: tuple[float, ...]
 
     def rdp(self, orders: Floats) -> Floats:
-        """Return the bound by convexity; infinite beyond the largest order."""
-        known = np.array(self.orders) - 1
-        scaled = np.append(0.0, known * np.array(self.values))
-        # A line between two orders is rounded up by more than its arithmetic errs.
-        lines = np.interp(orders - 1, np.append(0.0, known), scaled, right=np.inf)
+        """Return the bound by convexity at `orders` (m,); infinite beyond the largest order."""
+        known_less_1 = np.array(self.orders) - 1
+        scaled = np.append(0.0, known_less_1 * np.array(self.values))
+        # The factor rounds up by more than the interpolation errs.
+        lines = np.interp(orders - 1, np.append(0.0, known_less_1), scaled, right=np.inf)
         return np.asarray(lines / (orders - 1) * (1 + 1e-12))
 
-    def pair(self) -> None:
-        """Return None: a curve does not fix a dominating pair."""
+    def build_dominating_pair(self) -> None:
+        """Return None: an RDP curve does not determine a dominating pair."""

@@ -1,15 +1,17 @@
-r"""Rényi sums without cancellation, and ratios of normal tails: what the exact bounds are made of.
+r"""Rényi divergences without cancellation, ratios of normal tails, and dominating pairs.
 
-Two laws P and Q with log ratio L = log(P/Q) have E_Q[e^{b L}] = 1 + E_Q[G_b(L)] where
-G_b(L) = e^{b L} - 1 - b (e^L - 1), because E_Q[e^L - 1] = 0. For b > 1 (D_b(P|Q), b = alpha) and
-for b < 0 (D_alpha(Q|P), b = 1 - alpha) every G_b(L) is >= 0 by convexity of u -> u^b, so the sum of
-positive terms keeps its relative precision however close P and Q are.
+*Rényi divergences.* Two distributions P and Q with log likelihood ratio L = log(P/Q) have
+E_Q[e^{b L}] = 1 + E_Q[G_b(L)] with the tangent gap G_b(L) = e^{b L} - 1 - b (e^L - 1), because
+E_Q[e^L - 1] = 0. G_b is the gap between u^b and its tangent at u = e^L = 1. For b > 1
+(D_b(P|Q), b = alpha) and for b < 0 (D_alpha(Q|P), b = 1 - alpha) u^b is convex, so every G_b(L) is
+>= 0, and a sum of these terms keeps its relative precision however close P and Q are.
 
-A dominating pair (P with the subject, Q without) holds the two output laws that a release can at
-worst be told apart by. It is given by its *excess* at every real eps, C(eps) = H_eps(P|Q) - max(0,
-1 - e^eps), where H is the hockey-stick divergence. The other direction is H_eps(Q|P) = e^eps
-C(-eps) at eps >= 0, so one function describes both; and where H is close to its trivial value 1 -
-e^eps, C keeps its relative precision.
+*Dominating pairs.* A dominating pair (P with the subject, Q without) of a release has at least the
+hockey-stick divergence H_eps of the release on any two neighbouring data sets, at every eps (Zhu,
+Dong & Wang 2022). It is represented by its *excess divergence* at every real eps,
+C(eps) = H_eps(P|Q) - max(0, 1 - e^eps), the part above the trivial lower bound. The other direction
+is H_eps(Q|P) = e^eps C(-eps) at eps >= 0, so one function describes both directions. Where H is
+close to 1 - e^eps, C keeps its relative precision.
 """
 
 import dataclasses
@@ -25,188 +27,245 @@ from vicinal import checks
 from vicinal.arrays import Floats
 from vicinal.errors import InvalidInput
 
-LARGEST_ORDER = 1e12  # largest Rényi order that is accepted
+MAX_ORDER = 1e12  # The largest Rényi order alpha that is accepted
 
+# Gauss-Legendre nodes and weights on [-1, 1], for `_integrate_gaussian_ratio`.
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(12)
+
+# |b L| and |L| below which the tangent gap is summed by its power series: it would cancel.
 _SERIES_BELOW = 0.05
-_NEGLIGIBLE = 1e-18
-_FAR = 30.0
-_ROOT_HALF = math.sqrt(0.5)
-_ROOT_2_OVER_PI = math.sqrt(2 / math.pi)
+# Size relative to the first term at which the power series stops: below double precision.
+_NEGLIGIBLE_TERM = 1e-18
+# max(b L, L) above which the tangent gap is divided by its largest term before its logarithm.
+_SCALED_ABOVE = 30.0
+
+_SQRT_HALF = math.sqrt(0.5)
+_SQRT_2_OVER_PI = math.sqrt(2 / math.pi)
 
 
-def checked_orders(orders: npt.ArrayLike) -> Floats:
-    """Return Rényi orders (n,) as float64, 1 + 1e-6 <= alpha <= 1e12."""
+def check_orders(orders: npt.ArrayLike) -> Floats:
+    """Return Rényi orders (n,) as float64, each 1 + 1e-6 <= alpha <= 1e12, or raise InvalidInput.
+
+    `orders` is a number or a flat list of numbers.
+    """
     values = np.atleast_1d(np.asarray(orders))
     if values.dtype.kind not in "iuf" or values.ndim != 1 or not len(values):
         raise InvalidInput("The 'orders' parameter must be a flat list of numbers.")
     return np.array(
-        [checks.check_real("orders", float(v), least=1 + 1e-6, most=LARGEST_ORDER) for v in values]
+        [
+            checks.check_real("orders", float(order), least=1 + 1e-6, most=MAX_ORDER)
+            for order in values
+        ]
     )
 
 
-def log_gap(power: Floats, log_ratio: Floats) -> Floats:
-    """Return log G_b(L) elementwise, b = `power` (> 1 or < 0), L = `log_ratio`; broadcasts.
+def compute_log_tangent_gap(power: Floats, log_ratio: Floats) -> Floats:
+    """Return log G_b(L) elementwise, G_b(L) = e^{b L} - 1 - b (e^L - 1); minus infinity at L = 0.
 
-    G_b grows with the size of L on either side of 0.
+    `power` is b, > 1 or < 0; `log_ratio` is L, a log likelihood ratio. The two broadcast. G_b
+    increases with |L| on either side of 0. It is psi_b(e^L) of label_only.md.
     """
     power, log_ratio = np.broadcast_arrays(power, log_ratio)
     scaled = power * log_ratio
-    top = np.maximum(scaled, log_ratio)
+    largest_exponent = np.maximum(scaled, log_ratio)
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
-        gap = _gap(power, log_ratio)
+        gap = _compute_tangent_gap(power, log_ratio)
         result = np.where(gap > 0, np.log(gap), -np.inf)
-    near = np.maximum(np.abs(scaled), np.abs(log_ratio)) < _SERIES_BELOW
-    result[near] = _log_gap_series(power[near], log_ratio[near])
-    far = (top > _FAR) & (top < np.inf)
+    is_small = np.maximum(np.abs(scaled), np.abs(log_ratio)) < _SERIES_BELOW
+    result[is_small] = _sum_log_gap_series(power[is_small], log_ratio[is_small])
+    is_large = (largest_exponent > _SCALED_ABOVE) & (largest_exponent < np.inf)
     with np.errstate(over="ignore", invalid="ignore"):
-        result[far] = top[far] + np.log(_divided_gap(power[far], log_ratio[far], top[far]))
-    result[top == np.inf] = np.inf
+        result[is_large] = largest_exponent[is_large] + np.log(
+            _compute_scaled_gap(power[is_large], log_ratio[is_large], largest_exponent[is_large])
+        )
+    result[largest_exponent == np.inf] = np.inf
     return np.asarray(result)
 
 
-def _gap(power: Floats, log_ratio: Floats) -> Floats:
-    """Return e^bL - 1 - b (e^L - 1), written so that no b near 1 or 0 costs precision."""
-    less = power - 1
-    from_one = np.exp(log_ratio) * np.expm1(less * log_ratio) - less * np.expm1(log_ratio)
-    from_zero = np.expm1(power * log_ratio) - power * np.expm1(log_ratio)
-    return np.where(power > 1, from_one, from_zero)
+def _compute_tangent_gap(power: Floats, log_ratio: Floats) -> Floats:
+    """Return G_b(L) = e^{b L} - 1 - b (e^L - 1), precise also for b close to 1 or to 0.
+
+    For b > 1 it is written in b - 1, for b < 0 in b.
+    """
+    power_less_1 = power - 1
+    near_one = np.exp(log_ratio) * np.expm1(power_less_1 * log_ratio) - power_less_1 * np.expm1(
+        log_ratio
+    )
+    near_zero = np.expm1(power * log_ratio) - power * np.expm1(log_ratio)
+    return np.where(power > 1, near_one, near_zero)
 
 
-def _divided_gap(power: Floats, log_ratio: Floats, top: Floats) -> Floats:
-    """Return the same divided by e^top, top = max(bL, L), before it can overflow."""
-    less = power - 1
-    from_one = -np.expm1(-less * log_ratio) - less * np.exp(-less * log_ratio)
-    from_zero = np.exp(power * log_ratio - top) - power * np.exp(log_ratio - top)
-    return np.where(power > 1, from_one, from_zero) + less * np.exp(-top)
+def _compute_scaled_gap(power: Floats, log_ratio: Floats, largest_exponent: Floats) -> Floats:
+    """Return e^{-`largest_exponent`} G_b(L), for exponents max(b L, L) whose e^x may overflow."""
+    power_less_1 = power - 1
+    near_one = -np.expm1(-power_less_1 * log_ratio) - power_less_1 * np.exp(
+        -power_less_1 * log_ratio
+    )
+    near_zero = np.exp(power * log_ratio - largest_exponent) - power * np.exp(
+        log_ratio - largest_exponent
+    )
+    return np.where(power > 1, near_one, near_zero) + power_less_1 * np.exp(-largest_exponent)
 
 
-def _log_gap_series(power: Floats, log_ratio: Floats) -> Floats:
-    """Return log of (1+u)^b - 1 - b u by its power series in u = e^L - 1, for small b u (m,)."""
+def _sum_log_gap_series(power: Floats, log_ratio: Floats) -> Floats:
+    """Return log G_b(L) by the power series of (1 + u)^b - 1 - b u in u = e^L - 1, for small b u.
+
+    `power` (b) and `log_ratio` (L) are (m,).
+    """
     u = np.expm1(log_ratio)
-    term, total, j = np.ones_like(u), np.ones_like(u), 2
-    while (np.abs(term) > _NEGLIGIBLE).any():
+    term, total = np.ones_like(u), np.ones_like(u)
+    j = 2
+    while (np.abs(term) > _NEGLIGIBLE_TERM).any():
         term *= u * (power - j) / (j + 1)
         total += term
         j += 1
-    with np.errstate(divide="ignore"):  # no ratio, no gap
+    with np.errstate(divide="ignore"):  # At L = 0 the gap is 0 and its logarithm minus infinity.
         return np.asarray(np.log(power * (power - 1) / 2) + 2 * np.log(np.abs(u)) + np.log(total))
 
 
-def tail_ratios(start: Floats, shift: float) -> tuple[Floats, Floats]:
-    """Return log Phi(a+m)/Phi(a) and log Phi(-a-m)/Phi(-a) for a = `start`, m = `shift` > 0.
+def compute_log_tail_ratios(margin: Floats, shift: float) -> tuple[Floats, Floats]:
+    """Return log(Phi(a + m) / Phi(a)) and log(Phi(-a - m) / Phi(-a)), both in the shape of a.
 
-    The first is positive and falls with a; the second is negative and falls with a.
+    `margin` is a; `shift` is m > 0. These are the log likelihood ratios of the two outcomes of a
+    threshold test at margin a whose Gaussian is shifted by m. The first is positive, the second
+    negative; both decrease in a.
     """
-    start = np.asarray(start, dtype=np.float64)
+    margin = np.asarray(margin, dtype=np.float64)
     with np.errstate(over="ignore", divide="ignore", invalid="ignore", under="ignore"):
-        up = _log_tail_ratio(start, start + shift)
-        down = _log_tail_ratio(-start, -start - shift)
-        near = (np.abs(start) + 1 + shift) * shift < 1
-        if near.any():
-            step = _area(start, shift)
-            up = np.where(near, np.log1p(step * hazard(start)), up)
-            down = np.where(near, np.log1p(-step * hazard(-start)), down)
-    return np.asarray(up), np.asarray(down)
+        pass_ratio = _compute_log_cdf_ratio(margin, margin + shift)
+        fail_ratio = _compute_log_cdf_ratio(-margin, -margin - shift)
+        # For small shifts the difference of logarithms cancels: an integral is used instead.
+        is_narrow = (np.abs(margin) + 1 + shift) * shift < 1
+        if is_narrow.any():
+            area = _integrate_gaussian_ratio(margin, shift)
+            pass_ratio = np.where(is_narrow, np.log1p(area * compute_hazard(margin)), pass_ratio)
+            fail_ratio = np.where(is_narrow, np.log1p(-area * compute_hazard(-margin)), fail_ratio)
+    return np.asarray(pass_ratio), np.asarray(fail_ratio)
 
 
-def _log_tail_ratio(x: Floats, y: Floats) -> Floats:
-    """Return log Phi(y) - log Phi(x); through erfcx where both are in the left tail."""
-    both_negative = np.log(erfcx(-y * _ROOT_HALF) / erfcx(-x * _ROOT_HALF)) - (y - x) * (y + x) / 2
+def _compute_log_cdf_ratio(x: Floats, y: Floats) -> Floats:
+    """Return log Phi(y) - log Phi(x), by erfcx where both x and y are in the left tail."""
+    both_negative = np.log(erfcx(-y * _SQRT_HALF) / erfcx(-x * _SQRT_HALF)) - (y - x) * (y + x) / 2
     return np.asarray(np.where((x < 0) & (y < 0), both_negative, log_ndtr(y) - log_ndtr(x)))
 
 
-def hazard(a: Floats) -> Floats:
-    """Return phi(a) / Phi(a): positive, decreasing, convex (Sampford 1953)."""
-    return np.asarray(_ROOT_2_OVER_PI / erfcx(-a * _ROOT_HALF))
+def compute_hazard(a: Floats) -> Floats:
+    """Return R(a) = phi(a) / Phi(a), the reversed hazard rate of the normal distribution.
+
+    It is positive, decreasing and convex (Sampford 1953).
+    """
+    return np.asarray(_SQRT_2_OVER_PI / erfcx(-a * _SQRT_HALF))
 
 
-def _area(a: Floats, shift: float) -> Floats:
-    """Return the integral of exp(-a x - x^2/2) over 0 <= x <= shift, for (|a|+shift) shift < 1."""
+def _integrate_gaussian_ratio(a: Floats, shift: float) -> Floats:
+    """Return (Phi(a + shift) - Phi(a)) / phi(a), for (|a| + shift) shift < 1.
+
+    It is the integral of phi(a + x) / phi(a) = exp(-a x - x^2/2) over 0 <= x <= shift.
+    """
     x = (_NODES + 1) * (shift / 2)
     values = np.exp(-a[..., None] * x - x**2 / 2)
     return np.asarray(values @ (_WEIGHTS * (shift / 2)))
 
 
-def mixed_ratio(log_ratio: Floats, gamma: float) -> Floats:
-    """Return log(1 - gamma + gamma e^L): what Poisson sampling leaves of the log ratio L."""
+def subsample_log_ratio(log_ratio: Floats, gamma: float) -> Floats:
+    """Return the log likelihood ratio under Poisson sampling, log(1 - gamma + gamma e^L).
+
+    `log_ratio` is L, that of the release without sampling; `gamma` the sampling probability.
+    """
     if gamma == 1:
         return log_ratio
     with np.errstate(over="ignore"):
-        near = np.log1p(gamma * np.expm1(log_ratio))
-        far = np.logaddexp(math.log1p(-gamma), math.log(gamma) + log_ratio)
-    return np.where(log_ratio > 1, far, near)
+        for_small = np.log1p(gamma * np.expm1(log_ratio))
+        for_large = np.logaddexp(math.log1p(-gamma), math.log(gamma) + log_ratio)
+    return np.where(log_ratio > 1, for_large, for_small)
 
 
+# Gauss-Legendre nodes and weights on [-1, 1], by the number of nodes.
 _RULES = {count: np.polynomial.legendre.leggauss(count) for count in (4, 12)}
 
 
-class Pair(Protocol):
-    """Two laws that dominate a release: P with the subject, Q without.
+class DominatingPair(Protocol):
+    """Two distributions that dominate a release: P with the subject, Q without.
 
-    `missing`: masses of infinite loss, of P where Q has none and of Q where P has none.
+    `infinite_masses`: the probability under P where Q has none, and under Q where P has none, that
+    is, of an infinite privacy loss in either direction.
     """
 
-    missing: tuple[float, float] = (0.0, 0.0)
+    infinite_masses: tuple[float, float] = (0.0, 0.0)
 
     @property
-    def symmetric(self) -> bool:
+    def is_symmetric(self) -> bool:
         """Whether (Q, P) has the same divergences as (P, Q)."""
 
-    def excess(self, losses: Floats) -> Floats:
-        """Return H_eps(P|Q) - max(0, 1 - e^eps) at real `losses` eps (m,), as (m,) >= 0."""
+    def compute_excess(self, epsilons: Floats) -> Floats:
+        """Return the excess divergence H_eps(P|Q) - max(0, 1 - e^eps) >= 0, as (m,).
 
-    def gaussian(self) -> float | None:
+        `epsilons` (m,) are real numbers, of either sign.
+        """
+
+    def get_gaussian_mu(self) -> float | None:
         """Return mu if the pair is N(mu, 1) against N(0, 1), else None."""
         return None
 
 
 @dataclasses.dataclass(frozen=True)
-class GaussianPair(Pair):
-    """N(mu, 1), taken with probability gamma and else N(0, 1), against N(0, 1)."""
+class GaussianPair(DominatingPair):
+    """P = (1 - gamma) N(0, 1) + gamma N(mu, 1) against Q = N(0, 1).
+
+    The dominating pair of a Gaussian release (mu = sensitivity over noise scale) on a Poisson
+    sample with probability gamma; gamma = 1 is no sampling.
+    """
 
     mu: float
     gamma: float = 1.0
 
     @property
-    def symmetric(self) -> bool:
+    def is_symmetric(self) -> bool:
         return self.gamma == 1
 
-    def gaussian(self) -> float | None:
+    def get_gaussian_mu(self) -> float | None:
         return self.mu if self.gamma == 1 else None
 
-    def excess(self, losses: Floats) -> Floats:
-        return sampled_excess(lambda inner: gaussian_excess(self.mu, inner), self.gamma, losses)
+    def compute_excess(self, epsilons: Floats) -> Floats:
+        return subsample_excess(
+            lambda inner: compute_gaussian_excess(self.mu, inner), self.gamma, epsilons
+        )
 
 
-def sampled_excess(base: Callable[[Floats], Floats], gamma: float, losses: Floats) -> Floats:
-    """Return the excess under Poisson sampling of a pair whose own excess is `base`.
+def subsample_excess(
+    compute_base_excess: Callable[[Floats], Floats], gamma: float, epsilons: Floats
+) -> Floats:
+    """Return the excess divergence of a pair under Poisson sampling, at `epsilons` (m,), as (m,).
 
-    With x = e^eps, H_x((1-g) Q + g P | Q) = g H_{x'}(P|Q) for x' = (x - 1 + g)/g > 0, and
-    1 - x = g (1 - x'), so the excess scales likewise; below x = 1 - g it is zero.
+    `compute_base_excess` maps epsilons to the excess divergence of the pair without sampling;
+    `gamma` is the sampling probability. With x = e^eps,
+    H_x((1-g) Q + g P | Q) = g H_{x'}(P|Q) for x' = (x - 1 + g)/g > 0, and 1 - x = g (1 - x'), so
+    the excess scales likewise; below x = 1 - g it is zero.
     Source: Balle, Barthe & Gaboardi 2018, Theorem 2.
     """
     if gamma == 1:
-        return np.asarray(base(losses))
+        return np.asarray(compute_base_excess(epsilons))
     with np.errstate(divide="ignore", over="ignore"):
-        ratio = np.expm1(losses) / gamma
-        inner = np.where(losses > 30, losses - math.log(gamma), np.log1p(np.maximum(ratio, -1.0)))
-    reached = inner > -np.inf
-    result = np.zeros_like(losses)
-    result[reached] = gamma * base(inner[reached])
+        ratio = np.expm1(epsilons) / gamma
+        inner_epsilons = np.where(
+            epsilons > 30, epsilons - math.log(gamma), np.log1p(np.maximum(ratio, -1.0))
+        )
+    is_positive = inner_epsilons > -np.inf
+    result = np.zeros_like(epsilons)
+    result[is_positive] = gamma * compute_base_excess(inner_epsilons[is_positive])
     return result
 
 
-def gaussian_excess(mu: float, losses: Floats) -> Floats:
-    """Return the excess of N(mu, 1) against N(0, 1) at `losses` (m,).
+def compute_gaussian_excess(mu: float, epsilons: Floats) -> Floats:
+    """Return the excess divergence of N(mu, 1) from N(0, 1) at `epsilons` (m,), as (m,).
 
-    At eps >= 0 it is the hockey-stick divergence, phi(x) times the integral of 1 - y R(y) from x to
-    x + mu, where x = eps/mu - mu/2 and R is Mills' ratio (d/dy R = y R - 1); no difference of close
-    numbers for small mu. At eps < 0, H_eps(P|Q) = 1 - e^eps + e^eps H_{-eps}(Q|P), and the pair is
-    symmetric.
+    At eps >= 0 it is the hockey-stick divergence: phi(x) times the integral of 1 - y R(y) from x to
+    x + mu, where x = eps/mu - mu/2 and R is Mills' ratio (d/dy R = y R - 1). For small mu this has
+    no difference of close numbers. At eps < 0, H_eps(P|Q) = 1 - e^eps + e^eps H_{-eps}(Q|P), and
+    the pair is symmetric.
     """
-    size = np.abs(losses)
-    x = size / mu - mu / 2
+    magnitude = np.abs(epsilons)
+    x = magnitude / mu - mu / 2
     if mu < 0.5:
         # Four nodes err by about 1e-12 mu^8 relative.
         rule, weights = _RULES[4 if mu < 0.1 else 12]
@@ -214,8 +273,8 @@ def gaussian_excess(mu: float, losses: Floats) -> Floats:
         mills: Floats = math.sqrt(math.pi / 2) * erfcx(nodes * math.sqrt(0.5))
         slopes = 1 - nodes * mills
         log_density = -(x**2) / 2 - math.log(2 * math.pi) / 2
-        value = np.exp(log_density) * (slopes @ (weights * (mu / 2)))
+        divergence = np.exp(log_density) * (slopes @ (weights * (mu / 2)))
     else:
-        first, second = log_ndtr(-x), size + log_ndtr(-x - mu)
-        value = np.exp(first) * -np.expm1(np.minimum(second - first, 0.0))
-    return np.where(losses < 0, np.exp(np.minimum(losses, 0.0)) * value, value)
+        log_first, log_second = log_ndtr(-x), magnitude + log_ndtr(-x - mu)
+        divergence = np.exp(log_first) * -np.expm1(np.minimum(log_second - log_first, 0.0))
+    return np.where(epsilons < 0, np.exp(np.minimum(epsilons, 0.0)) * divergence, divergence)

@@ -1,26 +1,24 @@
-r"""Largest Renyi divergence of a threshold test on a shifted Gaussian, as a rigorous bound.
+r"""Largest Rényi divergences of a released label, as rigorous upper bounds.
 
-A test says *win* with probability q = Phi(a) without the shift and p = Phi(a + mu) with it. Write
-psi(L) = L^alpha - 1 - alpha (L - 1) >= 0. For a base law b and likelihood ratios L,
-
-    exp((alpha - 1) D_alpha) - 1 = G = sum over outcomes of b psi(L),
-
-a sum of terms that do not cancel, each a product of functions monotone in the margin a. So an
-interval of margins has an upper bound from its two ends, with a relative error of the order of its
-length however small mu is, and branch and bound gives the supremum over all margins. Proofs:
-label_only.md, sections 2 and 3.
-
-Largest Renyi divergence of a three-way comparison, two of whose values move apart.
-
-The gaining class has noisy votes x ~ N(u, 1), the losing class y ~ N(v, 1), and the best of all
-others stands at 0 (condition on it). Outcomes: x wins, y wins, another wins. With the subject the
-centre (u, v) becomes (u + mu, v - mu). For a base law b and likelihood ratios L,
+Both parts maximise over the unknown vote counts by branch and bound. Write
+psi(L) = L^alpha - 1 - alpha (L - 1) >= 0. For base probabilities b and likelihood ratios L,
 
     exp((alpha - 1) D_alpha) - 1 = G = sum over outcomes of b psi(L),
 
-and each log L falls in u and rises in v (label_only.md, section 4), so the corners of a rectangle
-of centres bound G over it. A second bound, from the corners and the second derivatives, closes
-rectangles around the maximum; a third one covers centres where both classes lead by far.
+a sum of terms that do not cancel. Proofs: label_only.md.
+
+*Threshold tests* (sections 2 and 3). The test is won with probability q = Phi(a) without the shift
+and p = Phi(a + mu) with it; a is its *margin*. Each term of G is a product of functions monotone in
+a. So G on an interval of margins is bounded from the two ends, with a relative error of the order
+of the interval's length however small mu is, and branch and bound gives the supremum over all
+margins.
+
+*Three-way comparisons* (section 4). The gaining class has noisy votes x ~ N(u, 1), the losing class
+y ~ N(v, 1), and the best of all other classes stands at 0 (condition on it). Outcomes: x wins, y
+wins, another class wins. With the subject the *centre* (u, v) becomes (u + mu, v - mu). Each log L
+decreases in u and increases in v, so the corners of a square of centres bound G over it. A second
+bound, from the corners and the second derivatives, closes squares around the maximum; a third one
+covers centres where both classes lead by far.
 """
 
 from collections.abc import Callable
@@ -29,100 +27,127 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import log_ndtr
 
-from vicinal.accounting._divergence import hazard, mixed_ratio
+from vicinal.accounting._divergence import compute_hazard, subsample_log_ratio
 from vicinal.arrays import Floats, Indices
 
-Bounds = Callable[[Floats, Floats, Indices], tuple[Floats, Floats]]
+IntervalBounds = Callable[[Floats, Floats, Indices], tuple[Floats, Floats]]
+"""Maps (low ends, high ends, problem indices) of intervals to upper bounds on log G on each
+interval, and the limits of these bounds as the intervals shrink to their low ends."""
 
-TOLERANCE = 1e-5  # a supremum is overestimated by at most this share
+TOLERANCE = 1e-5  # Relative excess over the supremum at which the search over margins stops
+# |alpha log L| below which psi is summed by its power series: the formula would cancel.
+_SERIES_BELOW = 0.5
+_SERIES_END = 14  # Index at which that series stops: the next term is below 1e-14 of the first
+# Shifts (in noise scales) below which log ratios of normal tails are integrated.
+_NARROW_SHIFT = 1e-3
+# Rounds of the branch and bound over margins, at most; each divides intervals by four.
+_MAX_DEPTH = 60
 
-_SMALL = 0.5
-_TERMS = 14
-_NARROW = 1e-3
-_LEVELS = 60
 
+def compute_log_curvature(log_ratio: Floats, order: Floats) -> Floats:
+    """Return log(psi(L) / (log L)^2) elementwise; increases in log L.
 
-def log_curvature(ratio: Floats, order: Floats) -> Floats:
-    """Return the logarithm of psi(exp(ratio)) / ratio^2, increasing in the log ratio."""
-    scaled = np.asarray(order * ratio)
-    small = np.abs(scaled) < _SMALL
-    if small.all():
-        return _series(scaled, order)
+    `log_ratio` is log L, `order` is alpha; they broadcast.
+    """
+    scaled = np.asarray(order * log_ratio)
+    is_small = np.abs(scaled) < _SERIES_BELOW
+    if is_small.all():
+        return _sum_log_curvature_series(scaled, order)
     with np.errstate(all="ignore"):
-        large = np.where(ratio > 0, _log_psi_above(ratio, order), _log_psi_below(ratio, order))
-        direct = np.asarray(large - 2 * np.log(np.abs(ratio)))
-    if not small.any():
+        log_psi = np.where(
+            log_ratio > 0,
+            _compute_log_psi_above(log_ratio, order),
+            _compute_log_psi_below(log_ratio, order),
+        )
+        direct = np.asarray(log_psi - 2 * np.log(np.abs(log_ratio)))
+    if not is_small.any():
         return direct
     if np.ndim(order):
-        return np.where(small, _series(np.where(small, scaled, 0.0), order), direct)
-    direct[small] = _series(scaled[small], order)
+        series = _sum_log_curvature_series(np.where(is_small, scaled, 0.0), order)
+        return np.where(is_small, series, direct)
+    direct[is_small] = _sum_log_curvature_series(scaled[is_small], order)
     return direct
 
 
-def log_psi(ratio: Floats, order: Floats) -> Floats:
-    """Return log psi(exp(ratio)); minus infinity where the ratio is one."""
+def compute_log_psi(log_ratio: Floats, order: Floats) -> Floats:
+    """Return log psi(L) elementwise, from log L and alpha; minus infinity at L = 1."""
     with np.errstate(divide="ignore"):
-        return 2 * np.log(np.abs(ratio)) + log_curvature(ratio, order)
+        return 2 * np.log(np.abs(log_ratio)) + compute_log_curvature(log_ratio, order)
 
 
-def _series(scaled: Floats, order: Floats) -> Floats:
-    """Sum alpha^2 (1 - alpha^(1-k)) x^(k-2) / k! over k >= 2, x = alpha times the log ratio."""
+def _sum_log_curvature_series(scaled: Floats, order: Floats) -> Floats:
+    """Return log of the sum of alpha^2 (1 - alpha^(1-k)) x^(k-2) / k! over k >= 2.
+
+    `scaled` is x = alpha log L, at most 1/2 in magnitude.
+    """
     log_order = np.log(order)
     total = np.zeros_like(scaled)
     power = np.full_like(scaled, 0.5)
-    for k in range(2, _TERMS):
+    for k in range(2, _SERIES_END):
         total = total - np.expm1(-(k - 1) * log_order) * power
         power = power * scaled / (k + 1)
     return np.asarray(2 * log_order + np.log(total))
 
 
-def _log_psi_above(ratio: Floats, order: Floats) -> Floats:
-    scaled = order * ratio
-    remainder = np.exp(-scaled) + order * (np.exp(ratio - scaled) - np.exp(-scaled))
+def _compute_log_psi_above(log_ratio: Floats, order: Floats) -> Floats:
+    """Return log psi(L) for L > 1; L^alpha is factored out, so that it cannot overflow."""
+    scaled = order * log_ratio
+    remainder = np.exp(-scaled) + order * (np.exp(log_ratio - scaled) - np.exp(-scaled))
     return np.asarray(scaled + np.log1p(-remainder))
 
 
-def _log_psi_below(ratio: Floats, order: Floats) -> Floats:
-    return np.asarray(np.log(np.expm1(order * ratio) - order * np.expm1(ratio)))
+def _compute_log_psi_below(log_ratio: Floats, order: Floats) -> Floats:
+    """Return log psi(L) for L < 1."""
+    return np.asarray(np.log(np.expm1(order * log_ratio) - order * np.expm1(log_ratio)))
 
 
-def log_gain(a: Floats, mu: Floats, *, least: bool = False) -> Floats:
-    """Return log Phi(a + mu) - log Phi(a), from above, or from below with `least`.
+def bound_log_gain(a: Floats, mu: Floats) -> Floats:
+    """Return an upper bound on log Phi(a + mu) - log Phi(a).
 
-    It is the integral of the hazard, so for a narrow shift the trapezium lies above it and the
-    midpoint below it, both far more exact than a difference of logarithms.
+    `a` is the margin, `mu` the shift; they broadcast. The difference is the integral of the hazard,
+    which is convex. For a narrow shift the trapezium therefore lies above it, and is far more exact
+    than a difference of logarithms.
     """
     with np.errstate(invalid="ignore"):
         gain = np.asarray(log_ndtr(a + mu) - log_ndtr(a))
-    narrow = np.broadcast_to(mu < _NARROW, gain.shape)
-    if narrow.any():
-        start, step = (np.broadcast_to(each, gain.shape)[narrow] for each in (a, mu))
-        rate = hazard(start + step / 2) if least else (hazard(start) + hazard(start + step)) / 2
-        gain[narrow] = step * rate
+    is_narrow = np.broadcast_to(mu < _NARROW_SHIFT, gain.shape)
+    if is_narrow.any():
+        start = np.broadcast_to(a, gain.shape)[is_narrow]
+        shift = np.broadcast_to(mu, gain.shape)[is_narrow]
+        mean_hazard = (compute_hazard(start) + compute_hazard(start + shift)) / 2
+        gain[is_narrow] = shift * mean_hazard
     return gain
 
 
-def mixed(without: Floats, included: Floats, gamma: float) -> Floats:
-    """Return log((1 - gamma) exp(without) + gamma exp(included))."""
-    if gamma == 1:
-        return included
-    return np.asarray(np.logaddexp(np.log1p(-gamma) + without, np.log(gamma) + included))
+def mix_log_probabilities(log_without: Floats, log_with: Floats, gamma: float) -> Floats:
+    """Return the log probability of an outcome under Poisson sampling with probability `gamma`.
 
-
-def log_rare(margin: Floats, shift: Floats, order: Floats) -> Floats:
-    """Bound the log of b psi(L) for an outcome that has at most Phi(margin) under both laws.
-
-    By Neyman and Pearson no event gains more than a half-line does; valid for
-    margin <= -order * shift (label_only.md, section 2).
+    It is log((1 - gamma) exp(log_without) + gamma exp(log_with)), of the log probabilities without
+    the subject and with the subject in the sample.
     """
-    return np.asarray(np.log(order) + log_ndtr(margin) + order * log_gain(margin, shift))
+    if gamma == 1:
+        return log_with
+    return np.asarray(np.logaddexp(np.log1p(-gamma) + log_without, np.log(gamma) + log_with))
+
+
+def bound_rare_log_term(margin: Floats, shift: Floats, order: Floats) -> Floats:
+    """Return an upper bound on the log of b psi(L) for an outcome that is rare.
+
+    The outcome has a probability of at most Phi(margin) under both distributions, which come from a
+    Gaussian moved by `shift`; `order` is alpha. By Neyman and Pearson the probability of no event
+    increases more than that of a half-line. Valid for margin <= -order * shift (label_only.md,
+    section 2).
+    """
+    return np.asarray(np.log(order) + log_ndtr(margin) + order * bound_log_gain(margin, shift))
 
 
 @dataclass(frozen=True, slots=True)
 class SampledTests:
-    """Tests of one shift under Poisson sampling, one for every order.
+    """Comparisons of one shift under Poisson sampling, at several Rényi orders.
 
-    With `reverse` the divergence is that of the law without the subject from the law with it.
+    `mu` is the shift in noise scales, `gamma` the sampling probability, `orders` (n,) the orders
+    alpha. With `reverse` the divergence is that of the distribution without the subject from the
+    one with it.
     """
 
     mu: float
@@ -130,310 +155,452 @@ class SampledTests:
     orders: Floats
     reverse: bool
 
-    def turned(self, gain: Floats) -> Floats:
-        """Return the log ratio under sampling of an outcome whose log ratio is `gain`."""
-        ratio = mixed_ratio(gain, self.gamma)
-        return -ratio if self.reverse else ratio
+    def convert_log_ratio(self, log_ratio: Floats) -> Floats:
+        """Return log L under sampling, in the direction of the divergence.
+
+        `log_ratio` is the log of the outcome's probability with the subject in the sample over that
+        without the subject.
+        """
+        sampled_ratio = subsample_log_ratio(log_ratio, self.gamma)
+        return -sampled_ratio if self.reverse else sampled_ratio
 
 
-class Thresholds(SampledTests):
-    """Threshold tests."""
+class ThresholdTests(SampledTests):
+    """Threshold tests: one problem for each order, maximised over the margin a."""
 
     __slots__ = ()
 
-    def log_supremum(self, tolerance: float = TOLERANCE) -> Floats:
-        """Return log G of the worst margin for every order, from above."""
+    def bound_log_g(self, tolerance: float = TOLERANCE) -> Floats:
+        """Return an upper bound on log G of the worst margin, for every order, (n,).
+
+        `tolerance` is the relative excess over the supremum that is accepted.
+        """
         reach = self.mu * self.orders
         reach = 2 * reach + 8 + np.sqrt(4 * np.log1p(1 / (self.gamma * self.mu)))
         low, high = -reach - self.mu, reach
-        inside = branch_and_bound(self._bounds, low, high, tolerance)
-        left = np.logaddexp(self._rare(low + self.mu), self._side(low, lose=True))
-        right = np.logaddexp(self._rare(-high), self._side(high, lose=False))
+        inside = branch_and_bound(self._bound_on_intervals, low, high, tolerance)
+        # Beyond either end one outcome is rare and the term of the other is monotone.
+        left = np.logaddexp(
+            self._bound_rare_term(low + self.mu), self._compute_log_psi(low, is_loss=True)
+        )
+        right = np.logaddexp(
+            self._bound_rare_term(-high), self._compute_log_psi(high, is_loss=False)
+        )
         return np.asarray(np.maximum(inside, np.maximum(left, right)))
 
-    def _rare(self, margin: Floats) -> Floats:
-        return log_rare(margin, np.asarray(self.mu), self.orders)
+    def _bound_rare_term(self, margin: Floats) -> Floats:
+        """Return `bound_rare_log_term` of this shift at one margin for each order, (n,)."""
+        return bound_rare_log_term(margin, np.asarray(self.mu), self.orders)
 
-    def _side(self, a: Floats, *, lose: bool) -> Floats:
-        return log_psi(self._ratio(a, lose=lose), self.orders)
+    def _compute_log_psi(self, a: Floats, *, is_loss: bool) -> Floats:
+        """Return log psi(L) of winning, or of losing, at one margin for each order, (n,)."""
+        return compute_log_psi(self._compute_log_ratio(a, is_loss=is_loss), self.orders)
 
-    def _ratio(self, a: Floats, *, lose: bool) -> Floats:
+    def _compute_log_ratio(self, a: Floats, *, is_loss: bool) -> Floats:
+        """Return log L of winning, or with `is_loss` of losing, the test at margins `a`."""
         mu = np.asarray(self.mu)
-        return self.turned(-log_gain(-a - mu, mu) if lose else log_gain(a, mu))
+        gain = -bound_log_gain(-a - mu, mu) if is_loss else bound_log_gain(a, mu)
+        return self.convert_log_ratio(gain)
 
-    def _weight(self, a: Floats, *, lose: bool) -> Floats:
-        sign = -1 if lose else 1
-        without, included = log_ndtr(sign * a), log_ndtr(sign * (a + self.mu))
-        return mixed(without, included, self.gamma) if self.reverse else without
+    def _compute_log_weight(self, a: Floats, *, is_loss: bool) -> Floats:
+        """Return the base log probability of winning, or of losing, at margins `a`."""
+        sign = -1 if is_loss else 1
+        log_without: Floats = log_ndtr(sign * a)
+        log_with: Floats = log_ndtr(sign * (a + self.mu))
+        if self.reverse:
+            return mix_log_probabilities(log_without, log_with, self.gamma)
+        return log_without
 
-    def _bounds(self, low: Floats, high: Floats, which: Indices) -> tuple[Floats, Floats]:
-        order = self.orders[which]
-        won = log_psi(self._ratio(low, lose=False), order)
-        lost = self._weight(low, lose=True)
+    def _bound_on_intervals(
+        self, low: Floats, high: Floats, problems: Indices
+    ) -> tuple[Floats, Floats]:
+        """Return upper bounds on log G on [low, high], and log G at `low`; all are (m,).
+
+        `problems` (m,) are the indices of the intervals' orders.
+        """
+        order = self.orders[problems]
+        log_psi_win = compute_log_psi(self._compute_log_ratio(low, is_loss=False), order)
+        log_weight_loss = self._compute_log_weight(low, is_loss=True)
         upper = np.logaddexp(
-            self._weight(high, lose=False) + won,
-            lost + log_psi(self._ratio(high, lose=True), order),
+            self._compute_log_weight(high, is_loss=False) + log_psi_win,
+            log_weight_loss + compute_log_psi(self._compute_log_ratio(high, is_loss=True), order),
         )
         value = np.logaddexp(
-            self._weight(low, lose=False) + won, lost + log_psi(self._ratio(low, lose=True), order)
+            self._compute_log_weight(low, is_loss=False) + log_psi_win,
+            log_weight_loss + compute_log_psi(self._compute_log_ratio(low, is_loss=True), order),
         )
         return upper, value
 
 
-def branch_and_bound(bounds: Bounds, low: Floats, high: Floats, tolerance: float) -> Floats:
-    """Return an upper bound on log G over [low, high] for every problem.
+def branch_and_bound(
+    bound_on_intervals: IntervalBounds, low: Floats, high: Floats, tolerance: float
+) -> Floats:
+    """Return an upper bound on log G over [low, high] for every problem, (n,).
 
-    `bounds(low, high, which)` gives, for intervals of the problems `which`, an upper bound on
-    log G and its limit for an interval that shrinks to the lower end, usually the value there. An
-    interval is closed once its bound on log(1 + G), the divergence times alpha - 1, is within
-    `tolerance` of the largest such value.
+    `low` and `high` are (n,), one interval for each problem (here: each order).
+    `bound_on_intervals(low, high, problems)` returns, for intervals of the problems with these
+    indices, an upper bound on log G and its limit for an interval that shrinks to the lower end,
+    usually the value there. An interval is closed once its bound on log(1 + G), the divergence
+    times alpha - 1, is within a relative `tolerance` of the largest such value.
     """
     edges = np.linspace(low, high, 65)
-    left, right = edges[:-1].ravel(), edges[1:].ravel()
-    which = np.tile(np.arange(len(low)), 64)
-    best, bound = np.full(len(low), -np.inf), np.full(len(low), -np.inf)
-    for _ in range(_LEVELS):
-        upper, value = bounds(left, right, which)
-        np.maximum.at(best, which, value)
-        settled = np.logaddexp(0, upper) <= np.logaddexp(0, best[which]) * (1 + tolerance)
-        settled |= upper <= best[which]
-        np.maximum.at(bound, which[settled], upper[settled])
-        left, right, which = left[~settled], right[~settled], which[~settled]
-        if not len(left):
-            return np.asarray(np.maximum(bound, best))
-        left, right, which = _quarters(left, right, which)
-    np.maximum.at(bound, which, bounds(left, right, which)[0])
-    return np.asarray(np.maximum(bound, best))
+    low_ends, high_ends = edges[:-1].ravel(), edges[1:].ravel()
+    problems = np.tile(np.arange(len(low)), 64)
+    best_value = np.full(len(low), -np.inf)
+    bound = np.full(len(low), -np.inf)
+    for _ in range(_MAX_DEPTH):
+        upper, value = bound_on_intervals(low_ends, high_ends, problems)
+        np.maximum.at(best_value, problems, value)
+        is_closed = np.logaddexp(0, upper) <= np.logaddexp(0, best_value[problems]) * (
+            1 + tolerance
+        )
+        is_closed |= upper <= best_value[problems]
+        np.maximum.at(bound, problems[is_closed], upper[is_closed])
+        is_open = ~is_closed
+        low_ends, high_ends = low_ends[is_open], high_ends[is_open]
+        problems = problems[is_open]
+        if not len(low_ends):
+            return np.asarray(np.maximum(bound, best_value))
+        low_ends, high_ends, problems = _split_into_quarters(low_ends, high_ends, problems)
+    np.maximum.at(bound, problems, bound_on_intervals(low_ends, high_ends, problems)[0])
+    return np.asarray(np.maximum(bound, best_value))
 
 
-def _quarters(left: Floats, right: Floats, which: Indices) -> tuple[Floats, Floats, Indices]:
-    edges = left + (right - left) * np.linspace(0, 1, 5)[:, None]
-    edges[-1] = right
-    return edges[:-1].ravel(), edges[1:].ravel(), np.tile(which, 4)
+def _split_into_quarters(
+    low_ends: Floats, high_ends: Floats, problems: Indices
+) -> tuple[Floats, Floats, Indices]:
+    """Return the low ends, high ends and problem indices of the four quarters of every interval."""
+    edges = low_ends + (high_ends - low_ends) * np.linspace(0, 1, 5)[:, None]
+    edges[-1] = high_ends
+    return edges[:-1].ravel(), edges[1:].ravel(), np.tile(problems, 4)
 
 
-_THREE_WAY_TOLERANCE = 1e-3  # a supremum is overestimated by at most this share
+# Relative excess over the supremum at which the search over centres stops.
+_THREE_WAY_TOLERANCE = 1e-3
 
+# Gauss-Legendre nodes and weights on [-1, 1], for `integrate_log_win_probability`.
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(48)
-_TAIL = 45.0
-_THREE_WAY_LEVELS = 40
-_STRIPS = 0.05
-_COARSE = 4.0
 
-_SECOND = 0.484  # twice phi(1): most that a second derivative of a Gaussian probability can be
-_THIRD = 1.15  # more than the same for the second derivative of the derivative along (1, -1)
+_TAIL_EXPONENT = 45.0  # The integrand is cut where it is below e^-45 of its height, 3e-20
+# Rounds of the branch and bound over centres, at most; each halves the sides of squares.
+_THREE_WAY_MAX_DEPTH = 40
+# Width (in noise scales) of the strips on which centres outside the square are bounded.
+_STRIP_WIDTH = 0.05
+_FIRST_SIDE = 4.0  # Side of the first squares of centres, in noise scales, at most
+# Twice phi(1): the largest second derivative of a Gaussian probability along a coordinate.
+_MAX_SECOND_DERIVATIVE = 0.484
+# Upper bound on the second derivative of the derivative along (1, -1) (section 4).
+_MAX_THIRD_DERIVATIVE = 1.15
+# Upper bound on a third cumulant of a Gaussian in a convex set, along u or v twice and once along
+# (1, -1) (section 4).
+_MAX_CUMULANT = 5.7
 
-# More than a third cumulant of a Gaussian in a convex set, along u or v twice and (1, -1).
-_CUMULANT = 5.7
 
+def integrate_log_win_probability(u: Floats, v: Floats) -> Floats:
+    """Return log P[x > 0 and x > y] for x ~ N(u, 1), y ~ N(v, 1), in the shape of u and v.
 
-def log_win(u: Floats, v: Floats) -> Floats:
-    """Return log P[x > 0 and x > y] for x ~ N(u, 1), y ~ N(v, 1), by Gauss-Legendre.
-
-    The integrand is log-concave with curvature between 1 and 2, so an interval around its mode
-    that leaves out less than exp(-45) of its height suffices.
+    By Gauss-Legendre quadrature. The integrand is log-concave with curvature between 1 and 2, so an
+    interval around its mode that omits less than exp(-45) of its height suffices.
     """
-    mode = _mode(u, v)
-    slope = np.maximum(mode - u - hazard(mode - v), 0.0)
-    above = 2 * _TAIL / (slope + np.sqrt(slope**2 + 2 * _TAIL))
-    below = np.minimum(mode, np.sqrt(2 * _TAIL))
-    half = (above + below) / 2
-    x = (mode + (above - below) / 2)[..., None] + half[..., None] * _NODES
+    mode = _find_mode(u, v)
+    slope = np.maximum(mode - u - compute_hazard(mode - v), 0.0)
+    above = 2 * _TAIL_EXPONENT / (slope + np.sqrt(slope**2 + 2 * _TAIL_EXPONENT))
+    below = np.minimum(mode, np.sqrt(2 * _TAIL_EXPONENT))
+    half_width = (above + below) / 2
+    x = (mode + (above - below) / 2)[..., None] + half_width[..., None] * _NODES
     exponent = log_ndtr(x - v[..., None]) - (x - u[..., None]) ** 2 / 2
-    top = exponent.max(axis=-1)
-    total = np.exp(exponent - top[..., None]) @ _WEIGHTS
-    return np.asarray(top + np.log(total * half / np.sqrt(2 * np.pi)))
+    largest = exponent.max(axis=-1)
+    total = np.exp(exponent - largest[..., None]) @ _WEIGHTS
+    return np.asarray(largest + np.log(total * half_width / np.sqrt(2 * np.pi)))
 
 
-def _mode(u: Floats, v: Floats) -> Floats:
-    """Return where the integrand of :func:`log_win` is largest on x >= 0."""
+def _find_mode(u: Floats, v: Floats) -> Floats:
+    """Return the x >= 0 at which the integrand of the winning probability is largest."""
     x = np.maximum(u, (u + v) / 2)
+    # Newton's method; six steps from this start are enough for a quadrature.
     for _ in range(6):
-        rate = hazard(x - v)
-        x = x - (x - u - rate) / (1 + rate * (rate + x - v))
+        hazard = compute_hazard(x - v)
+        x = x - (x - u - hazard) / (1 + hazard * (hazard + x - v))
     return np.maximum(x, 0.0)
 
 
-def _log_probabilities(u: Floats, v: Floats) -> Floats:
-    """Return the logs of the three probabilities (gain, loss, other), stacked in front."""
-    return np.stack([log_win(u, v), log_win(v, u), log_ndtr(-u) + log_ndtr(-v)])
+def _compute_log_probabilities(u: Floats, v: Floats) -> Floats:
+    """Return the log probabilities that x wins, y wins or another class wins, (3, ...)."""
+    return np.stack(
+        [
+            integrate_log_win_probability(u, v),
+            integrate_log_win_probability(v, u),
+            log_ndtr(-u) + log_ndtr(-v),
+        ]
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class OutcomePoint:
-    """Base weights and log ratios of the three outcomes at some centres, (3, ...)."""
+    """Base log probabilities `log_weight` and `log_ratio` (log L) of the three outcomes, (3, ...).
 
-    weight: Floats
-    ratio: Floats
+    The trailing axes are those of the centres.
+    """
+
+    log_weight: Floats
+    log_ratio: Floats
 
 
-class ThreeWayComparison(SampledTests):
-    """Three-way comparisons."""
+class ThreeWayComparisons(SampledTests):
+    """Three-way comparisons: one problem for each order, maximised over the centre (u, v)."""
 
     __slots__ = ()
 
-    def log_supremum(self, tolerance: float = _THREE_WAY_TOLERANCE) -> Floats:
-        """Return log G of the worst centre for every order, from above."""
-        low, high = self._square()
-        log_lead = Thresholds(np.sqrt(2) * self.mu, self.gamma, self.orders, self.reverse)
-        lead = log_lead.log_supremum(tolerance / 10)
-        inside = self._search(low, high, lead, tolerance)
-        beyond = self._leading(np.asarray(high + low), lead)
-        return np.asarray(np.maximum.reduce([inside, beyond, self._edges(low, high)]))
+    def bound_log_g(self, tolerance: float = _THREE_WAY_TOLERANCE) -> Floats:
+        """Return an upper bound on log G of the worst centre, for every order, (n,).
 
-    def _square(self) -> tuple[float, float]:
+        `tolerance` is the relative excess over the supremum that is accepted.
+        """
+        low, high = self._choose_square()
+        # Where both classes lead, only x - y matters: a threshold test, called the duel.
+        duel = ThresholdTests(np.sqrt(2) * self.mu, self.gamma, self.orders, self.reverse)
+        duel_log_g = duel.bound_log_g(tolerance / 10)
+        inside = self._search_square(low, high, duel_log_g, tolerance)
+        beyond = self._bound_if_both_lead(np.asarray(high + low), duel_log_g)
+        return np.asarray(
+            np.maximum.reduce([inside, beyond, self._bound_outside_square(low, high)])
+        )
+
+    def _choose_square(self) -> tuple[float, float]:
+        """Return (low, high): the maximum over the centres is searched on [low, high]^2."""
         shift = np.sqrt(2) * self.mu * float(self.orders.max())
         depth = 2 * shift + 7 + np.sqrt(4 * np.log1p(1 / (self.gamma * self.mu)))
         return -(depth + self.mu), (1 + np.sqrt(2)) * depth + self.mu
 
-    def point(self, u: Floats, v: Floats) -> OutcomePoint:
-        """Return weights and log ratios at the centres (u, v)."""
-        without, included = _log_probabilities(u, v), _log_probabilities(u + self.mu, v - self.mu)
+    def compute_outcomes(self, u: Floats, v: Floats) -> OutcomePoint:
+        """Return the outcomes' base log probabilities and log ratios at the centres (u, v)."""
+        log_without = _compute_log_probabilities(u, v)
+        log_with = _compute_log_probabilities(u + self.mu, v - self.mu)
         mu = np.asarray(self.mu)
-        other = log_gain(-v, mu) - log_gain(-u - mu, mu)
-        gain = np.stack([included[0] - without[0], included[1] - without[1], other])
+        other_gain = bound_log_gain(-v, mu) - bound_log_gain(-u - mu, mu)
+        gain = np.stack([log_with[0] - log_without[0], log_with[1] - log_without[1], other_gain])
+        log_weight = log_without
         if self.reverse:
-            without = mixed(without, included, self.gamma)
-        return OutcomePoint(without, self.turned(gain))
+            log_weight = mix_log_probabilities(log_without, log_with, self.gamma)
+        return OutcomePoint(log_weight, self.convert_log_ratio(gain))
 
-    def _search(self, low: float, high: float, lead: Floats, tolerance: float) -> Floats:
-        """Branch and bound over the centres in [low, high]^2, for all orders at once."""
-        count = int(np.ceil((high - low) / _COARSE))
-        edges = np.linspace(low, high, count + 1)
+    def _search_square(
+        self, low: float, high: float, duel_log_g: Floats, tolerance: float
+    ) -> Floats:
+        """Return an upper bound on log G over centres in [low, high]^2, for every order, (n,).
+
+        Branch and bound for all orders at once: a square is split until all orders are closed.
+        `duel_log_g` (n,) bounds log G of the duel.
+        """
+        n_squares = int(np.ceil((high - low) / _FIRST_SIDE))
+        edges = np.linspace(low, high, n_squares + 1)
         u, v = (grid.ravel() for grid in np.meshgrid(edges[:-1], edges[:-1], indexing="ij"))
-        size = (high - low) / count
-        best, bound = lead.copy(), np.full(len(self.orders), -np.inf)
-        for level in range(_THREE_WAY_LEVELS):
-            upper, value = self._rectangles(u, v, size, lead)
-            best = np.maximum(best, value.max(axis=0))
-            settled = np.logaddexp(0, upper) <= np.logaddexp(0, best) * (1 + tolerance)
-            open_ = ~(settled | (upper <= best)).all(axis=1)
-            if level == _THREE_WAY_LEVELS - 1:
-                open_[:] = False
-            closed = upper[~open_]
-            bound = np.maximum(bound, closed.max(axis=0, initial=-np.inf))
-            u, v = u[open_], v[open_]
+        side = (high - low) / n_squares
+        best_value = duel_log_g.copy()
+        bound = np.full(len(self.orders), -np.inf)
+        for depth in range(_THREE_WAY_MAX_DEPTH):
+            upper, value = self._bound_on_squares(u, v, side, duel_log_g)
+            best_value = np.maximum(best_value, value.max(axis=0))
+            is_within_tolerance = np.logaddexp(0, upper) <= np.logaddexp(0, best_value) * (
+                1 + tolerance
+            )
+            is_open = ~(is_within_tolerance | (upper <= best_value)).all(axis=1)
+            if depth == _THREE_WAY_MAX_DEPTH - 1:
+                is_open[:] = False
+            closed_upper = upper[~is_open]
+            bound = np.maximum(bound, closed_upper.max(axis=0, initial=-np.inf))
+            u, v = u[is_open], v[is_open]
             if not len(u):
                 break
-            size /= 2
-            u, v = np.r_[u, u + size, u, u + size], np.r_[v, v, v + size, v + size]
-        return np.asarray(np.maximum(bound, best))
+            side /= 2
+            u, v = np.r_[u, u + side, u, u + side], np.r_[v, v, v + side, v + side]
+        return np.asarray(np.maximum(bound, best_value))
 
-    def _rectangles(self, u: Floats, v: Floats, size: float, lead: Floats) -> tuple[Floats, Floats]:
-        """Return upper bounds and attained values of log G on squares, (n, orders)."""
-        point, corners = self._corners(u, v, size)
-        near, high_ratio, low_ratio, _ = corners
-        psi, plain = log_psi(point.ratio[..., None], self.orders), self._log_plain_bend(point.ratio)
-        largest, plain, ratio = (
-            np.maximum(each[:, high_ratio], each[:, low_ratio])
-            for each in (psi, plain, point.ratio)
+    def _bound_on_squares(
+        self, u: Floats, v: Floats, side: float, duel_log_g: Floats
+    ) -> tuple[Floats, Floats]:
+        """Return upper bounds on log G on squares, and attained values, both (m, orders).
+
+        The squares are [u, u + side] x [v, v + side], `u` and `v` (m,).
+        """
+        point, corners = self._compute_corners(u, v, side)
+        # All log ratios are largest at (u, v + side) and smallest at (u + side, v).
+        low_corner, high_ratio_corner, low_ratio_corner, _ = corners
+        corner_log_psi = compute_log_psi(point.log_ratio[..., None], self.orders)
+        corner_bend = self._bound_log_outcome_bend(point.log_ratio)
+        log_psi, outcome_bend, log_ratio = (
+            np.maximum(array[:, high_ratio_corner], array[:, low_ratio_corner])
+            for array in (corner_log_psi, corner_bend, point.log_ratio)
         )
-        weight = point.weight
-        most = np.stack([weight[0, low_ratio], weight[1, high_ratio], weight[2, near]])
-        first = _log_sum(most[..., None] + largest)
-        attained = _log_sum(weight[..., None] + psi)
-        value = np.maximum.reduce([attained[corner] for corner in corners])
-        second = np.logaddexp(value, self._log_bend(most, ratio, plain) + 2 * np.log(size / 2))
-        rare = most[2][:, None] + largest[2]
-        third = np.minimum(self._leading(u + v, lead), self._ahead(rare, u, v, size, lead))
-        return np.minimum(np.minimum(first, second), third), value
+        log_weight = point.log_weight
+        max_log_weight = np.stack(
+            [
+                log_weight[0, low_ratio_corner],
+                log_weight[1, high_ratio_corner],
+                log_weight[2, low_corner],
+            ]
+        )
+        first_bound = _sum_logs(max_log_weight[..., None] + log_psi)
+        corner_values = _sum_logs(log_weight[..., None] + corner_log_psi)
+        value = np.maximum.reduce([corner_values[corner] for corner in corners])
+        log_bend = self._bound_log_bend(max_log_weight, log_ratio, outcome_bend)
+        second_bound = np.logaddexp(value, log_bend + 2 * np.log(side / 2))
+        other_log_term = max_log_weight[2][:, None] + log_psi[2]
+        third_bound = np.minimum(
+            self._bound_if_both_lead(u + v, duel_log_g),
+            self._bound_by_duel(other_log_term, u, v, side, duel_log_g),
+        )
+        return np.minimum(np.minimum(first_bound, second_bound), third_bound), value
 
-    def _corners(self, u: Floats, v: Floats, size: float) -> tuple[OutcomePoint, list[Indices]]:
-        """Return all corners of squares of one grid, each once, and where those of a square are."""
-        offsets = [(i * size, j * size) for i in (0, 1) for j in (0, 1)]
+    def _compute_corners(
+        self, u: Floats, v: Floats, side: float
+    ) -> tuple[OutcomePoint, list[Indices]]:
+        """Return the outcomes at all corners of squares of one grid, each corner once.
+
+        The second value is a list of four index arrays (m,): the corners (u, v), (u, v + side),
+        (u + side, v) and (u + side, v + side) of every square.
+        """
+        offsets = [(i * side, j * side) for i in (0, 1) for j in (0, 1)]
         all_u = np.concatenate([u + i for i, _ in offsets])
         all_v = np.concatenate([v + j for _, j in offsets])
-        keys = np.rint(np.stack([all_u - u.min(), all_v - v.min()]) / size).astype(np.int64)
-        _, first, where = np.unique(
+        keys = np.rint(np.stack([all_u - u.min(), all_v - v.min()]) / side).astype(np.int64)
+        _, first_index, corner_index = np.unique(
             keys[0] * (keys[1].max() + 1) + keys[1], return_index=True, return_inverse=True
         )
-        return self.point(all_u[first], all_v[first]), np.split(where, 4)
+        outcomes = self.compute_outcomes(all_u[first_index], all_v[first_index])
+        return outcomes, np.split(corner_index, 4)
 
-    def _log_g(self, point: OutcomePoint) -> Floats:
-        return _log_sum(point.weight[..., None] + log_psi(point.ratio[..., None], self.orders))
-
-    def _log_bend(self, most: Floats, ratio: Floats, plain: Floats) -> Floats:
-        """Bound the log of minus the second derivatives of G along u and v (section 4).
-
-        `most` and `ratio` (3, n) are the largest weights and ratios of squares, and `plain`
-        (3, n, orders) the larger plain bend of their two corners of extreme ratios.
-        """
-        lift = _THIRD * self.gamma * self.mu
-        steep = 1 + self.orders * (min(1.0, _CUMULANT * self.mu) + self.mu**2 / 2)
-        power = most[..., None] + self.orders * ratio[..., None] + np.log(steep)
-        return _log_sum(
-            np.minimum(plain, np.logaddexp(power, np.log(_SECOND + self.orders * lift)))
+    def _compute_log_g(self, point: OutcomePoint) -> Floats:
+        """Return log G at the centres of `point`, (..., orders)."""
+        return _sum_logs(
+            point.log_weight[..., None] + compute_log_psi(point.log_ratio[..., None], self.orders)
         )
 
-    def _log_plain_bend(self, ratio: Floats) -> Floats:
-        """Bound the same for each outcome by its ratio alone, whatever its weight."""
-        ratio, excess = ratio[..., None], self.orders - 1
-        slope = np.log(self.orders * _THIRD * self.gamma * self.mu)
-        slope = slope + _log_abs_expm1(excess * ratio)
-        bow = np.log(self.orders * excess * _SECOND / 2) + 2 * _log_abs_expm1(ratio)
-        return np.asarray(np.logaddexp(slope, bow + np.maximum((self.orders - 2) * ratio, 0)))
+    def _bound_log_bend(
+        self, max_log_weight: Floats, max_log_ratio: Floats, outcome_bend: Floats
+    ) -> Floats:
+        """Return the log of a bound on minus the second derivatives of G along u and v, (m, n).
 
-    def _leading(self, total: Floats, lead: Floats) -> Floats:
-        """Bound log G where u + v >= total: another class wins rarely (section 4)."""
-        square = self.orders * (self.orders - 1) * self.mu**2
-        return np.asarray(np.logaddexp(lead, log_ndtr(-total[..., None] / np.sqrt(2)) + square))
-
-    def _ahead(self, rare: Floats, u: Floats, v: Floats, size: float, lead: Floats) -> Floats:
-        """Bound log G on squares where another class wins so rarely that a duel is left.
-
-        `rare` bounds what another class's win adds to log G.
+        `max_log_weight` and `max_log_ratio` (3, m) are the largest log weights and log ratios of
+        squares, and `outcome_bend` (3, m, n) the larger value of `_bound_log_outcome_bend` at their
+        two corners of extreme ratios. Section 4 of the proof note.
         """
-        root = np.sqrt(2)
-        most, least = (u + size - v) / root, (u - v - size) / root
-        gain = log_gain(most, root * np.asarray(self.mu))
-        loss = log_gain(-least - root * self.mu, root * np.asarray(self.mu))
-        other = np.maximum(log_ndtr(-u) + log_ndtr(-v), log_ndtr(-u) + log_ndtr(self.mu - v))
-        rarest = np.minimum(log_ndtr(least), log_ndtr(-most - root * self.mu))
-        slip = -np.log1p(-np.exp(np.minimum(other - rarest, -1e-9)))[..., None]
-        with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
-            share = slip * (1 + 1 / np.minimum(gain, loss))[..., None]
-        share = np.where(share < 1, share, np.inf)
-        duel = lead + 2 * np.log1p(share) + self.orders * slip
-        return np.asarray(np.logaddexp(duel, rare))
+        lift = _MAX_THIRD_DERIVATIVE * self.gamma * self.mu
+        factor = 1 + self.orders * (min(1.0, _MAX_CUMULANT * self.mu) + self.mu**2 / 2)
+        log_power = max_log_weight[..., None] + self.orders * max_log_ratio[..., None]
+        log_power = log_power + np.log(factor)
+        log_rest = np.log(_MAX_SECOND_DERIVATIVE + self.orders * lift)
+        return _sum_logs(np.minimum(outcome_bend, np.logaddexp(log_power, log_rest)))
 
-    def _edges(self, low: float, high: float) -> Floats:
-        """Bound log G outside of [low, high]^2 where the two do not lead together (section 4)."""
-        edges = np.linspace(low, high, int(np.ceil((high - low) / _STRIPS)) + 1)
-        end, far = np.array([low]), np.array([high])
-        first, last, ends = edges[:-1], edges[1:], np.full(len(edges) - 1, low)
+    def _bound_log_outcome_bend(self, log_ratio: Floats) -> Floats:
+        """Return the log of a bound on minus the second derivatives of one outcome's term of G.
+
+        The bound depends on the outcome's `log_ratio` (...) alone, not on its weight; the result is
+        (..., n).
+        """
+        log_ratio = log_ratio[..., None]
+        order_less_1 = self.orders - 1
+        log_slope = np.log(self.orders * _MAX_THIRD_DERIVATIVE * self.gamma * self.mu)
+        log_slope = log_slope + _compute_log_abs_expm1(order_less_1 * log_ratio)
+        log_bow = np.log(self.orders * order_less_1 * _MAX_SECOND_DERIVATIVE / 2)
+        log_bow = log_bow + 2 * _compute_log_abs_expm1(log_ratio)
+        return np.asarray(
+            np.logaddexp(log_slope, log_bow + np.maximum((self.orders - 2) * log_ratio, 0))
+        )
+
+    def _bound_if_both_lead(self, total: Floats, duel_log_g: Floats) -> Floats:
+        """Return an upper bound on log G where u + v >= `total` (m,), as (m, n).
+
+        Another class wins rarely there. Section 4, third bound.
+        """
+        log_moment = self.orders * (self.orders - 1) * self.mu**2
+        log_other = log_ndtr(-total[..., None] / np.sqrt(2))
+        return np.asarray(np.logaddexp(duel_log_g, log_other + log_moment))
+
+    def _bound_by_duel(
+        self, other_log_term: Floats, u: Floats, v: Floats, side: float, duel_log_g: Floats
+    ) -> Floats:
+        """Return an upper bound on log G on squares where another class wins rarely, (m, n).
+
+        `other_log_term` (m, n) bounds the log of that outcome's term of G; the two other terms are
+        close to those of the duel. Infinite where the bound does not apply. Section 4, fourth
+        bound.
+        """
+        root_2 = np.sqrt(2)
+        max_margin, min_margin = (u + side - v) / root_2, (u - v - side) / root_2
+        gain = bound_log_gain(max_margin, root_2 * np.asarray(self.mu))
+        loss = bound_log_gain(-min_margin - root_2 * self.mu, root_2 * np.asarray(self.mu))
+        log_other = np.maximum(log_ndtr(-u) + log_ndtr(-v), log_ndtr(-u) + log_ndtr(self.mu - v))
+        min_log_win = np.minimum(log_ndtr(min_margin), log_ndtr(-max_margin - root_2 * self.mu))
+        # The largest difference of a log ratio from the duel's, e of the proof note.
+        slip = -np.log1p(-np.exp(np.minimum(log_other - min_log_win, -1e-9)))[..., None]
+        with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+            relative = slip * (1 + 1 / np.minimum(gain, loss))[..., None]
+        relative = np.where(relative < 1, relative, np.inf)
+        log_duel_terms = duel_log_g + 2 * np.log1p(relative) + self.orders * slip
+        return np.asarray(np.logaddexp(log_duel_terms, other_log_term))
+
+    def _bound_outside_square(self, low: float, high: float) -> Floats:
+        """Return an upper bound on log G outside of [low, high]^2, for every order, (n,).
+
+        Centres where both classes lead are not included, see `_bound_if_both_lead`. Section 4.
+        """
+        edges = np.linspace(low, high, int(np.ceil((high - low) / _STRIP_WIDTH)) + 1)
+        low_end, high_end = np.array([low]), np.array([high])
+        first, last = edges[:-1], edges[1:]
+        low_ends = np.full(len(edges) - 1, low)
         mu = np.asarray(self.mu)
-        shrunk, grown = self.turned(-log_gain(-last - mu, mu)), self.turned(log_gain(-last, mu))
-        fallen, risen = self.turned(-log_gain(-end - mu, mu)), self.turned(log_gain(-end, mu))
-        losing, gaining = self.point(first, ends).ratio, self.point(ends, first).ratio
-        parts = [
-            # v <= low: the loser is rare, and what is left is a threshold test.
-            self._term(mixed(log_ndtr(last), log_ndtr(last + mu), self.gamma), losing[0]),
-            self._term(log_ndtr(-first), losing[2], shrunk),
-            # u <= low: the gainer is rare.
-            self._term(log_ndtr(last), gaining[1]),
-            self._term(mixed(log_ndtr(-first), log_ndtr(mu - first), self.gamma),
-                       gaining[2], grown),
-        ]  # fmt: skip
-        sure = [
-            self._term(np.zeros(1), fallen, risen),
-            self._term(np.zeros(1), self.point(far, end).ratio[0]),
-            self._term(np.zeros(1), self.point(end, far).ratio[1]),
+        # Log ratios that another class wins, if only u or only v moves: at strips and at `low`.
+        strip_shrunk = self.convert_log_ratio(-bound_log_gain(-last - mu, mu))
+        strip_grown = self.convert_log_ratio(bound_log_gain(-last, mu))
+        low_shrunk = self.convert_log_ratio(-bound_log_gain(-low_end - mu, mu))
+        low_grown = self.convert_log_ratio(bound_log_gain(-low_end, mu))
+        loser_is_low = self.compute_outcomes(first, low_ends).log_ratio
+        gainer_is_low = self.compute_outcomes(low_ends, first).log_ratio
+        # v <= low: the loser is rare, and the other two outcomes are a threshold test.
+        gainer_wins = self._bound_log_term(
+            mix_log_probabilities(log_ndtr(last), log_ndtr(last + mu), self.gamma), loser_is_low[0]
+        )
+        other_wins_not_gainer = self._bound_log_term(
+            log_ndtr(-first), loser_is_low[2], strip_shrunk
+        )
+        # u <= low: the gainer is rare.
+        loser_wins = self._bound_log_term(log_ndtr(last), gainer_is_low[1])
+        other_wins_not_loser = self._bound_log_term(
+            mix_log_probabilities(log_ndtr(-first), log_ndtr(mu - first), self.gamma),
+            gainer_is_low[2],
+            strip_grown,
+        )
+        # Beyond the strips one outcome is nearly certain: its weight is bounded by 1.
+        nearly_certain = [
+            self._bound_log_term(np.zeros(1), low_shrunk, low_grown),
+            self._bound_log_term(
+                np.zeros(1), self.compute_outcomes(high_end, low_end).log_ratio[0]
+            ),
+            self._bound_log_term(
+                np.zeros(1), self.compute_outcomes(low_end, high_end).log_ratio[1]
+            ),
         ]
-        frequent = [np.logaddexp(parts[0], parts[1]), np.logaddexp(parts[2], parts[3]), *sure]
-        rare = np.log(2) + log_rare(np.asarray(low + mu), np.sqrt(2) * mu, self.orders)
+        frequent = [
+            np.logaddexp(gainer_wins, other_wins_not_gainer),
+            np.logaddexp(loser_wins, other_wins_not_loser),
+            *nearly_certain,
+        ]
+        rare = np.log(2) + bound_rare_log_term(np.asarray(low + mu), np.sqrt(2) * mu, self.orders)
         return np.asarray(np.logaddexp(np.concatenate(frequent).max(axis=0), rare))
 
-    def _term(self, weight: Floats, *ratios: Floats) -> Floats:
-        """Return the log of weight times the largest psi between the ratios, (n, orders)."""
-        psi = [log_psi(ratio[:, None], self.orders) for ratio in ratios]
-        return np.asarray(weight[:, None] + np.maximum.reduce(psi))
+    def _bound_log_term(self, log_weight: Floats, *log_ratios: Floats) -> Floats:
+        """Return `log_weight` (m,) plus the largest log psi at any of the log ratios, (m, n)."""
+        log_psi = [compute_log_psi(log_ratio[:, None], self.orders) for log_ratio in log_ratios]
+        return np.asarray(log_weight[:, None] + np.maximum.reduce(log_psi))
 
 
-def _log_sum(terms: Floats) -> Floats:
-    return np.asarray(np.logaddexp.reduce(terms, axis=0))
+def _sum_logs(log_terms: Floats) -> Floats:
+    """Return the log of the sum of e^`log_terms` along the first axis."""
+    return np.asarray(np.logaddexp.reduce(log_terms, axis=0))
 
 
-def _log_abs_expm1(x: Floats) -> Floats:
+def _compute_log_abs_expm1(x: Floats) -> Floats:
     """Return log |exp(x) - 1|, minus infinity at zero."""
     with np.errstate(divide="ignore"):
         return np.asarray(np.maximum(x, 0) + np.log(-np.expm1(-np.abs(x))))

@@ -1,7 +1,7 @@
-r"""Epsilon and delta to a budget B and back.
+r"""Conversion between (epsilon, delta) and a zCDP budget B, and the integer units of budgets.
 
-A budget B bounds what one subject loses over a whole interaction. Two readings of it are valid
-for an individual filter over Gaussian releases:
+A budget B bounds the privacy loss of one subject over a whole interaction. Two interpretations of
+it are valid for an individual filter over Gaussian releases:
 
 ``rdp``
     the interaction is (alpha, B alpha)-RDP for every alpha, that is B-zCDP (Feldman & Zrnic 2021);
@@ -12,8 +12,8 @@ for an individual filter over Gaussian releases:
     Thakurta 2022); converted exactly (Dong, Roth & Su 2022):
     delta = Phi(-epsilon/mu + mu/2) - exp(epsilon) Phi(-epsilon/mu - mu/2).
 
-Everything rounds to the safe side: epsilon and delta up, budgets down. The individual filter keeps
-budgets and charges as integers, so that nothing drifts.
+All results are rounded to the safe side: epsilon and delta up, budgets down. The individual filter
+keeps budgets and charges as integers, so that sums of charges are exact.
 
 A budget B is worth ``UNITS`` = 2^48 units. A contribution whose squared norm is v2 (grid steps
 squared) under noise of scale s costs v2 / (2 s^2 B) of the budget. ``unit_rate(s, B)`` is the cost
@@ -34,11 +34,11 @@ from scipy.special import log_ndtr
 from vicinal import checks
 from vicinal.errors import InvalidInput
 
-METHODS = ("gdp", "rdp")
-
-# log_ndtr and exp are good to a few 1e-16; the longest chain below loses less than 1e-11.
-_SAFETY = 1e-10
-_BISECTIONS = 200
+METHODS = ("gdp", "rdp")  # Interpretations of a budget, see the module's text
+# Relative allowance for rounding errors: log_ndtr and exp are exact to a few 1e-16, and the longest
+# chain of operations below loses less than 1e-11.
+_ROUNDING = 1e-10
+_MAX_BISECTIONS = 200  # Bisections until two neighbouring doubles are reached, at most
 
 
 def gdp_delta(mu: float, epsilon: float) -> float:
@@ -54,9 +54,9 @@ def gdp_delta(mu: float, epsilon: float) -> float:
     log_second = epsilon + float(log_ndtr(-mu / 2 - epsilon / mu))
     difference = -math.expm1(min(log_second - log_first, 0.0))
     # An absolute error in either exponent becomes a relative one in the subtracted term.
-    slip = _SAFETY * max(1.0, abs(log_first))
-    bound = math.exp(log_first) * min(1.0, difference + slip)
-    # Below the smallest double the bound is that double: zero would claim pure privacy.
+    allowance = _ROUNDING * max(1.0, abs(log_first))
+    bound = math.exp(log_first) * min(1.0, difference + allowance)
+    # Below the smallest double the bound is that double: zero would claim pure DP.
     return min(1.0, max(bound, math.nextafter(0.0, 1.0)))
 
 
@@ -64,7 +64,7 @@ def gdp_epsilon(mu: float, delta: float) -> float:
     """Return the smallest epsilon >= 0 at which a mu-GDP mechanism has `delta`, rounded up."""
     mu = checks.check_real("mu", mu, least=0)
     delta = checks.check_real("delta", delta, above=0, below=1)
-    return _smallest(lambda epsilon: gdp_delta(mu, epsilon) <= delta)
+    return _find_smallest(lambda epsilon: gdp_delta(mu, epsilon) <= delta)
 
 
 def rdp_epsilon(rho: float, delta: float) -> float:
@@ -78,40 +78,49 @@ def rdp_epsilon(rho: float, delta: float) -> float:
     rho = checks.check_real("rho", rho, least=0)
     delta = checks.check_real("delta", delta, above=0, below=1)
 
-    def at(log_excess: float) -> float:
-        excess = math.exp(log_excess)
-        alpha = 1 + excess
+    def compute_epsilon(log_alpha_less_1: float) -> float:
+        alpha_less_1 = math.exp(log_alpha_less_1)
+        alpha = 1 + alpha_less_1
         return (
-            rho * alpha - math.log1p(1 / excess) - (math.log(delta) + math.log1p(excess)) / excess
+            rho * alpha
+            - math.log1p(1 / alpha_less_1)
+            - (math.log(delta) + math.log1p(alpha_less_1)) / alpha_less_1
         )
 
+    # The best order is close to 1 + sqrt(log(1/delta)/rho); without a cost it is infinite.
     centre = 0.5 * math.log(math.log(1 / delta) / rho + 1) if rho > 0 else 25.0
-    best = minimize_scalar(
-        at, bounds=(centre - 12, centre + 12), method="bounded", options={"xatol": 1e-9}
+    minimum = minimize_scalar(
+        compute_epsilon,
+        bounds=(centre - 12, centre + 12),
+        method="bounded",
+        options={"xatol": 1e-9},
     )
-    return max(0.0, float(best.fun)) * (1 + _SAFETY)
+    return max(0.0, float(minimum.fun)) * (1 + _ROUNDING)
 
 
 def zcdp_budget(epsilon: float, delta: float, method: str = "gdp") -> float:
     """Return the largest budget B that keeps an interaction (epsilon, delta)-DP, rounded down.
 
-    `method` says how the budget is read, see the module's text.
+    `method` is the interpretation of the budget, one of ``METHODS``; see the module's text.
     """
     epsilon = checks.check_real("epsilon", epsilon, above=0)
     delta = checks.check_real("delta", delta, above=0, below=1)
-    return _checked_budget(epsilon, delta, checks.check_choice("method", method, METHODS))
+    return _compute_budget(epsilon, delta, checks.check_choice("method", method, METHODS))
 
 
 @lru_cache(maxsize=256)
-def _checked_budget(epsilon: float, delta: float, method: str) -> float:
-    """Return the same for checked parameters; a fit asks for one budget several times."""
+def _compute_budget(epsilon: float, delta: float, method: str) -> float:
+    """Return :func:`zcdp_budget` of checked parameters; cached, as a fit uses it several times."""
     if method == "gdp":
-        return _largest(lambda rho: gdp_delta(math.sqrt(2 * rho), epsilon) <= delta)
-    return _largest(lambda rho: rdp_epsilon(rho, delta) <= epsilon)
+        return _find_largest(lambda rho: gdp_delta(math.sqrt(2 * rho), epsilon) <= delta)
+    return _find_largest(lambda rho: rdp_epsilon(rho, delta) <= epsilon)
 
 
-def _largest(holds: Callable[[float], bool]) -> float:
-    """Return a point where the decreasing predicate `holds` is true, next to where it stops."""
+def _find_largest(holds: Callable[[float], bool]) -> float:
+    """Return the largest number > 0 at which `holds` is true, to double precision.
+
+    `holds` is true up to some number and false above. Raises InvalidInput if it is false at 1e-30.
+    """
     low, high = 1e-30, 1.0
     if not holds(low):
         raise InvalidInput(
@@ -120,48 +129,61 @@ def _largest(holds: Callable[[float], bool]) -> float:
         )
     while holds(high):
         low, high = high, 2 * high
-    for _ in range(_BISECTIONS):
+    for _ in range(_MAX_BISECTIONS):
         middle = math.sqrt(low * high)
         if not low < middle < high:
             break
-        low, high = (middle, high) if holds(middle) else (low, middle)
+        if holds(middle):
+            low = middle
+        else:
+            high = middle
     return low
 
 
-def _smallest(holds: Callable[[float], bool]) -> float:
-    """Return a point where the increasing predicate `holds` is true, next to where it starts."""
+def _find_smallest(holds: Callable[[float], bool]) -> float:
+    """Return the smallest number >= 0 at which `holds` is true, to double precision.
+
+    `holds` is false below some number and true from there on.
+    """
     if holds(0.0):
         return 0.0
     low, high = 0.0, 1.0
     while not holds(high):
         low, high = high, 2 * high
-    for _ in range(_BISECTIONS):
+    for _ in range(_MAX_BISECTIONS):
         middle = (low + high) / 2
         if not low < middle < high:
             break
-        low, high = (low, middle) if holds(middle) else (middle, high)
+        if holds(middle):
+            high = middle
+        else:
+            low = middle
     return high
 
 
-UNITS = 1 << 48  # integer units in every subject's full budget
-MAX_NORM = 1 << 31  # largest norm of a contribution, in grid steps: its square stays inside int64
-MAX_SCALE = 1 << 40  # largest noise scale, in grid steps
-
-_UPWARD = 1 + Fraction(1, 1 << 50)
+UNITS = 1 << 48  # Integer units of every subject's full budget
+# The largest norm of a contribution, in grid steps: its square stays inside int64.
+MAX_NORM = 1 << 31
+MAX_SCALE = 1 << 40  # The largest noise scale, in grid steps
+# Factor on rates that covers the two roundings of a charge, see the module's text.
+_ROUNDED_UP = 1 + Fraction(1, 1 << 50)
 
 
 def unit_rate(scale: int, budget: float) -> float:
-    """Return the cost in units of one squared grid step, rounded up.
+    """Return the charge in units of a contribution of one squared grid step, rounded up.
 
-    `scale` is the noise scale s in grid steps, 1 <= s <= 2^40; `budget` the zCDP that ``UNITS``
-    units stand for.
+    `scale` is the noise scale s in grid steps, 1 <= s <= 2^40; `budget` is the full budget B in
+    zCDP, that of ``UNITS`` units.
     """
     scale = checks.check_integer("scale", scale, least=1, most=MAX_SCALE)
-    return _rate(scale, checks.check_real("budget", budget, above=0))
+    return _compute_rate(scale, checks.check_real("budget", budget, above=0))
 
 
 @lru_cache(maxsize=256)
-def _rate(scale: int, budget: float) -> float:
-    """Return the same for checked numbers; fractions take .1 ms, and noise is the plan's."""
+def _compute_rate(scale: int, budget: float) -> float:
+    """Return :func:`unit_rate` of checked numbers.
+
+    Cached, because fractions take .1 ms and a plan has few noise scales.
+    """
     exact = UNITS / (2 * Fraction(scale) ** 2 * Fraction(budget))
-    return math.nextafter(float(exact * _UPWARD), math.inf)
+    return math.nextafter(float(exact * _ROUNDED_UP), math.inf)

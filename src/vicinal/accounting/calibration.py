@@ -1,7 +1,7 @@
-"""The missing number of a plan: the value at which it just keeps a target epsilon.
+"""Calibration of a plan: the value of one field at which the plan just keeps a target epsilon.
 
-One field of one release is left open. The answer is on the safe side: the plan with it never costs
-more than the target, and at most two parts in 10,000 less; one more would be too many for a count.
+The value is on the safe side: the epsilon of the plan with it is at most the target, and at most
+two parts in 10,000 below it. A calibrated count is the largest one that keeps the target.
 """
 
 import dataclasses
@@ -10,25 +10,38 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from vicinal import checks
-from vicinal.accounting.plan import Plan, mapping, releases_of
+from vicinal.accounting.plan import Plan, check_mapping, extract_releases
 from vicinal.errors import PrivacyRefused
 
-# A larger value of these makes a release cheaper; of the others, dearer.
-_CHEAPER = ("sigma", "sigma_screen", "sigma_votes", "scale")
-_DEARER = ("gamma", "count", "steps", "B", "epsilon", "tau", "sensitivity")
-FIELDS = (*_CHEAPER, *_DEARER)
+# Fields whose larger values decrease epsilon: noise scales.
+_DECREASING_FIELDS = ("sigma", "sigma_screen", "sigma_votes", "scale")
+# Fields whose larger values increase epsilon.
+_INCREASING_FIELDS = ("gamma", "count", "steps", "B", "epsilon", "tau", "sensitivity")
+FIELDS = (*_DECREASING_FIELDS, *_INCREASING_FIELDS)  # The fields that can be calibrated
 
-_WHOLE = ("count", "steps")
+_INTEGER_FIELDS = ("count", "steps")
 
+# The range of values searched, by field.
 _LIMITS = {"gamma": (1e-9, 1.0), "count": (1, 10**9), "steps": (1, 10**6), "tau": (1e-6, 1e6)}
-_RANGE = (1e-2, 1e9)
-_PRECISION = 1e-5
-_CLOSE = 2e-4
+_DEFAULT_LIMITS = (1e-2, 1e9)  # The range of values searched for all other fields
+_VALUE_PRECISION = 1e-5  # Relative width of the bracket around a value at which the search stops
+_EPSILON_PRECISION = 2e-4  # Relative distance of epsilon below the target at which the search stops
 
 
 @dataclasses.dataclass(frozen=True)
 class CalibratedPlan:
-    """The value found, and the price of the plan that has it (see :meth:`Plan.price`).
+    """The calibrated value of a field, and the price of the plan with it.
+
+    Attributes
+    ----------
+    field : str
+        The calibrated field.
+    release : int
+        The index of its release in the plan.
+    value : float or int
+        The calibrated value.
+    price : dict
+        The price of the plan with this value, see :meth:`Plan.price`.
 
     Examples
     --------
@@ -48,18 +61,18 @@ class CalibratedPlan:
 def calibrate(
     plan: Mapping[str, Any], epsilon: float, field: str, release: int = 0
 ) -> CalibratedPlan:
-    """Return the cheapest noise, or the largest use, with which `plan` keeps `epsilon`.
+    """Return the smallest noise, or the largest other value, with which `plan` keeps `epsilon`.
 
     Parameters
     ----------
     plan : mapping
-        The JSON of a plan; the field that is looked for may be missing from its release.
+        The plan as plain values of its JSON; its release may lack the field to calibrate.
     epsilon : float
-        The target, > 0, at the plan's own delta; kept by the best valid method.
+        The target, > 0, at the plan's own delta, by the method with the smallest epsilon.
     field : {"sigma", "gamma", "count", "B", ...}
-        What to look for, one of ``FIELDS`` that the kind has.
+        The field to calibrate, one of ``FIELDS`` that the release's kind has.
     release : int
-        Which release of the plan it belongs to, counted from 0.
+        The index of the field's release in the plan, from 0.
 
     Raises
     ------
@@ -78,85 +91,115 @@ def calibrate(
     """
     epsilon = checks.check_real("epsilon", epsilon, above=0)
     field = checks.check_choice("field", field, FIELDS)
-    releases = releases_of(plan)
+    releases = extract_releases(plan)
     release = checks.check_integer("release", release, least=0, most=len(releases) - 1)
 
-    checked = mapping(f"releases[{release}]", releases[release])
+    fields = check_mapping(f"releases[{release}]", releases[release])
+    is_integer = field in _INTEGER_FIELDS
 
-    def with_value(value: float) -> Plan:
-        calibrated = {**checked, field: int(value) if field in _WHOLE else value}
+    def build_plan(value: float) -> Plan:
+        calibrated = {**fields, field: int(value) if is_integer else value}
         return Plan.from_dict(
             {**plan, "releases": [*releases[:release], calibrated, *releases[release + 1 :]]}
         )
 
-    def cost(value: float) -> float:
-        candidate = with_value(value)
+    def compute_epsilon(value: float) -> float:
+        candidate = build_plan(value)
         return candidate.composition().least_epsilon(candidate.delta)
 
-    low, high = _LIMITS.get(field, _RANGE)
-    start = checked.get(field, math.sqrt(low * high))
-    search = _Search(cost, epsilon, rising=field in _DEARER, integral=field in _WHOLE)
-    safe = search.between(low, high, float(start))
-    if safe is None:
+    low, high = _LIMITS.get(field, _DEFAULT_LIMITS)
+    start = fields.get(field, math.sqrt(low * high))
+    search = _Search(
+        compute_epsilon, epsilon, is_increasing=field in _INCREASING_FIELDS, is_integer=is_integer
+    )
+    safe_value = search.find_value(low, high, float(start))
+    if safe_value is None:
         raise PrivacyRefused(
             f"No value of the '{field}' parameter keeps the plan at epsilon {epsilon:g}: the other "
             "releases, or the limits of the field, do not leave room. Take a larger epsilon."
         )
-    value = int(safe) if field in _WHOLE else safe
-    return CalibratedPlan(field, release, value, with_value(value).price())
+    value = int(safe_value) if is_integer else safe_value
+    return CalibratedPlan(field, release, value, build_plan(value).price())
 
 
 @dataclasses.dataclass(frozen=True)
 class _Search:
-    """The value next to where a monotone `cost` reaches `target`, on the side that keeps it."""
+    """A search for the value at which a monotone function reaches a target, on the safe side.
 
-    cost: Callable[[float], float]
+    `compute_epsilon` maps a value to the epsilon of the plan, monotonically: increasing if
+    `is_increasing`. A value is safe if its epsilon is at most `target`. With `is_integer` only
+    whole numbers are tried.
+    """
+
+    compute_epsilon: Callable[[float], float]
     target: float
-    rising: bool
-    integral: bool
+    is_increasing: bool
+    is_integer: bool
 
-    def between(self, low: float, high: float, start: float) -> float | None:
-        """Return that value in `low` .. `high`, or None if the cheapest of them is too dear."""
-        cheap, dear = (low, high) if self.rising else (high, low)
-        if not self.cost(cheap) <= self.target:
+    def find_value(self, low: float, high: float, start: float) -> float | None:
+        """Return the safe value in `low` .. `high` with the largest epsilon, approximately.
+
+        The search walks from `start` in growing steps until the target lies between two values.
+        None if no value in the range is safe.
+        """
+        safe, unsafe = (low, high) if self.is_increasing else (high, low)
+        if not self.compute_epsilon(safe) <= self.target:
             return None
-        value, factor = min(max(start, low), high), 4.0
-        while True:  # walk from the start until the target lies between two values
-            affordable = self.cost(value) <= self.target
-            end = dear if affordable else cheap
-            cheap, dear = (value, dear) if affordable else (cheap, value)
-            if value == end and affordable:
-                return value
-            beyond = value * factor if affordable == self.rising else value / factor
-            beyond = min(max(beyond, low), high)
-            if (self.cost(beyond) <= self.target) != affordable:
-                return self._narrow(*((cheap, beyond) if affordable else (beyond, dear)))
-            value, factor = beyond, factor**2
-
-    def _narrow(self, safe: float, dear: float) -> float:
-        """Return a value next to the crossing, by false position in logarithms (Illinois)."""
-        gap_safe, gap_dear = self._gap(safe), self._gap(dear)
-        while abs(math.log(dear / safe)) > _PRECISION and not (
-            self.integral and abs(dear - safe) <= 1
-        ):
-            middle = self._between(safe, dear, gap_safe / (gap_safe - gap_dear))
-            gap = self._gap(middle)
-            if -_CLOSE <= gap <= 0 and not self.integral:
-                return middle
-            if gap <= 0:
-                safe, gap_safe, gap_dear = middle, gap, gap_dear / 2
+        value = min(max(start, low), high)
+        factor = 4.0
+        while True:
+            is_safe = self.compute_epsilon(value) <= self.target
+            if is_safe and value == unsafe:
+                return value  # The end of the range with the largest epsilon is safe.
+            if is_safe:
+                safe = value
             else:
-                dear, gap_dear, gap_safe = middle, gap, gap_safe / 2
+                unsafe = value
+            # Walk towards the other side of the target.
+            next_value = value * factor if is_safe == self.is_increasing else value / factor
+            next_value = min(max(next_value, low), high)
+            if (self.compute_epsilon(next_value) <= self.target) != is_safe:
+                if is_safe:
+                    return self._narrow_bracket(safe, next_value)
+                return self._narrow_bracket(next_value, unsafe)
+            value = next_value
+            factor = factor**2
+
+    def _narrow_bracket(self, safe: float, unsafe: float) -> float:
+        """Return a safe value next to the target, by false position in logarithms (Illinois).
+
+        The target lies between the values `safe` and `unsafe`, in either order.
+        """
+        safe_gap, unsafe_gap = self._compute_gap(safe), self._compute_gap(unsafe)
+        while abs(math.log(unsafe / safe)) > _VALUE_PRECISION and not (
+            self.is_integer and abs(unsafe - safe) <= 1
+        ):
+            middle = self._interpolate(safe, unsafe, safe_gap / (safe_gap - unsafe_gap))
+            gap = self._compute_gap(middle)
+            if -_EPSILON_PRECISION <= gap <= 0 and not self.is_integer:
+                return middle
+            # The gap of the end that stays is halved, so that both ends move (Illinois).
+            if gap <= 0:
+                safe = middle
+                safe_gap, unsafe_gap = gap, unsafe_gap / 2
+            else:
+                unsafe = middle
+                unsafe_gap = gap
+                safe_gap = safe_gap / 2
         return safe
 
-    def _gap(self, value: float) -> float:
-        """Return log of the cost over the target, within bounds; <= 0 if the target is kept."""
-        cost = min(max(self.cost(value), self.target * 1e-9), self.target * 1e9)
-        return math.log(cost / self.target)
+    def _compute_gap(self, value: float) -> float:
+        """Return log(epsilon / target) at `value`, within +-log 1e9; <= 0 if `value` is safe."""
+        epsilon = min(max(self.compute_epsilon(value), self.target * 1e-9), self.target * 1e9)
+        return math.log(epsilon / self.target)
 
-    def _between(self, safe: float, dear: float, share: float) -> float:
-        middle = safe * math.exp(math.log(dear / safe) * min(max(share, 0.02), 0.98))
-        if not self.integral:
+    def _interpolate(self, safe: float, unsafe: float, fraction: float) -> float:
+        """Return the value at `fraction` of the way from `safe` to `unsafe`, in logarithms.
+
+        The fraction is kept within .02 and .98. An integer is at least 1 away from both ends.
+        """
+        middle = safe * math.exp(math.log(unsafe / safe) * min(max(fraction, 0.02), 0.98))
+        if not self.is_integer:
             return middle
-        low, high = min(safe, dear), max(safe, dear)
+        low, high = min(safe, unsafe), max(safe, unsafe)
         return float(min(max(math.floor(middle), low + 1), high - 1))

@@ -1,35 +1,40 @@
-"""Compiled charges of the individual filter: what a contribution costs, and what can be afforded.
+"""Compiled charges of the individual filter, and the largest contribution that a budget affords.
 
-They stand apart from the mathematics behind them, so that pricing a plan loads no compiler. Why
-nothing is rounded to the unsafe side: `budget.py`; labels alone: label_only.md, section 6.
+The module is separate from the mathematics behind it, so that pricing a plan loads no compiler.
+Proof that no rounding undercharges: `budget.py`; for released labels: label_only.md, section 6.
+
+Units: contributions are in steps of the vote grid, budgets in units (`budget.UNITS` for a full
+one). `rate` is `budget.unit_rate`, the charge in units of one squared step. Remaining budgets are
+private; rates and tables are public.
 """
 
 import math
 
-from vicinal.accounting.label_filter import DEAREST
+from vicinal.accounting.label_filter import MAX_REDUCED_SHARE
 from vicinal.compiled import compiled
 
-_BEYOND = 2.0**62
-_ROOT_OF_UNITS = 2.0**24
+_MAX_CHARGE = 2.0**62  # The largest charge in units: far above any budget, and inside int64
+_SQRT_UNITS = 2.0**24  # Square root of `budget.UNITS`
 
 
 @compiled
 def charge(square, rate):  # type: ignore[no-untyped-def]
-    """Return the cost in whole units of a squared norm `square` (steps^2) at `rate`, rounded up.
+    """Return the charge in whole units of a contribution of squared norm `square`, rounded up.
 
-    Beyond 2^62 units, far more than any budget, the cost is given as 2^62: it must not wrap around
-    to a negative number.
+    `square` is in steps^2, `rate` in units per step^2. Charges above 2^62 units are returned as
+    2^62, so that they do not wrap around to a negative number.
     """
-    return math.ceil(min(square * rate, _BEYOND))
+    return math.ceil(min(square * rate, _MAX_CHARGE))
 
 
 @compiled
 def find_affordable_norm(norm, remaining, rate):  # type: ignore[no-untyped-def]
-    """Return the largest whole norm <= `norm` (steps) whose charge is at most `remaining` units.
+    """Return the largest integer norm <= `norm` (steps) whose charge is at most `remaining` units.
 
-    Zero when nothing is left: an exhausted subject takes the same path as any other.
+    `rate` is in units per squared step. Zero if no budget remains: an exhausted subject takes the
+    same path through the code as any other.
     """
-    # For a whole number of units left, ceil(x) <= left says the same as x <= left.
+    # For an integer `remaining`, ceil(x) <= remaining is equivalent to x <= remaining.
     if (norm * norm) * rate <= remaining:
         return norm
     allowed = int(min(math.sqrt(max(remaining, 0) / rate) + 1.0, float(norm)))
@@ -40,17 +45,19 @@ def find_affordable_norm(norm, remaining, rate):  # type: ignore[no-untyped-def]
 
 @compiled
 def label_charge(norm, remaining, rate, cells, shares):  # type: ignore[no-untyped-def]
-    """Return the cost in whole units of moving one vote by `norm` steps, rounded up.
+    """Return the charge in whole units of a released label, rounded up.
 
-    At most that of ``charge`` at the same `rate`, so what :func:`find_affordable_norm` returns is
-    paid for. For a noise of `scale` steps `rate` is ``table.narrow * unit_rate(scale,
-    table.budget)``, and `cells` is ``table.density / scale``. `remaining` are the units that the
-    subject has before.
+    The subject moves one vote by `norm` steps and has `remaining` units before the release. With a
+    table ``t`` (:class:`~vicinal.accounting.label_filter.ChargeTable`) and a noise of `scale` steps
+    `rate` is ``t.narrow * unit_rate(scale, t.budget)``, `cells` is ``t.density / scale`` and
+    `shares` is ``t.shares``. The result is at most that of :func:`charge` at the same `rate`, so a
+    norm returned by :func:`find_affordable_norm` is affordable.
     """
     square = norm * norm * rate
-    # Shares below 1 are at most DEAREST: at least so much is left, whichever share is taken.
-    after = max(remaining - DEAREST * square, 0.0)
-    rows, last = len(shares), shares.shape[1] - 1
-    row = int(min(math.sqrt(after) * (rows / _ROOT_OF_UNITS), rows - 1.0))
-    cell = int(min(norm * cells / max(row, 1), float(last)))
-    return math.ceil(min(square * shares[row, cell], _BEYOND))
+    # Shares below 1 are at most MAX_REDUCED_SHARE, so at least this residue remains for any share.
+    residue = max(remaining - MAX_REDUCED_SHARE * square, 0.0)
+    rows = len(shares)
+    last_cell = shares.shape[1] - 1
+    row = int(min(math.sqrt(residue) * (rows / _SQRT_UNITS), rows - 1.0))
+    cell = int(min(norm * cells / max(row, 1), float(last_cell)))
+    return math.ceil(min(square * shares[row, cell], _MAX_CHARGE))

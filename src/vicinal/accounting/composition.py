@@ -1,25 +1,26 @@
-r"""What many releases cost together: one type, four readings.
+r"""The composed privacy loss of many releases, converted to epsilon by four methods.
 
-A :class:`Composition` is a formal sum of releases, each with a count. Nothing is lost when it is
-made; a reading turns it into (epsilon, delta):
+A :class:`Composition` is a multiset of releases: each release with its count. A method converts it
+to epsilon at a given delta:
 
 ``rdp``
     RDP adds up order by order (Mironov 2017, Prop. 1), D = sum of count * D_release(alpha), and
     epsilon = min over alpha of D + log(1 - 1/alpha) - (log delta + log alpha)/(alpha - 1)
     (Balle, Barthe, Gaboardi, Hsu & Sato 2020, Theorem 21).
 ``rdp_mironov``
-    the same curve with D + log(1/delta)/(alpha - 1) (Mironov 2017, Prop. 3): looser, and what
-    older papers print. For comparison only.
+    the same curve with D + log(1/delta)/(alpha - 1) (Mironov 2017, Prop. 3): looser, the
+    conversion of older papers. For comparison only.
 ``gdp``
     for Gaussian releases without sampling: mu adds up in squares, converted exactly (Dong, Roth &
     Su 2022).
 ``pld``
     privacy loss distributions, see :mod:`vicinal.accounting.pld`.
 
-Curves are functions of a real order, so the search over orders refines itself around the minimum;
-any order gives a valid bound, so an inexact minimum is still an upper bound. Every reading is an
-upper bound, rounded up, for add/remove-one-subject neighbours, also if each release is chosen after
-the answers of the earlier ones (its cost being fixed).
+RDP curves are functions of a real order, so the search over orders refines its grid around the
+minimum. Any order gives a valid bound, so an inexact minimum is still an upper bound. Every method
+gives an upper bound, rounded up, for neighbouring data sets that differ by adding or removing one
+subject. The bound also holds if each release is chosen after the answers of the earlier ones, as
+long as its cost is fixed.
 """
 
 from __future__ import annotations
@@ -36,109 +37,110 @@ import numpy.typing as npt
 from vicinal import checks
 from vicinal.accounting import budget
 from vicinal.accounting._counts import OpenFailure
-from vicinal.accounting._divergence import Pair
-from vicinal.accounting.pld import pld_epsilon
-from vicinal.accounting.screening import Screening, batches, worth_it
+from vicinal.accounting._divergence import DominatingPair
+from vicinal.accounting.pld import compute_pld_epsilon
+from vicinal.accounting.screening import Screening, build_batch_pairs, can_be_batched
 from vicinal.arrays import Floats
 from vicinal.errors import InvalidInput
 
-_CURVES = ("rdp_mironov", "rdp")
-"""Readings that any release has, as each has an RDP curve."""
-
+# Methods that are valid for every release, as every release has an RDP curve.
+_RDP_METHODS = ("rdp_mironov", "rdp")
+# All methods of conversion to epsilon, see the module's text.
 METHODS = ("rdp_mironov", "rdp", "gdp", "pld")
-MAX_COUNT = 10**9
-
-# The best order for epsilon lies near 1 + sqrt(log(1/delta)/rho).
-_COARSE = 1 + np.geomspace(1e-4, 1e9, 27)
-_ZOOMS = 4
-_SHARES = np.linspace(0, 1, 11)
-# Curves are good to a few 1e-12; see `_divergence`.
-_SAFETY = 1 + 1e-10
-_ROUNDING = 1e-9
-"""Share added to a sum of failure probabilities: far above the rounding errors of the sum."""
+MAX_COUNT = 10**9  # The largest number of equal releases in a composition
+# Rényi orders at which the search starts. The best order is near 1 + sqrt(log(1/delta)/rho).
+_FIRST_ORDERS = 1 + np.geomspace(1e-4, 1e9, 27)
+_N_REFINEMENTS = 4  # How often the search over orders refines its grid around the best order
+# Points of a refined grid, as fractions of the logarithmic distance between two orders.
+_GRID_FRACTIONS = np.linspace(0, 1, 11)
+# Factor on RDP curves, whose relative errors are a few 1e-12 (see `_divergence`).
+_ROUNDED_UP = 1 + 1e-10
+# Relative addition to a sum of failure probabilities: far above the rounding errors of the sum.
+_FAILURE_ROUNDING = 1e-9
 
 
 @runtime_checkable
 class PricedRelease(Protocol):
-    """One release of a mechanism, or many equal ones counted elsewhere.
+    """One release of a mechanism, with its RDP curve and its dominating pair.
 
-    A release that is only known at some orders has them as its attribute ``orders``.
-    A release is hashable, and equal to any other that costs the same for the same reason.
-    ``rdp(orders)`` states: for data sets that differ in one subject the release satisfies
-    (alpha, rdp(alpha))-RDP, in both directions, at every real order alpha > 1. ``pair()`` gives a
-    dominating pair of laws, or None where only the RDP curve is known.
+    Two releases are equal, and have the same hash, if they have the same type and parameters. For
+    data sets that differ in one subject a release satisfies (alpha, rdp(alpha))-RDP in both
+    directions, at every real order alpha > 1. A release whose curve is known at some orders only
+    has them as its attribute ``orders``.
     """
 
     def rdp(self, orders: Floats) -> Floats:
         """Return the RDP at `orders` (m,) > 1 as (m,), rounded up, never NaN."""
 
-    def pair(self) -> Pair | None:
-        """Return laws that dominate the release in terms of hockey-stick divergence."""
+    def build_dominating_pair(self) -> DominatingPair | None:
+        """Return a dominating pair of the release, or None if only its RDP curve is known."""
 
     def __hash__(self) -> int:
-        """Return a number that equal releases share."""
+        """Return the hash, the same for equal releases."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Composition:
-    """A sum of releases, each with a count; the count is multiplied in once, here.
+    """The adaptive composition of releases: `terms` are pairs (release, count).
 
-    Equal releases are merged, and the order in which they were added makes no difference to any
-    result, to the last bit.
+    Equal releases are merged, and terms are sorted, so that the order in which releases are added
+    changes no result, not even in the last bit.
     """
 
     terms: tuple[tuple[PricedRelease, int], ...] = ()
 
     @classmethod
     def of(cls, release: PricedRelease, count: int = 1) -> Composition:
-        """Return `count` times one release."""
+        """Return the composition of `count` >= 0 releases equal to `release`."""
         return cls(((release, 1),)).repeat(count)
 
     def add(self, other: Composition) -> Composition:
-        """Return both, one after the other."""
+        """Return the composition of this one and the `other`."""
         counts: dict[PricedRelease, int] = {}
         for release, count in self.terms + other.terms:
             counts[release] = counts.get(release, 0) + count
         return Composition(tuple(sorted(counts.items(), key=lambda term: repr(term[0]))))
 
     def repeat(self, count: int) -> Composition:
-        """Return this `count` >= 0 times over."""
+        """Return the composition of `count` >= 0 repetitions of this one."""
         count = checks.check_integer("count", count, least=0, most=MAX_COUNT)
-        terms = tuple((release, count * times) for release, times in self.terms)
+        terms = tuple((release, count * own_count) for release, own_count in self.terms)
         return Composition(terms if count else ())
 
     def rdp(self, orders: npt.ArrayLike) -> Floats:
-        """Return the RDP of everything together at `orders` (m,), as (m,)."""
+        """Return the RDP of the whole composition at `orders` (m,) > 1, as (m,), rounded up."""
         orders = np.atleast_1d(np.asarray(orders, dtype=np.float64))
         if not (np.isfinite(orders).all() and (orders > 1).all()):
             raise InvalidInput("The 'orders' parameter must hold finite numbers > 1.")
-        parts = [count * _rdp(release, orders.tobytes()) for release, count in self.terms]
-        # Sorted first: the sum follows from the values alone, not from the order of the releases.
-        total = np.sort(np.stack(parts), axis=0).sum(axis=0) if parts else np.zeros_like(orders)
+        curves = [
+            count * _compute_cached_rdp(release, orders.tobytes()) for release, count in self.terms
+        ]
+        # Sorted first, so that the rounded sum does not depend on the order of the releases.
+        total = np.sort(np.stack(curves), axis=0).sum(axis=0) if curves else np.zeros_like(orders)
         if np.isnan(total).any() or (total < 0).any():
             raise InvalidInput("A release of the 'terms' parameter has no valid RDP curve.")
-        return total * _SAFETY
+        return total * _ROUNDED_UP
 
     def _split_failures(self) -> tuple[Composition, float]:
-        """Return the releases that do not fail openly, and the probability that another fails.
+        """Return the composition without :class:`OpenFailure`, and their total probability.
 
-        The probability is the sum over all :class:`OpenFailure`, rounded up (union bound).
+        The probability is the sum over all open failures, rounded up (union bound).
         """
         failures = [
             count * release.probability
             for release, count in self.terms
             if isinstance(release, OpenFailure)
         ]
-        others = tuple(term for term in self.terms if not isinstance(term[0], OpenFailure))
-        probability = math.fsum(failures) * (1 + _ROUNDING) if failures else 0.0
-        return Composition(others), probability
+        remaining = tuple(term for term in self.terms if not isinstance(term[0], OpenFailure))
+        probability = math.fsum(failures) * (1 + _FAILURE_ROUNDING) if failures else 0.0
+        return Composition(remaining), probability
 
     def methods(self) -> tuple[str, ...]:
-        """Return the readings that are valid for these releases, a subset of ``METHODS``."""
-        valid = [*_CURVES]
-        others, _ = self._split_failures()
-        pairs = [release.pair() for release, _ in others.terms]
-        if all(pair is not None and pair.gaussian() is not None for pair in pairs):
+        """Return the methods that are valid for these releases, a subset of ``METHODS``."""
+        valid = [*_RDP_METHODS]
+        without_failures, _ = self._split_failures()
+        pairs = [release.build_dominating_pair() for release, _ in without_failures.terms]
+        if all(pair is not None and pair.get_gaussian_mu() is not None for pair in pairs):
             valid.append("gdp")
         if all(pair is not None for pair in pairs):
             valid.append("pld")
@@ -147,93 +149,119 @@ class Composition:
     def to_epsilon(self, delta: float, method: str = "rdp") -> float:
         """Return epsilon >= 0 at 0 < `delta` < 1, by one of ``METHODS``, rounded up.
 
-        Infinite where the reading gives no bound at this delta.
+        Infinite if the method gives no bound at this delta.
         """
         delta = checks.check_real("delta", delta, above=0, below=1)
-        method = self._valid(method)
+        method = self._check_method(method)
         if not self.terms:
             return 0.0
-        others, failure = self._split_failures()
+        without_failures, failure = self._split_failures()
         if failure and method != "pld":
-            rest = delta - failure
-            return others.to_epsilon(rest, method) if rest > 0 else math.inf
+            remaining_delta = delta - failure
+            if remaining_delta <= 0:
+                return math.inf
+            return without_failures.to_epsilon(remaining_delta, method)
         if method == "gdp":
-            parts = [(pair.gaussian(), count) for pair, count in self._pairs()]
-            square = math.fsum(count * mu**2 for mu, count in parts if mu is not None)
+            mus = [(pair.get_gaussian_mu(), count) for pair, count in self._pairs()]
+            square = math.fsum(count * mu**2 for mu, count in mus if mu is not None)
             return budget.gdp_epsilon(math.sqrt(square), delta)
         if method == "pld":
-            # Batches reach no further than their grid; beyond it single answers have to do.
-            value = pld_epsilon(self._batched_pairs(), delta)
-            return value if math.isfinite(value) else pld_epsilon(self._pairs(), delta)
-        excess = _mironov if method == "rdp_mironov" else _balle
-        return max(0.0, self._minimum(lambda orders, rdp: rdp + excess(orders, delta))[1])
+            # The profile of a batch ends at its grid. Beyond it answers are priced one by one.
+            value = compute_pld_epsilon(self._build_batched_pairs(), delta)
+            return value if math.isfinite(value) else compute_pld_epsilon(self._pairs(), delta)
+        conversion = _convert_by_mironov if method == "rdp_mironov" else _convert_by_balle
+        _, epsilon = self._minimize_over_orders(lambda orders, rdp: rdp + conversion(orders, delta))
+        return max(0.0, epsilon)
 
     def least_epsilon(self, delta: float) -> float:
-        """Return the smallest epsilon at `delta` of all readings; Mironov's is never that."""
+        """Return the smallest epsilon at `delta` of all valid methods; never Mironov's."""
         methods = [method for method in self.methods() if method != "rdp_mironov"]
         return min(self.to_epsilon(delta, method) for method in methods)
 
     def best_order(self, delta: float) -> float:
-        """Return the order alpha that gives epsilon by ``rdp``; where shares are compared."""
-        delta = checks.check_real("delta", delta, above=0, below=1)
-        others, _ = self._split_failures()  # which have the same price at every order
-        return others._minimum(lambda orders, rdp: rdp + _balle(orders, delta))[0]
+        """Return the Rényi order alpha at which the method ``rdp`` attains its epsilon at `delta`.
 
-    def _valid(self, method: str) -> str:
+        Open failures are left out: their RDP is infinite at every order.
+        """
+        delta = checks.check_real("delta", delta, above=0, below=1)
+        without_failures, _ = self._split_failures()
+        order, _ = without_failures._minimize_over_orders(
+            lambda orders, rdp: rdp + _convert_by_balle(orders, delta)
+        )
+        return order
+
+    def _check_method(self, method: str) -> str:
+        """Return `method` if it is valid for these releases, or raise InvalidInput."""
         method = checks.check_choice("method", method, METHODS)
-        if method not in _CURVES and method not in self.methods():
+        if method not in _RDP_METHODS and method not in self.methods():
             raise InvalidInput(
                 f"The 'method' parameter must be one of {', '.join(map(repr, self.methods()))} "
                 f"for these releases. Got {method!r}."
             )
         return method
 
-    def _pairs(self) -> list[tuple[Pair, int]]:
-        pairs = [(release.pair(), count) for release, count in self.terms]
+    def _pairs(self) -> list[tuple[DominatingPair, int]]:
+        """Return the dominating pair of every release that has one, with its count."""
+        pairs = [(release.build_dominating_pair(), count) for release, count in self.terms]
         return [(pair, count) for pair, count in pairs if pair is not None]
 
-    def _batched_pairs(self) -> list[tuple[Pair, int]]:
-        """Return the pairs with every family of screenings in batches, see screening.py."""
-        batched: list[tuple[Pair, int]] = []
-        others = []
+    def _build_batched_pairs(self) -> list[tuple[DominatingPair, int]]:
+        """Return dominating pairs with counts, equal screenings in batches (see screening.py)."""
+        batched: list[tuple[DominatingPair, int]] = []
+        single = []
         for release, count in self.terms:
-            if isinstance(release, Screening) and worth_it(release):
-                batched += batches(release, count)
+            if isinstance(release, Screening) and can_be_batched(release):
+                batched += build_batch_pairs(release, count)
             else:
-                others.append((release, count))
-        return [*batched, *Composition(tuple(others))._pairs()]
+                single.append((release, count))
+        return [*batched, *Composition(tuple(single))._pairs()]
 
-    def _minimum(self, value: Callable[[Floats, Floats], Floats]) -> tuple[float, float]:
-        """Return (order, value) next to the minimum over orders > 1 of value(orders, rdp)."""
-        known = [getattr(release, "orders", ()) for release, _ in self.terms]
-        orders = np.union1d(_COARSE, [order for some in known for order in some])
-        best = (math.inf, math.inf)
-        for _ in range(1 + _ZOOMS):
-            values = value(orders, self.rdp(orders))
-            place = int(np.argmin(values))
-            best = min(best, (float(values[place]), float(orders[place])))
-            low, high = orders[max(place - 1, 0)], orders[min(place + 1, len(orders) - 1)]
-            orders = 1 + (low - 1) * ((high - 1) / (low - 1)) ** _SHARES
-        return best[1], best[0]
+    def _minimize_over_orders(
+        self, objective: Callable[[Floats, Floats], Floats]
+    ) -> tuple[float, float]:
+        """Return the approximate minimum of `objective` over Rényi orders > 1, as (order, value).
+
+        `objective(orders, rdp)` takes orders (m,) and the RDP of the composition at them, (m,), and
+        returns the values (m,).
+        """
+        stated_orders = [getattr(release, "orders", ()) for release, _ in self.terms]
+        orders = np.union1d(
+            _FIRST_ORDERS, [order for release_orders in stated_orders for order in release_orders]
+        )
+        best_value, best_order = math.inf, math.inf
+        for _ in range(1 + _N_REFINEMENTS):
+            values = objective(orders, self.rdp(orders))
+            index = int(np.argmin(values))
+            best_value, best_order = min(
+                (best_value, best_order), (float(values[index]), float(orders[index]))
+            )
+            low, high = orders[max(index - 1, 0)], orders[min(index + 1, len(orders) - 1)]
+            orders = 1 + (low - 1) * ((high - 1) / (low - 1)) ** _GRID_FRACTIONS
+        return best_order, best_value
 
 
 @functools.lru_cache(maxsize=4096)
-def _rdp(release: PricedRelease, orders: bytes) -> Floats:
-    """Return the curve of one release; the orders of a search begin alike for all of them."""
+def _compute_cached_rdp(release: PricedRelease, orders: bytes) -> Floats:
+    """Return the RDP of one release at `orders`, the bytes of a float64 array (m,), as (m,).
+
+    Cached, because every search starts with the same orders.
+    """
     return release.rdp(np.frombuffer(orders, dtype=np.float64))
 
 
-def compose(parts: Iterable[Composition]) -> Composition:
-    """Return all of `parts`, one after the other."""
+def compose(compositions: Iterable[Composition]) -> Composition:
+    """Return the composition of all `compositions`."""
     total = Composition()
-    for part in parts:
-        total = total.add(part)
+    for composition in compositions:
+        total = total.add(composition)
     return total
 
 
-def _mironov(orders: Floats, delta: float) -> Floats:
+def _convert_by_mironov(orders: Floats, delta: float) -> Floats:
+    """Return epsilon - D_alpha at each of `orders` (m,) by Mironov 2017, Prop. 3."""
     return -math.log(delta) / (orders - 1)
 
 
-def _balle(orders: Floats, delta: float) -> Floats:
+def _convert_by_balle(orders: Floats, delta: float) -> Floats:
+    """Return epsilon - D_alpha at each of `orders` (m,) by Balle et al. 2020, Theorem 21."""
     return np.log1p(-1 / orders) - (math.log(delta) + np.log(orders)) / (orders - 1)

@@ -1,4 +1,4 @@
-"""The guarantee as a value: always whole, and in words."""
+"""The privacy guarantee of an interaction, as a value with a text for readers."""
 
 import dataclasses
 from html import escape
@@ -7,27 +7,27 @@ from typing import Any
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Guarantee:
-    """What an interaction promises to every subject; ``str()`` reads as a paragraph.
+    """The privacy guarantee of an interaction for every subject; ``str()`` is a paragraph of text.
 
     Attributes
     ----------
     epsilon, delta : float
         The bound, both rounded up. Epsilon is infinite if there is no guarantee.
     neighbouring : str
-        Which two data sets are compared.
+        The neighbouring relation of the data sets that are compared.
     protected, public : tuple of str
-        What the bound covers, and what it leaves open to everybody.
+        The data that the bound protects, and the data that it does not protect.
     method : str
         The composition theorem behind the bound.
     assumptions : tuple of str
-        What must be true for the bound to hold.
+        The conditions under which the bound holds.
     holds : bool
         False for results of simulation mode, and for records declared public: there is no guarantee
         at all.
     public_records : bool
         Whether the records were declared public.
     periods : str
-        What answers of one period cost, where budgets renew; else "".
+        A sentence on the cost of the answers of one period, where budgets renew; else "".
 
     Examples
     --------
@@ -71,10 +71,10 @@ class Guarantee:
             "any one subject: the probability of anything that they could conclude changes by a "
             f"factor of at most e^{epsilon}, up to an additional probability of "
             f"{delta}, when all records of that subject are added or removed. {self.periods}"
-            f"Protected: {_series(self.protected)}. "
-            f"Public, and not protected: {_series(self.public)}. "
+            f"Protected: {_join_items(self.protected)}. "
+            f"Public, and not protected: {_join_items(self.public)}. "
             f"Accounting: {self.method}. "
-            f"Assumed: {_series(self.assumptions)}."
+            f"Assumed: {_join_items(self.assumptions)}."
         )
 
     def _repr_html_(self) -> str:
@@ -86,10 +86,10 @@ class Guarantee:
             "delta": rounded_up(self.delta),
             "neighbouring data sets": self.neighbouring,
             **({"periods": self.periods} if self.periods else {}),
-            "protected": _series(self.protected),
-            "public": _series(self.public),
+            "protected": _join_items(self.protected),
+            "public": _join_items(self.public),
             "accounting": self.method,
-            "assumed": _series(self.assumptions),
+            "assumed": _join_items(self.assumptions),
         }
         cell = 'style="text-align: left; white-space: normal; vertical-align: top"'
         body = "".join(
@@ -107,10 +107,11 @@ class Guarantee:
 
 
 def rounded_up(bound: float) -> str:
-    """Return `bound` in six digits, or in all of them where six would round it down."""
-    short = f"{bound:g}"
-    return short if float(short) >= bound else repr(bound)
+    """Return `bound` as text with six digits, or with all digits where six would round it down."""
+    six_digits = f"{bound:g}"
+    return six_digits if float(six_digits) >= bound else repr(bound)
 
 
-def _series(parts: tuple[str, ...]) -> str:
-    return "; ".join(parts)
+def _join_items(items: tuple[str, ...]) -> str:
+    """Return the items as one text, separated by semicolons."""
+    return "; ".join(items)

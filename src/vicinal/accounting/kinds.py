@@ -1,6 +1,14 @@
-"""The kinds of releases that a plan can hold: fields, cost, certificate, assumptions.
+"""The kinds of releases that a plan can hold: fields, cost, lower bound and assumptions.
 
-One :class:`PlannedRelease` a mechanism; a new mechanism is a new entry of ``KINDS``.
+A plan is a JSON object (see :mod:`vicinal.accounting.plan`). Each of its releases names a kind, and
+each kind is one subclass of :class:`PlannedRelease`, which declares
+
+- its fields, as a dataclass, each with the check that a value from JSON must pass,
+- the upper bound on its privacy loss, as a :class:`~vicinal.accounting.composition.Composition`,
+- pairs of output distributions that neighbouring data sets attain, for a lower bound on epsilon,
+- the assumptions under which the upper bound holds.
+
+A new mechanism is a new subclass and an entry of ``KINDS``.
 """
 
 from __future__ import annotations
@@ -18,7 +26,11 @@ from scipy.special import ndtr
 from vicinal import checks as _checks
 from vicinal.accounting import _counts as counts
 from vicinal.accounting import budget
-from vicinal.accounting._certificate import WorstCasePair, gaussian_worst_case, threshold_worst_case
+from vicinal.accounting._certificate import (
+    AttainedPair,
+    build_gaussian_pair,
+    build_threshold_test_pair,
+)
 from vicinal.accounting.composition import MAX_COUNT, Composition, PricedRelease
 from vicinal.accounting.gaussian import SubsampledGaussian
 from vicinal.accounting.label_only import NoisyLabel
@@ -26,96 +38,138 @@ from vicinal.accounting.screening import MAX_VOTES, Screening
 from vicinal.errors import InvalidInput
 
 FieldCheck = Callable[[str, object], Any]
+"""A check of one field: it takes the field's name in error messages and the value from JSON, and
+returns the value in the type that the code works with, or raises InvalidInput."""
 
-POISSON = (
+ASSUMES_POISSON_SAMPLING = (
     "with gamma < 1 every subject takes part by an independent coin of probability gamma, tossed "
     "anew for every release; never a sample of fixed size"
 )
-KNOWN_COINS = (
+ASSUMES_KNOWN_COINS = (
     "with gamma < 1 the lower bound is for an attacker who knows everybody else's coins, as in "
     "every analysis of sampling"
 )
-LABEL_ONLY = (
+ASSUMES_LABEL_ONLY = (
     "where only the label is released, nobody sees the noisy votes, and nothing else is "
     "computed from them"
 )
-ONE_OF_K = (
+ASSUMES_ONE_VOTE_PER_SUBJECT = (
     "a subject has at most one record among the k that vote, so that one subject moves the vote "
     "vector by at most one vote in and one vote out"
 )
+ASSUMES_MODEL_IS_KEPT = (
+    "a trained model keeps what it has learnt about subjects who leave, and knows nothing of "
+    "those who come later"
+)
+_ASSUMES_SHARED_FILTER = (
+    "gradients and answers are charged in one filter, each subject for its own: what training "
+    "leaves of a budget is spent on answers, and somebody who comes later spends all of it there"
+)
+_ASSUMES_NO_GRID_COST = (
+    "a budget B is priced as it is: an estimator in Gaussian DP may add 1 % of its own delta for "
+    "the grid of its votes, which a release with epsilon includes"
+)
+_ASSUMES_DISJOINT_TEACHERS = (
+    "teachers are trained on disjoint parts of the data, by subject, and every teacher has one vote"
+)
+_ASSUMES_MAX_ANSWERED = (
+    "no more screened queries are answered than 'answered' says, and the run stops there"
+)
+_ASSUMES_STATED_COSTS = (
+    "stated costs are upper bounds for one subject added or removed, in both directions"
+)
 
 
-def check_that(meaning: str, check: Callable[..., Any], **bounds: Any) -> FieldCheck:
-    """Return a check with its bounds; `meaning` is what the reference says of the field."""
+def describe_check(meaning: str, check: Callable[..., Any], **bounds: Any) -> FieldCheck:
+    """Return `check` with its `bounds` filled in and `meaning` as its docstring.
+
+    The reference of plans prints the docstring of a field's check as the meaning of the field.
+    """
     bounded = partial(check, **bounds)
     bounded.__doc__ = meaning
     return bounded
 
 
-positive = check_that("a finite number > 0", _checks.check_real, above=0)
-fraction = check_that("a number between 0 and 1", _checks.check_real, above=0, below=1)
-rate = check_that("a probability > 0", _checks.check_real, above=0, most=1)
-scale = check_that("a noise scale", _checks.check_real, least=1e-2, most=1e9)
-threshold = check_that("a threshold in votes", _checks.check_real, least=-1e7, most=1e7)
-vote_count = check_that(
+check_positive = describe_check("a finite number > 0", _checks.check_real, above=0)
+check_fraction = describe_check("a number between 0 and 1", _checks.check_real, above=0, below=1)
+check_sampling_rate = describe_check("a probability > 0", _checks.check_real, above=0, most=1)
+# The bounds of noise scales and thresholds are those of `Screening`.
+check_noise_scale = describe_check("a noise scale", _checks.check_real, least=1e-2, most=1e9)
+check_threshold = describe_check("a threshold in votes", _checks.check_real, least=-1e7, most=1e7)
+check_vote_count = describe_check(
     "a number of voting records", _checks.check_integer, least=1, most=MAX_VOTES
 )
-classes = check_that("a number of classes", _checks.check_integer, least=2)
-check_release = check_that(
-    "what leaves the mechanism", _checks.check_choice, options=("votes", "label")
+check_class_count = describe_check("a number of classes", _checks.check_integer, least=2)
+check_query_count = describe_check("a number of queries", _checks.check_integer, least=0)
+check_release = describe_check(
+    "the released values", _checks.check_choice, options=("votes", "label")
+)
+# The dominating pair of discrete Laplace noise has one outcome more than the sensitivity.
+check_whole_sensitivity = describe_check(
+    "a whole number", _checks.check_integer, least=1, most=10_000
 )
 
+MAX_STEPS = 10**6  # The largest number of gradients of one training
+check_step_count = describe_check(
+    "a number of gradients", _checks.check_integer, least=1, most=MAX_STEPS
+)
 
-whole_step = check_that("a whole number", _checks.check_integer, least=1, most=10_000)
+# The largest number of entries of a list in a plan (orders, divergences, losses).
+_MAX_LIST_LENGTH = 20_000
 
-_MOST_NUMBERS = 20_000
 
-
-def numbers(name: str, value: object, **bounds: float) -> tuple[float, ...]:
-    """Return a list of numbers within bounds, not empty."""
-    if not isinstance(value, list | tuple) or not 0 < len(value) <= _MOST_NUMBERS:
+def check_numbers(name: str, value: object, **bounds: float) -> tuple[float, ...]:
+    """Return a nonempty list of numbers as a tuple, each within `bounds` of `check_real`."""
+    if not isinstance(value, list | tuple) or not 0 < len(value) <= _MAX_LIST_LENGTH:
         raise InvalidInput(
-            f"The '{name}' parameter must be a list of 1 to {_MOST_NUMBERS} numbers."
+            f"The '{name}' parameter must be a list of 1 to {_MAX_LIST_LENGTH} numbers."
         )
-    return tuple(_checks.check_real(name, each, **bounds) for each in value)
+    return tuple(_checks.check_real(name, number, **bounds) for number in value)
 
 
-def growing(name: str, value: object, **bounds: float) -> tuple[float, ...]:
-    """Return the same, each larger than the one before."""
-    values = numbers(name, value, **bounds)
+def check_increasing_numbers(name: str, value: object, **bounds: float) -> tuple[float, ...]:
+    """Return a nonempty, strictly increasing list of numbers within `bounds` as a tuple."""
+    values = check_numbers(name, value, **bounds)
     if any(first >= second for first, second in pairwise(values)):
         raise InvalidInput(f"The '{name}' parameter must grow from number to number.")
     return values
 
 
-def checked(check: FieldCheck, default: Any = dataclasses.MISSING) -> Any:
-    """Return a dataclass field that `check` admits; default None: it may be missing altogether."""
+def declare_field(check: FieldCheck, default: Any = dataclasses.MISSING) -> Any:
+    """Return a dataclass field whose JSON value must pass `check`.
+
+    Without `default` a plan must give the field. With the default None the field may be absent.
+    """
     return dataclasses.field(default=default, metadata={"check": check})
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PlannedRelease(ABC):
-    """One release of a plan.
+    """One release of a plan: base class of all kinds.
 
-    A kind of release is a subclass: its fields, each declared once. A plan calls it by its `kind`.
+    A subclass declares the fields of its kind, each once, by :func:`declare_field`. A plan names
+    the kind by the class attribute `kind`.
     """
 
     kind: ClassVar[str]
 
     @classmethod
-    def field_names(cls) -> tuple[str, ...]:
-        """Return the fields besides kind and count."""
+    def list_field_names(cls) -> tuple[str, ...]:
+        """Return the names of all fields of this kind; `kind` and `count` are not among them."""
         return tuple(field.name for field in dataclasses.fields(cls))
 
     @classmethod
-    def required(cls) -> tuple[str, ...]:
-        """Return the fields that must be given."""
+    def list_required_fields(cls) -> tuple[str, ...]:
+        """Return the names of the fields that a plan must give."""
         fields = dataclasses.fields(cls)
         return tuple(field.name for field in fields if field.default is dataclasses.MISSING)
 
     @classmethod
     def from_fields(cls, name: str, values: Mapping[str, Any]) -> Self:
-        """Check every given field; `name` is how errors call the release."""
+        """Return the release with `values` (field name to JSON value), each value checked.
+
+        `name` is the name of the release in error messages, such as "releases[0]".
+        """
         checks = {field.name: field.metadata["check"] for field in dataclasses.fields(cls)}
         given_checks = {key: check for key, check in checks.items() if key in values}
         return cls(
@@ -124,188 +178,216 @@ class PlannedRelease(ABC):
 
     @property
     def values(self) -> dict[str, Any]:
-        """Return the fields that have a value, by name."""
-        values = {key: getattr(self, key) for key in sorted(self.field_names())}
+        """The fields that are not None, by name, in alphabetical order."""
+        values = {key: getattr(self, key) for key in sorted(self.list_field_names())}
         return {key: value for key, value in values.items() if value is not None}
 
-    def complete(self, name: str, delta: float, count: int) -> Self:  # noqa: ARG002
-        """Check fields against each other and the plan; return them with what follows from it.
+    def resolve_fields(self, name: str, delta: float, count: int) -> Self:  # noqa: ARG002
+        """Return the release with defaults filled in that depend on other fields or on the plan.
 
-        Errors call the release `name`; `count` such are planned, at the plan's `delta`.
+        Parameters
+        ----------
+        name : str
+            The name of the release in error messages, such as "releases[0]".
+        delta : float
+            The plan's delta.
+        count : int
+            How many such releases are planned.
+
+        Raises
+        ------
+        InvalidInput
+            If fields contradict each other, or are too large for `count` releases.
         """
         return self
 
     @abstractmethod
-    def cost(self, count: int) -> Composition:
-        """Return what `count` such releases cost."""
+    def compose_releases(self, count: int) -> Composition:
+        """Return the composition of `count` such releases: the upper bound on their loss."""
 
     @abstractmethod
-    def worst_case(self, count: int, order: float) -> list[WorstCasePair] | None:
-        """Return laws that some neighbouring data sets give, bad at `order`; None if not known."""
+    def list_attained_pairs(self, count: int, order: float) -> list[AttainedPair] | None:
+        """Return pairs of output distributions that two neighbouring data sets attain.
 
-    def parts(self, delta: float) -> list[dict[str, Any]]:  # noqa: ARG002
-        """Return what one release is made of, each with its epsilon `alone` at `delta`."""
+        Together the pairs describe `count` releases. The data sets are chosen to have a large Rényi
+        divergence at `order`. None: no such pair is known, so the plan has no lower bound.
+        """
+
+    def describe_components(self, delta: float) -> list[dict[str, Any]]:  # noqa: ARG002
+        """Return the different components of one release, for the report of a plan.
+
+        Each is a dict of plain values, with its epsilon at `delta` as ``alone``. Empty for releases
+        of one component.
+        """
         return []
 
     @abstractmethod
-    def assumptions(self) -> tuple[str, ...]:
-        """Return what must be true for the cost to hold."""
+    def list_assumptions(self) -> tuple[str, ...]:
+        """Return the assumptions under which the bounds hold, one sentence each."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class _EqualParts(PlannedRelease):
-    """A release made of :attr:`times` parts of one price."""
+class _EqualComponents(PlannedRelease):
+    """A release that is the composition of `n_components` equal components."""
 
     @abstractmethod
-    def priced(self) -> PricedRelease:
-        """Return one of the parts."""
+    def build_component(self) -> PricedRelease:
+        """Return one component, with its RDP curve and its dominating pair."""
 
     @property
-    def times(self) -> int:
+    def n_components(self) -> int:
+        """The number of equal components of one release."""
         return 1
 
-    def cost(self, count: int) -> Composition:
-        return Composition.of(self.priced(), count * self.times)
+    def compose_releases(self, count: int) -> Composition:
+        return Composition.of(self.build_component(), count * self.n_components)
 
-    def worst_case(self, count: int, order: float) -> list[WorstCasePair] | None:  # noqa: ARG002
-        """Return what a subject does that moves every part by the whole sensitivity."""
-        priced, number = self.priced(), count * self.times
-        if isinstance(priced, SubsampledGaussian):
-            return [gaussian_worst_case(1 / priced.sigma, priced.gamma, number)]
-        pair: Any = priced.pair()
-        return None if pair is None else [pair.worst_case(number)]
+    def list_attained_pairs(self, count: int, order: float) -> list[AttainedPair] | None:  # noqa: ARG002
+        """Return the pair of a subject that moves every component by the whole sensitivity."""
+        component = self.build_component()
+        n_components = count * self.n_components
+        if isinstance(component, SubsampledGaussian):
+            return [build_gaussian_pair(1 / component.sigma, component.gamma, n_components)]
+        pair: Any = component.build_dominating_pair()
+        return None if pair is None else [pair.discretize(n_components)]
 
 
+# L2 sensitivity of a vote vector: one vote enters and one leaves, sqrt(2), rounded up.
 _VOTES_SENSITIVITY = math.nextafter(math.sqrt(2), 2)
 
 
-def _sampling_assumptions(gamma: float) -> tuple[str, ...]:
-    return (POISSON, KNOWN_COINS) if gamma < 1 else ()
+def _list_sampling_assumptions(gamma: float) -> tuple[str, ...]:
+    """Return the assumptions of Poisson sampling with probability `gamma`; none without it."""
+    return (ASSUMES_POISSON_SAMPLING, ASSUMES_KNOWN_COINS) if gamma < 1 else ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PlannedScreening(_EqualParts):
+class PlannedScreening(_EqualComponents):
     """Whether the largest of k votes reaches a threshold."""
 
     kind: ClassVar[str] = "screening"
 
-    k: int = checked(vote_count)
-    classes: int | None = checked(classes, None)
-    threshold: float = checked(threshold)
-    sigma: float = checked(scale)
-    gamma: float = checked(rate, 1.0)
+    k: int = declare_field(check_vote_count)
+    classes: int | None = declare_field(check_class_count, None)
+    threshold: float = declare_field(check_threshold)
+    sigma: float = declare_field(check_noise_scale)
+    gamma: float = declare_field(check_sampling_rate, 1.0)
 
-    def priced(self) -> Screening:
+    def build_component(self) -> Screening:
         return Screening(self.k, self.threshold, self.sigma, self.gamma)
 
-    def worst_case(self, count: int, order: float) -> list[WorstCasePair] | None:
-        screening = self.priced()
-        votes, sign = screening.worst_votes(order)
-        position = sign * (votes - screening.threshold) / screening.sigma
-        return [threshold_worst_case(position, 1 / screening.sigma, screening.gamma, count)]
+    def list_attained_pairs(self, count: int, order: float) -> list[AttainedPair] | None:
+        """Return the pair of a fixed largest vote count: the worst one at this Rényi `order`."""
+        screening = self.build_component()
+        votes, sign = screening.find_worst_votes(order)
+        margin = sign * (votes - screening.threshold) / screening.sigma
+        shift = 1 / screening.sigma
+        return [build_threshold_test_pair(margin, shift, screening.gamma, count)]
 
-    def assumptions(self) -> tuple[str, ...]:
-        return (ONE_OF_K, *_sampling_assumptions(self.gamma))
+    def list_assumptions(self) -> tuple[str, ...]:
+        return (ASSUMES_ONE_VOTE_PER_SUBJECT, *_list_sampling_assumptions(self.gamma))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PlannedNoisyMax(_EqualParts):
-    """Votes of every class with Gaussian noise, or the class that has the most of them."""
+class PlannedNoisyMax(_EqualComponents):
+    """The votes of every class with Gaussian noise, or only the class with the most noisy votes."""
 
     kind: ClassVar[str] = "noisy_max"
 
-    sigma: float = checked(scale)
-    gamma: float = checked(rate, 1.0)
-    release: str = checked(check_release, "votes")
-    classes: int | None = checked(classes, None)
+    sigma: float = declare_field(check_noise_scale)
+    gamma: float = declare_field(check_sampling_rate, 1.0)
+    release: str = declare_field(check_release, "votes")
+    classes: int | None = declare_field(check_class_count, None)
 
-    def priced(self) -> PricedRelease:
+    def build_component(self) -> PricedRelease:
         if self.release == "votes":
             return SubsampledGaussian(self.sigma / _VOTES_SENSITIVITY, self.gamma)
         return NoisyLabel(self.sigma, self.gamma, self.classes)
 
-    def worst_case(self, count: int, order: float) -> list[WorstCasePair] | None:
+    def list_attained_pairs(self, count: int, order: float) -> list[AttainedPair] | None:
+        """Return the pair of votes moved by sqrt(2), or of a label between two classes."""
         if self.release == "votes":
-            return super().worst_case(count, order)
-        # Two classes, one leading by a vote: one in and one out make the other lead by a vote.
-        half = 1 / (self.sigma * _VOTES_SENSITIVITY)
-        return [threshold_worst_case(-half, 2 * half, self.gamma, count)]
+            return super().list_attained_pairs(count, order)
+        # Two classes, one leading by one vote. With the subject one vote enters and one leaves, so
+        # that the other class leads by one vote: the difference of the two noisy counts, in units
+        # of its noise scale sqrt(2) sigma, moves from -half_shift to +half_shift.
+        half_shift = 1 / (self.sigma * _VOTES_SENSITIVITY)
+        return [build_threshold_test_pair(-half_shift, 2 * half_shift, self.gamma, count)]
 
-    def assumptions(self) -> tuple[str, ...]:
-        label = () if self.release == "votes" else (LABEL_ONLY,)
-        return (ONE_OF_K, *label, *_sampling_assumptions(self.gamma))
+    def list_assumptions(self) -> tuple[str, ...]:
+        label = () if self.release == "votes" else (ASSUMES_LABEL_ONLY,)
+        return (ASSUMES_ONE_VOTE_PER_SUBJECT, *label, *_list_sampling_assumptions(self.gamma))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PlannedGaussian(_EqualParts):
+class PlannedGaussian(_EqualComponents):
     """A vector with Gaussian noise."""
 
     kind: ClassVar[str] = "gaussian"
 
-    sigma: float = checked(scale)
-    sensitivity: float = checked(positive, 1.0)
-    gamma: float = checked(rate, 1.0)
+    sigma: float = declare_field(check_noise_scale)
+    sensitivity: float = declare_field(check_positive, 1.0)
+    gamma: float = declare_field(check_sampling_rate, 1.0)
 
-    def priced(self) -> SubsampledGaussian:
+    def build_component(self) -> SubsampledGaussian:
         return SubsampledGaussian(self.sigma / self.sensitivity, self.gamma)
 
-    def assumptions(self) -> tuple[str, ...]:
+    def list_assumptions(self) -> tuple[str, ...]:
         return (
             (
                 "one subject moves a Gaussian release by at most its sensitivity, in the Euclidean "
                 "norm"
             ),
-            *_sampling_assumptions(self.gamma),
+            *_list_sampling_assumptions(self.gamma),
         )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PlannedMultilabel(_EqualParts):
-    """Votes for any number of attributes, with noise on every attribute."""
+class PlannedMultilabel(_EqualComponents):
+    """Votes for any number of attributes, with Gaussian noise on every attribute."""
 
     kind: ClassVar[str] = "multilabel"
 
-    tau: float = checked(positive)
-    sigma: float = checked(scale)
-    gamma: float = checked(rate, 1.0)
+    tau: float = declare_field(check_positive)
+    sigma: float = declare_field(check_noise_scale)
+    gamma: float = declare_field(check_sampling_rate, 1.0)
 
-    def priced(self) -> SubsampledGaussian:
-        return multilabel(self.tau, self.sigma, self.gamma)
+    def build_component(self) -> SubsampledGaussian:
+        return build_multilabel_release(self.tau, self.sigma, self.gamma)
 
-    def assumptions(self) -> tuple[str, ...]:
+    def list_assumptions(self) -> tuple[str, ...]:
         return (
-            ONE_OF_K,
+            ASSUMES_ONE_VOTE_PER_SUBJECT,
             (
                 "every neighbour's label vector is scaled to an L1 norm of at most tau, entries of "
                 "0 stay 0, and noise is added to every attribute"
             ),
             "the lower bound takes two neighbours with tau labels each and none in common",
-            *_sampling_assumptions(self.gamma),
+            *_list_sampling_assumptions(self.gamma),
         )
 
 
-def sensitivity(tau: float) -> float:
-    """Return the L2 sensitivity sqrt(2 tau) of the summed, tau-bounded label vectors."""
+def compute_multilabel_sensitivity(tau: float) -> float:
+    """Return the L2 sensitivity sqrt(2 tau) of summed label vectors, rounded up.
+
+    Every neighbour's 0/1 label vector is scaled to an L1 norm of at most `tau` > 0. One neighbour
+    enters and one leaves. Source: Zhu, Yu, Chandraker & Wang 2020, supplement, Theorem 5.
+    """
     return math.nextafter(math.sqrt(2 * _checks.check_real("tau", tau, above=0)), math.inf)
 
 
-def multilabel(tau: float, sigma: float, gamma: float = 1.0) -> SubsampledGaussian:
-    """Return the release of one query's noisy label counts at noise scale `sigma` (votes)."""
-    scale = _checks.check_real("sigma", sigma, above=0)
-    return SubsampledGaussian(scale / sensitivity(tau), gamma)
+def build_multilabel_release(tau: float, sigma: float, gamma: float = 1.0) -> SubsampledGaussian:
+    """Return the release of one query's noisy label counts.
 
-
-MOST_STEPS = 10**6
-steps = check_that("a number of gradients", _checks.check_integer, least=1, most=MOST_STEPS)
-
-KEEPS = (
-    "a trained model keeps what it has learnt about subjects who leave, and knows nothing of "
-    "those who come later"
-)
+    `tau`: the L1 bound of a neighbour's label vector. `sigma`: the noise scale in votes. `gamma`:
+    the probability of Poisson sampling.
+    """
+    noise_scale = _checks.check_real("sigma", sigma, above=0)
+    return SubsampledGaussian(noise_scale / compute_multilabel_sensitivity(tau), gamma)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PlannedTraining(_EqualParts):
+class PlannedTraining(_EqualComponents):
     """Noisy gradients that train a model once, such as NoisySGD; `count` trainings.
 
     `sigma` is the noise on every coordinate, over the clipping bound. With gamma = 1 all subjects
@@ -315,11 +397,11 @@ class PlannedTraining(_EqualParts):
 
     kind: ClassVar[str] = "training"
 
-    steps: int = checked(steps)
-    sigma: float = checked(scale)
-    gamma: float = checked(rate, 1.0)
+    steps: int = declare_field(check_step_count)
+    sigma: float = declare_field(check_noise_scale)
+    gamma: float = declare_field(check_sampling_rate, 1.0)
 
-    def complete(self, name: str, delta: float, count: int) -> PlannedTraining:  # noqa: ARG002
+    def resolve_fields(self, name: str, delta: float, count: int) -> PlannedTraining:  # noqa: ARG002
         if count * self.steps > MAX_COUNT:
             raise InvalidInput(
                 f"The '{name}.steps' parameter must be at most {MAX_COUNT // count} for {count} "
@@ -328,56 +410,50 @@ class PlannedTraining(_EqualParts):
         return self
 
     @property
-    def times(self) -> int:
+    def n_components(self) -> int:
         return self.steps
 
-    def priced(self) -> SubsampledGaussian:
+    def build_component(self) -> SubsampledGaussian:
         return SubsampledGaussian(self.sigma, self.gamma)
 
-    def assumptions(self) -> tuple[str, ...]:
+    def list_assumptions(self) -> tuple[str, ...]:
         return (
             (
                 "the gradient of a subject, summed over its records, is clipped to one bound, and "
                 "sigma is the noise over that bound"
             ),
-            KEEPS,
-            *_sampling_assumptions(self.gamma),
+            ASSUMES_MODEL_IS_KEPT,
+            *_list_sampling_assumptions(self.gamma),
         )
 
 
-MODEL_STEPS = 40  # gradients of a private model, unless others are planned
-
+# Gradients of a private model inside a filter, unless the plan states another number. The same
+# number as `linear.descent.STEPS`; a test compares them.
+DEFAULT_MODEL_STEPS = 40
+# Share of an Ind-KNN filter's own delta kept for the grid of its noise and the tail of labels. The
+# same number as `mechanisms.SLACK_SHARE`, at which the filter's meter stops; a test compares them.
 _GRID_SHARE = 0.01
-"""Share of an Ind-KNN filter's own delta that its grid, and the tail of labels, may use up.
-
-The same number as `mechanisms.SLACK_SHARE`, at which the filter's meter stops; a test compares
-them.
-"""
-
-_TRAINED = (
-    "gradients and answers are charged in one filter, each subject for its own: what training "
-    "leaves of a budget is spent on answers, and somebody who comes later spends all of it there"
-)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PlannedIndKNN(_EqualParts):
+class PlannedIndKNN(_EqualComponents):
     """All queries to one Ind-KNN classifier; its budget from `B`, or from `epsilon` and `delta`.
 
-    With `model_share` a private model is trained in the same filter, by `model_steps` gradients
-    that take at most this share of a subject's budget: it costs nothing beside the budget.
+    With `model_share` a private model is trained in the same individual filter, by `model_steps`
+    gradients that take at most this share of a subject's budget. The filter's budget includes the
+    training, so it adds nothing to the cost.
     """
 
     kind: ClassVar[str] = "ind_knn"
 
-    epsilon: float | None = checked(positive, None)
-    delta: float | None = checked(fraction, None)
-    B: float | None = checked(positive, None)
-    release: str = checked(check_release, "votes")
-    model_share: float | None = checked(fraction, None)
-    model_steps: int | None = checked(steps, None)
+    epsilon: float | None = declare_field(check_positive, None)
+    delta: float | None = declare_field(check_fraction, None)
+    B: float | None = declare_field(check_positive, None)
+    release: str = declare_field(check_release, "votes")
+    model_share: float | None = declare_field(check_fraction, None)
+    model_steps: int | None = declare_field(check_step_count, None)
 
-    def complete(self, name: str, delta: float, count: int) -> Self:  # noqa: ARG002
+    def resolve_fields(self, name: str, delta: float, count: int) -> Self:  # noqa: ARG002
         if (self.epsilon is None) == (self.B is None):
             raise InvalidInput(
                 f"The '{name}.epsilon' and '{name}.B' parameters: exactly one must be given."
@@ -395,71 +471,86 @@ class PlannedIndKNN(_EqualParts):
             raise InvalidInput(
                 f"The '{name}.model_steps' parameter belongs to '{name}.model_share'."
             )
-        model = None if self.model_share is None else self.model_steps or MODEL_STEPS
+        model_steps = None
+        if self.model_share is not None:
+            model_steps = self.model_steps or DEFAULT_MODEL_STEPS
         own_delta = delta if self.epsilon is not None and self.delta is None else self.delta
-        return dataclasses.replace(self, delta=own_delta, model_steps=model)
+        return dataclasses.replace(self, delta=own_delta, model_steps=model_steps)
 
-    def budget(self) -> float:
-        """Return the budget B (zCDP) of an individual filter, from B or from epsilon and delta."""
+    def compute_budget(self) -> float:
+        """Return the budget B (zCDP) of the individual filter, from B or from epsilon and delta."""
         if self.B is not None:
             return float(self.B)
-        assert self.epsilon is not None and self.delta is not None  # noqa: S101, PT018 (complete)
+        # `resolve_fields` has filled in both.
+        assert self.epsilon is not None and self.delta is not None  # noqa: S101, PT018
         return budget.zcdp_budget(self.epsilon, self.delta * (1 - _GRID_SHARE), "gdp")
 
-    def parts(self, delta: float) -> list[dict[str, Any]]:
-        """Return the training and what it leaves for answers, if there is a training.
+    def describe_components(self, delta: float) -> list[dict[str, Any]]:
+        """Return the training and the remainder for answers; empty without a training.
 
-        Each is an individual filter of its own part of the budget, so sqrt(2 part)-GDP; the two
-        add up in one filter, whose epsilon is below the sum of theirs.
+        The training spends at most model_share * B: an individual filter of that budget, which is
+        mu-GDP with mu = sqrt(2 model_share B). Answers are one of the whole budget, because a
+        subject enrolled after the training spends all of it on answers. The epsilon of the common
+        filter is below the sum of the two.
         """
         if self.model_share is None or self.model_steps is None:
             return []
-        trained = self.model_share * self.budget()
-        training = Composition.of(SubsampledGaussian(1 / math.sqrt(2 * trained)))
+        training_budget = self.model_share * self.compute_budget()
+        training = Composition.of(SubsampledGaussian(1 / math.sqrt(2 * training_budget)))
         return [
             {
                 "part": "training",
                 "steps": self.model_steps,
-                "sigma": math.sqrt(self.model_steps / (2 * trained)),
-                "budget_at_most": trained,
-                "alone": self._with_grid(training, 1).least_epsilon(delta),
+                "sigma": math.sqrt(self.model_steps / (2 * training_budget)),
+                "budget_at_most": training_budget,
+                "alone": self._add_grid_failures(training, 1).least_epsilon(delta),
             },
             {
                 "part": "answers",
-                "budget_at_least": self.budget() - trained,
-                "alone": self.cost(1).least_epsilon(delta),
+                "budget_at_least": self.compute_budget() - training_budget,
+                "alone": self.compose_releases(1).least_epsilon(delta),
             },
         ]
 
-    def priced(self) -> SubsampledGaussian:
-        return SubsampledGaussian(1 / math.sqrt(2 * self.budget()))
+    def build_component(self) -> SubsampledGaussian:
+        """Return the Gaussian release of mu = sqrt(2 B) that dominates the whole interaction."""
+        return SubsampledGaussian(1 / math.sqrt(2 * self.compute_budget()))
 
-    def cost(self, count: int) -> Composition:
-        return self._with_grid(super().cost(count), count)
+    def compose_releases(self, count: int) -> Composition:
+        return self._add_grid_failures(super().compose_releases(count), count)
 
-    def _with_grid(self, cost: Composition, count: int) -> Composition:
-        """Return the cost of releases of `count` filters with what their grids may add to it."""
-        if self.B is not None:
-            return cost
-        return cost.add(Composition.of(counts.OpenFailure(self._failure()), count))
+    def _add_grid_failures(self, composition: Composition, count: int) -> Composition:
+        """Return `composition` together with the grid failures of `count` filters.
 
-    def _failure(self) -> float:
-        """Return the probability of an open failure that stands for the grid and labels' tail.
-
-        Votes: the failures of all their grids, at most the share of delta at which the filter's
-        meter stops (mechanisms/votes.md). Labels: D_E(z0) + tau (label_only.md, section 6) is at
-        most (1 - eta) D_E(z0) + eta for E >= 1 with eta = tau / (1 - D_1(z0)).
+        A budget stated as B is priced without its grid, see `_ASSUMES_NO_GRID_COST`.
         """
-        assert self.delta is not None  # noqa: S101 (complete)
-        least = 1.0
+        if self.B is not None:
+            return composition
+        failure = counts.OpenFailure(self._compute_failure_probability())
+        return composition.add(Composition.of(failure, count))
+
+    def _compute_failure_probability(self) -> float:
+        """Return the probability of an open failure that covers the grid and the tail of labels.
+
+        Votes: the failures of all grids, at most the share of delta at which the filter's meter
+        stops (mechanisms/votes.md). Labels: D_E(z0) + tau (label_only.md, section 6) is at most
+        (1 - eta) D_E(z0) + eta for E >= 1 with eta = tau / (1 - D_1(z0)), z0 = 2 B.
+        """
+        assert self.delta is not None  # noqa: S101 (resolve_fields)
+        one_minus_divergence = 1.0
         if self.release == "label":
-            least = 2 * float(ndtr(-math.sqrt(self.budget() / 2)))
-        return min(1.0, _GRID_SHARE * self.delta / least * (1 + 1e-9))
+            # 1 - D_1(z0) = 2 Phi(-sqrt(z0) / 2).
+            one_minus_divergence = 2 * float(ndtr(-math.sqrt(self.compute_budget() / 2)))
+        # The factor covers the rounding errors of this quotient.
+        return min(1.0, _GRID_SHARE * self.delta / one_minus_divergence * (1 + 1e-9))
 
-    def worst_case(self, count: int, order: float) -> list[WorstCasePair] | None:
-        return None if self.release == "label" else super().worst_case(count, order)
+    def list_attained_pairs(self, count: int, order: float) -> list[AttainedPair] | None:
+        """Return the Gaussian pair of a subject that spends its whole budget; None for labels."""
+        return None if self.release == "label" else super().list_attained_pairs(count, order)
 
-    def assumptions(self) -> tuple[str, ...]:
+    def list_assumptions(self) -> tuple[str, ...]:
+        grid = () if self.B is None else (_ASSUMES_NO_GRID_COST,)
+        model = () if self.model_share is None else (_ASSUMES_SHARED_FILTER, ASSUMES_MODEL_IS_KEPT)
         return (
             (
                 "Ind-KNN charges every subject individually and stops at the budget B (Feldman & "
@@ -470,101 +561,96 @@ class PlannedIndKNN(_EqualParts):
                 "composition: Vadhan & Zhang 2023)"
             ),
             "the lower bound is for a subject who spends the whole budget",
-            *(() if self.B is None else (_NO_GRID,)),
-            *(() if self.model_share is None else (_TRAINED, KEEPS)),
+            *grid,
+            *model,
         )
 
 
-_NO_GRID = (
-    "a budget B is priced as it is: an estimator in Gaussian DP may add 1 % of its own delta for "
-    "the grid of its votes, which a release with epsilon includes"
-)
-_TEACHERS = (
-    "teachers are trained on disjoint parts of the data, by subject, and every teacher has one vote"
-)
-_STOPS = "no more screened queries are answered than 'answered' says, and the run stops there"
-_number = check_that("a number of queries", _checks.check_integer, least=0)
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PlannedGNMax(_EqualParts):
-    """Votes of every class under Gaussian noise, or the label."""
+class PlannedGNMax(_EqualComponents):
+    """The teachers' votes for every class under Gaussian noise, or only the label."""
 
     kind: ClassVar[str] = "gnmax"
 
-    sigma: float = checked(scale)
-    release: str = checked(check_release, "votes")
+    sigma: float = declare_field(check_noise_scale)
+    release: str = declare_field(check_release, "votes")
 
-    def priced(self) -> PricedRelease:
-        return PlannedNoisyMax(sigma=self.sigma, release=self.release).priced()
+    def build_component(self) -> PricedRelease:
+        return PlannedNoisyMax(sigma=self.sigma, release=self.release).build_component()
 
-    def worst_case(self, count: int, order: float) -> list[WorstCasePair] | None:
-        like = PlannedNoisyMax(sigma=self.sigma, release=self.release)
-        return like.worst_case(count, order)
+    def list_attained_pairs(self, count: int, order: float) -> list[AttainedPair] | None:
+        noisy_max = PlannedNoisyMax(sigma=self.sigma, release=self.release)
+        return noisy_max.list_attained_pairs(count, order)
 
-    def assumptions(self) -> tuple[str, ...]:
-        return (_TEACHERS, *((LABEL_ONLY,) if self.release == "label" else ()))
+    def list_assumptions(self) -> tuple[str, ...]:
+        label = (ASSUMES_LABEL_ONLY,) if self.release == "label" else ()
+        return (_ASSUMES_DISJOINT_TEACHERS, *label)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PlannedConfidentGNMax(PlannedRelease):
-    """GNMax for those queries only that a screening lets pass."""
+    """GNMax for the queries that pass a screening; `answered` is the most that may pass."""
 
     kind: ClassVar[str] = "confident_gnmax"
 
-    teachers: int = checked(vote_count)
-    threshold: float = checked(threshold)
-    sigma_screen: float = checked(scale)
-    sigma_votes: float = checked(scale)
-    answered: int | None = checked(_number, None)
-    release: str = checked(check_release, "votes")
+    teachers: int = declare_field(check_vote_count)
+    threshold: float = declare_field(check_threshold)
+    sigma_screen: float = declare_field(check_noise_scale)
+    sigma_votes: float = declare_field(check_noise_scale)
+    answered: int | None = declare_field(check_query_count, None)
+    release: str = declare_field(check_release, "votes")
 
-    def complete(self, name: str, delta: float, count: int) -> Self:  # noqa: ARG002
+    def resolve_fields(self, name: str, delta: float, count: int) -> Self:  # noqa: ARG002
         if self.answered is not None:
             _checks.check_integer(f"{name}.answered", self.answered, least=0, most=count)
         return self
 
-    def cost(self, count: int) -> Composition:
-        screened = self._screening().cost(count)
-        return screened.add(self._maximum().cost(self._answers(count)))
+    def compose_releases(self, count: int) -> Composition:
+        screenings = self._build_screening().compose_releases(count)
+        answers = self._build_noisy_max().compose_releases(self._count_answers(count))
+        return screenings.add(answers)
 
-    def worst_case(self, count: int, order: float) -> list[WorstCasePair] | None:
-        first = self._screening().worst_case(count, order)
-        answers = self._answers(count)
-        second = self._maximum().worst_case(answers, order) if answers else None
-        return [*(first or []), *(second or [])]
+    def list_attained_pairs(self, count: int, order: float) -> list[AttainedPair] | None:
+        screening_pairs = self._build_screening().list_attained_pairs(count, order)
+        n_answers = self._count_answers(count)
+        answer_pairs = None
+        if n_answers:
+            answer_pairs = self._build_noisy_max().list_attained_pairs(n_answers, order)
+        return [*(screening_pairs or []), *(answer_pairs or [])]
 
-    def assumptions(self) -> tuple[str, ...]:
-        stops = () if self.answered is None else (_STOPS,)
-        return (_TEACHERS, *stops, *((LABEL_ONLY,) if self.release == "label" else ()))
+    def list_assumptions(self) -> tuple[str, ...]:
+        answered = () if self.answered is None else (_ASSUMES_MAX_ANSWERED,)
+        label = (ASSUMES_LABEL_ONLY,) if self.release == "label" else ()
+        return (_ASSUMES_DISJOINT_TEACHERS, *answered, *label)
 
-    def _answers(self, count: int) -> int:
+    def _count_answers(self, count: int) -> int:
+        """Return how many of `count` screened queries are answered at most."""
         return count if self.answered is None else self.answered
 
-    def _screening(self) -> PlannedScreening:
+    def _build_screening(self) -> PlannedScreening:
         return PlannedScreening(k=self.teachers, threshold=self.threshold, sigma=self.sigma_screen)
 
-    def _maximum(self) -> PlannedNoisyMax:
+    def _build_noisy_max(self) -> PlannedNoisyMax:
         return PlannedNoisyMax(sigma=self.sigma_votes, release=self.release)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class _PlannedRow(_EqualParts):
-    """Equal releases side by side."""
+class _PlannedCells(_EqualComponents):
+    """Numbers with independent noise, such as a histogram; a subject moves at most `cells`."""
 
-    cells: int = checked(
-        check_that("a number of cells", _checks.check_integer, least=1, most=10**6), 1
+    cells: int = declare_field(
+        describe_check("a number of cells", _checks.check_integer, least=1, most=10**6), 1
     )
 
     @property
-    def times(self) -> int:
+    def n_components(self) -> int:
         return self.cells
 
-    def complete(self, name: str, delta: float, count: int) -> Self:  # noqa: ARG002
+    def resolve_fields(self, name: str, delta: float, count: int) -> Self:  # noqa: ARG002
         _checks.check_integer(f"{name}.cells", self.cells, least=1, most=MAX_COUNT // count)
         return self
 
-    def assumptions(self) -> tuple[str, ...]:
+    def list_assumptions(self) -> tuple[str, ...]:
         return (
             (
                 "one subject moves at most 'cells' of the numbers of a release, each by at most "
@@ -574,101 +660,114 @@ class _PlannedRow(_EqualParts):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PlannedLaplace(_PlannedRow):
+class PlannedLaplace(_PlannedCells):
     """Numbers with Laplace noise: a count, or a histogram."""
 
     kind: ClassVar[str] = "laplace"
 
-    scale: float = checked(scale)
-    sensitivity: float = checked(positive, 1.0)
+    scale: float = declare_field(check_noise_scale)
+    sensitivity: float = declare_field(check_positive, 1.0)
 
-    def priced(self) -> counts.LaplaceNumber:
+    def build_component(self) -> counts.LaplaceNumber:
         return counts.LaplaceNumber(math.nextafter(self.sensitivity / self.scale, math.inf))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PlannedDiscreteLaplace(_PlannedRow):
+class PlannedDiscreteLaplace(_PlannedCells):
     """Whole numbers with discrete Laplace noise."""
 
     kind: ClassVar[str] = "discrete_laplace"
 
-    scale: float = checked(scale)
-    sensitivity: int = checked(whole_step, 1)
+    scale: float = declare_field(check_noise_scale)
+    sensitivity: int = declare_field(check_whole_sensitivity, 1)
 
-    def priced(self) -> counts.DiscreteLaplace:
+    def build_component(self) -> counts.DiscreteLaplace:
         return counts.DiscreteLaplace(self.scale, self.sensitivity)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PlannedDiscreteGaussian(_PlannedRow):
+class PlannedDiscreteGaussian(_PlannedCells):
     """Whole numbers with discrete Gaussian noise."""
 
     kind: ClassVar[str] = "discrete_gaussian"
 
-    sigma: float = checked(scale)
-    sensitivity: int = checked(whole_step, 1)
+    sigma: float = declare_field(check_noise_scale)
+    sensitivity: int = declare_field(check_whole_sensitivity, 1)
 
-    def priced(self) -> counts.DiscreteGaussian:
+    def build_component(self) -> counts.DiscreteGaussian:
         return counts.DiscreteGaussian(self.sigma, self.sensitivity)
 
 
-_STATED = "stated costs are upper bounds for one subject added or removed, in both directions"
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PlannedRenyi(_PlannedRow):
-    """Whatever is known by its Rényi divergences `rdp` at growing `orders`."""
+class PlannedRenyi(_PlannedCells):
+    """A mechanism known by its Rényi divergences `rdp` at increasing `orders`."""
 
     kind: ClassVar[str] = "renyi"
 
-    orders: tuple[float, ...] = checked(check_that("orders", growing, least=1.001, most=1e9))
-    rdp: tuple[float, ...] = checked(check_that("divergences", numbers, least=0, most=1e9))
+    orders: tuple[float, ...] = declare_field(
+        describe_check("orders", check_increasing_numbers, least=1.001, most=1e9)
+    )
+    rdp: tuple[float, ...] = declare_field(
+        describe_check("divergences", check_numbers, least=0, most=1e9)
+    )
 
-    def complete(self, name: str, delta: float, count: int) -> Self:
-        _alike(name, "rdp", self.rdp, "orders", self.orders)
-        return super().complete(name, delta, count)
+    def resolve_fields(self, name: str, delta: float, count: int) -> Self:
+        _check_same_length(name, "rdp", self.rdp, "orders", self.orders)
+        return super().resolve_fields(name, delta, count)
 
-    def priced(self) -> counts.RenyiCurve:
+    def build_component(self) -> counts.RenyiCurve:
         return counts.RenyiCurve(self.orders, self.rdp)
 
-    def assumptions(self) -> tuple[str, ...]:
-        return (_STATED,)
+    def list_assumptions(self) -> tuple[str, ...]:
+        return (_ASSUMES_STATED_COSTS,)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PlannedLosses(_PlannedRow):
-    """Whatever is known by its privacy losses, growing, and their probabilities."""
+class PlannedLosses(_PlannedCells):
+    """A mechanism known by its privacy loss distribution: increasing `losses`, `probabilities`.
+
+    Probabilities are those with the subject; `infinite` is the probability of an infinite loss.
+    """
 
     kind: ClassVar[str] = "pld"
 
-    losses: tuple[float, ...] = checked(check_that("losses", growing, least=-500, most=500))
-    probabilities: tuple[float, ...] = checked(
-        check_that("probabilities", numbers, least=1e-300, most=1)
+    losses: tuple[float, ...] = declare_field(
+        describe_check("losses", check_increasing_numbers, least=-500, most=500)
     )
-    infinite: float = checked(
-        check_that("a probability", _checks.check_real, least=0, below=1), 0.0
+    probabilities: tuple[float, ...] = declare_field(
+        describe_check("probabilities", check_numbers, least=1e-300, most=1)
+    )
+    infinite: float = declare_field(
+        describe_check("a probability", _checks.check_real, least=0, below=1), 0.0
     )
 
-    def complete(self, name: str, delta: float, count: int) -> Self:
-        _alike(name, "probabilities", self.probabilities, "losses", self.losses)
-        return super().complete(name, delta, count)
+    def resolve_fields(self, name: str, delta: float, count: int) -> Self:
+        _check_same_length(name, "probabilities", self.probabilities, "losses", self.losses)
+        return super().resolve_fields(name, delta, count)
 
-    def priced(self) -> counts.FiniteLosses:
+    def build_component(self) -> counts.FiniteLosses:
         return counts.FiniteLosses(self.losses, self.probabilities, self.infinite)
 
-    def cost(self, count: int) -> Composition:
-        self.priced().pair()  # refuses probabilities that are none
-        return super().cost(count)
+    def compose_releases(self, count: int) -> Composition:
+        # Raises InvalidInput if the probabilities are not a distribution.
+        self.build_component().build_dominating_pair()
+        return super().compose_releases(count)
 
-    def assumptions(self) -> tuple[str, ...]:
-        return (_STATED, "losses are under the law with the subject, in one direction or both")
+    def list_assumptions(self) -> tuple[str, ...]:
+        return (
+            _ASSUMES_STATED_COSTS,
+            "losses are under the law with the subject, in one direction or both",
+        )
 
 
-def _alike(name: str, first: str, one: Sized, second: str, other: Sized) -> None:
-    if len(one) != len(other):
+def _check_same_length(
+    release_name: str, field: str, values: Sized, other_field: str, other_values: Sized
+) -> None:
+    """Raise InvalidInput unless two list fields of the release `release_name` are equally long."""
+    if len(values) != len(other_values):
         raise InvalidInput(
-            f"The '{name}.{first}' parameter must be as many numbers as '{second}', {len(other)}. "
-            f"Got {len(one)}."
+            f"The '{release_name}.{field}' parameter must be as many numbers as '{other_field}', "
+            f"{len(other_values)}. Got {len(values)}."
         )
 
 

@@ -1,14 +1,17 @@
-r"""What a label takes of a subject's budget in Gaussian DP, where only labels leave.
+r"""The charge of a released label in an individual filter under Gaussian DP.
 
-A subject has z = mu^2 of its budget left. A label costs it p, fixed before the label is drawn, if
-every threshold test f of the subject's shift m, beside a Gaussian of z' = z - p, is no easier than
-the Gaussian of z, up to a tail in proportion to p: then the whole interaction is at most as
-revealing as the Gaussian of the whole budget, up to the tail. Proof, and every bound that is used
-here, by its number: label_only.md, sections 6 and 8.
+A subject has z' = mu^2 of its budget remaining. A label is charged p, fixed before the label is
+drawn, so that z = z' - p remains (the *residue*). The charge is valid if every threshold test of
+the subject's shift m, composed with a Gaussian release of z, has at most the hockey-stick
+divergence of a Gaussian release of z', up to a tail proportional to p. Then the whole interaction
+has at most the divergence of the Gaussian release of the whole budget, up to the tail. Proof, and
+every bound used here, by its number: label_only.md, sections 6 and 8 (with the symbols of 8).
 
-The price is s m^2. For one residue z' :func:`_row` finds the least s on cells of k = m / sqrt(z')
-for which a - s (B + t) <= 0 at all margins b and all losses eps = sqrt(z') (sqrt(z') / 2 + y), with
-values on a grid of (b, k, y) and bounds of second derivatives between its points.
+The charge is s m^2 with a *share* s <= 1. For one residue z :func:`_certify_shares` finds the
+smallest s on cells of k = m / sqrt(z) for which a - s (B + t) <= 0 at all margins b and all losses
+eps = sqrt(z) (sqrt(z) / 2 + y). Here a is the scaled excess of the test over the Gaussian of z, B
+that of the Gaussian of z' over the Gaussian of z, and t the scaled tail. Values are computed on a
+grid of (b, k, y); between its points bounds of second derivatives apply.
 """
 
 import math
@@ -19,36 +22,53 @@ import numpy as np
 from scipy.special import exprel, log_ndtr, ndtr
 
 from vicinal import checks
-from vicinal.accounting._divergence import hazard
+from vicinal.accounting._divergence import compute_hazard
 from vicinal.arrays import Bools, Floats
 
-MAX_CLASSES = 1 << 16  # most classes for which a bound uses their number
-DEAREST = 0.875  # a label costs at most this share of its vote's price, or all of it
+MAX_CLASSES = 1 << 16  # The largest number of classes for which a bound may depend on their number
+# The largest share s below 1. A label is charged at most this share of its votes' price, or all of
+# it, so that a lower bound on the residue is known before the share is.
+MAX_REDUCED_SHARE = 0.875
+_N_ROWS = 24  # Rows of the table: residues sqrt(z) of equal width
+_N_CELLS = 30  # Cells of a row: relative shifts k of equal width, from 0 to `_MAX_RELATIVE_SHIFT`
+# The largest relative shift k; larger shifts are charged as where votes are released.
+_MAX_RELATIVE_SHIFT = 1.2
+# Grid steps of margins b (noise scales): between -4 and 1, and outside.
+_MARGIN_STEP = 0.075
+_OUTER_MARGIN_STEP = 0.25
+_LOSS_STEP = 0.15  # Grid step of losses, in y
+_MAX_MARGIN = 4.0  # The largest margin b of the grid; beyond, the tail t suffices (8.1)
+# The largest mu of a budget; labels under a larger one are charged as votes are (8.1).
+_MAX_MU = 3.0
+_MAX_STEEPNESS = 6.0  # The log ratio over sqrt(z) up to which the quadrature is exact (8.2)
+# The y up to which the quadrature is exact (8.2). Budgets of a delta so small that a larger y is
+# needed are charged as where votes are released.
+_MAX_LOSS = 18.0
+# Bisections of the interval [0.6, 1], from `MAX_REDUCED_SHARE`: shares are exact to about .001.
+_N_HALVINGS = 9
+# Relative allowance for quadratures, rounding, and the edges of rows and cells (section 6).
+_ROUNDING = 1e-6
 
-_ROWS, _CELLS = 24, 30
-_WIDEST = 1.2  # of k; wider shifts cost what they cost where votes leave
-_STEP_B, _STEP_FAR, _STEP_Y = 0.075, 0.25, 0.15
-_RIGHT = 4.0
-_LARGEST = 3.0  # mu of a budget; labels of a larger one cost what votes cost (8.1)
-_STEEP = 6.0  # of a log ratio over sqrt(z'), up to which the quadrature is exact (8.2)
-_HALVINGS = 9
-_FARTHEST = (
-    18.0  # y, up to which the quadrature is exact; budgets of a tiny delta cost what votes cost
-)
-_SAFETY = 1e-6  # quadratures, rounding, and the edges of rows and cells (section 6)
-
+# Gauss-Legendre nodes and weights for integrals over u in [0, 1], along the first axis.
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(24)
-_U, _WEIGHTS = (_NODES[:, None, None] + 1) / 2, _WEIGHTS / 2
-_ROOT = math.sqrt(2 * math.pi)
+_U = (_NODES[:, None, None] + 1) / 2
+_WEIGHTS = _WEIGHTS / 2
+_SQRT_2_PI = math.sqrt(2 * math.pi)
 
 
 @dataclass(frozen=True, slots=True)
 class ChargeTable:
-    """Charges of label releases, as shares of what moving one vote costs where votes leave.
+    """Charges of released labels, as shares of the charge where the votes are released.
 
-    ``UNITS`` units stand for the zCDP `budget`, half of the square of a mu. `shares` (r, m) are by
-    what the subject has left afterwards, and by the shift over the root of that; see
-    `charges.label_charge`. With `classes` a shift counts as mu sqrt(1 - 1/c).
+    Attributes
+    ----------
+    budget : float
+        The zCDP of a full budget, mu^2 / 2; ``UNITS`` units of the filter stand for it.
+    classes : int or None
+        The number of classes, if charges use it: a shift of mu then counts as mu sqrt(1 - 1/c).
+    shares : array of shape (n_rows, n_cells)
+        The shares, by the square root of the residue (rows, from 0 to the full budget) and by the
+        shift over that root (cells); `charges.label_charge` looks them up.
     """
 
     budget: float
@@ -57,193 +77,297 @@ class ChargeTable:
 
     @property
     def narrow(self) -> float:
-        """Return 1 - 1/c, rounded up: what the number of classes leaves of a squared shift."""
+        """The factor 1 - 1/c of a squared shift, rounded up; 1 without a number of classes."""
         return 1.0 if self.classes is None else math.nextafter(1 - 1 / self.classes, 1)
 
     @property
     def density(self) -> float:
-        """Return how many cells a shift of one noise scale is away from none, in a last row."""
+        """The cells per noise scale of shift in row 1; in row r they are density / r."""
         rows, cells = self.shares.shape
-        return float((cells - 1) * rows / _WIDEST * math.sqrt(self.narrow / (2 * self.budget)))
+        return float(
+            (cells - 1) * rows / _MAX_RELATIVE_SHIFT * math.sqrt(self.narrow / (2 * self.budget))
+        )
 
-    def share(self, mu: float, left: float | Floats = 1.0) -> Floats:
-        """Return what share of mu^2 / 2 a shift of `mu` noise scales costs; as the kernel does.
+    def share(self, mu: float, remaining: float | Floats = 1.0) -> Floats:
+        """Return the charge of a shift of `mu` noise scales, as a share of mu^2 / 2.
 
-        `left`: what share of a budget there is before. For plans and audits.
+        `remaining` (a number or an array) is the fraction of the budget that remains before the
+        release.
+        The look-up is that of the compiled `charges.label_charge`. For plans and audits.
         """
         rows, cells = self.shares.shape
-        after = np.maximum(left - DEAREST * self.narrow * mu**2 / (2 * self.budget), 0)
-        row = np.minimum(np.sqrt(after) * rows, rows - 1).astype(np.int64)
+        residue = np.maximum(
+            remaining - MAX_REDUCED_SHARE * self.narrow * mu**2 / (2 * self.budget), 0
+        )
+        row = np.minimum(np.sqrt(residue) * rows, rows - 1).astype(np.int64)
         cell = np.minimum(mu * self.density / np.maximum(row, 1), cells - 1).astype(np.int64)
         return np.asarray(self.narrow * self.shares[row, cell])
 
-    def worth(self, mu: float, left: float = 1.0) -> float:
-        """Return what a share of the budget is worth to shifts of `mu`, in what votes cost."""
-        steps = (np.arange(256) + 0.5) / 256
-        return float(left * self.budget * np.mean(1 / self.share(mu, left * steps)))
+    def worth(self, mu: float, remaining: float = 1.0) -> float:
+        """Return the zCDP of votes that a remaining budget replaces if labels are released.
+
+        A budget of which the fraction `remaining` is unspent pays for as many labels of shift `mu`
+        as the returned budget pays for releases of votes. Computed as a mean over 256 residues.
+        """
+        fractions = (np.arange(256) + 0.5) / 256
+        shares = self.share(mu, remaining * fractions)
+        return float(remaining * self.budget * np.mean(1 / shares))
 
 
 def charge_table(budget: float, tail: float, classes: int | None = None) -> ChargeTable:
-    """Return the charges of labels under a zCDP `budget` that may add `tail` to delta.
+    """Return the charges of labels in a filter with a zCDP `budget`.
 
-    The interaction is as revealing as Gaussian DP of mu = sqrt(2 budget) and `tail`, and what the
-    grid costs. Without `tail` labels cost what votes cost; that holds in Renyi DP, too.
+    The whole interaction then satisfies Gaussian DP of mu = sqrt(2 budget), up to `tail` and the
+    cost of the grid, which add to delta.
+
+    Parameters
+    ----------
+    budget : float
+        The zCDP of a full budget, > 0.
+    tail : float
+        The addition to delta, 0 <= tail < 1. With 0 labels are charged as votes are; that charge is
+        also valid in Rényi DP.
+    classes : int, optional
+        The number of classes, if charges are to use it: fewer classes cost less.
     """
     budget = checks.check_real("budget", budget, above=0)
     tail = checks.check_real("tail", tail, least=0, below=1)
     if classes is not None:
         classes = checks.check_integer("classes", classes, least=2, most=MAX_CLASSES)
-    return ChargeTable(budget, classes, _shares(budget, tail) if tail else np.ones((1, 1)))
+    shares = _compute_shares(budget, tail) if tail else np.ones((1, 1))
+    return ChargeTable(budget, classes, shares)
 
 
 @lru_cache(maxsize=16)
-def _shares(budget: float, tail: float) -> Floats:
-    root = math.sqrt(2 * budget)
-    shares = np.ones((_ROWS, _CELLS + 1))
-    for row in range(1, _ROWS if root <= _LARGEST else 0):
-        found = _row(row / _ROWS * root, tail / (2 * budget)) * (1 + _SAFETY)
-        shares[row, :-1] = np.maximum.accumulate(np.where(found > DEAREST, 1.0, found))
+def _compute_shares(budget: float, tail: float) -> Floats:
+    """Return the table of shares (rows, cells + 1) of a zCDP `budget` with a `tail` of delta.
+
+    The first row (no residue) and the last cell (larger shifts) are 1. Shares increase with the
+    shift, and are either at most `MAX_REDUCED_SHARE` or 1.
+    """
+    mu = math.sqrt(2 * budget)
+    shares = np.ones((_N_ROWS, _N_CELLS + 1))
+    for row in range(1, _N_ROWS if mu <= _MAX_MU else 0):
+        certified = _certify_shares(row / _N_ROWS * mu, tail / (2 * budget)) * (1 + _ROUNDING)
+        shares[row, :-1] = np.maximum.accumulate(
+            np.where(certified > MAX_REDUCED_SHARE, 1.0, certified)
+        )
     shares.flags.writeable = False
     return shares
 
 
-def _row(left: float, tail: float) -> Floats:
-    """Return shares for a residue mu of `left`, (cells,); `tail`: delta for a unit of mu^2."""
-    # t = tail_scale exp(y^2 / 2)
-    tail_scale = 2 * left * tail * _ROOT
-    farthest = _farthest(left, tail_scale)
-    if farthest > _FARTHEST:
-        return np.ones(_CELLS)
-    losses = np.arange(-left / 2, farthest + _STEP_Y, _STEP_Y)
-    below, above = _tests(left, losses, tail_scale)
-    low, high = np.full(_CELLS, 0.6), np.ones(_CELLS)
-    middle = np.full(_CELLS, DEAREST)
-    for _ in range(_HALVINGS):
-        fails = _fails(middle, left, losses, tail_scale, below, above)
-        low, high = np.where(fails, middle, low), np.where(fails, high, middle)
+def _certify_shares(root: float, tail: float) -> Floats:
+    """Return the certified share of every cell of relative shifts, (cells,).
+
+    `root` is sqrt(z), the lower end of the row of residues; `tail` the delta for a unit of mu^2.
+    """
+    # The scaled tail t at loss y is tail_scale exp(y^2 / 2).
+    tail_scale = 2 * root * tail * _SQRT_2_PI
+    max_loss = _find_max_loss(root, tail_scale)
+    if max_loss > _MAX_LOSS:
+        return np.ones(_N_CELLS)
+    losses = np.arange(-root / 2, max_loss + _LOSS_STEP, _LOSS_STEP)
+    low_tests, high_tests = _bound_tests(root, losses, tail_scale)
+    low, high = np.full(_N_CELLS, 0.6), np.ones(_N_CELLS)
+    middle = np.full(_N_CELLS, MAX_REDUCED_SHARE)
+    for _ in range(_N_HALVINGS):
+        is_uncertified = _find_uncertified(middle, root, losses, tail_scale, low_tests, high_tests)
+        low, high = np.where(is_uncertified, middle, low), np.where(is_uncertified, high, middle)
         middle = (low + high) / 2
     return high
 
 
-def _farthest(left: float, tail_scale: float) -> float:
-    """Return the y from which the tail alone suffices, for all shifts (8.1), or what is too far."""
-    y, x = left, _WIDEST**2 * _U
-    while y <= _FARTHEST:
-        gain = _integral((y + left / 2) ** 2 * x / (1 + x) / 2, x**0)
+def _find_max_loss(root: float, tail_scale: float) -> float:
+    """Return the loss y from which the tail alone suffices for all shifts (8.1).
+
+    A value above `_MAX_LOSS` means that there is none in range. `root` is sqrt(z), `tail_scale`
+    the scaled tail at y = 0.
+    """
+    y = root
+    x = _MAX_RELATIVE_SHIFT**2 * _U
+    while y <= _MAX_LOSS:
+        gain = _integrate((y + root / 2) ** 2 * x / (1 + x) / 2, x**0)
         if gain.max() <= 0.5 * tail_scale * math.exp(y**2 / 2):
             break
-        y += _STEP_Y
+        y += _LOSS_STEP
     return y
 
 
-def _margins(left: float, tail_scale: float) -> Floats:
-    """Return the grid of margins; beyond its ends the tail suffices (8.1)."""
-    widest = _WIDEST * left
-    start = -4 - widest
+def _build_margin_grid(root: float, tail_scale: float) -> Floats:
+    """Return the ascending grid of margins b; beyond its ends the tail suffices (8.1)."""
+    max_shift = _MAX_RELATIVE_SHIFT * root
+    start = -4 - max_shift
     while True:
-        rate = float(hazard(np.asarray(start)))
-        if ndtr(start) * rate**2 * math.exp(widest * rate) <= 0.1 * tail_scale:
+        hazard = float(compute_hazard(np.asarray(start)))
+        if ndtr(start) * hazard**2 * math.exp(max_shift * hazard) <= 0.1 * tail_scale:
             break
-        start -= _STEP_FAR
-    far = np.arange(start, -4, _STEP_FAR), np.arange(1, _RIGHT + _STEP_FAR, _STEP_FAR)
-    return np.concatenate([far[0], np.arange(-4, 1, _STEP_B), far[1]])
+        start -= _OUTER_MARGIN_STEP
+    low_margins = np.arange(start, -4, _OUTER_MARGIN_STEP)
+    central_margins = np.arange(-4, 1, _MARGIN_STEP)
+    high_margins = np.arange(1, _MAX_MARGIN + _OUTER_MARGIN_STEP, _OUTER_MARGIN_STEP)
+    return np.concatenate([low_margins, central_margins, high_margins])
 
 
-def _mean_hazard(a: Floats, m: Floats) -> Floats:
-    """Return (log Phi(a + m) - log Phi(a)) / m, from above."""
-    wide = np.where(m < 1e-3, 1.0, m)
-    mean = (log_ndtr(a + wide) - log_ndtr(a)) / wide
-    return np.asarray(np.where(m < 1e-3, (hazard(a) + hazard(a + m)) / 2, mean))
+def _bound_mean_hazard(a: Floats, m: Floats) -> Floats:
+    """Return an upper bound on the mean hazard over [a, a + m], (log Phi(a + m) - log Phi(a)) / m.
+
+    For m < 1e-3 it is the trapezium of the convex hazard.
+    """
+    # A placeholder where the quotient would cancel.
+    divisor = np.where(m < 1e-3, 1.0, m)
+    mean = (log_ndtr(a + divisor) - log_ndtr(a)) / divisor
+    trapezium = (compute_hazard(a) + compute_hazard(a + m)) / 2
+    return np.asarray(np.where(m < 1e-3, trapezium, mean))
 
 
-def _tests(left: float, losses: Floats, tail_scale: float) -> tuple[Floats, Floats]:
-    """Bound a at both ends of every cell of shifts, (cells, losses), over all margins (8.2)."""
-    step, margins = _WIDEST * left / _CELLS, _margins(left, tail_scale)
-    m, b = np.meshgrid(step * np.arange(_CELLS + 2), margins, indexing="ij")
-    win, lose = _mean_hazard(b, m), _mean_hazard(-b - m, m)
-    weights = 2 * ndtr(b) * win**2, 2 * ndtr(-b) * lose**2
-    steepness = win * m / left
-    terms = _Terms(m * win, left, losses[0]), _Terms(-m * lose, left, losses[0])
-    # What follows holds for whole cells, from m[:-1] to m[1:].
+def _bound_tests(root: float, losses: Floats, tail_scale: float) -> tuple[Floats, Floats]:
+    """Return upper bounds on a over all margins, at both ends of every cell of shifts (8.2).
+
+    `root` is sqrt(z), `losses` (n,) the grid of y. Both results are (cells, n): a at the lower and
+    at the upper shift of the cell, plus the largest distance of a from the chord between them.
+    """
+    step = _MAX_RELATIVE_SHIFT * root / _N_CELLS
+    margins = _build_margin_grid(root, tail_scale)
+    m, b = np.meshgrid(step * np.arange(_N_CELLS + 2), margins, indexing="ij")
+    # r_1 / m and r_2 / m of the proof note: log ratios of winning and losing over the shift.
+    win_rate, loss_rate = _bound_mean_hazard(b, m), _bound_mean_hazard(-b - m, m)
+    win_weight, loss_weight = 2 * ndtr(b) * win_rate**2, 2 * ndtr(-b) * loss_rate**2
+    steepness = win_rate * m / root
+    win_integral = _TestIntegral(m * win_rate, root, losses[0])
+    loss_integral = _TestIntegral(-m * loss_rate, root, losses[0])
+    # The following bounds hold on whole cells, from m[:-1] to m[1:].
     high, margin = m[1:], b[1:]
-    rising, falling = high + margin + hazard(high + margin), hazard(-margin) - margin
-    likely = np.maximum(hazard(margin), hazard(-margin - high))
-    bend_m = np.maximum(rising**2 / 2, 2 * falling**2) + 1 + likely * (likely + high) / left**2
-    lower = np.maximum(-margin[:, :-1], 0) * high[:, :-1]
-    near = np.maximum(np.maximum(margin[:, :-1], -margin[:, 1:]), 0)
-    bend_b = 2 / _ROOT * np.exp(lower - near**2 / 2) * (2 + lower) * np.diff(margin) ** 2 / 8
-    lost = lose[1:, 1:] * np.exp(lose[1:, 1:] * high[:, 1:] / 2)
-    ratio = np.divide(high, m[:-1], where=m[:-1] > 0, out=np.full_like(high, np.inf))[:, :-1]
-    below, above = np.empty((2, _CELLS, len(losses)))
+    win_slope = high + margin + compute_hazard(high + margin)
+    loss_slope = compute_hazard(-margin) - margin
+    max_hazard = np.maximum(compute_hazard(margin), compute_hazard(-margin - high))
+    bend_along_m = (
+        np.maximum(win_slope**2 / 2, 2 * loss_slope**2)
+        + 1
+        + max_hazard * (max_hazard + high) / root**2
+    )
+    tilt = np.maximum(-margin[:, :-1], 0) * high[:, :-1]
+    distance = np.maximum(np.maximum(margin[:, :-1], -margin[:, 1:]), 0)
+    bend_along_b = (
+        2 / _SQRT_2_PI * np.exp(tilt - distance**2 / 2) * (2 + tilt) * np.diff(margin) ** 2 / 8
+    )
+    loss_strip = loss_rate[1:, 1:] * np.exp(loss_rate[1:, 1:] * high[:, 1:] / 2)
+    shift_ratio = np.divide(high, m[:-1], where=m[:-1] > 0, out=np.full_like(high, np.inf))[:, :-1]
+    low_tests, high_tests = np.empty((2, _N_CELLS, len(losses)))
     for j, y in enumerate(losses):
-        rare = _ROOT * np.exp(m * win + y**2 / 2) / np.maximum(steepness, _STEEP)
-        won = np.where(steepness > _STEEP, rare, terms[0].next())
-        a = (weights[0] * won + weights[1] * terms[1].next())[:-1]
-        ends = np.maximum(a[:, :-1], a[:, 1:])
-        ahead, steep = max(y, 0.0), steepness[1:, :-1]
-        strip = np.minimum(
-            win[:-1, :-1] * exprel(ahead * steep), ratio * win[1:, :-1] * _mean_tilt(ahead, steep)
+        # Beyond the exact range of the quadrature the winner's integral has a closed bound.
+        steep_bound = (
+            _SQRT_2_PI * np.exp(m * win_rate + y**2 / 2) / np.maximum(steepness, _MAX_STEEPNESS)
         )
-        kappa = step**2 / 8 * (bend_m + ahead / left)
+        win_term = np.where(steepness > _MAX_STEEPNESS, steep_bound, win_integral.integrate_next())
+        a = (win_weight * win_term + loss_weight * loss_integral.integrate_next())[:-1]
+        max_of_margins = np.maximum(a[:, :-1], a[:, 1:])
+        positive_y = max(y, 0.0)
+        steep = steepness[1:, :-1]
+        win_strip = np.minimum(
+            win_rate[:-1, :-1] * exprel(positive_y * steep),
+            shift_ratio * win_rate[1:, :-1] * _bound_mean_tilt(positive_y, steep),
+        )
+        kappa = step**2 / 8 * (bend_along_m + positive_y / root)
         kappa = np.maximum(kappa[:, :-1], kappa[:, 1:])[:-1]
-        swell = np.where(kappa < 0.5, kappa / (1 - np.minimum(kappa, 0.5)), np.inf)
-        slack = (bend_b * (strip + lost))[:-1] + swell * np.maximum(ends[:-1], ends[1:])
-        below[:, j], above[:, j] = (ends[:-1] + slack).max(1), (ends[1:] + slack).max(1)
-    return below, above
+        growth = np.where(kappa < 0.5, kappa / (1 - np.minimum(kappa, 0.5)), np.inf)
+        slack = (bend_along_b * (win_strip + loss_strip))[:-1] + growth * np.maximum(
+            max_of_margins[:-1], max_of_margins[1:]
+        )
+        low_tests[:, j] = (max_of_margins[:-1] + slack).max(1)
+        high_tests[:, j] = (max_of_margins[1:] + slack).max(1)
+    return low_tests, high_tests
 
 
-class _Terms:
-    """The integral over u of (e^r - e^(ru)) / r exp(y r u / left - (r u / left)^2 / 2), y by y."""
+class _TestIntegral:
+    """The function g of section 8 at equidistant losses y, one after the other.
 
-    def __init__(self, ratio: Floats, left: float, first: float) -> None:
-        steep = np.clip(ratio / left, -_STEEP, _STEEP) * _U
-        rest = (1 - _U) * exprel(ratio * (1 - _U)) * np.exp(ratio * _U - steep**2 / 2)
-        self._terms = rest * np.exp(first * steep) * _WEIGHTS[:, None, None]
-        self._step = np.exp(_STEP_Y * steep)
+    It is the integral over u in [0, 1] of
+    (e^r - e^(ru)) / r exp(y r u / root - (r u / root)^2 / 2).
 
-    def next(self) -> Floats:
+    Parameters
+    ----------
+    log_ratio : array
+        r, the log likelihood ratio of an outcome, positive for winning and negative for losing.
+    root : float
+        sqrt(z).
+    first_loss : float
+        The first y.
+    """
+
+    def __init__(self, log_ratio: Floats, root: float, first_loss: float) -> None:
+        steepness = np.clip(log_ratio / root, -_MAX_STEEPNESS, _MAX_STEEPNESS) * _U
+        integrand = (
+            (1 - _U) * exprel(log_ratio * (1 - _U)) * np.exp(log_ratio * _U - steepness**2 / 2)
+        )
+        self._terms = integrand * np.exp(first_loss * steepness) * _WEIGHTS[:, None, None]
+        self._factor_per_step = np.exp(_LOSS_STEP * steepness)
+
+    def integrate_next(self) -> Floats:
+        """Return the integral at the current y, and move on to y + `_LOSS_STEP`."""
         total = self._terms.sum(axis=0)
-        self._terms *= self._step
+        self._terms *= self._factor_per_step
         return np.asarray(total)
 
 
-def _mean_tilt(y: float, steep: Floats) -> Floats:
-    """Bound the mean of exp(y x - x^2 / 2) over x in [0, steep], y >= 0: it lies below tangents."""
-    short = np.minimum(steep, y)
-    inside = np.exp(short * (y - short / 2)) * exprel(-short * (y - short))
-    beyond = math.exp(y**2 / 2) * np.minimum(1, _ROOT / np.maximum(steep, 1))
-    return np.where(steep < y, inside, beyond)
+def _bound_mean_tilt(y: float, steepness: Floats) -> Floats:
+    """Return an upper bound on the mean of exp(y x - x^2 / 2) over x in [0, steepness], y >= 0.
+
+    The exponent lies below its tangents.
+    """
+    tangent_point = np.minimum(steepness, y)
+    inside = np.exp(tangent_point * (y - tangent_point / 2)) * exprel(
+        -tangent_point * (y - tangent_point)
+    )
+    beyond = math.exp(y**2 / 2) * np.minimum(1, _SQRT_2_PI / np.maximum(steepness, 1))
+    return np.where(steepness < y, inside, beyond)
 
 
-def _fails(
-    share: Floats, left: float, losses: Floats, tail_scale: float, below: Floats, above: Floats
+def _find_uncertified(
+    share: Floats,
+    root: float,
+    losses: Floats,
+    tail_scale: float,
+    low_tests: Floats,
+    high_tests: Floats,
 ) -> Bools:
-    """Return on which cells a share is not certified, (cells,) (8.3)."""
-    share, edges = share[:, None], _WIDEST * np.arange(_CELLS + 1)[:, None] / _CELLS
-    x0, x1 = (share * k**2 * _U for k in (edges[:-1], edges[1:]))
-    loss, most = (losses + left / 2) ** 2, (losses[1:] + left / 2) ** 2
-    tail, peak = tail_scale * np.exp(losses**2 / 2), np.maximum(losses[1:], -losses[:-1])
-    # Between its ends the tail is above its chord less `sag`, and above its least value.
-    sag = _STEP_Y**2 / 8 * tail_scale * np.exp(peak**2 / 2) * (1 + peak**2)
-    least = tail_scale * np.exp(np.maximum(losses[:-1], 0) ** 2 / 2)
-    flat, excess = 2 * sag > tail[:-1], np.asarray(-np.inf)
-    for tests, x in ((below, x0), (above, x1)):
-        gain = _integral(loss * x / (1 + x) / 2 - left**2 * x / 8, (1 + x) ** -0.5)
+    """Return whether a - s (B + t) may be positive on each cell of shifts, (cells,) (8.3).
+
+    `share` (cells,) is s, `root` is sqrt(z), `losses` (n,) the grid of y; `low_tests` and
+    `high_tests` (cells, n) are the bounds on a of :func:`_bound_tests`.
+    """
+    share = share[:, None]
+    edges = _MAX_RELATIVE_SHIFT * np.arange(_N_CELLS + 1)[:, None] / _N_CELLS
+    low_x, high_x = share * edges[:-1] ** 2 * _U, share * edges[1:] ** 2 * _U
+    square_loss, max_square_loss = (losses + root / 2) ** 2, (losses[1:] + root / 2) ** 2
+    tail = tail_scale * np.exp(losses**2 / 2)
+    max_abs_loss = np.maximum(losses[1:], -losses[:-1])
+    # Between grid points the tail is above its chord less `sag`, and above its smallest value.
+    sag = _LOSS_STEP**2 / 8 * tail_scale * np.exp(max_abs_loss**2 / 2) * (1 + max_abs_loss**2)
+    min_tail = tail_scale * np.exp(np.maximum(losses[:-1], 0) ** 2 / 2)
+    uses_min_tail = 2 * sag > tail[:-1]
+    excess = np.asarray(-np.inf)
+    for tests, x in ((low_tests, low_x), (high_tests, high_x)):
+        gain = _integrate(square_loss * x / (1 + x) / 2 - root**2 * x / 8, (1 + x) ** -0.5)
         for end in (slice(None, -1), slice(1, None)):
-            bound = gain[:, end] + np.where(flat, least, tail[end] - sag)
+            bound = gain[:, end] + np.where(uses_min_tail, min_tail, tail[end] - sag)
             excess = np.maximum(excess, tests[:, end] - share * bound)
-    # Second derivatives of B, along k and along y, are at most these.
-    curve, base = x1 / (1 + x1), 1 / (1 + x0)
-    slope = most * base**2 / 2
-    square = slope**2 + (left**2 / 8 + base / 2) ** 2 + base**2 / 2
-    along_k = 4 * share * x1 * _U * square + 2 * share * _U * slope
-    slack = _integral(
-        most * curve / 2,
-        (_WIDEST / _CELLS) ** 2 / 8 * along_k + _STEP_Y**2 / 8 * (curve + most * curve**2),
+    # Upper bounds on the second derivatives of B, along k and along y.
+    xi = high_x / (1 + high_x)
+    base = 1 / (1 + low_x)
+    slope = max_square_loss * base**2 / 2
+    square = slope**2 + (root**2 / 8 + base / 2) ** 2 + base**2 / 2
+    along_k = 4 * share * high_x * _U * square + 2 * share * _U * slope
+    slack = _integrate(
+        max_square_loss * xi / 2,
+        (_MAX_RELATIVE_SHIFT / _N_CELLS) ** 2 / 8 * along_k
+        + _LOSS_STEP**2 / 8 * (xi + max_square_loss * xi**2),
     )
     return np.asarray((excess + share * slack > 0).any(axis=1))
 
 
-def _integral(exponent: Floats, factor: Floats) -> Floats:
-    """Return the integral of exp(exponent) times a factor over u, along the first axis."""
+def _integrate(exponent: Floats, factor: Floats) -> Floats:
+    """Return the integral of exp(`exponent`) `factor` over u in [0, 1].
+
+    The first axis of both arguments is that of the nodes u; the result is without it.
+    """
     return np.asarray(np.tensordot(_WEIGHTS, np.exp(exponent) * factor, 1))

@@ -1,14 +1,16 @@
-r"""What a release costs when only the label with the most noisy votes leaves.
+r"""Rényi bounds for releasing only the label with the most noisy votes.
 
-Proof note: label_only.md. Gaussian noise per vote, continuous, or discrete on a grid that is as
-fine as :data:`LINE_GRID` and :data:`PLANE_GRID` say: the label of discrete noise is not a function
-of the label of continuous noise, so both are proven, and every bound here contains the difference.
+Proof note: label_only.md. The noise of each vote count is Gaussian: continuous, or discrete on a
+grid at least as fine as :data:`LINE_GRID` and :data:`PLANE_GRID` require. The label of discrete
+noise is not a function of the label of continuous noise, so both are proven, and every bound here
+includes the difference.
 
-- Two coordinates move apart (Private-kNN): the worst three-way comparison,
-  :func:`two_coordinate_rdp`, exactly Poisson-subsampled; of two classes the worst threshold test.
-- :class:`NoisyLabel` is the same as a term of a composition.
+- :func:`compute_two_coordinate_rdp`: one vote enters and one leaves (Private-kNN), so that two
+  counts move apart. The worst three-way comparison, exactly Poisson-subsampled; for two classes the
+  worst threshold test.
+- :class:`NoisyLabel`: the same as a release of a composition.
 
-One coordinate in an individual filter (Ind-KNN) is `label_filter.py`.
+One moving count in an individual filter (Ind-KNN) is `label_filter.py`.
 """
 
 from __future__ import annotations
@@ -20,54 +22,64 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal import checks
-from vicinal.accounting._divergence import LARGEST_ORDER, GaussianPair, checked_orders
-from vicinal.accounting._label_divergence import ThreeWayComparison, Thresholds
+from vicinal.accounting._divergence import MAX_ORDER, GaussianPair, check_orders
+from vicinal.accounting._label_divergence import ThreeWayComparisons, ThresholdTests
 from vicinal.accounting.gaussian import SubsampledGaussian
 from vicinal.accounting.label_filter import MAX_CLASSES
 from vicinal.arrays import Floats
 
-LINE_GRID = 1 << 22  # least noise scale, in grid steps, for the bounds of one moving coordinate
-PLANE_GRID = 1 << 30  # least noise scale, in grid steps, for the bounds of two moving coordinates
+LINE_GRID = 1 << 22  # The smallest noise scale, in grid steps, for the bounds of one moving count
+# The smallest noise scale, in grid steps, for the bounds of two moving counts.
+MIN_PLANE_SCALE = 1 << 30
+# Above this value of order times shift the bound of the unsampled noisy votes is taken: without
+# sampling it is at most 6 % higher, with sampling far higher.
+_MAX_ORDER_TIMES_SHIFT = 12.0
+# Relative allowance for rounding errors: differences of logarithms, a quadrature, and the
+# trapezoidal rule for shifts below 1e-3.
+_ROUNDING = 1e-6
 
-# Above these values of order times shift the unsampled Gaussian's own bound is taken: without
-# sampling 1 % and 6 % higher at most, with sampling far higher.
-_LINE_LIMIT = 64.0
-_PLANE_LIMIT = 12.0
-# Arithmetic: differences of logarithms, a quadrature, and the trapezium below 1e-3.
-_SAFETY = 1e-6
 
-
-def two_coordinate_rdp(
+def compute_two_coordinate_rdp(
     sigma: float, gamma: float, orders: npt.ArrayLike, classes: int | None = None
 ) -> Floats:
-    """Return D_alpha (n,) of a noisy argmax of counts under Poisson sampling, rounded up.
+    """Return the RDP of a noisy argmax of vote counts under Poisson sampling, rounded up, (n,).
 
-    One subject, sampled with probability gamma, adds one vote to its class and takes one from
-    another (the neighbour that it displaces), or displaces none. Both directions, any votes,
-    within a share of 2e-3 of the supremum. Proof: label_only.md, sections 4 and 5.
+    A sampled subject adds one vote to its class and removes one from another class (the neighbour
+    that it displaces), or displaces no neighbour. The bound holds in both directions and for all
+    votes, and is within 0.2 % of the supremum. For orders above 12 sigma / sqrt(2) it is that of
+    the unsampled noisy votes, alpha / sigma^2. Proof: label_only.md, sections 4 and 5.
 
-    `sigma` is in votes. For orders above 12 sigma / sqrt(2) the unsampled Gaussian's alpha /
-    sigma^2 is returned. Two classes are cheaper; more count as any number.
+    Parameters
+    ----------
+    sigma : float
+        The noise scale in votes.
+    gamma : float
+        The probability of Poisson sampling.
+    orders : array-like of shape (n,)
+        The Rényi orders alpha.
+    classes : int, optional
+        The number of classes. Two cost less; any other number has the same bound.
     """
     mu = 1 / checks.check_real("sigma", sigma, above=0, most=1e9)
     gamma = checks.check_real("gamma", gamma, least=0, most=1)
-    alphas = checked_orders(orders)
-    gaussian = alphas * mu**2 * (1 + _SAFETY)
-    bound = np.zeros_like(alphas) if gamma == 0 else gaussian.copy()
-    near = alphas * mu * math.sqrt(2) <= _PLANE_LIMIT
-    if gamma == 0 or not near.any():
+    alphas = check_orders(orders)
+    votes_rdp = alphas * mu**2 * (1 + _ROUNDING)
+    bound = np.zeros_like(alphas) if gamma == 0 else votes_rdp.copy()
+    is_tighter = alphas * mu * math.sqrt(2) <= _MAX_ORDER_TIMES_SHIFT
+    if gamma == 0 or not is_tighter.any():
         return bound
-    two_only = classes is not None and _checked_classes(classes) == 2
-    curve = _two_classes if two_only else _plane
-    bound[near] = curve(mu, gamma, alphas[near])
-    return np.minimum(bound, gaussian)
+    has_two_classes = classes is not None and _check_class_count(classes) == 2
+    compute_rdp = _compute_two_class_rdp if has_two_classes else _compute_multiclass_rdp
+    bound[is_tighter] = compute_rdp(mu, gamma, alphas[is_tighter])
+    return np.minimum(bound, votes_rdp)
 
 
-def grid_excess(scale: float, order: float, mu: float) -> float:
-    """Return the share by which a discrete Gaussian may cost more than the continuous one.
+def compute_grid_excess(scale: float, order: float, mu: float) -> float:
+    """Return the relative excess of the RDP of a label under discrete over continuous noise.
 
-    For one moving coordinate, scale >= 1 grid steps, mu <= 1 and order * mu <= 64; at the coarsest
-    grid allowed, 2^22, it is below 2e-6. Proof: label_only.md, section 5.
+    For one moving count: noise `scale` >= 1 in grid steps, shift `mu` <= 1 in noise scales, and a
+    Rényi `order` with order * mu <= 64. At the coarsest grid allowed, 2^22, it is below 2e-6.
+    Proof: label_only.md, section 5.
     """
     scale = checks.check_real("scale", scale, least=1)
     order = checks.check_real("order", order, above=1)
@@ -78,58 +90,67 @@ def grid_excess(scale: float, order: float, mu: float) -> float:
     return math.expm1(cell * (6 + 2.1 * order * mu * depth))
 
 
-def _plane_excess(order: float, mu: float) -> float:
-    """Return the same for two coordinates on :data:`PLANE_GRID`, at any mu."""
+def _compute_plane_grid_excess(order: float, mu: float) -> float:
+    """Return the same relative excess for two moving counts, at any shift `mu`.
+
+    The noise scale is :data:`MIN_PLANE_SCALE` steps, or larger.
+    """
     depth = 4 * math.sqrt(2) * order * mu + 60
-    offset = 0.5 / PLANE_GRID
-    cell = 2 * (depth + 40) ** 2 / PLANE_GRID**2
+    offset = 0.5 / MIN_PLANE_SCALE
+    cell = 2 * (depth + 40) ** 2 / MIN_PLANE_SCALE**2
     gain = 2 * mu * (depth + 2)
     ratio = (4 * cell + 4 * offset * (depth + 2)) * (1 + gain)
     return math.expm1(4 * cell + offset * (depth + 2) + (2 + order * gain) * ratio)
 
 
-def _line(narrow: float, gamma: float, alphas: Floats, mu: float) -> Floats:
-    """Return D_alpha of threshold tests of shift `narrow`, grid included."""
-    excess = np.array([grid_excess(LINE_GRID, alpha, mu) for alpha in alphas])
-    log_g = Thresholds(narrow, gamma, alphas, reverse=False).log_supremum()
+def _compute_two_class_rdp(mu: float, gamma: float, alphas: Floats) -> Floats:
+    """Return D_alpha (n,) of a label of two classes, grid included.
+
+    The difference of the two counts moves by sqrt(2) mu of its noise scales: a threshold test.
+    """
+    shift = math.sqrt(2) * mu
+    excess = np.array([compute_grid_excess(LINE_GRID, alpha, shift) for alpha in alphas])
+    log_g = ThresholdTests(shift, gamma, alphas, reverse=False).bound_log_g()
     if gamma < 1:
-        log_g = np.maximum(log_g, Thresholds(narrow, gamma, alphas, reverse=True).log_supremum())
-    return np.asarray(_divergence(log_g, alphas) * (1 + excess))
+        log_g = np.maximum(log_g, ThresholdTests(shift, gamma, alphas, reverse=True).bound_log_g())
+    return np.asarray(_convert_to_rdp(log_g, alphas) * (1 + excess))
 
 
-def _two_classes(mu: float, gamma: float, alphas: Floats) -> Floats:
-    return _line(math.sqrt(2) * mu, gamma, alphas, math.sqrt(2) * mu)
+def _compute_multiclass_rdp(mu: float, gamma: float, alphas: Floats) -> Floats:
+    """Return D_alpha (n,) of a label of any number of classes, grid included.
 
-
-def _plane(mu: float, gamma: float, alphas: Floats) -> Floats:
-    """Return D_alpha of three-way comparisons, orders of like magnitude searched together."""
+    It is the worst three-way comparison. Orders of similar magnitude are searched together.
+    """
     bound = np.empty_like(alphas)
-    octave = np.maximum(np.ceil(np.log2(alphas * mu)), 0)
-    for value in np.unique(octave):
-        chosen = octave == value
-        some = alphas[chosen]
-        log_g = ThreeWayComparison(mu, gamma, some, reverse=False).log_supremum()
+    octaves = np.maximum(np.ceil(np.log2(alphas * mu)), 0)
+    for octave in np.unique(octaves):
+        is_chosen = octaves == octave
+        orders = alphas[is_chosen]
+        log_g = ThreeWayComparisons(mu, gamma, orders, reverse=False).bound_log_g()
         if gamma < 1:
             log_g = np.maximum(
-                log_g, ThreeWayComparison(mu, gamma, some, reverse=True).log_supremum()
+                log_g, ThreeWayComparisons(mu, gamma, orders, reverse=True).bound_log_g()
             )
-        bound[chosen] = _divergence(log_g, some)
-    return np.asarray(bound * (1 + np.array([_plane_excess(alpha, mu) for alpha in alphas])))
+        bound[is_chosen] = _convert_to_rdp(log_g, orders)
+    excess = np.array([_compute_plane_grid_excess(alpha, mu) for alpha in alphas])
+    return np.asarray(bound * (1 + excess))
 
 
-def _divergence(log_g: Floats, alphas: Floats) -> Floats:
-    return np.asarray(np.logaddexp(0, log_g) / (alphas - 1) * (1 + _SAFETY))
+def _convert_to_rdp(log_g: Floats, alphas: Floats) -> Floats:
+    """Return D_alpha = log(1 + G) / (alpha - 1) from log G (n,), with an allowance for rounding."""
+    return np.asarray(np.logaddexp(0, log_g) / (alphas - 1) * (1 + _ROUNDING))
 
 
-def _checked_classes(classes: int) -> int:
+def _check_class_count(classes: int) -> int:
     return checks.check_integer("classes", classes, least=2, most=MAX_CLASSES)
 
 
 @dataclass(frozen=True)
 class NoisyLabel:
-    """The label with the most noisy votes, under Poisson sampling; no votes leave.
+    """The label with the most noisy votes, under Poisson sampling; the votes are not released.
 
-    `sigma` is in votes. `classes` is given only if it is to be made use of: two are cheaper.
+    `sigma` is the noise scale in votes, `gamma` the sampling probability. With `classes` = 2 the
+    bound is lower; without it, it holds for any number of classes.
     """
 
     sigma: float
@@ -137,18 +158,20 @@ class NoisyLabel:
     classes: int | None = None
 
     def rdp(self, orders: Floats) -> Floats:
-        """Return the RDP at `orders` (m,), rounded up.
+        """Return the RDP at `orders` (m,), as (m,), rounded up.
 
-        The label is a function of the noisy votes, so their RDP is a bound as well: at the highest
+        The label is a function of the noisy votes, so their RDP is a bound as well; at the highest
         orders under sampling it is the smaller one.
         """
         multiplier = math.nextafter(self.sigma / math.sqrt(2), 0.0)
         values = SubsampledGaussian(multiplier, self.gamma).rdp(orders) * (1 + 1e-9)
-        near = orders <= LARGEST_ORDER
-        labels = two_coordinate_rdp(self.sigma, self.gamma, orders[near], self.classes)
-        values[near] = np.minimum(values[near], labels)
+        is_accepted = orders <= MAX_ORDER
+        label_rdp = compute_two_coordinate_rdp(
+            self.sigma, self.gamma, orders[is_accepted], self.classes
+        )
+        values[is_accepted] = np.minimum(values[is_accepted], label_rdp)
         return values
 
-    def pair(self) -> GaussianPair:
-        """Return the pair of the noisy votes, of which the label is a function."""
+    def build_dominating_pair(self) -> GaussianPair:
+        """Return the dominating pair of the noisy votes, of which the label is a function."""
         return GaussianPair(math.nextafter(math.sqrt(2), 2) / self.sigma, self.gamma)

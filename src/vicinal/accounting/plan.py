@@ -1,7 +1,7 @@
-"""A plan of releases as JSON, and what it costs before anything is spent.
+"""A plan of releases as JSON, and its price before any budget is spent.
 
 A plan is ``{"delta": 1e-5, "releases": [{"kind": ..., "count": ..., ...}, ...]}``. The kinds and
-their fields stand in :mod:`vicinal.accounting.kinds`. Everything in a plan is public.
+their fields are defined in :mod:`vicinal.accounting.kinds`. Everything in a plan is public.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ COMMON_ASSUMPTIONS = (
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """`count` equal releases: the fields of the plan, checked, defaults filled in."""
+    """`count` equal releases of a plan, with checked fields and defaults filled in."""
 
     release: PlannedRelease
     count: int
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the step as in the JSON of a plan."""
+        """Return the step as an entry of ``releases`` in the JSON of a plan."""
         return {"kind": self.release.kind, **self.release.values, "count": self.count}
 
     def composition(self) -> Composition:
-        """Return all releases of the step."""
-        return self.release.cost(self.count)
+        """Return the composition of all releases of the step."""
+        return self.release.compose_releases(self.count)
 
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """Releases that are to be made, and the delta at which they are priced.
+    """Planned releases, and the delta at which they are priced.
 
     Examples
     --------
@@ -64,40 +64,52 @@ class Plan:
 
     @classmethod
     def from_dict(cls, plan: object) -> Plan:
-        """Return the plan that a JSON object states.
+        """Return the plan of a JSON object, given as plain Python values.
 
         Raises
         ------
         InvalidInput
             Naming the field, for anything missing, unknown or out of bounds.
         """
-        fields = mapping("plan", plan)
+        fields = check_mapping("plan", plan)
         _check_fields("plan", fields, ("delta", "releases"), required=("delta", "releases"))
         delta = checks.check_real("delta", fields["delta"], above=0, below=1)
-        releases = releases_of(fields)
+        releases = extract_releases(fields)
         steps = tuple(
-            _step(f"releases[{place}]", release, delta) for place, release in enumerate(releases)
+            _parse_step(f"releases[{index}]", release, delta)
+            for index, release in enumerate(releases)
         )
         return cls(delta, steps)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the plan as plain values, from which the same plan is made again."""
+        """Return the plan as plain values; :meth:`from_dict` of them is an equal plan."""
         return {"delta": self.delta, "releases": [step.to_dict() for step in self.steps]}
 
     def composition(self) -> Composition:
-        """Return all releases of all steps."""
+        """Return the composition of all releases of all steps."""
         return compose(step.composition() for step in self.steps)
 
     def price(self, *, lower: bool = True) -> dict[str, Any]:
-        """Return what the plan costs by every valid method, with a lower bound and assumptions.
+        """Return the epsilon of the plan by every valid method, a lower bound and the assumptions.
+
+        Parameters
+        ----------
+        lower : bool
+            Whether to compute a lower bound on epsilon.
 
         Returns
         -------
         dict
-            ``epsilon`` the best valid bound, ``method`` which one that is, ``by_method``,
-            ``lower`` (None where there is no certificate, or none is wanted), ``delta``,
-            ``neighbouring``, ``assumptions``, ``releases`` (each step with its ``share`` of the RDP
-            at the best order, the epsilon of that step alone, ``alone``, and its ``parts``).
+            ``epsilon``, the smallest valid bound; ``method``, its method; ``by_method``, the bound
+            of every method; ``lower``, an epsilon that no analysis can go below (None if none is
+            known or asked for); ``delta``; ``neighbouring``; ``assumptions``; ``releases``, each
+            step with its ``share`` of the RDP at the best order, its epsilon ``alone``, and the
+            ``parts`` of a release that has different components.
+
+        Raises
+        ------
+        InvalidInput
+            If no method gives a bound at the plan's delta.
         """
         total = self.composition()
         epsilons = {name: total.to_epsilon(self.delta, name) for name in total.methods()}
@@ -113,47 +125,58 @@ class Plan:
             "epsilon": by_method[method],
             "method": method,
             "by_method": by_method,
-            "lower": self.lower() if lower else None,
+            "lower": self.compute_lower_bound() if lower else None,
             "delta": self.delta,
             "neighbouring": NEIGHBOURING,
-            "assumptions": list(self.assumptions()),
-            "releases": self._shares(total),
+            "assumptions": list(self.list_assumptions()),
+            "releases": self._describe_steps(total),
         }
 
-    def lower(self) -> float | None:
-        """Return an epsilon that the plan cannot be better than, or None without a certificate."""
+    def compute_lower_bound(self) -> float | None:
+        """Return an epsilon that no analysis of the plan can go below.
+
+        None if a release has no known pair of neighbouring data sets to derive it from.
+        """
         order = self.composition().best_order(self.delta)
-        pairs: list[_certificate.WorstCasePair] = []
+        pairs: list[_certificate.AttainedPair] = []
         for step in self.steps:
-            worst_pairs = step.release.worst_case(step.count, order)
-            if worst_pairs is None:
+            step_pairs = step.release.list_attained_pairs(step.count, order)
+            if step_pairs is None:
                 return None
-            pairs.extend(worst_pairs)
-        return _certificate.lower_epsilon(pairs, self.delta)
+            pairs.extend(step_pairs)
+        return _certificate.compute_lower_epsilon(pairs, self.delta)
 
-    def assumptions(self) -> tuple[str, ...]:
-        """Return in words what must be true for the price to hold."""
-        particular = dict.fromkeys(
-            words for step in self.steps for words in step.release.assumptions()
+    def list_assumptions(self) -> tuple[str, ...]:
+        """Return the assumptions under which the price holds, each sentence once."""
+        of_steps = dict.fromkeys(
+            assumption for step in self.steps for assumption in step.release.list_assumptions()
         )
-        return (*COMMON_ASSUMPTIONS, *particular)
+        return (*COMMON_ASSUMPTIONS, *of_steps)
 
-    def _shares(self, total: Composition) -> list[dict[str, Any]]:
+    def _describe_steps(self, total: Composition) -> list[dict[str, Any]]:
+        """Return every step as a dict, with its share of the cost of the plan.
+
+        `total` is the composition of the plan. The result is ``releases`` of :meth:`price`.
+        """
         order = total.best_order(self.delta)
         costs = [float(step.composition().rdp(order)[0]) for step in self.steps]
-        if not math.isfinite(sum(costs)):  # losses that may be infinite have no divergence
+        if not math.isfinite(sum(costs)):
+            # A step whose loss can be infinite has no finite RDP: steps are compared by epsilon.
             costs = [step.composition().least_epsilon(self.delta) for step in self.steps]
             costs = [cost if math.isfinite(cost) else 0.0 for cost in costs]
         total_cost = sum(costs) or 1.0
-        return [
-            {
+        descriptions = []
+        for step, cost in zip(self.steps, costs, strict=True):
+            description: dict[str, Any] = {
                 **step.to_dict(),
                 "share": cost / total_cost,
                 "alone": step.composition().least_epsilon(self.delta),
-                **({"parts": parts} if (parts := step.release.parts(self.delta)) else {}),
             }
-            for step, cost in zip(self.steps, costs, strict=True)
-        ]
+            components = step.release.describe_components(self.delta)
+            if components:
+                description["parts"] = components
+            descriptions.append(description)
+        return descriptions
 
 
 def account(plan: object) -> dict[str, Any]:
@@ -169,23 +192,30 @@ def account(plan: object) -> dict[str, Any]:
     return Plan.from_dict(plan).price()
 
 
-def releases_of(plan: object) -> Sequence[object]:
-    """Return the releases of a plan's JSON, not yet checked one by one."""
-    releases = mapping("plan", plan).get("releases")
+def extract_releases(plan: object) -> Sequence[object]:
+    """Return the nonempty list ``releases`` of a plan's JSON; its entries are not yet checked."""
+    releases = check_mapping("plan", plan).get("releases")
     if not isinstance(releases, list | tuple) or not releases:
         raise InvalidInput("The 'releases' parameter must be a list of at least one release.")
     return releases
 
 
-def _step(name: str, release: object, delta: float) -> Step:
-    fields = mapping(name, release)
+def _parse_step(name: str, release: object, delta: float) -> Step:
+    """Return the checked step of one release in a plan's JSON.
+
+    `name` is the name of the release in error messages, `delta` the plan's delta.
+    """
+    fields = check_mapping(name, release)
     if "kind" not in fields:
         raise InvalidInput(f"The '{name}.kind' parameter is missing.")
     kind = KINDS[checks.check_choice(f"{name}.kind", fields["kind"], tuple(KINDS))]
     values = {key: value for key, value in fields.items() if key != "kind"}
-    _check_fields(name, values, (*kind.field_names(), "count"), required=kind.required())
+    _check_fields(
+        name, values, (*kind.list_field_names(), "count"), required=kind.list_required_fields()
+    )
     count = checks.check_integer(f"{name}.count", values.pop("count", 1), least=1, most=10**9)
-    step = Step(kind.from_fields(name, values).complete(name, delta, count), count)
+    resolved = kind.from_fields(name, values).resolve_fields(name, delta, count)
+    step = Step(resolved, count)
     try:
         step.composition()
     except InvalidInput as error:
@@ -193,8 +223,8 @@ def _step(name: str, release: object, delta: float) -> Step:
     return step
 
 
-def mapping(name: str, value: object) -> Mapping[str, Any]:
-    """Return `value` if it is a JSON object."""
+def check_mapping(name: str, value: object) -> Mapping[str, Any]:
+    """Return `value` if it is a JSON object, or raise InvalidInput that names it `name`."""
     if not isinstance(value, Mapping):
         raise InvalidInput(f"The {name!r} parameter must be a JSON object. Got {value!r}.")
     return value
@@ -203,6 +233,10 @@ def mapping(name: str, value: object) -> Mapping[str, Any]:
 def _check_fields(
     name: str, fields: Mapping[str, Any], allowed: tuple[str, ...], required: tuple[str, ...]
 ) -> None:
+    """Raise InvalidInput if a field is not `allowed`, or a `required` one is missing.
+
+    `name` is the name of the object in error messages.
+    """
     prefix = "" if name == "plan" else f"{name}."
     for key in fields:
         if key not in allowed:

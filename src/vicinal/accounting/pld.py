@@ -1,17 +1,18 @@
 r"""Privacy loss distributions: dominating pairs on a grid, composed by one Fourier transform.
 
 Grid. H is convex in x = e^eps. Joining its values at the grid points eps_i = i h by straight lines
-in x gives a larger convex function, which is the profile of a discrete pair: the law Q has mass
-"change of slope at x_i", P has x_i times that, and what is left above the last point is infinite
-loss (connect the dots: Doroshenko, Ghazi, Kamath, Kumar & Manurangsi 2022). It dominates, and
-composition keeps domination (Zhu, Dong & Wang 2022, Theorem 10), also adaptively. The grid is fine
-enough that all roundings together widen the loss by a relative 3e-5 or so, and both the release
-grids and the window of the transform leave out at most a stated mass, which is added to delta.
+in x gives a larger convex function, which is the profile of a discrete pair: Q has the mass "change
+of slope at x_i", P has x_i times that, and the value of H at the last point is a mass of infinite
+loss (connect the dots: Doroshenko, Ghazi, Kamath, Kumar & Manurangsi 2022). The discrete pair
+dominates, and composition preserves domination (Zhu, Dong & Wang 2022, Theorem 10), also adaptive
+composition. The grid is fine enough that all roundings together widen the loss by a relative 3e-5
+or so. The grids of the releases and the range of the transform omit at most a stated mass, which is
+added to delta.
 
-Transform. The mass of the sum of all losses is the inverse transform of the product of powers.
-Mass below the window wraps round to its top (more loss: safe); mass above it is bounded by Chernoff
-and counted as infinite loss. Rounding errors of the transform are estimated from the norm of the
-spectrum and added to delta, too.
+Transform. The distribution of the sum of all losses is the inverse transform of the product of
+powers. Mass below the range wraps around to its top (a larger loss: safe); the mass above it is
+bounded by Chernoff and counted as infinite loss. The rounding errors of the transform are estimated
+from the norm of the spectrum and added to delta, too.
 """
 
 import dataclasses
@@ -20,37 +21,46 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from vicinal.accounting._divergence import GaussianPair, Pair
+from vicinal.accounting._divergence import DominatingPair, GaussianPair
 from vicinal.arrays import Complexes, Floats
 
+# Relative amount by which the grid may widen the standard deviation of the composed loss.
 _WIDENING = 3e-5
-_MAX_POINTS = 1 << 20
-_COARSE = 1024
-_SAFETY = 1 + 1e-9
-_ROUNDING = 8 * 2.0**-53
-# In units of one over the spread, for sums of many losses; and as they are, for a few rare ones.
+_MAX_POINTS = 1 << 20  # The largest number of grid points of the composed loss
+_COARSE_POINTS = 1024  # Points of the coarser grids on which Chernoff's bound is computed
+_ROUNDED_UP = 1 + 1e-9  # Factor on divergences and epsilon: far more than their rounding errors
+# Rounding error of the transform, for each factor and level, relative to the spectrum's norm.
+_FFT_ERROR = 8 * 2.0**-53
+# Rates r of Chernoff's bound for sums of many losses, in units of 1 / standard deviation.
 _RATES = np.geomspace(0.2, 50, 16)
+# Rates r of Chernoff's bound for few rare losses, in units of 1 / loss.
 _RARE_RATES = np.geomspace(0.05, 50, 16)
-_LEAST_SPREAD = 1e-12
-_SHAPE = np.append(0.0, np.geomspace(1e-5, 1, 400))
-# Ends of a grid are looked for among these. A pair that reaches further protects next to nothing.
-_LARGEST = 600.0
-_SIZES = np.append(np.geomspace(1e-13, _LARGEST, 500)[:-1], _LARGEST)
+_MIN_SPREAD = 1e-12  # The smallest standard deviation that the rates are divided by
+# Points of the integral over the excess divergence, relative to the end of the range.
+_INTEGRATION_POINTS = np.append(0.0, np.geomspace(1e-5, 1, 400))
+# Losses above this are not represented: e^loss comes close to the largest double. A pair that
+# reaches further gives next to no protection.
+_MAX_LOSS = 600.0
+# Losses among which the end of a release's grid is chosen.
+_CANDIDATE_ENDS = np.append(np.geomspace(1e-13, _MAX_LOSS, 500)[:-1], _MAX_LOSS)
 
 
 @dataclasses.dataclass(frozen=True)
 class LossMass:
-    """The law of one release's loss under P on the grid (first + i) h, and beyond it."""
+    """The distribution of one release's loss under P: `probabilities` (m,) at (first + i) h.
+
+    `infinite` is the probability of an infinite loss.
+    """
 
     first: int
     probabilities: Floats
     infinite: float
 
 
-def pld_epsilon(pairs: Sequence[tuple[Pair, int]], delta: float) -> float:
-    """Return epsilon >= 0 of all `pairs`, each with its count, at `delta`; infinite if none holds.
+def compute_pld_epsilon(pairs: Sequence[tuple[DominatingPair, int]], delta: float) -> float:
+    """Return epsilon >= 0 of the composition of all `pairs`, each with its count, at `delta`.
 
-    The larger of both directions, rounded up.
+    It is the larger one of both directions, rounded up; infinite if no bound holds.
     """
     totals = composed_losses(pairs, max(delta * 1e-6, 1e-18))
     return max(total.epsilon(delta) for total in totals) if totals else math.inf
@@ -58,7 +68,11 @@ def pld_epsilon(pairs: Sequence[tuple[Pair, int]], delta: float) -> float:
 
 @dataclasses.dataclass(frozen=True)
 class ComposedLoss:
-    """The composed loss: probabilities at losses (first + i) h, and a mass of infinite loss."""
+    """The distribution of the composed loss under P.
+
+    `probabilities` (m,) belong to losses (first + i) step; `infinite` is the probability of an
+    infinite loss.
+    """
 
     step: float
     first: int
@@ -66,110 +80,137 @@ class ComposedLoss:
     infinite: float
 
     def delta(self, epsilon: float) -> float:
-        """Return the hockey-stick divergence at `epsilon`."""
+        """Return the hockey-stick divergence at `epsilon`, rounded up."""
         losses = self.step * (self.first + np.arange(len(self.probabilities)))
-        above = losses > epsilon
-        gains = -np.expm1(epsilon - losses[above]) * self.probabilities[above]
-        return (float(gains.sum()) + self.infinite) * _SAFETY
+        is_above = losses > epsilon
+        gains = -np.expm1(epsilon - losses[is_above]) * self.probabilities[is_above]
+        return (float(gains.sum()) + self.infinite) * _ROUNDED_UP
 
     def epsilon(self, delta: float) -> float:
-        """Return the least epsilon >= 0 whose divergence is at most `delta`; infinite if far."""
-        if self.infinite * _SAFETY >= delta:
+        """Return the smallest epsilon >= 0 whose divergence is at most `delta`, rounded up.
+
+        Infinite if it is above the largest loss that is represented.
+        """
+        if self.infinite * _ROUNDED_UP >= delta:
             return math.inf
         if self.delta(0.0) <= delta:
             return 0.0
         start = max(0, 1 - self.first)
         losses = self.step * (self.first + np.arange(start, len(self.probabilities)))
         mass = self.probabilities[start:]
-        upper = np.cumsum(mass[::-1])[::-1] + self.infinite
-        lower = np.cumsum((mass * np.exp(-losses))[::-1])[::-1]
-        # At every loss, and between it and the one before, only what lies at or above it counts.
-        near = int(np.searchsorted(losses, _LARGEST))
-        divergence = (upper[:near] - np.exp(losses[:near]) * lower[:near]) * _SAFETY
-        affordable = divergence <= delta
-        if not affordable.any():
+        # At a loss, and between it and the previous one, only the mass at or above it counts.
+        mass_with = np.cumsum(mass[::-1])[::-1] + self.infinite
+        mass_without = np.cumsum((mass * np.exp(-losses))[::-1])[::-1]
+        n_searched = int(np.searchsorted(losses, _MAX_LOSS))
+        divergence = (
+            mass_with[:n_searched] - np.exp(losses[:n_searched]) * mass_without[:n_searched]
+        ) * _ROUNDED_UP
+        is_affordable = divergence <= delta
+        if not is_affordable.any():
             return math.inf
-        place = int(np.argmax(affordable))
-        root = math.log((upper[place] - delta / _SAFETY) / lower[place])
-        return max(0.0, root) * _SAFETY
+        index = int(np.argmax(is_affordable))
+        root = math.log((mass_with[index] - delta / _ROUNDED_UP) / mass_without[index])
+        return max(0.0, root) * _ROUNDED_UP
 
 
-def composed_losses(pairs: Sequence[tuple[Pair, int]], tail: float) -> list[ComposedLoss]:
-    """Return the composed loss, in both directions unless they are equal; none if out of range."""
+def composed_losses(pairs: Sequence[tuple[DominatingPair, int]], tail: float) -> list[ComposedLoss]:
+    """Return the composed loss of all `pairs`, each with its count, in both directions.
+
+    One direction if both are equal; none if the losses are out of range. `tail` is the mass that
+    the grids and the transform may omit; it counts as infinite loss.
+    """
     merged = _merge_gaussians(pairs)
     counts = [count for _, count in merged]
-    ranges = [_range(pair, tail / (4 * sum(counts))) for pair, _ in merged]
-    spread = _spread(merged, ranges)
-    if spread**2 > _LARGEST or any(max(high, -low) == _LARGEST for low, high in ranges):
+    ranges = [_find_loss_range(pair, tail / (4 * sum(counts))) for pair, _ in merged]
+    spread = _estimate_spread(merged, ranges)
+    if spread**2 > _MAX_LOSS or any(max(high, -low) == _MAX_LOSS for low, high in ranges):
         return []
-    step = _step(spread, sum(counts), ranges)
-    directions = (False,) if all(pair.symmetric for pair, _ in merged) else (False, True)
+    step = _choose_step(spread, sum(counts), ranges)
+    directions = (False,) if all(pair.is_symmetric for pair, _ in merged) else (False, True)
     totals = []
-    for mirrored in directions:
+    for is_mirrored in directions:
         masses = [
-            _mass(pair, span, step, mirrored and not pair.symmetric)
-            for (pair, _), span in zip(merged, ranges, strict=True)
+            _discretize_pair(pair, loss_range, step, is_mirrored and not pair.is_symmetric)
+            for (pair, _), loss_range in zip(merged, ranges, strict=True)
         ]
         totals.append(_convolve(masses, counts, step, spread, tail))
     return totals
 
 
-def _merge_gaussians(pairs: Sequence[tuple[Pair, int]]) -> list[tuple[Pair, int]]:
-    """Return the same composition with all plain Gaussian pairs made one: mu adds up in squares."""
-    square = math.fsum(n * mu**2 for pair, n in pairs if (mu := pair.gaussian()) is not None)
-    others = [(pair, n) for pair, n in pairs if pair.gaussian() is None]
-    return [(GaussianPair(math.sqrt(square)), 1), *others] if square else others
+def _merge_gaussians(
+    pairs: Sequence[tuple[DominatingPair, int]],
+) -> list[tuple[DominatingPair, int]]:
+    """Return the same composition with all unsampled Gaussian pairs merged: mu adds in squares."""
+    mus = [(pair.get_gaussian_mu(), count) for pair, count in pairs]
+    square = math.fsum(count * mu**2 for mu, count in mus if mu is not None)
+    rest = [(pair, count) for pair, count in pairs if pair.get_gaussian_mu() is None]
+    return [(GaussianPair(math.sqrt(square)), 1), *rest] if square else rest
 
 
-def _range(pair: Pair, tail: float) -> tuple[float, float]:
-    """Return the losses beyond which the excess is at most `tail`, in either direction.
+def _find_loss_range(pair: DominatingPair, tail: float) -> tuple[float, float]:
+    """Return (low, high), the losses beyond which the excess divergence is at most `tail`.
 
-    Beside the mass of infinite loss, which stays however far the grid goes.
+    The masses of infinite loss are subtracted first: no grid is wide enough for them.
     """
-    first, second = pair.missing
-    high = _first_beyond(pair.excess(_SIZES) - first, tail)
-    if pair.symmetric:
+    infinite_with, infinite_without = pair.infinite_masses
+    high = _find_end(pair.compute_excess(_CANDIDATE_ENDS) - infinite_with, tail)
+    if pair.is_symmetric:
         return -high, high
-    return -_first_beyond(np.exp(_SIZES) * pair.excess(-_SIZES) - second, tail), high
+    mirrored = np.exp(_CANDIDATE_ENDS) * pair.compute_excess(-_CANDIDATE_ENDS)
+    return -_find_end(mirrored - infinite_without, tail), high
 
 
-def _first_beyond(excess: Floats, tail: float) -> float:
-    """Return the first of the sizes whose excess is at most `tail`; the last if none is."""
-    small = excess <= tail
-    return float(_SIZES[int(np.argmax(small))]) if small.any() else _LARGEST
+def _find_end(excess: Floats, tail: float) -> float:
+    """Return the first of `_CANDIDATE_ENDS` whose `excess` is at most `tail`, or the last."""
+    is_small = excess <= tail
+    return float(_CANDIDATE_ENDS[int(np.argmax(is_small))]) if is_small.any() else _MAX_LOSS
 
 
-def _spread(pairs: Sequence[tuple[Pair, int]], ranges: Sequence[tuple[float, float]]) -> float:
-    """Return about the standard deviation of the whole loss.
+def _estimate_spread(
+    pairs: Sequence[tuple[DominatingPair, int]], ranges: Sequence[tuple[float, float]]
+) -> float:
+    """Return the approximate standard deviation of the composed loss.
 
-    A loss has a variance of about twice its Kullback-Leibler divergence, which is the integral of
-    the excess over all real eps.
+    `ranges` are the loss ranges of the pairs. The variance of a loss is about twice its
+    Kullback-Leibler divergence, which is the integral of the excess divergence over all real eps.
     """
     variance = 0.0
-    for (pair, count), span in zip(pairs, ranges, strict=True):
-        for end in span:
-            points = np.asarray(end * _SHAPE, dtype=np.float64)
-            variance += 2 * count * abs(float(np.trapezoid(pair.excess(points), points)))
+    for (pair, count), loss_range in zip(pairs, ranges, strict=True):
+        for end in loss_range:
+            points = np.asarray(end * _INTEGRATION_POINTS, dtype=np.float64)
+            integral = float(np.trapezoid(pair.compute_excess(points), points))
+            variance += 2 * count * abs(integral)
     return math.sqrt(variance)
 
 
-def _step(spread: float, count: int, ranges: Sequence[tuple[float, float]]) -> float:
-    """Return the grid step h: rounding adds at most h^2/4 to the variance of each loss."""
+def _choose_step(spread: float, count: int, ranges: Sequence[tuple[float, float]]) -> float:
+    """Return the grid step h for `count` losses of total standard deviation `spread`.
+
+    Rounding adds at most h^2/4 to the variance of each loss.
+    """
     reach = max(20 * spread + 2 * spread**2, *(2 * (high - low) for low, high in ranges))
     return max(spread * math.sqrt(8 * _WIDENING / count), reach / _MAX_POINTS)
 
 
-def _mass(pair: Pair, span: tuple[float, float], step: float, mirrored: bool) -> LossMass:
-    """Return the law of the loss of (P, Q), or of (Q, P), by joining the dots of its profile.
+def _discretize_pair(
+    pair: DominatingPair, loss_range: tuple[float, float], step: float, is_mirrored: bool
+) -> LossMass:
+    """Return the loss distribution of (P, Q), or with `is_mirrored` of (Q, P), on the grid.
 
-    In terms of the excess C the mass at x_i = e^(i h) is (C_{i+1} - C_i - e^h (C_i - C_{i-1})) /
-    (e^h - 1), plus 1 at x = 1, where max(0, 1 - x) has its kink. Below the first point the profile
-    is replaced by the line from x = 0.
+    The dots of the profile at multiples of `step` within `loss_range` are connected. In terms of
+    the excess divergence C the mass at x_i = e^(i h) is
+    (C_{i+1} - C_i - e^h (C_i - C_{i-1})) / (e^h - 1), plus 1 at x = 1, where max(0, 1 - x) has its
+    kink. Below the first point the profile is replaced by the line from x = 0.
     """
-    low, high = (-span[1], -span[0]) if mirrored else span
+    low, high = loss_range
+    if is_mirrored:
+        low, high = -high, -low
     first, last = math.floor(low / step), math.ceil(high / step)
     losses = np.asarray(step * np.arange(first, last + 1), dtype=np.float64)
-    excess = np.exp(losses) * pair.excess(-losses) if mirrored else pair.excess(losses)
+    if is_mirrored:
+        excess = np.exp(losses) * pair.compute_excess(-losses)
+    else:
+        excess = pair.compute_excess(losses)
     rise = np.diff(excess) / math.expm1(step)
     mass = np.append(rise, 0.0) - math.exp(step) * np.insert(rise, 0, 0.0)
     mass[0] = rise[0] - excess[0]
@@ -180,106 +221,126 @@ def _mass(pair: Pair, span: tuple[float, float], step: float, mirrored: bool) ->
 def _convolve(
     masses: Sequence[LossMass], counts: Sequence[int], step: float, spread: float, tail: float
 ) -> ComposedLoss:
-    """Return the law of the sum, with all that was left out counted as infinite loss."""
-    low, high = _window(masses, counts, step, spread, tail)
+    """Return the distribution of the sum of `counts` losses of each distribution of `masses`.
+
+    `step` is the grid step of all, `spread` the standard deviation of the sum. All omitted mass, at
+    most `tail` besides the infinite losses, counts as infinite loss.
+    """
+    low, high = _bound_sum(masses, counts, step, spread, tail)
     start = math.floor(low / step)
-    size = fast_length(math.ceil(high / step) - start + 2)
+    size = round_up_fft_length(math.ceil(high / step) - start + 2)
     spectrum = np.ones(size // 2 + 1, dtype=np.complex128)
-    base, infinite = 0, tail
+    first_cell = 0
+    infinite = tail
     for mass, count in zip(masses, counts, strict=True):
-        spectrum *= spectral_power(np.fft.rfft(folded(mass.probabilities, size)), count)
-        base += count * mass.first
+        wrapped = _wrap_around(mass.probabilities, size)
+        spectrum *= compute_spectrum_power(np.fft.rfft(wrapped), count)
+        first_cell += count * mass.first
         infinite += count * mass.infinite
     norm = math.sqrt(2) * float(np.linalg.norm(spectrum))
-    infinite += _ROUNDING * (sum(counts) + math.log2(size)) * norm
-    wrapped = np.roll(np.fft.irfft(spectrum, size), (base - start) % size)
-    return ComposedLoss(step, start, np.maximum(wrapped, 0.0), infinite)
+    infinite += _FFT_ERROR * (sum(counts) + math.log2(size)) * norm
+    probabilities = np.roll(np.fft.irfft(spectrum, size), (first_cell - start) % size)
+    return ComposedLoss(step, start, np.maximum(probabilities, 0.0), infinite)
 
 
-def fast_length(least: int) -> int:
-    """Return the smallest size from `least` on with no prime factor above 5: transforms are fast.
+def round_up_fft_length(min_length: int) -> int:
+    """Return the smallest length >= `min_length` with no prime factor above 5: transforms are fast.
 
-    numpy's transforms give the same bits as scipy's, whose import costs .05 s.
+    numpy's transforms give the same bits as scipy's, whose import takes .05 s.
     """
-    best, fives = 1 << (least - 1).bit_length(), 1
-    while fives < best:
-        threes = fives
-        while threes < best:
-            best = min(best, threes << max(0, (-(-least // threes) - 1).bit_length()))
-            threes *= 3
-        fives *= 5
+    best = 1 << (min_length - 1).bit_length()
+    power_of_5 = 1
+    while power_of_5 < best:
+        product = power_of_5
+        while product < best:
+            best = min(best, product << max(0, (-(-min_length // product) - 1).bit_length()))
+            product *= 3
+        power_of_5 *= 5
     return best
 
 
-def spectral_power(spectrum: Complexes, count: int) -> Complexes:
-    """Return `spectrum` to the power `count` >= 1; powers below 1e-40 are zero.
+def compute_spectrum_power(spectrum: Complexes, count: int) -> Complexes:
+    """Return `spectrum` to the power `count` >= 1; powers of magnitude below 1e-40 are zero.
 
-    Most are, when count is large, and a complex power is slow.
+    If count is large most powers are that small, and a complex power is slow.
     """
     if count == 1:
         return spectrum
     square = spectrum.real**2 + spectrum.imag**2
-    significant = square > 10.0 ** (-80 / count)
+    is_significant = square > 10.0 ** (-80 / count)
     result = np.zeros_like(spectrum)
-    result[significant] = spectrum[significant] ** count
+    result[is_significant] = spectrum[is_significant] ** count
     return result
 
 
-def folded(values: Floats, size: int) -> Floats:
-    """Return `values` added up modulo `size`, as (size,)."""
+def _wrap_around(values: Floats, size: int) -> Floats:
+    """Return `values` (m,) added up by index modulo `size`, as (size,)."""
     padded = np.zeros(-(-len(values) // size) * size)
     padded[: len(values)] = values
     return np.asarray(padded.reshape(-1, size).sum(axis=0))
 
 
-def _window(
+def _bound_sum(
     masses: Sequence[LossMass], counts: Sequence[int], step: float, spread: float, tail: float
 ) -> tuple[float, float]:
-    """Return bounds that the sum stays between but for a mass of `tail` on either side.
+    """Return (low, high): the sum of losses is outside with probability <= `tail` on either side.
 
-    Chernoff: P(sum > u) <= exp(K(r) - r u) for every r > 0, K the logarithm of the moment function.
+    The arguments are those of :func:`_convolve`.
     """
-    laws = [
-        (*_spread_out(step * mass.first, step, mass.probabilities), count)
+    distributions = [
+        (*_coarsen(step * mass.first, step, mass.probabilities), count)
         for mass, count in zip(masses, counts, strict=True)
     ]
-    low, high = chernoff_window(laws, spread, tail)
+    low, high = compute_chernoff_bounds(distributions, spread, tail)
     return low, max(high, low + step)
 
 
-def chernoff_window(
-    laws: Sequence[tuple[Floats, Floats, int]], spread: float, tail: float
+def compute_chernoff_bounds(
+    distributions: Sequence[tuple[Floats, Floats, int]], spread: float, tail: float
 ) -> tuple[float, float]:
-    """Return bounds that a sum of standard deviation `spread` leaves with probability `tail` each.
+    """Return (low, high): a sum of losses is outside with probability <= `tail` on either side.
 
-    A law is losses, masses, and how many such losses are added up.
+    Each of `distributions` is (losses (m,), probabilities (m,), number of such losses in the sum);
+    `spread` is the standard deviation of the sum. Chernoff: P(sum > u) <= exp(K(r) - r u) for every
+    r > 0, K the logarithm of the moment generating function.
     """
-    rates = np.concatenate([_RATES / max(spread, _LEAST_SPREAD), _RARE_RATES])
-    above = sum(count * _log_moments(losses, masses, rates) for losses, masses, count in laws)
-    below = sum(count * _log_moments(losses, masses, -rates) for losses, masses, count in laws)
+    rates = np.concatenate([_RATES / max(spread, _MIN_SPREAD), _RARE_RATES])
+    log_moments_above = sum(
+        count * _compute_log_moments(losses, probabilities, rates)
+        for losses, probabilities, count in distributions
+    )
+    log_moments_below = sum(
+        count * _compute_log_moments(losses, probabilities, -rates)
+        for losses, probabilities, count in distributions
+    )
     depth = -math.log(tail)
-    return float(-((below + depth) / rates).min()), float(((above + depth) / rates).min())
+    low = float(-((log_moments_below + depth) / rates).min())
+    high = float(((log_moments_above + depth) / rates).min())
+    return low, high
 
 
-def _spread_out(first: float, step: float, probabilities: Floats) -> tuple[Floats, Floats]:
-    """Return losses and masses on a coarser grid, every mass shared by the two points around it.
+def _coarsen(first_loss: float, step: float, probabilities: Floats) -> tuple[Floats, Floats]:
+    """Return losses and probabilities on a coarser grid, of about `_COARSE_POINTS` points.
 
-    The mean stays, so the mean of every convex function (a moment) can only grow.
+    The fine grid has `probabilities` (m,) at first_loss + i step. Every mass is divided between the
+    two coarse points around it. The mean stays, so the mean of every convex function (a moment) can
+    only grow.
     """
-    width = -(-len(probabilities) // _COARSE)
-    index, place = np.divmod(np.arange(len(probabilities)), width)
+    width = -(-len(probabilities) // _COARSE_POINTS)
+    index, offset = np.divmod(np.arange(len(probabilities)), width)
     size = int(index[-1]) + 2
-    coarse = np.bincount(index, probabilities * (1 - place / width), size)
-    coarse += np.bincount(index + 1, probabilities * (place / width), size)
-    return np.asarray(first + step * width * np.arange(size)), np.asarray(coarse, dtype=np.float64)
+    coarse = np.bincount(index, probabilities * (1 - offset / width), size)
+    coarse += np.bincount(index + 1, probabilities * (offset / width), size)
+    losses = np.asarray(first_loss + step * width * np.arange(size))
+    return losses, np.asarray(coarse, dtype=np.float64)
 
 
-def _log_moments(losses: Floats, probabilities: Floats, rates: Floats) -> Floats:
-    """Return log of the sum of p e^{r loss} at every rate r (m,), as (m,)."""
-    tops = np.maximum(rates * losses.min(), rates * losses.max())
+def _compute_log_moments(losses: Floats, probabilities: Floats, rates: Floats) -> Floats:
+    """Return the log moment generating function, log sum p e^{r loss}, at rates r (k,), as (k,)."""
+    largest_exponents = np.maximum(rates * losses.min(), rates * losses.max())
     return np.array(
         [
-            top + math.log(float(probabilities @ np.exp(rate * losses - top)) + 1e-300)
-            for rate, top in zip(rates, tops, strict=True)
+            largest + math.log(float(probabilities @ np.exp(rate * losses - largest)) + 1e-300)
+            for rate, largest in zip(rates, largest_exponents, strict=True)
         ]
     )
