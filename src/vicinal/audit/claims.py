@@ -58,16 +58,11 @@ from one success above the mean onwards (Hoeffding 1956).
 class RateBounds:
     """Confidence bounds on the two rates of a test, which hold jointly.
 
-    Attributes
-    ----------
-    power : float
-        Lower bound on the power: the rate of detections in the world with the subject.
-    false_positive_rate : float
-        Upper bound on the rate of detections in the world without the subject.
-    equal_errors : bool
-        If true, only the difference of the two rates (the advantage) is bounded, and the fields
-        hold the pair of rates with equal errors and this advantage. Of all pairs with this
-        advantage, it implies the smallest privacy loss.
+    - `power`: lower bound on the power: the rate of detections in the world with the subject.
+    - `false_positive_rate`: upper bound on the rate of detections in the world without the subject.
+    - `equal_errors`: if true, only the difference of the two rates (the advantage) is bounded, and
+      the fields hold the pair of rates with equal errors and this advantage. Of all pairs with this
+      advantage, it implies the smallest privacy loss.
     """
 
     power: float
@@ -99,12 +94,9 @@ class RateBounds:
 def rate_at_least(successes: int, total: int, failure_probability: float) -> float:
     """Return the lower Clopper-Pearson confidence bound on a success probability.
 
-    Parameters
-    ----------
-    successes, total : int
-        Number of successes among `total` independent trials.
-    failure_probability : float
-        Probability with which the bound exceeds the true success probability, at most.
+    - `successes`, `total`: number of successes among `total` independent trials.
+    - `failure_probability`: probability with which the bound exceeds the true success probability,
+      at most.
     """
     if not successes:
         return 0.0
@@ -130,15 +122,11 @@ def bound_rates(
     A test compares the score of a run with a threshold. The first scores select the threshold and
     the kind of bound; the remaining scores, which are independent of the selection, are counted.
 
-    Parameters
-    ----------
-    present_scores, absent_scores : float64 (n,), (m,)
-        Scores of independent runs in the worlds with and without the subject.
-    confidence : float
-        Probability with which both bounds hold, at least.
-    objective : callable
-        Value of a test, given bounds on its rates from the first scores. The test with the largest
-        value is selected.
+    - `present_scores`, `absent_scores` (float64 (n,), (m,)): scores of independent runs in the
+      worlds with and without the subject.
+    - `confidence`: probability with which both bounds hold, at least.
+    - `objective`: value of a test, given bounds on its rates from the first scores. The test with
+      the largest value is selected.
 
     Raises
     ------
@@ -175,16 +163,9 @@ def _bound_test_rates(
 
     The first pair bounds both rates separately, each at half of the failure probability. The second
     pair bounds the rate of correct decisions over both worlds, and so the difference of the rates;
-    it is written as the pair of rates with equal errors. All arrays are float64 (t,).
-
-    Parameters
-    ----------
-    true_positives, false_positives : float64 (t,)
-        Number of detections in the worlds with and without the subject.
-    n_runs : float
-        Number of runs of each world.
-    failure_probability : float
-        Probability with which a pair of bounds is wrong, at most.
+    it is written as the pair of rates with equal errors. All arrays are float64 (t,):
+    `true_positives` and `false_positives` are the numbers of detections among `n_runs` runs of the
+    worlds with and without the subject.
     """
     power = _bound_rates_below(true_positives, n_runs, failure_probability / 2)
     false_positive_rate = 1 - _bound_rates_below(
@@ -248,23 +229,13 @@ def _bound_rates_below(successes: Floats, total: float, failure_probability: flo
 def find_detectable_mu(claim: float, runs: int, confidence: float, power: float = 0.95) -> float:
     """Return the smallest leak, as mu, that an audit would detect with probability `power`.
 
-    The attacked mechanism is a Gaussian shift, tested at the threshold with equal errors. The value
-    describes how sensitive the audit is; it bounds no privacy loss.
-
-    Parameters
-    ----------
-    claim : float
-        Claimed mu. A leak is detected if its lower bound exceeds the claim.
-    runs : int
-        Number of runs of each world.
-    confidence : float
-        Confidence of the lower bound.
-    power : float
-        Required probability of detection.
+    A leak is detected if the lower bound on mu, at `confidence` and from `runs` runs of each world,
+    exceeds the claimed mu, `claim`. The mechanism is taken to be a Gaussian shift, tested at the
+    threshold with equal errors. The value describes the sensitivity of an audit; it bounds no loss.
     """
     n_counted = 2 * max(1, runs - math.ceil(CHOOSING * runs))
     low = claim
-    high = claim + 40.0  # No audit of finite size misses a shift that is larger by 40.
+    high = claim + 40.0  # A shift of 40 is tested with errors below 1e-80.
     for _ in range(60):
         middle = (low + high) / 2
         accuracy = float(ndtr(middle / 2))
@@ -358,14 +329,10 @@ class Claim(ABC):
 class GaussianClaim(Claim):
     """Gaussian differential privacy with a slack in delta.
 
-    Attributes
-    ----------
-    shift : float
-        mu of the mu-GDP guarantee.
-    delta : float
-        delta at which epsilon is stated.
-    slack : float
-        Part of `delta` for the discretisation of the noise. It may add to the power of any test.
+    - `shift`: mu of the mu-GDP guarantee.
+    - `delta`: delta at which epsilon is stated.
+    - `slack`: part of `delta` for the discretisation of the noise. It may add to the power of any
+      test.
     """
 
     shift: float
@@ -417,10 +384,7 @@ def ind_knn_claim(plan: IndKNNPlan) -> Claim:
 class PlanClaim(Claim):
     """The privacy profile of a plan of releases, as `vicinal account` computes it.
 
-    Parameters
-    ----------
-    plan : mapping
-        The plan as a JSON object: delta and releases.
+    - `plan`: the plan as a JSON object: delta and releases.
 
     Raises
     ------
@@ -438,10 +402,7 @@ class PlanClaim(Claim):
 
     @cached_property
     def _deltas(self) -> tuple[Floats, Floats]:
-        """delta at every value of `_EPSILONS`, for adding and for removing the subject.
-
-        The first array bounds (with, without) the subject, the second (without, with).
-        """
+        """Values of delta at `_EPSILONS`, for (with, without) and (without, with) the subject."""
         losses = composed_losses(self._dominating_pairs, 1e-12)
         if not losses:
             return np.ones_like(_EPSILONS), np.ones_like(_EPSILONS)
