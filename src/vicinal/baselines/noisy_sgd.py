@@ -47,7 +47,7 @@ The release costs less than 1 % of the budget.
 """
 
 _DEFAULT_FEATURES = 1000
-"""Number of features that is assumed before ``fit``, to count noise samples. Most data have fewer."""
+"""Number of features assumed before ``fit`` to count noise samples; most data have fewer."""
 
 
 @parameter_table
