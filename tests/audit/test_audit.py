@@ -1,4 +1,4 @@
-"""Audits: their statistics against brute force, their claims against formulas, their bad input."""
+"""Audits: statistical bounds against exact tails, claims against formulas, attacks, bad input."""
 
 import json
 import math
@@ -12,19 +12,19 @@ from typer.testing import CliRunner
 
 from vicinal import Store, audit
 from vicinal.accounting.budget import zcdp_budget as budget
-from vicinal.audit._trials import chances_of_first
+from vicinal.audit._trials import compute_first_class_probabilities
 from vicinal.audit.catalogue import not_audited, plan_trials, store_trials, vector_trials
 from vicinal.audit.claims import (
     GaussianClaim,
     PlanClaim,
     RateBounds,
+    bound_rates,
     ind_knn_claim,
     rate_at_least,
     rate_at_most,
-    rate_bounds,
 )
 from vicinal.audit.ind_knn import IndKNNAudit
-from vicinal.audit.interactions import REFERENCE, directions
+from vicinal.audit.interactions import REFERENCE_COSINE, compute_directions
 from vicinal.audit.schedule import AuditTrial, carry_out, try_control
 from vicinal.cli.main import app
 from vicinal.distributed.shard_server import ShardServer
@@ -34,62 +34,70 @@ from vicinal.errors import InvalidInput
 from vicinal.mechanisms.votes import NoisyVotes
 from vicinal.testing import CHARGE_FAULTS, MEMORY_FAULT, charges_broken, remaining_budgets
 
-# ---------------------------------------------------------------- bounds of rates
+# ---------------------------------------------------------------- bounds on the rates of a test
 
 
-@pytest.mark.parametrize(("happened", "total"), [(0, 5), (3, 5), (5, 5), (17, 40)])
-def test_bounds_of_a_rate_invert_the_binomial_tail(happened, total):
-    low, high = rate_at_least(happened, total, 0.05), rate_at_most(happened, total, 0.05)
-    assert binom.sf(happened - 1, total, low) == pytest.approx(0.05) or low == 0 == happened
-    assert binom.cdf(happened, total, high) == pytest.approx(0.05) or high == 1
+@pytest.mark.parametrize(("successes", "total"), [(0, 5), (3, 5), (5, 5), (17, 40)])
+def test_bounds_of_a_rate_invert_the_binomial_tail(successes, total):
+    low = rate_at_least(successes, total, 0.05)
+    high = rate_at_most(successes, total, 0.05)
+    assert binom.sf(successes - 1, total, low) == pytest.approx(0.05) or low == 0 == successes
+    assert binom.cdf(successes, total, high) == pytest.approx(0.05) or high == 1
 
 
-def by_mu(rates):
+def compute_mu(rates):
     return rates.mu
 
 
-def share_above_claim(spread=1.0, audits=150, mu=1.0):
-    """Return how many small audits of a Gaussian shift put their bound above it, wrongly."""
+def compute_error_rate(noise_std=1.0, n_audits=150, mu=1.0):
+    """Return the share of small audits of a Gaussian shift whose lower bound exceeds the shift."""
     rng = np.random.default_rng(5)
-    absent, present = rng.normal(scale=spread, size=(2, audits, 100))
-    found = [rate_bounds(a + mu, b, 0.9, by_mu).mu for a, b in zip(present, absent, strict=True)]
-    return np.mean(np.array(found) > mu)
+    absent, present = rng.normal(scale=noise_std, size=(2, n_audits, 100))
+    lower_bounds = [
+        bound_rates(shifted + mu, unshifted, 0.9, compute_mu).mu
+        for shifted, unshifted in zip(present, absent, strict=True)
+    ]
+    return np.mean(np.array(lower_bounds) > mu)
 
 
 def test_small_audits_are_wrong_as_seldom_as_they_say_and_that_check_can_fail():
-    assert share_above_claim() <= 0.1
-    assert share_above_claim(spread=0.5) > 0.3
+    assert compute_error_rate() <= 0.1
+    assert compute_error_rate(noise_std=0.5) > 0.3
 
 
-@pytest.mark.parametrize("chances", [(0.5, 0.9), (0.55, 0.6), (0.97, 0.97)])
-def test_equal_coins_have_the_heaviest_tail(chances):
-    """The bound on both rates' difference holds for coins of two chances, by exact tails."""
+@pytest.mark.parametrize("probabilities", [(0.5, 0.9), (0.55, 0.6), (0.97, 0.97)])
+def test_equal_coins_have_the_heaviest_tail(probabilities):
+    """The bound on the difference of both rates holds for unequal rates, by exact tails."""
     runs, failure = 30, 0.05
-    law = np.convolve(*(binom.pmf(np.arange(runs + 1), runs, p) for p in chances))
+    distribution = np.convolve(*(binom.pmf(np.arange(runs + 1), runs, p) for p in probabilities))
     lows = np.array([rate_at_least(right, 2 * runs, failure) for right in range(2 * runs + 1)])
-    assert law[lows > sum(chances) / 2].sum() <= failure
+    assert distribution[lows > sum(probabilities) / 2].sum() <= failure
 
 
 def test_many_scores_prove_nearly_all_of_a_shift_and_equal_errors_are_bounded_by_their_sum():
     rng = np.random.default_rng(1)
-    rates = rate_bounds(rng.normal(size=50_000) + 0.3, rng.normal(size=50_000), 1 - 1e-6, by_mu)
-    assert rates.even
+    rates = bound_rates(
+        rng.normal(size=50_000) + 0.3, rng.normal(size=50_000), 1 - 1e-6, compute_mu
+    )
+    assert rates.equal_errors
     assert 0.24 < rates.mu <= 0.3
     rng = np.random.default_rng(0)
-    rates = rate_bounds(rng.normal(size=200_000) + 1, rng.normal(size=200_000), 1 - 1e-6, by_mu)
+    rates = bound_rates(
+        rng.normal(size=200_000) + 1, rng.normal(size=200_000), 1 - 1e-6, compute_mu
+    )
     assert 0.93 < rates.mu <= 1
 
 
 def test_epsilon_of_rates_is_the_better_direction():
-    rates = RateBounds(power=0.5, false_alarms=0.1)
-    assert rates.epsilon(0.1) == pytest.approx(math.log(0.4 / 0.1))
-    assert RateBounds(0.9, 0.5).epsilon(0.1) == pytest.approx(math.log(0.4 / 0.1))
+    rates = RateBounds(power=0.5, false_positive_rate=0.1)
+    assert rates.bound_epsilon(0.1) == pytest.approx(math.log(0.4 / 0.1))
+    assert RateBounds(0.9, 0.5).bound_epsilon(0.1) == pytest.approx(math.log(0.4 / 0.1))
 
 
 @pytest.mark.parametrize("scores", [np.zeros(3), np.array([np.nan] * 30)])
 def test_scores_that_prove_nothing_are_refused(scores):
     with pytest.raises(InvalidInput):
-        rate_bounds(scores, scores, 0.9, by_mu)
+        bound_rates(scores, scores, 0.9, compute_mu)
 
 
 # ---------------------------------------------------------------- claims
@@ -100,12 +108,12 @@ ALARMS = [0.001, 0.02, 0.3, 0.5, 0.9]
 @pytest.mark.parametrize("alarms", ALARMS)
 def test_plans_claim_what_the_gaussian_and_the_likelihood_ratio_do(alarms):
     plan = {"delta": 1e-5, "releases": [{"kind": "gaussian", "sigma": 1.25}]}
-    exact = GaussianClaim(0.8, 1e-5).power(alarms)
-    assert exact <= PlanClaim(plan).power(alarms) <= exact * 1.003
-    # In its own direction: with the other one mirrored the claim would be looser.
+    exact = GaussianClaim(0.8, 1e-5).bound_power(alarms)
+    assert exact <= PlanClaim(plan).bound_power(alarms) <= exact * 1.003
+    # The claim is evaluated in the tested direction; the other direction would give a looser one.
     plan = {"delta": 1e-5, "releases": [{"kind": "gaussian", "sigma": 0.8, "gamma": 0.2}]}
     exact = 0.8 * alarms + 0.2 * ndtr(ndtri(alarms) + 1.25)
-    assert exact <= PlanClaim(plan).power(alarms) <= exact * 1.003
+    assert exact <= PlanClaim(plan).bound_power(alarms) <= exact * 1.003
 
 
 def test_the_advantage_of_a_plan_is_its_total_variation():
@@ -120,36 +128,40 @@ def test_the_advantage_of_a_plan_is_its_total_variation():
 )
 @pytest.mark.parametrize("ahead", [-1.0, 0.0, 1.0, 2.5])
 def test_a_label_keeps_the_claim_of_the_votes_behind_it(classes, ahead):
-    """One label that costs a whole budget, by the exact law of who wins; and nearly met by two."""
-    known = IndKNNAudit(classes)
+    """One label that costs a whole budget, by the exact distribution of the winning class.
+
+    With two classes the claim is nearly tight.
+    """
+    audit_settings = IndKNNAudit(classes)
     votes = np.zeros((2, classes))
-    votes[:, 1:], votes[1, 0] = ahead, known._affordable("label")
-    absent, present = chances_of_first(votes).tolist()
-    claim = ind_knn_claim(known._settings("label"))
-    assert present <= claim.power(absent)
-    assert 1 - absent <= claim.power(1 - present)
-    met = (ndtri(present) - ndtri(absent)) / claim.mu(absent)
-    assert classes > 2 or met > 0.75
+    votes[:, 1:], votes[1, 0] = ahead, audit_settings._find_affordable_shift("label")
+    absent, present = compute_first_class_probabilities(votes).tolist()
+    claim = ind_knn_claim(audit_settings._create_plan("label"))
+    assert present <= claim.bound_power(absent)
+    assert 1 - absent <= claim.bound_power(1 - present)
+    tightness = (ndtri(present) - ndtri(absent)) / claim.bound_mu(absent)
+    assert classes > 2 or tightness > 0.75
 
 
 # ---------------------------------------------------------------- one run
 
 
 def test_coins_of_any_chances_below_a_half_more_are_guessed_no_better_than_equal_ones():
-    """The bound of one run: more right guesses than of equal coins come from none that are less."""
-    chances = np.linspace(0.5, 0.6, 30)
-    law = np.ones(1)
-    for chance in chances:
-        law = np.convolve(law, [1 - chance, chance])
-    tails = np.cumsum(law[::-1])[::-1]
-    equal = binom.sf(np.arange(len(law)) - 1, len(chances), chances.max())
-    assert (tails <= equal + 1e-12).all()
-    lows = np.array([rate_at_least(right, len(chances), 0.05) for right in range(len(law))])
-    assert law[lows > chances.max()].sum() <= 0.05
+    """The bound of one run: the binomial at the largest probability has the heavier upper tail."""
+    probabilities = np.linspace(0.5, 0.6, 30)
+    n_coins = len(probabilities)
+    distribution = np.ones(1)
+    for probability in probabilities:
+        distribution = np.convolve(distribution, [1 - probability, probability])
+    tails = np.cumsum(distribution[::-1])[::-1]
+    binomial_tails = binom.sf(np.arange(n_coins + 1) - 1, n_coins, probabilities.max())
+    assert (tails <= binomial_tails + 1e-12).all()
+    lows = np.array([rate_at_least(right, n_coins, 0.05) for right in range(n_coins + 1)])
+    assert distribution[lows > probabilities.max()].sum() <= 0.05
 
 
 def test_guesses_prove_no_more_than_the_gaussian_shift_that_is_there():
-    """By the exact law: the rate of right guesses about a Gaussian shift is Phi(mu / 2)."""
+    """By the exact distribution: a guess about a Gaussian shift is right with rate Phi(mu / 2)."""
     for mu in (0.2, 0.8, 2.0):
         rights = np.arange(401)
         lows = np.array([rate_at_least(int(right), 400, 0.05) for right in rights])
@@ -158,14 +170,14 @@ def test_guesses_prove_no_more_than_the_gaussian_shift_that_is_there():
 
 
 def test_canaries_lie_apart():
-    axes = directions(3000, 1.0).astype(np.float64)
+    axes = compute_directions(3000, 1.0).astype(np.float64)
     nearest = (axes @ axes.T - np.eye(len(axes))).max()
-    assert nearest <= 0.5 + 1e-6 < REFERENCE
+    assert nearest <= 0.5 + 1e-6 < REFERENCE_COSINE
 
 
 @pytest.mark.parametrize("kind", [{}, {"release": "label"}, {"target": {"bounds": (-1, 3)}}])
 def test_canaries_are_local_and_one_that_is_not_is_seen(kind):
-    """Fails if what stands beside one canary may depend on another's coin."""
+    """Fails if the private sum beside a canary may depend on the coin of another canary."""
     found = audit.one_run(IndKNNAudit(2), canaries=300, controls=False, **kind)
     assert found.local
     assert found.kept
@@ -194,15 +206,15 @@ def test_charges_are_met_to_the_last_digit_and_every_broken_one_is_seen(name):
     trial = audit.all_trials(IndKNNAudit(3))[name]()
     most = trial.claim.most_moved
     assert most * (1 - 1e-8) < trial.moved <= most
-    assert trial._worlds.alike
+    assert trial._worlds.has_equal_outputs
     broken = {k: v for k, v in trial.controls().items() if k in BROKEN_CHARGES or "charged" in k}
     assert broken
     assert [k for k, version in broken.items() if not version.overspends] == []
 
 
 def test_a_model_that_neither_charges_nor_stops_is_contradicted():
-    """What an audit that attacked noise alone let pass twice: .208 of .224 claimed."""
-    control = IndKNNAudit(3).model(share=0.7, refreshes=0).controls()
+    """An attack on the noise alone missed this fault: it proved .208 of the claimed .224."""
+    control = IndKNNAudit(3).attack_model(share=0.7, refreshes=0).controls()
     broken = control["training neither charged nor stopped"]
     found = carry_out(broken, 0.0, controls=False)
     assert not found.kept
@@ -210,7 +222,7 @@ def test_a_model_that_neither_charges_nor_stops_is_contradicted():
 
 
 def test_what_leaves_beside_the_noisy_sums_is_seen(monkeypatch):
-    """Fails if replies may hold anything that is not made of noisy sums and public things."""
+    """Fails if answers may contain values that do not follow from noisy sums and public data."""
     honest = QueryEngine.answer
 
     def telling(engine, *args, **named):
@@ -231,13 +243,13 @@ def test_what_a_store_says_beside_its_answers_is_seen(monkeypatch):
         known = len(remaining_budgets(store))
         return [replace(reply, charged=known) for reply in honest(store, queries)]
 
-    assert carry_out(IndKNNAudit(3).restarts(), 0.0, controls=False).kept
+    assert carry_out(IndKNNAudit(3).attack_restarts(), 0.0, controls=False).kept
     monkeypatch.setattr(Store, "predict_many", telling)
-    assert not carry_out(IndKNNAudit(3).restarts(), 0.0, controls=False).kept
+    assert not carry_out(IndKNNAudit(3).attack_restarts(), 0.0, controls=False).kept
 
 
 def test_a_course_that_follows_from_private_things_is_seen(monkeypatch):
-    """Fails if a noise scale may depend on who is there."""
+    """Fails if a noise scale may depend on the enrolled subjects."""
     honest = NoisyVotes.release
 
     def following(votes, noise):
@@ -253,9 +265,9 @@ def test_a_course_that_follows_from_private_things_is_seen(monkeypatch):
 
     monkeypatch.setattr(LocalShardBase, "charge_and_sum", seen)
     trial = IndKNNAudit(3).votes()
-    assert trial._worlds.alike
+    assert trial._worlds.has_equal_outputs
     monkeypatch.setattr(NoisyVotes, "release", following)
-    assert not IndKNNAudit(3).votes()._worlds.alike
+    assert not IndKNNAudit(3).votes()._worlds.has_equal_outputs
 
 
 def test_what_has_no_trial_is_named_and_a_plan_without_worlds_is_refused():
@@ -269,7 +281,7 @@ def test_what_has_no_trial_is_named_and_a_plan_without_worlds_is_refused():
 
 
 def test_a_cluster_is_attacked_through_its_shards(monkeypatch):
-    """Fails if what shards alone do wrong stays unseen, or what a store alone does is blamed."""
+    """Fails if a fault of shards alone is not detected, or affects the audit of a single store."""
     honest = ShardServer.do
 
     def doubled(server, task):
@@ -282,7 +294,7 @@ def test_a_cluster_is_attacked_through_its_shards(monkeypatch):
     assert carry_out(store_trials(facts_of())["restart"](), 0.0, controls=False).kept
 
 
-# ---------------------------------------------------------------- what can be audited
+# ---------------------------------------------------------------- the attacks on plans and stores
 
 
 def test_trials_of_a_plan_are_those_of_its_releases():
@@ -297,7 +309,7 @@ def test_trials_of_a_plan_are_those_of_its_releases():
 
 
 class Shift(AuditTrial):
-    """A Gaussian shift; what is claimed of it may be too little."""
+    """A Gaussian shift, with a claim that may be too small."""
 
     mechanism, world = "shift", "anywhere"
 
@@ -325,7 +337,7 @@ def facts_of(**plan):
 
 
 def test_a_store_is_attacked_under_its_own_accounting(tmp_path):
-    """Fails if the public plan does not name it, or the audit takes another."""
+    """Fails if the public plan does not state it, or the audit uses another accounting."""
     X = np.random.default_rng(0).normal(size=(60, 3))
     given = {"classes": [0, 1], "public": X[:20] + 1, "n_queries": 5, "n_records": 60}
     with Store.init(tmp_path / "s", X, np.arange(60) % 2, accounting="rdp", **given) as store:
@@ -356,7 +368,7 @@ def test_a_store_is_attacked_where_its_plan_spends(plan, further):
 def test_a_model_of_a_store_is_attacked_in_its_own_release(release):
     trial = store_trials(facts_of(model_share=0.3, release=release))["model"]()
     assert carry_out(trial, 0.0, 1 - 1e-10, controls=False).kept
-    trial._damages = {"noise a quarter": trial._damages["noise a quarter"]}
+    trial._faults = {"noise a quarter": trial._faults["noise a quarter"]}
     (control,) = trial.controls().values()
     assert try_control("noise", control, 60.0, 0.999).caught
 
@@ -371,7 +383,7 @@ SURE = 1 - 1e-10
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_a_store_of_vectors_is_attacked_in_worlds_of_its_own_targets(target):
-    """Fails if vectors leak more than claimed, or a broken version would pass."""
+    """Fails if vectors leak more than claimed, or an injected fault is not detected."""
     facts = {**facts_of(), "classes": [], "target": TARGETS[target]}
     found = store_trials(facts)
     assert list(found) == ["vectors", "vectors-opposite", "vectors-return", "restart"]
@@ -385,7 +397,7 @@ def test_a_store_of_vectors_is_attacked_in_worlds_of_its_own_targets(target):
 
 
 def test_every_mechanism_has_a_row_and_every_world_of_the_list():
-    """Who leaves and returns, budgets nearly spent, many records, two labels."""
+    """Re-enrolled subjects, budgets nearly spent, many records, two labels."""
     found = audit.all_trials(IndKNNAudit(2))
     assert {"votes", "votes-two-labels", "votes-return", "vectors-return", "labels-alone"} < set(
         found
@@ -462,7 +474,7 @@ def test_bad_input_is_one_clear_line(arguments, words):
     ],
 )  # fmt: skip
 def test_a_bad_plan_is_one_clear_line_about_the_file(tmp_path, plan, words):
-    """Fails if a field of the file is taken for the flag of the same name."""
+    """Fails if a field of the file is confused with the command-line flag of the same name."""
     (tmp_path / "plan.json").write_text(plan)
     found = run(tmp_path / "plan.json")
     assert found.exit_code == 2

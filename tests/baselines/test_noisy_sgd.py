@@ -1,4 +1,4 @@
-"""NoisySGD: clipping against independent gradients, exact sums, the plan, and what is refused."""
+"""NoisySGD: clipping against independent gradients, exact sums, the plan, and refusals."""
 
 import pickle
 
@@ -19,7 +19,7 @@ UNIT, CLASSES = 1000.0, 4
 
 
 def records(n=30, d=6, seed=0, per_subject=1):
-    """Return integer rows, labels, and slots of whom some have several records."""
+    """Return integer rows, labels and subject slots, `per_subject` records for each subject."""
     rng = np.random.default_rng(seed)
     rows = rng.integers(-400, 400, size=(n, d)).astype(np.float32)
     labels = rng.integers(0, CLASSES, n).astype(np.int32)
@@ -28,9 +28,9 @@ def records(n=30, d=6, seed=0, per_subject=1):
 
 
 def gradient_of(rows, labels, slots, clip=0.5, sigma=1.0, steps=10, source=None, gamma=0.5):
-    people = SubjectRows(rows, labels, slots, int(slots.max()) + 1)
+    subject_rows = SubjectRows(rows, labels, slots, int(slots.max()) + 1)
     return NoisyGradient(
-        people, CLASSES, UNIT, gamma, clip, sigma, ReleaseCounter(steps, "steps"),
+        subject_rows, CLASSES, UNIT, gamma, clip, sigma, ReleaseCounter(steps, "steps"),
         create_noise_source(),
         source or SystemBernoulli(),
     )  # fmt: skip
@@ -57,17 +57,17 @@ def by_torch(weights, rows, labels):
 
 
 def by_differences(weights, rows, labels, h=1e-5):
-    found = np.zeros_like(weights)
-    for place in np.ndindex(weights.shape):
+    gradient = np.zeros_like(weights)
+    for index in np.ndindex(weights.shape):
         up, down = weights.copy(), weights.copy()
-        up[place] += h
-        down[place] -= h
-        found[place] = (loss(up, rows, labels) - loss(down, rows, labels)) / (2 * h)
-    return found
+        up[index] += h
+        down[index] -= h
+        gradient[index] = (loss(up, rows, labels) - loss(down, rows, labels)) / (2 * h)
+    return gradient
 
 
-def one(gradient, subject, weights):
-    """Return the contribution of one subject, in clipping bounds, and in whole steps."""
+def compute_contribution(gradient, subject, weights):
+    """Return the contribution of a single subject, in clipping bounds and in integer grid steps."""
     batch = np.zeros(len(gradient.records), dtype=bool)
     batch[subject] = True
     whole = gradient.clip_and_sum(weights, batch)
@@ -88,7 +88,9 @@ def test_contributions_are_the_clipped_gradients(independent, per_subject, clip)
         norm = np.linalg.norm(true)
         clipped += norm > clip
         expected = true / clip * min(1.0, clip / norm)
-        np.testing.assert_allclose(one(gradient, subject, weights)[0], expected, atol=2e-6)
+        np.testing.assert_allclose(
+            compute_contribution(gradient, subject, weights)[0], expected, atol=2e-6
+        )
     assert (clipped > 0) == (clip < 1)
 
 
@@ -101,7 +103,7 @@ def test_no_contribution_is_longer_than_the_bound(per_subject, clip):
     longest = 0
     for subject in range(slots.max() + 1):
         for seed in range(3):
-            _, whole = one(gradient, subject, weights_on_grid(6, seed, size=10.0))
+            _, whole = compute_contribution(gradient, subject, weights_on_grid(6, seed, size=10.0))
             longest = max(longest, sum(int(g) ** 2 for g in whole.ravel()))
     assert 0.99 * gradient.steps**2 < longest <= gradient.steps**2
 
@@ -111,18 +113,23 @@ def test_a_bound_on_records_rather_than_subjects_is_caught():
     rows, labels, slots = records(per_subject=7, n=70)
     gradient = gradient_of(rows, labels, np.arange(70, dtype=np.int32), 1e-3)
     weights = weights_on_grid(6)
-    whole = sum(one(gradient, place, weights)[1] for place in np.flatnonzero(slots == 0))
+    whole = sum(
+        compute_contribution(gradient, subject, weights)[1]
+        for subject in np.flatnonzero(slots == 0)
+    )
     assert sum(int(g) ** 2 for g in whole.ravel()) > gradient.steps**2
 
 
 @pytest.mark.parametrize("per_subject", [1, 3])
 def test_nobody_changes_what_others_contribute(per_subject, monkeypatch):
-    """Fails if a sum is not, to the last step, the sum of what each adds alone."""
+    """Fails if a sum differs in a single grid step from the sum of the separate contributions."""
     rows, labels, slots = records(n=300, d=20, per_subject=per_subject)
     gradient = gradient_of(rows, labels, slots, sigma=0.5)
     weights = weights_on_grid(20)
     batch = np.random.default_rng(0).random(slots.max() + 1) < 0.6
-    alone = sum(one(gradient, place, weights)[1] for place in np.flatnonzero(batch))
+    alone = sum(
+        compute_contribution(gradient, subject, weights)[1] for subject in np.flatnonzero(batch)
+    )
     np.testing.assert_array_equal(gradient.clip_and_sum(weights, batch), alone)
     monkeypatch.setattr("vicinal.mechanisms.gradients._EXACT", 7 * gradient.steps)
     np.testing.assert_array_equal(gradient.clip_and_sum(weights, batch), alone)
@@ -135,12 +142,15 @@ def test_whole_numbers_stay_exact_at_the_largest():
     gradient = gradient_of(rows, labels, np.arange(4096, dtype=np.int32), 1e-6, sigma=0.01)
     weights = np.zeros((16, CLASSES))
     batch = np.ones(4096, dtype=bool)
-    classes = [one(gradient, place, weights)[1].astype(object) for place in range(CLASSES)]
+    classes = [
+        compute_contribution(gradient, subject, weights)[1].astype(object)
+        for subject in range(CLASSES)
+    ]
     np.testing.assert_array_equal(gradient.clip_and_sum(weights, batch), 1024 * sum(classes))
 
 
 def test_extreme_weights_and_rows():
-    """Fails if scores overflow, or a row that says nothing makes a NaN."""
+    """Fails if scores overflow, or a row of zeros produces a NaN."""
     rows, labels, slots = records()
     rows[0] = 0
     rows[0, -1] = 1
@@ -150,7 +160,7 @@ def test_extreme_weights_and_rows():
 
 
 class Counted(BernoulliSource):
-    """Remembers all batches."""
+    """A source of Bernoulli samples that records all batches."""
 
     exact = True
 
@@ -163,7 +173,7 @@ class Counted(BernoulliSource):
 
 
 def test_every_step_has_noise_and_a_batch_of_its_own():
-    """Fails if a batch comes twice, follows records rather than subjects, or noise is missing."""
+    """Fails if a batch is repeated, samples records instead of subjects, or lacks noise."""
     rows, labels, slots = records(n=900, per_subject=3)
     coins = Counted()
     gradient = gradient_of(rows, labels, slots, sigma=3.0, source=coins, gamma=0.3)
@@ -193,9 +203,9 @@ def data(n=3000, seed=0):
     return rng.normal(size=(n, 8)) + 3 * np.eye(3, 8)[y], y
 
 
-def classifier(**more):
-    given = {"epsilon": 2.0, "n_steps": 60, "simulation_seed": 0}
-    return NoisySGDClassifier(range(3), **{**given, **more})
+def classifier(**overrides):
+    defaults = {"epsilon": 2.0, "n_steps": 60, "simulation_seed": 0}
+    return NoisySGDClassifier(range(3), **{**defaults, **overrides})
 
 
 def test_it_learns_and_predicts_for_nothing():
@@ -224,7 +234,7 @@ def test_a_trained_classifier_holds_no_record():
 
 
 def test_public_rows_standardise():
-    """Fails if features far from zero cannot be learnt from, given public rows."""
+    """Fails if features far from zero cannot be learnt despite public rows."""
     X, y = data()
     Q, truth = data(500, seed=1)
     shift, stretch = 100.0, np.geomspace(1, 1e3, 8)
@@ -273,7 +283,7 @@ def test_unfitted():
 
 
 def test_the_guarantee_is_that_of_the_plan_in_use():
-    """Fails if parameters set after fit change what is stated, or what may leave."""
+    """Fails if parameters set after fit change the stated guarantee or the plan."""
     X, y = data()
     fitted = classifier(simulation_seed=None).fit(X, y)
     stated, plan = str(fitted.guarantee()), fitted.plan()

@@ -1,4 +1,4 @@
-"""PATE: disjoint teachers by subject who always vote, the plan, and what is refused."""
+"""PATE: the guarantee of the plan, and queries that do not pass the screening."""
 
 import numpy as np
 import pytest
@@ -14,14 +14,14 @@ def data(n=600, seed=0):
     return rng.normal(size=(n, 5)) + 5 * np.eye(3, 5)[y], y
 
 
-def classifier(**more):
-    given = {"n_teachers": 20, "sigma_votes": 2.0, "n_queries": 60, "simulation_seed": 0}
-    given |= {"teacher": KNeighborsClassifier(1)}
-    return PATEClassifier(range(3), **{**given, **more})
+def classifier(**overrides):
+    defaults = {"n_teachers": 20, "sigma_votes": 2.0, "n_queries": 60, "simulation_seed": 0}
+    defaults |= {"teacher": KNeighborsClassifier(1)}
+    return PATEClassifier(range(3), **{**defaults, **overrides})
 
 
-def confident(**more):
-    return classifier(sigma_screen=2.0, threshold=14.0, **more)
+def confident(**overrides):
+    return classifier(sigma_screen=2.0, threshold=14.0, **overrides)
 
 
 KINDS = [
@@ -45,7 +45,7 @@ KINDS = [
 
 @pytest.mark.parametrize(("given", "step"), KINDS)
 def test_the_guarantee_is_what_vicinal_account_says(given, step):
-    """Fails if the estimator prices its plan by anything else, in the last digit."""
+    """Fails if the guarantee differs in the last digit from the cost of the plan."""
     estimator = PATEClassifier(range(10), **given, n_queries=900)
     stated = estimator.guarantee()
     assert stated.epsilon == account({"delta": 1e-5, "releases": [step]})["epsilon"]
@@ -59,7 +59,9 @@ def test_what_does_not_pass_is_marked():
     fitted = confident().fit(X, y)
     answers = fitted.predict(Q)
     assert (answers[answers != -1] == truth[answers != -1]).mean() > 0.9
-    none = confident().set_params(threshold=100.0, classes=["a", "b", "c"])
-    assert all(label is None for label in none.fit(X, np.array(["a", "b", "c"])[y]).predict(Q))
+    never_passed = confident().set_params(threshold=100.0, classes=["a", "b", "c"])
+    assert all(
+        label is None for label in never_passed.fit(X, np.array(["a", "b", "c"])[y]).predict(Q)
+    )
     votes = confident(n_answers=5).fit(X, y).decision_function(Q)
     assert (~np.isnan(votes).any(axis=1)).sum() == 5

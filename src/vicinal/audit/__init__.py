@@ -1,7 +1,8 @@
-"""Evidence: how much the installed mechanisms give away, measured, beside what they claim.
+"""Audits: empirical lower bounds on the privacy loss of the installed mechanisms.
 
-Worlds are made up from public things; no private record is read. Every audit is carried out on
-broken versions as well, so that it says what it would have caught.
+The lower bounds are compared with the claimed guarantees. Attacks run on made-up data, and no
+private record is read. Each audit also runs on versions with injected faults (controls), which show
+the violations that it detects.
 """
 
 from vicinal.lazy import attach_exports

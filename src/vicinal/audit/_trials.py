@@ -1,4 +1,4 @@
-"""Attacks by the likelihood ratio: on noisy sums, labels, planned releases."""
+"""Attacks by the likelihood ratio test: on noisy sums, on labels, and on planned releases."""
 
 import math
 from abc import abstractmethod
@@ -13,7 +13,7 @@ from sklearn.dummy import DummyClassifier
 
 from vicinal.arrays import AnyArray, Bools, Floats, Ints
 from vicinal.audit.claims import Claim, PlanClaim, ind_knn_claim
-from vicinal.audit.interactions import AuditInteraction, Damage, TwoWorlds, damages
+from vicinal.audit.interactions import AuditInteraction, InjectedFault, TwoWorlds, select_faults
 from vicinal.audit.schedule import AuditTrial
 from vicinal.baselines.noisy_sgd import NoisySGDClassifier
 from vicinal.baselines.pate import PATEClassifier
@@ -26,19 +26,30 @@ from vicinal.neighbours.scan import NeighbourLists
 from vicinal.predictors.private_knn import PrivateKNNClassifier
 from vicinal.testing import Transcript, noise_from
 
-MOST_RUNS, NUMBERS_AT_ONCE = 1 << 12, 1 << 18
-"""Runs between two looks at the clock, at most, and numbers that noise is added to for them."""
+_MAX_BLOCK_RUNS = 1 << 12
+"""Maximal number of runs in a block, after which the clock is read."""
 
-CERTAIN = 1e3
-"""Added to the log likelihood ratio where something left that is not made of noisy sums."""
+_MAX_BLOCK_VALUES = 1 << 18
+"""Number of noisy values in a block at which it ends earlier."""
 
-_NODES, _NODE_WEIGHTS = np.polynomial.hermite_e.hermegauss(81)
+CERTAIN_LOG_RATIO = 1e3
+"""Score of a run in the world with the subject if outputs other than noisy sums differ. It stands
+for an infinite log likelihood ratio."""
+
+_HERMITE_NODES, _HERMITE_WEIGHTS = np.polynomial.hermite_e.hermegauss(81)
+"""Gauss-Hermite quadrature for integrals over one standard Gaussian variable."""
 
 
 class SumsTrial(AuditTrial):
-    """Noisy sums of an interaction, or the labels made of its votes: all that was released.
+    """Attack on all noisy sums of an interaction, or on the labels that follow from its votes.
 
-    `world` says where the subject stands; `broken` what to break.
+    The private sums of both worlds are recorded once. Each run adds fresh noise to them, and its
+    score is the log likelihood ratio of all released values.
+
+    - `mechanism`, `world`: names of the mechanism and of the made-up world, for reports.
+    - `interaction`: the interaction to attack.
+    - `faults` (mapping of str to InjectedFault): faults of the controls, by name.
+    - `claim` (Claim, optional): the claim to test. Default: that of the interaction's plan.
     """
 
     def __init__(
@@ -46,81 +57,117 @@ class SumsTrial(AuditTrial):
         mechanism: str,
         interaction: AuditInteraction,
         world: str,
-        broken: Mapping[str, Damage],
+        faults: Mapping[str, InjectedFault],
         claim: Claim | None = None,
     ) -> None:
-        self.mechanism, self.world = mechanism, world
+        self.mechanism = mechanism
+        self.world = world
         plan = interaction.plan
         self.claim = claim or ind_knn_claim(plan)
-        self._interaction, self._damages = interaction, broken
-        self._table = plan.charges if plan.label_only else None
+        self._interaction = interaction
+        self._faults = faults
+        self._label_charges = plan.charges if plan.label_only else None
         self._prepare()
 
     def _prepare(self) -> None:
-        self._worlds = TwoWorlds.of(self._interaction, self._damage)
-        size = sum(sums.size for sums in self._worlds.absent)
-        self._runs = max(64, min(MOST_RUNS, NUMBERS_AT_ONCE // max(1, size)))
-        classes = len(self._interaction.parameters.get("classes", ()))
-        self.moved = self._worlds.moved(self._table, classes)
-        # Votes and no gradients: these have a row for each feature.
-        self._labels = [
-            self._table is not None and sums.shape == (1, classes) for sums in self._worlds.absent
+        """Record the private sums of both worlds under the injected fault."""
+        self._worlds = TwoWorlds.from_interaction(self._interaction, self._fault)
+        n_values = sum(sums.size for sums in self._worlds.absent_sums)
+        self._runs = max(64, min(_MAX_BLOCK_RUNS, _MAX_BLOCK_VALUES // max(1, n_values)))
+        n_classes = len(self._interaction.parameters.get("classes", ()))
+        self.moved = self._worlds.compute_total_shift(self._label_charges, n_classes)
+        # Gradients have one row for each feature, so a single row of n_classes values holds votes.
+        self._is_label = [
+            self._label_charges is not None and sums.shape == (1, n_classes)
+            for sums in self._worlds.absent_sums
         ]
 
     def play(self, present: bool) -> Floats:
-        drawn = self._worlds.drawn(present, self._damage.noise(), self._runs)
-        leaked = present and not self._worlds.alike
-        total = np.full(self._runs, CERTAIN if leaked else 0.0)
-        parts = zip(drawn, self._worlds.absent, self._worlds.shifts(), self._worlds.scales,
-                    self._labels, strict=True)  # fmt: skip
-        for noisy, absent, shift, scale, label in parts:
-            if label:
-                total += label_ratio(noisy.argmax(axis=2), absent / scale, shift)
+        worlds = self._worlds
+        releases = worlds.sample_outputs(present, self._fault.create_noise(), self._runs)
+        has_leak = present and not worlds.has_equal_outputs
+        log_ratios = np.full(self._runs, CERTAIN_LOG_RATIO if has_leak else 0.0)
+        for noisy, absent, shift, scale, is_label in zip(
+            releases,
+            worlds.absent_sums,
+            worlds.compute_shifts(),
+            worlds.scales,
+            self._is_label,
+            strict=True,
+        ):
+            if is_label:
+                labels = noisy.argmax(axis=2)
+                log_ratios += compute_label_log_ratios(labels, absent / scale, shift)
             else:
-                away = (noisy - absent) / scale - shift / 2
-                total += (away * shift).reshape(self._runs, -1).sum(axis=1)
-        return total
+                deviations = (noisy - absent) / scale - shift / 2
+                log_ratios += (deviations * shift).reshape(self._runs, -1).sum(axis=1)
+        return log_ratios
 
 
-def label_ratio(labels: Ints, votes: Floats, shift: Floats) -> Floats:
-    """Return the log likelihood ratio of whether the first class won; votes in noise scales."""
-    absent, there = chances_of_first(votes), chances_of_first(votes + shift)
-    won, lost = np.log(there / absent), np.log((1 - there) / (1 - absent))
-    return np.asarray(np.where(labels == 0, won, lost).sum(axis=1))
+def compute_label_log_ratios(labels: Ints, votes: Floats, shift: Floats) -> Floats:
+    """Return the log likelihood ratio of released labels, (runs,), summed over the queries.
+
+    The attacker uses whether a label is the first class, for which the subject votes.
+
+    - `labels` (int (runs, q)): released class indices.
+    - `votes`, `shift` (float64 (q, c)): votes without the subject, and their change by the subject,
+      in units of the noise scale.
+    """
+    absent_probability = compute_first_class_probabilities(votes)
+    present_probability = compute_first_class_probabilities(votes + shift)
+    first_ratio = np.log(present_probability / absent_probability)
+    other_ratio = np.log((1 - present_probability) / (1 - absent_probability))
+    return np.asarray(np.where(labels == 0, first_ratio, other_ratio).sum(axis=1))
 
 
-def chances_of_first(votes: Floats) -> Floats:
-    """Return how likely the first class has the most noisy votes; `votes` in noise scales."""
+def compute_first_class_probabilities(votes: Floats) -> Floats:
+    """Return the probability that the first class has the largest noisy vote, (q,).
+
+    `votes`, float64 (q, c): votes without noise, in units of the noise scale.
+    """
     leads = votes[..., :1] - votes[..., 1:]
-    wins = np.zeros(votes.shape[:-1])
-    for node, weight in zip(_NODES.tolist(), _NODE_WEIGHTS.tolist(), strict=True):
-        wins += weight * np.exp(log_ndtr(node + leads).sum(axis=-1))
-    return np.clip(wins / math.sqrt(2 * math.pi), 1e-12, 1 - 1e-12)
+    integrals = np.zeros(votes.shape[:-1])
+    for node, weight in zip(_HERMITE_NODES.tolist(), _HERMITE_WEIGHTS.tolist(), strict=True):
+        integrals += weight * np.exp(log_ndtr(node + leads).sum(axis=-1))
+    return np.clip(integrals / math.sqrt(2 * math.pi), 1e-12, 1 - 1e-12)
 
 
 # ---------------------------------------------------------------- noisy gradients of a plan
 
 _SUBJECTS = 1024
+"""Subjects in one training. Each is an independent run of the attack."""
 
 
 class NoisySGDTrial(AuditTrial):
-    """All noisy gradients of a training, of subjects who each have a feature of their own.
+    """Attack on all noisy gradients of a training run, by subjects with a feature of their own.
 
-    Of a subject's two records, which are opposite and say opposite things, nothing is left along
-    the bias that all share: each subject's gradient lies along its own feature, cut to the bound.
+    Each subject has two records: opposite features with different labels. Their gradients cancel in
+    the bias, which all subjects share. The remaining gradient of a subject lies along its own
+    feature and is clipped to the bound, so one training is an independent run for each subject.
+
+    - `gamma`: sampling probability of each subject in a step.
+    - `epsilon`, `delta`: guarantee of the training.
+    - `steps`: number of training steps.
     """
 
     mechanism = "NoisySGD"
     world = "gradients of one subject, alone on its feature"
-    _damages = damages("noise halved", "subjects forgotten", "everybody sampled", "twice the plan")
+    _faults = select_faults(
+        "noise halved", "subjects forgotten", "everybody sampled", "twice the plan"
+    )
 
     def __init__(
         self, gamma: float = 0.15, epsilon: float = 8.0, steps: int = 3, delta: float = 1e-5
     ) -> None:
         self._classifier = NoisySGDClassifier(
-            range(2), epsilon=epsilon, delta=delta, n_steps=steps, sampling_rate=gamma,
-            n_records=10 * _SUBJECTS, interactions="public",
-        )  # fmt: skip
+            range(2),
+            epsilon=epsilon,
+            delta=delta,
+            n_steps=steps,
+            sampling_rate=gamma,
+            n_records=10 * _SUBJECTS,
+            interactions="public",
+        )
         self._gamma = gamma
         self.claim = PlanClaim(self._classifier.plan())
 
@@ -128,177 +175,238 @@ class NoisySGDTrial(AuditTrial):
         axes = np.eye(_SUBJECTS, _SUBJECTS + 1)
         if not present:
             axes = axes[:0]
-        nobody = np.eye(1, _SUBJECTS + 1, _SUBJECTS)
-        X, y = np.concatenate([axes, -axes, nobody]), np.repeat([0, 1, 0], [len(axes)] * 2 + [1])
-        ids = np.concatenate([np.arange(len(axes))] * 2 + [[_SUBJECTS]])
-        seen = Transcript(self._damage.noise())
-        with noise_from(seen), self._damage.done():
-            self._classifier.fit(X, y, None if self._damage.forgets_subjects else ids)
+        # One further subject is in both worlds, so that there is always a record to train on.
+        background = np.eye(1, _SUBJECTS + 1, _SUBJECTS)
+        X = np.concatenate([axes, -axes, background])
+        y = np.repeat([0, 1, 0], [len(axes), len(axes), 1])
+        subject_ids = np.arange(len(axes))
+        ids = np.concatenate([subject_ids, subject_ids, [_SUBJECTS]])
+        transcript = Transcript(self._fault.create_noise())
+        with noise_from(transcript), self._fault.inject():
+            self._classifier.fit(X, y, None if self._fault.ignores_subject_ids else ids)
         sigma = self._classifier.noise_multiplier_
-        total = np.zeros(_SUBJECTS)
-        for _, scale, noisy in seen.released:
-            # In noise scales, along a subject's feature: class 1 less class 0.
-            along = (noisy[:_SUBJECTS, 1] - noisy[:_SUBJECTS, 0]) / (math.sqrt(2) * scale)
-            away = (along - 0.5 / sigma) / sigma
-            total += np.logaddexp(math.log(self._gamma) + away, math.log1p(-self._gamma))
-        return total
+        log_ratios = np.zeros(_SUBJECTS)
+        for _, scale, noisy in transcript.released:
+            # Projection on each subject's gradient: class 1 minus class 0, in noise scales.
+            projections = (noisy[:_SUBJECTS, 1] - noisy[:_SUBJECTS, 0]) / (math.sqrt(2) * scale)
+            gaussian_ratios = (projections - 0.5 / sigma) / sigma
+            log_ratios += np.logaddexp(
+                math.log(self._gamma) + gaussian_ratios, math.log1p(-self._gamma)
+            )
+        return log_ratios
 
 
 # ---------------------------------------------------------------- plans of Private-kNN and PATE
-# One made-up data set is asked again and again. All queries of these mechanisms cost the same and
-# share no state but a counter, so a plan of q queries is carried out many times over by one data
-# set, and its runs are independent. The law of what leaves is known for both worlds, and the
-# attacker tests by the likelihood ratio of all of it.
+# All queries of these mechanisms cost the same, and their only shared state is a counter. So one
+# fitted classifier carries out a plan of q queries thousands of times, and these runs are
+# independent. The distribution of the released values is known in both worlds, and the attack is
+# the likelihood ratio test of all released values.
 
-RUNS = 1 << 12
-"""Runs of one data set between two looks at the clock."""
+_RUNS_PER_BLOCK = 1 << 12
+"""Number of runs in a block, after which the clock is read."""
 
-_SIGMA = 0.7  # noise on votes, where an attack on a sample tells most
+_SIGMA = 0.7
+"""Noise on votes, as a standard deviation in votes, at which attacks on samples are strongest."""
 
-_TOO_FEW = 1e-9  # how likely a draw holds fewer than k others
+_MAX_SMALL_SAMPLE_PROBABILITY = 1e-9
+"""Largest probability that a Poisson sample holds fewer than k background subjects."""
 
-_PASSES = 1 << 22  # queries that one fitted classifier is planned for
+_PLANNED_QUERIES = 1 << 22
+"""Number of queries for which one fitted classifier is planned."""
 
-_FITS, _TIMES = 64, 4  # runs that are fitted one by one, and how often their plan is asked for
+_FITS_PER_BLOCK = 64
+_PLAN_REPETITIONS = 4
+"""If each run has a classifier of its own: the number of runs in a block, and how often the planned
+number of queries is requested in a run."""
 
 
 @dataclass(frozen=True)
-class AnswerLaw:
-    """The law of one answer in both worlds.
+class AnswerDistribution:
+    """The distribution of the answer to one query, in the worlds with and without the subject.
 
-    The subject adds `moved` (c,) to `votes` (c,) where it takes part, with chance `gamma`. Of
-    labels alone it is seen whether the first of two classes won. `screen`: threshold and noise.
+    - `votes` (float64 (c,)): votes without the subject.
+    - `vote_change` (float64 (c,)): change of the votes by the subject if it takes part.
+    - `gamma`: probability with which the subject takes part (Poisson sampling).
+    - `sigma`: standard deviation of the noise on each vote.
+    - `label_only`: whether the label is released instead of the noisy votes; there are two classes
+      then.
+    - `screen` ((float, float) or None): threshold and noise standard deviation of the screening, if
+      there is one.
     """
 
     votes: Floats
-    moved: Floats
+    vote_change: Floats
     gamma: float
     sigma: float
     label_only: bool = False
     screen: tuple[float, float] | None = None
 
     def score(self, passed: Bools, answers: AnyArray) -> Floats:
-        """Return the log likelihood ratio of every query's answer, (q,)."""
-        ratios = np.zeros(len(passed))
+        """Return the log likelihood ratio of the outcome of each query, (q,).
+
+        `passed`, bool (q,): whether a query passed the screening. `answers`: the released votes or
+        labels of the queries that passed.
+        """
+        log_ratios = np.zeros(len(passed))
         if self.screen is not None:
-            threshold, noise = self.screen
-            tops = (self.votes.max(), (self.votes + self.moved).max())
-            absent, taking = (float(ndtr((top - threshold) / noise)) for top in tops)
-            ratios += _coin_ratio(passed, absent, self._mixed(absent, taking))
-        ratios[passed] += self._of_answers(answers)
-        return ratios
+            threshold, screen_sigma = self.screen
+            absent_maximum = self.votes.max()
+            present_maximum = (self.votes + self.vote_change).max()
+            absent = float(ndtr((absent_maximum - threshold) / screen_sigma))
+            sampled = float(ndtr((present_maximum - threshold) / screen_sigma))
+            log_ratios += _compute_coin_log_ratios(passed, absent, self._mix(absent, sampled))
+        log_ratios[passed] += self._score_answers(answers)
+        return log_ratios
 
-    def _of_answers(self, answers: AnyArray) -> Floats:
+    def _score_answers(self, answers: AnyArray) -> Floats:
+        """Return the log likelihood ratio of each released answer."""
         if self.label_only:
-            absent, taking = (
-                float(ndtr((votes[0] - votes[1]) / (math.sqrt(2) * self.sigma)))
-                for votes in (self.votes, self.votes + self.moved)
-            )
-            return _coin_ratio(answers == 0, absent, self._mixed(absent, taking))
-        away = (answers - self.votes - self.moved / 2) @ self.moved / self.sigma**2
-        out = math.log(1 - self.gamma) if self.gamma < 1 else -math.inf
-        return np.logaddexp(math.log(self.gamma) + away, out)
+            absent = self._compute_first_label_probability(self.votes)
+            sampled = self._compute_first_label_probability(self.votes + self.vote_change)
+            return _compute_coin_log_ratios(answers == 0, absent, self._mix(absent, sampled))
+        deviations = answers - self.votes - self.vote_change / 2
+        gaussian_ratios = deviations @ self.vote_change / self.sigma**2
+        log_excluded = math.log(1 - self.gamma) if self.gamma < 1 else -math.inf
+        return np.logaddexp(math.log(self.gamma) + gaussian_ratios, log_excluded)
 
-    def _mixed(self, absent: float, taking: float) -> float:
-        return (1 - self.gamma) * absent + self.gamma * taking
+    def _compute_first_label_probability(self, votes: Floats) -> float:
+        """Return the probability that the first of two classes has the larger noisy vote."""
+        return float(ndtr((votes[0] - votes[1]) / (math.sqrt(2) * self.sigma)))
+
+    def _mix(self, absent: float, sampled: float) -> float:
+        """Return an event's probability with the subject: it takes part with probability gamma."""
+        return (1 - self.gamma) * absent + self.gamma * sampled
 
 
-def _coin_ratio(happened: Bools, absent: float, present: float) -> Floats:
-    absent, present = (min(max(p, 1e-300), 1 - 1e-16) for p in (absent, present))
-    return np.where(happened, math.log(present / absent), math.log((1 - present) / (1 - absent)))
+def _compute_coin_log_ratios(events: Bools, absent: float, present: float) -> Floats:
+    """Return the log likelihood ratio of each outcome of a Bernoulli event.
+
+    `events`: outcomes. `absent`, `present`: probabilities of the event without and with the
+    subject.
+    """
+    absent = min(max(absent, 1e-300), 1 - 1e-16)
+    present = min(max(present, 1e-300), 1 - 1e-16)
+    return np.where(events, math.log(present / absent), math.log((1 - present) / (1 - absent)))
 
 
 class FixedPlanTrial(AuditTrial):
-    """A plan of a few queries, carried out by one data set thousands of times.
+    """Attack on a plan of a few queries, which one fitted classifier carries out many times.
 
-    `classifier`: with the plan of one run, not fitted. `broken`: names of versions to try as well.
-    `beyond`: whether every run is fitted by itself, and asked on until it refuses.
+    - `classifier` (Private-kNN or PATE classifier): not fitted; its plan is that of one run.
+    - `distribution`: distribution of each answer in both worlds.
+    - `world`: name of the made-up world, for reports.
+    - `*fault_names`: names of the faults of the controls.
+    - `exceeds_plan`: whether each run fits a classifier of its own and queries it until it refuses.
     """
 
     def __init__(
-        self, classifier: Any, law: AnswerLaw, world: str, *broken: str, beyond: bool = False
+        self,
+        classifier: Any,
+        distribution: AnswerDistribution,
+        world: str,
+        *fault_names: str,
+        exceeds_plan: bool = False,
     ) -> None:
-        self.world, self._beyond = world, beyond
+        self.world = world
+        self._exceeds_plan = exceeds_plan
         self.claim = PlanClaim(classifier.plan())
-        self._plan, self._law, self._damages = classifier, law, damages(*broken)
+        self._classifier = classifier
+        self._distribution = distribution
+        self._faults = select_faults(*fault_names)
         self._prepare()
 
     def _prepare(self) -> None:
-        self._ready: dict[bool, Any] = {}
+        """Discard the fitted classifiers: they may have been fitted under another fault."""
+        self._fitted_classifiers: dict[bool, Any] = {}
 
     def play(self, present: bool) -> Floats:
-        queries = self._plan.n_queries
-        if self._beyond:
-            return np.array([self._asked_on(present) for _ in range(_FITS)])
-        fitted = self._ready.get(present)
-        if fitted is None or fitted._settings.n_queries - fitted.n_asked_ < RUNS * queries:
-            fitted = self._ready[present] = self._fitted(present, _PASSES)
-        scores = self._scores(fitted, RUNS * queries).reshape(RUNS, queries)
+        n_queries = self._classifier.n_queries
+        if self._exceeds_plan:
+            return np.array([self._score_until_refusal(present) for _ in range(_FITS_PER_BLOCK)])
+        n_block_queries = _RUNS_PER_BLOCK * n_queries
+        fitted = self._fitted_classifiers.get(present)
+        if fitted is None or fitted._settings.n_queries - fitted.n_asked_ < n_block_queries:
+            fitted = self._create_fitted(present, _PLANNED_QUERIES)
+            self._fitted_classifiers[present] = fitted
+        scores = self._score_answers(fitted, n_block_queries).reshape(_RUNS_PER_BLOCK, n_queries)
         return np.asarray(scores.sum(axis=1))
 
-    def _asked_on(self, present: bool) -> float:
-        """Return the score of one fitted classifier that is asked until it refuses."""
-        size, total = self._plan.n_queries, 0.0
-        fitted = self._fitted(present, size)
-        for _ in range(_TIMES):
+    def _score_until_refusal(self, present: bool) -> float:
+        """Return the score of one run: a fitted classifier is queried until it refuses."""
+        n_queries = self._classifier.n_queries
+        score = 0.0
+        fitted = self._create_fitted(present, n_queries)
+        for _ in range(_PLAN_REPETITIONS):
             try:
-                total += float(self._scores(fitted, size).sum())
+                score += float(self._score_answers(fitted, n_queries).sum())
             except PrivacyRefused:
                 break
-        return total
+        return score
 
-    def _scores(self, fitted: Any, size: int) -> Floats:
-        return self._law.score(*fitted._answers(np.zeros((size, fitted.n_features_in_))))
+    def _score_answers(self, fitted: Any, n_queries: int) -> Floats:
+        """Return the score of each of `n_queries` new answers to the query at the origin."""
+        queries = np.zeros((n_queries, fitted.n_features_in_))
+        return self._distribution.score(*fitted._answers(queries))
 
-    def _fitted(self, present: bool, n_queries: int) -> Any:
-        parameters = self._plan.get_params(deep=False) | {
+    def _create_fitted(self, present: bool, n_queries: int) -> Any:
+        """Return a classifier fitted in one world, planned for `n_queries` queries."""
+        parameters = self._classifier.get_params(deep=False) | {
             "n_queries": n_queries,
             "interactions": "public",
         }
-        with noise_from(self._damage.noise()), self._damage.done():
-            fitted = self._fit(type(self._plan)(**parameters), present)
-        if self._damage.replaces:
-            self._scores(fitted, 1)  # the sampler is made for the first query
-            honest = fitted._release.nearest
-            fitted._release.nearest = ReplacementSample(honest.knn, honest.gamma, honest._source)
+        with noise_from(self._fault.create_noise()), self._fault.inject():
+            fitted = self._fit(type(self._classifier)(**parameters), present)
+        if self._fault.samples_with_replacement:
+            self._score_answers(fitted, 1)  # The first query creates the sampler.
+            sampler = fitted._release.nearest
+            fitted._release.nearest = ReplacementSample(sampler.knn, sampler.gamma, sampler._source)
         return fitted
 
     @abstractmethod
     def _fit(self, classifier: Any, present: bool) -> Any:
-        """Return the classifier, fitted on one world."""
+        """Return the classifier, fitted to the records of one world."""
 
 
 # ---------------------------------------------------------------- Private-kNN
 
 
 class PrivateKNNTrial(FixedPlanTrial):
-    """Everybody says class 1, the subject stands next to the query and says class 0."""
+    """Attack on Private-kNN: all records have class 1, but the subject's records have class 0.
+
+    The subject's three records are the nearest to the query.
+    """
 
     mechanism = "Private-kNN"
 
     def _fit(self, classifier: Any, present: bool) -> Any:
-        others = _crowd(classifier)
-        own = 3 if present else 0  # records, which count as one subject
-        places = np.arange(1, own + others + 1)[:, None] * np.array([[1.0, 0.0]])
-        labels = np.repeat([0, 1], [own, others])
-        ids = np.concatenate([np.zeros(own, dtype=int), 1 + np.arange(others)])
-        return classifier.fit(places, labels, None if self._damage.forgets_subjects else ids)
+        n_background = _count_background_subjects(classifier)
+        n_victim_records = 3 if present else 0
+        distances = np.arange(1, n_victim_records + n_background + 1)
+        features = distances[:, None] * np.array([[1.0, 0.0]])
+        labels = np.repeat([0, 1], [n_victim_records, n_background])
+        ids = np.concatenate([np.zeros(n_victim_records, dtype=int), 1 + np.arange(n_background)])
+        return classifier.fit(features, labels, None if self._fault.ignores_subject_ids else ids)
 
 
-def _crowd(classifier: Any) -> int:
-    """Return how many others there must be for k of them to be sampled, but once in 10^9 draws.
+def _count_background_subjects(classifier: Any) -> int:
+    """Return the number of background subjects with which nearly every sample holds k of them.
 
-    Where fewer are, the attacker's score is off; what scores prove holds for any score.
+    A sample is smaller with probability 1e-9 at most. The attacker's likelihood ratio is not exact
+    for such a sample, but the lower bounds hold for any score.
     """
-    k, gamma = int(classifier.n_neighbors), float(classifier.sampling_rate)
-    others = k
-    while binom.cdf(k - 1, others, gamma) > _TOO_FEW:
-        others += math.ceil(1 / gamma)
-    return others
+    k = int(classifier.n_neighbors)
+    gamma = float(classifier.sampling_rate)
+    n_background = k
+    while binom.cdf(k - 1, n_background, gamma) > _MAX_SMALL_SAMPLE_PROBABILITY:
+        n_background += math.ceil(1 / gamma)
+    return n_background
 
 
 _SCREENS = {"screening": (2 - 1.5 * _SIGMA, _SIGMA), "screened": (2 - 1.5 * 1.5, 1.5)}
-"""Thresholds and noise of screenings that k = 2 unanimous neighbours pass now and then."""
+"""Threshold and noise of the screening, in votes, by attack.
+
+The two unanimous votes lie 1.5 standard deviations above the threshold.
+"""
 
 _PRIVATE_KNN: dict[str, tuple[str, int, float, tuple[str, ...]]] = {
     "votes": ("votes, sampled at {gamma:g}, subject next", 2, _SIGMA,
@@ -306,68 +414,111 @@ _PRIVATE_KNN: dict[str, tuple[str, int, float, tuple[str, ...]]] = {
     "all": ("votes, everybody takes part", 3, 2.0, ("drawn with replacement", "noise halved")),
     "plan": ("votes, asked on when the plan is carried out", 3, 2.0, ("four times the plan",)),
     "labels": ("labels, one neighbour", 1, _SIGMA, ("everybody sampled",)),
-    # Answers have noise that hides all.
+    # The noise on votes is so large that only the screening is tested.
     "screening": ("screening, unanimous neighbours", 2, 1e6, ("everybody sampled",)),
     "screened": ("screening, then votes of what passed", 2, _SIGMA,
                  ("noise halved", "everybody sampled")),
 }  # fmt: skip
-"""World, k, noise on votes, and broken versions of each attack."""
+"""World, number of neighbours k, noise on votes, and faults of the controls, by attack."""
 
 
-def private_knn(attack: str, gamma: float = 0.15, delta: float = 1e-5) -> PrivateKNNTrial:
-    """Return the attack on k neighbours who say class 1, one of whom the subject takes away."""
-    world, k, sigma, broken = _PRIVATE_KNN[attack]
+def attack_private_knn(attack: str, gamma: float = 0.15, delta: float = 1e-5) -> PrivateKNNTrial:
+    """Return an attack on Private-kNN: the subject replaces one of k unanimous neighbours.
+
+    - `attack`: a key of `_PRIVATE_KNN`.
+    - `gamma`: sampling probability. It is 1 for the attacks "all" and "plan".
+    - `delta`: delta of the claim.
+    """
+    world, k, sigma, fault_names = _PRIVATE_KNN[attack]
     gamma = 1.0 if attack in ("all", "plan") else gamma
-    label_only, screen = attack == "labels", _SCREENS.get(attack)
+    label_only = attack == "labels"
+    screen = _SCREENS.get(attack)
     threshold, sigma_screen = screen or (None, None)
     classifier = PrivateKNNClassifier(
-        range(2), k, gamma, sigma_votes=sigma, sigma_screen=sigma_screen, threshold=threshold,
-        n_queries=2 if attack == "votes" else 1, delta=delta, norm_bound=1e4,
+        range(2),
+        k,
+        gamma,
+        sigma_votes=sigma,
+        sigma_screen=sigma_screen,
+        threshold=threshold,
+        n_queries=2 if attack == "votes" else 1,
+        delta=delta,
+        norm_bound=1e4,
         release="label" if label_only else "votes",
-    )  # fmt: skip
-    votes, moved = np.array([0.0, float(k)]), np.array([1.0, -1.0])
-    law = AnswerLaw(votes, moved, gamma, sigma, label_only, screen)
-    world = world.format(gamma=gamma)
-    return PrivateKNNTrial(classifier, law, world, *broken, beyond=attack == "plan")
+    )
+    votes = np.array([0.0, float(k)])
+    vote_change = np.array([1.0, -1.0])
+    distribution = AnswerDistribution(votes, vote_change, gamma, sigma, label_only, screen)
+    return PrivateKNNTrial(
+        classifier,
+        distribution,
+        world.format(gamma=gamma),
+        *fault_names,
+        exceeds_plan=attack == "plan",
+    )
 
 
 # ---------------------------------------------------------------- PATE
 
 
 class PATETrial(FixedPlanTrial):
-    """All teachers say class 0 but the one that the subject's records decide."""
+    """Attack on PATE: all teachers vote for class 0, but the subject's teacher votes for class 1.
+
+    A teacher without records votes for class 0, and the subject's records all have class 1.
+    """
 
     mechanism = "PATE"
 
     def _fit(self, classifier: Any, present: bool) -> Any:
-        own = 4 if present else 0
-        labels = np.repeat([1, 0], [own, 1])
-        ids = None if self._damage.forgets_subjects else np.repeat([0, 1], [own, 1])
-        return classifier.fit(np.zeros((own + 1, 1)), labels, ids)
+        n_victim_records = 4 if present else 0
+        labels = np.repeat([1, 0], [n_victim_records, 1])
+        ids = np.repeat([0, 1], [n_victim_records, 1])
+        features = np.zeros((n_victim_records + 1, 1))
+        return classifier.fit(features, labels, None if self._fault.ignores_subject_ids else ids)
 
 
-def pate_votes(delta: float = 1e-5, *, beyond: bool = False) -> PATETrial:
-    """Return the attack on votes of teachers; or `beyond` what was planned."""
-    teachers, sigma = 3 if beyond else 50, 2.0
+def attack_pate(delta: float = 1e-5, *, exceeds_plan: bool = False) -> PATETrial:
+    """Return the attack on the noisy votes of PATE's teachers.
+
+    `delta`: of the claim. `exceeds_plan`: whether each run fits teachers of its own and queries
+    them until they refuse; otherwise each run has two queries.
+    """
+    n_teachers = 3 if exceeds_plan else 50
+    sigma = 2.0
     classifier = PATEClassifier(
-        range(2), teachers, sigma_votes=sigma,
-        teacher=DummyClassifier(strategy="constant", constant=1), n_queries=2, delta=delta,
-    )  # fmt: skip
-    law = AnswerLaw(np.array([float(teachers), 0.0]), np.array([-1.0, 1.0]), 1.0, sigma)
-    world = "votes, a teacher that the subject decides" + (", asked on" if beyond else "")
-    broken = ("four times the plan",) if beyond else ("noise halved", "subjects forgotten")
-    return PATETrial(classifier, law, world, *broken, beyond=beyond)
+        range(2),
+        n_teachers,
+        sigma_votes=sigma,
+        teacher=DummyClassifier(strategy="constant", constant=1),
+        n_queries=2,
+        delta=delta,
+    )
+    votes = np.array([float(n_teachers), 0.0])
+    distribution = AnswerDistribution(votes, np.array([-1.0, 1.0]), 1.0, sigma)
+    world = "votes, a teacher that the subject decides" + (", asked on" if exceeds_plan else "")
+    faults = ("four times the plan",) if exceeds_plan else ("noise halved", "subjects forgotten")
+    return PATETrial(classifier, distribution, world, *faults, exceeds_plan=exceeds_plan)
 
 
-# ---------------------------------------------------------------- broken versions
+# ---------------------------------------------------------------- faulty sampling
 
 
 class ReplacementSample(NearestOfSample):
-    """A sample of fixed size with replacement, in which one person votes several times."""
+    """A sampler with a fault: samples of fixed size, drawn with replacement.
 
-    def draw(self, queries: IntegerMatrix, near: NeighbourLists | None) -> Chosen:  # noqa: ARG002
-        subjects, first = np.unique(self.knn.slots, return_index=True)
-        size = round(self.gamma * len(subjects))
-        drawn = public_draws().integers(0, len(first), (len(queries), size))
-        rows = np.sort(first[drawn], axis=1)[:, : self.knn.k]
-        return np.ascontiguousarray(rows, dtype=np.int32)
+    A subject that is drawn several times votes several times.
+    """
+
+    def draw(
+        self,
+        queries: IntegerMatrix,
+        candidates: NeighbourLists | None,  # noqa: ARG002 (fixed signature)
+    ) -> Chosen:
+        """Return the rows of the k nearest of each query's sample, int32 (q, k)."""
+        subjects, first_rows = np.unique(self.knn.slots, return_index=True)
+        sample_size = round(self.gamma * len(subjects))
+        n_queries = len(queries)
+        sample = public_draws().integers(0, len(first_rows), (n_queries, sample_size))
+        # Rows are in the order of their distance to the query.
+        nearest_rows = np.sort(first_rows[sample], axis=1)[:, : self.knn.k]
+        return np.ascontiguousarray(nearest_rows, dtype=np.int32)

@@ -1,8 +1,11 @@
-"""What a mechanism claims, as a bound on every test: power at a rate of false alarms.
+"""Privacy claims as bounds on hypothesis tests, and statistical bounds on the rates of a test.
 
-A mechanism keeps its claim if no test recognises presence more often than :meth:`Claim.power` at
-the test's rate of false alarms, in both directions. So a claim is compared where the test was made,
-and no curve has to be fitted. Sources: Wasserman & Zhou 2010; Dong, Roth & Su 2022.
+An audit tests the hypothesis "the subject's records are in the data set". A test has a power (the
+rate at which it detects the subject in the world with the subject) and a false positive rate (the
+rate at which it claims to detect the subject in the world without). A privacy guarantee bounds the
+power at every false positive rate, in both directions: its trade-off curve. A claim is refuted if
+the power of some test is proven to exceed :meth:`Claim.bound_power` at the false positive rate of
+the same test, so no curve has to be fitted. Sources: Wasserman & Zhou 2010; Dong, Roth & Su 2022.
 """
 
 import math
@@ -24,240 +27,370 @@ from vicinal.errors import InvalidInput
 from vicinal.mechanisms.votes import SLACK_SHARE
 from vicinal.planning.plan import IndKNNPlan
 
-# ---------------------------------------------------------------- what two samples of scores prove
+# ---------------------------------------------------------------- bounds on the rates of a test
 
 CHOOSING = 0.2
-"""Share of the scores that chooses the test; they are not counted."""
+"""Share of the scores that selects the test. The bounds count only the remaining scores."""
 
-AS_IF = 2.0
-"""A test is judged as if there were so many times the scores that choose.
+_SELECTION_WEIGHT = 2.0
+"""The bounds that select a test are computed as if each selection score had been seen twice.
 
-There are four times as many. But the best of many tests looks better than it is, most of all where
-errors are rare; to expect fewer runs leaves such tests out, and proved more in trials.
+The remaining scores are four times as many as the selection scores. But the best of many tests on
+the selection scores looks better than it is, most of all where errors are rare. Assuming fewer
+remaining scores than there are rejects such tests, and gave larger lower bounds in experiments.
 """
 
-CANDIDATES = 200
-"""Thresholds that are compared, at most."""
+_MAX_THRESHOLDS = 200
+"""Maximal number of thresholds that are compared when a test is selected."""
 
-LEAST = 20
-"""Scores of each world that an audit needs at least."""
+MIN_RUNS = 20
+"""Minimal number of runs of each world that an audit needs."""
 
-_EVEN_FAILURE = 0.2  # the tail of equal coins is the heavier one from a coin above the mean on
+_MAX_EQUAL_ERRORS_FAILURE = 0.2
+"""Largest failure probability at which the bound for equal errors is used.
+
+Among sums of independent trials with the same mean, the binomial has the heaviest upper tail only
+from one success above the mean onwards (Hoeffding 1956).
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class RateBounds:
-    """A test of the subject's presence, and bounds on its two rates that hold together.
+    """Confidence bounds on the two rates of a test, which hold jointly.
 
-    Presence is recognised at a rate of at least `power`, and claimed of the world without the
-    subject at a rate of at most `false_alarms`. If `even`, only the difference of both rates is
-    bounded: they stand for the pair with equal errors, which proves least of all such pairs.
+    - `power`: lower bound on the power: the rate of detections in the world with the subject.
+    - `false_positive_rate`: upper bound on the rate of detections in the world without the subject.
+    - `equal_errors`: if true, only the difference of the two rates (the advantage) is bounded, and
+      the fields hold the pair of rates with equal errors and this advantage. Of all pairs with this
+      advantage, it implies the smallest privacy loss.
     """
 
     power: float
-    false_alarms: float
-    even: bool = False
+    false_positive_rate: float
+    equal_errors: bool = False
 
     @property
     def mu(self) -> float:
-        """The least mu of a mu-GDP mechanism that could be tested so well; at least 0."""
-        return max(0.0, float(ndtri(self.power) - ndtri(self.false_alarms)))
+        """The smallest mu, at least 0, of a mu-GDP mechanism that permits a test this good."""
+        return max(0.0, float(ndtri(self.power) - ndtri(self.false_positive_rate)))
 
-    def epsilon(self, delta: float) -> float:
-        """Return the least epsilon at `delta` of a mechanism that could be tested so well."""
-        best = 0.0
-        missed, cleared = 1 - self.power, 1 - self.false_alarms
-        for power, error in ((self.power, self.false_alarms), (cleared, missed)):
-            if power > delta and error > 0:
-                best = max(best, math.log((power - delta) / error))
-        return best
+    def bound_epsilon(self, delta: float) -> float:
+        """Return the smallest epsilon at `delta` of a mechanism that permits a test this good.
 
-
-def rate_at_least(happened: int, total: int, failure: float) -> float:
-    """Return Clopper and Pearson's lower bound on a rate; above it with chance `failure`."""
-    return float(betaincinv(happened, total - happened + 1, failure)) if happened else 0.0
-
-
-def rate_at_most(happened: int, total: int, failure: float) -> float:
-    """Return Clopper and Pearson's upper bound on a rate; below it with chance `failure`."""
-    return 1 - rate_at_least(total - happened, total, failure)
+        The larger value of the two directions: detecting presence, and detecting absence.
+        """
+        epsilon = 0.0
+        specificity = 1 - self.false_positive_rate
+        miss_rate = 1 - self.power
+        for true_rate, false_rate in (
+            (self.power, self.false_positive_rate),
+            (specificity, miss_rate),
+        ):
+            if true_rate > delta and false_rate > 0:
+                epsilon = max(epsilon, math.log((true_rate - delta) / false_rate))
+        return epsilon
 
 
-def rate_bounds(
-    present: Floats, absent: Floats, confidence: float, worth: Callable[[RateBounds], float]
+def rate_at_least(successes: int, total: int, failure_probability: float) -> float:
+    """Return the lower Clopper-Pearson confidence bound on a success probability.
+
+    - `successes`, `total`: number of successes among `total` independent trials.
+    - `failure_probability`: probability with which the bound exceeds the true success probability,
+      at most.
+    """
+    if not successes:
+        return 0.0
+    return float(betaincinv(successes, total - successes + 1, failure_probability))
+
+
+def rate_at_most(successes: int, total: int, failure_probability: float) -> float:
+    """Return the upper Clopper-Pearson confidence bound on a success probability.
+
+    The parameters are those of :func:`rate_at_least`.
+    """
+    return 1 - rate_at_least(total - successes, total, failure_probability)
+
+
+def bound_rates(
+    present_scores: Floats,
+    absent_scores: Floats,
+    confidence: float,
+    objective: Callable[[RateBounds], float],
 ) -> RateBounds:
-    """Return bounds on the rates of the test that looks best on a first part of the scores.
+    """Return joint confidence bounds on the power and false positive rate of the best test.
 
-    Of independent runs in the worlds with and without the subject, (n,) and (m,). Both bounds hold
-    at the confidence. A test is chosen by its `worth`, given bounds made of the first part.
+    A test compares the score of a run with a threshold. The first scores select the threshold and
+    the kind of bound; the remaining scores, which are independent of the selection, are counted.
+
+    - `present_scores`, `absent_scores` (float64 (n,), (m,)): scores of independent runs in the
+      worlds with and without the subject.
+    - `confidence`: probability with which both bounds hold, at least.
+    - `objective`: value of a test, given bounds on its rates from the first scores. The test with
+      the largest value is selected.
+
+    Raises
+    ------
+    InvalidInput
+        If a world has fewer than `MIN_RUNS` scores, or a score is not finite.
     """
     confidence = checks.check_real("confidence", confidence, above=0, below=1)
-    for scores in (present, absent):
-        if len(scores) < LEAST:
-            raise InvalidInput(f"An audit needs at least {LEAST} runs of each world.")
+    for scores in (present_scores, absent_scores):
+        if len(scores) < MIN_RUNS:
+            raise InvalidInput(f"An audit needs at least {MIN_RUNS} runs of each world.")
         if not np.isfinite(scores).all():
             raise InvalidInput("A score of an audit must be finite.")
-    size = min(len(present), len(absent))
-    first = math.ceil(CHOOSING * size)
-    threshold, even = _best_test(present[:first], absent[:first], 1 - confidence, worth)
-    detections, alarms = (
-        float((scores[first:size] > threshold).sum()) for scores in (present, absent)
+    n_runs = min(len(present_scores), len(absent_scores))
+    n_selection = math.ceil(CHOOSING * n_runs)
+    threshold, equal_errors = _select_test(
+        present_scores[:n_selection], absent_scores[:n_selection], 1 - confidence, objective
     )
-    (power,), (error,) = _bounded(
-        np.array([detections]), np.array([alarms]), size - first, 1 - confidence
-    )[even]
-    return RateBounds(float(power), float(error), bool(even))
+    true_positives = float((present_scores[n_selection:n_runs] > threshold).sum())
+    false_positives = float((absent_scores[n_selection:n_runs] > threshold).sum())
+    separate_bounds, equal_error_bounds = _bound_test_rates(
+        np.array([true_positives]),
+        np.array([false_positives]),
+        n_runs - n_selection,
+        1 - confidence,
+    )
+    (power,), (false_positive_rate,) = equal_error_bounds if equal_errors else separate_bounds
+    return RateBounds(float(power), float(false_positive_rate), equal_errors)
 
 
-def _bounded(
-    detections: Floats, alarms: Floats, runs: float, failure: float
+def _bound_test_rates(
+    true_positives: Floats, false_positives: Floats, n_runs: float, failure_probability: float
 ) -> tuple[tuple[Floats, Floats], tuple[Floats, Floats]]:
-    """Return bounds on both rates, and the pair of equal errors that bounds their difference.
+    """Return two kinds of bounds on (power, false positive rate) for each of t tests.
 
-    `detections`, `alarms`, float64 (t,): how often presence was claimed in the worlds with and
-    without the subject. `runs`: of each world.
+    The first pair bounds both rates separately, each at half of the failure probability. The second
+    pair bounds the rate of correct decisions over both worlds, and so the difference of the rates;
+    it is written as the pair of rates with equal errors. All arrays are float64 (t,):
+    `true_positives` and `false_positives` are the numbers of detections among `n_runs` runs of the
+    worlds with and without the subject.
     """
-    power = _rates_at_least(detections, runs, failure / 2)
-    error = 1 - _rates_at_least(runs - alarms, runs, failure / 2)
-    right = _rates_at_least(detections + runs - alarms, 2 * runs, failure)
-    return (power, error), (right, 1 - right)
+    power = _bound_rates_below(true_positives, n_runs, failure_probability / 2)
+    false_positive_rate = 1 - _bound_rates_below(
+        n_runs - false_positives, n_runs, failure_probability / 2
+    )
+    accuracy = _bound_rates_below(
+        true_positives + n_runs - false_positives, 2 * n_runs, failure_probability
+    )
+    return (power, false_positive_rate), (accuracy, 1 - accuracy)
 
 
-def _best_test(
-    present: Floats, absent: Floats, failure: float, worth: Callable[[RateBounds], float]
+def _select_test(
+    present_scores: Floats,
+    absent_scores: Floats,
+    failure_probability: float,
+    objective: Callable[[RateBounds], float],
 ) -> tuple[float, bool]:
-    """Return the threshold, and whether its errors are bounded together, that look best."""
-    both = np.concatenate([present, absent])
-    places = np.unique(np.quantile(both, np.linspace(0, 1, CANDIDATES), method="lower"))
-    detections, alarms = (_counts_above(scores, places) * AS_IF for scores in (present, absent))
-    tests = [
-        (worth(RateBounds(power, error, bool(even))), place, even)
-        for even, rates in enumerate(_bounded(detections, alarms, AS_IF * len(present), failure))
-        if not even or failure <= _EVEN_FAILURE
-        for power, error, place in zip(*(r.tolist() for r in rates), places.tolist(), strict=True)
-    ]
-    _, threshold, even = max(tests, key=lambda test: test[0])
-    return threshold, bool(even)
+    """Return the threshold and the kind of bound that maximise the objective on selection scores.
+
+    The second value is true if the bound for equal errors is the better one. The parameters are
+    those of :func:`bound_rates`.
+    """
+    all_scores = np.concatenate([present_scores, absent_scores])
+    quantile_levels = np.linspace(0, 1, _MAX_THRESHOLDS)
+    thresholds = np.unique(np.quantile(all_scores, quantile_levels, method="lower"))
+    true_positives = _count_above(present_scores, thresholds) * _SELECTION_WEIGHT
+    false_positives = _count_above(absent_scores, thresholds) * _SELECTION_WEIGHT
+    n_runs = _SELECTION_WEIGHT * len(present_scores)
+    separate_bounds, equal_error_bounds = _bound_test_rates(
+        true_positives, false_positives, n_runs, failure_probability
+    )
+    bound_kinds = [(separate_bounds, False)]
+    if failure_probability <= _MAX_EQUAL_ERRORS_FAILURE:
+        bound_kinds.append((equal_error_bounds, True))
+    tests = []
+    for (powers, false_positive_rates), equal_errors in bound_kinds:
+        for power, false_positive_rate, threshold in zip(
+            powers.tolist(), false_positive_rates.tolist(), thresholds.tolist(), strict=True
+        ):
+            value = objective(RateBounds(power, false_positive_rate, equal_errors))
+            tests.append((value, threshold, equal_errors))
+    _, best_threshold, has_equal_errors = max(tests, key=lambda test: test[0])
+    return best_threshold, has_equal_errors
 
 
-def _counts_above(scores: Floats, thresholds: Floats) -> Floats:
-    below = np.searchsorted(np.sort(scores), thresholds, side="right")
-    return np.asarray(len(scores) - below, dtype=np.float64)
+def _count_above(scores: Floats, thresholds: Floats) -> Floats:
+    """Return the number of scores above each threshold, float64 (t,)."""
+    n_at_most = np.searchsorted(np.sort(scores), thresholds, side="right")
+    return np.asarray(len(scores) - n_at_most, dtype=np.float64)
 
 
-def _rates_at_least(happened: Floats, total: float, failure: float) -> Floats:
+def _bound_rates_below(successes: Floats, total: float, failure_probability: float) -> Floats:
+    """Return :func:`rate_at_least` for an array of success counts, which may be fractional."""
     return np.where(
-        happened > 0, betaincinv(np.maximum(happened, 1e-9), total - happened + 1, failure), 0.0
+        successes > 0,
+        betaincinv(np.maximum(successes, 1e-9), total - successes + 1, failure_probability),
+        0.0,
     )
 
 
-def visible_mu(claim: float, runs: int, confidence: float, power: float = 0.95) -> float:
-    """Return the least mu that an audit of a Gaussian shift puts above `claim`, with `power`.
+def find_detectable_mu(claim: float, runs: int, confidence: float, power: float = 0.95) -> float:
+    """Return the smallest leak, as mu, that an audit would detect with probability `power`.
 
-    For thresholds half-way, where both errors are equally rare. It is the power of the audit, not
-    a bound on anything.
+    A leak is detected if the lower bound on mu, at `confidence` and from `runs` runs of each world,
+    exceeds the claimed mu, `claim`. The mechanism is taken to be a Gaussian shift, tested at the
+    threshold with equal errors. The value describes the sensitivity of an audit; it bounds no loss.
     """
-    counted = 2 * max(1, runs - math.ceil(CHOOSING * runs))
-    low, high = claim, claim + 40.0
+    n_counted = 2 * max(1, runs - math.ceil(CHOOSING * runs))
+    low = claim
+    high = claim + 40.0  # A shift of 40 is tested with errors below 1e-80.
     for _ in range(60):
         middle = (low + high) / 2
-        rate = float(ndtr(middle / 2))
-        spread = math.sqrt(rate * (1 - rate) / counted)
-        happened = math.floor(counted * max(0.0, rate - float(ndtri(power)) * spread))
-        proved = rate_at_least(happened, counted, 1 - confidence)
-        visible = proved > 0 and 2 * float(ndtri(proved)) > claim
-        low, high = (low, middle) if visible else (middle, high)
+        accuracy = float(ndtr(middle / 2))
+        spread = math.sqrt(accuracy * (1 - accuracy) / n_counted)
+        correct = math.floor(n_counted * max(0.0, accuracy - float(ndtri(power)) * spread))
+        proven = rate_at_least(correct, n_counted, 1 - confidence)
+        if proven > 0 and 2 * float(ndtri(proven)) > claim:
+            high = middle
+        else:
+            low = middle
     return high
 
 
-_LOSSES = np.concatenate([np.linspace(0, 4, 161), np.linspace(4.1, 30, 130)])
-_BISECTIONS = 80
-_SURE = 1e-12  # rates are taken to lie this far from 0 and 1
-_UP = 1e-9  # what the arithmetic here may lose, relative to a rate
+# ---------------------------------------------------------------- claims
+
+_EPSILONS = np.concatenate([np.linspace(0, 4, 161), np.linspace(4.1, 30, 130)])
+"""Values of epsilon at which the privacy profile delta(epsilon) of a plan is evaluated.
+
+Each value contributes two lines whose minimum is the claimed trade-off curve. Omitting values makes
+the claim looser, never wrong.
+"""
+
+_MAX_BISECTIONS = 80
+"""Maximal number of bisection steps; usually no float64 lies between the ends earlier."""
+
+_MIN_RATE = 1e-12
+"""Rates are clipped to at least this distance from 0 and 1, where their normal quantile exists."""
+
+_ROUNDING_MARGIN = 1e-9
+"""Relative margin that covers the rounding errors of the rates computed here."""
 
 
 class Claim(ABC):
-    """A bound on all tests of one subject's presence; `delta` is that of :meth:`epsilon`."""
+    """An upper bound on the power of every test of one subject's presence: a trade-off curve.
+
+    `delta` is the delta at which :meth:`epsilon` states the guarantee.
+    """
 
     delta: float
 
     @abstractmethod
-    def power(self, false_alarms: float) -> float:
-        """Return the highest rate of recognition that the claim allows, rounded up."""
+    def bound_power(self, false_positive_rate: float) -> float:
+        """Return the largest power that the claim permits at a false positive rate, rounded up."""
 
     @abstractmethod
     def epsilon(self) -> float:
-        """Return epsilon at :attr:`delta`, rounded up."""
+        """Return the claimed epsilon at :attr:`delta`, rounded up."""
 
-    def mu(self, false_alarms: float) -> float:
-        """Return the power in units of a Gaussian shift; of a mu-GDP claim mu, anywhere."""
-        false_alarms = min(max(false_alarms, _SURE), 1 - _SURE)
-        return float(ndtri(min(self.power(false_alarms), 1 - _SURE)) - ndtri(false_alarms))
+    def bound_mu(self, false_positive_rate: float) -> float:
+        """Return the mu of the Gaussian shift with the permitted power at a false positive rate.
+
+        For a mu-GDP claim it is mu at every false positive rate.
+        """
+        false_positive_rate = min(max(false_positive_rate, _MIN_RATE), 1 - _MIN_RATE)
+        power = min(self.bound_power(false_positive_rate), 1 - _MIN_RATE)
+        return float(ndtri(power) - ndtri(false_positive_rate))
 
     @property
     def most_moved(self) -> float:
-        """The largest Gaussian shift that private sums may be moved by, all together."""
+        """The largest permitted total shift of the private sums by one subject, as mu.
+
+        The total is the root of the sum of squared shifts over all releases, each in units of its
+        noise scale. It is infinite for claims that bound no sum.
+        """
         return math.inf
 
     @cached_property
     def advantage(self) -> float:
-        """The largest difference of both rates that the claim allows, rounded up.
+        """The largest permitted difference of power and false positive rate, rounded up.
 
-        Here for claims that are the same in both directions: their best test has equal errors.
+        This implementation is for claims that are symmetric in the two worlds: the test with the
+        largest difference then has equal errors.
         """
-        return _first_false(0.0, lambda middle: self.power((1 - middle) / 2) >= (1 + middle) / 2)
+
+        def is_permitted(difference: float) -> bool:
+            return self.bound_power((1 - difference) / 2) >= (1 + difference) / 2
+
+        return _find_upper_end(0.0, is_permitted)
 
     def allowed(self, rates: RateBounds) -> float:
-        """Return the mu that the claim allows to a test, in the terms in which it was bounded."""
-        if rates.even:
-            return 2 * float(ndtri((1 + min(self.advantage, 1 - _SURE)) / 2))
-        return self.mu(rates.false_alarms)
+        """Return the mu that the claim permits for the test whose rates were bounded.
+
+        It is comparable with `rates.mu`: the claim is refuted if `rates.mu` is larger.
+        """
+        if rates.equal_errors:
+            return 2 * float(ndtri((1 + min(self.advantage, 1 - _MIN_RATE)) / 2))
+        return self.bound_mu(rates.false_positive_rate)
 
 
 @dataclass(frozen=True)
 class GaussianClaim(Claim):
-    """A mu-GDP mechanism of mu = `shift`, whose grid may add `slack`, of `delta`, to any power."""
+    """Gaussian differential privacy with a slack in delta.
+
+    - `shift`: mu of the mu-GDP guarantee.
+    - `delta`: delta at which epsilon is stated.
+    - `slack`: part of `delta` for the discretisation of the noise. It may add to the power of any
+      test.
+    """
 
     shift: float
     delta: float
     slack: float = 0.0
 
-    def power(self, false_alarms: float) -> float:
-        bound = float(ndtr(ndtri(false_alarms) + self.shift))
-        return min(1.0, bound * (1 + _UP) + self.slack)
+    def bound_power(self, false_positive_rate: float) -> float:
+        power = float(ndtr(ndtri(false_positive_rate) + self.shift))
+        return min(1.0, power * (1 + _ROUNDING_MARGIN) + self.slack)
 
     @property
     def most_moved(self) -> float:
-        return self.shift * (1 + _UP)  # for the sum of squares in floating point
+        # The sum of squares that it is compared with is computed in floating point.
+        return self.shift * (1 + _ROUNDING_MARGIN)
 
     def epsilon(self) -> float:
         return gdp_epsilon(self.shift, self.delta - self.slack)
 
 
-def _first_false(low: float, holds: Callable[[float], bool]) -> float:
-    """Return where a condition ends that holds from `low` on and not at 1, rounded up."""
+def _find_upper_end(low: float, condition: Callable[[float], bool]) -> float:
+    """Return the end of the interval from `low` on which a condition holds, rounded up.
+
+    The condition must hold at `low`, hold up to some number below 1, and be false from there on.
+    """
     high = 1.0
-    for _ in range(_BISECTIONS):
+    for _ in range(_MAX_BISECTIONS):
         middle = (low + high) / 2
-        ended = middle in (low, high)  # no number lies between
-        low, high = (middle, high) if holds(middle) else (low, middle)
-        if ended:
+        is_last = middle in (low, high)  # No float64 lies between the ends.
+        if condition(middle):
+            low = middle
+        else:
+            high = middle
+        if is_last:
             break
     return high
 
 
-def ind_knn_claim(settings: IndKNNPlan) -> Claim:
-    """Return what an Ind-KNN estimator of these settings promises: mu = sqrt(2 B).
+def ind_knn_claim(plan: IndKNNPlan) -> Claim:
+    """Return the claim of an Ind-KNN estimator with this plan: mu-GDP with mu = sqrt(2 B).
 
-    Of the Renyi filter, too: charges are zCDP of Gaussian noise, halves of squares of mu, so one
-    bound on their sum is both guarantees. Only the budgets differ, and what the grid may add.
+    B is the budget of a subject in zCDP. The claim also holds if the plan uses the Rényi filter:
+    charges are the zCDP of Gaussian noise, which is half of the squared mu, so a bound B on their
+    sum implies both guarantees. The accountings differ in B and in the slack for the grid.
     """
-    slack = SLACK_SHARE * settings.delta if settings.accounting == "gdp" else 0.0
-    return GaussianClaim(math.sqrt(2 * settings.spendable), settings.delta, slack)
+    slack = SLACK_SHARE * plan.delta if plan.accounting == "gdp" else 0.0
+    return GaussianClaim(math.sqrt(2 * plan.spendable), plan.delta, slack)
 
 
 class PlanClaim(Claim):
-    """What `vicinal account` says of a plan: its privacy loss distribution, at every epsilon."""
+    """The privacy profile of a plan of releases, as `vicinal account` computes it.
+
+    - `plan`: the plan as a JSON object: delta and releases.
+
+    Raises
+    ------
+    InvalidInput
+        If the plan is invalid, or holds a release without a known privacy loss distribution.
+    """
 
     def __init__(self, plan: Mapping[str, Any]) -> None:
         self._plan = Plan.from_dict(plan)
@@ -265,26 +398,33 @@ class PlanClaim(Claim):
         composition = self._plan.composition()
         if "pld" not in composition.methods():
             raise InvalidInput("The plan holds a release of which only a Renyi curve is known.")
-        self._pairs = composition._pairs()
+        self._dominating_pairs = composition._pairs()
 
     @cached_property
     def _deltas(self) -> tuple[Floats, Floats]:
-        """Return delta at all losses of (with, without) the subject, and of (without, with)."""
-        totals = composed_losses(self._pairs, 1e-12)
-        if not totals:
-            return np.ones_like(_LOSSES), np.ones_like(_LOSSES)
-        deltas = [np.array([min(1.0, t.delta(float(e))) for e in _LOSSES]) for t in totals]
+        """Values of delta at `_EPSILONS`, for (with, without) and (without, with) the subject."""
+        losses = composed_losses(self._dominating_pairs, 1e-12)
+        if not losses:
+            return np.ones_like(_EPSILONS), np.ones_like(_EPSILONS)
+        deltas = [
+            np.array([min(1.0, loss.delta(float(epsilon))) for epsilon in _EPSILONS])
+            for loss in losses
+        ]
         return deltas[0], deltas[-1]
 
-    def power(self, false_alarms: float) -> float:
-        forth, back = self._deltas
-        risen = forth + np.exp(_LOSSES) * false_alarms
-        mirrored = 1 - np.exp(-_LOSSES) * (1 - false_alarms - back)
-        return min(1.0, float(min(risen.min(), mirrored.min())) * (1 + _UP))
+    def bound_power(self, false_positive_rate: float) -> float:
+        add_deltas, remove_deltas = self._deltas
+        # (with, without): power <= e^epsilon * false positive rate + delta.
+        presence_bounds = add_deltas + np.exp(_EPSILONS) * false_positive_rate
+        # (without, with): 1 - false positive rate <= e^epsilon * (1 - power) + delta.
+        absence_bounds = 1 - np.exp(-_EPSILONS) * (1 - false_positive_rate - remove_deltas)
+        power = float(min(presence_bounds.min(), absence_bounds.min()))
+        return min(1.0, power * (1 + _ROUNDING_MARGIN))
 
     @cached_property
     def advantage(self) -> float:
-        return float(min(deltas[0] for deltas in self._deltas)) * (1 + _UP)
+        """The largest permitted difference of both rates: delta at epsilon 0, rounded up."""
+        return float(min(deltas[0] for deltas in self._deltas)) * (1 + _ROUNDING_MARGIN)
 
     def epsilon(self) -> float:
         return float(self._plan.price(lower=False)["epsilon"])

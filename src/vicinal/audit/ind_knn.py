@@ -1,8 +1,8 @@
-"""Worlds in which Ind-KNN is audited: votes, labels, vectors, returns, private counts.
+"""Attacks on Ind-KNN: on votes, labels, vectors, re-enrolment, private counts and models.
 
-The subject at risk spends its whole budget in one place, so that the claim is met and not only
-kept. The attacker knows everything but whether it is there: the same estimator without noise gives
-it the mean of every vote in both worlds, and it tests by the likelihood ratio.
+Each attack is tight: one subject, the victim, spends its whole budget, so that the privacy loss
+equals the claim. The attacker knows everything but whether the victim is in the data set. It knows
+the noise-free value of every release in both worlds, and uses the likelihood ratio test.
 """
 
 import math
@@ -15,14 +15,14 @@ import numpy as np
 from vicinal.audit._trials import SumsTrial
 from vicinal.audit.claims import GaussianClaim
 from vicinal.audit.interactions import (
-    CHARGING,
-    REFERENCE,
+    CHARGE_FAULTS,
+    REFERENCE_COSINE,
     AuditInteraction,
-    Damage,
-    Placed,
+    CosineRecord,
+    InjectedFault,
     Universes,
     build_universes,
-    damages,
+    select_faults,
 )
 from vicinal.linear.private_model import SHARE
 from vicinal.mechanisms.votes import SLACK_SHARE
@@ -34,342 +34,502 @@ from vicinal.targets.kinds import declared_target
 from vicinal.targets.target import VectorTarget
 from vicinal.testing import World
 
-NUMBERS: Mapping[str, Any] = {"bounds": (-1, 3)}
-"""What records carry where vectors are audited without a store."""
+NUMBER_TARGET: Mapping[str, Any] = {"bounds": (-1, 3)}
+"""Target of the records where vectors are audited without a store: one bounded number."""
 
-NOISE, NEIGHBORS = 8.0, 4
-"""Noise in votes, and neighbours, where the audited settings leave them open."""
+_DEFAULT_NOISE = 8.0
+_DEFAULT_NEIGHBORS = 4
+"""Noise on each class in votes, and number of neighbours k, if the settings leave them open."""
 
-RETURNING = ("ask", "leave", "return", "ask", "ask", "ask")
-"""What is done with somebody whose budget lasts for one answer and a quarter."""
+_RETURN_ACTIONS = ("query", "erase", "reenrol", "query", "query", "query")
+"""Actions of the attack on re-enrolment. The budget of the victim lasts for 1.25 answers."""
 
-_SHIFTS = np.linspace(1e-3, 1.0, 1000)
-_LABELS = 8  # asked of somebody alone, whose budget pays for one
-_MANY = 30  # records of the subject at risk, where neighbours are counted
+_STORE_ACTIONS = ("query", "query", "restart", "query", "query")
+"""Actions of the attacks on a store that is closed and opened between answers."""
+
+_CANDIDATE_SHIFTS = np.linspace(1e-3, 1.0, 1000)
+"""Shifts of one vote, in noise scales, among which the largest affordable one is chosen."""
+
+_ALONE_QUERIES = 8
+"""Queries beside a victim without neighbours, whose budget lasts for one label."""
+
+_COUNT_RECORDS = 30
+"""Records of the victim in the attack on the private count."""
 
 
 @dataclass(frozen=True)
 class IndKNNAudit:
-    """What is known of the classifier that is audited; all of it is public.
+    """The public settings of the estimator that is audited, and the attacks on it.
+
+    A method that returns a `SumsTrial` returns an attack. Three arguments recur: `release` is
+    "votes" or "label"; `label` is true if labels are released instead of votes; and `target` holds
+    the estimator parameters that declare vector targets (numbers, or sets of labels), or None if
+    the records have classes.
 
     Attributes
     ----------
     n_classes : int
-        c.
+        Number of classes c.
     epsilon, delta : float
         The guarantee.
     noise : float
-        Noise on every class in votes; larger needs more records and time.
+        Standard deviation of the noise on each class, in votes. The number of records that spend a
+        whole budget is proportional to it.
     n_neighbors : int
-        k.
+        Expected number of neighbours k.
     further : mapping
-        Other parameters of the estimator, such as its kernel or accounting.
-    through : str
-        The door that everything goes through, where that can be: "fit", "store" or "shards".
+        Further parameters of the estimator, such as its kernel or accounting.
+    interface : str
+        The interface for all attacks that do not need another: "fit", "store" or "shards".
     """
 
     n_classes: int = 10
     epsilon: float = 1.0
     delta: float = 1e-5
-    noise: float = NOISE
-    n_neighbors: int = NEIGHBORS
+    noise: float = _DEFAULT_NOISE
+    n_neighbors: int = _DEFAULT_NEIGHBORS
     further: Mapping[str, Any] = field(default_factory=dict)
-    through: str = "fit"
+    interface: str = "fit"
 
-    def parameters(self, count: int, release: str, **more: Any) -> dict[str, Any]:
-        """Return parameters under which each universe's reference point sets its radius."""
+    def build_parameters(self, count: int, release: str, **overrides: Any) -> dict[str, Any]:
+        """Return estimator parameters for a data set of `count` universes.
+
+        The number of records is declared such that the only reference point of a universe sets the
+        radius of its query. `overrides` replace single parameters.
+        """
         k = self.n_neighbors
-        multiplier = self.noise / math.sqrt(k)
         return {
-            "classes": range(self.n_classes), "epsilon": self.epsilon, "delta": self.delta,
-            "n_queries": 100_000, "n_neighbors": k, "n_records": k * count,
-            "noise_multiplier": multiplier, "release": release, "model_share": 0,
-            **self.further, **more,
-        }  # fmt: skip
+            "classes": range(self.n_classes),
+            "epsilon": self.epsilon,
+            "delta": self.delta,
+            "n_queries": 100_000,
+            "n_neighbors": k,
+            "n_records": k * count,
+            "noise_multiplier": self.noise / math.sqrt(k),
+            "release": release,
+            "model_share": 0,
+            **self.further,
+            **overrides,
+        }
 
     def votes(self, target: Mapping[str, Any] | None = None) -> SumsTrial:
-        """Return the attack on somebody who spends everything on one answer.
+        """Return the attack on a victim that spends its whole budget on the votes of one answer.
 
-        `target`, here and below, is what records carry, if no classes: parameters of the estimator
-        of numbers or several labels. The subject's records then have the longest vectors.
+        It has many records with the same label; with a `target`, with the longest vector.
         """
-        own, other, length = _extremes(target)
-        victim: list[Placed] = [(1.0, own)] * math.ceil(self.records / length)
-        words = "one subject, many records, all spent on one answer"
-        broken = damages("noise halved", "subjects forgotten", "memory not cleaned", *CHARGING)
-        return self._trial(_sums(target), victim, [(0.9, other)], words, broken, target=target)
+        victim_target, background_target, norm = _find_extremes(target)
+        n_records = math.ceil(self.n_budget_records / norm)
+        victim: list[CosineRecord] = [(1.0, victim_target)] * n_records
+        world = "one subject, many records, all spent on one answer"
+        faults = select_faults(
+            "noise halved", "subjects forgotten", "memory not cleaned", *CHARGE_FAULTS
+        )
+        background = [(0.9, background_target)]
+        return self._build_trial(
+            _name_sums(target), victim, background, world, faults, target=target
+        )
 
     def two_labels(self) -> SumsTrial:
-        """Return the attack on somebody whose records have two labels."""
-        victim: list[Placed] = [(1.0, 0), (0.97, 1)] * self.records
-        words = "one subject, records of two labels, among others"
-        broken = damages(*CHARGING)
-        return self._trial("votes", victim, [(0.9, 1)] * 2, words, broken)
+        """Return the attack on a victim whose records have two labels."""
+        victim: list[CosineRecord] = [(1.0, 0), (0.97, 1)] * self.n_budget_records
+        world = "one subject, records of two labels, among others"
+        faults = select_faults(*CHARGE_FAULTS)
+        return self._build_trial("votes", victim, [(0.9, 1)] * 2, world, faults)
 
     def leaves_and_returns(self, target: Mapping[str, Any] | None = None) -> SumsTrial:
-        """Return the attack on somebody who leaves and returns; a budget lasts 1.25 answers."""
-        own, other, length = _extremes(target)
-        audit = replace(self, noise=length * math.sqrt(1.25) / self.budget_mu("votes"))
-        words = "one record, leaves and returns, budget nearly spent"
-        broken = damages("refilled on return", "memory not cleaned", *CHARGING)
-        others: list[Placed] = [(0.9, other)] * 3
-        return audit._trial(
-            _sums(target), [(1.0, own)], others, words, broken, RETURNING, target=target
+        """Return the attack on a victim that is erased and enrolled again.
+
+        It has one record, and its budget lasts for 1.25 answers.
+        """
+        victim_target, background_target, norm = _find_extremes(target)
+        audit = replace(self, noise=norm * math.sqrt(1.25) / self.compute_budget_mu("votes"))
+        world = "one record, leaves and returns, budget nearly spent"
+        faults = select_faults("refilled on return", "memory not cleaned", *CHARGE_FAULTS)
+        background: list[CosineRecord] = [(0.9, background_target)] * 3
+        return audit._build_trial(
+            _name_sums(target),
+            [(1.0, victim_target)],
+            background,
+            world,
+            faults,
+            _RETURN_ACTIONS,
+            target=target,
         )
 
-    def restarts(self, **carried: Any) -> SumsTrial:
+    def attack_restarts(
+        self, *, label: bool = False, target: Mapping[str, Any] | None = None
+    ) -> SumsTrial:
         """Return the attack on a store that is closed and opened between answers."""
-        acts = ("ask", "ask", "restart", "ask", "ask")
-        words, broken = "one record; the store is closed and opened again", "refilled at restart"
-        return self._one_record("restart", words, broken, acts, **carried)
-
-    def shards(self) -> SumsTrial:
-        """Return the attack on one record that is asked about through shards."""
-        words, acts = "one record, asked about, reopened", ("ask", "ask", "restart", "ask", "ask")
-        audit = replace(self, through="shards")
-        return audit._one_record("shards", words, "refilled at restart", acts)
-
-    def size(self, **carried: Any) -> SumsTrial:
-        """Return the attack on the noisy number of records, which every subject pays for first."""
-        words, acts = "one record, counted first, then asked about", ("ask",) * 3
-        # Counted before a store is split, if it is.
-        return replace(self, through="store")._one_record(
-            "noisy size", words, "size uncharged", acts, n_records=None, **carried
+        world = "one record; the store is closed and opened again"
+        return self._attack_one_record(
+            "restart", world, "refilled at restart", _STORE_ACTIONS, label=label, target=target
         )
 
-    def evaluation(self, **carried: Any) -> SumsTrial:
-        """Return the attack on an evaluation, which those who bring labels pay for."""
-        words, acts = "one record, and its label evaluated", ("ask", "evaluate", "ask", "ask")
-        return self._one_record("evaluation", words, "evaluation uncharged", acts, **carried)
+    def attack_shards(self) -> SumsTrial:
+        """Return the attack on a cluster of shards that is closed and opened between answers."""
+        world = "one record, asked about, reopened"
+        audit = replace(self, interface="shards")
+        return audit._attack_one_record("shards", world, "refilled at restart", _STORE_ACTIONS)
 
-    def _one_record(
-        self, name: str, words: str, broken: str, acts: Sequence[str], *,
-        label: bool = False, target: Mapping[str, Any] | None = None, **more: Any,
-    ) -> SumsTrial:  # fmt: skip
-        """Return an attack on one record in a store, whose budget lasts for 1.25 answers, or so."""
-        own, other, length = _extremes(target)
-        release = "label" if label else "votes"
-        shift = self._affordable("label") if label else self.budget_mu("votes") / math.sqrt(1.25)
-        audit, others = replace(self._stored, noise=length / shift), [(0.9, other)] * 2
-        return audit._trial(
+    def attack_size(
+        self, *, label: bool = False, target: Mapping[str, Any] | None = None
+    ) -> SumsTrial:
+        """Return the attack on the noisy number of records, which is released before any answer.
+
+        Every subject is charged for it.
+        """
+        world = "one record, counted first, then asked about"
+        actions = ("query",) * 3
+        # A cluster is split from a store whose size has been released already.
+        return replace(self, interface="store")._attack_one_record(
+            "noisy size",
+            world,
+            "size uncharged",
+            actions,
+            label=label,
+            target=target,
+            n_records=None,
+        )
+
+    def attack_evaluation(
+        self, *, label: bool = False, target: Mapping[str, Any] | None = None
+    ) -> SumsTrial:
+        """Return the attack on a private evaluation of the accuracy.
+
+        The subjects that contribute true labels are charged for it.
+        """
+        world = "one record, and its label evaluated"
+        actions = ("query", "evaluate", "query", "query")
+        return self._attack_one_record(
+            "evaluation", world, "evaluation uncharged", actions, label=label, target=target
+        )
+
+    def _attack_one_record(
+        self,
+        name: str,
+        world: str,
+        fault_name: str,
+        actions: Sequence[str],
+        *,
+        label: bool = False,
+        target: Mapping[str, Any] | None = None,
+        **overrides: Any,
+    ) -> SumsTrial:
+        """Return an attack on a victim with one record in a store.
+
+        Its budget lasts for one label, or for the votes of 1.25 answers.
+
+        - `name`, `world`: names of the attacked release and of the made-up world, for reports.
+        - `fault_name`: fault of a control, besides all faults in charges.
+        - `actions` (sequence of str): actions of the interaction, see `AuditInteraction`.
+        - `label`, `target`: see the class.
+        - `**overrides`: estimator parameters to replace.
+        """
+        victim_target, background_target, norm = _find_extremes(target)
+        if label:
+            release = "label"
+            shift = self._find_affordable_shift("label")
+        else:
+            release = "votes"
+            shift = self.compute_budget_mu("votes") / math.sqrt(1.25)
+        audit = replace(self._with_store, noise=norm / shift)
+        return audit._build_trial(
             name,
-            [(1.0, own)],
-            others,
-            words,
-            damages(broken, *CHARGING),
-            acts,
+            [(1.0, victim_target)],
+            [(0.9, background_target)] * 2,
+            world,
+            select_faults(fault_name, *CHARGE_FAULTS),
+            actions,
             release,
             target,
-            **more,
+            **overrides,
         )
 
-    def total(self, epsilon: float) -> SumsTrial:
-        """Return the attack of two audiences on what a store promises of all audiences together."""
-        budget = total_budget(epsilon, self.delta)
-        # Plans of the store's own may need many audiences to come up to the total.
-        audit = replace(self, noise=math.sqrt(0.625 / budget), epsilon=epsilon)
-        parameters = audit.parameters(1, "votes", epsilon_total=epsilon)
-        acts = ("ask", "open", "ask_other", "ask_other", "ask")
-        world = build_universes([(1.0, 0)], [(0.9, 1)])
-        claim = GaussianClaim(math.sqrt(2 * budget), self.delta, 10 * SLACK_SHARE * self.delta)
-        words, broken = (
-            "one record, asked about by two audiences",
-            damages("total uncharged", *CHARGING),
-        )
-        interaction = AuditInteraction(parameters, world, acts, through="store")
-        return SumsTrial("Total over audiences", interaction, words, broken, claim)
+    def attack_total(self, epsilon: float) -> SumsTrial:
+        """Return the attack by two audiences on a store's guarantee over all audiences.
 
-    def model(
-        self, share: float = SHARE, refreshes: int = 1, release: str = "votes",
-        target: Mapping[str, Any] | None = None,
-    ) -> SumsTrial:  # fmt: skip
-        """Return the attack on a private model: trained, asked beside, trained again.
-
-        Training takes all of its part of the subject's budget, answers take the rest, and what is
-        trained after them must find nothing left.
+        `epsilon`: the total epsilon of the store.
         """
-        shift = self.budget_mu(release) if release == "votes" else self._affordable(release)
-        own, other, length = _extremes(target)
-        audit = replace(self._stored, noise=length / shift)
-        parameters = audit.parameters(
-            _MODEL_PUBLIC, release, model_share=share, model_refreshes=refreshes
+        budget = total_budget(epsilon, self.delta)
+        # Two audiences with this epsilon and noise exhaust the total. With the store's own plans it
+        # could take many audiences.
+        audit = replace(self, noise=math.sqrt(0.625 / budget), epsilon=epsilon)
+        parameters = audit.build_parameters(1, "votes", epsilon_total=epsilon)
+        actions = ("query", "open_audience", "query_other", "query_other", "query")
+        universes = build_universes([(1.0, 0)], [(0.9, 1)])
+        # The slack of a total covers the grids of up to ten audiences.
+        slack = 10 * SLACK_SHARE * self.delta
+        claim = GaussianClaim(math.sqrt(2 * budget), self.delta, slack)
+        world = "one record, asked about by two audiences"
+        faults = select_faults("total uncharged", *CHARGE_FAULTS)
+        interaction = AuditInteraction(parameters, universes, actions, interface="store")
+        return SumsTrial("Total over audiences", interaction, world, faults, claim)
+
+    def attack_model(
+        self,
+        share: float = SHARE,
+        refreshes: int = 1,
+        release: str = "votes",
+        target: Mapping[str, Any] | None = None,
+    ) -> SumsTrial:
+        """Return the attack on a private model that is trained, and trained again after queries.
+
+        The first training spends its share of the victim's budget and the answers spend the rest,
+        so later training must find no remaining budget.
+
+        - `share`: share of the budget that is planned for training.
+        - `refreshes`: planned number of later trainings; one is carried out unless it is 0.
+        - `release`, `target`: see the class.
+        """
+        if release == "votes":
+            shift = self.compute_budget_mu(release)
+        else:
+            shift = self._find_affordable_shift(release)
+        victim_target, background_target, norm = _find_extremes(target)
+        audit = replace(self._with_store, noise=norm / shift)
+        parameters = audit.build_parameters(
+            _MODEL_PUBLIC_ROWS, release, model_share=share, model_refreshes=refreshes
         )
-        acts = ("ask", "ask", "refresh") if refreshes else ("ask", "ask")
-        broken = damages(
+        actions = ("query", "query", "refresh") if refreshes else ("query", "query")
+        faults = select_faults(
             "training uncharged",
             "training neither charged nor stopped",
             "noise a quarter",
-            *CHARGING,
+            *CHARGE_FAULTS,
         )
-        if not refreshes:  # a first training stops nobody, and is told by what comes after it
-            del broken["stopped late"]
-        world, words = (
-            _model_world(own, other),
-            "one record, its part of the budget trained on, then asked",
+        if not refreshes:
+            # No budget is exhausted in the first training, so it reveals no subject that is
+            # stopped too late.
+            del faults["stopped late"]
+        universes = _build_model_universe(victim_target, background_target)
+        world = "one record, its part of the budget trained on, then asked"
+        interaction = audit._build_interaction(
+            parameters, universes, (*actions, "restart", "query"), target
         )
-        interaction = audit._interaction(parameters, world, (*acts, "restart", "ask"), target)
-        return SumsTrial("Ind-KNN private model", interaction, words, broken)
+        return SumsTrial("Ind-KNN private model", interaction, world, faults)
 
-    def opposite_vectors(self, target: Mapping[str, Any] = NUMBERS) -> SumsTrial:
-        """Return the attack on somebody whose records say opposite things: their sum is charged."""
-        longest, shortest, _ = _extremes(target)
-        pair: list[Placed] = [(1.0, longest), (0.97, shortest)]
-        victim = pair * math.ceil(self.records / _length(target, pair))
-        words = "one subject, records that say opposite things, among others"
-        broken = damages(*CHARGING)
-        return self._trial("vectors", victim, [(0.9, shortest)], words, broken, target=target)
+    def attack_opposite_vectors(self, target: Mapping[str, Any] = NUMBER_TARGET) -> SumsTrial:
+        """Return the attack on a victim whose records have opposite vectors.
 
-    def sparse_vectors(self) -> SumsTrial:
-        """Return the attack on two labels of very many, under one record and under several."""
+        The victim must be charged for the norm of their weighted sum.
+        """
+        longest, shortest, _ = _find_extremes(target)
+        pair: list[CosineRecord] = [(1.0, longest), (0.97, shortest)]
+        victim = pair * math.ceil(self.n_budget_records / _compute_sum_norm(target, pair))
+        world = "one subject, records that say opposite things, among others"
+        faults = select_faults(*CHARGE_FAULTS)
+        return self._build_trial("vectors", victim, [(0.9, shortest)], world, faults, target=target)
+
+    def attack_sparse_vectors(self) -> SumsTrial:
+        """Return the attack on sparse vectors: at most 2 of 50 labels, with re-enrolment."""
         return self.leaves_and_returns({"labels": range(50), "tau": 2.0})
 
     @property
-    def records(self) -> int:
-        """Records that spend a whole budget on the votes of one answer."""
-        return math.ceil(1.01 * self.noise * self.budget_mu("votes")) + 1
+    def n_budget_records(self) -> int:
+        """Number of records of one label that spend a whole budget on the votes of one answer."""
+        return math.ceil(1.01 * self.noise * self.compute_budget_mu("votes")) + 1
 
     def labels(self) -> SumsTrial:
-        """Return the attack on somebody who spends everything on one label with many records."""
-        shift = self._affordable("label")
-        records = max(1, round(NOISE * shift))
-        audit, victim = replace(self, noise=records / shift), [(1.0, 0)] * records
-        words = "one subject, many records, all spent on one label"
-        broken, acts = damages("noise a third", *CHARGING), ("ask",) * 2  # again when all is spent
-        return audit._trial("labels", victim, [(0.1, 1)], words, broken, acts, "label")
+        """Return the attack on a victim with many records that spends its budget on one label."""
+        shift = self._find_affordable_shift("label")
+        n_records = max(1, round(_DEFAULT_NOISE * shift))
+        audit = replace(self, noise=n_records / shift)
+        victim = [(1.0, 0)] * n_records
+        world = "one subject, many records, all spent on one label"
+        faults = select_faults("noise a third", *CHARGE_FAULTS)
+        actions = ("query",) * 2  # The second query finds the budget spent.
+        return audit._build_trial("labels", victim, [(0.1, 1)], world, faults, actions, "label")
 
-    def labels_alone(self) -> SumsTrial:
-        """Return the attack on somebody alone, asked long after its budget is spent."""
-        audit = replace(self, noise=1 / self._affordable("label"))
-        words = "one record, alone, asked long after its budget is spent"
-        broken, acts = damages("noise a third", *CHARGING), ("ask",) * _LABELS
-        return audit._trial("labels", [(1.0, 0)], [(0.1, 1)], words, broken, acts, "label")
+    def attack_labels_alone(self) -> SumsTrial:
+        """Return the attack on a victim without neighbours, queried after its budget is spent."""
+        audit = replace(self, noise=1 / self._find_affordable_shift("label"))
+        world = "one record, alone, asked long after its budget is spent"
+        faults = select_faults("noise a third", *CHARGE_FAULTS)
+        actions = ("query",) * _ALONE_QUERIES
+        return audit._build_trial("labels", [(1.0, 0)], [(0.1, 1)], world, faults, actions, "label")
 
     def counts(self) -> SumsTrial:
-        """Return the attack on a private count: somebody with many records spends all on one."""
+        """Return the attack on the private count of neighbours of the paper preset.
+
+        The victim has many records, and spends its budget on counts and votes.
+        """
         estimator = IndKNNClassifier.zhu2023(
-            range(self.n_classes), self.epsilon, self.delta, 3 * _MANY**2 + 1, tau=0.8,
+            range(self.n_classes),
+            self.epsilon,
+            self.delta,
+            3 * _COUNT_RECORDS**2 + 1,
+            tau=0.8,
             noise_multiplier=1.0,
-        )  # fmt: skip
+        )
         parameters = {**estimator.get_params(), **self.further, "n_records": 5}
         del parameters["interactions"]
-        world = build_universes([(1.0, 0)] * _MANY, [(0.9, 0)] * 5)
-        words = "one subject, many records, all spent on counts and votes"
-        broken = damages("noise halved", "counts uncharged", *CHARGING)
-        interaction = AuditInteraction(parameters, world, ("ask",) * 3)
-        return SumsTrial("Ind-KNN private count", interaction, words, broken)
+        universes = build_universes([(1.0, 0)] * _COUNT_RECORDS, [(0.9, 0)] * 5)
+        world = "one subject, many records, all spent on counts and votes"
+        faults = select_faults("noise halved", "counts uncharged", *CHARGE_FAULTS)
+        interaction = AuditInteraction(parameters, universes, ("query",) * 3)
+        return SumsTrial("Ind-KNN private count", interaction, world, faults)
 
-    def canaries(
-        self, count: int, release: str, target: Mapping[str, Any] | None, asks: int, cost: float
+    def create_canaries(
+        self,
+        count: int,
+        release: str,
+        target: Mapping[str, Any] | None,
+        n_queries: int,
+        cost_share: float,
     ) -> AuditInteraction:
-        """Return one interaction with `count` canaries, asked so often; one could cost `cost`.
+        """Return one interaction with canaries, each the victim of a universe of its own.
 
-        In whole budgets. What is dearer than a budget is cut to it.
+        - `count`: number of canaries.
+        - `release`, `target`: see the class.
+        - `n_queries`: number of queries beside each canary. With a large budget a query is replaced
+          by several with more noise, because one answer shifts by its noise scale at most.
+        - `cost_share`: cost of the answer to one query as a multiple of the canary's budget. A cost
+          above 1 is capped at the budget.
         """
-        own, other, length = _extremes(target)
-        shift = self._affordable("label") if release == "label" else self.budget_mu("votes")
-        # No answer moves by more than its noise, so a large budget takes several.
-        rounds = math.ceil(cost * shift**2)
-        audit = replace(self, noise=length * math.sqrt(rounds / cost) / shift)
-        parameters = audit.parameters(count, release, n_queries=2 * asks * rounds * count)
-        world = build_universes([(1.0, own)], [(0.9, other)], count=count, twice=False)
-        acts = ("ask",) * (asks * rounds)
-        return replace(audit, through="fit")._interaction(parameters, world, acts, target)
+        victim_target, background_target, norm = _find_extremes(target)
+        if release == "label":
+            shift = self._find_affordable_shift("label")
+        else:
+            shift = self.compute_budget_mu("votes")
+        n_rounds = math.ceil(cost_share * shift**2)
+        audit = replace(self, noise=norm * math.sqrt(n_rounds / cost_share) / shift)
+        parameters = audit.build_parameters(
+            count, release, n_queries=2 * n_queries * n_rounds * count
+        )
+        universes = build_universes(
+            [(1.0, victim_target)], [(0.9, background_target)], count=count, twice=False
+        )
+        actions = ("query",) * (n_queries * n_rounds)
+        return replace(audit, interface="fit")._build_interaction(
+            parameters, universes, actions, target
+        )
 
-    def _trial(
+    def _build_trial(
         self,
         name: str,
-        victim: list[Placed],
-        others: list[Placed],
-        words: str,
-        broken: Mapping[str, Damage],
-        acts: Sequence[str] = ("ask",) * 3,
+        victim: list[CosineRecord],
+        background: list[CosineRecord],
+        world: str,
+        faults: Mapping[str, InjectedFault],
+        actions: Sequence[str] = ("query",) * 3,
         release: str = "votes",
         target: Mapping[str, Any] | None = None,
-        **more: Any,
+        **overrides: Any,
     ) -> SumsTrial:
-        # Far from the query, so that no shard holds the subject alone.
-        bystanders = [(0.0, others[0][1])] * (24 if self.through == "shards" else 0)
-        world = build_universes(victim, [*others, *bystanders])
-        parameters = self.parameters(1, release, **more)
-        interaction = self._interaction(parameters, world, acts, target)
-        return SumsTrial(f"Ind-KNN {name}", interaction, words, broken)
+        """Return the attack on one interaction in a single universe.
+
+        - `name`, `world`: names of the attacked release and of the made-up world, for reports.
+        - `victim`, `background` (list of (cosine, target)): records of the victim, and of the other
+          subjects.
+        - `faults` (mapping of str to InjectedFault): faults of the controls, by name.
+        - `actions` (sequence of str): actions of the interaction, see `AuditInteraction`.
+        - `release`, `target`: see the class.
+        - `**overrides`: estimator parameters to replace.
+        """
+        # Records far from the query ensure that no shard holds the victim alone.
+        n_distant = 24 if self.interface == "shards" else 0
+        distant = [(0.0, background[0][1])] * n_distant
+        universes = build_universes(victim, [*background, *distant])
+        parameters = self.build_parameters(1, release, **overrides)
+        interaction = self._build_interaction(parameters, universes, actions, target)
+        return SumsTrial(f"Ind-KNN {name}", interaction, world, faults)
 
     @property
-    def _stored(self) -> "IndKNNAudit":
-        """The same where there must be a store."""
-        return replace(self, through="store") if self.through == "fit" else self
+    def _with_store(self) -> "IndKNNAudit":
+        """The same settings with an interface that is a store or a cluster, not an estimator."""
+        return replace(self, interface="store") if self.interface == "fit" else self
 
-    def _interaction(
-        self, parameters: dict[str, Any], world: Universes, acts: Sequence[str],
+    def _build_interaction(
+        self,
+        parameters: dict[str, Any],
+        universes: Universes,
+        actions: Sequence[str],
         target: Mapping[str, Any] | None,
-    ) -> AuditInteraction:  # fmt: skip
+    ) -> AuditInteraction:
+        """Return an interaction through the interface of these settings.
+
+        `parameters` are those of a classifier; with a `target`, its declaration replaces classes
+        and release.
+        """
         if target is None:
-            return AuditInteraction(parameters, world, acts, through=self.through)
-        carried = ("classes", "release")
-        own = {k: v for k, v in parameters.items() if k not in carried} | dict(target)
+            return AuditInteraction(parameters, universes, actions, interface=self.interface)
+        own = {
+            name: value for name, value in parameters.items() if name not in ("classes", "release")
+        }
         estimator = ESTIMATORS[declared_target(target).kind]
-        return AuditInteraction(own, world, acts, estimator, self.through)
+        return AuditInteraction(own | dict(target), universes, actions, estimator, self.interface)
 
-    def _settings(self, release: str) -> IndKNNPlan:
-        return IndKNNPlan.of(IndKNNClassifier(**self.parameters(1, release)))
+    def _create_plan(self, release: str) -> IndKNNPlan:
+        """Return the plan of a classifier with these settings."""
+        return IndKNNPlan.of(IndKNNClassifier(**self.build_parameters(1, release)))
 
-    def _affordable(self, release: str) -> float:
-        """Return the largest shift in noise scales of one vote that a budget pays for."""
-        charges = self._settings(release).charges
-        costs = [float(charges.share(s, 1.0)) * s**2 / (2 * charges.budget) for s in _SHIFTS]
-        affordable = [s for s, cost in zip(_SHIFTS.tolist(), costs, strict=True) if cost <= 1]
-        return float(max(affordable, default=_SHIFTS[0]))
+    def _find_affordable_shift(self, release: str) -> float:
+        """Return the largest shift of one vote that a full budget pays for, in noise scales."""
+        charges = self._create_plan(release).charges
+        affordable_shifts = []
+        for shift in _CANDIDATE_SHIFTS:
+            cost_share = float(charges.share(shift, 1.0)) * shift**2 / (2 * charges.budget)
+            if cost_share <= 1:
+                affordable_shifts.append(float(shift))
+        return float(max(affordable_shifts, default=_CANDIDATE_SHIFTS[0]))
 
-    def budget_mu(self, release: str) -> float:
-        """Return the Gaussian shift that a whole budget stands for, sqrt(2 B)."""
-        return math.sqrt(2 * self._settings(release).spendable)
+    def compute_budget_mu(self, release: str) -> float:
+        """Return the Gaussian shift that a full budget B permits: mu = sqrt(2 B)."""
+        return math.sqrt(2 * self._create_plan(release).spendable)
 
 
-_MODEL_PUBLIC = 100
+_MODEL_PUBLIC_ROWS = 100
+"""Number of public rows near the two clusters in the attack on a private model."""
 
 
-def _model_world(own: Any, other: Any) -> Universes:
-    """Return somebody whose feature is its own, far from two crowds that a model is sure of.
+def _build_model_universe(victim_target: Any, background_target: Any) -> Universes:
+    """Return a data set for the attack on a private model.
 
-    A model leaves to records those queries that it is less sure of than of most public rows.
+    The victim's only feature is its own, orthogonal to two opposite clusters whose targets the
+    model predicts with confidence. Private records answer only those queries for which the model is
+    less confident than for most public rows, and the query at the victim is such a query.
     """
-    q, aside, crowd, spread = np.eye(4)
-    angles = np.linspace(-0.3, 0.3, _MODEL_PUBLIC)[:, None]
-    near = np.cos(angles) * crowd + np.sin(angles) * spread
-    records = np.concatenate([near, near, -near, -near])
-    ids = 1 + np.concatenate(
-        [np.arange(2 * len(near)), 2 * len(near) + np.arange(len(near)).repeat(2)]
-    )
-    labels = np.repeat(np.array([other, own]), 2 * len(near), axis=0)
-    public = np.concatenate([[REFERENCE * q + 0.6 * aside], near[1::2], -near[1:-1:2]])
-    victim = World(q[None], np.array([own]), np.zeros(1, dtype=int))
-    return Universes(1, victim, World(records, labels, ids), public, q[None])
+    query, aside, cluster, spread = np.eye(4)
+    angles = np.linspace(-0.3, 0.3, _MODEL_PUBLIC_ROWS)[:, None]
+    cluster_rows = np.cos(angles) * cluster + np.sin(angles) * spread
+    records = np.concatenate([cluster_rows, cluster_rows, -cluster_rows, -cluster_rows])
+    # Subjects of the first cluster have one record each, those of the second cluster two.
+    n_rows = len(cluster_rows)
+    ids = 1 + np.concatenate([np.arange(2 * n_rows), 2 * n_rows + np.arange(n_rows).repeat(2)])
+    targets = np.repeat(np.array([background_target, victim_target]), 2 * n_rows, axis=0)
+    reference_point = REFERENCE_COSINE * query + 0.6 * aside
+    public = np.concatenate([[reference_point], cluster_rows[1::2], -cluster_rows[1:-1:2]])
+    victim = World(query[None], np.array([victim_target]), np.zeros(1, dtype=int))
+    return Universes(1, victim, World(records, targets, ids), public, query[None])
 
 
-def _sums(target: Mapping[str, Any] | None) -> str:
-    """Return what noisy sums are called."""
+def _name_sums(target: Mapping[str, Any] | None) -> str:
+    """Return the name of the released sums, for reports: "votes" or "vectors"."""
     return "votes" if target is None else "vectors"
 
 
-def _extremes(target: Mapping[str, Any] | None) -> tuple[Any, Any, float]:
-    """Return what the longest vector and its opposite say, as in `y`, and the longest's length.
+def _find_extremes(target: Mapping[str, Any] | None) -> tuple[Any, Any, float]:
+    """Return the targets with the longest and the opposite vector, and the norm of the longest.
 
-    Two classes, and one vote, where records carry classes.
+    The targets are in the format of `y`. Without a `target` they are two classes, whose vote has
+    norm 1.
     """
     if target is None:
         return 0, 1, 1.0
-    longest, shortest = _declared(target).extremes
-    return longest, shortest, _length(target, [(1.0, longest)])
+    longest, shortest = _create_vector_target(target).extremes
+    return longest, shortest, _compute_sum_norm(target, [(1.0, longest)])
 
 
-def _declared(target: Mapping[str, Any]) -> VectorTarget:
+def _create_vector_target(target: Mapping[str, Any]) -> VectorTarget:
+    """Return the vector target that estimator parameters declare."""
     declared = declared_target(target)
-    assert isinstance(declared, VectorTarget)  # noqa: S101 (of targets that are no class)
+    assert isinstance(declared, VectorTarget)  # noqa: S101 (callers declare no classes)
     return declared
 
 
-def _length(target: Mapping[str, Any], records: list[Placed]) -> float:
-    """Return the length of the sum of records' vectors, under their kernel weights."""
-    y = np.array([each for _, each in records])
-    vectors = _declared(target).encode(y, len(y))
-    return float(np.linalg.norm(np.array([cosine for cosine, _ in records]) @ vectors.dense()))
+def _compute_sum_norm(target: Mapping[str, Any], records: list[CosineRecord]) -> float:
+    """Return the norm of the sum of the records' vectors, weighted by their cosines."""
+    y = np.array([record_target for _, record_target in records])
+    vectors = _create_vector_target(target).encode(y, len(y))
+    weights = np.array([cosine for cosine, _ in records])
+    return float(np.linalg.norm(weights @ vectors.dense()))

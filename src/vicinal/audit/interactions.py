@@ -1,18 +1,18 @@
-"""Interactions with the product through its doors, in two worlds that one subject tells.
+"""Interactions with the installed system, recorded in two worlds: with and without one subject.
 
-The doors are `fit`, a Store, and a cluster's shards.
+The system is entered through its public interfaces: an estimator, a store, or a cluster of shards.
 
-An interaction is gone through twice. First without the subject; what every noisy sum came to is
-kept. Then with the subject, and what leaves is forced to be what left before. So both worlds have
-one course, and three things can be told without any luck:
+An interaction is run twice. The first run is without the subject; its noisy releases are recorded.
+The second run is with the subject, and every release is replaced by the recorded one. So both
+worlds have the same transcript, and three properties are checked exactly, without statistics:
 
-- What the subject moved each private sum by, in noise scales. The individual filter promises that
-  the squares add up to 2 B at most, along every course (mechanisms/votes.md): a charge that is
-  missing shows to the last digit.
-- Whether scales, sizes and the number of releases follow from the course alone.
-- Whether all that left is the same, as it must be if it was made of noisy sums and public things.
+- The shift of every private sum by the subject, in units of the noise scale. The individual filter
+  guarantees that the squared shifts add up to 2 B at most, for every transcript
+  (mechanisms/votes.md). A missing charge makes the sum exceed 2 B.
+- Whether noise scales, shapes and the number of releases depend on the transcript alone.
+- Whether all outputs are equal, as they must be if they follow from noisy sums and public data.
 
-Then noise is drawn anew on the same sums, as the product draws it, and the attacker guesses.
+For the statistical test, fresh noise of the installed mechanism is then added to the same sums.
 """
 
 import tempfile
@@ -38,57 +38,61 @@ from vicinal.predictors.ind_knn import IndKNNClassifier
 from vicinal.predictors.ind_knn_base import IndKNNEstimator
 from vicinal.store.store import Store
 
-# ---------------------------------------------------------------- versions broken on purpose
+# ---------------------------------------------------------------- injected faults
 
 
 @dataclass(frozen=True)
-class Damage:
-    """What a broken version does wrong; as it stands here, nothing: the installed one.
+class InjectedFault:
+    """A fault that makes the installed mechanism violate its claim; by default, no fault.
+
+    A control of an audit is the same attack on a mechanism with a fault, which must be detected.
 
     - `noise_divisor`: noise scales are divided by it.
-    - `charging`, `where`: what is wrong with charges, and with which, see
-      :func:`vicinal.testing.charges_broken`.
-    - `refills`: who leaves is forgotten, and returns with a full budget.
-    - `restarts_full`: a store that is opened again gives every subject a full budget.
-    - `forgets_subjects`: every record counts as a subject of its own.
-    - `plan_factor`: so many times the planned releases are made.
-    - `samples_all`: coins are forgotten: everybody takes part.
-    - `replaces`: samples are of fixed size, drawn with replacement, as published code did.
+    - `charge_fault`: error in the charges: a name that :func:`vicinal.testing.charges_broken`
+      accepts, or "".
+    - `charge_kinds` (sequence of str): kinds of releases whose charges are wrong, of
+      `vicinal.testing.CHARGED`, or "total".
+    - `refills_on_return`: an erased subject that is enrolled again has its full budget.
+    - `refills_on_restart`: every subject has its full budget after a store is opened again.
+    - `ignores_subject_ids`: every record is treated as a subject of its own.
+    - `plan_factor`: the number of permitted releases is the planned number times this factor.
+    - `includes_all_subjects`: Poisson sampling selects every subject.
+    - `samples_with_replacement`: samples have a fixed size and are drawn with replacement, as in
+      published code.
     """
 
     noise_divisor: int = 1
-    charging: str = ""
-    where: Sequence[str] = testing.CHARGED
-    refills: bool = False
-    restarts_full: bool = False
-    forgets_subjects: bool = False
+    charge_fault: str = ""
+    charge_kinds: Sequence[str] = testing.CHARGED
+    refills_on_return: bool = False
+    refills_on_restart: bool = False
+    ignores_subject_ids: bool = False
     plan_factor: int = 1
-    samples_all: bool = False
-    replaces: bool = False
+    includes_all_subjects: bool = False
+    samples_with_replacement: bool = False
 
-    def noise(self) -> NoiseSource:
-        return (
-            testing.weak_noise(self.noise_divisor)
-            if self.noise_divisor > 1
-            else create_noise_source()
-        )
+    def create_noise(self) -> NoiseSource:
+        """Return a new source of noise, at reduced scales if the fault reduces them."""
+        if self.noise_divisor > 1:
+            return testing.weak_noise(self.noise_divisor)
+        return create_noise_source()
 
     @contextmanager
-    def done(self) -> Iterator[None]:
-        """Break charges, plans and coins of what runs inside."""
+    def inject(self) -> Iterator[None]:
+        """Inject the faults in charges, plans and sampling into all code that runs inside."""
         with ExitStack() as stack:
-            if self.charging:
-                stack.enter_context(testing.charges_broken(self.charging, self.where))
+            if self.charge_fault:
+                stack.enter_context(testing.charges_broken(self.charge_fault, self.charge_kinds))
             if self.plan_factor > 1:
                 stack.enter_context(testing.plans_broken(self.plan_factor))
-            if self.samples_all:
-                stack.enter_context(testing.coins_from(Heads()))
+            if self.includes_all_subjects:
+                stack.enter_context(testing.coins_from(AlwaysHeads()))
             yield
 
 
-HONEST = Damage()
+NO_FAULT = InjectedFault()
 
-CHARGING = (
+CHARGE_FAULTS = (
     "uncharged",
     "charged half",
     "charged to somebody else",
@@ -96,353 +100,447 @@ CHARGING = (
     "stopped late",
     "neither charged nor stopped",
 )
-"""Broken versions of whatever charges subjects."""
+"""Names of the faults in the charges of subjects."""
 
-_DAMAGES = {
-    **{name: Damage(charging=name) for name in (*CHARGING, "memory not cleaned")},
+_FAULTS = {
+    **{name: InjectedFault(charge_fault=name) for name in (*CHARGE_FAULTS, "memory not cleaned")},
     **{
-        f"{kind} uncharged": Damage(charging="uncharged", where=(kind,))
+        f"{kind} uncharged": InjectedFault(charge_fault="uncharged", charge_kinds=(kind,))
         for kind in ("counts", "training", "size", "evaluation", "total")
     },
-    "training neither charged nor stopped": Damage(
-        charging="neither charged nor stopped", where=("training",)
+    "training neither charged nor stopped": InjectedFault(
+        charge_fault="neither charged nor stopped", charge_kinds=("training",)
     ),
-    "refilled at restart": Damage(restarts_full=True),
-    "drawn with replacement": Damage(replaces=True),
-    "everybody sampled": Damage(samples_all=True),
-    "noise a quarter": Damage(noise_divisor=4),
-    "noise a third": Damage(noise_divisor=3),
-    "noise halved": Damage(noise_divisor=2),
-    "refilled on return": Damage(refills=True),
-    "subjects forgotten": Damage(forgets_subjects=True),
-    "twice the plan": Damage(plan_factor=2),
-    "four times the plan": Damage(plan_factor=4),
+    "refilled at restart": InjectedFault(refills_on_restart=True),
+    "drawn with replacement": InjectedFault(samples_with_replacement=True),
+    "everybody sampled": InjectedFault(includes_all_subjects=True),
+    "noise a quarter": InjectedFault(noise_divisor=4),
+    "noise a third": InjectedFault(noise_divisor=3),
+    "noise halved": InjectedFault(noise_divisor=2),
+    "refilled on return": InjectedFault(refills_on_return=True),
+    "subjects forgotten": InjectedFault(ignores_subject_ids=True),
+    "twice the plan": InjectedFault(plan_factor=2),
+    "four times the plan": InjectedFault(plan_factor=4),
 }
 
 
-def damages(*names: str) -> dict[str, Damage]:
-    return {name: _DAMAGES[name] for name in names}
+def select_faults(*names: str) -> dict[str, InjectedFault]:
+    """Return the faults with these names, in this order."""
+    return {name: _FAULTS[name] for name in names}
 
 
-class Heads(BernoulliSource):
-    """Coins that always come up."""
+class AlwaysHeads(BernoulliSource):
+    """A source of Bernoulli samples that are always 1, whatever the probability."""
 
     exact = False
 
-    def bernoulli(self, probability: float, size: int) -> Bools:  # noqa: ARG002 (as a source has it)
+    def bernoulli(self, probability: float, size: int) -> Bools:  # noqa: ARG002 (fixed signature)
         return np.ones(size, dtype=np.bool_)
 
 
-# ---------------------------------------------------------------- universes apart from each other
+# ---------------------------------------------------------------- universes with separate queries
 
-Placed = tuple[float, Any]
-"""A record: its similarity to the universe's query, and its label, number, or row of them."""
+CosineRecord = tuple[float, Any]
+"""A record: its cosine to the query of its universe, and its label, number, or row of numbers."""
 
-_BITS = 6
-"""Universes lie where the 2^6 signs of a codeword of RM(2, 6) are; any two differ in 16 at least,
-so that no two are nearer to each other than a cosine of 1/2; radii are at .8."""
+_CODE_BITS = 6
+"""Query directions are the 2^6 signs of codewords of the Reed-Muller code RM(2, 6).
 
-MOST = 1 << 20
-"""Universes, at most; there are 2^21 codewords that begin with a plus."""
+Two codewords differ in 16 signs at least, so two queries have a cosine of 1/2 at most. Radii are at
+a cosine of .8, so no record is a neighbour of two queries.
+"""
 
-REFERENCE = 0.8
-"""Similarity of a universe's one reference point, which sets an adaptive radius."""
+MAX_UNIVERSES = 1 << 20
+"""Maximal number of universes. 2^21 codewords begin with a plus."""
+
+REFERENCE_COSINE = 0.8
+"""Cosine of a universe's only public reference point to its query; it sets the adaptive radius."""
 
 
 @dataclass(frozen=True)
 class Universes:
-    """`count` universes: the subjects at risk, other people, reference points and queries."""
+    """A made-up data set of `count` universes: independent copies of one attack.
+
+    - `count`: number of universes.
+    - `victims`: records of the subjects at risk, subject i in universe i.
+    - `background`: records of the other subjects, which are present in both worlds.
+    - `public` (array (count, d)): public reference points.
+    - `queries` (array (count, d)): one query for each universe.
+    """
 
     count: int
     victims: testing.World
-    others: testing.World
+    background: testing.World
     public: FloatMatrix
     queries: FloatMatrix
 
     def people(self, present: Bools | bool) -> testing.World:
-        """Return everybody of a world: all victims, none, or those marked (n_victims,)."""
-        chosen = np.broadcast_to(present, self.count)[self.victims.subjects]
-        # Subjects at risk come first: whatever they leave behind finds others after them.
-        parts = zip(self.victims, self.others, strict=True)
-        return testing.World(*(np.concatenate([victim[chosen], other]) for victim, other in parts))
+        """Return all records of one world.
+
+        `present`, bool or bool (count,): whether the victims are in the data set: all of them, or
+        the victim of each universe.
+        """
+        is_included = np.broadcast_to(present, self.count)[self.victims.subjects]
+        # Victims come first, so that any state that they leave behind affects the other subjects.
+        columns = zip(self.victims, self.background, strict=True)
+        return testing.World(
+            *(np.concatenate([victim[is_included], background]) for victim, background in columns)
+        )
 
 
 @lru_cache(maxsize=1)
-def _axes(count: int) -> Floats32:
-    """Return directions, float32 (count, 64): values of polynomials of degree 2 in six bits."""
-    bits = (np.arange(1 << _BITS)[:, None] >> np.arange(_BITS)) & 1
-    pairs = [bits[:, i] * bits[:, j] for i in range(_BITS) for j in range(i + 1)]  # a bit squared
-    chosen = (np.arange(count)[:, None] >> np.arange(len(pairs))) & 1
-    signs = 1 - 2 * ((chosen @ np.array(pairs)) % 2)
+def _compute_codewords(count: int) -> Floats32:
+    """Return unit vectors, float32 (count, 64): values of quadratic polynomials in six bits."""
+    bits = (np.arange(1 << _CODE_BITS)[:, None] >> np.arange(_CODE_BITS)) & 1
+    # Monomials of degree 1 and 2; the square of a bit is the bit.
+    monomials = [bits[:, i] * bits[:, j] for i in range(_CODE_BITS) for j in range(i + 1)]
+    coefficients = (np.arange(count)[:, None] >> np.arange(len(monomials))) & 1
+    signs = 1 - 2 * ((coefficients @ np.array(monomials)) % 2)
     return np.asarray(signs / np.sqrt(signs.shape[1]), dtype=np.float32)
 
 
-def directions(count: int, cosine: float) -> Floats32:
-    """Return one vector per universe at `cosine` to its query, the rest along a shared axis."""
+def compute_directions(count: int, cosine: float) -> Floats32:
+    """Return one unit vector for each universe at a given cosine to the query of the universe.
+
+    float32 (count, 65); the component orthogonal to the query lies along the last axis, which all
+    universes share.
+    """
     remainder = np.full((count, 1), np.sqrt(1 - cosine**2), dtype=np.float32)
-    return np.concatenate([np.float32(cosine) * _axes(count), remainder], axis=1)
+    return np.concatenate([np.float32(cosine) * _compute_codewords(count), remainder], axis=1)
 
 
 def build_universes(
-    victim: Sequence[Placed], others: Sequence[Placed], *, count: int = 1, twice: bool = True
+    victim_records: Sequence[CosineRecord],
+    background_records: Sequence[CosineRecord],
+    *,
+    count: int = 1,
+    twice: bool = True,
 ) -> Universes:
-    """Lay out `count` equal universes.
+    """Return `count` universes with the same records relative to their queries.
 
-    `victim` and `others` are records as (cosine, label): those of the one subject at risk, and at
-    least one of other people, a subject each; the first of them has its record `twice`.
+    - `victim_records` (sequence of (cosine, label)): records of the victim in each universe.
+    - `background_records` (sequence of (cosine, label)): other records of each universe, at least
+      one; each is a subject of its own.
+    - `count`: number of universes.
+    - `twice`: whether the first background subject has its record twice.
     """
-    doubled = [others[0], *others] if twice else others
-    ids = count + np.arange(len(others) * count)
+    records = [background_records[0], *background_records] if twice else background_records
+    ids = count + np.arange(len(background_records) * count)
     ids = np.concatenate([ids[:count], ids]) if twice else ids
+    victim_ids = np.tile(np.arange(count), len(victim_records))
     return Universes(
         count,
-        _placed(count, victim, np.tile(np.arange(count), len(victim))),
-        _placed(count, doubled, ids),
-        directions(count, REFERENCE),
-        directions(count, 1.0),
+        _build_world(count, victim_records, victim_ids),
+        _build_world(count, records, ids),
+        compute_directions(count, REFERENCE_COSINE),
+        compute_directions(count, 1.0),
     )
 
 
-def _placed(count: int, records: Sequence[Placed], ids: Ints) -> testing.World:
-    places = np.concatenate([directions(count, cosine) for cosine, _ in records])
-    return testing.World(
-        places, np.repeat(np.array([label for _, label in records]), count, axis=0), ids
-    )
+def _build_world(count: int, records: Sequence[CosineRecord], ids: Ints) -> testing.World:
+    """Return each of the records once in every universe, with the given subject ids."""
+    features = np.concatenate([compute_directions(count, cosine) for cosine, _ in records])
+    labels = np.repeat(np.array([label for _, label in records]), count, axis=0)
+    return testing.World(features, labels, ids)
 
 
-# ---------------------------------------------------------------- one interaction, two worlds
+# ---------------------------------------------------------------- one interaction in two worlds
 
-_TURN = 0.1
-"""Angle between the queries of two rounds: a store would replay the answer to the same one."""
+_ROUND_ANGLE = 0.1
+"""Angle in radians between the queries of successive actions.
+
+A store returns the cached answer to a repeated query, so no query may be repeated.
+"""
 
 
 @dataclass(frozen=True)
 class AuditInteraction:
-    """What is done with made-up records, act by act, through one of :data:`FRONTS`.
+    """A sequence of actions on a system that holds made-up records.
 
-    - `parameters`: of the estimator, or of the store and its one audience.
-    - `world`: the records.
-    - `acts`: "ask", "leave", "return"; of a store "refresh" (its model), "restart", "evaluate",
-      "open" (another audience), "ask_other" (that one).
-    - `through`: a name of :data:`FRONTS`.
+    - `parameters`: parameters of the estimator, or of the store and its audience.
+    - `universes`: records, reference points and queries.
+    - `actions` (sequence of str): "query", "erase" (the victims), "reenrol" (the victims); for
+      stores also "refresh" (the model), "restart", "evaluate", "open_audience" (a second one),
+      "query_other" (in it).
+    - `estimator`: class of the estimator, for the interface "fit" and for the plan.
+    - `interface`: a name of :data:`INTERFACES`.
     """
 
     parameters: Mapping[str, Any]
-    world: Universes
-    acts: Sequence[str]
+    universes: Universes
+    actions: Sequence[str]
     estimator: type[IndKNNEstimator] = IndKNNClassifier
-    through: str = "fit"
+    interface: str = "fit"
 
     @property
     def plan(self) -> IndKNNPlan:
-        own = {k: v for k, v in self.parameters.items() if k != "epsilon_total"}
+        """The plan that follows from the parameters."""
+        own = {name: value for name, value in self.parameters.items() if name != "epsilon_total"}
         return IndKNNPlan.of(self.estimator(**own))
 
-    def gone_through(
-        self, present: Bools | bool, damage: Damage, transcript: testing.Transcript
+    def run(
+        self, present: Bools | bool, fault: InjectedFault, transcript: testing.Transcript
     ) -> list[Any]:
-        """Carry out all acts in one world; return all that left, as plain values and arrays."""
+        """Carry out all actions in one world; return all outputs, as plain values and arrays.
+
+        - `present` (bool or bool (count,)): which victims are in the data set, see
+          :meth:`Universes.people`.
+        - `fault`: the fault to inject.
+        - `transcript`: source of the noise, and record of all private sums and releases.
+        """
         with ExitStack() as stack:
             stack.enter_context(warnings.catch_warnings())
-            # Attackers ask for more than was planned; they are warned, and the guarantee holds.
+            # The attack makes more queries than planned. This warns, and the guarantee holds.
             warnings.simplefilter("ignore")
             stack.enter_context(testing.noise_from(transcript))
-            stack.enter_context(damage.done())
-            people = self.world.people(present)
-            if damage.forgets_subjects:
-                people = testing.World(people.X, people.y, np.arange(len(people.X)))
-            met = stack.enter_context(FRONTS[self.through](self, people, damage))
-            for number, act in enumerate(self.acts):
-                getattr(met, f"do_{act}")(number, present)
-            return met.left
+            stack.enter_context(fault.inject())
+            records = self.universes.people(present)
+            if fault.ignores_subject_ids:
+                records = testing.World(records.X, records.y, np.arange(len(records.X)))
+            session = stack.enter_context(INTERFACES[self.interface](self, records, fault))
+            for index, action in enumerate(self.actions):
+                getattr(session, f"do_{action}")(index, present)
+            return session.outputs
 
-    def queries(self, number: int) -> FloatMatrix:
-        """Return the queries of an act: beside each universe; if there is one, one far from it."""
-        near, turn = self.world.queries, 0.0 if self.through == "fit" else number * _TURN
-        away = np.zeros_like(near)
-        away[:, -1] = -np.linalg.norm(near, axis=1)
-        turned = np.cos(turn) * near + np.sin(turn) * away if turn else near
-        return np.concatenate([turned, -near]) if len(near) == 1 else turned
+    def create_queries(self, index: int) -> FloatMatrix:
+        """Return the queries of the action at `index`: one for each universe.
+
+        If there is one universe, the opposite of its query follows as a second row, far from all
+        records.
+        """
+        queries = self.universes.queries
+        angle = 0.0 if self.interface == "fit" else index * _ROUND_ANGLE
+        away = np.zeros_like(queries)
+        away[:, -1] = -np.linalg.norm(queries, axis=1)
+        turned = np.cos(angle) * queries + np.sin(angle) * away if angle else queries
+        return np.concatenate([turned, -queries]) if len(queries) == 1 else turned
 
 
-class _EstimatorFront:
-    """An estimator, fitted, and what left of it."""
+class _EstimatorSession:
+    """A fitted estimator, and all outputs of the actions that were carried out on it.
 
-    _adding: Mapping[str, Any] = {}
+    A method `do_X` carries out the action "X". Its arguments are the index of the action and
+    `present`: which victims are in the data set.
+    """
+
+    _add_options: Mapping[str, Any] = {}
 
     def __init__(
-        self, interaction: AuditInteraction, people: testing.World, damage: Damage
+        self, interaction: AuditInteraction, records: testing.World, fault: InjectedFault
     ) -> None:
-        self.interaction, self.damage, self.left = interaction, damage, list[Any]()
-        self.met = self._started(people)
+        self.interaction = interaction
+        self.fault = fault
+        self.outputs: list[Any] = []
+        self.system = self._start(records)
 
-    def __enter__(self) -> "_EstimatorFront":
+    def __enter__(self) -> "_EstimatorSession":
         return self
 
     def __exit__(self, *_: object) -> None:
         pass
 
-    def _started(self, people: testing.World) -> Any:
-        made = self.interaction.estimator(**self.interaction.parameters, interactions="public")
-        return made.fit(people.X, people.y, people.subjects, public=self.interaction.world.public)
+    def _start(self, records: testing.World) -> Any:
+        """Return the system under attack, with the given private records."""
+        parameters = self.interaction.parameters
+        estimator = self.interaction.estimator(**parameters, interactions="public")
+        public = self.interaction.universes.public
+        return estimator.fit(records.X, records.y, records.subjects, public=public)
 
-    def do_ask(self, number: int, _: Bools | bool) -> None:
-        found = self.met.query(self.interaction.queries(number))
-        self.left += [found.labels, found.votes, found.noise, found.probabilities, found.asked]
+    def do_query(self, index: int, _: Bools | bool) -> None:
+        answers = self.system.query(self.interaction.create_queries(index))
+        self.outputs += [
+            answers.labels,
+            answers.votes,
+            answers.noise,
+            answers.probabilities,
+            answers.asked,
+        ]
 
-    def do_leave(self, _: int, __: Bools | bool) -> None:
-        self.met.erase(np.unique(self.interaction.world.victims.subjects))
-        if self.damage.refills:
-            testing.forget_departed(self.met)
+    def do_erase(self, _: int, __: Bools | bool) -> None:
+        self.system.erase(np.unique(self.interaction.universes.victims.subjects))
+        if self.fault.refills_on_return:
+            testing.forget_departed(self.system)
 
-    def do_return(self, number: int, present: Bools | bool) -> None:
-        # Somebody new comes in both worlds: that somebody came is no secret.
-        world, new = self.interaction.world, self.interaction.world.others.X[:1] * -1
-        mine = np.broadcast_to(present, world.count)[world.victims.subjects]
-        self.met.add(
-            np.concatenate([world.victims.X[mine], new]),
-            np.concatenate([world.victims.y[mine], world.others.y[:1]]),
-            np.concatenate([world.victims.subjects[mine], [10**6 + number]]),
-            **self._adding,
+    def do_reenrol(self, index: int, present: Bools | bool) -> None:
+        # A new subject is added in both worlds, because the number of additions is public.
+        universes = self.interaction.universes
+        victims = universes.victims
+        new_features = universes.background.X[:1] * -1
+        is_included = np.broadcast_to(present, universes.count)[victims.subjects]
+        self.system.add(
+            np.concatenate([victims.X[is_included], new_features]),
+            np.concatenate([victims.y[is_included], universes.background.y[:1]]),
+            np.concatenate([victims.subjects[is_included], [10**6 + index]]),
+            **self._add_options,
         )
 
 
-class _StoreFront(_EstimatorFront):
-    """The same for a store, made in a folder of its own."""
+class _StoreSession(_EstimatorSession):
+    """A store in a temporary folder, and all outputs of the actions carried out on it."""
 
-    # A broken store may have forgotten who is no stranger: it must get as far as it goes.
-    _adding: Mapping[str, Any] = {"ids_differ": True}
+    # With an injected fault, the store may no longer know the ids of erased subjects. It must not
+    # refuse them, so that the attack can continue.
+    _add_options: Mapping[str, Any] = {"ids_differ": True}
 
     def __exit__(self, *_: object) -> None:
-        self.met.close()
+        self.system.close()
         self._folder.cleanup()
 
-    def _started(self, people: testing.World) -> Any:
+    def _start(self, records: testing.World) -> Any:
         self._folder = tempfile.TemporaryDirectory()
         self._path = Path(self._folder.name) / "store"
         return Store.init(
-            self._path, *people, public=self.interaction.world.public, accept_weak_plan=True,
+            self._path,
+            *records,
+            public=self.interaction.universes.public,
+            accept_weak_plan=True,
             **self.interaction.parameters,
-        )  # fmt: skip
+        )
 
-    def do_open(self, _: int, __: Bools | bool) -> None:
+    def do_open_audience(self, _: int, __: Bools | bool) -> None:
         shared = ("classes", "kernel", "norm_bound", "index", "epsilon_total")
-        plan = {k: v for k, v in self.interaction.parameters.items() if k not in shared}
-        self.met.open_audience("other", accept_weak_plan=True, **plan)
+        parameters = self.interaction.parameters
+        plan = {name: value for name, value in parameters.items() if name not in shared}
+        self.system.open_audience("other", accept_weak_plan=True, **plan)
 
-    def do_ask_other(self, number: int, present: Bools | bool) -> None:
-        self.do_ask(number, present, "other")
+    def do_query_other(self, index: int, present: Bools | bool) -> None:
+        self.do_query(index, present, "other")
 
-    def do_ask(self, number: int, _: Bools | bool, audience: str = "default") -> None:
-        reply = self.met.predict(self.interaction.queries(number), audience=audience)
-        state = self.met.facts()["audiences"][audience]
-        known = {name: state[name] for name in ("plan", "queries", "usage")}
-        self.left.append(repr([reply.to_dict(), known]))
+    def do_query(self, index: int, _: Bools | bool, audience: str = "default") -> None:
+        reply = self.system.predict(self.interaction.create_queries(index), audience=audience)
+        state = self.system.facts()["audiences"][audience]
+        public_state = {name: state[name] for name in ("plan", "queries", "usage")}
+        self.outputs.append(repr([reply.to_dict(), public_state]))
 
     def do_refresh(self, _: int, __: Bools | bool) -> None:
-        self.left.append(self.met.refresh_model())
+        self.outputs.append(self.system.refresh_model())
 
-    def _opened(self) -> Any:
+    def _open(self) -> Any:
+        """Return the stored system, opened from its folder."""
         return Store.open(self._path)
 
     def do_restart(self, _: int, __: Bools | bool) -> None:
-        self.met.close()
-        self.met = self._opened()
-        if self.damage.restarts_full:
-            testing.refill_budgets(self.met)
+        self.system.close()
+        self.system = self._open()
+        if self.fault.refills_on_restart:
+            testing.refill_budgets(self.system)
 
-    def do_evaluate(self, number: int, present: Bools | bool) -> None:
-        # Of the first answers; the subject says that its label was true, somebody else so, too.
-        world = self.interaction.world
-        rows = np.repeat(self.interaction.queries(0)[:1], 2, axis=0)
-        own = int(np.broadcast_to(present, 1)[0])
-        targets = np.concatenate([world.victims.y[:own], world.others.y[:1]])
-        ids = np.concatenate([world.victims.subjects[:own], [10**6 + number]])
-        found = self.met.evaluate(
-            rows[: len(ids)], targets, ids, ids_differ=True, share=0.5, accept_noise=True
+    def do_evaluate(self, index: int, present: Bools | bool) -> None:
+        # The first answer is evaluated. The victim, if present, contributes its true label, and so
+        # does a background subject.
+        universes = self.interaction.universes
+        queries = np.repeat(self.interaction.create_queries(0)[:1], 2, axis=0)
+        n_victims = int(np.broadcast_to(present, 1)[0])
+        victims = universes.victims
+        targets = np.concatenate([victims.y[:n_victims], universes.background.y[:1]])
+        ids = np.concatenate([victims.subjects[:n_victims], [10**6 + index]])
+        evaluation = self.system.evaluate(
+            queries[: len(ids)], targets, ids, ids_differ=True, share=0.5, accept_noise=True
         )
-        self.left.append(repr(found.to_dict()))
+        self.outputs.append(repr(evaluation.to_dict()))
 
 
-class _ShardsFront(_StoreFront):
-    """The same for a cluster of three shards, all in this process."""
+class _ShardsSession(_StoreSession):
+    """A cluster of three shards in this process, and all outputs of the actions on it."""
 
-    def _started(self, people: testing.World) -> Any:
-        super()._started(people).close()
-        store, self._path = self._path, self._path.with_name("cluster")
-        split(store, self._path, 3)
-        return self._opened()
+    def _start(self, records: testing.World) -> Any:
+        super()._start(records).close()
+        store_path = self._path
+        self._path = store_path.with_name("cluster")
+        split(store_path, self._path, 3)
+        return self._open()
 
-    def _opened(self) -> Any:
+    def _open(self) -> Any:
         return Coordinator.open(self._path, local_transports)
 
 
-FRONTS = {"fit": _EstimatorFront, "store": _StoreFront, "shards": _ShardsFront}
-"""Doors of the product by name."""
+INTERFACES = {"fit": _EstimatorSession, "store": _StoreSession, "shards": _ShardsSession}
+"""Interfaces of the system through which interactions run, by name."""
 
 
 @dataclass(frozen=True)
 class TwoWorlds:
-    """The private sums of one course of an interaction in both worlds, and how they were released.
+    """The private sums of one transcript in both worlds, and the noise scales of their releases.
 
-    `absent`, `present`: numbers that the subject moved, a release after the other; `scales`: the
-    noise on each release. `alike`: whether all that left, and the course, was the same.
+    - `absent_sums`, `present_sums` (list of int64 arrays (rows, ...)): for each release that the
+      subject changes, the changed rows of its private sums in the world without and with the
+      subject.
+    - `scales` (list of int): noise scale of each of these releases, in grid steps.
+    - `has_equal_outputs`: whether all outputs, noise scales, shapes and the number of releases were
+      equal.
     """
 
-    absent: list[Ints]
-    present: list[Ints]
+    absent_sums: list[Ints]
+    present_sums: list[Ints]
     scales: list[int]
-    alike: bool
+    has_equal_outputs: bool
 
     @classmethod
-    def of(cls, interaction: AuditInteraction, damage: Damage = HONEST) -> "TwoWorlds":
-        first = testing.Transcript(testing.no_noise())
-        second = testing.Transcript(follows=first)
-        left = [
-            interaction.gone_through(there, damage, transcript)
-            for there, transcript in ((False, first), (True, second))
-        ]
-        alike = not second.strayed and all(map(_equal, *left))
-        absent, present, scales = [], [], []
-        for (one, scale, _), (other, _, _) in zip(first.released, second.released, strict=False):
-            if one.shape == other.shape and (one != other).any():
-                rows = (one != other).reshape(len(one), -1).any(axis=1)
-                absent.append(one[rows])
-                present.append(other[rows])
+    def from_interaction(
+        cls, interaction: AuditInteraction, fault: InjectedFault = NO_FAULT
+    ) -> "TwoWorlds":
+        """Run an interaction without and then with the subject, and record its private sums."""
+        absent_transcript = testing.Transcript(testing.no_noise())
+        present_transcript = testing.Transcript(follows=absent_transcript)
+        absent_outputs = interaction.run(False, fault, absent_transcript)
+        present_outputs = interaction.run(True, fault, present_transcript)
+        has_equal_outputs = not present_transcript.strayed and all(
+            map(_are_equal, absent_outputs, present_outputs)
+        )
+        absent_sums: list[Ints] = []
+        present_sums: list[Ints] = []
+        scales: list[int] = []
+        for (absent, scale, _), (present, _, _) in zip(
+            absent_transcript.released, present_transcript.released, strict=False
+        ):
+            if absent.shape == present.shape and (absent != present).any():
+                is_changed = (absent != present).reshape(len(absent), -1).any(axis=1)
+                absent_sums.append(absent[is_changed])
+                present_sums.append(present[is_changed])
                 scales.append(scale)
-        return cls(absent, present, scales, alike)
+        return cls(absent_sums, present_sums, scales, has_equal_outputs)
 
-    def shifts(self) -> list[Floats]:
+    def compute_shifts(self) -> list[Floats]:
+        """Return the change of each private sum by the subject, in units of its noise scale."""
         return [
-            (other - one) / scale
-            for one, other, scale in zip(self.absent, self.present, self.scales, strict=True)
+            (present - absent) / scale
+            for absent, present, scale in zip(
+                self.absent_sums, self.present_sums, self.scales, strict=True
+            )
         ]
 
-    def moved(self, table: ChargeTable | None, classes: int) -> float:
-        """Return the Gaussian shift that all of it is, or costs as much; rounded as doubles are.
+    def compute_total_shift(self, table: ChargeTable | None, n_classes: int) -> float:
+        """Return the total shift of all releases as mu: the root of the sum of squared shifts.
 
-        One vote of `classes` that is moved, where labels alone leave, costs a share, by `table` and
-        by what is left.
+        - `table` (ChargeTable or None): charges of labels, if labels are released instead of votes.
+          A single shifted vote then counts with its share of the squared shift, which depends on
+          the remaining budget.
+        - `n_classes`: number of classes. Releases of another shape, such as gradients, are never
+          labels.
         """
         total = 0.0
-        for shift in self.shifts():
+        for shift in self.compute_shifts():
             square = float(np.square(shift).sum())
-            if table and shift.shape == (1, classes) and np.count_nonzero(shift) == 1:
-                left = 1 - total / (2 * table.budget)
-                square *= float(table.share(float(np.abs(shift).max()), left))
+            if table and shift.shape == (1, n_classes) and np.count_nonzero(shift) == 1:
+                remaining_share = 1 - total / (2 * table.budget)
+                square *= float(table.share(float(np.abs(shift).max()), remaining_share))
             total += square
         return float(np.sqrt(total))
 
-    def drawn(self, present: bool, noise: NoiseSource, runs: int) -> list[AnyArray]:
-        """Return what leaves of so many runs of one world, (runs, rows, ...) for each release."""
-        worlds = self.present if present else self.absent
+    def sample_outputs(self, present: bool, noise: NoiseSource, runs: int) -> list[AnyArray]:
+        """Return noisy sums of independent runs in one world, (runs, rows, ...) for each release.
+
+        `present`: the world. `noise`: source of fresh noise.
+        """
+        world_sums = self.present_sums if present else self.absent_sums
         return [
             noise.add_to(np.broadcast_to(sums, (runs, *sums.shape)), scale)
-            for sums, scale in zip(worlds, self.scales, strict=True)
+            for sums, scale in zip(world_sums, self.scales, strict=True)
         ]
 
 
-def _equal(one: Any, other: Any) -> bool:
-    if isinstance(one, np.ndarray):
-        return np.array_equal(one, other, equal_nan=one.dtype.kind == "f")
-    return bool(one == other)
+def _are_equal(first: Any, second: Any) -> bool:
+    """Return whether two outputs are equal; NaN equals NaN in float arrays."""
+    if isinstance(first, np.ndarray):
+        return np.array_equal(first, second, equal_nan=first.dtype.kind == "f")
+    return bool(first == second)

@@ -1,8 +1,9 @@
-"""One interaction of Ind-KNN, many canaries, each put in by a coin; the coins are guessed.
+"""Audit of Ind-KNN in one interaction with many canaries: each is included by a coin flip.
 
-Proof note: one_run.md. A vote is local: it is made of the records inside a radius. Canaries whose
-neighbourhoods are disjoint do not interfere, so every coin is guessed as well as if its canary were
-the only one; and that they do not is checked to the last digit in the interaction itself.
+Proof note: one_run.md. A canary is a made-up subject whose presence the attacker guesses. The votes
+of a query depend only on the records inside its radius. Canaries with disjoint neighbourhoods do
+not interfere, so each coin is guessed as well as if its canary were the only one. The interaction
+checks exactly that they do not interfere.
 """
 
 import time
@@ -13,44 +14,62 @@ from typing import Any
 import numpy as np
 
 from vicinal import checks
-from vicinal.audit._trials import label_ratio
+from vicinal.audit._trials import compute_label_log_ratios
 from vicinal.audit.claims import RateBounds, ind_knn_claim, rate_at_least
 from vicinal.audit.ind_knn import IndKNNAudit
-from vicinal.audit.interactions import CHARGING, HONEST, MOST, AuditInteraction, Damage, damages
+from vicinal.audit.interactions import (
+    CHARGE_FAULTS,
+    MAX_UNIVERSES,
+    NO_FAULT,
+    AuditInteraction,
+    InjectedFault,
+    select_faults,
+)
 from vicinal.audit.schedule import CONFIDENCE, AuditFinding, ControlResult
 from vicinal.mechanisms.noise_sources import public_draws
 from vicinal.testing import Transcript
 
 CANARIES = 400_000
-"""So many prove .93 of the claim at epsilon 1 and a confidence of 1 - 1e-6, give or take .015."""
+"""Default number of canaries. At epsilon 1 and confidence 1 - 1e-6 the lower bound on mu is .93 of
+the claim, with a standard deviation of .015."""
 
-_OF_CONTROLS = 40_000
-"""Canaries of a broken version: it is asked more often, and gives away more."""
+_CONTROL_CANARIES = 40_000
+"""Number of canaries for a control. They suffice because a control makes more queries and leaks
+more than the installed version."""
 
-_OF_LABELS = "noise a third", "charged to somebody else"
-"""Broken versions that labels show. The claim on a label is loose, so that charges that are missing
-or come late stay below it in one run; the exact attack finds them to the last digit."""
+_LABEL_FAULTS = "noise a third", "charged to somebody else"
+"""Faults that one run detects from labels. The claim for labels is loose: missing or late charges
+stay below it in one run, but the exact shift in `interactions.py` detects them."""
 
-_WHOLE, _BROKEN = (1, 9.0), (4, 0.95)
-"""How often canaries are asked about, and what of a budget an answer could cost: all of it is spent
-at once; or nearly, and then it shows who is charged and stopped."""
+_QUERIES_PER_CANARY = 1
+_COST_SHARE = 9.0
+"""Queries beside each canary, and the uncapped cost of one answer as a multiple of a budget.
+
+The cost is capped at the budget, so the canary spends its whole budget at once."""
+
+_CONTROL_QUERIES_PER_CANARY = 4
+_CONTROL_COST_SHARE = 0.95
+"""The same for controls. An answer costs nearly the whole budget, so the following queries reveal
+whether the canary was charged and stopped."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class OneRunResult(AuditFinding):
-    """What one interaction proves; both lower bounds at the whole confidence.
+    """Result of an audit in one interaction. Each of its lower bounds has the full confidence.
 
     Attributes
     ----------
-    canaries, right : int
-        Coins that were guessed, all of them, and guesses that were right.
+    canaries : int
+        Number of canaries, included or not; the coin of each was guessed.
+    right : int
+        Number of correct guesses.
     local : bool
         Whether the private sum beside each canary depended on its own coin alone.
 
     Examples
     --------
-    >>> from vicinal.audit.ind_knn import IndKNNAudit
     >>> from vicinal.audit import one_run
+    >>> from vicinal.audit.ind_knn import IndKNNAudit
     >>> result = one_run(IndKNNAudit(n_classes=3, epsilon=4.0), canaries=500)
     >>> result.local, result.lower <= result.claim
     (True, True)
@@ -62,7 +81,8 @@ class OneRunResult(AuditFinding):
 
     @property
     def kept(self) -> bool:
-        # Nobody's contribution may follow from who else is there.
+        """Whether the audit is consistent with the claim and the canaries did not interfere."""
+        # The individual filter guarantees that no contribution depends on other subjects' records.
         return self.local and super().kept
 
     @property
@@ -71,8 +91,8 @@ class OneRunResult(AuditFinding):
         return f"{self.right} of {self.canaries} canaries guessed, {alone}"
 
     def to_dict(self) -> dict[str, Any]:
-        guessed = {"canaries": self.canaries, "right": self.right, "local": self.local}
-        return {**super().to_dict(), **guessed}
+        guesses = {"canaries": self.canaries, "right": self.right, "local": self.local}
+        return {**super().to_dict(), **guesses}
 
 
 def one_run(
@@ -85,103 +105,129 @@ def one_run(
     controls: bool = True,
     progress: Callable[[float], None] | None = None,
 ) -> OneRunResult:
-    """Put canaries into made-up records by coins, ask once beside each, and guess every coin.
+    """Return a lower bound on the privacy loss from one interaction with many canaries.
 
-    Each canary is somebody who spends a whole budget on one answer.
+    Each canary is included in made-up data by a fair coin and spends its whole budget on one
+    answer. The attacker queries once beside each canary and guesses its coin.
 
     Parameters
     ----------
     audit : IndKNNAudit
-        The plan.
+        The public settings of the audited estimator.
     release : {"votes", "label"}
-        What leaves.
+        Released values: noisy votes, or labels alone.
     target : mapping, optional
-        What records carry, if no classes: parameters of the estimator.
+        Estimator parameters that declare the targets of records which are not classes.
     canaries : int
-        m, 8 to 2^20.
+        Number of canaries m, 8 to 2^20.
     confidence : float
-        Of the bounds, 0 < confidence < 1.
+        Confidence of the lower bounds, 0 < confidence < 1.
     controls : bool
-        Whether broken versions are tried, too, most of them with 40,000 canaries.
+        Whether versions with injected faults are audited too, with at most 40,000 canaries.
     progress : callable, optional
         Called with 1 after each interaction.
 
     Examples
     --------
-    >>> from vicinal.audit.ind_knn import IndKNNAudit
     >>> from vicinal.audit import one_run
+    >>> from vicinal.audit.ind_knn import IndKNNAudit
     >>> result = one_run(IndKNNAudit(n_classes=3, epsilon=4.0), canaries=500, controls=False)
     >>> result.epsilon_lower <= result.epsilon_claim
     True
     """
-    canaries = checks.check_integer("canaries", canaries, least=8, most=MOST)
-    failure = 1 - checks.check_real("confidence", confidence, above=0, below=1)
+    canaries = checks.check_integer("canaries", canaries, least=8, most=MAX_UNIVERSES)
+    failure_probability = 1 - checks.check_real("confidence", confidence, above=0, below=1)
     start = time.monotonic()
 
-    def played(
-        damage: Damage, count: int, asked: tuple[int, float]
+    def run_interaction(
+        fault: InjectedFault, n_canaries: int, n_queries: int, cost_share: float
     ) -> tuple[int, bool, RateBounds]:
-        interaction = audit.canaries(count, release, target, *asked)
-        right, local = _guessed(interaction, damage)
-        # Interfering canaries prove nothing: half of the guesses are right by luck.
-        rate = max(0.5, rate_at_least(right, count, failure)) if local else 0.5
+        """Return the number of correct guesses, the locality, and bounds on the guessing test."""
+        interaction = audit.create_canaries(n_canaries, release, target, n_queries, cost_share)
+        n_correct, is_local = _guess_coins(interaction, fault)
+        # Without locality no bound is known; an accuracy of 1/2 is possible without any leak.
+        accuracy = 0.5
+        if is_local:
+            accuracy = max(0.5, rate_at_least(n_correct, n_canaries, failure_probability))
         if progress is not None:
             progress(1)
-        return right, local, RateBounds(rate, 1 - rate, even=True)
+        return n_correct, is_local, RateBounds(accuracy, 1 - accuracy, equal_errors=True)
 
-    right, local, rates = played(HONEST, canaries, _WHOLE)
-    claim = ind_knn_claim(audit.canaries(8, release, target, *_WHOLE).plan)
-    caught = []
-    names = _OF_LABELS if release == "label" else ("noise halved", *CHARGING)
-    for name, damage in damages(*names).items() if controls else ():
-        begun = time.monotonic()
-        count = min(canaries, _OF_CONTROLS)
-        _, local_too, found = played(damage, count, _BROKEN)
-        allowed, took = claim.allowed(found), time.monotonic() - begun
-        seen = found.mu > allowed or not local_too
-        caught.append(ControlResult(name, seen, found.mu, allowed, count, took))
-    kind = "labels" if release == "label" else "votes" if target is None else "vectors"
+    n_correct, is_local, rates = run_interaction(
+        NO_FAULT, canaries, _QUERIES_PER_CANARY, _COST_SHARE
+    )
+    small = audit.create_canaries(8, release, target, _QUERIES_PER_CANARY, _COST_SHARE)
+    claim = ind_knn_claim(small.plan)
+    control_results = []
+    fault_names = _LABEL_FAULTS if release == "label" else ("noise halved", *CHARGE_FAULTS)
+    for name, fault in select_faults(*fault_names).items() if controls else ():
+        control_start = time.monotonic()
+        n_canaries = min(canaries, _CONTROL_CANARIES)
+        _, control_is_local, control_rates = run_interaction(
+            fault, n_canaries, _CONTROL_QUERIES_PER_CANARY, _CONTROL_COST_SHARE
+        )
+        allowed_mu = claim.allowed(control_rates)
+        seconds = time.monotonic() - control_start
+        is_caught = control_rates.mu > allowed_mu or not control_is_local
+        control_results.append(
+            ControlResult(name, is_caught, control_rates.mu, allowed_mu, n_canaries, seconds)
+        )
+    if release == "label":
+        kind = "labels"
+    elif target is None:
+        kind = "votes"
+    else:
+        kind = "vectors"
     return OneRunResult(
         mechanism=f"Ind-KNN {kind}, one run",
         world=f"{canaries} canaries, each spends all on one answer",
         canaries=canaries,
-        right=right,
-        local=local,
+        right=n_correct,
+        local=is_local,
         claim=claim.allowed(rates),
         lower=rates.mu,
         epsilon_claim=claim.epsilon(),
-        epsilon_lower=rates.epsilon(claim.delta),
+        epsilon_lower=rates.bound_epsilon(claim.delta),
         delta=claim.delta,
         confidence=confidence,
         seconds=time.monotonic() - start,
-        controls=tuple(caught),
+        controls=tuple(control_results),
     )
 
 
-def _guessed(interaction: AuditInteraction, damage: Damage) -> tuple[int, bool]:
-    """Return how many coins were guessed from what left, and whether canaries were local."""
-    count = interaction.world.count
+def _guess_coins(interaction: AuditInteraction, fault: InjectedFault) -> tuple[int, bool]:
+    """Run the interaction with random coins and guess each coin by its likelihood ratio.
+
+    Returns the number of correct guesses, and whether the canaries were local: all private sums of
+    included canaries were equal, and so were those of excluded ones.
+    """
+    count = interaction.universes.count
     coins = public_draws().integers(0, 2, count) > 0
-    seen = Transcript(damage.noise())
-    left = interaction.gone_through(coins, damage, seen)
-    width = seen.released[0][0].shape[-1]
-    sums = np.concatenate([private.reshape(-1, width) for private, _, _ in seen.released])
-    sums = sums.reshape(len(interaction.acts), count, width)
-    local = len({scale for _, scale, _ in seen.released}) == 1 and all(
+    transcript = Transcript(fault.create_noise())
+    outputs = interaction.run(coins, fault, transcript)
+    n_values = transcript.released[0][0].shape[-1]
+    n_rounds = len(interaction.actions)
+    sums = np.concatenate([private.reshape(-1, n_values) for private, _, _ in transcript.released])
+    sums = sums.reshape(n_rounds, count, n_values)
+    is_local = len({scale for _, scale, _ in transcript.released}) == 1 and all(
         np.array_equal(group, group[:1].repeat(len(group), axis=0))
-        for ask in sums
-        for group in (ask[coins], ask[~coins])
+        for round_sums in sums
+        for group in (round_sums[coins], round_sums[~coins])
     )
-    scale = seen.released[0][1]
-    absent = sums[:, ~coins][:, :1]
-    # What a canary adds everybody knows who knows the plan.
-    absent, shift = absent / scale, (sums[:, coins][:, :1] - absent) / scale
-    ratio = np.zeros(count)
-    for number in range(len(interaction.acts)):
-        labels, votes, noise = left[5 * number : 5 * number + 3]
+    scale = transcript.released[0][1]
+    # The attacker knows the private sum of both worlds: it follows from the public plan.
+    absent_sums = sums[:, ~coins][:, :1]
+    shifts = (sums[:, coins][:, :1] - absent_sums) / scale
+    absent_sums = absent_sums / scale
+    log_ratios = np.zeros(count)
+    for index in range(n_rounds):
+        # An action adds five outputs; the first three are labels, noisy votes and noise scales.
+        labels, votes, noise = outputs[5 * index : 5 * index + 3]
+        absent = absent_sums[index]
+        shift = shifts[index]
         if votes is None:
-            ratio += label_ratio(labels[:, None], absent[number], shift[number])
+            log_ratios += compute_label_log_ratios(labels[:, None], absent, shift)
         else:
-            away = votes / noise[:, None] - absent[number] - shift[number] / 2
-            ratio += (away * shift[number]).sum(axis=1)
-    return int(((ratio > 0) == coins).sum()), local
+            deviations = votes / noise[:, None] - absent - shift / 2
+            log_ratios += (deviations * shift).sum(axis=1)
+    return int(((log_ratios > 0) == coins).sum()), is_local

@@ -1,8 +1,9 @@
-"""Carrying out audits: how long which attack runs, and what its runs prove.
+"""Execution of audits: the time given to each attack, and the bounds that follow from its runs.
 
-When an honest attack stops does not depend on its scores, so its bounds have the confidence of one
-look. A broken version stops as soon as it is caught: it is looked at whenever its runs have
-doubled, each time at a part of the failure probability.
+The number of runs of an attack on the installed version does not depend on its scores, so its
+bounds need no correction for repeated testing. A control, which has an injected fault, stops as
+soon as it is caught: it is tested whenever its number of runs has doubled, each time with an equal
+share of the failure probability.
 """
 
 from __future__ import annotations
@@ -21,55 +22,70 @@ import numpy as np
 from vicinal import checks
 from vicinal.accounting.budget import gdp_epsilon
 from vicinal.arrays import Floats
-from vicinal.audit.claims import LEAST, Claim, RateBounds, rate_bounds, visible_mu
-from vicinal.audit.interactions import HONEST, Damage
+from vicinal.audit.claims import MIN_RUNS, Claim, RateBounds, bound_rates, find_detectable_mu
+from vicinal.audit.interactions import NO_FAULT, InjectedFault
 
 CONFIDENCE = 1 - 1e-6
-"""Of every bound, unless another one is asked for."""
+"""Default confidence of all lower bounds of one result."""
 
 
 class AuditTrial(ABC):
-    """One attack on one `mechanism`: a made-up `world` with and without a subject.
+    """An attack on one mechanism, in a made-up world with and without a subject.
 
-    The mechanism is the installed one with its real noise, unless a damage says otherwise; `claim`
-    is what it promises in these worlds, which are made of public things alone. `moved` is the
-    Gaussian shift of all that the subject moved, exactly, where sums are known; else 0.
+    The attacker is a distinguisher: it assigns a score to each run, and large scores suggest that
+    the subject is present. The mechanism is the installed one with its real noise, unless a fault
+    is injected. The worlds are made from public facts alone.
+
+    - `mechanism`, `world`: names of the mechanism and of the world, for reports.
+    - `claim`: the guarantee that the mechanism states for these worlds.
+    - `moved`: total shift of the private sums by the subject, as mu, computed exactly; 0 if the
+      sums are random and the shift is unknown.
     """
 
     mechanism: str
     world: str
     claim: Claim
     moved: float = 0.0
-    _damages: Mapping[str, Damage] = MappingProxyType({})
-    _damage: Damage = HONEST
+    _faults: Mapping[str, InjectedFault] = MappingProxyType({})
+    _fault: InjectedFault = NO_FAULT
 
     @abstractmethod
     def play(self, present: bool) -> Floats:
-        """Return the attacker's scores of some independent runs of one world."""
+        """Return the attacker's scores of a block of independent runs, float64 (runs,).
+
+        `present`: whether the subject is in the data set.
+        """
 
     def controls(self) -> Mapping[str, AuditTrial]:
-        versions = {}
-        for name, damage in self._damages.items():
-            other = versions[name] = copy.copy(self)  # with the claim that is known already
-            other._damages, other._damage = {}, damage
-            other._prepare()
-        return versions
+        """Return the same attack on a version with each injected fault, by the fault's name."""
+        controls = {}
+        for name, fault in self._faults.items():
+            # A shallow copy shares the claim, which is expensive to compute.
+            control = copy.copy(self)
+            controls[name] = control
+            control._faults = {}
+            control._fault = fault
+            control._prepare()
+        return controls
 
-    def _prepare(self) -> None:  # noqa: B027 (most have nothing to prepare)
-        """Work out what the scores of this version need."""
+    def _prepare(self) -> None:  # noqa: B027 (most attacks have no state to compute)
+        """Compute the state that depends on the injected fault."""
 
     @property
     def overspends(self) -> bool:
-        """Whether the subject moved more than was claimed: some charge is missing."""
+        """Whether the exact shift of the private sums exceeds the claim: a charge is missing."""
         return self.moved > self.claim.most_moved
 
 
 @dataclass(frozen=True)
 class ControlResult:
-    """What an audit said of a broken version: whether it was put above its claim.
+    """Result of a control: an audit of a version with an injected fault.
 
-    `lower`, `claim`: in units of a Gaussian shift, of the last look, after so many `runs` of each
-    world, which took so many `seconds`.
+    - `name`: name of the fault.
+    - `caught`: whether the audit refuted the claim, as it must.
+    - `lower`, `claim`: lower bound on mu and the claimed mu at the last test.
+    - `runs`: runs of each world until the last test; canaries in an audit with one run.
+    - `seconds`: duration of these runs.
     """
 
     name: str
@@ -82,25 +98,25 @@ class ControlResult:
 
 @dataclass(frozen=True, kw_only=True)
 class AuditFinding:
-    """What one audit proves of one claim.
+    """Result of one audit: lower bounds on the privacy loss of a mechanism, beside its claim.
 
     Attributes
     ----------
     mechanism, world : str
-        What was attacked, and how.
+        Names of the attacked mechanism and of the made-up world.
     claim, lower : float
-        In units of a Gaussian shift (mu), at the test that was made.
+        The claimed mu and the lower bound on mu, both at the rates of the selected test.
     epsilon_claim, epsilon_lower, delta : float
-        The claim as epsilon at delta, and the least epsilon at delta that was proved.
+        The claimed epsilon at delta, and the lower bound on epsilon at delta.
     confidence : float
-        Of the lower bounds.
+        Confidence of the lower bounds.
     seconds : float
-        It took.
+        Duration of the audit.
     moved, most_moved : float or None
-        The Gaussian shift of all that the subject moved private sums by, exactly and without luck,
-        and what the claim allows; None where sums are drawn, not charged.
+        Exact total shift of the private sums by the subject, as mu, and the largest shift that the
+        claim permits; None if the mechanism samples records and charges no budgets.
     controls : tuple of ControlResult
-        The same audit on broken versions.
+        Results of the same audit on versions with injected faults.
     """
 
     mechanism: str
@@ -118,32 +134,33 @@ class AuditFinding:
 
     @property
     def ratio(self) -> float:
-        """The lower bound as a share of the claim."""
+        """The lower bound on mu as a share of the claimed mu."""
         return self.lower / self.claim if self.claim > 0 else 0.0
 
     @property
     def kept(self) -> bool:
-        """Whether what was seen agrees with the claim."""
-        within = self.moved is None or self.moved <= (self.most_moved or 0.0)
-        return within and self.lower <= self.claim and self.epsilon_lower <= self.epsilon_claim
+        """Whether the claim is not refuted, neither by the exact shift nor by a lower bound."""
+        is_shift_permitted = self.moved is None or self.moved <= (self.most_moved or 0.0)
+        are_bounds_permitted = self.lower <= self.claim and self.epsilon_lower <= self.epsilon_claim
+        return is_shift_permitted and are_bounds_permitted
 
     @property
     def conclusive(self) -> bool:
-        """Whether every broken version was caught; where not, there were too few runs."""
+        """Whether every injected fault was detected. If not, there were too few runs."""
         return all(control.caught for control in self.controls)
 
     @property
     def holds(self) -> bool:
-        """Whether the claim was kept, and every broken version was caught."""
+        """Whether the claim is not refuted and every injected fault was detected."""
         return self.kept and self.conclusive
 
     @property
     @abstractmethod
     def power(self) -> str:
-        """What was run, and what it would have seen, in words."""
+        """Sentence for reports: the size of the audit, and the leak that it would have detected."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plain values, for JSON."""
+        """Return the result as a JSON object."""
         return {
             "mechanism": self.mechanism,
             "world": self.world,
@@ -154,27 +171,29 @@ class AuditFinding:
             "ratio": self.ratio,
             "kept": self.kept,
             "epsilon": {
-                "claim": self.epsilon_claim, "lower": self.epsilon_lower, "delta": self.delta,
+                "claim": self.epsilon_claim,
+                "lower": self.epsilon_lower,
+                "delta": self.delta,
             },
             "seconds": self.seconds,
             "moved": self.moved,
             "most_moved": self.most_moved,
             "controls": [asdict(control) for control in self.controls],
-        }  # fmt: skip
+        }
 
 
 @dataclass(frozen=True, kw_only=True)
 class AuditResult(AuditFinding):
-    """What the runs of one trial prove about one claim.
+    """Result of an audit by many independent runs of one attack.
 
     Attributes
     ----------
     rates : RateBounds
-        The test, and what its rates are at least and at most.
+        Bounds on the power and false positive rate of the selected test.
     visible_mu, visible_epsilon : float
-        A mechanism this leaky would have been put above its claim with probability .95.
+        Leak that the audit detects with probability .95, as mu and as epsilon at `delta`.
     runs : int
-        Runs of each world.
+        Number of runs of each world.
 
     Examples
     --------
@@ -203,67 +222,86 @@ class AuditResult(AuditFinding):
 
 
 Progress = Callable[[float], None]
+"""Callback that receives the seconds used since its last call."""
 
-CONTROL_SHARE = 0.5
-"""Of the time, for all broken versions together, at most."""
+_CONTROL_SHARE = 0.5
+"""Largest share of the time that all controls use together."""
 
-LOOKS = 32
-"""At a broken version, at most."""
+_MAX_TESTS = 32
+"""Maximal number of tests of a control; each has this part of the failure probability."""
 
 
 @dataclass
-class _Runs:
-    """Scores of both worlds of one attack, block by block, and what a block takes."""
+class _TrialRuns:
+    """Scores of one attack in both worlds, in blocks of independent runs, and their duration."""
 
     trial: AuditTrial
-    progress: Progress | None
-    present: list[Floats] = field(default_factory=list)
-    absent: list[Floats] = field(default_factory=list)
-    seconds: float = 0.0
-    block: float = 0.0
+    report_progress: Progress | None
+    present_blocks: list[Floats] = field(default_factory=list)
+    absent_blocks: list[Floats] = field(default_factory=list)
+    total_seconds: float = 0.0
+    block_seconds: float = 0.0
 
     def __len__(self) -> int:
-        return sum(map(len, self.absent))
+        return sum(map(len, self.absent_blocks))
 
-    def play(self) -> None:
+    def run_block(self) -> None:
+        """Run one block in each world."""
         start = time.monotonic()
-        self.present.append(self.trial.play(present=True))
-        self.absent.append(self.trial.play(present=False))
-        self.block = time.monotonic() - start
-        self.seconds += self.block
-        if self.progress is not None:
-            self.progress(self.block)
+        self.present_blocks.append(self.trial.play(present=True))
+        self.absent_blocks.append(self.trial.play(present=False))
+        self.block_seconds = time.monotonic() - start
+        self.total_seconds += self.block_seconds
+        if self.report_progress is not None:
+            self.report_progress(self.block_seconds)
 
-    def play_on(self, deadline: float, runs: float) -> None:
-        while len(self) < LEAST or (time.monotonic() < deadline and len(self) < runs):
-            self.play()
+    def run_until(self, deadline: float, max_runs: float) -> None:
+        """Run blocks until the deadline or `max_runs` runs, but at least `MIN_RUNS` runs.
+
+        `deadline` is a time of the monotonic clock, in seconds.
+        """
+        while len(self) < MIN_RUNS or (time.monotonic() < deadline and len(self) < max_runs):
+            self.run_block()
 
     @property
-    def weight(self) -> float:
-        """A share of the time: the square root of what a run costs.
+    def time_weight(self) -> float:
+        """Relative share of the time for this attack: the square root of the seconds per run.
 
-        Of all shares this makes the sum of the variances least that the runs leave.
+        These shares minimise the sum of the variances over all attacks.
         """
-        return math.sqrt(self.block / max(1, len(self.absent[-1])))
+        return math.sqrt(self.block_seconds / max(1, len(self.absent_blocks[-1])))
 
-    def proved(self, confidence: float) -> tuple[RateBounds, float]:
-        """Return what the runs so far prove of the trial's claim, see :func:`find_best_test`."""
-        present, absent = np.concatenate(self.present), np.concatenate(self.absent)
-        return find_best_test(self.trial.claim, present, absent, confidence)
+    def bound_loss(self, confidence: float) -> tuple[RateBounds, float]:
+        """Return :func:`find_best_test` for all runs so far."""
+        present_scores = np.concatenate(self.present_blocks)
+        absent_scores = np.concatenate(self.absent_blocks)
+        return find_best_test(self.trial.claim, present_scores, absent_scores, confidence)
 
 
 def find_best_test(
     claim: Claim, present: Floats, absent: Floats, confidence: float
 ) -> tuple[RateBounds, float]:
-    """Return the test that comes nearest to the claim, and the least epsilon of any test.
+    """Return bounds on the rates of the best test, and a lower bound on epsilon at `claim.delta`.
 
-    Of scores (n,) of independent runs in the worlds with and without the subject. The confidence
-    is that of both together.
+    The best test has the largest lower bound on mu relative to the claim. The bound on epsilon may
+    come from another test, selected for epsilon.
+
+    - `claim`: the claim to test.
+    - `present`, `absent` (float64 (n,), (m,)): scores of independent runs in the worlds with and
+      without the subject.
+    - `confidence`: probability with which all bounds hold, at least.
     """
-    both = 1 - (1 - confidence) / 2
-    nearest = rate_bounds(present, absent, both, lambda rates: _share(rates, claim))
-    steepest = rate_bounds(present, absent, both, lambda rates: rates.epsilon(claim.delta))
-    return nearest, max(nearest.epsilon(claim.delta), steepest.epsilon(claim.delta))
+    confidence_of_each = 1 - (1 - confidence) / 2
+
+    def compute_claim_share(rates: RateBounds) -> float:
+        return _compute_claim_share(rates, claim)
+
+    def compute_epsilon(rates: RateBounds) -> float:
+        return rates.bound_epsilon(claim.delta)
+
+    best_for_mu = bound_rates(present, absent, confidence_of_each, compute_claim_share)
+    best_for_epsilon = bound_rates(present, absent, confidence_of_each, compute_epsilon)
+    return best_for_mu, max(compute_epsilon(best_for_mu), compute_epsilon(best_for_epsilon))
 
 
 def carry_out(
@@ -275,7 +313,7 @@ def carry_out(
     controls: bool = True,
     progress: Progress | None = None,
 ) -> AuditResult:
-    """Carry out one trial, see :func:`carry_out_all`."""
+    """Run one attack and its controls; return the result. See :func:`carry_out_all`."""
     return carry_out_all(
         [trial], seconds, confidence, runs=runs, controls=controls, progress=progress
     )[0]
@@ -290,69 +328,79 @@ def carry_out_all(
     controls: bool = True,
     progress: Progress | None = None,
 ) -> list[AuditResult]:
-    """Run trials and their broken versions for some seconds, and say what they prove.
+    """Run attacks and their controls for a given time; return one result for each attack.
 
-    Time is shared by the square root of what a run costs, as two blocks of each have shown. What
-    broken versions leave over, since they are caught soon, goes to the honest ones.
+    The time is divided in proportion to the square root of the seconds per run, measured on the
+    first two blocks. Time that controls do not use, because they are caught early, is given to the
+    attacks on the installed version.
 
     Parameters
     ----------
     trials : iterable of AuditTrial
         The attacks.
     seconds : float
-        For all of it, making them included; at least two blocks of each world are run whatever
-        they take.
+        Total time, including the creation of the attacks. At least two blocks of each world are
+        run, whatever their duration.
     confidence : float
-        Of all lower bounds of one result.
+        Confidence with which all lower bounds of one result hold.
     runs : float
-        Runs of each world of each attack that are enough, whatever time is left.
+        Number of runs of each world after which an attack stops before its time is used.
     controls : bool
-        Whether broken versions are tried at all.
+        Whether controls are run.
     progress : callable, optional
-        Called with seconds just used.
+        Called with the seconds used since its last call.
 
     Examples
     --------
-    >>> from vicinal.audit.ind_knn import IndKNNAudit
     >>> from vicinal.audit import carry_out_all
+    >>> from vicinal.audit.ind_knn import IndKNNAudit
     >>> trial = IndKNNAudit(n_classes=3).votes()
     >>> [result.mechanism for result in carry_out_all([trial], seconds=0.1, controls=False)]
     ['Ind-KNN votes']
     """
     confidence = checks.check_real("confidence", confidence, above=0, below=1)
     start = time.monotonic()
-    honest = [_Runs(trial, progress) for trial in trials]
-    for played in honest:
-        played.play()
-        played.play_on(math.inf, min(runs, 2 * len(played)))
+    all_runs = [_TrialRuns(trial, progress) for trial in trials]
+    for trial_runs in all_runs:
+        trial_runs.run_block()
+        trial_runs.run_until(math.inf, min(runs, 2 * len(trial_runs)))
     remaining = max(0.0, start + seconds - time.monotonic())
-    weights = [played.weight * len(played.trial.controls()) for played in honest]
-    parts = _parts(remaining * CONTROL_SHARE, weights)
-    broken = [
-        _controls(played.trial, part, confidence, runs, progress) if controls else ()
-        for played, part in zip(honest, parts, strict=True)
+    weights = [trial_runs.time_weight * len(trial_runs.trial.controls()) for trial_runs in all_runs]
+    control_seconds = _divide_time(remaining * _CONTROL_SHARE, weights)
+    control_results = [
+        _try_controls(trial_runs.trial, share, confidence, runs, progress) if controls else ()
+        for trial_runs, share in zip(all_runs, control_seconds, strict=True)
     ]
     remaining = max(0.0, start + seconds - time.monotonic())
-    for played, part in zip(honest, _parts(remaining, [f.weight for f in honest]), strict=True):
-        played.play_on(time.monotonic() + part, runs)
+    trial_seconds = _divide_time(remaining, [trial_runs.time_weight for trial_runs in all_runs])
+    for trial_runs, share in zip(all_runs, trial_seconds, strict=True):
+        trial_runs.run_until(time.monotonic() + share, runs)
     return [
-        _result(played, confidence, caught) for played, caught in zip(honest, broken, strict=True)
+        _create_result(trial_runs, confidence, results)
+        for trial_runs, results in zip(all_runs, control_results, strict=True)
     ]
 
 
-def _parts(seconds: float, weights: Sequence[float]) -> list[float]:
+def _divide_time(seconds: float, weights: Sequence[float]) -> list[float]:
+    """Return shares of the time in proportion to the weights; zeros if all weights are 0."""
     total = sum(weights)
     return [seconds * weight / total if total else 0.0 for weight in weights]
 
 
-def _controls(
+def _try_controls(
     trial: AuditTrial, seconds: float, confidence: float, runs: float, progress: Progress | None
 ) -> tuple[ControlResult, ...]:
-    broken, end = trial.controls(), time.monotonic() + seconds
-    results = []
-    for n_left, (name, control) in zip(range(len(broken), 0, -1), broken.items(), strict=True):
-        part = max(0.0, end - time.monotonic()) / n_left
-        results.append(try_control(name, control, part, confidence, runs, progress))
+    """Run all controls of an attack within a time limit, see :func:`try_control`.
+
+    Each control gets an equal share of the time that remains when it starts.
+    """
+    controls = trial.controls()
+    deadline = time.monotonic() + seconds
+    results: list[ControlResult] = []
+    for name, control in controls.items():
+        n_remaining = len(controls) - len(results)
+        share = max(0.0, deadline - time.monotonic()) / n_remaining
+        results.append(try_control(name, control, share, confidence, runs, progress))
     return tuple(results)
 
 
@@ -364,32 +412,47 @@ def try_control(
     runs: float = math.inf,
     progress: Progress | None = None,
 ) -> ControlResult:
-    """Run a broken version until it is caught, or its seconds or runs are over."""
-    control_runs, deadline = _Runs(control, progress), time.monotonic() + seconds
-    each = 1 - (1 - confidence) / LOOKS
+    """Run a control until the audit refutes its claim, or its time or runs are used.
+
+    - `name`: name of the injected fault.
+    - `control`: the attack on a version with this fault.
+    - `seconds`: time limit, which is checked whenever the number of runs has doubled.
+    - `confidence`: confidence of all tests together.
+    - `runs`: number of runs of each world after which the control stops.
+    - `progress`: called with the seconds used since its last call.
+    """
+    control_runs = _TrialRuns(control, progress)
+    deadline = time.monotonic() + seconds
+    confidence_of_each = 1 - (1 - confidence) / _MAX_TESTS
     while True:
-        control_runs.play_on(math.inf, max(1, 2 * len(control_runs)))
-        rates, epsilon = control_runs.proved(each)
+        control_runs.run_until(math.inf, max(1, 2 * len(control_runs)))
+        rates, epsilon = control_runs.bound_loss(confidence_of_each)
         claim = control.claim.allowed(rates)
-        caught = rates.mu > claim or epsilon > control.claim.epsilon() or control.overspends
-        if caught or time.monotonic() >= deadline or len(control_runs) >= runs:
+        is_caught = rates.mu > claim or epsilon > control.claim.epsilon() or control.overspends
+        if is_caught or time.monotonic() >= deadline or len(control_runs) >= runs:
             return ControlResult(
-                name, caught, rates.mu, claim, len(control_runs), control_runs.seconds
+                name, is_caught, rates.mu, claim, len(control_runs), control_runs.total_seconds
             )
 
 
-def _share(rates: RateBounds, claim: Claim) -> float:
-    if rates.mu <= 0 or not 0 < rates.false_alarms < 1:
+def _compute_claim_share(rates: RateBounds, claim: Claim) -> float:
+    """Return the lower bound on mu as a share of the claimed mu; -1 if the bound is trivial."""
+    if rates.mu <= 0 or not 0 < rates.false_positive_rate < 1:
         return -1.0
-    allowed = claim.allowed(rates)
-    return rates.mu / allowed if allowed > 0 else float("inf")
+    claimed_mu = claim.allowed(rates)
+    return rates.mu / claimed_mu if claimed_mu > 0 else float("inf")
 
 
-def _result(played: _Runs, confidence: float, controls: tuple[ControlResult, ...]) -> AuditResult:
-    rates, epsilon = played.proved(confidence)
-    trial, runs = played.trial, len(played)
-    claim, delta = trial.claim.allowed(rates), trial.claim.delta
-    visible = visible_mu(claim, runs, 1 - (1 - confidence) / 2)
+def _create_result(
+    trial_runs: _TrialRuns, confidence: float, controls: tuple[ControlResult, ...]
+) -> AuditResult:
+    """Return the result of an attack from its finished runs and the results of its controls."""
+    rates, epsilon = trial_runs.bound_loss(confidence)
+    trial = trial_runs.trial
+    runs = len(trial_runs)
+    claim = trial.claim.allowed(rates)
+    delta = trial.claim.delta
+    detectable_mu = find_detectable_mu(claim, runs, 1 - (1 - confidence) / 2)
     return AuditResult(
         mechanism=trial.mechanism,
         world=trial.world,
@@ -399,11 +462,11 @@ def _result(played: _Runs, confidence: float, controls: tuple[ControlResult, ...
         epsilon_claim=trial.claim.epsilon(),
         epsilon_lower=epsilon,
         delta=delta,
-        visible_mu=visible,
-        visible_epsilon=gdp_epsilon(visible, delta),
+        visible_mu=detectable_mu,
+        visible_epsilon=gdp_epsilon(detectable_mu, delta),
         confidence=confidence,
         runs=runs,
-        seconds=played.seconds,
+        seconds=trial_runs.total_seconds,
         moved=trial.moved or None,
         most_moved=trial.claim.most_moved if trial.moved else None,
         controls=controls,

@@ -1,4 +1,4 @@
-"""What Ind-KNN and Private-kNN are compared with: PATE and NoisySGD."""
+"""Baselines for comparison with Ind-KNN and Private-kNN: PATE and NoisySGD."""
 
 from vicinal.lazy import attach_exports
 

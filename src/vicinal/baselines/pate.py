@@ -23,8 +23,12 @@ from vicinal.predictors.fixed_plan import (
 from vicinal.predictors.inputs import FitInputs
 
 
-def _teacher_model(name: str, value: Any) -> Any:
-    """Return a scikit-learn classifier; logistic regression where none is given."""
+def _check_teacher(name: str, value: Any) -> Any:
+    """Return the model of each teacher: `value`, or logistic regression if it is None.
+
+    `name`: the parameter's name in the error message. Raises InvalidInput if `value` is not a
+    scikit-learn classifier.
+    """
     if value is None:
         from sklearn.linear_model import LogisticRegression
 
@@ -38,13 +42,13 @@ def _teacher_model(name: str, value: Any) -> Any:
 
 @parameter_table
 class PATEParameters(AnsweringParameters):
-    """What PATE takes besides."""
+    """Parameters of PATE beyond those of every estimator that answers queries by a fixed plan."""
 
     n_teachers: int = parameter(
         Integer(least=1, most=10**6), default=250, kw_only=False, doc="How many teachers there are."
     )
     teacher: Any = parameter(
-        Checked(_teacher_model, "scikit-learn classifier, optional"),
+        Checked(_check_teacher, "scikit-learn classifier, optional"),
         default=None,
         doc="""The classifier that every teacher is a clone of. Default: logistic regression. It
         must read nothing but its arguments and its ``random_state``.""",
@@ -66,9 +70,10 @@ class PATESettings(PATEParameters, AnsweringSettings):
         return "sigma_votes" if self.screened else "sigma"
 
     def _releases(self, noise: float) -> list[Plan]:
-        leaves = {"release": "label" if self.label_only else "votes"}
+        """Return the planned releases with the given noise on votes, a standard deviation."""
+        release = {"release": "label" if self.label_only else "votes"}
         if not self.screened:
-            return [{"kind": "gnmax", "sigma": noise, "count": self.n_queries, **leaves}]
+            return [{"kind": "gnmax", "sigma": noise, "count": self.n_queries, **release}]
         return [
             {
                 "kind": "confident_gnmax",
@@ -78,17 +83,27 @@ class PATESettings(PATEParameters, AnsweringSettings):
                 "sigma_votes": noise,
                 "answered": self.planned_answers,
                 "count": self.n_queries,
-                **leaves,
+                **release,
             }
         ]
 
     def start(self, records: FitInputs, targets: AnyArray) -> PATERelease:
-        simulated = self.simulation_seed is not None
-        key = f"simulated:{self.simulation_seed}".encode() if simulated else fresh_key()
+        """Return the releases of a fitted classifier: the trained teachers and their noise.
+
+        `records`: private features and subject ids. `targets`, (n,): private class indices.
+        """
+        # The key assigns subjects to teachers. It is secret, except in simulations.
+        is_simulated = self.simulation_seed is not None
+        key = f"simulated:{self.simulation_seed}".encode() if is_simulated else fresh_key()
         teachers = train_teachers(
-            self.teacher, records.features, targets, list(records.names), key, self.n_teachers,
+            self.teacher,
+            records.features,
+            targets,
+            list(records.names),
+            key,
+            self.n_teachers,
             len(self.classes),
-        )  # fmt: skip
+        )
         return PATERelease(
             teachers,
             len(self.classes),
@@ -102,9 +117,9 @@ class PATESettings(PATEParameters, AnsweringSettings):
 class PATEClassifier(FixedPlanClassifier[PATESettings], PATEParameters):
     r"""Adds noise to the votes of teachers, each trained on the records of different subjects.
 
-    Every subject has one teacher, drawn at random. Removing a subject changes one teacher, and so
-    at most one vote in a query. All queries cost the same, so the whole cost is known before the
-    first one. Without screening this is GNMax, with it Confident-GNMax.
+    Every subject is assigned to one teacher at random. Removing a subject changes one teacher, and
+    so at most one vote in a query. All queries cost the same, so the total cost is known before the
+    first query. Without screening this is GNMax, with it Confident-GNMax.
 
     Attributes
     ----------
@@ -113,16 +128,16 @@ class PATEClassifier(FixedPlanClassifier[PATESettings], PATEParameters):
     n_features_in_ : int
         Number of features.
     feature_names_in_ : ndarray (d,)
-        Names of the columns of `X`, if it came as a table whose names are texts.
+        Column names of `X`, if it is a table with string column names.
     vote_noise_ : float
-        `sigma_votes` as planned; public.
+        Planned standard deviation of the noise on votes, `sigma_votes`; public.
     n_asked_, n_answers_ : int
-        Queries asked, and answered, since ``fit``.
+        Number of queries, and of answered queries, since ``fit``.
 
     Notes
     -----
-    A teacher that fails to train, or has seen only one class, still votes. A fitted classifier
-    cannot be copied or pickled: every copy could carry out the plan.
+    A teacher whose training fails, or whose records have a single class, still votes. A fitted
+    classifier cannot be copied or pickled, because every copy could answer the planned queries.
 
     Examples
     --------
@@ -140,7 +155,7 @@ class PATEClassifier(FixedPlanClassifier[PATESettings], PATEParameters):
     def fit(
         self, X: npt.ArrayLike, y: npt.ArrayLike, subjects: npt.ArrayLike | None = None
     ) -> Self:
-        """Train the teachers.
+        """Train the teachers on private records.
 
         Parameters
         ----------
