@@ -26,7 +26,7 @@ from vicinal.ledger.audiences import (
     load_audiences,
     read_audience,
 )
-from vicinal.ledger.database import Chain, Database, attach
+from vicinal.ledger.database import Chain, Database, attach_chain
 from vicinal.ledger.hashed_slots import NOBODY, HashedSlotTable
 from vicinal.ledger.id_encoding import (
     find_similar_ids,
@@ -79,7 +79,9 @@ class Ledger:
     """
 
     def __init__(self, database: Database, key: bytes) -> None:
-        self._chain = database.chain or attach(database, key)  # verified before anything is read
+        self._chain = database.chain or attach_chain(
+            database, key
+        )  # verified before anything is read
         self.database = database
         self._key = key
         size = int(database.get("slots") or 0)
