@@ -138,7 +138,7 @@ def test_a_loss_that_was_accepted_half_way_is_good_for_one_witness(place, monkey
     ask(place / "store", 3)
     shutil.rmtree(place / "store")
     (place / "old").rename(place / "store")
-    with broken_off(monkeypatch, "vicinal.ledger.RollbackGuard.begin"):
+    with broken_off(monkeypatch, "vicinal.ledger.rollback_guard.RollbackGuard.begin"):
         Store.open(place / "store", accept_loss=True)
     copied(place / "store", place / "half")
     with pytest.raises(PrivacyRefused, match="only read cannot finish"):
@@ -337,7 +337,7 @@ def test_links_are_read_from_the_last_one_back_and_no_further(book, monkeypatch)
     with completed_change(book, "audience"):
         book.open_audience("two", "{}")
     read = []
-    monkeypatch.setattr(_chain, "_link_of", lambda row: read.append(row) or ChainLink(*row))
+    monkeypatch.setattr(_chain, "_parse_link", lambda row: read.append(row) or ChainLink(*row))
     assert is_descendant(book.database, *place)
     assert len(read) == 2
 
@@ -411,7 +411,7 @@ def test_no_row_of_any_table_is_left_out_of_the_digests(book, table, tmp_path):
         None: None,
         "more": (table.insertion, more),
         "other": (f"{value} WHERE {table.by_key}", (more[-1], *key)),
-        "less": (table.deletion(table.by_key), key),
+        "less": (table.build_deletion(table.by_key), key),
     }
     for name, change in copies.items():
         path = tmp_path / f"{name}.db"
@@ -422,10 +422,10 @@ def test_no_row_of_any_table_is_left_out_of_the_digests(book, table, tmp_path):
             connection.commit()
         with closing(SQLiteDatabase(path)) as database:
             if change is None:
-                _chain.attach(database, KEY)
+                _chain.attach_chain(database, KEY)
             else:
                 with pytest.raises(StoreDamaged, match="its rows differ"):
-                    _chain.attach(database, KEY)
+                    _chain.attach_chain(database, KEY)
 
 
 @pytest.mark.parametrize(("back", "asked"), [(3, 7), (0, 5)])
@@ -462,7 +462,9 @@ def test_an_older_ledger_is_not_brought_up_to_the_clock_of_a_witness(book):
         reopened(book)
 
 
-@pytest.mark.parametrize("size", [2, _chain.LONG - 1, _chain.LONG, 3 * _chain.LONG])
+@pytest.mark.parametrize(
+    "size", [2, _chain.MIN_HASHED_BYTES - 1, _chain.MIN_HASHED_BYTES, 3 * _chain.MIN_HASHED_BYTES]
+)
 def test_a_digest_tells_every_byte_and_border_of_its_row(size):
     """Fails if a long value enters by less than all its bytes, or may be taken for another."""
     content = bytes(place % 251 for place in range(size))
@@ -470,13 +472,13 @@ def test_a_digest_tells_every_byte_and_border_of_its_row(size):
     rows = [(one, b"") for one in [content, *flipped, content[1:], content + b"\0"]]
     rows += [(b"", content), (content.decode("latin-1"), b""), (content[:-1], content[-1:])]
     rows += [(hashlib.sha256(content).digest(), b"")]
-    assert len({_chain._digest_of(b"prefix", row) for row in rows}) == len(rows)
+    assert len({_chain._compute_digest(b"prefix", row) for row in rows}) == len(rows)
 
 
 def test_a_digest_tells_values_of_different_types():
     """Fails if what is missing passes for empty, or a number for its digits."""
     values = [None, "", b"", 0, 0.0, "0", b"0", "n", b"n;", "i0;"]
-    assert len({_chain._digest_of(b"prefix", (one,)) for one in values}) == len(values)
+    assert len({_chain._compute_digest(b"prefix", (one,)) for one in values}) == len(values)
 
 
 def test_rows_that_changed_tables_are_told(book):
@@ -500,8 +502,8 @@ def test_a_head_covers_its_link_whole(changed):
     parts = {"number": link.number, "clock": link.clock, "content": link.content, **changed}
     assert ChainLink.after(NO_HEAD, *parts.values()).head != link.head
     before = replace(link, number=-1, head=NO_HEAD)
-    assert link.follows(before)
-    assert not replace(link, **changed).follows(before)
+    assert link.is_successor_of(before)
+    assert not replace(link, **changed).is_successor_of(before)
 
 
 @pytest.mark.parametrize("column", ["clock", "content", "head"])

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from vicinal.ledger import hashed_slots
 from vicinal.ledger.hashed_slots import NOBODY, HashedSlotTable
-from vicinal.ledger.id_encoding import MOST_BYTES, frame_id, framed_all
+from vicinal.ledger.id_encoding import MAX_FRAME_BYTES, frame_id, framed_all
 from vicinal.ledger.sqlite import SQLiteDatabase
 from vicinal.ledger.subject_pages import PAGE_SLOTS, write_subjects
 from vicinal.ledger.tables import Tables
@@ -30,7 +30,7 @@ def one_hash(ids):
 
 
 def come(table, database, subjects):
-    slots = table.take_in(ids := framed_all(subjects))
+    slots = table.assign_slots(ids := framed_all(subjects))
     write_subjects(database, dict(zip(slots.tolist(), ids, strict=True)))
     return slots
 
@@ -39,7 +39,7 @@ def go(table, database, subjects):
     slots = table.find(subjects)
     slots = np.unique(slots[slots != NOBODY])
     write_subjects(database, dict.fromkeys(slots.tolist()))
-    table.free(slots)
+    table.free_slots(slots)
 
 
 @pytest.mark.parametrize("colliding", [False, True])
@@ -48,7 +48,7 @@ def test_it_knows_who_is_here_as_a_dict_does(database, colliding, steps, asked):
     """Fails if a hash is taken for an id, or a look-up reads what was there before."""
     with pytest.MonkeyPatch.context() as patch:
         if colliding:
-            patch.setattr(hashed_slots, "_hashes", one_hash)
+            patch.setattr(hashed_slots, "_hash_frames", one_hash)
         with database.transaction():
             database.delete(Tables.SUBJECT_PAGES)
             table, expected = HashedSlotTable(database, 0), {}
@@ -79,7 +79,7 @@ def test_slots_are_given_out_in_order_and_again(database):
         assert come(table, database, ["a", "b", "c"]).tolist() == [0, 1, 2]
         go(table, database, ["b", "nobody"])
         assert come(table, database, ["d", "e"]).tolist() == [3, 1]
-        assert HashedSlotTable(database, 6).take_in([b"<id:sx>"]).tolist() == [4]
+        assert HashedSlotTable(database, 6).assign_slots([b"<id:sx>"]).tolist() == [4]
 
 
 def test_an_id_too_long_to_be_stored_is_not_here(database):
@@ -87,7 +87,7 @@ def test_an_id_too_long_to_be_stored_is_not_here(database):
         database.delete(Tables.SUBJECT_PAGES)
         table = HashedSlotTable(database, 0)
         come(table, database, ["a"])
-        asked = ["x" * MOST_BYTES, "a"]
+        asked = ["x" * MAX_FRAME_BYTES, "a"]
         assert table.find(asked).tolist() == [NOBODY, 0]
 
 

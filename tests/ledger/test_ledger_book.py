@@ -10,9 +10,9 @@ from vicinal.accounting.budget import UNITS
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
 from vicinal.ledger import audiences as _audiences
 from vicinal.ledger.answers import AnswerBlock
-from vicinal.ledger.audiences import PAGE, StoredAccount, budget_faults, exact_sum
+from vicinal.ledger.audiences import PAGE_SLOTS, StoredAccount, budget_faults, exact_sum
 from vicinal.ledger.id_encoding import (
-    MOST_BYTES,
+    MAX_FRAME_BYTES,
     first_framed_id,
     frame_id,
     framed_all,
@@ -59,12 +59,12 @@ def test_no_framed_id_is_part_of_another(pair):
 
 
 def test_an_id_that_fits_into_no_page_is_refused():
-    frame_id("x" * (MOST_BYTES - 6))
-    assert framed_all(["x" * (MOST_BYTES - 6), "y"])[1] == frame_id("y")
+    frame_id("x" * (MAX_FRAME_BYTES - 6))
+    assert framed_all(["x" * (MAX_FRAME_BYTES - 6), "y"])[1] == frame_id("y")
     with pytest.raises(InvalidInput, match="at most"):
-        frame_id("x" * (MOST_BYTES - 5))
+        frame_id("x" * (MAX_FRAME_BYTES - 5))
     with pytest.raises(InvalidInput, match="at most"):
-        framed_all(["x" * (MOST_BYTES - 5), "y"])
+        framed_all(["x" * (MAX_FRAME_BYTES - 5), "y"])
     assert framed_all([]) == []
 
 
@@ -90,24 +90,24 @@ def test_charges_are_what_differs():
     stored = account()
     stored.remaining[[0, 2]] -= [5, 70]
     stored.note_charged_total(75)
-    charges = stored.charges()
+    charges = stored.collect_charges()
     assert charges.slots.tolist() == [0, 2]
     assert charges.units.tolist() == [45, 0]
     assert charges.spent == 75
     stored.mark_committed(charges)
-    assert not len(stored.charges().slots)
+    assert not len(stored.collect_charges().slots)
 
 
 @pytest.mark.parametrize("size", [1, 7, 8, 100])
 def test_threads_find_every_charge_once(monkeypatch, size):
     """Fails if a piece of the budgets is compared twice, or by nobody."""
-    monkeypatch.setattr(_audiences, "_COMPARED", 3)
+    monkeypatch.setattr(_audiences, "_MIN_COMPARED", 3)
     stored = account(range(size, 2 * size))
-    assert not len(stored.charges().slots)
+    assert not len(stored.collect_charges().slots)
     charged = np.arange(0, size, 3)
     stored.remaining[charged] -= 1
     stored.note_charged_total(len(charged))
-    charges = stored.charges()
+    charges = stored.collect_charges()
     assert charges.slots.dtype == np.int32
     assert charges.slots.tolist() == charged.tolist()
 
@@ -120,17 +120,17 @@ def test_a_budget_that_grows_or_charges_that_do_not_add_up_are_refused(change, s
     stored.remaining[:] += change
     stored.note_charged_total(spent)
     with pytest.raises(PrivacyRefused, match="do not add up"):
-        stored.charges()
+        stored.collect_charges()
 
 
 def test_what_was_charged_for_a_block_that_broke_off_stays_charged():
     """Fails if a charge whose note was interrupted is given back, or blocks the ledger."""
     stored = account()
-    assert not stored.recount()
+    assert not stored.recount_charges()
     stored.remaining[:] -= 7
     stored.note_charged_total(14)
-    assert stored.recount()
-    assert stored.charges().spent == 21
+    assert stored.recount_charges()
+    assert stored.collect_charges().spent == 21
 
 
 def opened(path):
@@ -163,11 +163,13 @@ def test_budgets_come_back_however_often_charges_were_checkpointed(
     tmp_path, monkeypatch, least_bytes
 ):
     monkeypatch.setattr(_audiences, "CHECKPOINT_BYTES", least_bytes)
-    book = filled(tmp_path / "db", people=3 * PAGE)
+    book = filled(tmp_path / "db", people=3 * PAGE_SLOTS)
     rng = np.random.default_rng(0)
     for turn in range(40):
         few = turn % 8 > 0  # of many, pages alone are written
-        slots = rng.choice(3 * PAGE, 1 + int(rng.integers(900)) if few else 70_000 // 3, False)
+        slots = rng.choice(
+            3 * PAGE_SLOTS, 1 + int(rng.integers(900)) if few else 70_000 // 3, False
+        )
         charged(book, "one", slots, 12345)
     before = book.audiences["one"]
     after = reopened(book, tmp_path / "db").audiences["one"]
@@ -196,14 +198,14 @@ def test_a_release_that_is_no_answer_moves_the_clock_on_the_disk(tmp_path):
 
 def test_newcomers_leave_the_log_of_charges_and_budgets_come_back(tmp_path):
     """Fails if a charge in the log, read again, comes off a newcomer, or is lost with the pages."""
-    book = filled(tmp_path / "db", people=PAGE + 20)
-    charged(book, "one", [3, 4, PAGE + 5], 1000)
+    book = filled(tmp_path / "db", people=PAGE_SLOTS + 20)
+    charged(book, "one", [3, 4, PAGE_SLOTS + 5], 1000)
     with completed_change(book, "erase"):
         book.remove([4])
-    charged(book, "one", [3, 5, PAGE + 5], 77)
+    charged(book, "one", [3, 5, PAGE_SLOTS + 5], 77)
     with completed_change(book, "add"):
         slots = book.enroll(["first", "second"])
-    assert slots.tolist() == [PAGE + 20, 4], "the second gets the place of who left"
+    assert slots.tolist() == [PAGE_SLOTS + 20, 4], "the second gets the place of who left"
     assert len(book.database.read("SELECT seq FROM charges")) == 1, "the log is left"
     charged(book, "one", [3, 4], 5)
     before = book.audiences["one"].account.remaining.tolist()

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 import store_tools as tools
 from vicinal.ledger import subject_pages
 from vicinal.ledger.database import chain_faults
-from vicinal.ledger.id_encoding import MOST_BYTES, frame_id
+from vicinal.ledger.id_encoding import MAX_FRAME_BYTES, frame_id
 from vicinal.ledger.ledger import Ledger
 from vicinal.ledger.sqlite import SQLiteDatabase
 from vicinal.ledger.subject_pages import PAGE_SLOTS, ROW_BYTES, write_all, write_subjects
@@ -43,7 +43,7 @@ def test_what_is_read_is_what_was_written_last(database, steps):
 @pytest.mark.parametrize("together", [1, 2, 32])
 def test_pages_are_the_same_however_many_are_written_at_a_time(database, monkeypatch, together):
     """Fails if a page beside a changed one is written, too, or takes over its entries."""
-    monkeypatch.setattr(subject_pages, "_TOGETHER", together)
+    monkeypatch.setattr(subject_pages, "_MAX_PAGES_PER_WRITE", together)
     everybody = {slot: frame_id(slot) for slot in range(5 * PAGE_SLOTS)}
     gone = [3, PAGE_SLOTS + 4, 3 * PAGE_SLOTS + 5, 5 * PAGE_SLOTS - 1]  # none of page 2
     with database.transaction():
@@ -83,7 +83,7 @@ def test_every_id_stands_in_the_file_in_one_piece(tmp_path):
     """Fails if a row is longer than a page of the file: an erased id could not be found then."""
     database = SQLiteDatabase(tmp_path / "ledger.db", create=True)
     database.create_tables()
-    ids = [frame_id(f"{i}-" + "x" * (i * 37 % (MOST_BYTES - 20))) for i in range(300)]
+    ids = [frame_id(f"{i}-" + "x" * (i * 37 % (MAX_FRAME_BYTES - 20))) for i in range(300)]
     with database.transaction():
         write_subjects(database, dict(enumerate(ids)))
     database.close()

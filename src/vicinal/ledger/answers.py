@@ -48,15 +48,15 @@ def text_of(numbers: AnyArray) -> str:
 class AnswerBlock:
     """New answers for one audience, to be committed and released together; q queries, c classes.
 
-    - `audience`: the audience whose account was charged.
+    - `audience`: the charged audience.
     - `digests`: concatenated digests of the queries.
     - `answers`: released votes, float64 (q, c), or labels, int64 (q,). With a private model
       float64 (q, 2 c): votes, then probabilities.
-    - `slack`: delta spent so far for this audience by noise and votes on an integer grid.
+    - `slack`: delta spent to date for this audience because noise and votes are on an integer grid.
     - `queries_of`: number of the block's queries by analyst.
     - `proxies`, uint16 (m,) or None: used share of the virtual budget of each public reference
       point, rounded up.
-    - `n_asked`: with a private model, number of its audience's queries so far that were charged to
+    - `n_asked`: with a private model, number of its audience's queries to date that were charged to
       private records; else None. Public.
     """
 

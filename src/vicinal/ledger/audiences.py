@@ -102,7 +102,7 @@ class StoredAccount:
         self._spent = 0
         self.unwritten_pages.update(find_pages(charges.slots))
 
-    def recount(self) -> bool:
+    def recount_charges(self) -> bool:
         """Set the noted sum of charges to the actual one; return whether there are any charges.
 
         For an interrupted block, which may have charged subjects without noting the sum.
@@ -172,7 +172,7 @@ class Analyst:
 
 @dataclass
 class Audience:
-    """A group of analysts who may share answers, and the budgets that their answers spend.
+    """A group of analysts with common answers, and the budgets that these answers spend.
 
     - `number`, `name`: unique each; 0 and "" for the total over all audiences. Public.
     - `plan`: the plan as JSON. Public.
@@ -182,7 +182,7 @@ class Audience:
       once the history of charges was lost.
     - `granted`: number of budgets given out, each of :attr:`released` units. Private.
     - `used`: number of answers that were charged. Public.
-    - `slack`: delta spent so far by noise and votes on an integer grid. Public.
+    - `slack`: delta spent to date because noise and votes are on an integer grid. Public.
     - `checkpointed`, `checkpointed_queries`: units charged, and number of answers paid, by charges
       that have been folded into the pages and are not in the log any more.
     - `analysts`: by name.
@@ -363,7 +363,7 @@ def _load_audience(database: Database, row: tuple[Any, ...], size: int) -> Audie
 def budget_faults(database: Database, audience: Audience, free: Bools) -> Iterator[str]:
     """Yield a sentence for each inconsistency of an audience's budgets.
 
-    `free`, bool (slots,): slots without a subject, whose units must be 0.
+    `free`, bool (slots,): slots without a subject; their units must be 0.
     """
     units = audience.account.durable
     if (units < 0).any() or (units > audience.initial_budget).any() or units[free].any():

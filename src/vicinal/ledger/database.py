@@ -17,7 +17,7 @@ from typing import Any
 
 from vicinal.errors import InvalidInput, StorageFailed, StoreDamaged
 from vicinal.ledger.id_encoding import keyed_digest
-from vicinal.ledger.tables import ALL, BYTES, TABLES, WHOLE, Table, Tables
+from vicinal.ledger.tables import ALL, BYTES, INTEGER, TABLES, Table, Tables
 
 Value = int | str | bytes | None
 Row = tuple[Any, ...]
@@ -87,13 +87,13 @@ class Database(ABC):
 
         `condition`: SQL after WHERE, with ``?`` for each of `values`; all rows by default.
         """
-        return self.read(table.selection(condition), values)
+        return self.read(table.build_selection(condition), values)
 
     # The following methods write rows. Each passes the rows before and after to the chain, in the
     # transaction that writes them: the open one, or else one of its own.
 
     def insert(self, table: Table, rows: Iterable[Sequence[Value]]) -> None:
-        """Insert whole rows, whose keys must be new."""
+        """Insert whole rows with new keys."""
         new_rows = list(rows)
         with self._ensure_transaction():
             self._run_many(table.insertion, new_rows)
@@ -118,9 +118,9 @@ class Database(ABC):
         with self._ensure_transaction():
             # Deleted rows are read only for their digests. Without a chain that is spared, as the
             # copy of a ledger may be large.
-            selection = table.selection(condition)
+            selection = table.build_selection(condition)
             old_rows = () if self.chain is None else self._run(selection, values)
-            self._run(table.deletion(condition), values)
+            self._run(table.build_deletion(condition), values)
             if self.chain is not None:
                 self.chain.record_changes(table.name, old_rows, ())
 
@@ -129,13 +129,13 @@ class Database(ABC):
         with self._ensure_transaction():
             for key in keys:
                 old_rows = self._load_old_row(table, key)
-                self._run(table.deletion(table.by_key), key)
+                self._run(table.build_deletion(table.by_key), key)
                 if self.chain is not None:
                     self.chain.record_replacement(table.name, key, old_rows, ())
 
     def create_tables(self) -> None:
         """Create all tables, empty, in one transaction."""
-        types = {WHOLE: self.integer_type, BYTES: self.binary_type}
+        types = {INTEGER: self.integer_type, BYTES: self.binary_type}
         with self.transaction(), self._mark_failures():
             for table in TABLES:
                 self._run(table.creation.format_map(types), ())
@@ -293,7 +293,7 @@ class Database(ABC):
         """Return the present row of a key, in a list, if its digest must be computed."""
         if self.chain is None or self.chain.has_digest(table.name, key):
             return ()
-        return self._run(table.selection(table.by_key), key)
+        return self._run(table.build_selection(table.by_key), key)
 
     @contextmanager
     def _ensure_transaction(self) -> Iterator[None]:
@@ -325,7 +325,7 @@ class Database(ABC):
 # ----------------------------------------------------------------
 # The chain of commits (docs/decisions/0042-chain-and-epochs.md). The state of the ledger is
 # represented by the sum of the keyed digests of all rows. Every commit appends a link with this sum
-# and a hash of all links so far.
+# and a hash of all its links.
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,7 +345,7 @@ class ChainLink:
 
     @classmethod
     def after(cls, head: bytes, number: int, clock: int, content: bytes) -> ChainLink:
-        """Return the link with this number, clock and content whose previous head is `head`."""
+        """Return the link with this number, clock and content that follows the head `head`."""
         counts = number.to_bytes(8) + clock.to_bytes(8)
         new_head = hashlib.sha256(_DOMAIN + head + counts + content).digest()
         return cls(number, clock, content, new_head)
@@ -385,19 +385,19 @@ class Chain:
         """Return whether the digest of the present row of a key is in memory."""
         return key in self._digests.get(table, ())
 
-    def record_replacement(self, table: str, key: RowKey, before: Rows, after: Rows) -> None:
+    def record_replacement(self, table: str, key: RowKey, old_rows: Rows, new_rows: Rows) -> None:
         """Record that the open transaction inserted, replaced or deleted the row of a key.
 
-        `before`: the old row in a list, if there was one and its digest is not in memory, see
-        :meth:`has_digest`; else empty. `after`: the new row in a list; empty after a deletion.
+        `old_rows`: the old row in a list, if there was one and its digest is not in memory, see
+        :meth:`has_digest`; else empty. `new_rows`: the new row in a list; empty after a deletion.
         """
         digests = self._digests.setdefault(table, {})
         old_digest = digests.pop(key, None)
-        new_digest = self.sum_digests(table, [after])
-        if after:
+        new_digest = self.sum_digests(table, [new_rows])
+        if new_rows:
             digests[key] = new_digest
         if old_digest is None:
-            old_digest = self.sum_digests(table, [before])
+            old_digest = self.sum_digests(table, [old_rows])
         self._add_pending(new_digest - old_digest)
 
     def sum_digests(self, table: str, batches: Iterable[Rows]) -> int:
@@ -453,7 +453,7 @@ def attach_chain(database: Database, key: bytes) -> Chain:
 
     `key`: the store's secret key.
 
-    Raises StoreDamaged if tables, rows or the last link are not what was written.
+    Raises StoreDamaged if tables, rows or the last link differ from the written ones.
     """
     chain = Chain(key)
     links = list(islice(_iterate_links_backward(database, 2), 2))
@@ -508,13 +508,13 @@ def is_descendant(database: Database, clock: int, head: bytes) -> bool:
 
     Reads only the links since then, as the clock never decreases.
     """
-    later: ChainLink | None = None
+    next_link: ChainLink | None = None
     for link in _iterate_links_backward(database):
-        if link.clock < clock or (later is not None and not later.is_successor_of(link)):
+        if link.clock < clock or (next_link is not None and not next_link.is_successor_of(link)):
             return False
         if (link.clock, link.head) == (clock, head):
             return True
-        later = link
+        next_link = link
     return False
 
 

@@ -17,7 +17,7 @@ _MAX_WRITE_BYTES = 1 << 24
 
 @contextmanager
 def translate_os_errors(path: Path) -> Iterator[None]:
-    """Turn an OSError of the body into StorageFailed, whose message holds only path and cause."""
+    """Turn an OSError of the body into StorageFailed with only path and cause in its message."""
     try:
         yield
     except OSError as error:

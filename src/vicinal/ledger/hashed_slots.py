@@ -73,11 +73,11 @@ class HashedSlotTable:
         return dict(self.entries())
 
     def find(self, subjects: Iterable[SubjectId]) -> Slots:
-        """Return the slot of each subject, int32; :data:`NOBODY` for those not enrolled."""
+        """Return the slot of each subject, int32; -1 for those not enrolled."""
         return self._find_frames(_frame_ids(subjects))
 
     def _find_frames(self, ids: Sequence[bytes]) -> Slots:
-        """Return the slot of each open frame, int32; :data:`NOBODY` for those not enrolled."""
+        """Return the slot of each open frame, int32; -1 for those not enrolled."""
         slots = np.full(len(ids), NOBODY, dtype=np.int32)
         hashes = _hash_frames(ids)
         entries = self._entries

@@ -77,7 +77,7 @@ def framed_all(subjects: Iterable[SubjectId]) -> list[bytes]:
 
 
 def parse_framed_id(stored: bytes) -> SubjectId:
-    """Return the id whose :func:`frame_id` is `stored`."""
+    """Return the id that :func:`frame_id` encoded as `stored`."""
     text = stored[5:-1].decode()
     if stored[4] == _INTEGER_KIND:
         return int(text)
@@ -97,7 +97,7 @@ def fold_ids(subjects: Iterable[SubjectId]) -> list[str]:
 
 
 def find_similar_ids(subjects: Iterable[SubjectId]) -> set[SubjectId]:
-    """Return the ids whose folded form (:func:`fold_ids`) another of the ids shares.
+    """Return the ids that share their folded form (:func:`fold_ids`) with another of the ids.
 
     Empty if all ids are integers, because different integers have different folded forms.
     """

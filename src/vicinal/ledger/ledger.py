@@ -193,15 +193,15 @@ class Ledger:
     def _append_history(self, kind: str) -> None:
         """Append a history row for a change of enrolment or of erased subjects' budgets."""
         self.clock += 1
-        now = datetime.now(UTC).isoformat("T", "seconds")
-        self.database.insert(Tables.HISTORY, [(self.clock, now, kind, self.version)])
+        timestamp = datetime.now(UTC).isoformat("T", "seconds")
+        self.database.insert(Tables.HISTORY, [(self.clock, timestamp, kind, self.version)])
         self.database.put("clock", str(self.clock))
 
     @property
     def due(self) -> list[tuple[Audience, Renewal]]:
-        """Audiences whose next renewal period has begun but is not released, with its state.
+        """Audiences with a renewal period that has begun but is not released, and its state.
 
-        Public. Audiences whose history of charges was lost get no further period.
+        Public. Audiences that lost their history of charges get no further period.
         """
         due = []
         for audience in self.audiences.values():
@@ -228,24 +228,26 @@ class Ledger:
         slots = self.slot_table.taken
         released_before = audience.released
         account = audience.account
-        enrolled_units = renewal.left(account.remaining[slots], released_before)
+        enrolled_units = renewal.compute_remaining(account.remaining[slots], released_before)
         if self.total is not None:
             total_remaining = self.total.audience.account.remaining[slots]
             allowed = self.total.most(audience.number, total_remaining)
             enrolled_units = np.minimum(enrolled_units, allowed)
         rows = self.database.rows(Tables.DEPARTED, "audience = ?", (audience.number,))
         erased_before = np.array([units for *_, units in rows], dtype=np.int64)
-        erased_units = renewal.left(erased_before, released_before)
-        given = exact_sum(enrolled_units - account.durable[slots])
-        given += exact_sum(erased_units - erased_before)
-        audience.checkpointed += audience.granted * (renewal.released - released_before) - given
+        erased_units = renewal.compute_remaining(erased_before, released_before)
+        granted_units = exact_sum(enrolled_units - account.durable[slots])
+        granted_units += exact_sum(erased_units - erased_before)
+        audience.checkpointed += (
+            audience.granted * (renewal.released - released_before) - granted_units
+        )
         audience.plan = renewal.within(audience.plan)
         audience.initial_budget = renewal.most
         self.database.replace(
             Tables.DEPARTED,
             [(*row[:2], units) for row, units in zip(rows, erased_units.tolist(), strict=True)],
         )
-        self._assign(audience, slots, enrolled_units)
+        self._assign_units(audience, slots, enrolled_units)
         audience.checkpoint(self.database)
 
     @property
@@ -350,7 +352,7 @@ class Ledger:
             self.database.put(_BARRED_NAMES, " ".join(sorted(barred)))
 
     def check_name(self, name: str) -> None:
-        """Raise PrivacyRefused for the name of a lost audience, whose budgets may be spent."""
+        """Raise PrivacyRefused for the name of a lost audience, as its budgets may be spent."""
         if name_digest(name).hex() in self._load_barred_names():
             raise PrivacyRefused(
                 f"There was an audience {name!r}, which this copy of the store does not know. Its "
@@ -371,7 +373,7 @@ class Ledger:
         audience.write_charges(self.database, self.clock, queries)
 
     def keep_charges(self, audiences: Iterable[Audience]) -> None:
-        """Commit the charges of blocks that were interrupted and whose answers are never released.
+        """Commit the charges of interrupted blocks of answers, which are never released.
 
         Noise may have been sampled for them and may even have caused the interruption, so the
         subjects stay charged. Clock and chain are in receipts, so both advance whether or not any
@@ -382,7 +384,7 @@ class Ledger:
         # An interruption can fall between a charge and its note, also of the total or of an
         # audience that the total cut.
         for account in self.accounts:
-            account.account.recount()
+            account.account.recount_charges()
         interrupted = list(audiences)
         if self.is_consistent and self.is_between_changes and interrupted:
             with self._open_transaction():
@@ -397,14 +399,14 @@ class Ledger:
     def spend_all_budgets(self) -> None:
         """Charge every remaining unit of every subject, and give newcomers no budget any more.
 
-        Call it inside a :meth:`change` of a ledger that lacks charges, such as an old backup whose
-        loss was accepted.
+        Call it inside a :meth:`change` of a ledger that lacks charges, such as an old backup after
+        its loss was accepted.
         """
         for audience in self.accounts:
             audience.account.remaining[:] = 0
             if self.total is not None:
                 audience.account.share()
-            audience.account.recount()
+            audience.account.recount_charges()
             self.write_charges(audience, 0)
             audience.initial_budget = 0
             rows = self.database.read(
@@ -491,8 +493,8 @@ class Ledger:
     def alike(self, subjects: Iterable[SubjectId]) -> list[SubjectId]:
         """Return the unknown ids that probably belong to a known subject or to each other.
 
-        These are ids whose folded form (:func:`~vicinal.ledger.id_encoding.fold_ids`) equals that
-        of an enrolled, erased or evaluated subject, or of another unknown id of `subjects`.
+        Their folded form (:func:`~vicinal.ledger.id_encoding.fold_ids`) equals that of an enrolled,
+        erased or evaluated subject, or that of another unknown id of `subjects`.
         """
         ids = list(dict.fromkeys(subjects))
         standings = zip(ids, self.standings(ids), strict=True)
@@ -507,7 +509,7 @@ class Ledger:
         return list(similar_to_known | find_similar_ids(unknown))
 
     def leaving(self, subjects: Iterable[SubjectId]) -> tuple[Slots, list[bytes], list[bytes]]:
-        """Return what :meth:`take_out` needs to erase the enrolled ones of `subjects`.
+        """Return the arguments with which :meth:`take_out` erases the enrolled ones of `subjects`.
 
         Three sequences, one entry per enrolled subject: slots, keyed hashes of ids, and keyed
         hashes of folded ids.
@@ -540,7 +542,7 @@ class Ledger:
             budgets = audience.account.durable[slots].tolist()
             rows = zip(hashes, [audience.number] * len(slots), budgets, strict=True)
             self.database.insert(Tables.DEPARTED, rows)
-            self._assign(audience, slots, np.zeros(len(slots), dtype=np.int64))
+            self._assign_units(audience, slots, np.zeros(len(slots), dtype=np.int64))
             audience.checkpoint(self.database)
 
     def standing(self, subject: SubjectId) -> Standing:
@@ -595,8 +597,8 @@ class Ledger:
     def visitor_units(self, audience: Audience, subjects: Sequence[SubjectId]) -> Units:
         """Return the remaining units of unenrolled subjects for an audience, int64 (subjects,).
 
-        Erased and earlier evaluated subjects have the units under their hash, others the
-        initial budget; under a total, all have at most the units that it allows. Private.
+        Erased and earlier evaluated subjects have the units stored under their hash, new ones the
+        initial budget. A total limits the units of all. Private.
         """
         hashes = list(map(self.hash, subjects))
         units = self._load_visitor_units(audience, hashes)
@@ -651,7 +653,7 @@ class Ledger:
         """Set the budgets of newly enrolled subjects for one audience.
 
         `slots`: their slots. `erased_units`: remaining units by audience number of those that were
-        erased or evaluated before, by index into `slots`. The others get the initial budget.
+        erased or evaluated before, by index into `slots`. New subjects get the initial budget.
         """
         units = np.full(len(slots), audience.initial_budget, dtype=np.int64)
         n_granted = len(slots)
@@ -665,7 +667,7 @@ class Ledger:
             cut_units = np.minimum(units, self.total.most(audience.number, total_remaining))
             audience.checkpointed += exact_sum(units - cut_units)
             units = cut_units
-        self._assign(audience, slots, units)
+        self._assign_units(audience, slots, units)
 
     @staticmethod
     def _count_granted(audience: Audience, n_budgets: int) -> None:
@@ -677,7 +679,7 @@ class Ledger:
             audience.granted += n_budgets
             audience.checkpointed += n_budgets * (audience.released - audience.initial_budget)
 
-    def _assign(self, audience: Audience, slots: Slots, units: Units) -> None:
+    def _assign_units(self, audience: Audience, slots: Slots, units: Units) -> None:
         """Set the units of some slots, which is no charge, neither to the audience nor the total.
 
         `units`, int64 (slots,): the new remaining units.

@@ -150,7 +150,7 @@ class PostgresDatabase(Database):
         self._connection.close()
 
     def _run(self, statement: str, values: Sequence[Value]) -> list[Row]:
-        cursor = self._connection.execute(_translate(statement), values, binary=True)
+        cursor = self._connection.execute(_translate_statement(statement), values, binary=True)
         return cursor.fetchall() if cursor.description else []
 
     def _scan(self, statement: str) -> Iterator[list[Row]]:
@@ -161,7 +161,7 @@ class PostgresDatabase(Database):
 
     def _run_many(self, statement: str, rows: Iterable[Sequence[Value]]) -> None:
         with self._connection.cursor() as cursor:
-            cursor.executemany(_translate(statement), rows)
+            cursor.executemany(_translate_statement(statement), rows)
 
     def _commit(self) -> None:
         self._check_settings()  # an operator may have changed them since the last commit
@@ -250,7 +250,7 @@ def _read_chosen_servers() -> list[str]:
         return path.read_text(encoding="utf-8").split() if path.is_file() else []
 
 
-def _translate(statement: str) -> str:
+def _translate_statement(statement: str) -> str:
     """Return a statement with psycopg's placeholders instead of ``?``."""
     return statement.replace("?", "%s")
 

@@ -38,7 +38,7 @@ def today() -> date:
 class Renewal:
     """Schedule and state of a budget that is released in parts, one per period. Public.
 
-    You declare the first three attributes; the ledger sets the others.
+    You declare the first three attributes; the ledger sets the remaining ones.
 
     Attributes
     ----------
@@ -151,7 +151,7 @@ class Renewal:
         return begun
 
     def now(self, used: int) -> Self:
-        """Return the state as of today; `used` is the number of answers so far.
+        """Return the state as of today; `used` is the number of answers to date.
 
         It equals this one if no period has begun since, also if the clock was set back.
         """
@@ -202,7 +202,7 @@ class Renewal:
 
     @property
     def released(self) -> int:
-        """Units of a full budget that have been released so far."""
+        """Units of a full budget that have been released to date."""
         return UNITS - (self.periods - self.period) * self.part
 
     @property
@@ -210,7 +210,7 @@ class Renewal:
         """Maximal remaining units of a subject in this period, and the units of a new subject."""
         return self.part if self.loses and self.period > 1 else self.released
 
-    def left(self, units: Units, released: int) -> Units:
+    def compute_remaining(self, units: Units, released: int) -> Units:
         """Return the subjects' remaining units when this period begins, int64 (n,).
 
         `units`, int64 (n,): their remaining units before. `released`: units of a full budget that

@@ -10,10 +10,10 @@ The witness also keeps the keyed hashes of erased subjects, so that an old backu
 them, and digests of audience names, so that a lost audience cannot be opened with new budgets.
 
 The witness changes after the ledger: it cannot be written while a transaction of the ledger is
-open, so it never holds a clock and head whose commit is not durable. Clock and head are written
-after every commit, which is enough if the process dies, and flushed to the disk when the store is
-opened, changed or closed. After a loss of power the witness may be behind the store, never ahead.
-(docs/decisions/0042-chain-and-epochs.md)
+open, so it never holds the clock and head of a commit that is not durable. Clock and head are
+written after every commit, which is enough if the process dies, and flushed to the disk when the
+store is opened, changed or closed. After a loss of power the witness may be behind the store, never
+ahead. (docs/decisions/0042-chain-and-epochs.md)
 """
 
 import hashlib

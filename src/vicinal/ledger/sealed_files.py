@@ -27,11 +27,11 @@ _DIGEST_DIGITS = 64
 
 
 def parse_json(
-    content: bytes | str, place: object = "The ledger", error: type[VicinalError] = StoreDamaged
+    content: bytes | str, source: object = "The ledger", error: type[VicinalError] = StoreDamaged
 ) -> Any:
     """Return the value of a JSON text.
 
-    `place`: where the text comes from, for the message of the error. `error`: class of the error
+    `source`: where the text comes from, for the message of the error. `error`: class of the error
     to raise if the text is no JSON, has more than 32 levels, or has a key twice in an object.
     """
     try:
@@ -43,7 +43,7 @@ def parse_json(
         reason = str(problem)
     else:
         return value
-    raise error(f"{place} is not valid JSON: {reason}.")
+    raise error(f"{source} is not valid JSON: {reason}.")
 
 
 def read_json(path: Path, noun: str) -> Any:

@@ -5,7 +5,7 @@ A page is a range of :data:`PAGE_SLOTS` slots, stored in one or more rows of the
 fits into one page of SQLite's file, so the file holds every id in one piece, where a search finds
 it. Enrolling or erasing a subject rewrites the rows of its page in the same transaction.
 
-:func:`split_ids` and others return framed ids without their closing bracket: "open frames".
+An "open frame" is a framed id without its closing bracket.
 """
 
 from collections import defaultdict
@@ -135,16 +135,16 @@ def _update_rows(
         if is_kept.all():
             remaining.append((slots_content, ids))
         elif is_kept.any():
-            kept_ids = b">".join(compress(split_ids(ids), is_kept.tolist())) + b">"
-            remaining.append((slots[is_kept].tobytes(), kept_ids))
+            joined_ids = b">".join(compress(split_ids(ids), is_kept.tolist())) + b">"
+            remaining.append((slots[is_kept].tobytes(), joined_ids))
     new_ids = {slot: framed_id[:-1] for slot, framed_id in changes.items() if framed_id is not None}
     # After an erasure, rows are packed anew only if half as many rows would suffice.
     n_bytes = sum(len(slots_content) + len(ids) for slots_content, ids in remaining)
     if not new_ids and 2 * n_bytes > ROW_BYTES * (len(remaining) - 1):
         return remaining
     kept_slots, kept_frames = entries_of(remaining)
-    kept = dict(zip(kept_slots.tolist(), kept_frames, strict=True))
-    return list(_pack_rows({**kept, **new_ids}))
+    kept_ids = dict(zip(kept_slots.tolist(), kept_frames, strict=True))
+    return list(_pack_rows({**kept_ids, **new_ids}))
 
 
 def _pack_rows(id_at: Mapping[int, bytes]) -> Iterator[Row]:

@@ -28,7 +28,7 @@ A budget or an id is never a row by itself: one value holds a page or a block of
 from collections.abc import Sequence
 from typing import Any
 
-WHOLE, BYTES = "WHOLE", "BYTES"
+INTEGER, BYTES = "INTEGER", "BYTES"
 """Placeholders in column types for each database's name of 64-bit integers and of bytes."""
 
 FORMAT = 1
@@ -75,16 +75,16 @@ class Table:
         """Return the primary key of a row."""
         return tuple(row[index] for index in self._key_indices)
 
-    def selection(self, condition: str = ALL) -> str:
+    def build_selection(self, condition: str = ALL) -> str:
         """Return the statement that reads the whole rows that meet a condition."""
         return f"SELECT {', '.join(self.columns)} FROM {self.name} WHERE {condition}"  # noqa: S608 (constants)
 
-    def deletion(self, condition: str = ALL) -> str:
-        """Return the statement that deletes the rows that :meth:`selection` reads."""
+    def build_deletion(self, condition: str = ALL) -> str:
+        """Return the statement that deletes the rows that :meth:`build_selection` reads."""
         return f"DELETE FROM {self.name} WHERE {condition}"  # noqa: S608 (constants)
 
 
-_WHOLE = "{WHOLE} NOT NULL"
+_INTEGER = "{INTEGER} NOT NULL"
 _BYTES = "{BYTES} NOT NULL"
 _TEXT = "TEXT NOT NULL"
 
@@ -93,31 +93,38 @@ class Tables:
     """All tables of a ledger, by name."""
 
     META = Table("meta", ("name",), name=_TEXT, value=_TEXT)
-    DEPARTED = Table("departed", ("hash", "audience"), hash=_BYTES, audience=_WHOLE, units=_WHOLE)
+    DEPARTED = Table(
+        "departed", ("hash", "audience"), hash=_BYTES, audience=_INTEGER, units=_INTEGER
+    )
     AUDIENCES = Table(
         "audiences",
         ("number",),
-        number=_WHOLE,
+        number=_INTEGER,
         name=f"{_TEXT} UNIQUE",
         plan=_TEXT,
-        initial_budget=_WHOLE,
-        granted=_WHOLE,
-        used=_WHOLE,
+        initial_budget=_INTEGER,
+        granted=_INTEGER,
+        used=_INTEGER,
         slack=_TEXT,
         checkpointed=_TEXT,
-        checkpointed_queries=_WHOLE,
+        checkpointed_queries=_INTEGER,
     )
     ANALYSTS = Table(
-        "analysts", ("audience", "name"), audience=_WHOLE, name=_TEXT, quota="{WHOLE}", used=_WHOLE
+        "analysts",
+        ("audience", "name"),
+        audience=_INTEGER,
+        name=_TEXT,
+        quota="{INTEGER}",
+        used=_INTEGER,
     )
-    PAGES = Table("pages", ("audience", "number"), audience=_WHOLE, number=_WHOLE, units=_BYTES)
+    PAGES = Table("pages", ("audience", "number"), audience=_INTEGER, number=_INTEGER, units=_BYTES)
     CHARGES = Table(
         "charges",
         ("seq",),
         remembered=True,
-        seq=_WHOLE,
-        audience=_WHOLE,
-        queries=_WHOLE,
+        seq=_INTEGER,
+        audience=_INTEGER,
+        queries=_INTEGER,
         spent=_TEXT,
         slots=_BYTES,
         units=_BYTES,
@@ -125,41 +132,43 @@ class Tables:
     ANSWERS = Table(
         "answers",
         ("seq",),
-        seq=_WHOLE,
-        audience=_WHOLE,
-        version=_WHOLE,
+        seq=_INTEGER,
+        audience=_INTEGER,
+        version=_INTEGER,
         digests=_BYTES,
         answers=_BYTES,
     )
     REQUESTS = Table("requests", ("name",), name=_BYTES, body=_BYTES, seqs=_BYTES, places=_BYTES)
-    ADDITIONS = Table("additions", ("name",), name=_BYTES, body=_BYTES, version=_WHOLE)
-    SHADOWS = Table("shadows", ("audience",), audience=_WHOLE, shares=_TEXT)
-    TILES = Table("tiles", ("part", "number"), part=_TEXT, number=_WHOLE, digest=_BYTES)
-    HISTORY = Table("history", ("clock",), clock=_WHOLE, at=_TEXT, what=_TEXT, version=_WHOLE)
+    ADDITIONS = Table("additions", ("name",), name=_BYTES, body=_BYTES, version=_INTEGER)
+    SHADOWS = Table("shadows", ("audience",), audience=_INTEGER, shares=_TEXT)
+    TILES = Table("tiles", ("part", "number"), part=_TEXT, number=_INTEGER, digest=_BYTES)
+    HISTORY = Table("history", ("clock",), clock=_INTEGER, at=_TEXT, what=_TEXT, version=_INTEGER)
     CARRIED = Table(
         "carried",
         ("name", "round"),
         name=_BYTES,
         round=_TEXT,
-        turn=_WHOLE,
+        turn=_INTEGER,
         digest=_BYTES,
         sums=_BYTES,
     )
     SHARDS = Table(
         "shards",
         ("number",),
-        number=_WHOLE,
+        number=_INTEGER,
         id=_TEXT,
-        link=_WHOLE,
-        clock=_WHOLE,
+        link=_INTEGER,
+        clock=_INTEGER,
         head=_BYTES,
         epochs=_BYTES,
     )
-    MODELS = Table("models", ("audience", "part"), audience=_WHOLE, part=_TEXT, content=_TEXT)
+    MODELS = Table("models", ("audience", "part"), audience=_INTEGER, part=_TEXT, content=_TEXT)
     FILES = Table("files", ("name",), name=_TEXT, digest=_BYTES)
-    CHAIN = Table("chain", ("number",), number=_WHOLE, clock=_WHOLE, content=_BYTES, head=_BYTES)
+    CHAIN = Table(
+        "chain", ("number",), number=_INTEGER, clock=_INTEGER, content=_BYTES, head=_BYTES
+    )
     SUBJECT_PAGES = Table(
-        "subject_pages", ("page", "part"), page=_WHOLE, part=_WHOLE, slots=_BYTES, ids=_BYTES
+        "subject_pages", ("page", "part"), page=_INTEGER, part=_INTEGER, slots=_BYTES, ids=_BYTES
     )
 
 
