@@ -22,8 +22,8 @@ DIGEST = 16
 """Length of a query's digest in bytes."""
 
 PUT = "put"
-"""Name of the model component that holds the number of queries beside the model that were charged
-to private records."""
+"""Name of the model component that holds the number of queries that the model left to the private
+records, which were charged for them."""
 
 _MAX_CACHED_BLOCKS = 64
 """Blocks of answers that an :class:`AnswerLog` keeps in memory; the least recently used is
@@ -56,8 +56,8 @@ class AnswerBlock:
     - `queries_of`: number of the block's queries by analyst.
     - `proxies`, uint16 (m,) or None: used share of the virtual budget of each public reference
       point, rounded up.
-    - `n_asked`: with a private model, number of its audience's queries to date that were charged to
-      private records; else None. Public.
+    - `n_asked`: with a private model, number of queries to date that it left to the private
+      records, which were charged for them; else None. Public.
     """
 
     audience: Audience

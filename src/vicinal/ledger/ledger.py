@@ -222,8 +222,8 @@ class Ledger:
     def set_period(self, audience: Audience, renewal: Renewal) -> None:
         """Start a renewal period: set the budget of every enrolled or erased subject.
 
-        Call it inside a transaction. Units that a subject does not get count as charged, also
-        those above what the total over all audiences allows.
+        Call it inside a transaction. `renewal`: state of the renewal in the new period. Units that
+        a subject does not get count as charged, also those that the total does not allow.
         """
         slots = self.slot_table.taken
         released_before = audience.released

@@ -179,9 +179,9 @@ class PostgresDatabase(Database):
                 "then open the store again."
             )
 
-    def _rollback(self) -> None:
+    def _roll_back(self) -> None:
         if not self._connection.closed:
-            super()._rollback()
+            super()._roll_back()
 
     @contextmanager
     def _translate_errors(self) -> Iterator[None]:

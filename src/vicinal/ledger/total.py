@@ -124,10 +124,10 @@ class TotalFilter:
         total.remaining[slots] -= price
         total.note_charged_total(exact_sum(price))
         for other in audiences:
-            self._cut(other, slots)
+            self._cut_units(other, slots)
         account.share(slots)  # last, so that an interrupted charge is made twice rather than never
 
-    def _cut(self, audience: Audience, slots: Slots) -> None:
+    def _cut_units(self, audience: Audience, slots: Slots) -> None:
         """Subtract the units that exceed what the total allows; they count as charged.
 
         `audience`: the audience to cut. `slots`: slots of the subjects.
