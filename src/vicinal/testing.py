@@ -482,4 +482,4 @@ def forget_departed(owner: Any) -> None:
         owner._engine.shard.ledger._departed.clear()
         return
     for ledger in _ledgers(owner):
-        ledger._departed = lambda *_: {}
+        ledger._find_erased = lambda *_: {}

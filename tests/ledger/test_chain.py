@@ -1,4 +1,4 @@
-"""The chain of commits: copies, rollbacks and forks of a store are noticed, and digests hold."""
+"""Copies, rollbacks and forks of a store are detected by the chain of commits and the witness."""
 
 import errno
 import hashlib
@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from store_tools import PLAN, Q, broken_off, completed_change, make
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed, StoreDamaged, StoreInUse
-from vicinal.ledger import database as _chain
+from vicinal.ledger import database as ledger_database
 from vicinal.ledger.database import NO_HEAD, ChainLink, chain_faults, is_descendant
 from vicinal.ledger.ledger import Ledger
 from vicinal.ledger.rollback_guard import RollbackGuard, WitnessState
@@ -32,170 +32,175 @@ KEY = bytes(32)
 
 @pytest.fixture(scope="module")
 def original(tmp_path_factory):
-    """A closed store that has answered, with its witness, to be copied."""
-    place = tmp_path_factory.mktemp("original")
-    with make(place / "store") as store:
+    """Return a folder with a closed store that has answered queries, and its witness."""
+    folder = tmp_path_factory.mktemp("original")
+    with make(folder / "store") as store:
         store.predict(Q[:3], idempotency_key="k")
-    return place
+    return folder
 
 
 @pytest.fixture
-def place(original, tmp_path):
-    """A folder with a store of its own, as if it had been moved there."""
+def folder(original, tmp_path):
+    """Return a folder with a copy of the original store and its witness."""
     shutil.copytree(original, tmp_path / "here")
     return tmp_path / "here"
 
 
-def ask(path, start):
+def predict(path, start):
     with Store.open(path) as store:
         return store.predict(Q[start : start + 3])
 
 
-def copied(source, target):
+def copy_folder(source, target):
     shutil.copytree(source, target)
 
 
-def test_two_copies_that_share_a_witness_are_never_open_together(place):
-    copied(place / "store", place / "copy")
-    shutil.copy(place / "store.witness", place / "kept")
-    with Store.open(place / "store"):
-        config = (place / "copy" / "store.json").read_text()
+def test_two_copies_that_share_a_witness_are_never_open_together(folder):
+    copy_folder(folder / "store", folder / "copy")
+    shutil.copy(folder / "store.witness", folder / "kept")
+    with Store.open(folder / "store"):
+        config = (folder / "copy" / "store.json").read_text()
         assert "store.witness" in config
         with pytest.raises(PrivacyRefused, match="witness"):
-            Store.open(place / "copy")
+            Store.open(folder / "copy")
 
 
-def test_once_one_copy_has_moved_on_the_other_is_refused(place):
-    copied(place / "store", place / "copy")
-    ask(place / "copy", 3)
+def test_once_one_copy_has_moved_on_the_other_is_refused(folder):
+    copy_folder(folder / "store", folder / "copy")
+    predict(folder / "copy", 3)
     with pytest.raises(PrivacyRefused, match="old copy"):
-        Store.open(place / "store")
-    ask(place / "copy", 6)
+        Store.open(folder / "store")
+    predict(folder / "copy", 6)
 
 
-def test_a_copy_that_ran_elsewhere_is_not_swapped_back(place, tmp_path):
-    shutil.copytree(place, tmp_path / "elsewhere")
-    ask(place / "store", 3)
+def test_a_copy_that_ran_elsewhere_is_not_swapped_back(folder, tmp_path):
+    shutil.copytree(folder, tmp_path / "elsewhere")
+    predict(folder / "store", 3)
     for start in (6, 9, 12):
-        ask(tmp_path / "elsewhere" / "store", start)
-    shutil.rmtree(place / "store")
-    shutil.copytree(tmp_path / "elsewhere" / "store", place / "store")
+        predict(tmp_path / "elsewhere" / "store", start)
+    shutil.rmtree(folder / "store")
+    shutil.copytree(tmp_path / "elsewhere" / "store", folder / "store")
     with pytest.raises(PrivacyRefused, match="history differs"):
-        Store.open(place / "store")
-    with Store.open(place / "store", accept_loss=True) as store:
+        Store.open(folder / "store")
+    with Store.open(folder / "store", accept_loss=True) as store:
         assert not store._parts.ledger.audiences["default"].account.remaining.any()
         assert store.verify()
 
 
-def test_a_restored_store_retires_the_folder_it_came_from(place):
-    with Store.open(place / "store") as store:
-        store.backup(place / "backup")
+def test_a_restored_store_retires_the_folder_it_came_from(folder):
+    with Store.open(folder / "store") as store:
+        store.backup(folder / "backup")
         with pytest.raises(PrivacyRefused, match="witness"):
-            Store.restore(place / "backup", place / "new", witness=place / "store.witness")
-        assert not (place / "new").exists()
-    Store.restore(place / "backup", place / "new", witness=place / "store.witness").close()
+            Store.restore(folder / "backup", folder / "new", witness=folder / "store.witness")
+        assert not (folder / "new").exists()
+    Store.restore(folder / "backup", folder / "new", witness=folder / "store.witness").close()
     with pytest.raises(PrivacyRefused, match="old copy"):
-        Store.open(place / "store")
-    assert ask(place / "new", 3).charged == 3
+        Store.open(folder / "store")
+    assert predict(folder / "new", 3).charged == 3
 
 
-def test_whoever_holds_an_earlier_epoch_answers_no_more(place):
-    with Store.open(place / "store") as store:
+def test_whoever_holds_an_earlier_epoch_answers_no_more(folder):
+    with Store.open(folder / "store") as store:
         before = store._parts.witness.state.epoch
-        state = WitnessState.read(place / "store.witness")
+        state = WitnessState.read(folder / "store.witness")
         assert state.epoch == before
-        # As if another machine, which the lock does not reach, had opened it.
-        content = bytearray((place / "store.witness").read_bytes())
+        # Simulates an opening by another machine, which the lock does not reach.
+        content = bytearray((folder / "store.witness").read_bytes())
         content[32:48] = b"another machine."
-        (place / "store.witness").write_bytes(bytes(content))
+        (folder / "store.witness").write_bytes(bytes(content))
         with pytest.raises(StorageFailed, match="opened elsewhere"):
             store.predict(Q[3:6])
         assert not store.is_consistent
 
 
-def copied_over(witness):
+def replace_by_copy(witness):
     shutil.copy(witness, witness.with_name("copy"))
     witness.with_name("copy").rename(witness)
 
 
 @pytest.mark.parametrize(
     "attack",
-    [copied_over, Path.unlink, lambda witness: witness.with_name("second").hardlink_to(witness)],
+    [
+        replace_by_copy,
+        Path.unlink,
+        lambda witness: witness.with_name("second").hardlink_to(witness),
+    ],
     ids=["replaced", "removed", "linked"],
 )
-def test_a_witness_that_is_not_the_file_that_was_opened_stops_the_store(place, attack):
-    """Fails if a store answers whose commits no witness hears of: an earlier folder would open."""
-    with Store.open(place / "store") as store:
-        attack(place / "store.witness")
+def test_a_witness_that_is_not_the_file_that_was_opened_stops_the_store(folder, attack):
+    """Fails if a store answers without a witness of its commits: an earlier folder would open."""
+    with Store.open(folder / "store") as store:
+        attack(folder / "store.witness")
         with pytest.raises(StorageFailed, match=r"store\.witness"):
             store.predict(Q[3:6])
         assert not store.is_consistent
 
 
-def test_a_loss_that_was_accepted_half_way_is_good_for_one_witness(place, monkeypatch):
+def test_a_loss_that_was_accepted_half_way_is_good_for_one_witness(folder, monkeypatch):
     """Fails if the half-way state, put back later, opens although more was charged since."""
-    copied(place / "store", place / "old")
-    ask(place / "store", 3)
-    shutil.rmtree(place / "store")
-    (place / "old").rename(place / "store")
+    copy_folder(folder / "store", folder / "old")
+    predict(folder / "store", 3)
+    shutil.rmtree(folder / "store")
+    (folder / "old").rename(folder / "store")
     with broken_off(monkeypatch, "vicinal.ledger.rollback_guard.RollbackGuard.begin"):
-        Store.open(place / "store", accept_loss=True)
-    copied(place / "store", place / "half")
+        Store.open(folder / "store", accept_loss=True)
+    copy_folder(folder / "store", folder / "half")
     with pytest.raises(PrivacyRefused, match="only read cannot finish"):
-        Store.open(place / "store", reading=True)
-    with Store.open(place / "store") as store:  # the loss is accepted: it goes on
+        Store.open(folder / "store", reading=True)
+    with Store.open(folder / "store") as store:  # the loss is accepted: it goes on
         assert not any(remaining_budgets(store).values())
         store.open_audience("press", n_records=300, **PLAN)
         store.predict(Q[9:12], audience="press")
-    shutil.rmtree(place / "store")
-    (place / "half").rename(place / "store")
+    shutil.rmtree(folder / "store")
+    (folder / "half").rename(folder / "store")
     with pytest.raises(PrivacyRefused, match="old copy"):
-        Store.open(place / "store")
+        Store.open(folder / "store")
 
 
-def test_a_loss_of_a_copy_that_went_another_way_erases_everybody_again(place, tmp_path):
-    """Fails if it passes for a mere old copy, which knows of the erasures before its clock."""
-    shutil.copytree(place, tmp_path / "elsewhere")
-    with Store.open(place / "store") as store:
+def test_a_loss_of_a_copy_that_went_another_way_erases_everybody_again(folder, tmp_path):
+    """Fails if it is taken for an old copy, which contains the erasures before its clock."""
+    shutil.copytree(folder, tmp_path / "elsewhere")
+    with Store.open(folder / "store") as store:
         store.erase(["person-5"])
         for start in range(3, 23):
             store.predict(Q[start : start + 1])
         clock = store._parts.ledger.clock
     for start in (3, 6, 9):
-        ask(tmp_path / "elsewhere" / "store", start)
-    shutil.rmtree(place / "store")
-    shutil.copytree(tmp_path / "elsewhere" / "store", place / "store")
-    with Store.open(place / "store", accept_loss=True) as store:
+        predict(tmp_path / "elsewhere" / "store", start)
+    shutil.rmtree(folder / "store")
+    shutil.copytree(tmp_path / "elsewhere" / "store", folder / "store")
+    with Store.open(folder / "store", accept_loss=True) as store:
         assert store.presence(["person-5"]).enrolled == 0
         assert store._parts.ledger.clock > clock, "late blocks of the lost history come back"
 
 
-def disk_with(room, monkeypatch):
-    """Let os.pwrite take at most 100 bytes at a time, and `room` in all."""
-    pwrite, left = os.pwrite, [room]
+def limit_disk(room, monkeypatch):
+    """Limit os.pwrite to 100 bytes per call and `room` bytes in total."""
+    pwrite = os.pwrite
+    remaining = [room]
 
     def write(descriptor, content, offset):
-        if not left[0]:
+        if not remaining[0]:
             raise OSError(errno.ENOSPC, "full")
-        taken = bytes(content[: min(100, left[0])])
-        left[0] -= len(taken)
-        return pwrite(descriptor, taken, offset)
+        written = bytes(content[: min(100, remaining[0])])
+        remaining[0] -= len(written)
+        return pwrite(descriptor, written, offset)
 
     monkeypatch.setattr(os, "pwrite", write)
 
 
 @pytest.mark.parametrize("room", [0, 1, 150, 368])
 def test_a_witness_that_was_written_in_part_counts_none_of_it(tmp_path, monkeypatch, room):
-    """Fails if a short write passes for a whole one."""
-    path, erased = tmp_path / "witness", [bytes([one]) * 32 for one in range(9)]
+    """Fails if an incomplete write is taken for a complete one."""
+    path, erased = tmp_path / "witness", [bytes([number]) * 32 for number in range(9)]
     with closing(RollbackGuard.create(path, bytes(16))) as guard:
         before = guard.state
         with monkeypatch.context() as patch:
-            disk_with(room, patch)
+            limit_disk(room, patch)
             with pytest.raises(StorageFailed):
                 guard.add_erased(erased, 1)
         assert WitnessState.read(path) == before
-        disk_with(1000, monkeypatch)
+        limit_disk(1000, monkeypatch)
         guard.add_erased(erased, 1)
         assert WitnessState.read(path).erased == set(erased)
 
@@ -203,97 +208,102 @@ def test_a_witness_that_was_written_in_part_counts_none_of_it(tmp_path, monkeypa
 def test_a_head_counts_entries_that_are_on_the_disk(tmp_path, monkeypatch):
     """Fails if a loss of power can leave a head that counts entries which were not flushed."""
     path, lost = tmp_path / "witness", tmp_path / "lost"
-    fsync, pwrite, durable = os.fsync, os.pwrite, [b""]
+    fsync = os.fsync
+    pwrite = os.pwrite
+    durable = [b""]
 
-    def flushed(descriptor):
+    def record_flush(descriptor):
         fsync(descriptor)
         durable[0] = path.read_bytes()
 
-    def written(descriptor, content, offset):
+    def check_write(descriptor, content, offset):
         if offset == 0:
             lost.write_bytes(bytes(content) + durable[0][len(content) :])
             WitnessState.read(lost)
         return pwrite(descriptor, content, offset)
 
     with closing(RollbackGuard.create(path, bytes(16))) as guard:
-        monkeypatch.setattr(os, "fsync", flushed)
-        monkeypatch.setattr(os, "pwrite", written)
+        monkeypatch.setattr(os, "fsync", record_flush)
+        monkeypatch.setattr(os, "pwrite", check_write)
         guard.add_erased([bytes(32)] * 9, 1)
     assert lost.exists()
 
 
-def test_a_new_witness_replaces_no_other_one(place, monkeypatch):
-    """Fails if two stores that are made at one time get one witness, or the second removes it."""
+def test_a_new_witness_replaces_no_other_one(folder, monkeypatch):
+    """Fails if two stores created at the same time share a witness, or the second removes it."""
 
-    def late(*args):
-        (place / "store.witness").rename(place / "shared")
+    def create_late(*args):
+        (folder / "store.witness").rename(folder / "shared")
         return create_store(*args)
 
-    monkeypatch.setattr("vicinal.store.store.create_store", late)
-    before = (place / "store.witness").read_bytes()
+    monkeypatch.setattr("vicinal.store.store.create_store", create_late)
+    before = (folder / "store.witness").read_bytes()
     with pytest.raises(InvalidInput, match="Move it away"):
-        make(place / "second", witness=place / "shared")
-    assert (place / "shared").read_bytes() == before
+        make(folder / "second", witness=folder / "shared")
+    assert (folder / "shared").read_bytes() == before
 
 
-def test_a_restore_beside_the_open_store_makes_nothing(place):
-    """Fails if it is refused only once the folder is there: then that lies there as a half one."""
-    with Store.open(place / "store") as store:
-        store.backup(place / "backup")
+def test_a_restore_beside_the_open_store_makes_nothing(folder):
+    """Fails if the refusal comes only after an incomplete folder was created."""
+    with Store.open(folder / "store") as store:
+        store.backup(folder / "backup")
         with pytest.raises(StoreInUse, match="witness"):
             Store.restore(
-                place / "backup", place / "new", witness=place / "store.witness", accept_loss=True
+                folder / "backup",
+                folder / "new",
+                witness=folder / "store.witness",
+                accept_loss=True,
             )
-    assert not (place / "new").exists()
+    assert not (folder / "new").exists()
 
 
 @pytest.mark.parametrize("inside", ["new/witness", "new/records/witness", "there/witness", "new"])
-def test_a_witness_lies_outside_its_folder(place, inside):
-    """Fails if whoever puts the folder back puts the witness back with it."""
-    with Store.open(place / "store") as store:
-        store.backup(place / "backup")
-    (place / "there").symlink_to(place / "new")
+def test_a_witness_lies_outside_its_folder(folder, inside):
+    """Fails if restoring the folder can restore the witness with it."""
+    with Store.open(folder / "store") as store:
+        store.backup(folder / "backup")
+    (folder / "there").symlink_to(folder / "new")
     with pytest.raises(InvalidInput, match="outside the store's folder"):
-        make(place / "new", witness=place / inside)
+        make(folder / "new", witness=folder / inside)
     with pytest.raises(InvalidInput, match="outside the store's folder"):
-        Store.restore(place / "backup", place / "new", witness=place / inside, accept_loss=True)
-    assert not (place / "new").exists()
+        Store.restore(folder / "backup", folder / "new", witness=folder / inside, accept_loss=True)
+    assert not (folder / "new").exists()
 
 
 def test_a_witness_is_read_as_far_as_its_head_counts(tmp_path):
-    """Fails if a stranger's sparse terabyte is read into memory."""
+    """Fails if terabytes appended by an attacker are read into memory."""
     RollbackGuard.create(tmp_path / "witness", bytes(16)).close()
     before = WitnessState.read(tmp_path / "witness")
     os.truncate(tmp_path / "witness", 1 << 40)
     assert WitnessState.read(tmp_path / "witness") == before
 
 
-def test_each_opening_draws_a_new_epoch(place):
+def test_each_opening_draws_a_new_epoch(folder):
     epochs = set()
     for _ in range(3):
-        with Store.open(place / "store") as store:
+        with Store.open(folder / "store") as store:
             epochs.add(store._parts.witness.state.epoch)
     assert len(epochs) == 3
 
 
-def test_a_kill_between_commit_and_witness_is_no_loss(place):
-    before = (place / "store.witness").read_bytes()
-    ask(place / "store", 3)
-    (place / "store.witness").write_bytes(before)
-    assert ask(place / "store", 3).charged == 0
+def test_a_kill_between_commit_and_witness_is_no_loss(folder):
+    before = (folder / "store.witness").read_bytes()
+    predict(folder / "store", 3)
+    (folder / "store.witness").write_bytes(before)
+    assert predict(folder / "store", 3).charged == 0
 
 
-def test_an_audience_that_was_lost_is_not_opened_again(place):
-    with Store.open(place / "store") as store:
-        store.backup(place / "backup")
+def test_an_audience_that_was_lost_is_not_opened_again(folder):
+    with Store.open(folder / "store") as store:
+        store.backup(folder / "backup")
         store.open_audience("press", epsilon=1.0, n_queries=5, n_records=300)
     with Store.restore(
-        place / "backup", place / "new", witness=place / "store.witness", accept_loss=True
+        folder / "backup", folder / "new", witness=folder / "store.witness", accept_loss=True
     ) as store:
         with pytest.raises(PrivacyRefused, match="press"):
             store.open_audience("press", epsilon=1.0, n_queries=5, n_records=300)
         store.open_audience("other", epsilon=1.0, n_queries=5, n_records=300)
-    with Store.open(place / "new") as store, pytest.raises(PrivacyRefused, match="press"):
+    with Store.open(folder / "new") as store, pytest.raises(PrivacyRefused, match="press"):
         store.open_audience("press", epsilon=1.0, n_queries=5, n_records=300)
 
 
@@ -301,45 +311,47 @@ def test_an_audience_that_was_lost_is_not_opened_again(place):
 
 
 @pytest.fixture
-def book(tmp_path):
+def ledger(tmp_path):
     database = SQLiteDatabase(tmp_path / "db", create=True)
-    book = Ledger.create(database, KEY)
-    with completed_change(book, "add"):
-        book.open_audience("one", "{}")
-        book.enroll(["anna", "ben", 7])
-    yield book
-    book.database.close()
+    ledger = Ledger.create(database, KEY)
+    with completed_change(ledger, "add"):
+        ledger.open_audience("one", "{}")
+        ledger.enroll(["anna", "ben", 7])
+    yield ledger
+    ledger.database.close()
 
 
-def reopened(book, key=KEY):
-    path = book.database._path
-    book.database.close()
+def reopened(ledger, key=KEY):
+    path = ledger.database._path
+    ledger.database.close()
     return Ledger(SQLiteDatabase(path), key)
 
 
-def test_a_ledger_knows_all_heads_that_it_had(book):
-    heads = [(book.clock, book.head)]
+def test_a_ledger_knows_all_heads_that_it_had(ledger):
+    heads = [(ledger.clock, ledger.head)]
     for name in ("two", "three"):
-        with completed_change(book, "audience"):
-            book.open_audience(name, "{}")
-        heads.append((book.clock, book.head))
+        with completed_change(ledger, "audience"):
+            ledger.open_audience(name, "{}")
+        heads.append((ledger.clock, ledger.head))
     assert len({head for _, head in heads}) == 3
-    book = reopened(book)
-    assert all(is_descendant(book.database, *place) for place in heads)
-    assert (book.clock, book.head) == heads[-1]
-    assert not is_descendant(book.database, book.clock, NO_HEAD)
-    assert not is_descendant(book.database, heads[0][0], heads[1][1])
+    ledger = reopened(ledger)
+    assert all(is_descendant(ledger.database, *commit) for commit in heads)
+    assert (ledger.clock, ledger.head) == heads[-1]
+    assert not is_descendant(ledger.database, ledger.clock, NO_HEAD)
+    assert not is_descendant(ledger.database, heads[0][0], heads[1][1])
 
 
-def test_links_are_read_from_the_last_one_back_and_no_further(book, monkeypatch):
-    """Fails if an opening reads the whole chain to find the witness's place in it."""
-    place = book.clock, book.head
-    with completed_change(book, "audience"):
-        book.open_audience("two", "{}")
-    read = []
-    monkeypatch.setattr(_chain, "_link_of", lambda row: read.append(row) or ChainLink(*row))
-    assert is_descendant(book.database, *place)
-    assert len(read) == 2
+def test_links_are_read_from_the_last_one_back_and_no_further(ledger, monkeypatch):
+    """Fails if an opening reads the whole chain to find the commit of the witness."""
+    commit = (ledger.clock, ledger.head)
+    with completed_change(ledger, "audience"):
+        ledger.open_audience("two", "{}")
+    parsed_rows = []
+    monkeypatch.setattr(
+        ledger_database, "_parse_link", lambda row: parsed_rows.append(row) or ChainLink(*row)
+    )
+    assert is_descendant(ledger.database, *commit)
+    assert len(parsed_rows) == 2
 
 
 def test_charges_of_a_batch_that_breaks_off_are_in_the_witness(tmp_path, monkeypatch):
@@ -383,62 +395,63 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
-def test_a_row_that_is_not_what_was_written_is_told(book, change):
+def test_a_row_that_is_not_what_was_written_is_told(ledger, change):
     for statement in [change] if isinstance(change, str) else change:
-        book.database._connection.execute(statement)
+        ledger.database._connection.execute(statement)
     with pytest.raises(StorageFailed, match=r"changed or damaged.*Restore a backup"):
-        reopened(book)
+        reopened(ledger)
 
 
-def row_of(book, table, number):
-    """Return a row that nobody else has written, of the types that the table's columns have."""
+def make_row(ledger, table, number):
+    """Return a new row of the table with values of its column types."""
     values = {"INTEGER": 900 + number, "BLOB": bytes([number]), "TEXT": f"t{number}"}
-    columns = book.database._connection.execute(f"PRAGMA table_info({table.name})").fetchall()
+    columns = ledger.database._connection.execute(f"PRAGMA table_info({table.name})").fetchall()
     return [values[kind] for _, _, kind, *_ in columns]
 
 
 @pytest.mark.parametrize(
-    "table", [one for one in TABLES if one.name != "chain"], ids=lambda t: t.name
+    "table", [table for table in TABLES if table.name != "chain"], ids=lambda t: t.name
 )
-def test_no_row_of_any_table_is_left_out_of_the_digests(book, table, tmp_path):
+def test_no_row_of_any_table_is_left_out_of_the_digests(ledger, table, tmp_path):
     """Fails if a row of any table can be written, changed or deleted past the ledger."""
-    here, more = row_of(book, table, 1), row_of(book, table, 2)
-    book.database.insert(table, [here])
-    key = table.key_of(here)
+    row = make_row(ledger, table, 1)
+    other_row = make_row(ledger, table, 2)
+    ledger.database.insert(table, [row])
+    key = table.key_of(row)
     value = f"UPDATE {table.name} SET {table.columns[-1]} = ?"  # noqa: S608 (constants)
     assert table.columns[-1] not in table.by_key
     copies = {
         None: None,
-        "more": (table.insertion, more),
-        "other": (f"{value} WHERE {table.by_key}", (more[-1], *key)),
-        "less": (table.deletion(table.by_key), key),
+        "more": (table.insertion, other_row),
+        "other": (f"{value} WHERE {table.by_key}", (other_row[-1], *key)),
+        "less": (table.build_deletion(table.by_key), key),
     }
     for name, change in copies.items():
         path = tmp_path / f"{name}.db"
         with closing(sqlite3.connect(path)) as connection:
-            book.database._connection.backup(connection)
+            ledger.database._connection.backup(connection)
             if change is not None:
                 assert connection.execute(*change).rowcount == 1
             connection.commit()
         with closing(SQLiteDatabase(path)) as database:
             if change is None:
-                _chain.attach(database, KEY)
+                ledger_database.attach_chain(database, KEY)
             else:
                 with pytest.raises(StoreDamaged, match="its rows differ"):
-                    _chain.attach(database, KEY)
+                    ledger_database.attach_chain(database, KEY)
 
 
 @pytest.mark.parametrize(("back", "asked"), [(3, 7), (0, 5)])
-def test_no_link_of_a_copy_that_ran_elsewhere_is_given_the_head_of_the_witness(place, back, asked):
-    """Fails if links need not follow one another: heads need no key, so one is soon forged."""
-    copied(place, place.with_name("there"))
+def test_no_link_of_a_copy_that_ran_elsewhere_is_given_the_head_of_the_witness(folder, back, asked):
+    """Fails if the order of links is not checked: a head needs no key, so it can be forged."""
+    copy_folder(folder, folder.with_name("there"))
     for start in range(1, 6):
-        ask(place / "store", 3 * start)
-    seen = WitnessState.read(place / "store.witness")
-    there = place.with_name("there")
+        predict(folder / "store", 3 * start)
+    seen = WitnessState.read(folder / "store.witness")
+    there = folder.with_name("there")
     for start in range(6, 6 + asked):
-        ask(there / "store", 3 * start)
-    shutil.copy(place / "store.witness", there)
+        predict(there / "store", 3 * start)
+    shutil.copy(folder / "store.witness", there)
     with closing(sqlite3.connect(there / "store" / "ledger.db")) as connection:
         ((last,),) = connection.execute("SELECT MAX(number) FROM chain")
         forged = (seen.head, seen.clock, last - back)
@@ -448,49 +461,61 @@ def test_no_link_of_a_copy_that_ran_elsewhere_is_given_the_head_of_the_witness(p
         Store.open(there / "store")
 
 
-def test_an_older_ledger_is_not_brought_up_to_the_clock_of_a_witness(book):
-    """The head of a link needs no key: a link with today's clock is added to yesterday's rows."""
-    connection = book.database._connection
+def test_an_older_ledger_is_not_brought_up_to_the_clock_of_a_witness(ledger):
+    """Fails if a link with a new clock can be added to old rows, as its head needs no key."""
+    connection = ledger.database._connection
     rows = connection.execute("SELECT * FROM chain ORDER BY number DESC LIMIT 1").fetchall()
-    last = _chain.ChainLink(*rows[0])
-    later = _chain.ChainLink.after(last.head, last.number + 1, last.clock + 5, last.content)
+    last = ledger_database.ChainLink(*rows[0])
+    later = ledger_database.ChainLink.after(
+        last.head, last.number + 1, last.clock + 5, last.content
+    )
     connection.execute(
         "INSERT INTO chain VALUES (?, ?, ?, ?)",
         (later.number, later.clock, later.content, later.head),
     )
     with pytest.raises(StorageFailed, match=r"changed or damaged.*Restore a backup"):
-        reopened(book)
+        reopened(ledger)
 
 
-@pytest.mark.parametrize("size", [2, _chain.LONG - 1, _chain.LONG, 3 * _chain.LONG])
+@pytest.mark.parametrize(
+    "size",
+    [
+        2,
+        ledger_database.MIN_HASHED_BYTES - 1,
+        ledger_database.MIN_HASHED_BYTES,
+        3 * ledger_database.MIN_HASHED_BYTES,
+    ],
+)
 def test_a_digest_tells_every_byte_and_border_of_its_row(size):
-    """Fails if a long value enters by less than all its bytes, or may be taken for another."""
-    content = bytes(place % 251 for place in range(size))
+    """Fails if a digest ignores bytes of a long value, or is the same for another row."""
+    content = bytes(index % 251 for index in range(size))
     flipped = [content[:i] + bytes([content[i] ^ 1]) + content[i + 1 :] for i in range(size)]
-    rows = [(one, b"") for one in [content, *flipped, content[1:], content + b"\0"]]
+    rows = [(value, b"") for value in [content, *flipped, content[1:], content + b"\0"]]
     rows += [(b"", content), (content.decode("latin-1"), b""), (content[:-1], content[-1:])]
     rows += [(hashlib.sha256(content).digest(), b"")]
-    assert len({_chain._digest_of(b"prefix", row) for row in rows}) == len(rows)
+    assert len({ledger_database._compute_digest(b"prefix", row) for row in rows}) == len(rows)
 
 
 def test_a_digest_tells_values_of_different_types():
-    """Fails if what is missing passes for empty, or a number for its digits."""
+    """Fails if a missing value equals an empty one, or a number its digits."""
     values = [None, "", b"", 0, 0.0, "0", b"0", "n", b"n;", "i0;"]
-    assert len({_chain._digest_of(b"prefix", (one,)) for one in values}) == len(values)
+    assert len({ledger_database._compute_digest(b"prefix", (value,)) for value in values}) == len(
+        values
+    )
 
 
-def test_rows_that_changed_tables_are_told(book):
+def test_rows_that_changed_tables_are_told(ledger):
     """Fails if a digest does not cover the table of its row: both tables have equal columns."""
-    book.database.insert(Tables.FILES, [("x", b"y")])
+    ledger.database.insert(Tables.FILES, [("x", b"y")])
     for statement in ("INSERT INTO meta SELECT * FROM files", "DELETE FROM files"):
-        book.database._connection.execute(statement)
+        ledger.database._connection.execute(statement)
     with pytest.raises(StorageFailed, match="its rows differ"):
-        reopened(book)
+        reopened(ledger)
 
 
-def test_digests_belong_to_one_key(book):
+def test_digests_belong_to_one_key(ledger):
     with pytest.raises(StorageFailed, match="its rows differ"):
-        reopened(book, bytes([1]) * 32)
+        reopened(ledger, bytes([1]) * 32)
 
 
 @pytest.mark.parametrize("changed", [{"number": 9}, {"clock": 9}, {"content": b"9"}])
@@ -500,29 +525,29 @@ def test_a_head_covers_its_link_whole(changed):
     parts = {"number": link.number, "clock": link.clock, "content": link.content, **changed}
     assert ChainLink.after(NO_HEAD, *parts.values()).head != link.head
     before = replace(link, number=-1, head=NO_HEAD)
-    assert link.follows(before)
-    assert not replace(link, **changed).follows(before)
+    assert link.is_successor_of(before)
+    assert not replace(link, **changed).is_successor_of(before)
 
 
 @pytest.mark.parametrize("column", ["clock", "content", "head"])
-def test_a_link_far_back_is_compared_with_its_neighbours(book, column):
-    """Fails if only the last links are: an opening reads no others, so a check of all must."""
+def test_a_link_far_back_is_compared_with_its_neighbours(ledger, column):
+    """Fails if only the last links are compared, as an opening does, instead of all of them."""
     for name in ("two", "three", "four"):
-        with completed_change(book, "audience"):
-            book.open_audience(name, "{}")
-    last = book.database.read("SELECT MAX(number) FROM chain")[0][0]
+        with completed_change(ledger, "audience"):
+            ledger.open_audience(name, "{}")
+    last = ledger.database.read("SELECT MAX(number) FROM chain")[0][0]
     value = 0 if column == "clock" else bytes(32)
-    book.database._connection.execute(
+    ledger.database._connection.execute(
         f"UPDATE chain SET {column} = ? WHERE number = ?",  # noqa: S608 (a constant)
         (value, last - 2),
     )
-    reopened(book).database.close()
-    book.database = SQLiteDatabase(book.database._path)
-    assert chain_faults(book.database, KEY) == ["The chain of commits is broken."]
+    reopened(ledger).database.close()
+    ledger.database = SQLiteDatabase(ledger.database._path)
+    assert chain_faults(ledger.database, KEY) == ["The chain of commits is broken."]
 
 
-def test_every_write_is_digested_however_it_is_made(book):
-    database = book.database
+def test_every_write_is_digested_however_it_is_made(ledger):
+    database = ledger.database
     database.put("one", "1")  # outside a transaction
     with database.transaction():
         database.put("one", "2")
@@ -533,7 +558,7 @@ def test_every_write_is_digested_however_it_is_made(book):
     with suppress(KeyError), database.transaction():
         database.put("one", "3")
         raise KeyError
-    with database.transaction():  # rows whose digests are known, and were taken away since
+    with database.transaction():  # rows with known digests that are deleted and written again
         database.put("one", "2")
         database.put("two", "1")
         database.delete(Tables.META, "name = ?", ("two",))
@@ -541,7 +566,7 @@ def test_every_write_is_digested_however_it_is_made(book):
         database.replace(Tables.META, [("two", "3")])
         database.put("two", "4")
     assert chain_faults(database, KEY) == []
-    again = reopened(book)
+    again = reopened(ledger)
     assert again.database.get("one") == "2"
     assert again.database.read("SELECT units FROM departed") == [(0,), (0,)]
 
@@ -559,7 +584,7 @@ TRANSACTIONS = st.lists(st.tuples(st.booleans(), st.lists(WRITES, max_size=6)), 
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory):
-    """A ledger that is written to in every order; each example goes on where one stopped."""
+    """Yield the database of a ledger; each example continues with the rows of the previous one."""
     path = tmp_path_factory.mktemp("written") / "db"
     ledger = Ledger.create(SQLiteDatabase(path, create=True), KEY)
     yield ledger.database
@@ -570,28 +595,28 @@ def written(tmp_path_factory):
 def test_rows_agree_with_their_digests_after_any_writes(written, transactions):
     """Fails if a remembered digest outlives its row, or a rollback, or counts twice."""
     for undone, writes in transactions:
-        here = {row[0] for row in written.rows(Tables.CHARGES)}
+        present_keys = {row[0] for row in written.rows(Tables.CHARGES)}
         with suppress(KeyError), written.transaction():
-            for kind, what in writes:
-                if kind == "insert" and what[0] not in here:
-                    written.insert(Tables.CHARGES, [what])
+            for kind, row_or_key in writes:
+                if kind == "insert" and row_or_key[0] not in present_keys:
+                    written.insert(Tables.CHARGES, [row_or_key])
                 elif kind in ("insert", "replace"):
-                    written.replace(Tables.CHARGES, [what])
+                    written.replace(Tables.CHARGES, [row_or_key])
                 elif kind == "delete_keys":
-                    written.delete_keys(Tables.CHARGES, [(what,)])
+                    written.delete_keys(Tables.CHARGES, [(row_or_key,)])
                 else:
-                    written.delete(Tables.CHARGES, "seq >= ?", (what,))
-                here = {row[0] for row in written.rows(Tables.CHARGES)}
+                    written.delete(Tables.CHARGES, "seq >= ?", (row_or_key,))
+                present_keys = {row[0] for row in written.rows(Tables.CHARGES)}
             if undone:
                 raise KeyError
     assert chain_faults(written, KEY) == []
 
 
-def test_a_query_only_reads(book):
+def test_a_query_only_reads(ledger):
     for statement in ("DELETE FROM departed", "INSERT INTO departed VALUES (X'00', 1, 5)"):
         with pytest.raises(InvalidInput, match="only read"):
-            book.database.read(statement)
-    assert book.is_consistent
+            ledger.database.read(statement)
+    assert ledger.is_consistent
 
 
 WRITING = re.compile(
@@ -600,16 +625,16 @@ WRITING = re.compile(
 
 
 def test_nothing_but_tables_makes_statements_that_write():
-    """Fails if rows are written past their table, so that their digests would be missing."""
-    package = Path(_chain.__file__).parents[1]
+    """Fails if a module writes rows without a table, so that their digests are missing."""
+    package = Path(ledger_database.__file__).parents[1]
     texts = {path: path.read_text("utf-8") for path in package.rglob("*.py")}
     assert [path.name for path, text in texts.items() if WRITING.search(text)] == ["tables.py"]
 
 
 @pytest.mark.parametrize("table", ["chain", "files", "chain and files"])
-def test_a_ledger_without_digests_is_refused_and_left_as_it_is(place, table):
-    """Fails if a ledger whose digests were deleted is taken for one that never had any."""
-    path = place / "store" / "ledger.db"
+def test_a_ledger_without_digests_is_refused_and_left_as_it_is(folder, table):
+    """Fails if a ledger without its digests is taken for one that never had any."""
+    path = folder / "store" / "ledger.db"
     connection = sqlite3.connect(path)
     for name in table.split(" and "):
         connection.execute(f"DELETE FROM {name}")  # noqa: S608 (a constant)
@@ -617,5 +642,5 @@ def test_a_ledger_without_digests_is_refused_and_left_as_it_is(place, table):
     connection.close()
     before = path.read_bytes()
     with pytest.raises(StorageFailed, match="changed or damaged"):
-        Store.open(place / "store")
+        Store.open(folder / "store")
     assert path.read_bytes() == before

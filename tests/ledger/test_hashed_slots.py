@@ -1,4 +1,4 @@
-"""Who is here by hashes: the same as a dict of ids, whatever hashes say, in 8 bytes a subject."""
+"""The table of hashed slots equals a dict of ids, also with colliding hashes, in 8 bytes each."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from vicinal.ledger import hashed_slots
 from vicinal.ledger.hashed_slots import NOBODY, HashedSlotTable
-from vicinal.ledger.id_encoding import MOST_BYTES, frame_id, framed_all
+from vicinal.ledger.id_encoding import MAX_FRAME_BYTES, frame_id, framed_all
 from vicinal.ledger.sqlite import SQLiteDatabase
 from vicinal.ledger.subject_pages import PAGE_SLOTS, write_subjects
 from vicinal.ledger.tables import Tables
@@ -24,49 +24,50 @@ def database(tmp_path_factory):
     database.close()
 
 
-def one_hash(ids):
-    """Return the hash of all ids: everybody collides with everybody."""
+def hash_equally(ids):
+    """Return one hash for all ids, so that all of them collide."""
     return np.zeros(len(ids), dtype=np.uint64)
 
 
-def come(table, database, subjects):
-    slots = table.take_in(ids := framed_all(subjects))
+def enroll(table, database, subjects):
+    ids = framed_all(subjects)
+    slots = table.assign_slots(ids)
     write_subjects(database, dict(zip(slots.tolist(), ids, strict=True)))
     return slots
 
 
-def go(table, database, subjects):
+def erase(table, database, subjects):
     slots = table.find(subjects)
     slots = np.unique(slots[slots != NOBODY])
     write_subjects(database, dict.fromkeys(slots.tolist()))
-    table.free(slots)
+    table.free_slots(slots)
 
 
 @pytest.mark.parametrize("colliding", [False, True])
-@given(steps=STEPS, asked=st.lists(IDS))
-def test_it_knows_who_is_here_as_a_dict_does(database, colliding, steps, asked):
-    """Fails if a hash is taken for an id, or a look-up reads what was there before."""
+@given(steps=STEPS, queried=st.lists(IDS))
+def test_it_knows_who_is_here_as_a_dict_does(database, colliding, steps, queried):
+    """Fails if a hash is taken for an id, or a look-up reads outdated rows."""
     with pytest.MonkeyPatch.context() as patch:
         if colliding:
-            patch.setattr(hashed_slots, "_hashes", one_hash)
+            patch.setattr(hashed_slots, "_hash_frames", hash_equally)
         with database.transaction():
             database.delete(Tables.SUBJECT_PAGES)
             table, expected = HashedSlotTable(database, 0), {}
-            for coming, subjects in steps:
-                if coming:
-                    new = [one for one in subjects if one not in expected]
-                    expected |= zip(new, come(table, database, new).tolist(), strict=True)
+            for is_enrolment, subjects in steps:
+                if is_enrolment:
+                    new = [subject for subject in subjects if subject not in expected]
+                    expected |= zip(new, enroll(table, database, new).tolist(), strict=True)
                 else:
-                    go(table, database, subjects)
-                    expected = {one: at for one, at in expected.items() if one not in subjects}
+                    erase(table, database, subjects)
+                    expected = {s: slot for s, slot in expected.items() if s not in subjects}
                 assert table.slot_of == expected
-            for present in (table, HashedSlotTable(database, table.size)):
-                check(present, expected, asked)
+            for checked in (table, HashedSlotTable(database, table.size)):
+                check_table(checked, expected, queried)
 
 
-def check(table, expected, asked):
-    assert table.find(asked).tolist() == [expected.get(one, NOBODY) for one in asked]
-    assert list(table.slot_of.items()) == sorted(expected.items(), key=lambda one: one[1])
+def check_table(table, expected, queried):
+    assert table.find(queried).tolist() == [expected.get(subject, NOBODY) for subject in queried]
+    assert list(table.slot_of.items()) == sorted(expected.items(), key=lambda entry: entry[1])
     assert sorted(table.taken.tolist()) == sorted(expected.values())
     assert np.flatnonzero(~table.unused()).tolist() == sorted(expected.values())
     assert len(table) == len(expected)
@@ -76,30 +77,32 @@ def test_slots_are_given_out_in_order_and_again(database):
     with database.transaction():
         database.delete(Tables.SUBJECT_PAGES)
         table = HashedSlotTable(database, 0)
-        assert come(table, database, ["a", "b", "c"]).tolist() == [0, 1, 2]
-        go(table, database, ["b", "nobody"])
-        assert come(table, database, ["d", "e"]).tolist() == [3, 1]
-        assert HashedSlotTable(database, 6).take_in([b"<id:sx>"]).tolist() == [4]
+        assert enroll(table, database, ["a", "b", "c"]).tolist() == [0, 1, 2]
+        erase(table, database, ["b", "nobody"])
+        assert enroll(table, database, ["d", "e"]).tolist() == [3, 1]
+        assert HashedSlotTable(database, 6).assign_slots([b"<id:sx>"]).tolist() == [4]
 
 
 def test_an_id_too_long_to_be_stored_is_not_here(database):
     with database.transaction():
         database.delete(Tables.SUBJECT_PAGES)
         table = HashedSlotTable(database, 0)
-        come(table, database, ["a"])
-        asked = ["x" * MOST_BYTES, "a"]
-        assert table.find(asked).tolist() == [NOBODY, 0]
+        enroll(table, database, ["a"])
+        queried = ["x" * MAX_FRAME_BYTES, "a"]
+        assert table.find(queried).tolist() == [NOBODY, 0]
 
 
 def test_thousands_take_eight_bytes_each_and_a_few_statements(database, monkeypatch):
     """Fails if ids stay in memory, or a look-up of many takes a statement each."""
-    people = [f"person-{i}" for i in range(3 * PAGE_SLOTS)]
+    subjects = [f"person-{i}" for i in range(3 * PAGE_SLOTS)]
     with database.transaction():
         database.delete(Tables.SUBJECT_PAGES)
-        come(HashedSlotTable(database, 0), database, people)
-    table, statements, execute = HashedSlotTable(database, len(people)), [], database._run
+        enroll(HashedSlotTable(database, 0), database, subjects)
+    table = HashedSlotTable(database, len(subjects))
+    statements = []
+    execute = database._run
     monkeypatch.setattr(database, "_run", lambda *args: statements.append(args) or execute(*args))
-    assert table.find(people[::2]).tolist() == list(range(0, len(people), 2))
+    assert table.find(subjects[::2]).tolist() == list(range(0, len(subjects), 2))
     assert len(statements) == 1
-    kept = [value for value in vars(table).values() if isinstance(value, np.ndarray)]
-    assert sum(array.nbytes for array in kept) == 8 * len(people)
+    arrays = [value for value in vars(table).values() if isinstance(value, np.ndarray)]
+    assert sum(array.nbytes for array in arrays) == 8 * len(subjects)

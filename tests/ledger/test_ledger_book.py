@@ -1,4 +1,4 @@
-"""The durable ledger: ids, the roll, accounts in two copies, and what a commit writes."""
+"""The durable ledger: framed ids, the register of subjects, accounts and committed charges."""
 
 import numpy as np
 import pytest
@@ -10,9 +10,9 @@ from vicinal.accounting.budget import UNITS
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
 from vicinal.ledger import audiences as _audiences
 from vicinal.ledger.answers import AnswerBlock
-from vicinal.ledger.audiences import PAGE, StoredAccount, budget_faults, exact_sum
+from vicinal.ledger.audiences import PAGE_SLOTS, StoredAccount, budget_faults, exact_sum
 from vicinal.ledger.id_encoding import (
-    MOST_BYTES,
+    MAX_FRAME_BYTES,
     first_framed_id,
     frame_id,
     framed_all,
@@ -54,17 +54,17 @@ def test_many_ids_are_framed_as_each_alone(subjects):
 
 @given(st.lists(ids, min_size=2, max_size=2, unique=True))
 def test_no_framed_id_is_part_of_another(pair):
-    one, other = map(frame_id, pair)
-    assert one not in other
+    first, second = map(frame_id, pair)
+    assert first not in second
 
 
 def test_an_id_that_fits_into_no_page_is_refused():
-    frame_id("x" * (MOST_BYTES - 6))
-    assert framed_all(["x" * (MOST_BYTES - 6), "y"])[1] == frame_id("y")
+    frame_id("x" * (MAX_FRAME_BYTES - 6))
+    assert framed_all(["x" * (MAX_FRAME_BYTES - 6), "y"])[1] == frame_id("y")
     with pytest.raises(InvalidInput, match="at most"):
-        frame_id("x" * (MOST_BYTES - 5))
+        frame_id("x" * (MAX_FRAME_BYTES - 5))
     with pytest.raises(InvalidInput, match="at most"):
-        framed_all(["x" * (MOST_BYTES - 5), "y"])
+        framed_all(["x" * (MAX_FRAME_BYTES - 5), "y"])
     assert framed_all([]) == []
 
 
@@ -82,32 +82,32 @@ def test_freed_slots_are_given_out_again():
     assert ledger.size == 3
 
 
-def account(units=(50, 60, 70)):
+def make_account(units=(50, 60, 70)):
     return StoredAccount(np.array(units, dtype=np.int64))
 
 
 def test_charges_are_what_differs():
-    stored = account()
+    stored = make_account()
     stored.remaining[[0, 2]] -= [5, 70]
     stored.note_charged_total(75)
-    charges = stored.charges()
+    charges = stored.collect_charges()
     assert charges.slots.tolist() == [0, 2]
     assert charges.units.tolist() == [45, 0]
     assert charges.spent == 75
     stored.mark_committed(charges)
-    assert not len(stored.charges().slots)
+    assert not len(stored.collect_charges().slots)
 
 
 @pytest.mark.parametrize("size", [1, 7, 8, 100])
 def test_threads_find_every_charge_once(monkeypatch, size):
-    """Fails if a piece of the budgets is compared twice, or by nobody."""
-    monkeypatch.setattr(_audiences, "_COMPARED", 3)
-    stored = account(range(size, 2 * size))
-    assert not len(stored.charges().slots)
+    """Fails if a chunk of the budgets is compared twice or not at all."""
+    monkeypatch.setattr(_audiences, "_MIN_COMPARED", 3)
+    stored = make_account(range(size, 2 * size))
+    assert not len(stored.collect_charges().slots)
     charged = np.arange(0, size, 3)
     stored.remaining[charged] -= 1
     stored.note_charged_total(len(charged))
-    charges = stored.charges()
+    charges = stored.collect_charges()
     assert charges.slots.dtype == np.int32
     assert charges.slots.tolist() == charged.tolist()
 
@@ -116,61 +116,63 @@ def test_threads_find_every_charge_once(monkeypatch, size):
     ("change", "spent"), [([0, 1, 0], -1), ([-51, 0, 0], 51), ([-5, 0, 0], 4), ([0, 0, 0], 1)]
 )
 def test_a_budget_that_grows_or_charges_that_do_not_add_up_are_refused(change, spent):
-    stored = account()
+    stored = make_account()
     stored.remaining[:] += change
     stored.note_charged_total(spent)
     with pytest.raises(PrivacyRefused, match="do not add up"):
-        stored.charges()
+        stored.collect_charges()
 
 
 def test_what_was_charged_for_a_block_that_broke_off_stays_charged():
-    """Fails if a charge whose note was interrupted is given back, or blocks the ledger."""
-    stored = account()
-    assert not stored.recount()
+    """Fails if a charge without its note is refunded, or blocks the ledger."""
+    stored = make_account()
+    assert not stored.recount_charges()
     stored.remaining[:] -= 7
     stored.note_charged_total(14)
-    assert stored.recount()
-    assert stored.charges().spent == 21
+    assert stored.recount_charges()
+    assert stored.collect_charges().spent == 21
 
 
-def opened(path):
+def create_ledger(path):
     return Ledger.create(SQLiteDatabase(path, create=True), KEY)
 
 
-def reopened(book, path):
-    book.database.close()
+def reopen(ledger, path):
+    ledger.database.close()
     return Ledger(SQLiteDatabase(path), KEY)
 
 
-def filled(path, people=20):
-    book = opened(path)
-    with completed_change(book, "add"):
-        book.open_audience("one", "{}")
-        book.enroll(list(range(people)))
-    return book
+def create_filled_ledger(path, n_subjects=20):
+    ledger = create_ledger(path)
+    with completed_change(ledger, "add"):
+        ledger.open_audience("one", "{}")
+        ledger.enroll(list(range(n_subjects)))
+    return ledger
 
 
-def charged(book, audience, slots, units):
-    account = book.audiences[audience].account
+def charge(ledger, audience, slots, units):
+    account = ledger.audiences[audience].account
     account.remaining[slots] -= units
     account.note_charged_total(len(slots) * units)
-    block = AnswerBlock(book.audiences[audience], b"d" * 16, np.zeros((1, 3)), 0.0, {"anna": 1})
-    book.commit([block])
+    block = AnswerBlock(ledger.audiences[audience], b"d" * 16, np.zeros((1, 3)), 0.0, {"anna": 1})
+    ledger.commit([block])
 
 
-@pytest.mark.parametrize("least_bytes", [0, 100, 1 << 20])
+@pytest.mark.parametrize("min_bytes", [0, 100, 1 << 20])
 def test_budgets_come_back_however_often_charges_were_checkpointed(
-    tmp_path, monkeypatch, least_bytes
+    tmp_path, monkeypatch, min_bytes
 ):
-    monkeypatch.setattr(_audiences, "CHECKPOINT_BYTES", least_bytes)
-    book = filled(tmp_path / "db", people=3 * PAGE)
+    monkeypatch.setattr(_audiences, "CHECKPOINT_BYTES", min_bytes)
+    ledger = create_filled_ledger(tmp_path / "db", n_subjects=3 * PAGE_SLOTS)
     rng = np.random.default_rng(0)
-    for turn in range(40):
-        few = turn % 8 > 0  # of many, pages alone are written
-        slots = rng.choice(3 * PAGE, 1 + int(rng.integers(900)) if few else 70_000 // 3, False)
-        charged(book, "one", slots, 12345)
-    before = book.audiences["one"]
-    after = reopened(book, tmp_path / "db").audiences["one"]
+    for step in range(40):
+        is_small = step % 8 > 0  # large charges are written to the pages only
+        slots = rng.choice(
+            3 * PAGE_SLOTS, 1 + int(rng.integers(900)) if is_small else 70_000 // 3, False
+        )
+        charge(ledger, "one", slots, 12345)
+    before = ledger.audiences["one"]
+    after = reopen(ledger, tmp_path / "db").audiences["one"]
     np.testing.assert_array_equal(after.account.remaining, before.account.remaining)
     assert after.used == 40
     assert after.analysts["anna"].used == 40
@@ -184,95 +186,97 @@ def test_budgets_come_back_however_often_charges_were_checkpointed(
 
 
 def test_a_release_that_is_no_answer_moves_the_clock_on_the_disk(tmp_path):
-    """Fails if a ledger that is opened after it looks older than its witness."""
-    book = filled(tmp_path / "db")
-    with book.release(book.audiences["one"]):
-        book.audiences["one"].account.remaining[3] -= 1000
-        book.audiences["one"].account.note_charged_total(1000)
-    after = reopened(book, tmp_path / "db")
-    assert after.clock == book.clock
+    """Fails if a ledger that is opened after the release looks older than its witness."""
+    ledger = create_filled_ledger(tmp_path / "db")
+    with ledger.release(ledger.audiences["one"]):
+        ledger.audiences["one"].account.remaining[3] -= 1000
+        ledger.audiences["one"].account.note_charged_total(1000)
+    after = reopen(ledger, tmp_path / "db")
+    assert after.clock == ledger.clock
     assert after.audiences["one"].account.remaining[3] == UNITS - 1000
 
 
 def test_newcomers_leave_the_log_of_charges_and_budgets_come_back(tmp_path):
-    """Fails if a charge in the log, read again, comes off a newcomer, or is lost with the pages."""
-    book = filled(tmp_path / "db", people=PAGE + 20)
-    charged(book, "one", [3, 4, PAGE + 5], 1000)
-    with completed_change(book, "erase"):
-        book.remove([4])
-    charged(book, "one", [3, 5, PAGE + 5], 77)
-    with completed_change(book, "add"):
-        slots = book.enroll(["first", "second"])
-    assert slots.tolist() == [PAGE + 20, 4], "the second gets the place of who left"
-    assert len(book.database.read("SELECT seq FROM charges")) == 1, "the log is left"
-    charged(book, "one", [3, 4], 5)
-    before = book.audiences["one"].account.remaining.tolist()
+    """Fails if a logged charge is applied to a new subject, or lost when pages are written."""
+    ledger = create_filled_ledger(tmp_path / "db", n_subjects=PAGE_SLOTS + 20)
+    charge(ledger, "one", [3, 4, PAGE_SLOTS + 5], 1000)
+    with completed_change(ledger, "erase"):
+        ledger.remove([4])
+    charge(ledger, "one", [3, 5, PAGE_SLOTS + 5], 77)
+    with completed_change(ledger, "add"):
+        slots = ledger.enroll(["first", "second"])
+    assert slots.tolist() == [PAGE_SLOTS + 20, 4], (
+        "the second newcomer gets the slot of the erased subject"
+    )
+    assert len(ledger.database.read("SELECT seq FROM charges")) == 1, "the log is not emptied"
+    charge(ledger, "one", [3, 4], 5)
+    before = ledger.audiences["one"].account.remaining.tolist()
     assert before[3:6] == [UNITS - 1082, UNITS - 5, UNITS - 77]
-    book = reopened(book, tmp_path / "db")
-    audience = book.audiences["one"]
+    ledger = reopen(ledger, tmp_path / "db")
+    audience = ledger.audiences["one"]
     assert audience.account.remaining.tolist() == before
-    assert not list(budget_faults(book.database, audience, book.slot_table.unused()))
-    with completed_change(book, "erase"):
-        book.remove(["second"])
-    assert not book.database.read("SELECT seq FROM charges")
-    assert reopened(book, tmp_path / "db").audiences["one"].account.remaining[4] == 0
+    assert not list(budget_faults(ledger.database, audience, ledger.slot_table.unused()))
+    with completed_change(ledger, "erase"):
+        ledger.remove(["second"])
+    assert not ledger.database.read("SELECT seq FROM charges")
+    assert reopen(ledger, tmp_path / "db").audiences["one"].account.remaining[4] == 0
 
 
 def test_coming_back_refills_nothing_for_any_audience(tmp_path):
-    book = filled(tmp_path / "db")
-    charged(book, "one", [3], 1000)
-    with completed_change(book, "audience"):
-        book.open_audience("two", "{}")
-    charged(book, "two", [3], 77)
-    with completed_change(book, "erase"):
-        book.remove([3, "nobody"])
-    book = reopened(book, tmp_path / "db")
-    assert 3 not in book.slot_table.slot_of
-    assert book.standing(3) == Standing.ERASED
-    with completed_change(book, "add"):
-        (slot,) = book.enroll([3])
-    assert book.audiences["one"].account.remaining[slot] == UNITS - 1000
-    assert book.audiences["two"].account.remaining[slot] == UNITS - 77
-    assert not book.database.read("SELECT hash FROM departed WHERE audience > 0")
+    ledger = create_filled_ledger(tmp_path / "db")
+    charge(ledger, "one", [3], 1000)
+    with completed_change(ledger, "audience"):
+        ledger.open_audience("two", "{}")
+    charge(ledger, "two", [3], 77)
+    with completed_change(ledger, "erase"):
+        ledger.remove([3, "nobody"])
+    ledger = reopen(ledger, tmp_path / "db")
+    assert 3 not in ledger.slot_table.slot_of
+    assert ledger.standing(3) == Standing.ERASED
+    with completed_change(ledger, "add"):
+        (slot,) = ledger.enroll([3])
+    assert ledger.audiences["one"].account.remaining[slot] == UNITS - 1000
+    assert ledger.audiences["two"].account.remaining[slot] == UNITS - 77
+    assert not ledger.database.read("SELECT hash FROM departed WHERE audience > 0")
 
 
 def test_an_audience_opened_while_somebody_was_away_owes_them_a_budget(tmp_path):
-    book = filled(tmp_path / "db")
-    with completed_change(book, "erase"):
-        book.remove([3])
-    with completed_change(book, "audience"):
-        book.open_audience("two", "{}")
-    with completed_change(book, "add"):
-        (slot,) = book.enroll([3])
-    assert book.audiences["two"].account.remaining[slot] == UNITS
-    assert book.audiences["two"].granted == 20
+    ledger = create_filled_ledger(tmp_path / "db")
+    with completed_change(ledger, "erase"):
+        ledger.remove([3])
+    with completed_change(ledger, "audience"):
+        ledger.open_audience("two", "{}")
+    with completed_change(ledger, "add"):
+        (slot,) = ledger.enroll([3])
+    assert ledger.audiences["two"].account.remaining[slot] == UNITS
+    assert ledger.audiences["two"].granted == 20
 
 
 def test_a_change_that_breaks_off_closes_the_book_and_leaves_the_disk_as_it_was(tmp_path):
-    book = filled(tmp_path / "db")
+    ledger = create_filled_ledger(tmp_path / "db")
 
     def broken():
-        with completed_change(book, "add"):
-            book.enroll(["new"])
+        with completed_change(ledger, "add"):
+            ledger.enroll(["new"])
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
         broken()
     with pytest.raises(StorageFailed, match="Open it again"):
-        charged(book, "one", [0], 1)
-    book = reopened(book, tmp_path / "db")
-    assert "new" not in book.slot_table.slot_of
-    assert len(book.slot_table.slot_of) == 20
+        charge(ledger, "one", [0], 1)
+    ledger = reopen(ledger, tmp_path / "db")
+    assert "new" not in ledger.slot_table.slot_of
+    assert len(ledger.slot_table.slot_of) == 20
 
 
 def test_history_that_is_lost_spends_everything_and_welcomes_nobody(tmp_path):
-    book = filled(tmp_path / "db")
-    charged(book, "one", [3], 1000)
-    with completed_change(book, "erase"):
-        book.remove([5])
-    with completed_change(book, "lost"):
-        book.spend_all_budgets()
-        book.enroll([5, "new"])
-    book = reopened(book, tmp_path / "db")
-    assert not book.audiences["one"].account.remaining.any()
-    assert book.audiences["one"].checkpointed == 20 * UNITS
+    ledger = create_filled_ledger(tmp_path / "db")
+    charge(ledger, "one", [3], 1000)
+    with completed_change(ledger, "erase"):
+        ledger.remove([5])
+    with completed_change(ledger, "lost"):
+        ledger.spend_all_budgets()
+        ledger.enroll([5, "new"])
+    ledger = reopen(ledger, tmp_path / "db")
+    assert not ledger.audiences["one"].account.remaining.any()
+    assert ledger.audiences["one"].checkpointed == 20 * UNITS

@@ -1,4 +1,4 @@
-"""Databases of a ledger: SQLite and PostgreSQL keep the same promises."""
+"""Databases of a ledger: the same guarantees of SQLite and PostgreSQL."""
 
 import pytest
 
@@ -13,11 +13,11 @@ from vicinal.ledger.tables import TABLES, Tables
 @pytest.fixture(params=["sqlite", "postgres"])
 def database(request, tmp_path, postgres_url):
     if request.param == "sqlite":
-        found = SQLiteDatabase(tmp_path / "ledger.db", create=True)
+        database = SQLiteDatabase(tmp_path / "ledger.db", create=True)
     else:
-        found = PostgresDatabase(postgres_url())
-    yield found
-    found.close()
+        database = PostgresDatabase(postgres_url())
+    yield database
+    database.close()
 
 
 def test_a_database_has_the_tables_that_are_declared(database):
@@ -78,7 +78,7 @@ def test_one_connection_at_a_time_holds_the_lock_of_a_server(postgres_url):
     assert first.lock()
     assert not second.lock()
     first.close()
-    assert second.lock(), "whoever is gone holds nothing"
+    assert second.lock(), "a closed connection holds no lock"
     second.close()
 
 
@@ -108,7 +108,7 @@ def test_scrubbing_leaves_nothing_deleted_in_any_file(tmp_path):
         database.insert(Tables.SUBJECT_PAGES, rows)
     assert tools.files_with(tmp_path, b"canary-4")
     database.delete(Tables.SUBJECT_PAGES, "page >= 10")
-    assert tools.files_with(tmp_path, b"canary-4999"), "the log still has it: scrubbing has work"
+    assert tools.files_with(tmp_path, b"canary-4999"), "the log still holds the deleted row"
     database.scrub()
     assert not tools.files_with(tmp_path, b"canary-4999")
     assert tools.files_with(tmp_path, b"canary-9")

@@ -1,4 +1,4 @@
-"""What is refused of a server, and what it never gets."""
+"""PostgreSQL servers that are refused, and passwords that are never sent."""
 
 import socket
 import threading
@@ -17,7 +17,7 @@ psycopg = pytest.importorskip("psycopg", reason="psycopg is not installed (extra
 
 @pytest.fixture
 def config(tmp_path, monkeypatch):
-    """A user who has chosen no server, and whose environment holds a password."""
+    """Return the path of the chosen servers of a user with a password, who has chosen none."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setenv("PGPASSWORD", "secret")
     return tmp_path / "config" / "vicinal" / "servers"
@@ -25,8 +25,8 @@ def config(tmp_path, monkeypatch):
 
 @pytest.fixture
 def stranger():
-    """A server that asks for the password in plain text; yields its port, and what it gets."""
-    heard = []
+    """Yield the port of a server that requests plain-text passwords, and the messages it gets."""
+    received = []
 
     def serve(listener):
         while True:
@@ -36,22 +36,23 @@ def stranger():
                 return
             with connection:
                 while message := connection.recv(4096):
-                    heard.append(message)
-                    # No TLS and no GSS; else: AuthenticationCleartextPassword.
-                    short = len(message) == 8
-                    connection.sendall(b"N" if short else b"R\0\0\0\x08\0\0\0\x03")
+                    received.append(message)
+                    # TLS and GSS are requested by 8 bytes and declined. All other messages get
+                    # the answer AuthenticationCleartextPassword.
+                    is_encryption_request = len(message) == 8
+                    connection.sendall(b"N" if is_encryption_request else b"R\0\0\0\x08\0\0\0\x03")
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
         thread = threading.Thread(target=serve, args=(listener,))
         thread.start()
-        yield listener.getsockname()[1], heard
+        yield listener.getsockname()[1], received
         listener.shutdown(socket.SHUT_RDWR)
     thread.join()
 
 
 def test_a_server_that_nobody_chose_hears_nothing(tmp_path, config, stranger):
-    """Fails if the folder of a stranger can send this user's password, or anything, anywhere."""
-    port, heard = stranger
+    """Fails if a forged folder makes this user's process connect to its server."""
+    port, received = stranger
     tools.make(tmp_path / "store").close()
     fields = read_sealed(
         tmp_path / "store" / "store.json", 1,
@@ -61,14 +62,14 @@ def test_a_server_that_nobody_chose_hears_nothing(tmp_path, config, stranger):
     write_sealed(tmp_path / "store" / "store.json", 1, {**fields, "ledger": url})
     with pytest.raises(PrivacyRefused, match=f"add the line 127.0.0.1:{port} to {config}"):
         Store.open(tmp_path / "store")
-    assert not heard
+    assert not received
     choose_server(url)
     choose_server(url)
     assert config.read_text() == f"127.0.0.1:{port}\n"
     with pytest.raises(StorageFailed, match="scram-sha-256"):
         Store.open(tmp_path / "store")
-    assert heard
-    assert not any(b"secret" in message for message in heard), "a password is never sent"
+    assert received
+    assert not any(b"secret" in message for message in received), "a password is never sent"
 
 
 @pytest.mark.parametrize(
@@ -86,10 +87,10 @@ def test_an_address_says_where_and_nothing_else(config, rest):
 
 @pytest.mark.parametrize("setting", ["fsync", "full_page_writes"])
 def test_a_server_that_would_lose_commits_is_refused_at_once(postgres_url, setting):
-    """Fails if a commit goes through after an operator has turned it off."""
+    """Fails if a commit succeeds after an operator has turned the setting off."""
     url = postgres_url()
 
-    def turn(value):
+    def set_setting(value):
         with psycopg.connect(url, autocommit=True) as connection:
             connection.execute(f"ALTER SYSTEM SET {setting} = {value}")
             connection.execute("SELECT pg_reload_conf()")
@@ -99,7 +100,7 @@ def test_a_server_that_would_lose_commits_is_refused_at_once(postgres_url, setti
     database = PostgresDatabase(url)
     database.create_tables()
     database.put("epoch", "before")
-    turn("off")
+    set_setting("off")
     try:
         with pytest.raises(StorageFailed, match=f"{setting} = on"):
             database.put("epoch", "after")
@@ -107,7 +108,7 @@ def test_a_server_that_would_lose_commits_is_refused_at_once(postgres_url, setti
         with pytest.raises(StorageFailed, match=f"{setting} = on"):
             PostgresDatabase(url)
     finally:
-        turn("on")
+        set_setting("on")
     database = PostgresDatabase(url)
     assert database.get("epoch") == "before"
     database.close()
@@ -134,11 +135,11 @@ def test_a_database_that_cannot_hold_every_id_is_refused(postgres_url):
 def test_a_server_that_does_not_open_says_the_cause_and_no_secret(
     postgres_url, monkeypatch, tmp_path, change, cause
 ):
-    """Fails if an operator is left to guess, or reads a name that a server was told."""
+    """Fails if the message lacks the cause, or repeats a name or password of the URL."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     monkeypatch.delenv("PGPASSWORD", raising=False)
     with psycopg.connect(postgres_url(), autocommit=True) as connection:
-        parts = connection.info.get_parameters()
+        parameters = connection.info.get_parameters()
         if change.get("user") in ("walled", "barred"):
             connection.execute("DROP ROLE IF EXISTS walled, barred")
             connection.execute(
@@ -151,13 +152,18 @@ def test_a_server_that_does_not_open_says_the_cause_and_no_secret(
             connection.execute("SELECT pg_reload_conf()")
     if "password" in change:
         monkeypatch.setenv("PGPASSWORD", change["password"])
-    where = {"user": parts["user"], "dbname": parts["dbname"], "host": parts["host"], **change}
-    host, user, port = (where.get(name, "") for name in ("host", "user", "port"))
-    url = f"postgresql:///{where['dbname']}?host={host}&user={user}" + (port and f"&port={port}")
+    options = {
+        "user": parameters["user"],
+        "dbname": parameters["dbname"],
+        "host": parameters["host"],
+        **change,
+    }
+    host, user, port = (options.get(name, "") for name in ("host", "user", "port"))
+    url = f"postgresql:///{options['dbname']}?host={host}&user={user}" + (port and f"&port={port}")
     choose_server(url)
     with pytest.raises(StorageFailed, match=cause) as refused:
         PostgresDatabase(url)
-    for secret in ("wrong", "right", user, where["dbname"]):
+    for secret in ("wrong", "right", user, options["dbname"]):
         assert secret not in str(refused.value).replace("this user", "")
 
 

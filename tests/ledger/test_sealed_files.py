@@ -1,4 +1,4 @@
-"""Every JSON file of ours: whoever made it, one clear error or what was written."""
+"""JSON files of stores and clusters: forged or damaged ones are refused with one clear error."""
 
 import json
 
@@ -24,15 +24,15 @@ STRANGE = {
 
 
 @pytest.fixture(scope="module")
-def doors(tmp_path_factory):
-    """Every sealed file, beside the function that reads it."""
-    place = tmp_path_factory.mktemp("doors")
-    cluster = shard_tools.clustered(place, 1)
-    tools.make(place / "one").close()
-    keys = KeyFile(place / "one")
+def sealed_files(tmp_path_factory):
+    """Return path and reading function of every sealed file, by name."""
+    folder = tmp_path_factory.mktemp("sealed_files")
+    cluster = shard_tools.clustered(folder, 1)
+    tools.make(folder / "one").close()
+    keys = KeyFile(folder / "one")
     keys.add("somebody", "analyst", "default")
     return {
-        "store.json": (place / "one" / "store.json", lambda: read_config(place / "one")),
+        "store.json": (folder / "one" / "store.json", lambda: read_config(folder / "one")),
         "cluster.json": (cluster / "cluster.json", lambda: ClusterDescription.read(cluster)),
         "shard.json": (
             cluster / "shard-0" / "shard.json", lambda: ShardFolder.read(cluster / "shard-0")
@@ -45,8 +45,8 @@ NAMES = ("store.json", "cluster.json", "shard.json", "keys.json")
 
 
 @pytest.fixture(params=NAMES)
-def door(request, doors):
-    path, read = doors[request.param]
+def sealed_file(request, sealed_files):
+    path, read = sealed_files[request.param]
     before = path.read_bytes()
     yield path, read
     path.unlink()
@@ -54,8 +54,8 @@ def door(request, doors):
 
 
 @pytest.mark.parametrize("content", STRANGE.values(), ids=STRANGE)
-def test_what_a_stranger_wrote_is_one_clear_error(door, content):
-    path, read = door
+def test_what_a_stranger_wrote_is_one_clear_error(sealed_file, content):
+    path, read = sealed_file
     path.write_bytes(content)
     with pytest.raises((InvalidInput, StorageFailed), match=path.name) as caught:
         read()
@@ -63,9 +63,9 @@ def test_what_a_stranger_wrote_is_one_clear_error(door, content):
     assert len(str(caught.value)) < 300 + len(str(path))
 
 
-def test_every_bit_that_flips_is_noticed(door):
-    """Fails if one of them opens: of 4,632 bits of keys.json 1,051 once did, revoked keys too."""
-    path, read = door
+def test_every_bit_that_flips_is_noticed(sealed_file):
+    """Fails if a flipped bit is not detected; of 4,632 bits of keys.json, 1,051 once were not."""
+    path, read = sealed_file
     content = path.read_bytes()
     for bit in range(8 * len(content)):
         damaged = bytearray(content)
@@ -75,15 +75,15 @@ def test_every_bit_that_flips_is_noticed(door):
             read()
 
 
-def test_a_link_is_not_followed(door, tmp_path):
-    path, read = door
+def test_a_link_is_not_followed(sealed_file, tmp_path):
+    path, read = sealed_file
     path.rename(tmp_path / "kept")
     path.symlink_to(tmp_path / "kept")
     with pytest.raises(VicinalError, match=path.name):
         read()
 
 
-@pytest.mark.parametrize("content", [one for one in STRANGE.values() if one != b"[]"])
+@pytest.mark.parametrize("content", [content for content in STRANGE.values() if content != b"[]"])
 @pytest.mark.parametrize("read", [lambda path: read_json(path, "plan"), TableSchema.load])
 def test_a_file_of_the_user_is_one_clear_error(tmp_path, read, content):
     (tmp_path / "file").write_bytes(content)

@@ -138,7 +138,7 @@ def test_what_was_broken_off_reaches_the_total_in_one_commit(tmp_path, monkeypat
 def test_cuts_that_were_broken_off_are_made_up_for(tmp_path, monkeypatch):
     with make(tmp_path / "store", epsilon_total=4.0) as store:
         store.open_audience("two", **PLAN, n_records=300)
-        cut, failed = TotalFilter._cut, []
+        cut, failed = TotalFilter._cut_units, []
 
         def broken(self, audience, slots):
             if audience.name == "two" and not failed:
@@ -146,7 +146,7 @@ def test_cuts_that_were_broken_off_are_made_up_for(tmp_path, monkeypatch):
                 raise MemoryError
             cut(self, audience, slots)
 
-        monkeypatch.setattr(TotalFilter, "_cut", broken)
+        monkeypatch.setattr(TotalFilter, "_cut_units", broken)
         with pytest.raises(MemoryError):
             store.predict(Q[:5])
         assert store.verify()

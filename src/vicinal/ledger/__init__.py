@@ -1,1 +1,1 @@
-"""Budgets that outlive a query: who has how much left, who came and who went."""
+"""Budgets that outlive a query: registers of subjects, and their remaining units by audience."""

@@ -1,7 +1,7 @@
-"""What a commit writes besides charges: answers, found again by query or by idempotency key.
+"""Stored answers, found again by query or by idempotency key, and stored components of models.
 
-And what private models are made of, in text, part by part. A model is public once what its training
-charged is durable; both are written in one transaction, so there is no model without its charges.
+Components of private models are stored as text by name. A model is public once the charges of its
+training are durable; both are written in one transaction, so a stored model is always paid for.
 """
 
 import base64
@@ -19,41 +19,45 @@ from vicinal.ledger.database import Database, Value
 from vicinal.ledger.tables import Tables
 
 DIGEST = 16
-"""Bytes of a query's digest."""
+"""Length of a query's digest in bytes."""
 
 PUT = "put"
-"""The part of a model that says how many queries it has put to the private records."""
+"""Name of the model component that holds the number of queries that the model left to the private
+records, which were charged for them."""
 
-_KEPT = 64
-_AT_ONCE = 500
-"""Names in one statement, below what any database takes."""
+_MAX_CACHED_BLOCKS = 64
+"""Blocks of answers that an :class:`AnswerLog` keeps in memory; the least recently used is
+dropped."""
+
+_NAMES_PER_QUERY = 500
+"""Names in one SQL statement, less than every database's limit of values in a statement."""
 
 
 def bytes_of(text: str) -> bytes:
-    """Return the numbers of a column of `models` or `shadows`, little-endian."""
+    """Return the little-endian numbers in a text column of the tables `models` or `shadows`."""
     return base64.b64decode(text)
 
 
 def text_of(numbers: AnyArray) -> str:
-    """Return what :func:`bytes_of` returns the bytes of."""
-    little = numbers.astype(numbers.dtype.newbyteorder("<"))
-    return base64.b64encode(little.tobytes()).decode()
+    """Return an array as base64 text, which :func:`bytes_of` decodes to little-endian bytes."""
+    little_endian = numbers.astype(numbers.dtype.newbyteorder("<"))
+    return base64.b64encode(little_endian.tobytes()).decode()
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerBlock:
-    """Answers of one audience that are to be released together.
+    """New answers for one audience, to be committed and released together; q queries, c classes.
 
-    - `audience`: whose account was charged.
-    - `digests`: digests of the queries, one after the other.
-    - `answers`, float64 (q, c) or int64 (q,): what was released for each. Beside a private model
-      (q, 2 c): votes, then probabilities.
-    - `slack`: what the grid has cost this audience by now.
-    - `queries_of`: queries of the block by analyst.
-    - `proxies`, uint16 (m,) or None: how far the public points that are charged along are worn by
-      now.
-    - `n_asked`: beside a private model: how many queries it has put to the private records by now.
-      Public.
+    - `audience`: the charged audience.
+    - `digests`: concatenated digests of the queries.
+    - `answers`: released votes, float64 (q, c), or labels, int64 (q,). With a private model
+      float64 (q, 2 c): votes, then probabilities.
+    - `slack`: delta spent to date for this audience because noise and votes are on an integer grid.
+    - `queries_of`: number of the block's queries by analyst.
+    - `proxies`, uint16 (m,) or None: used share of the virtual budget of each public reference
+      point, rounded up.
+    - `n_asked`: with a private model, number of queries to date that it left to the private
+      records, which were charged for them; else None. Public.
     """
 
     audience: Audience
@@ -64,19 +68,24 @@ class AnswerBlock:
     proxies: UInts16 | None = None
     n_asked: int | None = None
 
-    def row(self, seq: int, version: int) -> tuple[Value, ...]:
-        """Return the columns of the table `answers`."""
-        kind = "<f8" if self.answers.ndim == 2 else "<i8"
-        answers = self.answers.astype(kind).tobytes()
+    def to_row(self, seq: int, version: int) -> tuple[Value, ...]:
+        """Return the block as a row of the table `answers`.
+
+        `seq`: number of the block. `version`: version of the data that were queried.
+        """
+        number_type = "<f8" if self.answers.ndim == 2 else "<i8"
+        answers = self.answers.astype(number_type).tobytes()
         return seq, self.audience.number, version, self.digests, answers
 
 
 @dataclass(frozen=True, slots=True)
 class StoredRequest:
-    """A request with an idempotency key, and where its answers are.
+    """A request with an idempotency key, and where its answers are stored.
 
-    `name`, `body`: digests of audience, analyst and key, and of the queries. `seqs`, `places`,
-    int64 (q,): the block that holds the answer to each query, and its place in that block.
+    - `name`: digest of audience, analyst and key, see :func:`request_name`.
+    - `body`: digest of the queries.
+    - `seqs`, int64 (q,): number of the block that holds each query's answer.
+    - `places`, int64 (q,): index of the answer in that block.
     """
 
     name: bytes
@@ -84,28 +93,36 @@ class StoredRequest:
     seqs: Ints
     places: Ints
 
-    def row(self) -> tuple[Value, ...]:
-        """Return the columns of the table `requests`."""
-        seqs, places = (part.astype("<i8").tobytes() for part in (self.seqs, self.places))
-        return self.name, self.body, seqs, places
+    def to_row(self) -> tuple[Value, ...]:
+        """Return the request as a row of the table `requests`."""
+        seqs = self.seqs.astype("<i8").tobytes()
+        indices = self.places.astype("<i8").tobytes()
+        return self.name, self.body, seqs, indices
 
 
 def digests_of(queries: AnyArray) -> list[bytes]:
-    """Return a digest of every row of integer features."""
+    """Return the BLAKE2b digest of each query, :data:`DIGEST` bytes.
+
+    `queries`: integer features (q, d).
+    """
     rows = np.ascontiguousarray(queries)
     return [hashlib.blake2b(row, digest_size=DIGEST).digest() for row in rows]
 
 
 def request_name(audience: str, analyst: str, key: str) -> bytes:
-    """Return the digest under which a request with an idempotency key is stored."""
-    parts = [part.encode() for part in (audience, analyst, key)]
-    return hashlib.sha256(b"".join([len(p).to_bytes(8) + p for p in parts])).digest()
+    """Return the digest under which a request with an idempotency key is stored, 32 bytes."""
+    encoded = [text.encode() for text in (audience, analyst, key)]
+    return hashlib.sha256(b"".join([len(text).to_bytes(8) + text for text in encoded])).digest()
 
 
 class AnswerLog:
-    """Reads released answers of one audience, of a `width`; None for a label.
+    """The released answers of one audience, found by query or by block.
 
-    Queries are looked up for one `version` of the data.
+    - `database`: database of the ledger.
+    - `audience`: the audience that got the answers.
+    - `width`: numbers in an answer, or None if an answer is a label.
+    - `version`: version of the data for which queries are found; answers of other versions can
+      still be read by block.
     """
 
     def __init__(
@@ -113,82 +130,110 @@ class AnswerLog:
     ) -> None:
         self._database = database
         self._width = width
-        self._recent: OrderedDict[int, AnyArray] = OrderedDict()
-        self._place_of: dict[bytes, tuple[int, int]] = {}
+        self._cached_blocks: OrderedDict[int, AnyArray] = OrderedDict()
+        self._locations: dict[bytes, tuple[int, int]] = {}
         rows = database.read(
             "SELECT seq, digests FROM answers WHERE audience = ? AND version = ?",
             (audience.number, version),
         )
         for seq, digests in rows:
-            self._index(seq, digests)
+            self._index_queries(seq, digests)
 
     def find(self, digest: bytes) -> tuple[int, int] | None:
-        """Return block and place of the answer to a query of the present version, or None."""
-        return self._place_of.get(digest)
+        """Return block number and index in the block of a query's answer, or None.
+
+        `digest`: the query's digest. Only answers from the present version of the data are found.
+        """
+        return self._locations.get(digest)
 
     def enter(self, seq: int, digests: bytes, answers: AnyArray) -> None:
-        """Take note of a block that has just become durable."""
-        self._index(seq, digests)
-        self._keep(seq, answers)
+        """Add a block that has just become durable.
+
+        `seq`: its number. `digests`: the concatenated digests of its queries. `answers`: labels,
+        int64 (q,), or numbers, float64 (q, width).
+        """
+        self._index_queries(seq, digests)
+        self._cache_block(seq, answers)
 
     def forget_queries(self) -> None:
-        """Look up nothing of earlier versions any more; idempotency keys still find them."""
-        self._place_of.clear()
+        """Find no query from now on, as the data changed; blocks can still be read."""
+        self._locations.clear()
 
     def read(self, seqs: Places, places: Places) -> AnyArray:
-        """Return stored answers: numbers, float64 (q, width), or labels, int64 (q,)."""
+        """Return stored answers: numbers, float64 (q, width), or labels, int64 (q,).
+
+        `seqs`: block number of each answer. `places`: index of each answer in its block.
+
+        Raises StoreDamaged if a block cannot be decoded.
+        """
         empty = np.zeros((0, self._width)) if self._width else np.zeros(0, dtype=np.int64)
-        blocks = {seq: self._block(seq) for seq in np.unique(seqs).tolist()}
-        pairs = zip(seqs.tolist(), places.tolist(), strict=True)
-        rows = [blocks[seq][place : place + 1] for seq, place in pairs]
+        blocks = {seq: self._load_block(seq) for seq in np.unique(seqs).tolist()}
+        locations = zip(seqs.tolist(), places.tolist(), strict=True)
+        rows = [blocks[seq][index : index + 1] for seq, index in locations]
         return np.concatenate([empty, *rows])
 
-    def _index(self, seq: int, digests: bytes) -> None:
-        for place in range(len(digests) // DIGEST):
-            self._place_of[digests[place * DIGEST : (place + 1) * DIGEST]] = (seq, place)
+    def _index_queries(self, seq: int, digests: bytes) -> None:
+        """Make the queries of a block findable by digest."""
+        for index in range(len(digests) // DIGEST):
+            digest = digests[index * DIGEST : (index + 1) * DIGEST]
+            self._locations[digest] = (seq, index)
 
-    def _block(self, seq: int) -> AnyArray:
-        if seq not in self._recent:
+    def _load_block(self, seq: int) -> AnyArray:
+        """Return the answers of a block, from memory or from the database."""
+        if seq not in self._cached_blocks:
             query = "SELECT answers, digests FROM answers WHERE seq = ?"
             try:
                 ((content, digests),) = self._database.read(query, (seq,))
-                kind = "<i8" if self._width is None else "<f8"
-                answers = np.frombuffer(content, kind).reshape(
+                number_type = "<i8" if self._width is None else "<f8"
+                answers = np.frombuffer(content, number_type).reshape(
                     len(digests) // DIGEST, self._width or 1
                 )
-                self._keep(seq, answers[:, 0] if self._width is None else answers)
+                self._cache_block(seq, answers[:, 0] if self._width is None else answers)
             except (ValueError, TypeError):
                 raise StoreDamaged(
                     "A stored answer is damaged. Close the store and restore a backup."
                 ) from None
-        self._recent.move_to_end(seq)
-        return self._recent[seq]
+        self._cached_blocks.move_to_end(seq)
+        return self._cached_blocks[seq]
 
-    def _keep(self, seq: int, answers: AnyArray) -> None:
-        self._recent[seq] = answers
-        if len(self._recent) > _KEPT:
-            self._recent.popitem(last=False)
+    def _cache_block(self, seq: int, answers: AnyArray) -> None:
+        """Keep a block in memory, and drop the least recently used one if there are too many."""
+        self._cached_blocks[seq] = answers
+        if len(self._cached_blocks) > _MAX_CACHED_BLOCKS:
+            self._cached_blocks.popitem(last=False)
 
 
 def stored_requests(database: Database, names: Sequence[bytes]) -> dict[bytes, StoredRequest]:
-    """Return those requests that were answered before, by name."""
+    """Return those requests that were answered before, by name.
+
+    `names`: names of requests, see :func:`request_name`.
+    """
     requests: dict[bytes, StoredRequest] = {}
     distinct = list(dict.fromkeys(names))
-    for start in range(0, len(distinct), _AT_ONCE):
-        part = distinct[start : start + _AT_ONCE]
-        chosen = f"name IN ({', '.join('?' * len(part))})"
-        for name, body, seqs, places in database.rows(Tables.REQUESTS, chosen, part):
-            where = (np.frombuffer(column, dtype="<i8") for column in (seqs, places))
-            requests[name] = StoredRequest(name, body, *where)
+    for start in range(0, len(distinct), _NAMES_PER_QUERY):
+        batch = distinct[start : start + _NAMES_PER_QUERY]
+        condition = f"name IN ({', '.join('?' * len(batch))})"
+        for name, body, seqs_content, indices_content in database.rows(
+            Tables.REQUESTS, condition, batch
+        ):
+            seqs = np.frombuffer(seqs_content, dtype="<i8")
+            indices = np.frombuffer(indices_content, dtype="<i8")
+            requests[name] = StoredRequest(name, body, seqs, indices)
     return requests
 
 
 def write_parts(database: Database, audience: int, parts: Mapping[str, str]) -> None:
-    """Write parts of an audience's model, inside a transaction."""
-    database.replace(Tables.MODELS, [(audience, *part) for part in parts.items()])
+    """Write or replace components of an audience's private model, inside a transaction.
+
+    `audience`: its number. `parts`: content of each component by name, as text.
+    """
+    database.replace(Tables.MODELS, [(audience, *component) for component in parts.items()])
 
 
 def read_parts(database: Database, audience: int) -> dict[str, str]:
-    """Return all parts of an audience's model by name; none where it has no model."""
+    """Return all components of an audience's private model by name; empty if it has no model.
+
+    `audience`: its number.
+    """
     rows = database.read("SELECT part, content FROM models WHERE audience = ?", (audience,))
-    return {str(part): str(content) for part, content in rows}
+    return {str(name): str(content) for name, content in rows}

@@ -1,4 +1,4 @@
-"""The budgets of an audience: what mechanisms charge, next to what is on the disk, and its row."""
+"""The budgets of an audience, in memory and on disk: accounts, pages and the log of charges."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -10,34 +10,37 @@ from vicinal.accounting.budget import UNITS
 from vicinal.arrays import Bools, Slots, Units
 from vicinal.errors import PrivacyRefused
 from vicinal.ledger.database import Database
-from vicinal.ledger.memory import grown
+from vicinal.ledger.memory import extend_units
 from vicinal.ledger.renewal import Renewal
 from vicinal.ledger.tables import Tables
 from vicinal.mechanisms.charging import find_differences
 from vicinal.neighbours.scan import THREADS, map_in_threads
 
-PAGE = 8192
-"""Subjects whose units lie in one array: 64 KiB."""
+PAGE_SLOTS = 8192
+"""Number of slots whose remaining units one row of the table `pages` holds: 64 KiB."""
 
-_AT_ONCE = 1 << 16
-"""Numbers that are added up at a time, so that no copy of all is made."""
+_SUM_CHUNK = 1 << 16
+"""Numbers that are summed at a time (512 KiB), because a sum needs copies of its numbers."""
 
-_COMPARED = 1 << 18
-"""Budgets that a thread compares at least; fewer are compared sooner than it is woken."""
+_MIN_COMPARED = 1 << 18
+"""Minimal number of budgets per thread in a comparison. Comparing fewer is faster than waking a
+thread."""
 
 CHECKPOINT_BYTES = 1 << 20
-"""Charges go into the pages when they take twice the space of these, and at least this."""
+"""Charges are folded into the pages once they take twice the space of the pages, and at least
+this many bytes. See docs/decisions/0030-one-commit.md."""
 
-_PAGES_AT_ONCE = 16
+_PAGES_PER_QUERY = 16
+"""Pages that are read by one statement: 1 MiB."""
 
 
 @dataclass(frozen=True, slots=True)
 class Charges:
-    """What changed since the last commit; private.
+    """The charges to one account since the last commit; private.
 
-    - `slots`, int32 (m,): subjects that were charged.
-    - `units`, int64 (m,): what each of them has left.
-    - `spent`: all charges together.
+    - `slots`, int32 (m,): charged subjects, ascending.
+    - `units`, int64 (m,): remaining units of each after the charge.
+    - `spent`: sum of all charges, in units.
     """
 
     slots: Slots
@@ -46,41 +49,43 @@ class Charges:
 
 
 class StoredAccount:
-    """Every subject's remaining units for one audience, in two copies.
+    """Every subject's remaining units for one audience, in memory and as committed.
 
-    Mechanisms charge `remaining` in place. A second array, `durable`, holds what the database
-    holds; the difference of the two is what a commit writes. Nothing can be charged and not be
-    written, as nobody needs to say what was charged: the arrays show it. Both are private.
+    Mechanisms charge the array `remaining` in place. A second array, `durable`, holds the units
+    that the database holds, and a commit writes the differences between the two. So every charge
+    is written, without a list of charges that could be incomplete. All arrays are indexed by slot,
+    and private.
 
-    `units`, int64 (slots,): what the database holds; the account's own from now on.
+    `units`, int64 (slots,): remaining units as the database holds them. The account owns the array
+    from now on.
 
-    `shared`: what a total over all audiences knows of, where there is one; the difference to
-    `remaining` is what it has yet to be charged.
+    If there is a total over all audiences, a third array, `synced_remaining`, holds the values of
+    `remaining` when the total was last charged. The difference is still to be charged to the total.
     """
 
     def __init__(self, units: Units) -> None:
         self.remaining = units
         self.durable = units.copy()
-        self.shared = np.zeros(0, dtype=np.int64)
+        self.synced_remaining = np.zeros(0, dtype=np.int64)
         self._spent = 0
         self.unwritten_pages: set[int] = set()
 
     @property
     def is_charged(self) -> bool:
-        """Whether anything is noted that no commit has written."""
+        """Whether charges are noted that no commit has written."""
         return self._spent > 0
 
     def note_charged_total(self, spent: int) -> None:
-        """Take note of the charges of a block, already taken from :attr:`remaining`."""
+        """Note the sum of a block's charges, already subtracted from :attr:`remaining`."""
         self._spent += spent
 
-    def charges(self) -> Charges:
-        """Return what was charged since the last commit.
+    def collect_charges(self) -> Charges:
+        """Return the charges since the last commit.
 
-        Raises PrivacyRefused if a budget grew or fell below zero, or if the mechanisms' sum is
-        another one. Then nothing may be answered.
+        Raises PrivacyRefused if a budget grew or fell below zero, or if the sum differs from the
+        one that the mechanisms noted. Then nothing may be answered.
         """
-        slots = _differing(self.remaining, self.durable)
+        slots = _find_charged_slots(self.remaining, self.durable)
         units = self.remaining[slots]
         charged = self.durable[slots] - units
         spent = exact_sum(charged)
@@ -92,57 +97,74 @@ class StoredAccount:
         return Charges(slots, units, spent)
 
     def mark_committed(self, charges: Charges) -> None:
-        """Take note that `charges` are on the disk."""
+        """Treat `charges` as written, so that the next commit does not write them again."""
         self.durable[charges.slots] = charges.units
         self._spent = 0
-        self.unwritten_pages.update(pages_of(charges.slots))
+        self.unwritten_pages.update(find_pages(charges.slots))
 
-    def recount(self) -> bool:
-        """Go by what was charged since the last commit, said or not; return whether any was.
+    def recount_charges(self) -> bool:
+        """Set the noted sum of charges to the actual one; return whether there are any charges.
 
-        For a block that was broken off: between a charge and its note, perhaps.
+        For an interrupted block, which may have charged subjects without noting the sum.
         """
         self._spent = exact_sum(self.durable - self.remaining)
         return self._spent > 0
 
     def share(self, slots: Slots | slice = slice(None)) -> None:
-        """Take it that a total over all audiences knows what is left."""
-        self.shared = grown(self.shared, len(self.remaining))
-        self.shared[slots] = self.remaining[slots]
+        """Mark the current units at `slots` as known to the total over all audiences.
+
+        Differences up to now are then not charged to the total.
+        """
+        self.synced_remaining = extend_units(self.synced_remaining, len(self.remaining))
+        self.synced_remaining[slots] = self.remaining[slots]
 
     def assign(self, slots: Slots, units: Units, size: int) -> None:
-        """Set the units of subjects that come or go, in both copies."""
-        self.remaining = grown(self.remaining, size)
-        self.durable = grown(self.durable, size)
+        """Set the units of enrolled or erased subjects, in memory and as committed.
+
+        `units`, int64: the units of each of `slots`. `size`: number of slots of the register, to
+        which the arrays grow.
+        """
+        self.remaining = extend_units(self.remaining, size)
+        self.durable = extend_units(self.durable, size)
         self.remaining[slots] = units
         self.durable[slots] = units
-        self.unwritten_pages.update(pages_of(slots))
+        self.unwritten_pages.update(find_pages(slots))
 
 
-def _differing(one: Units, other: Units) -> Slots:
-    """Return where two arrays differ, int32 ascending: threads take a piece each."""
-    starts = range(0, len(one), max(_COMPARED, -(-len(one) // THREADS)))
-    step = starts.step
-    places = map_in_threads(
-        lambda at: find_differences(one[at : at + step], other[at : at + step], at), list(starts)
+def _find_charged_slots(remaining: Units, durable: Units) -> Slots:
+    """Return the indices at which two arrays differ, int32 ascending, by parallel comparison."""
+    chunk_size = max(_MIN_COMPARED, -(-len(remaining) // THREADS))
+    starts = range(0, len(remaining), chunk_size)
+    differences = map_in_threads(
+        lambda start: find_differences(
+            remaining[start : start + chunk_size], durable[start : start + chunk_size], start
+        ),
+        list(starts),
     )
-    return np.concatenate([np.zeros(0, dtype=np.int32), *places])
+    return np.concatenate([np.zeros(0, dtype=np.int32), *differences])
 
 
-def pages_of(slots: Slots) -> list[int]:
-    """Return the numbers of the pages that hold some slots, each once, ascending."""
-    return list(np.flatnonzero(np.bincount(slots // PAGE)).tolist())
+def find_pages(slots: Slots) -> list[int]:
+    """Return the distinct page numbers of some slots, ascending."""
+    return list(np.flatnonzero(np.bincount(slots // PAGE_SLOTS)).tolist())
 
 
 def exact_sum(units: Units) -> int:
-    """Return the sum of int64 numbers, however large, as an int."""
-    parts = (units[start : start + _AT_ONCE] for start in range(0, len(units), _AT_ONCE))
-    return sum((int((p >> 24).sum()) << 24) + int((p & ((1 << 24) - 1)).sum()) for p in parts)
+    """Return the sum of int64 numbers as a Python int, which cannot overflow."""
+    # The upper and the lower 24 bits of a chunk are summed separately; neither overflows int64.
+    chunks = (units[start : start + _SUM_CHUNK] for start in range(0, len(units), _SUM_CHUNK))
+    return sum(
+        (int((chunk >> 24).sum()) << 24) + int((chunk & ((1 << 24) - 1)).sum()) for chunk in chunks
+    )
 
 
 @dataclass
 class Analyst:
-    """An analyst of one audience; ``quota`` None: whatever the audience has left."""
+    """An analyst of one audience.
+
+    - `quota`: number of answers the analyst may get; None limits it by the audience's plan only.
+    - `used`: number of answers the analyst got.
+    """
 
     quota: int | None
     used: int
@@ -150,19 +172,21 @@ class Analyst:
 
 @dataclass
 class Audience:
-    """A group of analysts who may share answers, and the budgets that their answers spend.
+    """A group of analysts with common answers, and the budgets that these answers spend.
 
-    - `number`, `name`, `plan`: who it is; the plan as JSON. Public.
-    - `account`: budgets. Private.
-    - `initial_budget`: units that a newcomer is given: :data:`~vicinal.accounting.budget.UNITS`,
-      what of them has come where budgets renew, or 0 once the history of charges has been lost.
-    - `granted`: how often a full budget was given out, or what has come of one. Private.
-    - `used`: answers that were charged. Public.
-    - `slack`: delta that the grid has cost. Public.
-    - `checkpointed`, `checkpointed_queries`: charges, and the answers they paid for, that are in
-      the pages only.
+    - `number`, `name`: unique each; 0 and "" for the total over all audiences. Public.
+    - `plan`: the plan as JSON. Public.
+    - `account`: every subject's remaining units. Private.
+    - `initial_budget`: units of a newly enrolled subject. These are
+      :data:`~vicinal.accounting.budget.UNITS`; the released units of them if budgets renew; or 0
+      once the history of charges was lost.
+    - `granted`: number of budgets given out, each of :attr:`released` units. Private.
+    - `used`: number of answers that were charged. Public.
+    - `slack`: delta spent to date because noise and votes are on an integer grid. Public.
+    - `checkpointed`, `checkpointed_queries`: units charged, and number of answers paid, by charges
+      that have been folded into the pages and are not in the log any more.
     - `analysts`: by name.
-    - `logged_bytes`: bytes of charges in the log that are not yet in the pages.
+    - `logged_bytes`: bytes of the charges in the log, which are not folded into the pages yet.
     """
 
     number: int
@@ -180,92 +204,117 @@ class Audience:
 
     @property
     def renewal(self) -> Renewal | None:
-        """How budgets renew, if they do. Public."""
+        """State of the renewal of budgets, as last released; None if budgets do not renew.
+
+        Public.
+        """
         return Renewal.of(self.plan)
 
     @property
     def due(self) -> Renewal | None:
-        """The same as it is today: a part whose date has come is released before an answer."""
+        """State of the renewal of budgets as of today, to be released before the next answer.
+
+        Equal to :attr:`renewal` if no new period has begun.
+        """
         renewal = self.renewal
         return renewal.now(self.used) if renewal and self.initial_budget else renewal
 
     @property
     def released(self) -> int:
-        """Units of a full budget that have come so far: all, unless budgets renew. Public."""
+        """Released units of a full budget: all of them, unless budgets renew. Public."""
         renewal = self.renewal
         return UNITS if renewal is None else renewal.released
 
     def write(self, database: Database) -> None:
-        """Write its row, or write it anew."""
+        """Write or replace the audience's row in the table `audiences`."""
         row = (
-            self.number, self.name, self.plan, self.initial_budget, self.granted, self.used,
-            self.slack.hex(), str(self.checkpointed), self.checkpointed_queries,
-        )  # fmt: skip
+            self.number,
+            self.name,
+            self.plan,
+            self.initial_budget,
+            self.granted,
+            self.used,
+            self.slack.hex(),
+            str(self.checkpointed),
+            self.checkpointed_queries,
+        )
         database.replace(Tables.AUDIENCES, [row])
 
     def checkpoint(self, database: Database, spent: int = 0, queries: int = 0) -> None:
-        """Write all changed pages, and add the charges that they now hold to their sums.
+        """Write all changed pages and delete the log of charges, which the pages now include.
 
-        `spent`, `queries`: units and answers of charges that have no row.
+        `spent`, `queries`: units and number of answers of committed charges that are not in the
+        log, to be added to the checkpointed sums with those of the log.
         """
         self._write_pages(database, self.account.unwritten_pages)
-        logged = charges_since_checkpoint(database, self.number)
-        self.checkpointed += spent + logged[0]
-        self.checkpointed_queries += queries + logged[1]
-        numbers = database.read("SELECT seq FROM charges WHERE audience = ?", (self.number,))
-        database.delete_keys(Tables.CHARGES, numbers)
+        logged_units, logged_queries = charges_since_checkpoint(database, self.number)
+        self.checkpointed += spent + logged_units
+        self.checkpointed_queries += queries + logged_queries
+        keys = database.read("SELECT seq FROM charges WHERE audience = ?", (self.number,))
+        database.delete_keys(Tables.CHARGES, keys)
         self.write(database)
         self.account.unwritten_pages.clear()
         self.logged_bytes = 0
 
     def write_newcomers(self, database: Database, slots: Slots) -> None:
-        """Write the pages of budgets that were just given to `slots`, and leave the log of charges.
+        """Write the pages of newly enrolled subjects at `slots`, without emptying the log.
 
-        The log says nothing of these slots: who had one before left, and with that the log was
-        emptied. Of others on the pages it says what they have left, so reading it again after the
-        pages comes to the same budgets.
+        The log has no charges at these slots: if one was used before, its subject was erased, and
+        every erasure empties the log. For the other subjects of these pages, the log holds
+        remaining units rather than charges, so replaying it over the new pages changes nothing.
         """
-        self._write_pages(database, pages_of(slots))
+        self._write_pages(database, find_pages(slots))
         self.write(database)
 
-    def _write_pages(self, database: Database, numbers: Iterable[int]) -> None:
+    def _write_pages(self, database: Database, page_numbers: Iterable[int]) -> None:
+        """Write the committed units of some pages of slots."""
         units = self.account.durable.astype("<i8", copy=False)
-        pages = ((page, units[page * PAGE : (page + 1) * PAGE]) for page in sorted(numbers))
-        database.replace(Tables.PAGES, [(self.number, page, p.tobytes()) for page, p in pages])
+        pages = (
+            (page, units[page * PAGE_SLOTS : (page + 1) * PAGE_SLOTS])
+            for page in sorted(page_numbers)
+        )
+        rows = [(self.number, page, content.tobytes()) for page, content in pages]
+        database.replace(Tables.PAGES, rows)
 
     def write_charges(self, database: Database, seq: int, queries: int) -> None:
-        """Write what was charged since the last commit, inside a transaction."""
-        charges = self.account.charges()
+        """Write the charges since the last commit, inside a transaction.
+
+        `seq`: key of the row in the log: the ledger's clock. `queries`: number of answers that the
+        charges pay for.
+        """
+        charges = self.account.collect_charges()
         self.account.mark_committed(charges)
-        slots, units = charges.slots.astype("<i4").tobytes(), charges.units.astype("<i8").tobytes()
-        charged, paged = len(slots) + len(units), self.account.durable.nbytes
-        if charged > max(CHECKPOINT_BYTES, paged):  # the pages alone are shorter
+        slots = charges.slots.astype("<i4").tobytes()
+        units = charges.units.astype("<i8").tobytes()
+        row_bytes = len(slots) + len(units)
+        pages_bytes = self.account.durable.nbytes
+        if row_bytes > max(CHECKPOINT_BYTES, pages_bytes):  # writing only the pages is shorter
             self.checkpoint(database, charges.spent, queries)
             return
         row = (seq, self.number, queries, str(charges.spent), slots, units)
         database.insert(Tables.CHARGES, [row])
-        self.logged_bytes += charged
-        if self.logged_bytes > max(CHECKPOINT_BYTES, 2 * paged):
+        self.logged_bytes += row_bytes
+        if self.logged_bytes > max(CHECKPOINT_BYTES, 2 * pages_bytes):
             self.checkpoint(database)
 
 
 def charges_since_checkpoint(database: Database, audience: int) -> tuple[int, int]:
-    """Return units and answers of the charges since the last checkpoint."""
+    """Return charged units and number of answers in the log of an audience, by its number."""
     rows = database.read("SELECT spent, queries FROM charges WHERE audience = ?", (audience,))
     return sum(int(spent) for spent, _ in rows), sum(queries for _, queries in rows)
 
 
 def load_audiences(database: Database, size: int) -> dict[str, Audience]:
-    """Return all audiences by name, their budgets put together from pages and charges.
+    """Return all audiences by name, with the budgets that result from pages and logged charges.
 
-    `size`: number of slots.
+    `size`: number of slots of the register.
     """
     rows = sorted(database.rows(Tables.AUDIENCES))
-    return {row[1]: _loaded(database, row, size) for row in rows}
+    return {row[1]: _load_audience(database, row, size) for row in rows}
 
 
 def read_audience(row: tuple[Any, ...]) -> Audience:
-    """Return the audience of a row of the table, without budgets and analysts.
+    """Return the audience of a row of the table `audiences`, without budgets and analysts.
 
     Raises StoreDamaged if its plan cannot be read.
     """
@@ -286,22 +335,25 @@ def read_audience(row: tuple[Any, ...]) -> Audience:
     return audience
 
 
-def _loaded(database: Database, row: tuple[Any, ...], size: int) -> Audience:
+def _load_audience(database: Database, row: tuple[Any, ...], size: int) -> Audience:
+    """Return the audience of a row of the table `audiences`, with its budgets and analysts."""
     audience = read_audience(row)
     number = audience.number
     units = np.zeros(size, dtype=np.int64)
     query = "SELECT number, units FROM pages WHERE audience = ? AND number >= ? AND number < ?"
-    for first in range(0, -(-size // PAGE), _PAGES_AT_ONCE):
-        for page, content in database.read(query, (number, first, first + _PAGES_AT_ONCE)):
-            part = np.frombuffer(content, dtype="<i8")
-            units[page * PAGE : page * PAGE + len(part)] = part
+    for first in range(0, -(-size // PAGE_SLOTS), _PAGES_PER_QUERY):
+        for page, content in database.read(query, (number, first, first + _PAGES_PER_QUERY)):
+            page_units = np.frombuffer(content, dtype="<i8")
+            start = page * PAGE_SLOTS
+            units[start : start + len(page_units)] = page_units
     audience.account = StoredAccount(units)
-    # Oldest first: a row says what is left, not what was charged, so the newest is the one to keep.
+    # Oldest first: a row of the log holds remaining units, so the newest row of a slot must win.
     query = "SELECT slots, units FROM charges WHERE audience = ? ORDER BY seq"
-    for charged, left in database.read(query, (number,)):
-        audience.logged_bytes += len(charged) + len(left)
-        places, part = np.frombuffer(charged, dtype="<i4"), np.frombuffer(left, dtype="<i8")
-        audience.account.assign(places, part, size)
+    for slots_content, units_content in database.read(query, (number,)):
+        audience.logged_bytes += len(slots_content) + len(units_content)
+        slots = np.frombuffer(slots_content, dtype="<i4")
+        slot_units = np.frombuffer(units_content, dtype="<i8")
+        audience.account.assign(slots, slot_units, size)
     query = "SELECT name, quota, used FROM analysts WHERE audience = ?"
     for analyst, quota, n_used in database.read(query, (number,)):
         audience.analysts[analyst] = Analyst(quota, n_used)
@@ -309,15 +361,18 @@ def _loaded(database: Database, row: tuple[Any, ...], size: int) -> Audience:
 
 
 def budget_faults(database: Database, audience: Audience, free: Bools) -> Iterator[str]:
-    """Yield in words what is wrong with the budgets of an audience."""
+    """Yield a sentence for each inconsistency of an audience's budgets.
+
+    `free`, bool (slots,): slots without a subject; their units must be 0.
+    """
     units = audience.account.durable
     if (units < 0).any() or (units > audience.initial_budget).any() or units[free].any():
         yield f"A budget of audience {audience.name!r} is out of bounds."
     query = "SELECT units FROM departed WHERE audience = ?"
-    departed = sum(left for (left,) in database.read(query, (audience.number,)))
+    erased_units = sum(stored for (stored,) in database.read(query, (audience.number,)))
     spent, _ = charges_since_checkpoint(database, audience.number)
     charged = spent + audience.checkpointed
-    if audience.granted * audience.released != exact_sum(units) + departed + charged:
+    if audience.granted * audience.released != exact_sum(units) + erased_units + charged:
         yield (
             f"Budgets and charges of audience {audience.name!r} do not add up to what was granted."
         )

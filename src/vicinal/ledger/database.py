@@ -1,6 +1,6 @@
-"""What a ledger needs of a database: statements, all-or-nothing transactions, and forgetting.
+"""The database of a ledger: statements, transactions, and a hash chain over all commits.
 
-Statements are written once, in the part of SQL that both databases understand, with ``?`` for
+Statements are written once, in the part of SQL that SQLite and PostgreSQL share, with ``?`` for
 values.
 """
 
@@ -17,163 +17,196 @@ from typing import Any
 
 from vicinal.errors import InvalidInput, StorageFailed, StoreDamaged
 from vicinal.ledger.id_encoding import keyed_digest
-from vicinal.ledger.tables import ALL, BYTES, TABLES, WHOLE, Table, Tables
+from vicinal.ledger.tables import ALL, BYTES, INTEGER, TABLES, Table, Tables
 
 Value = int | str | bytes | None
 Row = tuple[Any, ...]
+Rows = Sequence[Sequence[Any]]
+RowKey = tuple[Any, ...]
 
 BATCH = 1 << 10
-"""Rows that a scan yields at a time."""
+"""Number of rows that a scan yields at a time."""
+
+NO_HEAD = bytes(32)
+"""The head before the first link."""
+
+MIN_HASHED_BYTES = 1 << 10
+"""Values of at least this many bytes enter the digest of their row by their SHA-256."""
+
+_DIGEST_BYTES = 16
+"""Length of a row's digest, and of the sum of digests."""
+
+_MODULUS = 1 << 8 * _DIGEST_BYTES
+"""Digests are summed modulo this number."""
+
+_DOMAIN = b"vicinal chain\x01"
+"""First bytes of each hashed link, so that heads differ from all other hashes."""
+
+DECLARED_COLUMNS = {table.name: table.columns for table in TABLES}
+"""Columns of each declared table, in order."""
+
+_ROWS_DIFFER = "The ledger was changed or damaged: its rows differ."
 
 
 class Database(ABC):
     """One connection to one database.
 
-    Once a statement or a commit has failed, what is on disk may be either side of it. From then on
-    everything is refused: only opening the database again tells.
+    After a failed statement or commit, the disk may hold the state before it or after it. From
+    then on the connection refuses everything; only opening the database again reads the state.
     """
 
     kind: str
+    """Name of the database system."""
     integer_type: str
-    binary: str
-    beginning = "BEGIN"
+    """Its SQL type of 64-bit integers."""
+    binary_type: str
+    """Its SQL type of bytes."""
+    begin_statement = "BEGIN"
 
     def __init__(self) -> None:
         self.failed = False
-        """Whether something went wrong, so that the database must be opened again."""
-        self._inside = False
+        """Whether a statement or commit failed, so that the database must be opened again."""
+        self._transaction_open = False
         self.chain: Chain | None = None
-        """Digests of all rows, once :func:`~vicinal.ledger.database.attach` has given it some."""
+        """Digests of all rows; None before :func:`attach_chain` and in databases without them."""
 
     def read(self, query: str, values: Sequence[Value] = ()) -> list[Row]:
-        """Return the rows of a query, which begins with SELECT: nothing is written here.
+        """Return the rows of a query, which must begin with SELECT.
 
-        Raises StorageFailed if the database refuses, or has failed before.
+        Raises InvalidInput for another statement, as written rows must be digested. Raises
+        StorageFailed if the database refuses the query or has failed before.
         """
         if not query.startswith("SELECT "):
             raise InvalidInput("The query must only read. Rows are written by their tables.")
         self._check()
-        with self._guarded():
+        with self._mark_failures():
             return self._run(query, values)
 
     def rows(self, table: Table, condition: str = ALL, values: Sequence[Value] = ()) -> list[Row]:
-        """Return whole rows of a table: those that a condition chooses, or all."""
-        return self.read(table.selection(condition), values)
+        """Return whole rows of a table.
 
-    # What writes rows. Each method knows the rows before and after, and digests both in the
-    # transaction that writes them: its own, where none is open.
+        `condition`: SQL after WHERE, with ``?`` for each of `values`; all rows by default.
+        """
+        return self.read(table.build_selection(condition), values)
+
+    # The following methods write rows. Each passes the rows before and after to the chain, in the
+    # transaction that writes them: the open one, or else one of its own.
 
     def insert(self, table: Table, rows: Iterable[Sequence[Value]]) -> None:
-        """Insert whole rows whose keys are new."""
-        listed = list(rows)
-        with self._writing():
-            self._run_many(table.insertion, listed)
+        """Insert whole rows with new keys."""
+        new_rows = list(rows)
+        with self._ensure_transaction():
+            self._run_many(table.insertion, new_rows)
             if self.chain is not None and table.remembered:
-                for row in listed:
-                    self.chain.replace(table.name, table.key_of(row), (), [row])
-            elif self.chain is not None and listed:
-                self.chain.enter(table.name, (), listed)
+                for row in new_rows:
+                    self.chain.record_replacement(table.name, table.key_of(row), (), [row])
+            elif self.chain is not None and new_rows:
+                self.chain.record_changes(table.name, (), new_rows)
 
     def replace(self, table: Table, rows: Iterable[Sequence[Value]]) -> None:
-        """Insert whole rows, each in the place of the one that has its key, if there is one."""
-        with self._writing():
+        """Insert whole rows; a row replaces the one with the same key, if there is one."""
+        with self._ensure_transaction():
             for row in rows:
                 key = table.key_of(row)
-                before = self._row_of(table, key)
+                old_rows = self._load_old_row(table, key)
                 self._run(table.replacement, row)
                 if self.chain is not None:
-                    self.chain.replace(table.name, key, before, [row])
+                    self.chain.record_replacement(table.name, key, old_rows, [row])
 
     def delete(self, table: Table, condition: str = ALL, values: Sequence[Value] = ()) -> None:
-        """Delete the rows that a condition chooses, or all."""
-        with self._writing():
-            # Without a chain nobody asks what went, and a copy of a ledger may be large.
-            before = () if self.chain is None else self._run(table.selection(condition), values)
-            self._run(table.deletion(condition), values)
+        """Delete rows of a table; the arguments are those of :meth:`rows`."""
+        with self._ensure_transaction():
+            # Deleted rows are read only for their digests. Without a chain that is spared, as the
+            # copy of a ledger may be large.
+            selection = table.build_selection(condition)
+            old_rows = () if self.chain is None else self._run(selection, values)
+            self._run(table.build_deletion(condition), values)
             if self.chain is not None:
-                self.chain.enter(table.name, before, ())
+                self.chain.record_changes(table.name, old_rows, ())
 
     def delete_keys(self, table: Table, keys: Iterable[tuple[Value, ...]]) -> None:
-        """Delete the rows of some keys; one whose digest is remembered is not read."""
-        with self._writing():
+        """Delete the rows with these primary keys, without reading those of known digests."""
+        with self._ensure_transaction():
             for key in keys:
-                before = self._row_of(table, key)
-                self._run(table.deletion(table.by_key), key)
+                old_rows = self._load_old_row(table, key)
+                self._run(table.build_deletion(table.by_key), key)
                 if self.chain is not None:
-                    self.chain.replace(table.name, key, before, ())
+                    self.chain.record_replacement(table.name, key, old_rows, ())
 
     def create_tables(self) -> None:
         """Create all tables, empty, in one transaction."""
-        types = {WHOLE: self.integer_type, BYTES: self.binary}
-        with self.transaction(), self._guarded():
+        types = {INTEGER: self.integer_type, BYTES: self.binary_type}
+        with self.transaction(), self._mark_failures():
             for table in TABLES:
                 self._run(table.creation.format_map(types), ())
 
     def scan(self, table: str) -> Iterator[list[Row]]:
-        """Yield all rows of a table, in any order, a good many at a time.
+        """Yield all rows of a table, in any order, in lists of at most :data:`BATCH`.
 
-        With all columns that are there: what does not belong there must be digested, too.
+        The rows have all columns that the table has, also undeclared ones, so that the digests
+        cover them.
         """
         self._check()
-        with self._guarded():
+        with self._mark_failures():
             yield from self._scan(f"SELECT * FROM {table}")  # noqa: S608 (from the catalogue)
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Make everything in the body durable at its end, or leave no trace of it.
+        """Commit all writes of the body together; an exception undoes all of them.
 
-        When this returns, the changes survive a crash and a loss of power.
+        After the commit the writes survive a crash and a loss of power. Raises StorageFailed if a
+        transaction is open, or if the commit fails.
         """
         self.check_closed()
         try:
-            self._inside = True
-            with self._guarded():
+            self._transaction_open = True
+            with self._mark_failures():
                 self._begin()
             yield
             self._check()
-            with self._guarded():
-                link = self._link()  # with its rows: neither is ever durable without the other
+            with self._mark_failures():
+                link = self._write_link()  # in the same transaction as the rows that it digests
                 self._commit()
             if self.chain is not None and link is not None:
                 self.chain.commit(link)
         except BaseException:
             if self.chain is not None:
-                self.chain.forget()
-            with suppress(StorageFailed), self._guarded():
-                self._rollback()
+                self.chain.discard_pending()
+            with suppress(StorageFailed), self._mark_failures():
+                self._roll_back()
             raise
         finally:
-            self._inside = False
+            self._transaction_open = False
 
     @property
     def in_transaction(self) -> bool:
         """Whether a transaction is open."""
-        return self._inside
+        return self._transaction_open
 
     def check_closed(self) -> None:
         """Raise StorageFailed, and refuse everything from then on, if a transaction is open.
 
-        Between operations one can be open only if an exception kept its end from being reached, for
+        Between operations a transaction can be open only if an exception prevented its end, for
         example an interrupt inside the standard library's code for `with`.
         """
-        if self._inside:
+        if self._transaction_open:
             self.failed = True
         self._check()
 
     def check_committed(self) -> None:
-        """Raise RuntimeError while a transaction is open: what it wrote may never be durable."""
-        if self._inside:
+        """Raise RuntimeError if a transaction is open, as its writes may never be durable."""
+        if self._transaction_open:
             raise RuntimeError("A witness was written before its commit. Please report this bug.")
 
     def get(self, name: str) -> str | None:
-        """Return a fact from the table `meta`, or None."""
+        """Return a value from the table `meta` by name; None if there is none."""
         rows = self.read("SELECT value FROM meta WHERE name = ?", (name,))
         return rows[0][0] if rows else None
 
     def number(self, name: str) -> int:
-        """Return a whole number from the table `meta`; 0 if it is not there.
+        """Return an integer from the table `meta` by name; 0 if there is none.
 
-        Raises StorageFailed if something else stands there.
+        Raises StoreDamaged if the value is not an integer.
         """
         text = self.get(name)
         try:
@@ -184,98 +217,105 @@ class Database(ABC):
             ) from None
 
     def put(self, name: str, value: str) -> None:
-        """Write a fact to the table `meta`."""
+        """Write or replace a named value in the table `meta`."""
         self.replace(Tables.META, [(name, value)])
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """The files that hold the database, where they can be read; else none."""
+        """Existing files of the database; empty for a database on a server."""
         return ()
 
     @abstractmethod
     def tables(self) -> dict[str, tuple[str, ...]]:
-        """Return the columns of all tables, in order; of what is no table, none."""
+        """Return the column names of each table and view, in order; none for a trigger."""
 
     @abstractmethod
     def lock(self) -> bool:
-        """Keep all others from charging, until this connection ends; tell whether that worked."""
+        """Lock the database until this connection ends; return False if it is locked already.
+
+        The lock keeps a second ledger from charging the same budgets.
+        """
 
     @abstractmethod
     def recover(self) -> None:
-        """Begin to write; remove what a crash has left of a transaction without its commit."""
+        """Make the connection writable and remove the traces of an uncommitted transaction."""
 
     @contextmanager
     def scrubbed_soon(self) -> Iterator[None]:
-        """Write less in the body, at whose end everything is rewritten by :meth:`scrub`."""
+        """Avoid intermediate writes in the body, which ends with a :meth:`scrub`."""
         yield
 
     @abstractmethod
     def scrub(self) -> None:
-        """Rewrite everything, so that nothing deleted is left in free pages or logs."""
+        """Rewrite the database so that no deleted value remains in free pages or logs."""
 
     @abstractmethod
     def faults(self) -> list[str]:
-        """Return what the database's own check of its structure finds."""
+        """Return the messages of the database's own integrity check; none if it passes."""
 
     @abstractmethod
     def close(self) -> None:
-        """End the connection; what was not committed is gone."""
+        """End the connection and discard uncommitted writes."""
 
     @abstractmethod
-    def _run(self, statement: str, values: Sequence[Value]) -> list[Row]: ...
+    def _run(self, statement: str, values: Sequence[Value]) -> list[Row]:
+        """Execute a statement and return its rows."""
 
     @abstractmethod
-    def _scan(self, statement: str) -> Iterator[list[Row]]: ...
+    def _scan(self, statement: str) -> Iterator[list[Row]]:
+        """Execute a query and yield its rows in lists of at most :data:`BATCH`."""
 
     @abstractmethod
-    def _run_many(self, statement: str, rows: Iterable[Sequence[Value]]) -> None: ...
+    def _run_many(self, statement: str, rows: Iterable[Sequence[Value]]) -> None:
+        """Execute a statement once for the values of each row."""
 
     def _begin(self) -> None:
-        self._run(self.beginning, ())
+        self._run(self.begin_statement, ())
 
     def _commit(self) -> None:
         self._run("COMMIT", ())
 
-    def _rollback(self) -> None:
+    def _roll_back(self) -> None:
         self._run("ROLLBACK", ())
 
     @abstractmethod
-    def _translated(self) -> AbstractContextManager[None]:
+    def _translate_errors(self) -> AbstractContextManager[None]:
         """Return a context that turns the driver's errors into StorageFailed."""
 
     def _check(self) -> None:
+        """Raise StorageFailed if the database has failed before."""
         if self.failed:
             raise StorageFailed(
                 "The database failed before, so what it holds is not known. Open the store again."
             )
 
-    def _row_of(self, table: Table, key: tuple[Value, ...]) -> Sequence[Row]:
-        """Return the row that has a key now, unless its digest is known."""
+    def _load_old_row(self, table: Table, key: tuple[Value, ...]) -> Sequence[Row]:
+        """Return the present row of a key, in a list, if its digest must be computed."""
         if self.chain is None or self.chain.has_digest(table.name, key):
             return ()
-        return self._run(table.selection(table.by_key), key)
+        return self._run(table.build_selection(table.by_key), key)
 
     @contextmanager
-    def _writing(self) -> Iterator[None]:
-        """Let the body write rows: inside the transaction that is open, or in its own."""
-        with nullcontext() if self._inside else self.transaction():
+    def _ensure_transaction(self) -> Iterator[None]:
+        """Run the body, which writes rows, in the open transaction or else in a new one."""
+        with nullcontext() if self._transaction_open else self.transaction():
             self._check()
-            with self._guarded():
+            with self._mark_failures():
                 yield
 
-    def _link(self) -> ChainLink | None:
-        """Write and return the present transaction's link; None if it wrote no rows."""
-        if self.chain is None or not self.chain.pending:
+    def _write_link(self) -> ChainLink | None:
+        """Write and return the link of the open transaction; None if it wrote no rows."""
+        if self.chain is None or not self.chain.has_pending:
             return None
-        link = self.chain.next(self.number("clock"))
+        link = self.chain.make_link(self.number("clock"))
         self._run(Tables.CHAIN.insertion, (link.number, link.clock, link.content, link.head))
         return link
 
     @contextmanager
-    def _guarded(self) -> Iterator[None]:
-        """Mark the connection as failed if the body does not get through."""
+    def _mark_failures(self) -> Iterator[None]:
+        """Mark the connection as failed after any exception in the body."""
         try:
-            with self._translated():
+            with self._translate_errors():
                 yield
         except BaseException:
             self.failed = True
@@ -283,34 +323,19 @@ class Database(ABC):
 
 
 # ----------------------------------------------------------------
-# What the ledger holds, as digests, and its history, as a chain of them.
-
-
-Rows = Sequence[Sequence[Any]]
-Key = tuple[Any, ...]
-
-NO_HEAD = bytes(32)
-"""The head before the first link."""
-
-LONG = 1 << 10
-"""Bytes of a value from which on its row's digest covers its SHA-256 instead."""
-
-_DIGEST = 16
-_MODULUS = 1 << 8 * _DIGEST
-_DOMAIN = b"vicinal chain\x01"
-DECLARED = {table.name: table.columns for table in TABLES}
-
-_OTHER_ROWS = "The ledger was changed or damaged: its rows differ."
+# The chain of commits (docs/decisions/0042-chain-and-epochs.md). The state of the ledger is
+# represented by the sum of the keyed digests of all rows. Every commit appends a link with this sum
+# and a hash of all its links.
 
 
 @dataclass(frozen=True, slots=True)
 class ChainLink:
-    """One link: the row of the table `chain`.
+    """One link of the chain of commits: a row of the table `chain`.
 
-    - `number`: how many links there were before.
-    - `clock`: the ledger's clock.
-    - `content`: the sum.
-    - `head`: digest of this link and, through the head before, of all earlier ones.
+    - `number`: index of the link in the chain.
+    - `clock`: the ledger's clock at the commit.
+    - `content`: sum of the digests of all rows after the commit, 16 bytes.
+    - `head`: SHA-256 of this link and the previous head, hence of the whole chain up to here.
     """
 
     number: int
@@ -320,114 +345,130 @@ class ChainLink:
 
     @classmethod
     def after(cls, head: bytes, number: int, clock: int, content: bytes) -> ChainLink:
-        """Return the link that follows on `head`."""
+        """Return the link with this number, clock and content that follows the head `head`."""
         counts = number.to_bytes(8) + clock.to_bytes(8)
-        return cls(
-            number, clock, content, hashlib.sha256(_DOMAIN + head + counts + content).digest()
-        )
+        new_head = hashlib.sha256(_DOMAIN + head + counts + content).digest()
+        return cls(number, clock, content, new_head)
 
-    def follows(self, before: ChainLink) -> bool:
-        """Tell whether this link is the next one after another."""
-        return self == ChainLink.after(before.head, before.number + 1, self.clock, self.content)
+    def is_successor_of(self, previous: ChainLink) -> bool:
+        """Return whether this link has the number and the head that follow on `previous`."""
+        return self == ChainLink.after(previous.head, previous.number + 1, self.clock, self.content)
 
 
 _NO_LINK = ChainLink(-1, 0, bytes(32), NO_HEAD)
+"""Stands for the link before the first one."""
 
 
 class Chain:
-    """The sum of all rows' digests and the last link, as of the last commit; see :func:`attach`.
+    """The last link, and the sum of all rows' digests with the changes of the open transaction.
 
-    `key`: the store's secret key.
+    `key`: the store's secret key. Digests are keyed, so that they do not confirm a guess of an
+    erased row.
     """
 
     def __init__(self, key: bytes) -> None:
         self._key = keyed_digest(key, b"digests of rows")
         self._prefixes: dict[str, bytes] = {}
         self._sum = 0
-        self._pending: int | None = None
-        self._replaced: dict[str, dict[Key, int]] = {}
+        self._pending: int | None = None  # change of the sum by the open transaction
+        # Digests of rows that were inserted or replaced, by table and key.
+        self._digests: dict[str, dict[RowKey, int]] = {}
         self.last = _NO_LINK
 
-    def enter(self, table: str, removed: Rows, added: Rows) -> None:
-        """Take note of rows that a transaction takes away and writes."""
+    def record_changes(self, table: str, removed: Rows, added: Rows) -> None:
+        """Record rows that the open transaction removed from a table and added to it."""
         if removed:
-            self._replaced.pop(table, None)
-        self._note(self.total(table, [added]) - self.total(table, [removed]))
+            self._digests.pop(table, None)
+        self._add_pending(self.sum_digests(table, [added]) - self.sum_digests(table, [removed]))
 
-    def has_digest(self, table: str, key: Key) -> bool:
-        """Tell whether the digest of a row is known: :meth:`replace` noted it last."""
-        return key in self._replaced.get(table, ())
+    def has_digest(self, table: str, key: RowKey) -> bool:
+        """Return whether the digest of the present row of a key is in memory."""
+        return key in self._digests.get(table, ())
 
-    def replace(self, table: str, key: Key, before: Rows, after: Rows) -> None:
-        """Take note of the row of a key that a transaction writes, takes away, or writes anew.
+    def record_replacement(self, table: str, key: RowKey, old_rows: Rows, new_rows: Rows) -> None:
+        """Record that the open transaction inserted, replaced or deleted the row of a key.
 
-        `before`: the row of that key until now, if there is one and its digest is not known.
-        `after`: the row from now on, if there is one.
+        `old_rows`: the old row in a list, if there was one and its digest is not in memory, see
+        :meth:`has_digest`; else empty. `new_rows`: the new row in a list; empty after a deletion.
         """
-        digests = self._replaced.setdefault(table, {})
-        old = digests.pop(key, None)
-        new = self.total(table, [after])
-        if after:
-            digests[key] = new
-        self._note(new - (self.total(table, [before]) if old is None else old))
+        digests = self._digests.setdefault(table, {})
+        old_digest = digests.pop(key, None)
+        new_digest = self.sum_digests(table, [new_rows])
+        if new_rows:
+            digests[key] = new_digest
+        if old_digest is None:
+            old_digest = self.sum_digests(table, [old_rows])
+        self._add_pending(new_digest - old_digest)
 
-    def total(self, table: str, batches: Iterable[Rows]) -> int:
-        """Return the sum of the digests of rows, which come a good many at a time."""
+    def sum_digests(self, table: str, batches: Iterable[Rows]) -> int:
+        """Return the sum of the keyed digests of rows of a table, modulo 2^128.
+
+        `batches`: the rows, in any number of lists.
+        """
         if table not in self._prefixes:
-            name = hashlib.blake2b(table.encode(), key=self._key, digest_size=_DIGEST)
-            self._prefixes[table] = name.digest()
+            name_hash = hashlib.blake2b(table.encode(), key=self._key, digest_size=_DIGEST_BYTES)
+            self._prefixes[table] = name_hash.digest()
         prefix = self._prefixes[table]
-        return sum(_digest_of(prefix, row) for rows in batches for row in rows) % _MODULUS
+        return sum(_compute_digest(prefix, row) for rows in batches for row in rows) % _MODULUS
 
-    def forget(self) -> None:
-        """Take note that a transaction was rolled back."""
+    def discard_pending(self) -> None:
+        """Discard the changes of the open transaction, which was rolled back."""
         self._pending = None
-        self._replaced.clear()
+        self._digests.clear()
 
     @property
-    def pending(self) -> bool:
-        """Whether the present transaction has written rows."""
+    def has_pending(self) -> bool:
+        """Whether the open transaction has written rows."""
         return self._pending is not None
 
-    def next(self, clock: int) -> ChainLink:
-        """Return the link of the present transaction."""
-        content = _content(self._sum + (self._pending or 0))
+    def make_link(self, clock: int) -> ChainLink:
+        """Return the link of the open transaction; `clock` is the ledger's clock."""
+        content = _encode_sum(self._sum + (self._pending or 0))
         return ChainLink.after(self.last.head, self.last.number + 1, clock, content)
 
     def commit(self, link: ChainLink) -> None:
-        """Take note that the transaction of a link is durable; or go on from the link."""
-        self._sum, self._pending, self.last = int.from_bytes(link.content), None, link
+        """Make `link` the last link: its transaction is durable, or it was read from the disk."""
+        self._sum = int.from_bytes(link.content)
+        self._pending = None
+        self.last = link
 
-    def _note(self, change: int) -> None:
+    def _add_pending(self, change: int) -> None:
+        """Add a change of the sum of digests by the open transaction."""
         self._pending = (self._pending or 0) + change
 
 
 def columns_by_table(rows: Iterable[Row]) -> dict[str, tuple[str, ...]]:
-    """Return the columns of each table, of rows (table, column), those of a table in order."""
+    """Return the columns of each table, in order.
+
+    `rows`: pairs of table and column, the columns of a table in order; a column may be None.
+    """
     columns: dict[str, tuple[str, ...]] = {}
     for table, column in rows:
         columns[str(table)] = (*columns.get(str(table), ()), *([str(column)] if column else []))
     return columns
 
 
-def attach(database: Database, key: bytes) -> Chain:
-    """Check a database against its digests, and digest all that is written to it from now on.
+def attach_chain(database: Database, key: bytes) -> Chain:
+    """Return the database's chain after verifying its rows, and digest all further writes.
 
-    Raises StorageFailed if it holds anything else than what was written.
+    `key`: the store's secret key.
+
+    Raises StoreDamaged if tables, rows or the last link differ from the written ones.
     """
     chain = Chain(key)
-    links = list(islice(_links_backward(database, 2), 2))
-    last, before = [*links, _NO_LINK, _NO_LINK][:2]
-    # Rows are read by the names of their columns and digested by their places, so names must be
-    # those that were declared; a table, view or trigger that nobody declared is refused with them.
-    if database.tables() != DECLARED:
-        raise StoreDamaged(f"{_OTHER_ROWS} Restore a backup.")
-    # A link's head needs no key. That its clock is the one among the rows does: their digest is
-    # keyed, so an older ledger cannot be given the clock that a witness asks for.
-    content, clock = _content_of_rows(database, chain), database.number("clock")
+    links = list(islice(_iterate_links_backward(database, 2), 2))
+    last, previous = [*links, _NO_LINK, _NO_LINK][:2]
+    # Rows are read by column names and digested by column positions, so the names must be the
+    # declared ones. Undeclared tables, views and triggers are refused with them.
+    if database.tables() != DECLARED_COLUMNS:
+        raise StoreDamaged(f"{_ROWS_DIFFER} Restore a backup.")
+    # The head of a link can be computed without the key, but the clock is also a row, which the
+    # keyed digests cover. So an older ledger cannot be given the clock that a witness remembers.
+    content = _compute_content(database, chain)
+    clock = database.number("clock")
     if not links or (last.content, last.clock) != (content, clock):
-        raise StoreDamaged(f"{_OTHER_ROWS} Restore a backup.")
-    if not last.follows(before):
+        raise StoreDamaged(f"{_ROWS_DIFFER} Restore a backup.")
+    if not last.is_successor_of(previous):
         raise StoreDamaged(
             "The ledger was changed or damaged: its last link differs. Restore a backup."
         )
@@ -437,88 +478,98 @@ def attach(database: Database, key: bytes) -> Chain:
 
 
 def chain_faults(database: Database, key: bytes) -> list[str]:
-    """Return in words what is wrong with rows and links, all of them."""
-    links = [_NO_LINK, *reversed(list(_links_backward(database)))]
-    found = _content_of_rows(database, Chain(key)), database.number("clock"), database.tables()
-    same = (links[-1].content, links[-1].clock, DECLARED) == found
-    faults = [] if same else [_OTHER_ROWS]
-    if not all(link.follows(before) for before, link in pairwise(links)):
+    """Return a sentence for each fault of the rows and of the whole chain of links.
+
+    `key`: the store's secret key.
+    """
+    links = [_NO_LINK, *reversed(list(_iterate_links_backward(database)))]
+    content = _compute_content(database, Chain(key))
+    clock = database.number("clock")
+    expected = (links[-1].content, links[-1].clock, DECLARED_COLUMNS)
+    faults = [] if expected == (content, clock, database.tables()) else [_ROWS_DIFFER]
+    if not all(link.is_successor_of(previous) for previous, link in pairwise(links)):
         faults.append("The chain of commits is broken.")
     return faults
 
 
-def _content_of_rows(database: Database, chain: Chain) -> bytes:
-    """Return what the last link must hold."""
-    names = DECLARED.keys() - {Tables.CHAIN.name}
-    return _content(sum(chain.total(name, database.scan(name)) for name in names))
+def _compute_content(database: Database, chain: Chain) -> bytes:
+    """Return the sum of the digests of all rows, 16 bytes, which the last link must hold."""
+    names = DECLARED_COLUMNS.keys() - {Tables.CHAIN.name}
+    return _encode_sum(sum(chain.sum_digests(name, database.scan(name)) for name in names))
 
 
-def _content(total: int) -> bytes:
-    return (total % _MODULUS).to_bytes(_DIGEST)
+def _encode_sum(total: int) -> bytes:
+    """Return a sum of digests modulo 2^128 as 16 bytes."""
+    return (total % _MODULUS).to_bytes(_DIGEST_BYTES)
 
 
 def is_descendant(database: Database, clock: int, head: bytes) -> bool:
-    """Tell whether the ledger was at this clock with this head once, and has gone on from there.
+    """Return whether a link with this clock and head is in the chain, with valid links after it.
 
-    It reads the links since then, by number, and no others: the clock never goes back.
+    Reads only the links since then, as the clock never decreases.
     """
-    later: ChainLink | None = None
-    for link in _links_backward(database):
-        if link.clock < clock or (later is not None and not later.follows(link)):
+    next_link: ChainLink | None = None
+    for link in _iterate_links_backward(database):
+        if link.clock < clock or (next_link is not None and not next_link.is_successor_of(link)):
             return False
         if (link.clock, link.head) == (clock, head):
             return True
-        later = link
+        next_link = link
     return False
 
 
-def _links_backward(database: Database, batch: int = 256) -> Iterator[ChainLink]:
-    """Yield all links, the last one first, without holding all of them."""
-    before = f"number <= ? ORDER BY number DESC LIMIT {batch}"
-    number = (1 << 63) - 1  # the largest that there can be: no link stands behind the last one
-    while rows := database.rows(Tables.CHAIN, before, (number,)):
-        yield from map(_link_of, rows)
-        number = rows[-1][0] - 1
+def _iterate_links_backward(database: Database, batch_size: int = 256) -> Iterator[ChainLink]:
+    """Yield all links, the last one first, reading `batch_size` of them at a time."""
+    condition = f"number <= ? ORDER BY number DESC LIMIT {batch_size}"
+    max_number = (1 << 63) - 1  # the largest integer of the database, so no link is skipped
+    while rows := database.rows(Tables.CHAIN, condition, (max_number,)):
+        yield from map(_parse_link, rows)
+        max_number = rows[-1][0] - 1
 
 
-def _link_of(row: Sequence[Any]) -> ChainLink:
-    counts = all(isinstance(value, int) and 0 <= value < 1 << 63 for value in row[:2])
-    if not counts or not all(isinstance(value, bytes) for value in row[2:]):
+def _parse_link(row: Sequence[Any]) -> ChainLink:
+    """Return the link of a row; raises StoreDamaged if its types are not those of a link."""
+    has_counts = all(isinstance(value, int) and 0 <= value < 1 << 63 for value in row[:2])
+    if not has_counts or not all(isinstance(value, bytes) for value in row[2:]):
         raise StoreDamaged(
             "The ledger was changed or damaged: a link of its chain differs. Restore a backup."
         )
     return ChainLink(*row)
 
 
-def _digest_of(prefix: bytes, row: Sequence[Any]) -> int:
-    """Return the digest of a row, in an encoding that no other row has."""
-    parts = [prefix]
+def _compute_digest(prefix: bytes, row: Sequence[Any]) -> int:
+    """Return the digest of a row, of an encoding that differs from that of every other row.
+
+    `prefix`: the keyed digest of the table's name.
+    """
+    chunks = [prefix]
     for value in row:
-        kind = type(value)  # most values, encoded without a call
-        if kind is int:
-            parts.append(b"i%d;" % value)
-        elif kind is bytes and len(value) < LONG:
-            parts.append(b"b%d:%b" % (len(value), value))
+        value_type = type(value)  # most values are encoded here, which saves a call
+        if value_type is int:
+            chunks.append(b"i%d;" % value)
+        elif value_type is bytes and len(value) < MIN_HASHED_BYTES:
+            chunks.append(b"b%d:%b" % (len(value), value))
         else:
-            parts.append(_value(value))
-    encoded = b"".join(parts)
-    return int.from_bytes(hashlib.blake2b(encoded, digest_size=_DIGEST).digest(), "little")
+            chunks.append(_encode_value(value))
+    encoded = b"".join(chunks)
+    return int.from_bytes(hashlib.blake2b(encoded, digest_size=_DIGEST_BYTES).digest(), "little")
 
 
-def _value(value: Any) -> bytes:
+def _encode_value(value: Any) -> bytes:
+    """Return an encoding of a value that differs from that of every other value and type."""
     if isinstance(value, bytes):
-        return _sized(b"b", value)
+        return _encode_sized(b"b", value)
     if isinstance(value, int):
         return b"i%d;" % value
     if isinstance(value, str):
-        return _sized(b"s", value.encode("utf-8", "surrogatepass"))
-    # A number with a fraction was not written here: it must differ from what was.
+        return _encode_sized(b"s", value.encode("utf-8", "surrogatepass"))
+    # No ledger writes other types, such as floating-point numbers, so these only have to differ.
     return b"n;" if value is None else b"o" + repr(value).encode() + b";"
 
 
-def _sized(kind: bytes, content: bytes) -> bytes:
-    """Return kind and length, and the content or, if it is long, its digest."""
+def _encode_sized(kind: bytes, content: bytes) -> bytes:
+    """Return kind and length, followed by the content or, if it is long, by its SHA-256."""
     size = len(content)
-    if size < LONG:
+    if size < MIN_HASHED_BYTES:
         return b"%b%d:%b" % (kind, size, content)
     return b"%b%d#%b" % (kind, size, hashlib.sha256(content).digest())

@@ -1,4 +1,4 @@
-"""Files that survive a crash, and a lock that the system takes back when its holder dies."""
+"""Durable writing of files, and a lock that ends with the process that holds it."""
 
 import os
 from collections.abc import Iterator
@@ -8,13 +8,16 @@ from pathlib import Path
 from vicinal.errors import MissingExtra, StorageFailed, StoreInUse
 
 PRIVATE_FILE = 0o600
+"""Mode of files that only the user may read and write."""
 PRIVATE_FOLDER = 0o700
-_AT_ONCE = 1 << 24
+"""Mode of folders that only the user may enter."""
+_MAX_WRITE_BYTES = 1 << 24
+"""Maximal number of bytes in one write: 16 MiB."""
 
 
 @contextmanager
 def translate_os_errors(path: Path) -> Iterator[None]:
-    """Turn the system's errors into StorageFailed, which names the file and no more."""
+    """Turn an OSError of the body into StorageFailed with only path and cause in its message."""
     try:
         yield
     except OSError as error:
@@ -27,7 +30,7 @@ def translate_os_errors(path: Path) -> Iterator[None]:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the names of new and removed files in `folder` durable."""
+    """Make the creation, renaming and removal of files in `folder` durable."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -36,42 +39,47 @@ def sync_folder(folder: Path) -> None:
 
 
 def write_whole(descriptor: int, content: bytes | memoryview, offset: int = 0) -> None:
-    """Write all of `content`: a disk that is nearly full takes a part, and says nothing of it."""
-    rest = memoryview(content)
-    while rest:
-        written = os.pwrite(descriptor, rest[:_AT_ONCE], offset)
-        rest, offset = rest[written:], offset + written
+    """Write all of `content` to an open file, from byte `offset` on.
+
+    The system's call may write only a part without an error, for example on a nearly full disk, so
+    it is repeated until everything is written or an error is raised.
+    """
+    remaining = memoryview(content)
+    while remaining:
+        n_written = os.pwrite(descriptor, remaining[:_MAX_WRITE_BYTES], offset)
+        remaining = remaining[n_written:]
+        offset += n_written
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Write a small file so that after a crash it is the old one or the new one, whole."""
-    fresh = path.with_name(path.name + ".new")
+    """Replace the file at `path` durably; after a crash it is the old or the new one, complete."""
+    new_path = path.with_name(path.name + ".new")
     with translate_os_errors(path):
         descriptor = os.open(
-            fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, PRIVATE_FILE
+            new_path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, PRIVATE_FILE
         )
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        fresh.replace(path)
+        new_path.replace(path)
         sync_folder(path.parent)
 
 
 class Lock:
-    """Holds a file locked until :meth:`release`, or until the process ends however it ends.
+    """A lock on a file that lasts until :meth:`release` or the end of the process.
 
-    `path`: the file; it may stay, it is the lock on it that counts.
+    `path`: the file, which is created if needed. A remaining file without a lock means nothing.
 
-    Raises StoreInUse if another process has the lock: both could spend the same budgets. Raises
-    MissingExtra if the system has no such locks.
+    Raises StoreInUse if another process holds the lock, as both could spend the same budgets.
+    Raises MissingExtra if the operating system has no such locks.
     """
 
     def __init__(self, path: Path) -> None:
         with translate_os_errors(path):
             self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, PRIVATE_FILE)
         try:
-            locked(
+            lock_file(
                 self._descriptor,
                 path,
                 f"Another process has {path.parent} open; two could spend the same budgets. "
@@ -82,15 +90,17 @@ class Lock:
             raise
 
     def release(self) -> None:
-        """Give the lock back."""
+        """Release the lock."""
         os.close(self._descriptor)
 
 
-def locked(descriptor: int, path: Path, refusal: str) -> None:
-    """Lock an open file for as long as it is open.
+def lock_file(descriptor: int, path: Path, refusal: str) -> None:
+    """Lock an open file until it is closed.
 
-    Raises StoreInUse with the sentence `refusal`, if another process has the lock. Raises
-    MissingExtra if the system has no such locks.
+    `path`: path of the file, for error messages.
+
+    Raises StoreInUse with the message `refusal` if another process holds the lock. Raises
+    MissingExtra if the operating system has no such locks.
     """
     try:
         import fcntl

@@ -1,9 +1,12 @@
-"""Who is here, by hashes of ids; the ids themselves lie in the database alone.
+"""The slots of enrolled subjects, found by hashes of ids; the ids are only in the database.
 
-A subject takes 8 bytes of memory where a dict of ids takes some 140: 32 bits of a hash of its
-framed id, then its slot, as one number, all numbers sorted. A hash only tells where to look. What
-it finds is compared with the id that stands at that slot in the database, so that two ids of one
-hash are two subjects.
+A subject takes 8 bytes of memory instead of about 140 in a dict of ids. Its entry is one uint64
+number: 32 bits of a hash of its framed id (:mod:`vicinal.ledger.id_encoding`) in the upper half,
+its slot in the lower half. All entries are sorted, so a hash is found by bisection. As a hash can
+belong to several ids, every match is compared with the id at its slot in the database.
+
+In this module, framed ids mostly lack their closing bracket, as
+:func:`~vicinal.ledger.subject_pages.split_ids` returns them; "open frame" means such an id.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,20 +21,24 @@ from vicinal.ledger.id_encoding import fold_ids, framed_all, framed_at_any_lengt
 from vicinal.ledger.subject_pages import PAGE_SLOTS, entries_of, read_rows, split_ids
 
 NOBODY = -1
-"""In place of a slot, for ids that are not here."""
+"""Replaces the slot of a subject that is not enrolled."""
 
-_HALF = 32
-_SLOT = np.uint64((1 << _HALF) - 1)
-_PAGES = 32
-"""Pages in memory at a time: some 8 MB as Python objects."""
+_SLOT_BITS = 32
+"""Bits of the lower half of an entry, which holds the slot."""
+
+_SLOT_MASK = np.uint64((1 << _SLOT_BITS) - 1)
+
+_PAGES_PER_QUERY = 32
+"""Pages of ids that are read by one statement: about 8 MB as Python objects."""
 
 
 class HashedSlotTable:
-    """A subject keeps its slot while it has records; freed slots are given out again.
+    """The slot of every enrolled subject.
 
-    Its look-ups read the database, which must hold what was assigned and freed before.
+    A subject keeps its slot while it has records; a freed slot is assigned again. Look-ups read
+    the database, to which the caller must have written all earlier assignments.
 
-    `database`: with the pages of subjects. `size`: number of slots, taken or free.
+    `database`: a database with the table `subject_pages`. `size`: number of slots, taken or free.
     """
 
     def __init__(self, database: Database, size: int) -> None:
@@ -39,142 +46,160 @@ class HashedSlotTable:
         self.size = size
         self._entries = _read_entries(database, size)
         self._free: Slots = np.flatnonzero(self.unused())[::-1].astype(np.int32)
-        self._folded: UInts64 | None = None  # hashes of folded ids; nobody is taken out of it
+        # Sorted hashes of all folded ids, from the first call of match_folded on. Hashes of
+        # subjects that are erased later stay in it.
+        self._folded: UInts64 | None = None
 
     def __len__(self) -> int:
         return len(self._entries)
 
     @property
     def taken(self) -> Slots:
-        """The slots that somebody has, int32, in no order."""
-        return (self._entries & _SLOT).astype(np.int32)
+        """Slots of all enrolled subjects, int32, in no particular order."""
+        return (self._entries & _SLOT_MASK).astype(np.int32)
 
     def unused(self) -> Bools:
-        """Return which slots nobody has, bool (slots,)."""
-        unused = np.ones(self.size, dtype=np.bool_)
-        unused[self.taken] = False
-        return unused
+        """Return whether each slot is free, bool (slots,)."""
+        is_free = np.ones(self.size, dtype=np.bool_)
+        is_free[self.taken] = False
+        return is_free
 
     @property
     def slot_of(self) -> dict[SubjectId, int]:
-        """The slot of every subject: all ids in memory, so for a few subjects alone. Private."""
+        """Slot of every enrolled subject, by id. Private.
+
+        It needs memory for all ids, so use it for small tables only.
+        """
         return dict(self.entries())
 
     def find(self, subjects: Iterable[SubjectId]) -> Slots:
-        """Return the slot of each of `subjects`, int32; :data:`NOBODY` for those not here."""
-        return self._find(_frames(subjects))
+        """Return the slot of each subject, int32; -1 for those not enrolled."""
+        return self._find_frames(_frame_ids(subjects))
 
-    def _find(self, ids: Sequence[bytes]) -> Slots:
-        """Return the slots of framed ids without their last bracket."""
+    def _find_frames(self, ids: Sequence[bytes]) -> Slots:
+        """Return the slot of each open frame, int32; -1 for those not enrolled."""
         slots = np.full(len(ids), NOBODY, dtype=np.int32)
-        hashes, entries = _hashes(ids), self._entries
-        first = np.searchsorted(entries, hashes)
-        count = np.searchsorted(entries, hashes | _SLOT, side="right") - first
-        for which in range(int(count.max(initial=0))):
-            places = np.flatnonzero(count > which)
-            at = (entries[first[places] + which] & _SLOT).astype(np.int32)
-            held = self._held(at, [ids[place] for place in places.tolist()])
-            slots[places[held]] = at[held]
+        hashes = _hash_frames(ids)
+        entries = self._entries
+        first_matches = np.searchsorted(entries, hashes)
+        n_matches = np.searchsorted(entries, hashes | _SLOT_MASK, side="right") - first_matches
+        # In each round, the next entry with the hash of the id is compared, for all ids at once.
+        for match in range(int(n_matches.max(initial=0))):
+            indices = np.flatnonzero(n_matches > match)
+            candidates = (entries[first_matches[indices] + match] & _SLOT_MASK).astype(np.int32)
+            is_equal = self._compare_ids(candidates, [ids[index] for index in indices.tolist()])
+            slots[indices[is_equal]] = candidates[is_equal]
         return slots
 
-    def alike(self, subjects: Sequence[SubjectId]) -> Bools:
-        """Tell of each id whether it is, :func:`fold_ids`, that of somebody here, bool (subjects,).
+    def match_folded(self, subjects: Sequence[SubjectId]) -> Bools:
+        """Return whether each id equals an enrolled subject's id once folded, bool (subjects,).
 
-        The first call reads all ids, a few pages at a time; 8 bytes of each stay.
+        Ids are folded by :func:`~vicinal.ledger.id_encoding.fold_ids`. The first call reads all
+        ids, a few pages at a time, and keeps 8 bytes of each.
         """
         if self._folded is None:
-            parts = [np.zeros(0, dtype=np.uint64)]
-            for start in range(0, -(-self.size // PAGE_SLOTS), _PAGES):
-                pages = read_rows(self._database, range(start, start + _PAGES))
-                ids = [one + b">" for _, rows in pages for one in entries_of(rows)[1]]
-                parts.append(_folded_hashes(map(parse_framed_id, ids)))
-            self._folded = np.sort(np.concatenate(parts))
-        hashes = _folded_hashes(subjects)
-        at = np.searchsorted(self._folded, hashes)
-        return at < np.searchsorted(self._folded, hashes, side="right")
+            hash_arrays = [np.zeros(0, dtype=np.uint64)]
+            for start in range(0, -(-self.size // PAGE_SLOTS), _PAGES_PER_QUERY):
+                pages = read_rows(self._database, range(start, start + _PAGES_PER_QUERY))
+                frames = [frame + b">" for _, rows in pages for frame in entries_of(rows)[1]]
+                hash_arrays.append(_hash_folded_ids(map(parse_framed_id, frames)))
+            self._folded = np.sort(np.concatenate(hash_arrays))
+        hashes = _hash_folded_ids(subjects)
+        first_matches = np.searchsorted(self._folded, hashes)
+        return first_matches < np.searchsorted(self._folded, hashes, side="right")
 
     def holds(self, framed_ids: Sequence[bytes]) -> bool:
-        """Tell whether all of these framed ids are those of subjects that are here."""
-        return bool((self._find([one[:-1] for one in framed_ids]) != NOBODY).all())
+        """Return whether all of these framed ids, with closing brackets, are enrolled."""
+        return bool((self._find_frames([frame[:-1] for frame in framed_ids]) != NOBODY).all())
 
-    def take_in(self, framed_ids: Sequence[bytes]) -> Slots:
-        """Return the slot that each newcomer gets, int32; `size` grows as needed."""
-        more = len(framed_ids) - len(self._free)
-        if more > 0:
-            fresh = np.arange(self.size + more - 1, self.size - 1, -1, dtype=np.int32)
-            self._free, self.size = np.concatenate([self._free, fresh]), self.size + more
+    def assign_slots(self, framed_ids: Sequence[bytes]) -> Slots:
+        """Return a free slot for each new subject, int32; `size` grows as needed.
+
+        `framed_ids`: distinct ids that are not enrolled, with closing brackets. The caller writes
+        them to the database.
+        """
+        n_missing = len(framed_ids) - len(self._free)
+        if n_missing > 0:
+            new_slots = np.arange(self.size + n_missing - 1, self.size - 1, -1, dtype=np.int32)
+            self._free = np.concatenate([self._free, new_slots])
+            self.size += n_missing
         n_free = len(self._free) - len(framed_ids)
         slots = self._free[n_free:][::-1].copy()
         self._free = self._free[:n_free].copy()
-        new = _hashes([one[:-1] for one in framed_ids]) | slots.astype(np.uint64)
-        self._entries = np.concatenate([self._entries, new])
+        new_entries = _hash_frames([frame[:-1] for frame in framed_ids]) | slots.astype(np.uint64)
+        self._entries = np.concatenate([self._entries, new_entries])
         self._entries.sort()
         if self._folded is not None:
-            folded_too = _folded_hashes(map(parse_framed_id, framed_ids))
-            self._folded = np.sort(np.concatenate([self._folded, folded_too]))
+            new_folded = _hash_folded_ids(map(parse_framed_id, framed_ids))
+            self._folded = np.sort(np.concatenate([self._folded, new_folded]))
         return slots
 
-    def free(self, slots: Slots) -> None:
-        """Take those at `slots`, each once, out of the table."""
-        leaving = np.zeros(self.size, dtype=np.bool_)
-        leaving[slots] = True
-        self._entries = self._entries[~leaving[self.taken]]
-        # The smallest goes first, as after an opening.
+    def free_slots(self, slots: Slots) -> None:
+        """Remove the subjects at `slots`, which are distinct, from the table."""
+        is_freed = np.zeros(self.size, dtype=np.bool_)
+        is_freed[slots] = True
+        self._entries = self._entries[~is_freed[self.taken]]
+        # Slots are assigned from the end, so descending order assigns the smallest first, as in a
+        # table that was just opened.
         self._free = np.sort(np.concatenate([self._free, slots]))[::-1]
 
     def entries(self) -> Iterator[tuple[SubjectId, int]]:
-        """Yield every subject and its slot, by slot. Private."""
-        for start in range(0, -(-self.size // PAGE_SLOTS), _PAGES):
-            for _, rows in read_rows(self._database, range(start, start + _PAGES)):
-                slots, ids = entries_of(rows)
-                yield from zip(
-                    (parse_framed_id(one + b">") for one in ids), slots.tolist(), strict=True
-                )
+        """Yield the id and the slot of every enrolled subject, by slot. Private."""
+        for start in range(0, -(-self.size // PAGE_SLOTS), _PAGES_PER_QUERY):
+            for _, rows in read_rows(self._database, range(start, start + _PAGES_PER_QUERY)):
+                slots, frames = entries_of(rows)
+                ids = (parse_framed_id(frame + b">") for frame in frames)
+                yield from zip(ids, slots.tolist(), strict=True)
 
-    def _held(self, slots: Slots, ids: Sequence[bytes]) -> Bools:
-        """Tell of each id, without its last bracket, whether it stands at its slot."""
-        held = np.zeros(len(slots), dtype=np.bool_)
+    def _compare_ids(self, slots: Slots, ids: Sequence[bytes]) -> Bools:
+        """Return whether each open frame is the one stored at its slot, bool (slots,)."""
+        is_equal = np.zeros(len(slots), dtype=np.bool_)
         pages = slots // PAGE_SLOTS
         order = np.argsort(pages, kind="stable")
-        numbers, starts = np.unique(pages[order], return_index=True)
-        places = dict(zip(numbers.tolist(), np.split(order, starts[1:]), strict=True))
-        for start in range(0, len(numbers), _PAGES):
-            for number, rows in read_rows(self._database, list(places)[start : start + _PAGES]):
-                taken, standing = entries_of(rows)
-                who_at = dict(zip(taken.tolist(), standing, strict=True))
-                for place in places[number].tolist():
-                    held[place] = who_at.get(int(slots[place])) == ids[place]
-        return held
+        page_numbers, starts = np.unique(pages[order], return_index=True)
+        indices_of = dict(zip(page_numbers.tolist(), np.split(order, starts[1:]), strict=True))
+        for start in range(0, len(page_numbers), _PAGES_PER_QUERY):
+            batch = list(indices_of)[start : start + _PAGES_PER_QUERY]
+            for number, rows in read_rows(self._database, batch):
+                stored_slots, stored_ids = entries_of(rows)
+                stored_id_at = dict(zip(stored_slots.tolist(), stored_ids, strict=True))
+                for index in indices_of[number].tolist():
+                    is_equal[index] = stored_id_at.get(int(slots[index])) == ids[index]
+        return is_equal
 
 
-def _frames(subjects: Iterable[SubjectId]) -> list[bytes]:
-    """Return framed ids without their last bracket, as a page's are split."""
+def _frame_ids(subjects: Iterable[SubjectId]) -> list[bytes]:
+    """Return the open frame of each id."""
     ids = list(subjects)
     try:
         return [frame[:-1] for frame in framed_all(ids)]
-    except InvalidInput:  # one is too long to be stored, so its frame is nobody's
-        return [framed_at_any_length(one)[:-1] for one in ids]
+    except InvalidInput:  # an id is too long to be stored, so no stored frame equals its frame
+        return [framed_at_any_length(subject)[:-1] for subject in ids]
 
 
-def _folded_hashes(subjects: Iterable[SubjectId]) -> UInts64:
-    return np.array([hash(one) for one in fold_ids(subjects)], dtype=np.int64).view(np.uint64)
+def _hash_folded_ids(subjects: Iterable[SubjectId]) -> UInts64:
+    """Return a 64-bit hash of each folded id, valid in this process only."""
+    return np.array([hash(folded) for folded in fold_ids(subjects)], dtype=np.int64).view(np.uint64)
 
 
-def _hashes(ids: Sequence[bytes]) -> UInts64:
-    """Return hashes of ids without their last bracket in the upper halves, uint64."""
+def _hash_frames(ids: Sequence[bytes]) -> UInts64:
+    """Return hashes of open frames in the upper halves of uint64 numbers, lower halves 0.
+
+    They are valid in this process only.
+    """
     hashes = np.fromiter(map(hash, ids), dtype=np.int64, count=len(ids)).view(np.uint64)
-    return hashes << np.uint64(_HALF)
+    return hashes << np.uint64(_SLOT_BITS)
 
 
 def _read_entries(database: Database, size: int) -> UInts64:
-    """Return hash and slot of every subject in the database, sorted; at most `size`."""
+    """Return the sorted entries of all subjects in the database, which are at most `size`."""
     entries = np.empty(size, dtype=np.uint64)
     count = 0
     for rows in database.scan("subject_pages"):
-        for _, _, slots, stored in rows:
-            here = np.frombuffer(slots, dtype="<i4").astype(np.uint64)
-            entries[count : count + len(here)] = _hashes(split_ids(stored)) | here
-            count += len(here)
+        for _, _, slots_content, stored_ids in rows:
+            slots = np.frombuffer(slots_content, dtype="<i4").astype(np.uint64)
+            entries[count : count + len(slots)] = _hash_frames(split_ids(stored_ids)) | slots
+            count += len(slots)
     entries = entries if count == size else entries[:count].copy()
     entries.sort()
     return entries

@@ -1,4 +1,9 @@
-"""Subject ids as bytes: framed, so that they can be found in a file, and hashed with a key."""
+"""Subject ids as bytes: framed, so that they can be found in a file, and hashed with a key.
+
+A framed id is ``<id:i7>`` for the integer 7 and ``<id:sanna>`` for the text "anna". Its brackets
+never occur inside it, so no framed id is part of another one, and a search through the bytes of a
+file finds every id that was not erased.
+"""
 
 import hashlib
 import hmac
@@ -11,96 +16,117 @@ from urllib.parse import quote, unquote
 from vicinal.checks import SubjectId
 from vicinal.errors import InvalidInput
 
-MOST_BYTES = 1000
-"""Longest framed id: it fits into one page of a database, so that it stands there in one piece."""
+MAX_FRAME_BYTES = 1000
+"""Maximal length of a framed id in bytes. It fits into a row of
+:mod:`vicinal.ledger.subject_pages`, hence into one page of a database file, so the file holds it
+in one piece."""
 
 OPENING = b"<id:"
-"""How every framed id begins."""
+"""The first bytes of every framed id."""
 
-_PLAIN = "".join(chr(code) for code in range(33, 127) if chr(code) not in "<>%")
+_UNESCAPED = "".join(chr(code) for code in range(33, 127) if chr(code) not in "<>%")
+"""Characters that a framed id holds unescaped: visible ASCII without ``<``, ``>`` and ``%``."""
+
 _NEED_NO_ESCAPE = re.compile("[!-$&-;=?-~\n]*")
-_WHOLE_NUMBER = ord("i")
+"""Lines of unescaped characters only."""
+
+_INTEGER_KIND = ord("i")
+"""The byte after the opening of an integer's frame; "s" stands there for text."""
+
 _LEADING_ZEROS = re.compile(r"(?<![0-9])0+(?=[0-9])")
 _FRAMED = re.compile(rb"<id:[is][!-;=?-~]*>")
 
 
 def frame_id(subject: SubjectId) -> bytes:
-    """Return an id as it is stored, such as ``<id:i7>`` or ``<id:sanna>``.
+    """Return the framed form in which an id is stored, such as ``<id:i7>`` or ``<id:sanna>``.
 
-    Raises InvalidInput if it would be longer than :data:`MOST_BYTES`.
+    Raises InvalidInput if it would be longer than :data:`MAX_FRAME_BYTES`.
     """
     frame = framed_at_any_length(subject)
-    if len(frame) > MOST_BYTES:
+    if len(frame) > MAX_FRAME_BYTES:
         raise InvalidInput(
-            f"The 'subjects' parameter must hold ids of at most {MOST_BYTES} bytes. Got a longer "
-            "one; hash it first."
+            f"The 'subjects' parameter must hold ids of at most {MAX_FRAME_BYTES} bytes. Got a "
+            "longer one; hash it first."
         )
     return frame
 
 
 def framed_at_any_length(subject: SubjectId) -> bytes:
-    """Return :func:`frame_id` also of an id that is too long to be stored."""
-    kind, text = "i" if isinstance(subject, int) else "s", str(subject)
-    return f"<id:{kind}{quote(text, safe=_PLAIN)}>".encode()
+    """Return the framed form of an id, even if it is too long to be stored."""
+    kind = "i" if isinstance(subject, int) else "s"
+    return f"<id:{kind}{quote(str(subject), safe=_UNESCAPED)}>".encode()
 
 
 def framed_all(subjects: Iterable[SubjectId]) -> list[bytes]:
-    """Return what :func:`frame_id` returns for each of many ids, sooner."""
+    """Return :func:`frame_id` of each id, faster for many ids.
+
+    Raises InvalidInput if a framed id would be longer than :data:`MAX_FRAME_BYTES`.
+    """
     ids = list(subjects)
-    for of_type, kind in ((str, "<id:s"), (int, "<id:i")):
-        if set(map(type, ids)) == {of_type}:
+    for id_type, opening in ((str, "<id:s"), (int, "<id:i")):
+        if set(map(type, ids)) == {id_type}:
             texts = list(map(str, ids))
-            # A line break needs an escape, so none stands in an id that needs none.
+            # All ids are joined by line breaks and framed by one replacement. That is correct if
+            # no id needs an escape, hence none holds a line break.
             joined = "\n".join(texts)
-            plain = _NEED_NO_ESCAPE.fullmatch(joined) and joined.count("\n") == len(texts) - 1
-            if plain and max(map(len, texts)) <= MOST_BYTES - len(kind) - 1:
-                return (kind + joined.replace("\n", f">\n{kind}") + ">").encode().split(b"\n")
-    return [frame_id(one) for one in ids]
+            is_plain = _NEED_NO_ESCAPE.fullmatch(joined) and joined.count("\n") == len(texts) - 1
+            if is_plain and max(map(len, texts)) <= MAX_FRAME_BYTES - len(opening) - 1:
+                framed = opening + joined.replace("\n", f">\n{opening}") + ">"
+                return framed.encode().split(b"\n")
+    return [frame_id(subject) for subject in ids]
 
 
 def parse_framed_id(stored: bytes) -> SubjectId:
-    """Return the id that :func:`frame_id` made `stored` of."""
+    """Return the id that :func:`frame_id` encoded as `stored`."""
     text = stored[5:-1].decode()
-    if stored[4] == _WHOLE_NUMBER:
+    if stored[4] == _INTEGER_KIND:
         return int(text)
     return unquote(text) if "%" in text else text
 
 
 def fold_ids(subjects: Iterable[SubjectId]) -> list[str]:
-    """Return ids without leading zeros, case, blanks and width: equal ones may be one person's."""
-    # No id holds a line break. Unicode compares identifiers so: forms and case, twice.
+    """Return each id as text without leading zeros, case, blanks and width differences.
+
+    Ids with equal folded forms are probably spellings of one subject's id.
+    """
+    # All ids are folded as one text, joined by line breaks, which no id holds. Unicode's caseless
+    # comparison of identifiers normalizes and folds twice (NFD, case folding, NFKD).
     text = normalize("NFKD", normalize("NFD", "\n".join(map(str, subjects))).casefold())
     text = normalize("NFKD", text.replace(" ", "").replace("\u0131", "i").casefold())
     return _LEADING_ZEROS.sub("", text).split("\n") if text else []
 
 
 def find_similar_ids(subjects: Iterable[SubjectId]) -> set[SubjectId]:
-    """Return those of some ids that equal another one of them once they are :func:`fold_ids`."""
+    """Return the ids that share their folded form (:func:`fold_ids`) with another of the ids.
+
+    Empty if all ids are integers, because different integers have different folded forms.
+    """
     ids = list(dict.fromkeys(subjects))
-    if not any(isinstance(one, str) for one in ids):
+    if not any(isinstance(subject, str) for subject in ids):
         return set()
-    names = fold_ids(ids)
-    counts = Counter(names)
-    return {one for one, name in zip(ids, names, strict=True) if counts[name] > 1}
+    folded_ids = fold_ids(ids)
+    counts = Counter(folded_ids)
+    return {subject for subject, folded in zip(ids, folded_ids, strict=True) if counts[folded] > 1}
 
 
 def first_framed_id(content: bytes, at: int = 0) -> bytes | None:
-    """Return the framed id that begins at a place of `content`; None if none does."""
+    """Return the framed id that begins at offset `at` of `content`; None if none begins there."""
     match = _FRAMED.match(content, at)
     return None if match is None else match[0]
 
 
 def keyed_hash(key: bytes, subject: SubjectId) -> bytes:
-    """Return 32 bytes that tell an id only to whoever has the key, and a guess of the id."""
+    """Return the HMAC-SHA-256 of an id, 32 bytes: a guess of the id is tested only with the key."""
     kind = b"i" if isinstance(subject, int) else b"s"
     return hmac.digest(key, kind + str(subject).encode(), hashlib.sha256)
 
 
 def folded_hashes(key: bytes, subjects: Iterable[SubjectId]) -> list[bytes]:
-    """Return keyed hashes of ids as they are :func:`fold_ids`; never those of ids themselves."""
-    return [hmac.digest(key, b"f" + one.encode(), hashlib.sha256) for one in fold_ids(subjects)]
+    """Return the HMAC-SHA-256 of each folded id; it never equals a :func:`keyed_hash`."""
+    folded_ids = fold_ids(subjects)
+    return [hmac.digest(key, b"f" + folded.encode(), hashlib.sha256) for folded in folded_ids]
 
 
 def keyed_digest(key: bytes, content: bytes) -> bytes:
-    """Return 32 bytes that tell content only to whoever has the key; never those of an id."""
+    """Return the HMAC-SHA-256 of `content`; it never equals a hash of an id."""
     return hmac.digest(key, b"r" + content, hashlib.sha256)

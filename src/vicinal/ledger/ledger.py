@@ -1,8 +1,9 @@
-"""The durable ledger: subjects, audiences and their budgets, charges and answers in one commit.
+"""The durable ledger: subjects, audiences, budgets, charges and answers in one database.
 
 Order of durability: charges and the answers they pay for become durable in one transaction, and
-only then does an answer leave the process. A crash before the commit leaves neither, one after it
-both; no answer that anybody saw is without its charge, and no charge is lost or taken twice.
+an answer leaves the process only afterwards. A crash before the commit leaves neither, a crash
+after it leaves both. So every answer that left the process has its charge on disk, and no charge
+is lost or made twice.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -25,7 +26,7 @@ from vicinal.ledger.audiences import (
     load_audiences,
     read_audience,
 )
-from vicinal.ledger.database import Chain, Database, attach
+from vicinal.ledger.database import Chain, Database, attach_chain
 from vicinal.ledger.hashed_slots import NOBODY, HashedSlotTable
 from vicinal.ledger.id_encoding import (
     find_similar_ids,
@@ -41,18 +42,26 @@ from vicinal.ledger.tables import FORMAT, Tables
 from vicinal.ledger.total import TOTAL, TotalFilter
 
 EVALUATED = -1
-"""In place of an audience's number: whoever has such a row never had records here."""
+"""Replaces the audience number in a row of the table `departed`: the subject of this hash was
+evaluated, but never had records in the store. Other rows of the same hash hold its budgets."""
 
-ALIKE = -2
-"""In place of an audience's number, in a row whose hash is that of a folded id which left."""
+FOLDED_ID = -2
+"""Replaces the audience number in a row of the table `departed`: the hash is that of a folded id
+(:func:`~vicinal.ledger.id_encoding.fold_ids`) of an erased or evaluated subject, not of an id."""
 
-_CLOSED = "closed audiences"
-_AT_ONCE = 256
-"""Hashes that are looked up in one statement."""
+_BARRED_NAMES = "closed audiences"
+"""Name in the table `meta` under which digests of lost audiences' names are stored."""
+
+_HASHES_PER_QUERY = 256
+"""Number of hashes that one SQL statement looks up."""
 
 
 class Standing(IntEnum):
-    """How a ledger knows a subject: not at all, by evaluations only, by records it had, or has."""
+    """How a subject is known to a ledger.
+
+    `UNKNOWN`: not at all. `EVALUATED`: only by evaluations, which charged it. `ERASED`: it had
+    records, which were erased. `ENROLLED`: it has records. All but the unknown have a budget.
+    """
 
     UNKNOWN = 0
     EVALUATED = 1
@@ -61,13 +70,18 @@ class Standing(IntEnum):
 
 
 class Ledger:
-    """Register of all subjects and accounts of all audiences, on a database.
+    """Register of all subjects and accounts of all audiences, stored in a database.
 
-    `database`: one with its tables. `key`: the secret key of the hashes of those who left.
+    `database`: an open database that has the ledger's tables. `key`: the store's secret key, of
+    the hashes of erased subjects' ids and of the digests of rows.
+
+    Raises StoreDamaged if the rows differ from their digests.
     """
 
     def __init__(self, database: Database, key: bytes) -> None:
-        self._chain = database.chain or attach(database, key)  # before anything is read
+        self._chain = database.chain or attach_chain(
+            database, key
+        )  # verified before anything is read
         self.database = database
         self._key = key
         size = int(database.get("slots") or 0)
@@ -84,7 +98,7 @@ class Ledger:
 
     @classmethod
     def create(cls, database: Database, key: bytes) -> Self:
-        """Return the ledger of an empty database: its tables, and the first link of its chain."""
+        """Return a new ledger in an empty database: create its tables and start its chain."""
         database.create_tables()
         database.chain = Chain(key)
         with database.transaction():
@@ -93,12 +107,12 @@ class Ledger:
 
     @property
     def head(self) -> bytes:
-        """What stands for the whole history up to the last commit, 32 bytes; see `chain`."""
+        """Digest of the whole history up to the last commit, 32 bytes; see `database.Chain`."""
         return self._chain.last.head
 
     @property
     def last_commit(self) -> tuple[int, bytes]:
-        """Clock and head of the last commit, whatever has been begun since."""
+        """Clock and head of the last commit; an open transaction does not change them."""
         return self._chain.last.clock, self._chain.last.head
 
     @property
@@ -110,12 +124,12 @@ class Ledger:
     def is_between_changes(self) -> bool:
         """Whether no transaction is open, and record files and memory agree with the last commit.
 
-        False while an operation changes the data, and after an exception broke one off.
+        False while an operation changes the data, and after an exception interrupted one.
         """
         return not self._change_incomplete and not self.database.in_transaction
 
     def check(self) -> None:
-        """Raise StorageFailed if memory and disk may differ; call it between operations only."""
+        """Raise StorageFailed if memory and disk may differ. Call it between operations only."""
         if not (self.is_consistent and self.is_between_changes):
             raise StorageFailed(
                 "The store failed, so it answers nothing. Open it again: it then reads what "
@@ -123,33 +137,38 @@ class Ledger:
             )
 
     @contextmanager
-    def _all_or_nothing(self) -> Iterator[None]:
+    def _open_transaction(self) -> Iterator[None]:
+        """Commit all writes of the body together, with the charges to the total.
+
+        An exception undoes the transaction and closes the ledger, as memory is ahead of the disk.
+        """
         self.check()
         try:
             with self.database.transaction():
                 yield
                 if self.total is not None:
-                    self._write_shared()
+                    self._write_total_charges()
         except BaseException:
             self._broken = True
             raise
 
     @contextmanager
     def change(self, kind: str) -> Iterator[None]:
-        """Make the body one durable change of the data, with a new version.
+        """Commit the body as one change of the data, which gets a new version.
 
-        Of a :data:`RENEWAL` the data keep theirs. Whatever goes wrong inside, memory may be ahead
-        of the disk, so the ledger is closed.
+        `kind`: name of the change in the history, such as "add". A :data:`RENEWAL` changes
+        budgets only, so the version stays. After any exception inside, memory may be ahead of
+        the disk, so the ledger is closed.
 
         From its commit until :meth:`complete_change`, the change is incomplete and the ledger
-        refuses everything: record files and memory do not agree with the database yet. An exception
-        at any line in between therefore leaves a ledger that has to be opened again, which
-        completes the change.
+        refuses everything, because record files and memory do not agree with the database yet. An
+        exception at any line in between therefore leaves a ledger that has to be opened again,
+        which completes the change.
         """
-        with self._all_or_nothing():
+        with self._open_transaction():
             yield
             self.version += kind != RENEWAL
-            self._note(kind)
+            self._append_history(kind)
             self.database.put("version", str(self.version))
             self._check_readable()
             self._change_incomplete = True  # before the commit: no line separates the two
@@ -157,7 +176,7 @@ class Ledger:
     def _check_readable(self) -> None:
         """Read the audiences and plans that a change has written by the code of an opening.
 
-        A writer that is less strict than the reader would commit what nobody can open again.
+        A writer that is less strict than the reader could commit a ledger that cannot be opened.
 
         Raises StoreDamaged if an opening would refuse them. The transaction is undone then.
         """
@@ -171,27 +190,28 @@ class Ledger:
         """
         self._change_incomplete = False
 
-    def _note(self, kind: str) -> None:
-        """Write into the history what changes who is here, or what those have left who are not."""
+    def _append_history(self, kind: str) -> None:
+        """Append a history row for a change of enrolment or of erased subjects' budgets."""
         self.clock += 1
-        now = datetime.now(UTC).isoformat("T", "seconds")
-        self.database.insert(Tables.HISTORY, [(self.clock, now, kind, self.version)])
+        timestamp = datetime.now(UTC).isoformat("T", "seconds")
+        self.database.insert(Tables.HISTORY, [(self.clock, timestamp, kind, self.version)])
         self.database.put("clock", str(self.clock))
 
     @property
     def due(self) -> list[tuple[Audience, Renewal]]:
-        """Whose next part has come, and is not released; public.
+        """Audiences with a renewal period that has begun but is not released, and its state.
 
-        A ledger whose loss was accepted gets no part any more.
+        Public. Audiences that lost their history of charges get no further period.
         """
-        return [
-            (audience, renewal)
-            for audience in self.audiences.values()
-            if (renewal := audience.due) is not None and renewal != audience.renewal
-        ]
+        due = []
+        for audience in self.audiences.values():
+            renewal = audience.due
+            if renewal is not None and renewal != audience.renewal:
+                due.append((audience, renewal))
+        return due
 
     def renew(self) -> bool:
-        """Release in one commit the parts of budgets that have come; tell whether any had."""
+        """Release all due parts of budgets in one commit; return whether any part was due."""
         due = self.due
         if due:
             with self.change(RENEWAL):
@@ -200,56 +220,68 @@ class Ledger:
         return bool(due)
 
     def set_period(self, audience: Audience, renewal: Renewal) -> None:
-        """Give everybody, here or gone, what a period leaves them, inside a transaction.
+        """Start a renewal period: set the budget of every enrolled or erased subject.
 
-        What is not given counts as charged. Nobody gets more than the total allows.
+        Call it inside a transaction. `renewal`: state of the renewal in the new period. Units that
+        a subject does not get count as charged, also those that the total does not allow.
         """
-        slots, before, account = self.slot_table.taken, audience.released, audience.account
-        left = renewal.left(account.remaining[slots], before)
+        slots = self.slot_table.taken
+        released_before = audience.released
+        account = audience.account
+        enrolled_units = renewal.compute_remaining(account.remaining[slots], released_before)
         if self.total is not None:
-            allowed = self.total.audience.account.remaining[slots]
-            left = np.minimum(left, self.total.most(audience.number, allowed))
+            total_remaining = self.total.audience.account.remaining[slots]
+            allowed = self.total.most(audience.number, total_remaining)
+            enrolled_units = np.minimum(enrolled_units, allowed)
         rows = self.database.rows(Tables.DEPARTED, "audience = ?", (audience.number,))
-        gone = np.array([units for *_, units in rows], dtype=np.int64)
-        stays = renewal.left(gone, before)
-        given = exact_sum(left - account.durable[slots]) + exact_sum(stays - gone)
-        audience.checkpointed += audience.granted * (renewal.released - before) - given
-        audience.plan, audience.initial_budget = renewal.within(audience.plan), renewal.most
+        erased_before = np.array([units for *_, units in rows], dtype=np.int64)
+        erased_units = renewal.compute_remaining(erased_before, released_before)
+        granted_units = exact_sum(enrolled_units - account.durable[slots])
+        granted_units += exact_sum(erased_units - erased_before)
+        audience.checkpointed += (
+            audience.granted * (renewal.released - released_before) - granted_units
+        )
+        audience.plan = renewal.within(audience.plan)
+        audience.initial_budget = renewal.most
         self.database.replace(
             Tables.DEPARTED,
-            [(*row[:2], units) for row, units in zip(rows, stays.tolist(), strict=True)],
+            [(*row[:2], units) for row, units in zip(rows, erased_units.tolist(), strict=True)],
         )
-        self._assign(audience, slots, left)
+        self._assign_units(audience, slots, enrolled_units)
         audience.checkpoint(self.database)
 
     @property
     def accounts(self) -> list[Audience]:
-        """All audiences, after the account of all of them together if there is one."""
+        """All audiences, preceded by the total over all audiences if there is one."""
         return [*([self.total.audience] if self.total else []), *self.audiences.values()]
 
-    def _write_shared(self) -> None:
-        """Write what charges to some audiences took from the total, and from others by that."""
+    def _write_total_charges(self) -> None:
+        """Charge the total for all audiences' charges, and write it and the cuts it caused."""
         for audience in self.audiences.values():
             if audience.account.is_charged:
                 self.share_charges(audience)
         for audience in self.accounts:
-            self.clock += 1  # a public number, whoever was charged: receipts tell the clock
+            # Receipts contain the clock, so it advances by the same number in every case; the set
+            # of accounts that were charged is private.
+            self.clock += 1
             if audience.account.is_charged:
                 audience.write_charges(self.database, self.clock, 0)
         self.database.put("clock", str(self.clock))
 
     def limit_total(self, epsilon: float, delta: float, budget: float) -> None:
-        """Let nobody lose more to all audiences together, in a :meth:`change` before any is open.
+        """Bound each subject's loss to all audiences together by (`epsilon`, `delta`).
 
-        `budget` (zCDP) is that of `epsilon` and `delta`.
+        Call it inside a :meth:`change`, before the first audience is opened. `budget`: the zCDP
+        budget of `epsilon` and `delta`.
         """
         self.total = TotalFilter.new(epsilon, delta, budget)
         self.total.audience.write(self.database)
 
     def share_charges(self, audience: Audience) -> None:
-        """Charge to the total, if there is one, what mechanisms took from an audience.
+        """Charge to the total, if there is one, the units that mechanisms took from an audience.
 
-        Before anything else is charged: others then have no more left than the total allows.
+        Call it before another audience is charged, so that the other audiences' budgets are cut
+        first to what the total still allows.
         """
         if self.total is not None and audience is not self.total.audience:
             self.total.charge(audience, self.audiences.values())
@@ -257,40 +289,46 @@ class Ledger:
     def commit(self, blocks: Sequence[AnswerBlock], requests: Sequence[StoredRequest] = ()) -> None:
         """Make charges, answers and idempotency keys durable together.
 
-        The block at position i of `blocks` gets the number ``clock + 1 + i``, with the clock as it
-        was before.
+        `blocks`: new answers; the block at position i gets the number
+         ``clock + 1 + i``, with the value of :attr:`clock` at the call. `requests`: requests
+        with an idempotency key whose answers are in these or earlier blocks.
 
-        Raises StorageFailed, PrivacyRefused: nothing may be answered then, and the ledger must be
-        opened again.
+        Raises StorageFailed or PrivacyRefused. Then nothing may be answered, and the ledger must
+        be opened again.
         """
-        with self._all_or_nothing():
+        with self._open_transaction():
             for block in blocks:
                 self._enter(block)
-            self.database.insert(Tables.REQUESTS, [request.row() for request in requests])
+            self.database.insert(Tables.REQUESTS, [request.to_row() for request in requests])
             self.database.put("clock", str(self.clock))
 
     def _write_analyst(self, audience: Audience, name: str) -> None:
-        who = audience.analysts[name]
-        self.database.replace(Tables.ANALYSTS, [(audience.number, name, who.quota, who.used)])
+        """Write an analyst's quota and number of answers."""
+        analyst = audience.analysts[name]
+        self.database.replace(
+            Tables.ANALYSTS, [(audience.number, name, analyst.quota, analyst.used)]
+        )
 
     @contextmanager
     def release(self, audience: Audience) -> Iterator[None]:
-        """Make what the body charges and writes durable at its end, without a new version.
+        """Commit the charges and writes of the body, without a new version of the data.
 
-        For releases that are no answers. Whatever goes wrong inside closes the ledger.
+        For releases other than answers, such as evaluations. `audience`: the one that the body
+        charges. An exception inside closes the ledger.
         """
-        with self._all_or_nothing():
+        with self._open_transaction():
             yield
             self.write_charges(audience, 0)
             audience.write(self.database)
             self.database.put("clock", str(self.clock))
 
     def open_audience(self, name: str, plan: str, budget: float = 0.0) -> Audience:
-        """Give all subjects a new budget for another audience, inside :meth:`change`.
+        """Return a new audience, for which every subject has a new budget. For a :meth:`change`.
 
-        `budget` (zCDP): what a full one is, where there is a total.
+        `plan`: its plan as JSON. `budget`: the zCDP budget of a full account; it is needed only
+        if there is a total.
         """
-        number = 1 + max((a.number for a in self.audiences.values()), default=0)
+        number = 1 + max((audience.number for audience in self.audiences.values()), default=0)
         audience = Audience(number, name, plan, StoredAccount(np.zeros(0, dtype=np.int64)))
         audience.write(self.database)
         if self.total is not None:
@@ -302,44 +340,55 @@ class Ledger:
         return audience
 
     def bar_audience_names(self, names: Iterable[bytes]) -> None:
-        """Let no audience with one of these names be opened, but those there are; in a change.
+        """Refuse from now on to open lost audiences, inside a :meth:`change`.
 
-        `names`: digests, see :func:`~vicinal.ledger.rollback_guard.name_digest`.
+        `names`: digests of audience names, see
+        :func:`~vicinal.ledger.rollback_guard.name_digest`. Those of existing audiences are skipped.
         """
-        here = {name_digest(name) for name in self.audiences}
-        closed = {*self._closed_names(), *(digest.hex() for digest in names if digest not in here)}
-        if closed:
-            self.database.put(_CLOSED, " ".join(sorted(closed)))
+        existing = {name_digest(name) for name in self.audiences}
+        lost = (digest.hex() for digest in names if digest not in existing)
+        barred = {*self._load_barred_names(), *lost}
+        if barred:
+            self.database.put(_BARRED_NAMES, " ".join(sorted(barred)))
 
     def check_name(self, name: str) -> None:
-        """Raise PrivacyRefused for an audience that was lost: its analysts have had its budgets."""
-        if name_digest(name).hex() in self._closed_names():
+        """Raise PrivacyRefused for the name of a lost audience, as its budgets may be spent."""
+        if name_digest(name).hex() in self._load_barred_names():
             raise PrivacyRefused(
                 f"There was an audience {name!r}, which this copy of the store does not know. Its "
                 "budgets are spent for good. Choose a name for people who share no answers with it."
             )
 
-    def _closed_names(self) -> list[str]:
-        return (self.database.get(_CLOSED) or "").split()
+    def _load_barred_names(self) -> list[str]:
+        """Return the hexadecimal digests of lost audiences' names."""
+        return (self.database.get(_BARRED_NAMES) or "").split()
 
     def write_charges(self, audience: Audience, queries: int) -> None:
-        """Write what was charged to an account since the last commit, inside a transaction."""
+        """Write the charges to an account since the last commit, inside a transaction.
+
+        `queries`: number of answers that these charges pay for.
+        """
         self.share_charges(audience)
         self.clock += 1
         audience.write_charges(self.database, self.clock, queries)
 
     def keep_charges(self, audiences: Iterable[Audience]) -> None:
-        """Make durable, in one commit, what was charged for answers that nobody will see.
+        """Commit the charges of interrupted blocks of answers, which are never released.
 
-        Noise may have been drawn for them, and may have decided that they were broken off: who was
-        charged stays charged. Clock and chain, which receipts tell, move whether anybody was.
+        Noise may have been sampled for them and may even have caused the interruption, so the
+        subjects stay charged. Clock and chain are in receipts, so both advance whether or not any
+        subject was charged.
+
+        `audiences`: those with an interrupted block.
         """
-        for each in self.accounts:  # the total and others too: broken off between charge and note
-            each.account.recount()
-        asked = list(audiences)
-        if self.is_consistent and self.is_between_changes and asked:
-            with self._all_or_nothing():
-                for audience in asked:
+        # An interruption can fall between a charge and its note, also of the total or of an
+        # audience that the total cut.
+        for account in self.accounts:
+            account.account.recount_charges()
+        interrupted = list(audiences)
+        if self.is_consistent and self.is_between_changes and interrupted:
+            with self._open_transaction():
+                for audience in interrupted:
                     self.share_charges(audience)
                     self.clock += 1
                     if audience.account.is_charged:
@@ -348,15 +397,16 @@ class Ledger:
                 self.database.put("clock", str(self.clock))
 
     def spend_all_budgets(self) -> None:
-        """Charge all that is left to everybody, inside :meth:`change`; nobody gets any again.
+        """Charge every remaining unit of every subject, and give newcomers no budget any more.
 
-        For a ledger that does not know what was charged: an old backup.
+        Call it inside a :meth:`change` of a ledger that lacks charges, such as an old backup after
+        its loss was accepted.
         """
         for audience in self.accounts:
             audience.account.remaining[:] = 0
             if self.total is not None:
                 audience.account.share()
-            audience.account.recount()
+            audience.account.recount_charges()
             self.write_charges(audience, 0)
             audience.initial_budget = 0
             rows = self.database.read(
@@ -368,24 +418,32 @@ class Ledger:
         self.database.replace(Tables.DEPARTED, [(*row[:2], 0) for row in departed])
 
     def allow(self, audience: Audience, analyst: str, quota: int | None) -> None:
-        """Set how many answers an analyst may have; None for all that the audience has left."""
-        with self._all_or_nothing():
+        """Set the number of answers that an analyst may get; None limits it by the audience only.
+
+        `analyst`: the analyst's name.
+        """
+        with self._open_transaction():
             entry = audience.analysts.setdefault(analyst, Analyst(None, 0))
             entry.quota = quota
             self._write_analyst(audience, analyst)
 
     def write_proxies(self, audience: Audience, shares: UInts16) -> None:
-        """Write how far public points are worn that are charged along, inside a transaction."""
+        """Write the virtual budgets of the public reference points, inside a transaction.
+
+        `shares`, uint16 (points,): used share of each point's budget, rounded up; see
+        :meth:`~vicinal.engine.proxy_ledger.ProxyLedger.shares`.
+        """
         self.database.replace(Tables.SHADOWS, [(audience.number, text_of(shares))])
 
     def _enter(self, block: AnswerBlock) -> None:
+        """Write a block of answers, its charges and its counters, inside a transaction."""
         audience = block.audience
         queries = len(block.answers)
         audience.used += queries
         audience.slack = block.slack
         self.write_charges(audience, queries)
         audience.write(self.database)
-        self.database.insert(Tables.ANSWERS, [block.row(self.clock, self.version)])
+        self.database.insert(Tables.ANSWERS, [block.to_row(self.clock, self.version)])
         if block.proxies is not None:
             self.write_proxies(audience, block.proxies)
         if block.n_asked is not None:
@@ -400,137 +458,179 @@ class Ledger:
         return self.slot_table.size
 
     def slots(self, subjects: Iterable[SubjectId]) -> Slots:
-        """Return the slots of those of `subjects` that are enrolled, each once."""
+        """Return the distinct slots of those of `subjects` that are enrolled, ascending."""
         slots = self.slot_table.find(subjects)
         return np.unique(slots[slots != NOBODY])
 
     def enroll(self, subjects: Sequence[SubjectId]) -> Slots:
-        """Return the slot of every subject, inside :meth:`change`.
+        """Return the slot of every subject after enrolling the new ones, inside :meth:`change`.
 
-        Newcomers get what each audience gives them, others what they had left when they left.
+        A new subject gets each audience's initial budget. An erased subject that re-enrolls gets
+        the units that it had when it was erased.
         """
         distinct = list(dict.fromkeys(subjects))
         slots = self.slot_table.find(distinct)
-        new = slots == NOBODY
-        newcomers = [distinct[place] for place in np.flatnonzero(new).tolist()]
-        ids = framed_all(newcomers)
-        budgets: dict[int, dict[int, int]] = {}
-        for place, (hashed, _) in self._departed(newcomers).items():
+        is_new = slots == NOBODY
+        newcomers = [distinct[index] for index in np.flatnonzero(is_new).tolist()]
+        framed_ids = framed_all(newcomers)
+        erased_units: dict[int, dict[int, int]] = {}
+        for index, (hashed, _) in self._find_erased(newcomers).items():
             query = "SELECT audience, units FROM departed WHERE hash = ?"
-            budgets[place] = dict(self.database.read(query, (hashed,)))
+            erased_units[index] = dict(self.database.read(query, (hashed,)))
             self.database.delete(Tables.DEPARTED, "hash = ?", (hashed,))
-        slots[new] = new_slots = self.slot_table.take_in(ids)
-        write_subjects(self.database, dict(zip(new_slots.tolist(), ids, strict=True)))
+        new_slots = self.slot_table.assign_slots(framed_ids)
+        slots[is_new] = new_slots
+        write_subjects(self.database, dict(zip(new_slots.tolist(), framed_ids, strict=True)))
         self.database.put("slots", str(self.size))
         for audience in self.accounts:
-            self._assign_initial_budgets(audience, new_slots, budgets)
+            self._assign_initial_budgets(audience, new_slots, erased_units)
             audience.write_newcomers(self.database, new_slots)
         if len(distinct) == len(subjects):
             return slots
-        place_of = dict(zip(distinct, slots.tolist(), strict=True))
-        return np.fromiter((place_of[one] for one in subjects), np.int32, len(subjects))
+        slot_of = dict(zip(distinct, slots.tolist(), strict=True))
+        return np.fromiter((slot_of[subject] for subject in subjects), np.int32, len(subjects))
 
     def alike(self, subjects: Iterable[SubjectId]) -> list[SubjectId]:
-        """Return the unknown ones whose ids equal a known one's, or another's, once folded."""
+        """Return the unknown ids that probably belong to a known subject or to each other.
+
+        Their folded form (:func:`~vicinal.ledger.id_encoding.fold_ids`) equals that of an enrolled,
+        erased or evaluated subject, or that of another unknown id of `subjects`.
+        """
         ids = list(dict.fromkeys(subjects))
         standings = zip(ids, self.standings(ids), strict=True)
-        unknown = [one for one, standing in standings if standing == Standing.UNKNOWN]
-        here = self.slot_table.alike(unknown).tolist()
-        left = self._least_numbers(lambda: folded_hashes(self._key, unknown))
-        known = {one for place, one in enumerate(unknown) if here[place] or place in left}
-        return list(known | find_similar_ids(unknown))
+        unknown = [subject for subject, standing in standings if standing == Standing.UNKNOWN]
+        equals_enrolled = self.slot_table.match_folded(unknown).tolist()
+        equals_erased = self._find_hashes(lambda: folded_hashes(self._key, unknown))
+        similar_to_known = {
+            subject
+            for index, subject in enumerate(unknown)
+            if equals_enrolled[index] or index in equals_erased
+        }
+        return list(similar_to_known | find_similar_ids(unknown))
 
     def leaving(self, subjects: Iterable[SubjectId]) -> tuple[Slots, list[bytes], list[bytes]]:
-        """Return slots and keyed hashes, of ids and :func:`fold_ids` ids, of those enrolled."""
+        """Return the arguments with which :meth:`take_out` erases the enrolled ones of `subjects`.
+
+        Three sequences, one entry per enrolled subject: slots, keyed hashes of ids, and keyed
+        hashes of folded ids.
+        """
         distinct = list(dict.fromkeys(subjects))
         slots = self.slot_table.find(distinct)
-        here = slots != NOBODY
-        leaving = [distinct[place] for place in np.flatnonzero(here).tolist()]
-        return slots[here], list(map(self.hash, leaving)), folded_hashes(self._key, leaving)
+        is_enrolled = slots != NOBODY
+        enrolled = [distinct[index] for index in np.flatnonzero(is_enrolled).tolist()]
+        hashes = list(map(self.hash, enrolled))
+        return slots[is_enrolled], hashes, folded_hashes(self._key, enrolled)
 
     def remove(self, subjects: Iterable[SubjectId]) -> None:
-        """Forget subjects, inside :meth:`change`.
+        """Erase subjects from the register, inside :meth:`change`.
 
-        What stays is a keyed hash of the id, with what was left for every audience.
+        Only a keyed hash of each id remains, with the subject's remaining units for every audience.
+        Subjects that are not enrolled are skipped.
         """
         self.take_out(*self.leaving(subjects))
 
     def take_out(self, slots: Slots, hashes: Sequence[bytes], folded: Sequence[bytes]) -> None:
-        """Forget subjects that are :meth:`leaving`, as :meth:`remove`."""
-        self.database.replace(Tables.DEPARTED, {(one, ALIKE, 0) for one in folded})
+        """Erase enrolled subjects, as :meth:`remove`; the arguments are :meth:`leaving`'s result.
+
+        `slots`, `hashes`, `folded`: slot, keyed hash of the id, and keyed hash of the folded id of
+        each subject.
+        """
+        self.database.replace(Tables.DEPARTED, {(hashed, FOLDED_ID, 0) for hashed in folded})
         write_subjects(self.database, dict.fromkeys(slots.tolist()))
-        self.slot_table.free(slots)
+        self.slot_table.free_slots(slots)
         for audience in self.accounts:
             budgets = audience.account.durable[slots].tolist()
             rows = zip(hashes, [audience.number] * len(slots), budgets, strict=True)
             self.database.insert(Tables.DEPARTED, rows)
-            self._assign(audience, slots, np.zeros(len(slots), dtype=np.int64))
+            self._assign_units(audience, slots, np.zeros(len(slots), dtype=np.int64))
             audience.checkpoint(self.database)
 
     def standing(self, subject: SubjectId) -> Standing:
-        """Return how a subject is known here; all but the unknown have a budget. Private."""
+        """Return how a subject is known to the ledger. Private."""
         return self.standings([subject])[0]
 
     def standings(self, subjects: Iterable[SubjectId]) -> list[Standing]:
-        """Return :meth:`standing` of many subjects, sooner."""
+        """Return the :meth:`standing` of each subject, with few statements for many subjects."""
         ids = list(subjects)
         slots = self.slot_table.find(ids)
         standings = [Standing.ENROLLED] * len(ids)
-        others = np.flatnonzero(slots == NOBODY).tolist()
-        departed = self._departed([ids[place] for place in others])
-        for number, place in enumerate(others):
-            _, least = departed.get(number, (b"", None))
-            known = Standing.EVALUATED if least == EVALUATED else Standing.ERASED
-            standings[place] = Standing.UNKNOWN if least is None else known
+        unenrolled_indices = np.flatnonzero(slots == NOBODY).tolist()
+        erased = self._find_erased([ids[index] for index in unenrolled_indices])
+        for position, index in enumerate(unenrolled_indices):
+            if position not in erased:
+                standings[index] = Standing.UNKNOWN
+                continue
+            _, min_audience = erased[position]
+            evaluated_only = min_audience == EVALUATED
+            standings[index] = Standing.EVALUATED if evaluated_only else Standing.ERASED
         return standings
 
-    def _departed(self, subjects: Sequence[SubjectId]) -> dict[int, tuple[bytes, int]]:
-        """Return which of `subjects` left, by place: hash, and the least audience's number."""
-        return self._least_numbers(lambda: list(map(self.hash, subjects)))
+    def _find_erased(self, subjects: Sequence[SubjectId]) -> dict[int, tuple[bytes, int]]:
+        """Return the erased or evaluated ones of `subjects`, by index.
 
-    def _least_numbers(self, hashed: Callable[[], list[bytes]]) -> dict[int, tuple[bytes, int]]:
-        """Return which hashes have rows, by place: the hash, and the least audience's number."""
-        # Where nobody left, nobody is hashed.
+        The values are the keyed hash of the id and the least audience number of its rows, which is
+        :data:`EVALUATED` for a subject that never had records.
+        """
+        return self._find_hashes(lambda: list(map(self.hash, subjects)))
+
+    def _find_hashes(self, make_hashes: Callable[[], list[bytes]]) -> dict[int, tuple[bytes, int]]:
+        """Return the hashes that have rows in the table `departed`, by index.
+
+        The values are the hash and the least audience number of its rows. `make_hashes` returns
+        the hashes to look up. It is not called while the table is empty, as hashing is slow.
+        """
         if not self.database.read("SELECT hash FROM departed LIMIT 1"):
             return {}
-        hashes = hashed()
-        least: dict[bytes, int] = {}
-        for start in range(0, len(hashes), _AT_ONCE):
-            some = hashes[start : start + _AT_ONCE]
-            marks = ", ".join("?" * len(some))
+        hashes = make_hashes()
+        min_audiences: dict[bytes, int] = {}
+        for start in range(0, len(hashes), _HASHES_PER_QUERY):
+            batch = hashes[start : start + _HASHES_PER_QUERY]
+            marks = ", ".join("?" * len(batch))
             query = f"SELECT hash, MIN(audience) FROM departed WHERE hash IN ({marks}) "  # noqa: S608
-            least.update(dict(self.database.read(f"{query} GROUP BY hash", some)))
-        return {place: (one, least[one]) for place, one in enumerate(hashes) if one in least}
+            min_audiences.update(dict(self.database.read(f"{query} GROUP BY hash", batch)))
+        return {
+            index: (hashed, min_audiences[hashed])
+            for index, hashed in enumerate(hashes)
+            if hashed in min_audiences
+        }
 
     def visitor_units(self, audience: Audience, subjects: Sequence[SubjectId]) -> Units:
-        """Return what each subject, none of whom is enrolled, has left; newcomers a new budget."""
+        """Return the remaining units of unenrolled subjects for an audience, int64 (subjects,).
+
+        Erased and earlier evaluated subjects have the units stored under their hash, new ones the
+        initial budget. A total limits the units of all. Private.
+        """
         hashes = list(map(self.hash, subjects))
-        units = self._visitor_units(audience, hashes)
+        units = self._load_visitor_units(audience, hashes)
         if self.total is not None:
-            left = self._visitor_units(self.total.audience, hashes)
-            units = np.minimum(units, self.total.most(audience.number, left))
+            total_remaining = self._load_visitor_units(self.total.audience, hashes)
+            units = np.minimum(units, self.total.most(audience.number, total_remaining))
         return units
 
-    def _visitor_units(self, audience: Audience, hashes: Iterable[bytes]) -> Units:
-        units, initial = (
-            (self._units_left(one, audience) for one in hashes),
-            audience.initial_budget,
-        )
-        return np.array([initial if left is None else left for left in units], dtype=np.int64)
+    def _load_visitor_units(self, audience: Audience, hashes: Iterable[bytes]) -> Units:
+        """Return the units stored under each hash, or the initial budget, int64 (hashes,)."""
+        initial = audience.initial_budget
+        stored = (self._load_units(hashed, audience) for hashed in hashes)
+        return np.array([initial if units is None else units for units in stored], dtype=np.int64)
 
     def keep_visitors(
         self, audience: Audience, subjects: Sequence[SubjectId], before: Units, after: Units
     ) -> None:
-        """Write what visitors have left, inside a release; what they spent counts as charged.
+        """Charge unenrolled subjects, inside a :meth:`release` of an evaluation.
 
-        They have no records here, so it is kept under their keyed hash, as of those who left.
+        They have no slot, so their remaining units are stored under the keyed hash of the id, like
+        those of erased subjects.
+
+        `subjects`: distinct ids. `before`, `after`, int64 (subjects,): units of each before and
+        after the release; their difference is charged.
         """
         for subject, charged in zip(subjects, before - after, strict=True):
             hashed = self.hash(subject)
             if self.standing(subject) == Standing.UNKNOWN:
                 self.database.insert(Tables.DEPARTED, [(hashed, EVALUATED, 0)])
-                alike = folded_hashes(self._key, [subject])
-                self.database.replace(Tables.DEPARTED, [(one, ALIKE, 0) for one in alike])
+                folded = folded_hashes(self._key, [subject])
+                rows = [(folded_hash, FOLDED_ID, 0) for folded_hash in folded]
+                self.database.replace(Tables.DEPARTED, rows)
             self._charge_visitor(audience, hashed, int(charged))
             if self.total is not None:
                 price = self.total.price(audience.number, charged)
@@ -539,52 +639,65 @@ class Ledger:
             self.total.audience.write(self.database)
 
     def _charge_visitor(self, audience: Audience, hashed: bytes, charged: int) -> None:
-        left = self._units_left(hashed, audience)
-        if left is None:
-            left = audience.initial_budget
-            self._grant(audience, 1)
-        self.database.replace(Tables.DEPARTED, [(hashed, audience.number, left - charged)])
+        """Subtract `charged` units from the budget under a hash, which may be a new one."""
+        remaining = self._load_units(hashed, audience)
+        if remaining is None:
+            remaining = audience.initial_budget
+            self._count_granted(audience, 1)
+        self.database.replace(Tables.DEPARTED, [(hashed, audience.number, remaining - charged)])
         audience.checkpointed += charged
 
     def _assign_initial_budgets(
-        self, audience: Audience, slots: Slots, departed: Mapping[int, Mapping[int, int]]
+        self, audience: Audience, slots: Slots, erased_units: Mapping[int, Mapping[int, int]]
     ) -> None:
-        """Give newcomers at `slots` what they get; who was here before gets what was left."""
+        """Set the budgets of newly enrolled subjects for one audience.
+
+        `slots`: their slots. `erased_units`: remaining units by audience number of those that were
+        erased or evaluated before, by index into `slots`. New subjects get the initial budget.
+        """
         units = np.full(len(slots), audience.initial_budget, dtype=np.int64)
-        granted = len(slots)
-        for place, budgets in departed.items():
-            if audience.number in budgets:
-                units[place] = budgets[audience.number]
-                granted -= 1
-        self._grant(audience, granted)
+        n_granted = len(slots)
+        for index, units_by_audience in erased_units.items():
+            if audience.number in units_by_audience:
+                units[index] = units_by_audience[audience.number]
+                n_granted -= 1
+        self._count_granted(audience, n_granted)
         if self.total is not None and audience is not self.total.audience:
-            left = self.total.audience.account.remaining[slots]
-            most = np.minimum(units, self.total.most(audience.number, left))
-            audience.checkpointed += exact_sum(units - most)
-            units = most
-        self._assign(audience, slots, units)
+            total_remaining = self.total.audience.account.remaining[slots]
+            cut_units = np.minimum(units, self.total.most(audience.number, total_remaining))
+            audience.checkpointed += exact_sum(units - cut_units)
+            units = cut_units
+        self._assign_units(audience, slots, units)
 
     @staticmethod
-    def _grant(audience: Audience, people: int) -> None:
-        """Take note of so many initial budgets; what newcomers have missed counts as charged."""
-        if audience.initial_budget:
-            audience.granted += people
-            audience.checkpointed += people * (audience.released - audience.initial_budget)
+    def _count_granted(audience: Audience, n_budgets: int) -> None:
+        """Count initial budgets that were given out.
 
-    def _assign(self, audience: Audience, slots: Slots, units: Units) -> None:
+        Parts of earlier renewal periods that a newcomer does not get count as charged.
+        """
+        if audience.initial_budget:
+            audience.granted += n_budgets
+            audience.checkpointed += n_budgets * (audience.released - audience.initial_budget)
+
+    def _assign_units(self, audience: Audience, slots: Slots, units: Units) -> None:
+        """Set the units of some slots, which is no charge, neither to the audience nor the total.
+
+        `units`, int64 (slots,): the new remaining units.
+        """
         audience.account.assign(slots, units, self.size)
         if self.total is not None:
             audience.account.share(slots)
 
-    def _units_left(self, hashed: bytes, audience: Audience) -> int | None:
+    def _load_units(self, hashed: bytes, audience: Audience) -> int | None:
+        """Return the units stored under the keyed hash of an id; None if there are none."""
         query = "SELECT units FROM departed WHERE hash = ? AND audience = ?"
         rows = self.database.read(query, (hashed, audience.number))
         return int(rows[0][0]) if rows else None
 
     def hash(self, subject: SubjectId) -> bytes:
-        """Return the keyed hash that stands for a subject that left."""
+        """Return the keyed hash under which an erased subject is stored, 32 bytes."""
         return keyed_hash(self._key, subject)
 
     def keyed_digest(self, content: bytes) -> bytes:
-        """Return 32 bytes that tell content only to whoever has the key, and a guess of it."""
+        """Return a keyed digest of `content`, 32 bytes; only the key allows testing a guess."""
         return keyed_digest(self._key, content)

@@ -1,6 +1,6 @@
-"""What others need of a ledger: who is here, and accounts to charge; and budgets in memory.
+"""Interfaces of a ledger for mechanisms and shards, and a ledger in memory.
 
-Whoever touches them holds a :class:`ForkSafeLock`.
+The classes are not thread-safe: their callers hold a :class:`ForkSafeLock`.
 """
 
 import os
@@ -19,20 +19,20 @@ from vicinal.mechanisms.noise_sources import fresh_key
 
 
 class Account(Protocol):
-    """Every subject's remaining units, by slot, for one interaction."""
+    """Interface: every subject's remaining units for one interaction."""
 
     @property
     def remaining(self) -> Units:
-        """Units left by slot, int64; mechanisms charge this array in place. Private."""
+        """Remaining units by slot, int64 (slots,); mechanisms charge it in place. Private."""
         ...
 
     def note_charged_total(self, spent: int) -> None:
-        """Take note of the charges of a block, already taken from :attr:`remaining`."""
+        """Note the sum of a block's charges, already subtracted from :attr:`remaining`."""
         ...
 
 
 class Register(Protocol):
-    """Which subject stands at which slot."""
+    """Interface: the slot of every enrolled subject."""
 
     @property
     def size(self) -> int:
@@ -40,34 +40,38 @@ class Register(Protocol):
         ...
 
     def enroll(self, subjects: Sequence[SubjectId]) -> Slots:
-        """Return the slot of every subject; newcomers get a full budget, others what they had."""
+        """Return the slot of every subject after enrolling the new ones.
+
+        A new subject gets a full budget. An erased subject that re-enrolls gets the units that it
+        had when it was erased.
+        """
         ...
 
     def slots(self, subjects: Iterable[SubjectId]) -> Slots:
-        """Return the slots of those of `subjects` that are enrolled, each once."""
+        """Return the distinct slots of those of `subjects` that are enrolled."""
         ...
 
     def remove(self, subjects: Iterable[SubjectId]) -> None:
-        """Forget subjects; what stays is a keyed hash of the id and the units left."""
+        """Erase subjects; only a keyed hash of each id remains, with its remaining units."""
         ...
 
 
 class MemoryLedger:
-    """Every subject's remaining units, by slot.
+    """A register of subjects and one account in memory, for estimators without a store.
 
-    A subject keeps its slot while it has records. One that leaves is forgotten but for a keyed
-    hash of its id with what it had left, so that coming back does not refill its budget.
+    A subject keeps its slot while it has records. Of an erased subject only a keyed hash of its id
+    remains, with its remaining units, so that re-enrolment does not refill its budget.
     """
 
     def __init__(self) -> None:
         self.remaining: Units = np.zeros(0, dtype=np.int64)
-        """Units left by slot; mechanisms charge this array in place. Private."""
+        """Remaining units by slot; mechanisms charge this array in place. Private."""
         self._slot_of: dict[SubjectId, int] = {}
         self._free: list[int] = []
         self._key = fresh_key()
         self._departed: dict[bytes, int] = {}
         self.journal: list[int] = []
-        """Total units charged by each block of answers, oldest first. Private."""
+        """Sum of the units charged for each block of answers, oldest first. Private."""
 
     @property
     def size(self) -> int:
@@ -78,51 +82,61 @@ class MemoryLedger:
         return subject in self._slot_of or self._hash(subject) in self._departed
 
     def note_charged_total(self, spent: int) -> None:
-        """Enter the charges of a block, already taken from :attr:`remaining`, in the journal."""
+        """Append the sum of a block's charges, already subtracted, to :attr:`journal`."""
         self.journal.append(spent)
 
     def enroll(self, subjects: Sequence[SubjectId]) -> Slots:
-        """Return the slot of every subject; newcomers get a full budget, others what they had."""
-        newcomers = [one for one in dict.fromkeys(subjects) if one not in self._slot_of]
-        more = max(0, len(newcomers) - len(self._free))
-        self._free.extend(range(self.size + more - 1, self.size - 1, -1))
-        self.remaining = grown(self.remaining, self.size + more)
+        """Return the slot of every subject, int32, after enrolling the new ones.
+
+        A new subject gets a full budget. An erased subject that re-enrolls gets the units that it
+        had when it was erased.
+        """
+        newcomers = [subject for subject in dict.fromkeys(subjects) if subject not in self._slot_of]
+        n_missing = max(0, len(newcomers) - len(self._free))
+        self._free.extend(range(self.size + n_missing - 1, self.size - 1, -1))
+        self.remaining = extend_units(self.remaining, self.size + n_missing)
         for subject in newcomers:
-            self._slot_of[subject] = slot = self._free.pop()
-            departed = self._departed.pop(self._hash(subject), UNITS) if self._departed else UNITS
-            self.remaining[slot] = departed
-        return np.fromiter((self._slot_of[one] for one in subjects), np.int32, len(subjects))
+            slot = self._free.pop()
+            self._slot_of[subject] = slot
+            # Hashing an id is slow, so it is skipped while no subject is erased.
+            units = self._departed.pop(self._hash(subject), UNITS) if self._departed else UNITS
+            self.remaining[slot] = units
+        slots = (self._slot_of[subject] for subject in subjects)
+        return np.fromiter(slots, np.int32, len(subjects))
 
     def slots(self, subjects: Iterable[SubjectId]) -> Slots:
-        """Return the slots of those of `subjects` that are enrolled, each once, ascending."""
-        slots = {self._slot_of[one] for one in subjects if one in self._slot_of}
+        """Return the distinct slots of those of `subjects` that are enrolled, int32 ascending."""
+        slots = {self._slot_of[subject] for subject in subjects if subject in self._slot_of}
         return np.array(sorted(slots), dtype=np.int32)
 
     def remove(self, subjects: Iterable[SubjectId]) -> None:
-        """Forget subjects; what stays is a keyed hash of the id and the units left."""
+        """Erase subjects; only a keyed hash of each id remains, with its remaining units."""
         for subject in dict.fromkeys(subjects):
-            if (slot := self._slot_of.pop(subject, None)) is not None:
+            slot = self._slot_of.pop(subject, None)
+            if slot is not None:
                 self._free.append(slot)
                 self._departed[self._hash(subject)] = int(self.remaining[slot])
                 self.remaining[slot] = 0
 
     def _hash(self, subject: SubjectId) -> bytes:
+        """Return the keyed hash under which an erased subject's units are kept."""
         return keyed_hash(self._key, subject)
 
 
-def grown(units: Units, size: int) -> Units:
-    """Return `units` with zeros added up to `size`; the same array if it has that many."""
+def extend_units(units: Units, size: int) -> Units:
+    """Return `units` extended by zeros to length `size`; the same array if it has that length."""
     if len(units) == size:
         return units
-    larger = np.zeros(size, dtype=np.int64)
-    larger[: len(units)] = units
-    return larger
+    extended = np.zeros(size, dtype=np.int64)
+    extended[: len(units)] = units
+    return extended
 
 
 class ForkSafeLock:
-    """One thread of one process at a time: ``with lock: ...``.
+    """A reentrant lock for the threads of one process: ``with lock: ...``.
 
-    A forked process has a copy of all budgets, which it could spend once more; it is refused.
+    A forked process has a copy of all budgets, which it could spend again, so entering the lock
+    there raises PrivacyRefused.
     """
 
     def __init__(self) -> None:

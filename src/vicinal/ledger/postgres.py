@@ -1,8 +1,8 @@
 """PostgreSQL as the ledger's database, by URL; needs the extra `postgres`.
 
-A store's folder names its server, and a stranger may have made the folder. So a server is asked for
-nothing, and gets no password, before a user of this machine has chosen it; and then a password is
-proved (SCRAM), never sent.
+A store's folder names its server, and an attacker may have made the folder. So no connection is
+made to a server before a user of this machine has chosen it (:func:`choose_server`). A password is
+then proved by SCRAM, never sent.
 """
 
 import os
@@ -18,19 +18,27 @@ from vicinal.ledger.database import BATCH, Database, Row, Value, columns_by_tabl
 from vicinal.ledger.files import PRIVATE_FILE, translate_os_errors
 
 SCHEMA = "vicinal"
-"""Tables live in a schema of this name: one store a database."""
+"""Name of the schema that holds the tables; a database therefore holds one store."""
 
-_IN_URL = ("host", "port", "user", "dbname", "sslmode", "sslrootcert", "connect_timeout")
-_NEEDED = {
-    "fsync": "on",  # else a loss of power takes commits away, and refills budgets
+_URL_OPTIONS = ("host", "port", "user", "dbname", "sslmode", "sslrootcert", "connect_timeout")
+"""Options that a URL may hold. It is written to disk, so a password is refused, as are options
+that name files which libpq reads or writes."""
+
+_REQUIRED_SETTINGS = {
+    "fsync": "on",  # otherwise a loss of power loses commits, which refills budgets
     "full_page_writes": "on",
     "synchronous_commit": "on",
-    "server_encoding": "UTF8",  # else not every id can be written
+    "server_encoding": "UTF8",  # otherwise some ids cannot be written
 }
-_SETTINGS = "SELECT " + ", ".join(f"current_setting('{name}')" for name in _NEEDED)
-_LOCK = 0x76696369  # any number, the same for all
-_PATIENCE_S = 3.0
-_LIBPQ = 160000  # knows require_auth
+_SETTINGS_QUERY = "SELECT " + ", ".join(f"current_setting('{name}')" for name in _REQUIRED_SETTINGS)
+_LOCK_KEY = 0x76696369
+"""Key of the advisory lock: an arbitrary constant, the same for all stores."""
+_LOCK_TIMEOUT_S = 3.0
+"""Seconds to wait for the lock, as a server notices the end of another connection late."""
+_LOCK_RETRY_S = 0.05
+"""Seconds between two attempts to lock."""
+_MIN_LIBPQ = 160000
+"""libpq 16, the first version with the option `require_auth`."""
 _CAUSES = {
     "resolve host|translate host": "no such host",
     "Connection refused|No such file": "connection refused, as no server listens there",
@@ -46,9 +54,9 @@ _CAUSES = {
     "starting up|shutting down|recovery mode": "it is starting or stopping; try again",
     "certificate|SSL": "TLS fails; check sslmode and sslrootcert in the URL",
 }
-"""Words of libpq or of a server, and the sentence of ours for them: a stranger may have chosen
-theirs, and they quote the user."""
-_TABLES = (
+"""Patterns in messages of libpq or the server, and the cause to report instead. The original
+messages are not repeated, because they quote the user and a malicious server can choose them."""
+_COLUMNS_QUERY = (
     "SELECT table_name, column_name FROM information_schema.columns WHERE table_schema = ? "
     "ORDER BY table_name, ordinal_position"
 )
@@ -57,89 +65,92 @@ _TABLES = (
 class PostgresDatabase(Database):
     """A database on a PostgreSQL server, reached through one connection.
 
-    The advisory lock belongs to the connection: whoever loses the one loses the other, and can
-    commit nothing any more.
+    The advisory lock belongs to the connection, so a ledger that loses the lock has lost its
+    connection, too, and can commit nothing any more.
 
-    - `url`: ``postgresql://host/name``, with nothing in it but :data:`_IN_URL`. libpq finds a
+    - `url`: ``postgresql://host/name`` with no options but :data:`_URL_OPTIONS`. libpq finds a
       password in the environment or in ``~/.pgpass``.
-    - `create`: whether to make the schema if it is not there.
+    - `create`: whether to create the schema if it does not exist.
 
     Raises MissingExtra if psycopg is not installed. Raises InvalidInput for another URL. Raises
-    PrivacyRefused if nobody has chosen the server, see :func:`choose_server`. Raises StorageFailed
-    if it cannot be reached, or has other settings than :data:`_NEEDED`, now or at a later commit.
+    PrivacyRefused if no user of this machine has chosen the server, see :func:`choose_server`.
+    Raises StorageFailed if the server cannot be reached, or if its settings differ from
+    :data:`_REQUIRED_SETTINGS`, now or at a later commit.
     """
 
     kind = "postgres"
     integer_type = "BIGINT"
-    binary = "BYTEA"
+    binary_type = "BYTEA"
 
     def __init__(self, url: str, *, create: bool = True) -> None:
         super().__init__()
-        server = _server(url)
-        if server not in ("", *_chosen_servers()):
+        server = _parse_server(url)
+        if server not in ("", *_read_chosen_servers()):
             raise PrivacyRefused(
                 f"The ledger is on the server {server}, which nobody on this machine has chosen. "
-                f"If you trust it, add the line {server} to {_servers_file()} and try again. If a "
+                f"If you trust it, add the line {server} to {_servers_path()} and try again. If a "
                 "stranger made this folder, leave it closed."
             )
-        self._driver = _psycopg()
-        # A server on this machine's socket may know users without a password.
-        proof = "scram-sha-256,none" if server[:1] in "/:" else "scram-sha-256"
-        options = {"require_auth": proof, "client_encoding": "utf8"}
+        self._driver = _import_psycopg()
+        # On a local socket, the server may identify users without a password.
+        authentication = "scram-sha-256,none" if server[:1] in "/:" else "scram-sha-256"
+        options = {"require_auth": authentication, "client_encoding": "utf8"}
         try:
             self._connection = self._driver.connect(
                 url, autocommit=True, prepare_threshold=2, **options
             )
         except self._driver.Error as error:
-            causes = (ours for words, ours in _CAUSES.items() if re.search(words, str(error)))
+            message = str(error)
+            causes = (text for pattern, text in _CAUSES.items() if re.search(pattern, message))
             cause = next(causes, "it cannot be reached, or does not admit this user")
             raise StorageFailed(f"The ledger's server cannot be used: {cause}.") from None
         try:
-            with self._guarded():
-                for setting in (
+            with self._mark_failures():
+                for statement in (
                     *([f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}"] if create else []),
                     f"SET search_path TO {SCHEMA}",
                     "SET synchronous_commit TO on",
                     "SET client_min_messages TO warning",
                 ):
-                    self._connection.execute(setting)
+                    self._connection.execute(statement)
                 self._check_settings()
         except BaseException:
             self._connection.close()
             raise
 
     def tables(self) -> dict[str, tuple[str, ...]]:
-        return columns_by_table(self.read(_TABLES, (SCHEMA,)))
+        return columns_by_table(self.read(_COLUMNS_QUERY, (SCHEMA,)))
 
     def lock(self) -> bool:
-        """Take the advisory lock of this database, unless another connection has it.
+        """Take the database's advisory lock; return False if another connection keeps it.
 
-        A server takes a moment to notice that a connection is gone, so this asks for a while.
+        Waits up to :data:`_LOCK_TIMEOUT_S` seconds.
         """
-        end = time.monotonic() + _PATIENCE_S
-        while not self.read("SELECT pg_try_advisory_lock(?)", (_LOCK,))[0][0]:
-            if time.monotonic() > end:
+        deadline = time.monotonic() + _LOCK_TIMEOUT_S
+        while not self.read("SELECT pg_try_advisory_lock(?)", (_LOCK_KEY,))[0][0]:
+            if time.monotonic() > deadline:
                 return False
-            time.sleep(0.05)
+            time.sleep(_LOCK_RETRY_S)
         return True
 
     def recover(self) -> None:
-        """Do nothing: what was never committed is the server's to see to."""
+        """Do nothing, because the server itself discards uncommitted transactions."""
 
     def scrub(self) -> None:
-        # The server's own log and backups are its operator's to see to.
+        # The server's log and its backups are outside of this connection's reach: their erasure is
+        # up to the server's operator.
         for name in self.tables():
-            with self._guarded():
+            with self._mark_failures():
                 self._run(f"VACUUM FULL {SCHEMA}.{name}", ())
 
     def faults(self) -> list[str]:
-        return []  # checking its own structure is the server's business
+        return []  # a server checks its own structure
 
     def close(self) -> None:
         self._connection.close()
 
     def _run(self, statement: str, values: Sequence[Value]) -> list[Row]:
-        cursor = self._connection.execute(_translate(statement), values, binary=True)
+        cursor = self._connection.execute(_translate_statement(statement), values, binary=True)
         return cursor.fetchall() if cursor.description else []
 
     def _scan(self, statement: str) -> Iterator[list[Row]]:
@@ -150,28 +161,30 @@ class PostgresDatabase(Database):
 
     def _run_many(self, statement: str, rows: Iterable[Sequence[Value]]) -> None:
         with self._connection.cursor() as cursor:
-            cursor.executemany(_translate(statement), rows)
+            cursor.executemany(_translate_statement(statement), rows)
 
     def _commit(self) -> None:
-        self._check_settings()  # an operator may have changed them since the last one
+        self._check_settings()  # an operator may have changed them since the last commit
         super()._commit()
 
     def _check_settings(self) -> None:
-        (found,) = self._run(_SETTINGS, ())
-        pairs = zip(_NEEDED.items(), found, strict=True)
-        if lacks := [f"{name} = {value}" for (name, value), is_now in pairs if value != is_now]:
+        """Raise StorageFailed if a setting differs from :data:`_REQUIRED_SETTINGS`."""
+        (present_values,) = self._run(_SETTINGS_QUERY, ())
+        pairs = zip(_REQUIRED_SETTINGS.items(), present_values, strict=True)
+        wrong = [f"{name} = {required}" for (name, required), value in pairs if required != value]
+        if wrong:
             raise StorageFailed(
-                f"The PostgreSQL database must have {', '.join(lacks)}, or a power failure could "
+                f"The PostgreSQL database must have {', '.join(wrong)}, or a power failure could "
                 "refill budgets, or an id could change. Nothing was answered. Set it, "
                 "then open the store again."
             )
 
-    def _rollback(self) -> None:
+    def _roll_back(self) -> None:
         if not self._connection.closed:
-            super()._rollback()
+            super()._roll_back()
 
     @contextmanager
-    def _translated(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         try:
             yield
         except self._driver.Error as error:
@@ -185,10 +198,13 @@ class PostgresDatabase(Database):
 
 
 def choose_server(url: str) -> None:
-    """Note that a user of this machine has named a server: stores may have their ledgers there."""
-    server = _server(url)
-    if server not in ("", *_chosen_servers()):
-        path = _servers_file()
+    """Allow connections to a server, which a user of this machine has named as a ledger's server.
+
+    `url`: URL of a database on the server. The choice is stored in the user's configuration.
+    """
+    server = _parse_server(url)
+    if server not in ("", *_read_chosen_servers()):
+        path = _servers_path()
         with translate_os_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, PRIVATE_FILE)
@@ -196,13 +212,12 @@ def choose_server(url: str) -> None:
                 file.write(f"{server}\n")
 
 
-def _server(url: str) -> str:
-    """Return host and port of a URL, as libpq reads it; "" where the environment says which.
+def _parse_server(url: str) -> str:
+    """Return "host:port" of a URL as libpq reads it; "" if the environment chooses the server.
 
-    Raises InvalidInput if it is no URL, or holds anything else than :data:`_IN_URL`: a password
-    would be written to disk, and other options name files that libpq reads or writes.
+    Raises InvalidInput if it is no URL, or has other options than :data:`_URL_OPTIONS`.
     """
-    driver = _psycopg()
+    driver = _import_psycopg()
     try:
         if not url.startswith(("postgresql://", "postgres://")):
             raise driver.ProgrammingError
@@ -211,37 +226,41 @@ def _server(url: str) -> str:
         raise InvalidInput(
             "The 'ledger' parameter must be 'sqlite' or a postgresql:// URL."
         ) from None
-    others = sorted(options.keys() - set(_IN_URL))
-    if others or ":" in options.get("user", ""):
+    refused = sorted(options.keys() - set(_URL_OPTIONS))
+    if refused or ":" in options.get("user", ""):
         raise InvalidInput(
-            f"The 'ledger' URL may say {', '.join(_IN_URL)}, and nothing else, because it is "
-            f"written to disk. Got {', '.join(others) or 'a password'}. Use "
+            f"The 'ledger' URL may say {', '.join(_URL_OPTIONS)}, and nothing else, because it is "
+            f"written to disk. Got {', '.join(refused) or 'a password'}. Use "
             "PGPASSWORD or ~/.pgpass for a password."
         )
-    named = "host" in options or "port" in options
-    return f"{options.get('host', '')}:{options.get('port', '')}" if named else ""
+    is_named = "host" in options or "port" in options
+    return f"{options.get('host', '')}:{options.get('port', '')}" if is_named else ""
 
 
-def _servers_file() -> Path:
+def _servers_path() -> Path:
+    """Return the path of the user's file of chosen servers, one "host:port" in a line."""
     base = Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config")
     return base.expanduser() / "vicinal" / "servers"
 
 
-def _chosen_servers() -> list[str]:
-    path = _servers_file()
+def _read_chosen_servers() -> list[str]:
+    """Return the servers that the user has chosen, as "host:port"."""
+    path = _servers_path()
     with translate_os_errors(path):
         return path.read_text(encoding="utf-8").split() if path.is_file() else []
 
 
-def _translate(statement: str) -> str:
+def _translate_statement(statement: str) -> str:
+    """Return a statement with psycopg's placeholders instead of ``?``."""
     return statement.replace("?", "%s")
 
 
-def _psycopg() -> Any:
+def _import_psycopg() -> Any:
+    """Return the module psycopg; raises MissingExtra without it or with an older libpq."""
     with suppress(ImportError):
         import psycopg
 
-        if psycopg.pq.version() >= _LIBPQ:
+        if psycopg.pq.version() >= _MIN_LIBPQ:
             return psycopg
     raise MissingExtra(
         "A ledger on PostgreSQL needs psycopg with libpq 16 or later. Install it with: pip install "

@@ -1,6 +1,6 @@
-"""Budgets that come in parts, one a period: dates and parts (proof note: renewal.md).
+"""Budgets that are released in parts, one per period: dates and amounts (proof note: renewal.md).
 
-Nothing is refilled beyond the whole: parts add up to the full budget, and only a date releases one.
+The parts add up to the full budget, so nothing is refilled; only a date releases a part.
 """
 
 import json
@@ -18,39 +18,47 @@ from vicinal.errors import InvalidInput, StoreDamaged
 from vicinal.ledger.sealed_files import parse_json
 
 RENEWAL = "renewal"
-"""What the history calls it when parts of budgets come."""
+"""Name in the history of a change that releases parts of budgets."""
 LOST_PARTS = "lost"
-"""What becomes of parts that are not spent, where they are not carried."""
+"""Value of `unspent` with which units not spent in their period are lost."""
 _CARRIED = "carried"
 _MONTHLY = "monthly"
-_DAYS = {"daily": 1, "weekly": 7}
-_WORDS = {_MONTHLY: "month", "weekly": "week", "daily": "day"}
-_MOST = 366
-"""Days of a period, and periods."""
+_DAYS_OF = {"daily": 1, "weekly": 7}
+_PERIOD_NOUNS = {_MONTHLY: "month", "weekly": "week", "daily": "day"}
+_MAX_PERIODS = 366
+"""Maximal number of periods, and of days in a period: a year."""
 
 
 def today() -> date:
-    """Return the date in UTC, which begins periods."""
+    """Return the present date in UTC, by which periods begin."""
     return datetime.now(UTC).date()
 
 
 @dataclass(frozen=True, slots=True)
 class Renewal:
-    """When the parts of a budget come. Public; you declare the first three attributes.
+    """Schedule and state of a budget that is released in parts, one per period. Public.
+
+    You declare the first three attributes; the ledger sets the remaining ones.
 
     Attributes
     ----------
     every : {"monthly", "weekly", "daily"} or int
-        How long a period is; a number of days, 1 to 366. Periods begin at midnight, UTC.
+        Length of a period; an integer is a number of days, 1 to 366. Periods begin at midnight UTC.
     periods : int
-        How many there are, 2 to 366. Each releases an even part of budgets and answers; the first
-        also what planning and the training of a private model cost at most.
+        Number of periods, 2 to 366. Each releases an equal part of budgets and answers; the first
+        also releases the maximal cost of planning and of training a private model.
     unspent : {"lost", "carried"}
-        What happens to a part that is not spent in its period.
-    begun, period
-        When the first period began, and which one has been released: the ledger's.
-    part, n_queries, answers
-        Units of a later part; answers of all periods, and up to this one: the ledger's.
+        Whether units not spent in their period are lost or carried to the next one.
+    begun : str
+        ISO date of the first period's first day.
+    period : int
+        Number of the last released period, from 1.
+    part : int
+        Units that each later period releases.
+    n_queries : int
+        Planned number of answers in all periods.
+    answers : int
+        Number of answers released up to the present period, used ones included.
 
     Raises
     ------
@@ -75,43 +83,54 @@ class Renewal:
 
     def __post_init__(self) -> None:
         if not isinstance(self.every, str):
-            every: str | int = checks.check_integer("renew", self.every, least=1, most=_MOST)
-        elif (every := self.every) not in _WORDS:
+            every: str | int = checks.check_integer("renew", self.every, least=1, most=_MAX_PERIODS)
+        elif self.every in _PERIOD_NOUNS:
+            every = self.every
+        else:
             raise InvalidInput(
                 "The 'renew' parameter must be 'monthly', 'weekly', 'daily', or a number of days. "
-                f"Got {every!r}."
+                f"Got {self.every!r}."
             )
-        periods = checks.check_integer("periods", self.periods, least=2, most=_MOST)
-        object.__setattr__(self, "every", every)  # whole numbers of Python, as JSON takes them
+        periods = checks.check_integer("periods", self.periods, least=2, most=_MAX_PERIODS)
+        # NumPy's integers are replaced by Python's, which JSON can represent.
+        object.__setattr__(self, "every", every)
         object.__setattr__(self, "periods", periods)
         checks.check_choice("unspent", self.unspent, (LOST_PARTS, _CARRIED))
 
     def __str__(self) -> str:
-        each = _WORDS.get(str(self.every)) or f"{self.every} days"
-        return f"{self.periods} parts, one every {each}, and what is not spent is {self.unspent}"
+        length = _PERIOD_NOUNS.get(str(self.every)) or f"{self.every} days"
+        return f"{self.periods} parts, one every {length}, and what is not spent is {self.unspent}"
 
     @classmethod
     def of(cls, plan: str) -> Self | None:
-        """Return what the plan of an audience says, as JSON; StoreDamaged if that cannot be."""
-        if (fields := parse_json(plan).get("renewal")) is None:
+        """Return the renewal in an audience's plan, given as JSON; None if budgets do not renew.
+
+        Raises StoreDamaged if the plan is no JSON or its renewal is impossible.
+        """
+        fields = parse_json(plan).get("renewal")
+        if fields is None:
             return None
         try:
-            found = cls(**fields)
-            checks.check_integer("period", found.period, least=1, most=found.periods)
-            checks.check_integer("part", found.part, least=0, most=UNITS // found.periods)
-            planned = checks.check_integer("n_queries", found.n_queries, least=0)
-            checks.check_integer("answers", found.answers, least=0, most=planned)
-            found.begins(found.periods)
+            renewal = cls(**fields)
+            checks.check_integer("period", renewal.period, least=1, most=renewal.periods)
+            checks.check_integer("part", renewal.part, least=0, most=UNITS // renewal.periods)
+            n_queries = checks.check_integer("n_queries", renewal.n_queries, least=0)
+            checks.check_integer("answers", renewal.answers, least=0, most=n_queries)
+            renewal.begins(renewal.periods)  # fails if the last date does not exist
         except (TypeError, ValueError, OverflowError):
             raise StoreDamaged("The ledger has a damaged renewal. Restore a backup.") from None
-        return found
+        return renewal
 
     def within(self, plan: str) -> str:
-        """Return the plan, as JSON, with this in it."""
+        """Return an audience's plan, given as JSON, with this renewal instead of its own."""
         return json.dumps({**parse_json(plan), "renewal": asdict(self)})
 
     def begin(self, first: float, n_queries: int) -> Self:
-        """Return the first period, from today on; `first`: the share of budgets kept for it.
+        """Return the state in the first period, which begins today.
+
+        `first`: share of a budget (0 to 1) that planning and training cost at most; the first
+        period releases it in addition to an equal part of the rest. `n_queries`: planned number of
+        answers in all periods.
 
         Raises InvalidInput if the clock of this machine leaves no dates for all periods.
         """
@@ -132,59 +151,75 @@ class Renewal:
         return begun
 
     def now(self, used: int) -> Self:
-        """Return this as it is today, after `used` answers; a clock set back changes nothing."""
-        day, period = today(), self.period
-        while period < self.periods and self.begins(period + 1) <= day:
+        """Return the state as of today; `used` is the number of answers to date.
+
+        It equals this one if no period has begun since, also if the clock was set back.
+        """
+        present_day = today()
+        period = self.period
+        while period < self.periods and self.begins(period + 1) <= present_day:
             period += 1
         if period == self.period:
             return self
         answers = self.n_queries * period // self.periods
-        if self.loses:  # answers given at midnight, before the part came, are of the new period
-            before = self.n_queries * (period - 1) // self.periods
-            answers += min(used, self.answers) - before
+        if self.loses:
+            # Unused answers of earlier periods are lost, so the limit is the number of used answers
+            # and one period's. `used` may exceed the old limit by answers given at midnight before
+            # this release; those count for the new period.
+            earlier_answers = self.n_queries * (period - 1) // self.periods
+            answers += min(used, self.answers) - earlier_answers
         return replace(self, period=period, answers=answers)
 
     def begins(self, period: int) -> date:
-        """Return the first day of a period; the last of a month that lacks that day."""
-        first, later = date.fromisoformat(self.begun), period - 1
+        """Return the first day of a period, counted from 1.
+
+        Monthly periods begin on the same day of each month, or on the last day of a shorter month.
+        """
+        first_day = date.fromisoformat(self.begun)
+        n_earlier = period - 1
         if self.every != _MONTHLY:
-            days = self.every if isinstance(self.every, int) else _DAYS[self.every]
-            return first + timedelta(days=later * days)
-        years, month = divmod(first.month - 1 + later, 12)
-        year, month = first.year + years, month + 1
-        return date(year, month, min(first.day, monthrange(year, month)[1]))
+            days = self.every if isinstance(self.every, int) else _DAYS_OF[self.every]
+            return first_day + timedelta(days=n_earlier * days)
+        n_years, month_index = divmod(first_day.month - 1 + n_earlier, 12)
+        year = first_day.year + n_years
+        month = month_index + 1
+        return date(year, month, min(first_day.day, monthrange(year, month)[1]))
 
     @property
     def declared(self) -> Self:
-        """The same before its first period begins: no part is held back yet."""
+        """The schedule before its first period begins: no part is held back yet."""
         return replace(self, period=1, part=0)
 
     @property
     def loses(self) -> bool:
-        """Whether a part that is not spent in its period is lost."""
+        """Whether units not spent in their period are lost."""
         return self.unspent == LOST_PARTS
 
     @property
     def next_date(self) -> str | None:
-        """When the next part comes; None after the last."""
+        """ISO date of the next period's first day; None in the last period."""
         return None if self.period == self.periods else f"{self.begins(self.period + 1)}"
 
     @property
     def released(self) -> int:
-        """Units of a budget that have come so far."""
+        """Units of a full budget that have been released to date."""
         return UNITS - (self.periods - self.period) * self.part
 
     @property
     def most(self) -> int:
-        """Units that anybody can have now, and a newcomer does."""
+        """Maximal remaining units of a subject in this period, and the units of a new subject."""
         return self.part if self.loses and self.period > 1 else self.released
 
-    def left(self, units: Units, released: int) -> Units:
-        """Return what people have left in this period who had `units` of what was `released`."""
+    def compute_remaining(self, units: Units, released: int) -> Units:
+        """Return the subjects' remaining units when this period begins, int64 (n,).
+
+        `units`, int64 (n,): their remaining units before. `released`: units of a full budget that
+        had been released before.
+        """
         if self.loses and self.period > 1:
             return np.full_like(units, self.part)
         return np.maximum(units + (self.released - released), 0)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all of it as plain numbers and texts, fit for JSON."""
+        """Return all attributes, the next date and the text of the schedule, as JSON values."""
         return {**asdict(self), "next": self.next_date, "text": str(self)}

@@ -1,19 +1,19 @@
-"""A small file outside the store that remembers how far it had come, and who has it open.
+"""The witness: a small file outside the store that detects rollbacks and copies of the store.
 
-It holds the ledger's clock and head. A store that is put back to an earlier state, by a restored
-backup or a copied folder, has not been at that head: charges would be forgotten and budgets
-refilled. So has none that was there once and went another way since: a copy that ran elsewhere.
-The file is locked while the store is open, so two copies of a folder that share it are never open
-together; each opening draws an epoch, and a holder that finds another one writes nothing any more.
+It holds the clock and head of the ledger's last known commit. A store that was put back to an
+earlier state, by a restored backup or a copied folder, lacks this commit: charges would be
+forgotten and budgets refilled. A copy of the store that ran elsewhere lacks it, too. The witness is
+locked while its store is open, so two copies of a folder with one witness are never open together.
+Each opening also writes a random epoch, and a store that finds another epoch writes nothing more.
 
-The witness also keeps the keyed hashes of erased subjects, so that an old backup cannot bring them
-back, and digests of audiences' names, so that a lost audience cannot be opened with new budgets.
+The witness also keeps the keyed hashes of erased subjects, so that an old backup cannot restore
+them, and digests of audience names, so that a lost audience cannot be opened with new budgets.
 
-It changes last: while a transaction of its ledger is open nothing can be written to it, so it never
-names a clock and head before the commit that they are of is durable. They are written after every
-commit, which survives the death of the process, and flushed to the disk when the store is opened,
-changed or closed. After a loss of power the witness may be a little behind the store, never ahead
-of it.
+The witness changes after the ledger: it cannot be written while a transaction of the ledger is
+open, so it never holds the clock and head of a commit that is not durable. Clock and head are
+written after every commit, which is enough if the process dies, and flushed to the disk when the
+store is opened, changed or closed. After a loss of power the witness may be behind the store, never
+ahead. (docs/decisions/0042-chain-and-epochs.md)
 """
 
 import hashlib
@@ -27,23 +27,35 @@ from typing import Self
 
 from vicinal import checks
 from vicinal.errors import DamagedWitness, InvalidInput, StorageFailed, StoreDamaged
-from vicinal.ledger.files import PRIVATE_FILE, locked, sync_folder, translate_os_errors, write_whole
+from vicinal.ledger.files import (
+    PRIVATE_FILE,
+    lock_file,
+    sync_folder,
+    translate_os_errors,
+    write_whole,
+)
 from vicinal.mechanisms.noise_sources import fresh_key
 
 FORMAT = 1
-"""The witness's format: the last byte of its first words."""
+"""Version of the witness's format: the byte after the name at the start of the file."""
 
 _NAME = b"vicinal witness"
 _MAGIC = _NAME + bytes([FORMAT])
-_EPOCH = 16
+_EPOCH_BYTES = 16
+_EPOCH_OFFSET = 32
+"""Offset of the epoch in the header, in bytes."""
 _HEADER = struct.Struct(">16s16s16sQ32sQ32s")
-"""Format, identity, epoch, clock, head, number of entries, and their digest; its own follows."""
-_START = _HEADER.size + 32
+"""Name and format, identity, epoch, clock, head, number of entries, SHA-256 of all entries. The
+SHA-256 of these fields follows."""
+_ENTRIES_OFFSET = _HEADER.size + 32
+"""Offset of the first entry in the file, in bytes."""
 _ENTRY = struct.Struct(">c32sQ")
-"""Kind, an erased subject's keyed hash or the digest of an audience's name, and since when."""
-_MOST = 1 << 26
-"""Entries that are read: a stranger's head may count more than memory holds."""
-_ERASED, _AUDIENCE = b"e", b"a"
+"""Kind of entry; keyed hash of an erased subject's id or digest of an audience's name; and the
+ledger's clock when it was added."""
+_MAX_ENTRIES = 1 << 26
+"""Maximal number of entries that are read (2.75 GB): a forged header may count any number."""
+_ERASED_KIND = b"e"
+_AUDIENCE_KIND = b"a"
 _IN_USE = (
     "Another process has a store with the witness {} open: a copy of this one, or one restored "
     "from it. Two stores could spend the same budgets. Close that one first."
@@ -52,13 +64,14 @@ _IN_USE = (
 
 @dataclass(frozen=True, slots=True)
 class WitnessState:
-    """What the file says.
+    """The content of a witness.
 
-    - `identity`, `epoch`: who the store is, 16 bytes; who has it open, or had it last, 16 bytes.
-    - `clock`: how far the store had come.
-    - `head`: what its history was then.
-    - `entries`: all entries, one after the other.
-    - `of_entries`: their digest.
+    - `identity`: the store's id, 16 bytes.
+    - `epoch`: random number of the store's last opening, 16 bytes.
+    - `clock`: the ledger's clock at its last known commit.
+    - `head`: the ledger's head at that commit, 32 bytes.
+    - `entries`: all entries, concatenated.
+    - `entries_digest`: SHA-256 of `entries`.
     """
 
     identity: bytes
@@ -66,27 +79,30 @@ class WitnessState:
     clock: int
     head: bytes
     entries: bytes = b""
-    of_entries: bytes = hashlib.sha256().digest()
+    entries_digest: bytes = hashlib.sha256().digest()
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Return what the file at `path` says; nothing is locked or written.
+        """Return the content of the witness at `path`, without locking it.
 
-        Raises StorageFailed if it cannot be read, or is damaged; InvalidInput if it has another
-        format.
+        Raises StorageFailed if it cannot be read, DamagedWitness if it is damaged, and InvalidInput
+        if it has another format.
         """
         with translate_os_errors(path), path.open("rb") as file:
-            content = file.read(_START)
+            content = file.read(_ENTRIES_OFFSET)
             if content.startswith(_NAME) and len(content) > len(_NAME):
                 checks.file_format(path, content[len(_NAME)], FORMAT)
-            head = content[: _HEADER.size].ljust(_HEADER.size, b"\0")
-            magic, identity, epoch, clock, last, count, of_entries = _HEADER.unpack(head)
-            known = (magic, content[_HEADER.size :]) == (_MAGIC, hashlib.sha256(head).digest())
-            # Beyond the entries that the head counts a crash may have left some, or a stranger a
-            # terabyte.
-            entries = file.read(count * _ENTRY.size) if known and count <= _MOST else b""
-        state = cls(identity, epoch, clock, last).holding(entries)
-        if not known or len(entries) != count * _ENTRY.size or state.of_entries != of_entries:
+            header = content[: _HEADER.size].ljust(_HEADER.size, b"\0")
+            magic, identity, epoch, clock, head, count, entries_digest = _HEADER.unpack(header)
+            header_digest = content[_HEADER.size :]
+            is_valid = (magic, header_digest) == (_MAGIC, hashlib.sha256(header).digest())
+            # The file may be longer than the header counts, by entries of an interrupted write or
+            # by terabytes that an attacker added.
+            is_readable = is_valid and count <= _MAX_ENTRIES
+            entries = file.read(count * _ENTRY.size) if is_readable else b""
+        state = cls(identity, epoch, clock, head).holding(entries)
+        has_all_entries = len(entries) == count * _ENTRY.size
+        if not is_valid or not has_all_entries or state.entries_digest != entries_digest:
             raise DamagedWitness(
                 f"{path} is damaged. Bring it back, or accept the loss, which spends every budget "
                 "for good."
@@ -94,85 +110,92 @@ class WitnessState:
         return state
 
     def header(self) -> bytes:
-        """Return the head of the file; it fits into one sector of a disk, so it is never torn."""
+        """Return the first bytes of the file, up to the entries.
+
+        They fit into one sector of a disk, so a crash leaves the old or the new ones.
+        """
         count = len(self.entries) // _ENTRY.size
-        fields = (self.identity, self.epoch, self.clock, self.head, count, self.of_entries)
-        content = _HEADER.pack(_MAGIC, *fields)
+        content = _HEADER.pack(
+            _MAGIC, self.identity, self.epoch, self.clock, self.head, count, self.entries_digest
+        )
         return content + hashlib.sha256(content).digest()
 
     def holding(self, entries: bytes) -> Self:
-        """Return the same state with other entries."""
-        return replace(self, entries=entries, of_entries=hashlib.sha256(entries).digest())
+        """Return this state with other entries."""
+        return replace(self, entries=entries, entries_digest=hashlib.sha256(entries).digest())
 
     @property
     def erased(self) -> set[bytes]:
-        """Keyed hashes of everybody that was ever erased."""
-        return self._listed(_ERASED)
+        """Keyed hashes of all subjects that were ever erased."""
+        return self._list_digests(_ERASED_KIND)
 
     @property
     def audiences(self) -> set[bytes]:
-        """Digests of the names of all audiences that there were, see :func:`name_digest`."""
-        return self._listed(_AUDIENCE)
+        """Digests of the names of all audiences ever opened, see :func:`name_digest`."""
+        return self._list_digests(_AUDIENCE_KIND)
 
-    def _listed(self, kind: bytes) -> set[bytes]:
-        """Return the digests of all entries of a kind; those of subjects can be very many."""
-        places = re.finditer(kind, self.entries[:: _ENTRY.size])
-        return {_ENTRY.unpack_from(self.entries, at.start() * _ENTRY.size)[1] for at in places}
+    def _list_digests(self, kind: bytes) -> set[bytes]:
+        """Return the digests of all entries of a kind, without unpacking the other entries."""
+        matches = re.finditer(kind, self.entries[:: _ENTRY.size])
+        offsets = (match.start() * _ENTRY.size for match in matches)
+        return {_ENTRY.unpack_from(self.entries, offset)[1] for offset in offsets}
 
 
 def default_witness_path(folder: Path) -> Path:
-    """Return where the witness of `folder` lies unless somebody says otherwise: beside it."""
+    """Return the default path of the witness of a store's folder: beside the folder."""
     absolute = folder.absolute()
     return absolute.with_name(absolute.name + ".witness")
 
 
 def name_digest(audience: str) -> bytes:
-    """Return what the witness keeps of an audience's name."""
+    """Return the SHA-256 of an audience's name, which the witness keeps instead of the name."""
     return hashlib.sha256(audience.encode()).digest()
 
 
 def check_free(path: Path) -> None:
-    """Raise InvalidInput if there is anything at the path of a new witness."""
+    """Raise InvalidInput if the path of a new witness is taken by any file or link."""
     with translate_os_errors(path):
         if path.exists() or path.is_symlink():
             raise InvalidInput(f"{path} is the witness of another store. Move it away first.")
 
 
 def check_witness_place(path: Path) -> None:
-    """Raise InvalidInput if a new witness at `path` would replace anything that is none.
+    """Raise InvalidInput if a new witness at `path` would replace a file that is no witness.
 
-    Whoever made a store's folder can name any file of this user as its witness.
+    A store's folder names its witness, and a forged folder can name any file of this user.
     """
-    for one in (path, path.with_name(path.name + ".new")):
-        with translate_os_errors(one):
-            begins = None if one.exists() or one.is_symlink() else b""
-            if one.is_file() and not one.is_symlink():
-                with one.open("rb") as file:
-                    begins = file.read(len(_NAME))
-        if begins not in (_NAME, b""):
+    for replaced in (path, path.with_name(path.name + ".new")):
+        with translate_os_errors(replaced):
+            # None for a link, a folder or a special file; empty if nothing is there.
+            first_bytes = None if replaced.exists() or replaced.is_symlink() else b""
+            if replaced.is_file() and not replaced.is_symlink():
+                with replaced.open("rb") as file:
+                    first_bytes = file.read(len(_NAME))
+        if first_bytes not in (_NAME, b""):
             raise InvalidInput(
-                f"{one} is not a witness, so it is not replaced. Move it away if the store is "
+                f"{replaced} is not a witness, so it is not replaced. Move it away if the store is "
                 "yours, and leave the store closed if a stranger made it."
             )
 
 
 class RollbackGuard:
-    """The file, locked and open for writing; nothing is written before :meth:`begin`.
+    """A witness that is locked and open for writing. Nothing is written before :meth:`begin`.
 
-    `path`: where it lies; best on another disk than the store, and in no backup of it. `identity`:
-    the store's id, 16 bytes. `check`: raises before anything is written if its ledger
-    has a transaction open.
+    - `path`: path of the witness, best on another disk than the store, and in no backup of it.
+    - `identity`: the store's id, 16 bytes.
+    - `check`: called before each write; raises an error if the ledger has an open transaction.
 
-    Raises StorageFailed if it cannot be read, is damaged, or belongs to another store. Raises
-    PrivacyRefused if another process has it open: a copy of the same store.
+    Raises StorageFailed if the file cannot be read, is damaged, or belongs to another store. Raises
+    StoreInUse if another process has it open, with a copy of the same store.
     """
 
     def __init__(self, path: Path, identity: bytes, check: Callable[[], object] = int) -> None:
-        self._path, self._check = path, check
+        self._path = path
+        self._check = check
         with translate_os_errors(path):
             self._descriptor = os.open(path, os.O_RDWR)
         try:
-            locked(self._descriptor, path, _IN_USE.format(path))
+            lock_file(self._descriptor, path, _IN_USE.format(path))
             self.state = WitnessState.read(path)
             if identity != self.state.identity:
                 raise StoreDamaged(
@@ -186,51 +209,57 @@ class RollbackGuard:
     def create(
         cls, path: Path, identity: bytes, check: Callable[[], object] = int, *, over: bool = False
     ) -> Self:
-        """Make the file, and return it open; `over`: replace a witness that is of no use any more.
+        """Create a witness and return it, locked and open for writing.
 
-        Until :meth:`begin` it agrees with no ledger: its head is one that none has. Raises
-        InvalidInput if there is a file already.
+        It has a random head, so it agrees with no ledger until :meth:`begin`. `over`: whether to
+        replace an existing witness.
+
+        Raises InvalidInput if `path` is taken; with `over`, by a file that is no witness.
         """
         if over:
             check_witness_place(path)
         guard = cls.__new__(cls)
-        guard._path, guard._check = path, check
-        fresh = path.with_name(path.name + ".new") if over else path
-        guard.state = WitnessState(identity, fresh_key(_EPOCH), 0, fresh_key())
+        guard._path = path
+        guard._check = check
+        new_path = path.with_name(path.name + ".new") if over else path
+        guard.state = WitnessState(identity, fresh_key(_EPOCH_BYTES), 0, fresh_key())
         flags = os.O_RDWR | os.O_CREAT | (os.O_TRUNC if over else os.O_EXCL)
         try:
             with translate_os_errors(path):
-                guard._descriptor = os.open(fresh, flags, PRIVATE_FILE)
+                guard._descriptor = os.open(new_path, flags, PRIVATE_FILE)
         except StorageFailed:
             check_free(path)
             raise
         try:
-            locked(guard._descriptor, path, _IN_USE.format(path))  # from its first moment
+            lock_file(guard._descriptor, path, _IN_USE.format(path))  # before it has its name
             with translate_os_errors(path):
                 write_whole(guard._descriptor, guard.state.header())
                 os.fsync(guard._descriptor)
-                fresh.replace(path)
+                new_path.replace(path)
                 sync_folder(path.parent)
         except BaseException:
-            fresh.unlink(missing_ok=True)
+            new_path.unlink(missing_ok=True)
             os.close(guard._descriptor)
             raise
         return guard
 
     def begin(self, clock: int, head: bytes) -> None:
-        """Start a new epoch, durably; whoever had the witness before cannot write it any more."""
-        self._write(replace(self.state, epoch=fresh_key(_EPOCH), clock=clock, head=head))
+        """Write a new epoch with the ledger's clock and head, and flush.
+
+        A store that opened the witness before cannot write it any more.
+        """
+        self._write(replace(self.state, epoch=fresh_key(_EPOCH_BYTES), clock=clock, head=head))
         self.sync()
 
     def advance(self, clock: int, head: bytes) -> None:
-        """Remember how far the store has come; call it after the commit.
+        """Write clock and head of the ledger's last commit, without a flush.
 
-        Raises StorageFailed if the store was opened elsewhere since: another epoch has begun.
+        Raises StorageFailed if the witness has another epoch: its store was opened elsewhere since.
         """
         self._check()
         with translate_os_errors(self._path):
-            present = os.pread(self._descriptor, _EPOCH, 32)
-        if present != self.state.epoch:
+            present_epoch = os.pread(self._descriptor, _EPOCH_BYTES, _EPOCH_OFFSET)
+        if present_epoch != self.state.epoch:
             raise StorageFailed(
                 f"The store has been opened elsewhere with the same witness {self._path}. This "
                 "copy no longer answers."
@@ -239,39 +268,47 @@ class RollbackGuard:
             self._write(replace(self.state, clock=clock, head=head))
 
     def sync(self) -> None:
-        """Flush to the disk."""
+        """Flush the file to the disk."""
         with translate_os_errors(self._path):
             os.fsync(self._descriptor)
 
     def add_erased(self, hashes: Iterable[bytes], clock: int) -> None:
-        """Remember erased subjects, durably."""
-        self._add(_ERASED, hashes, clock)
+        """Add the keyed hashes of erased subjects, and flush; `clock` is the ledger's clock."""
+        self._add(_ERASED_KIND, hashes, clock)
 
     def add_audiences(self, names: Iterable[str], clock: int) -> None:
-        """Remember audiences, durably; those that are known already are passed over."""
-        known = self.state.audiences
-        self._add(_AUDIENCE, [one for one in map(name_digest, names) if one not in known], clock)
+        """Add the digests of new audience names, and flush; `clock` is the ledger's clock."""
+        known_digests = self.state.audiences
+        digests = [digest for digest in map(name_digest, names) if digest not in known_digests]
+        self._add(_AUDIENCE_KIND, digests, clock)
 
     def close(self) -> None:
-        """Flush and close; the lock goes with the file, whatever the flush does."""
+        """Flush and close the file, which releases the lock even if the flush fails."""
         try:
             self.sync()
         finally:
             os.close(self._descriptor)
 
     def _add(self, kind: bytes, digests: Iterable[bytes], clock: int) -> None:
+        """Append entries of one kind, and flush."""
         content = b"".join(_ENTRY.pack(kind, digest, clock) for digest in digests)
         if not content:
             return
-        self._put(content, _START + len(self.state.entries))
-        self.sync()  # the head that counts them comes after them
+        self._put(content, _ENTRIES_OFFSET + len(self.state.entries))
+        self.sync()  # entries must be durable before a header that counts them
         self._write(self.state.holding(self.state.entries + content))
         self.sync()
 
     def _write(self, state: WitnessState) -> None:
+        """Write the header of a state, unless the path leads to another file than the open one."""
         with translate_os_errors(self._path):
-            held, named = os.fstat(self._descriptor), self._path.stat()
-            if (held.st_dev, held.st_ino, 1) != (named.st_dev, named.st_ino, named.st_nlink):
+            opened = os.fstat(self._descriptor)
+            present = self._path.stat()
+            if (opened.st_dev, opened.st_ino, 1) != (
+                present.st_dev,
+                present.st_ino,
+                present.st_nlink,
+            ):
                 raise StorageFailed(
                     f"{self._path} was replaced while the store was open, or has a second name. "
                     "The store no longer answers. Remove the other name, then open it again."
@@ -280,6 +317,7 @@ class RollbackGuard:
         self.state = state
 
     def _put(self, content: bytes, offset: int) -> None:
+        """Write bytes at an offset; raises an error if the ledger has an open transaction."""
         self._check()
         with translate_os_errors(self._path):
             write_whole(self._descriptor, content, offset)

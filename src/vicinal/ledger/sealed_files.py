@@ -1,4 +1,4 @@
-"""Files of ours, which a disk may have damaged, or somebody else made: JSON, and zip archives."""
+"""Files with digests, and strict readers for JSON files that may be damaged or forged."""
 
 import errno
 import hashlib
@@ -16,64 +16,70 @@ from vicinal.arrays import AnyArray
 from vicinal.errors import InvalidInput, StoreDamaged, VicinalError
 from vicinal.ledger.files import replace_file, translate_os_errors
 
-_MOST = 16 << 20
-"""Bytes: ten times what the largest plan, schema or list of keys needs."""
+_MAX_BYTES = 16 << 20
+"""Maximal size of a JSON file: ten times the largest plan, schema or list of keys."""
 
-_DEEPEST = 32
-_DIGITS = 64
+_MAX_DEPTH = 32
+"""Maximal number of nested levels in JSON."""
+
+_DIGEST_DIGITS = 64
+"""Hexadecimal digits of a SHA-256."""
 
 
 def parse_json(
-    content: bytes | str, place: object = "The ledger", error: type[VicinalError] = StoreDamaged
+    content: bytes | str, source: object = "The ledger", error: type[VicinalError] = StoreDamaged
 ) -> Any:
-    """Return what JSON says.
+    """Return the value of a JSON text.
 
-    Raises `error`, which names the `place`, if it is no JSON, has more than 32 levels or a key
-    twice.
+    `source`: where the text comes from, for the message of the error. `error`: class of the error
+    to raise if the text is no JSON, has more than 32 levels, or has a key twice in an object.
     """
     try:
-        found = json.loads(content, object_pairs_hook=_without_twins)
-        _check_depth(found, _DEEPEST)
+        value = json.loads(content, object_pairs_hook=_refuse_duplicates)
+        _check_depth(value, _MAX_DEPTH)
     except RecursionError:
-        reason = f"it has more than {_DEEPEST} levels"
-    except ValueError as fault:
-        reason = str(fault)
+        reason = f"it has more than {_MAX_DEPTH} levels"
+    except ValueError as problem:
+        reason = str(problem)
     else:
-        return found
-    raise error(f"{place} is not valid JSON: {reason}.")
+        return value
+    raise error(f"{source} is not valid JSON: {reason}.")
 
 
 def read_json(path: Path, noun: str) -> Any:
-    """Return what a JSON file of the user says; `noun` is it, in errors: "plan".
+    """Return the value of a JSON file of the user; `noun` names it in errors, such as "plan".
 
-    Raises InvalidInput if it cannot be read, or as :func:`parse_json`.
+    Raises InvalidInput if it cannot be read, or if :func:`parse_json` refuses it.
     """
     try:
         with path.open("rb") as file:
-            content = _read(file)
+            content = _read_limited(file)
     except OSError as error:
         raise InvalidInput(f"The {noun} {path} cannot be read: {error.strerror}.") from None
     return parse_json(content, f"The {noun} {path}", InvalidInput)
 
 
 def write_sealed(path: Path, file_format: int, fields: Mapping[str, Any]) -> None:
-    """Write a small JSON file with its format and a digest of all of it.
+    """Write a small JSON file with its format's version and a digest of the whole content.
 
-    The digest tells a flipped bit from an operator's decision; it stops nobody who can write.
+    The digest detects damage. It has no key, so it does not prevent forgery.
     """
     content = {"format": file_format, **fields}
-    content["digest"] = _digest(content)
+    content["digest"] = _compute_digest(content)
     replace_file(path, json.dumps(content, indent=2).encode())
 
 
 def read_sealed(
     path: Path, file_format: int, kinds: Mapping[str, type], missing: str
 ) -> dict[str, Any]:
-    """Return the fields of a file that :func:`write_sealed` wrote; `kinds` are their types.
+    """Return the fields of a file written by :func:`write_sealed`.
 
-    Raises InvalidInput with the sentence `missing` if it is not there; OtherFormat if it has
-    another format; StoreDamaged if it was changed or damaged; StorageFailed if it is no plain
-    file, or cannot be read.
+    - `file_format`: expected version of the format.
+    - `kinds`: the type of every field, by name.
+    - `missing`: message of the InvalidInput that is raised if the file does not exist.
+
+    Raises OtherFormat if it has another version; StoreDamaged if it was changed or damaged;
+    StorageFailed if it is a link, or cannot be read.
     """
     damaged = StoreDamaged(f"{path} was changed or damaged. Restore a backup.")
     try:
@@ -83,67 +89,77 @@ def read_sealed(
             translate_os_errors(path),
             os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file,
         ):
-            content = parse_json(_read(file))
-        found = content.pop("format")
+            content = parse_json(_read_limited(file))
+        found_format = content.pop("format")
         digest = content.pop("digest")
     except (StoreDamaged, KeyError, AttributeError, TypeError):
         raise damaged from None
-    checks.file_format(path, found, file_format)
-    sound = {name: type(value) for name, value in content.items()} == kinds
-    if not sound or digest != _digest({"format": found, **content}):
+    checks.file_format(path, found_format, file_format)
+    has_types = {name: type(value) for name, value in content.items()} == kinds
+    if not has_types or digest != _compute_digest({"format": found_format, **content}):
         raise damaged
     return dict(content)
 
 
 def sealed_archive(archive: bytes) -> bytes:
-    """Return a zip archive with the digest of all before it as its comment."""
-    # The last two bytes before the comment say how long it is.
-    archive = archive[:-2] + _DIGITS.to_bytes(2, "little")
+    """Return a zip archive without a comment with its SHA-256 as the comment."""
+    # The last two bytes before the comment hold its length.
+    archive = archive[:-2] + _DIGEST_DIGITS.to_bytes(2, "little")
     return archive + hashlib.sha256(archive).hexdigest().encode()
 
 
 def check_archive(path: Path, content: bytes) -> None:
-    """Raise InvalidInput unless the archive in a file is what :func:`sealed_archive` returned."""
-    if sealed_archive(content[:-_DIGITS]) != content:
+    """Raise InvalidInput unless `content` was returned by :func:`sealed_archive`.
+
+    `path`: the file with this content, for the message of the error.
+    """
+    if sealed_archive(content[:-_DIGEST_DIGITS]) != content:
         raise InvalidInput(f"{path} was changed or damaged: its digest does not match.")
 
 
 def write_arrays(path: Path, arrays: Mapping[str, AnyArray]) -> None:
-    """Write an npz file with a digest of all of it."""
+    """Write arrays by name to an npz file with a digest of its content."""
     content = io.BytesIO()
     np.savez(content, allow_pickle=False, **arrays)
     replace_file(path, sealed_archive(content.getvalue()))
 
 
 def read_arrays(path: Path) -> dict[str, AnyArray]:
-    """Return what :func:`write_arrays` wrote; of another file, raise whatever that makes."""
+    """Return the arrays in a file written by :func:`write_arrays`, by name.
+
+    Raises InvalidInput if the digest does not match, and NumPy's errors for other contents.
+    """
     content = path.read_bytes()
     check_archive(path, content)
     with np.load(io.BytesIO(content), allow_pickle=False) as stored:
         return dict(stored)
 
 
-def _read(file: BinaryIO) -> bytes:
-    content = file.read(_MOST + 1)
-    if len(content) > _MOST:
+def _read_limited(file: BinaryIO) -> bytes:
+    """Return the content of a file; raises OSError above :data:`_MAX_BYTES`."""
+    content = file.read(_MAX_BYTES + 1)
+    if len(content) > _MAX_BYTES:
         raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
     return content
 
 
-def _digest(content: Mapping[str, Any]) -> str:
+def _compute_digest(content: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of the fields as sorted JSON, in hexadecimal digits."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object's fields; raises ValueError if a key appears twice."""
     fields = dict(pairs)
     if len(fields) != len(pairs):
         raise ValueError("a key appears twice")
     return fields
 
 
-def _check_depth(value: Any, left: int) -> None:
-    if left < 0:
+def _check_depth(value: Any, max_depth: int) -> None:
+    """Raise RecursionError if a JSON value has more than `max_depth` nested levels."""
+    if max_depth < 0:
         raise RecursionError
     if isinstance(value, dict | list):
-        for part in value.values() if isinstance(value, dict) else value:
-            _check_depth(part, left - 1)
+        for item in value.values() if isinstance(value, dict) else value:
+            _check_depth(item, max_depth - 1)

@@ -1,4 +1,4 @@
-"""SQLite as the ledger's database: one file, a write-ahead log, every commit on the disk."""
+"""SQLite as the ledger's database: one file with a write-ahead log; every commit is flushed."""
 
 import os
 import sqlite3
@@ -12,13 +12,13 @@ from vicinal.ledger.database import BATCH, Database, Row, Value, columns_by_tabl
 from vicinal.ledger.files import PRIVATE_FILE, translate_os_errors
 
 _DAMAGE = ("SQLITE_CORRUPT", "SQLITE_NOTADB", "UnicodeDecodeError")
-"""What SQLite says of a file that is not what it wrote."""
+"""Beginnings of the error names that mean a damaged database file."""
 
 _SETTINGS = (
     "journal_mode = WAL",
     "synchronous = FULL",  # a commit returns when the log is on the disk
-    "fullfsync = ON",  # macOS: through the drive's cache as well; elsewhere without effect
-    "secure_delete = ON",  # what is deleted is overwritten with zeros
+    "fullfsync = ON",  # macOS: flushes the drive's cache, too; elsewhere without effect
+    "secure_delete = ON",  # deleted values are overwritten with zeros
     "temp_store = MEMORY",  # no copies of records in temporary files
     "trusted_schema = OFF",
 )
@@ -28,18 +28,20 @@ class SQLiteDatabase(Database):
     """A database in one file.
 
     - `path`: the file.
-    - `create`: whether to make it if it is not there.
-    - `reading`: whether to read only, until :meth:`recover`. Closed before that, it leaves its
-      files as they were, byte by byte. A stranger's ledger is never written first: SQLite deletes
-      the file that a journal beside it names.
+    - `create`: whether to create it if it does not exist.
+    - `reading`: whether to open it for reading only, until :meth:`recover`. If it is closed before
+      that, its files stay as they were, byte by byte. A ledger of unknown origin must be verified
+      this way before anything is written, because SQLite deletes any file that a forged journal
+      beside the database names.
 
-    Raises InvalidInput if there is no such database.
+    Raises InvalidInput if the file does not exist and `create` is false.
     """
 
     kind = "sqlite"
     integer_type = "INTEGER"
-    binary = "BLOB"
-    beginning = "BEGIN IMMEDIATE"  # a reader that began to write later could be refused half-way
+    binary_type = "BLOB"
+    # Takes the write lock at once: a transaction that begins by reading could be refused later.
+    begin_statement = "BEGIN IMMEDIATE"
 
     def __init__(self, path: Path, *, create: bool = False, reading: bool = False) -> None:
         super().__init__()
@@ -48,12 +50,17 @@ class SQLiteDatabase(Database):
             raise InvalidInput(f"There is no database {path}.")
         with translate_os_errors(path):
             os.close(os.open(path, os.O_RDONLY | os.O_CREAT * create, PRIVATE_FILE))
-            self._before = self._log_files() if reading else None
-        self._connection = self._connected("ro" if reading else "rw")
+            # Content of the log files before reading; None once the database may be written.
+            self._original_logs = self._prepare_log_files() if reading else None
+        self._connection = self._connect("ro" if reading else "rw")
 
-    def _connected(self, mode: str) -> sqlite3.Connection:
-        """Connect; to write, so that what is written is durable, and the files private."""
-        with self._guarded():
+    def _connect(self, mode: str) -> sqlite3.Connection:
+        """Return a new connection in mode "ro" (read-only) or "rw".
+
+        A writing connection makes commits durable and the database's files readable by the user
+        only.
+        """
+        with self._mark_failures():
             connection = sqlite3.connect(
                 f"file:{quote(str(self._path))}?mode={mode}",
                 uri=True,
@@ -67,25 +74,28 @@ class SQLiteDatabase(Database):
                 path.chmod(PRIVATE_FILE)
         return connection
 
-    def _log_files(self) -> dict[Path, bytes | None]:
-        """Return what reading may write: an empty log, and the log's index with its content.
+    def _prepare_log_files(self) -> dict[Path, bytes | None]:
+        """Return the content of the log files that a reader may change, by path; None: no file.
 
-        An index without a log is of no use, and keeps a reader out: it is taken away meanwhile.
+        These are the index of the log and, if there is no log, the empty one that a reader creates.
+        An index without a log prevents reading, so it is removed until :meth:`close` restores it.
         """
-        log, index = (self._path.with_name(self._path.name + end) for end in ("-wal", "-shm"))
-        before = {index: index.read_bytes() if index.is_file() else None}
+        log = self._path.with_name(self._path.name + "-wal")
+        index = self._path.with_name(self._path.name + "-shm")
+        contents = {index: index.read_bytes() if index.is_file() else None}
         if not log.is_file():
-            before[log] = None
+            contents[log] = None
             index.unlink(missing_ok=True)
-        return before
+        return contents
 
     @property
     def files(self) -> tuple[Path, ...]:
-        names = (self._path.name + suffix for suffix in ("", "-wal", "-shm", "-journal"))
-        return tuple(path for name in names if (path := self._path.with_name(name)).is_file())
+        suffixes = ("", "-wal", "-shm", "-journal")
+        paths = (self._path.with_name(self._path.name + suffix) for suffix in suffixes)
+        return tuple(path for path in paths if path.is_file())
 
     def tables(self) -> dict[str, tuple[str, ...]]:
-        # A trigger has no columns, and stands here all the same: nobody declared it.
+        # Triggers, which have no columns, are returned as well, because none is declared.
         query = (
             "SELECT m.name, p.name FROM sqlite_master m LEFT JOIN pragma_table_info(m.name) p "
             "WHERE m.type <> 'index' AND m.name NOT LIKE 'sqlite_%' ORDER BY m.name, p.cid"
@@ -93,24 +103,26 @@ class SQLiteDatabase(Database):
         return columns_by_table(self.read(query))
 
     def lock(self) -> bool:
-        return True  # the store's lock file does it, as only this machine has the file
+        return True  # the file is on this machine, where the store's lock file suffices
 
     def recover(self) -> None:
-        """Cut the log to nothing: behind its last commit stands what a kill broke off.
+        """Make the connection writable and truncate the log.
 
-        That can be the id of somebody who was about to come back. Where another program is reading,
-        the log stays until the next opening.
+        After its last commit, the log may hold pages of a transaction that a kill interrupted, for
+        example the id of a subject that was to be enrolled again. While another program reads
+        the database, the log stays until the next opening.
         """
         self._check()
-        if self._before is not None:
+        if self._original_logs is not None:
             self._connection.close()
-            self._before = None
-            self._connection = self._connected("rw")
+            self._original_logs = None
+            self._connection = self._connect("rw")
         self._pragma("wal_checkpoint(TRUNCATE)")
 
     def _pragma(self, setting: str) -> list[Row]:
+        """Execute a PRAGMA statement and return its rows."""
         self._check()
-        with self._guarded():
+        with self._mark_failures():
             return self._connection.execute(f"PRAGMA {setting}").fetchall()
 
     @contextmanager
@@ -120,13 +132,13 @@ class SQLiteDatabase(Database):
         try:
             yield
         finally:
-            with suppress(sqlite3.Error):  # what the body raised matters more
+            with suppress(sqlite3.Error):  # an exception of the body matters more
                 self._connection.execute(f"PRAGMA wal_autocheckpoint = {pages}")
 
     def scrub(self) -> None:
         self._check()
-        with self._guarded():
-            self._connection.execute("VACUUM")  # into the log, so it is cut only then
+        with self._mark_failures():
+            self._connection.execute("VACUUM")  # it writes to the log, which is truncated next
         ((busy, _, _),) = self._pragma("wal_checkpoint(TRUNCATE)")
         if busy:
             self.failed = True
@@ -143,12 +155,12 @@ class SQLiteDatabase(Database):
     def close(self) -> None:
         self._connection.close()
         with translate_os_errors(self._path):
-            for path, content in (self._before or {}).items():  # undo what reading has written
+            for path, content in (self._original_logs or {}).items():
                 if content is None:
                     path.unlink(missing_ok=True)
                 else:
                     path.write_bytes(content)
-        self._before = None
+        self._original_logs = None
 
     def _run(self, statement: str, values: Sequence[Value]) -> list[Row]:
         return self._connection.execute(statement, values).fetchall()
@@ -161,15 +173,16 @@ class SQLiteDatabase(Database):
     def _run_many(self, statement: str, rows: Iterable[Sequence[Value]]) -> None:
         self._connection.executemany(statement, rows)
 
-    def _rollback(self) -> None:
+    def _roll_back(self) -> None:
         if self._connection.in_transaction:
-            super()._rollback()
+            super()._roll_back()
 
     @contextmanager
-    def _translated(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         try:
             yield
-        except (sqlite3.Error, UnicodeDecodeError) as error:  # damage in names of columns, too
+        except (sqlite3.Error, UnicodeDecodeError) as error:
+            # UnicodeDecodeError: a damaged column name.
             name = getattr(error, "sqlite_errorname", type(error).__name__)
             if name.startswith(_DAMAGE):
                 raise StoreDamaged(

@@ -1,8 +1,11 @@
-"""Subjects on disk: the ids of a page of slots in a few rows, so that a digest covers hundreds.
+"""The ids of enrolled subjects on disk: hundreds in a row, so that few rows must be digested.
 
-A row holds slots as one array and their framed ids one after the other. It is short enough to
-stand on one page of SQLite's file: an id is never cut in two, and can be looked for there. Whoever
-comes or goes has the rows of their page written anew, and digested, in the same transaction.
+A page is a range of :data:`PAGE_SLOTS` slots, stored in one or more rows of the table
+`subject_pages`. A row holds some of its slots as one array and their framed ids, concatenated. It
+fits into one page of SQLite's file, so the file holds every id in one piece, where a search finds
+it. Enrolling or erasing a subject rewrites the rows of its page in the same transaction.
+
+An "open frame" is a framed id without its closing bracket.
 """
 
 from collections import defaultdict
@@ -17,121 +20,153 @@ from vicinal.ledger.database import Database
 from vicinal.ledger.tables import Tables
 
 PAGE_SLOTS = 1024
-"""Slots of a page."""
+"""Number of slots in a page."""
 
 ROW_BYTES = 3900
-"""Most bytes of ids and slots in a row; one of 4,061 would leave its page of 4,096 bytes."""
+"""Maximal number of bytes of ids and slots in a row. A row of 4,061 bytes would not fit into a page
+of SQLite's file, which has 4,096 bytes."""
 
 _SLOT_BYTES = 4
-_TOGETHER = 32
-"""Pages that are written by the same statements."""
-_BETWEEN = "page >= ? AND page <= ?"
-_BETWEEN_IN_ORDER = f"{_BETWEEN} ORDER BY page, part"
+"""Bytes of a slot in a row: an int32."""
+_MAX_PAGES_PER_WRITE = 32
+"""Maximal number of consecutive pages that are rewritten by the same statements."""
+_IN_RANGE = "page >= ? AND page <= ?"
+_IN_RANGE_ORDERED = f"{_IN_RANGE} ORDER BY page, part"
 
 Row = tuple[bytes, bytes]
-"""Slots, and the framed ids that stand there."""
+"""Slots as little-endian int32, and the framed ids at these slots, concatenated."""
 
 
 def read_rows(database: Database, pages: Sequence[int]) -> Iterator[tuple[int, list[Row]]]:
-    """Yield number and rows of those of some pages that hold anybody, by slot."""
-    chosen = f"page IN ({', '.join('?' * len(pages))}) ORDER BY page, part"
-    rows = database.rows(Tables.SUBJECT_PAGES, chosen, pages)
-    for page, parts in groupby(rows, key=itemgetter(0)):
-        yield page, [(slots, ids) for *_, slots, ids in parts]
+    """Yield number and rows of each of some pages, without empty pages, in ascending order.
+
+    `pages`: page numbers.
+    """
+    condition = f"page IN ({', '.join('?' * len(pages))}) ORDER BY page, part"
+    rows = database.rows(Tables.SUBJECT_PAGES, condition, pages)
+    for page, page_rows in groupby(rows, key=itemgetter(0)):
+        yield page, [(slots, ids) for *_, slots, ids in page_rows]
 
 
 def split_ids(stored: bytes) -> list[bytes]:
-    """Return the ids of a row, framed but for their last bracket."""
+    """Return the open frames of the concatenated framed ids of a row, which is not empty."""
     return stored[:-1].split(b">")
 
 
 def write_subjects(database: Database, changes: Mapping[int, bytes | None]) -> None:
-    """Write who stands at some slots, inside a transaction.
+    """Write the subjects of some slots, inside a transaction.
 
-    `changes`: by slot: the framed id that stands there from now on; None where nobody does.
+    `changes`: the new framed id at each slot, or None for a slot that becomes free.
     """
-    by_page: dict[int, dict[int, bytes | None]] = defaultdict(dict)
-    for slot, subject in changes.items():
-        by_page[slot // PAGE_SLOTS][slot] = subject
-    # Consecutive pages have consecutive places in their order, too.
+    changes_by_page: dict[int, dict[int, bytes | None]] = defaultdict(dict)
+    for slot, framed_id in changes.items():
+        changes_by_page[slot // PAGE_SLOTS][slot] = framed_id
+    # Consecutive pages are rewritten together. In the sorted list of changed pages, the difference
+    # of page number and index is constant within a run of consecutive pages.
     for _, run in groupby(
-        enumerate(sorted(by_page)), key=lambda one: (one[1] - one[0], one[0] // _TOGETHER)
+        enumerate(sorted(changes_by_page)),
+        key=lambda item: (item[1] - item[0], item[0] // _MAX_PAGES_PER_WRITE),
     ):
         rows_of: dict[int, list[Row]] = {page: [] for _, page in run}
-        first, last = min(rows_of), max(rows_of)
-        stored = database.rows(Tables.SUBJECT_PAGES, _BETWEEN_IN_ORDER, (first, last))
+        first_page = min(rows_of)
+        last_page = max(rows_of)
+        stored = database.rows(Tables.SUBJECT_PAGES, _IN_RANGE_ORDERED, (first_page, last_page))
         for page, _, slots, ids in stored:
             rows_of[page].append((slots, ids))
-        written = [
-            (page, part, *row)
+        new_rows = [
+            (page, row_number, *row)
             for page, rows in rows_of.items()
-            for part, row in enumerate(_changed(rows, page * PAGE_SLOTS, by_page[page]))
+            for row_number, row in enumerate(
+                _update_rows(rows, page * PAGE_SLOTS, changes_by_page[page])
+            )
         ]
         if stored:
-            database.delete(Tables.SUBJECT_PAGES, _BETWEEN, (first, last))
-        database.insert(Tables.SUBJECT_PAGES, written)
+            database.delete(Tables.SUBJECT_PAGES, _IN_RANGE, (first_page, last_page))
+        database.insert(Tables.SUBJECT_PAGES, new_rows)
 
 
 def write_all(database: Database, ids: bytes | bytearray) -> int:
-    """Write subjects at the slots 0, 1, ... of a ledger that has none; return how many they are.
+    """Write subjects at the slots 0, 1, ... of an empty ledger; return the number of subjects.
 
-    `ids`: their framed ids, one after the other. No object is made for each.
+    `ids`: their framed ids, concatenated. No Python object is made per subject, which saves memory.
     """
     ends = np.flatnonzero(np.frombuffer(ids, dtype=np.uint8) == ord(">")) + 1
-    lengths = ends + _SLOT_BYTES * np.arange(1, len(ends) + 1)
-    database.insert(Tables.SUBJECT_PAGES, _rows(ids, ends, lengths))
+    stored_bytes = ends + _SLOT_BYTES * np.arange(1, len(ends) + 1)
+    database.insert(Tables.SUBJECT_PAGES, _split_into_rows(ids, ends, stored_bytes))
     return len(ends)
 
 
-def _rows(
-    ids: bytes | bytearray, ends: Ints, lengths: Ints
+def _split_into_rows(
+    ids: bytes | bytearray, ends: Ints, stored_bytes: Ints
 ) -> Iterator[tuple[int, int, bytes, bytes]]:
-    """Yield the rows of all pages; `lengths` is how long all ids and slots up to each are."""
-    for page, first in enumerate(range(0, len(ends), PAGE_SLOTS)):
-        start, part, last = first, 0, min(first + PAGE_SLOTS, len(ends))
-        while start < last:
-            room = ROW_BYTES + (lengths[start - 1] if start else 0)
-            stop = min(last, int(np.searchsorted(lengths, room, side="right")))
+    """Yield all pages' rows of the table: page, number in the page, slots, framed ids.
+
+    `ends`, int64 (subjects,): offset at which each framed id ends in `ids`. `stored_bytes`, int64
+    (subjects,): bytes of all ids and slots up to and including each subject's.
+    """
+    for page, first_slot in enumerate(range(0, len(ends), PAGE_SLOTS)):
+        start = first_slot
+        row_number = 0
+        last_slot = min(first_slot + PAGE_SLOTS, len(ends))
+        while start < last_slot:
+            max_bytes = ROW_BYTES + (stored_bytes[start - 1] if start else 0)
+            stop = min(last_slot, int(np.searchsorted(stored_bytes, max_bytes, side="right")))
             slots = np.arange(start, stop, dtype="<i4").tobytes()
-            yield page, part, slots, bytes(ids[ends[start - 1] if start else 0 : ends[stop - 1]])
-            start, part = stop, part + 1
+            first_byte = ends[start - 1] if start else 0
+            yield page, row_number, slots, bytes(ids[first_byte : ends[stop - 1]])
+            start = stop
+            row_number += 1
 
 
-def _changed(rows: Sequence[Row], first: int, new: Mapping[int, bytes | None]) -> Sequence[Row]:
-    """Return the rows of the page from slot `first` on after a change."""
-    stays = np.ones(PAGE_SLOTS, dtype=np.bool_)
-    stays[np.array(list(new)) - first] = False
+def _update_rows(
+    rows: Sequence[Row], first_slot: int, changes: Mapping[int, bytes | None]
+) -> Sequence[Row]:
+    """Return the rows of a page after a change of some of its slots.
+
+    `rows`: the rows before. `first_slot`: the first slot of the page. `changes`: the new framed id
+    at each changed slot, or None for a slot that becomes free.
+    """
+    is_unchanged = np.ones(PAGE_SLOTS, dtype=np.bool_)
+    is_unchanged[np.array(list(changes)) - first_slot] = False
     remaining: list[Row] = []
-    for slots, ids in rows:
-        here = np.frombuffer(slots, dtype="<i4")
-        kept = stays[here - first]
-        if kept.all():
-            remaining.append((slots, ids))
-        elif kept.any():
-            others = b">".join(compress(split_ids(ids), kept.tolist())) + b">"
-            remaining.append((here[kept].tobytes(), others))
-    fresh = {slot: who[:-1] for slot, who in new.items() if who is not None}
-    # Rows stay where they were until half as many would do.
-    size = sum(len(slots) + len(ids) for slots, ids in remaining)
-    if not fresh and 2 * size > ROW_BYTES * (len(remaining) - 1):
+    for slots_content, ids in rows:
+        slots = np.frombuffer(slots_content, dtype="<i4")
+        is_kept = is_unchanged[slots - first_slot]
+        if is_kept.all():
+            remaining.append((slots_content, ids))
+        elif is_kept.any():
+            joined_ids = b">".join(compress(split_ids(ids), is_kept.tolist())) + b">"
+            remaining.append((slots[is_kept].tobytes(), joined_ids))
+    new_ids = {slot: framed_id[:-1] for slot, framed_id in changes.items() if framed_id is not None}
+    # After an erasure, rows are packed anew only if half as many rows would suffice.
+    n_bytes = sum(len(slots_content) + len(ids) for slots_content, ids in remaining)
+    if not new_ids and 2 * n_bytes > ROW_BYTES * (len(remaining) - 1):
         return remaining
-    here, stored = entries_of(remaining)
-    return list(_packed({**dict(zip(here.tolist(), stored, strict=True)), **fresh}))
+    kept_slots, kept_frames = entries_of(remaining)
+    kept_ids = dict(zip(kept_slots.tolist(), kept_frames, strict=True))
+    return list(_pack_rows({**kept_ids, **new_ids}))
 
 
-def _packed(page: Mapping[int, bytes]) -> Iterator[Row]:
-    """Yield the fewest rows for who stands at the slots of a page, without their last brackets."""
-    slots = np.array(sorted(page), dtype="<i4")
-    ids = [page[slot] for slot in slots.tolist()]
-    ends = np.cumsum(np.fromiter(map(len, ids), np.int64, len(ids)) + 1 + _SLOT_BYTES)
-    start = before = 0
+def _pack_rows(id_at: Mapping[int, bytes]) -> Iterator[Row]:
+    """Yield the fewest rows for the subjects of a page, by slot.
+
+    `id_at`: the open frame at each taken slot of the page.
+    """
+    slots = np.array(sorted(id_at), dtype="<i4")
+    ids = [id_at[slot] for slot in slots.tolist()]
+    # Bytes up to and including each subject: its open frame, the closing bracket, and its slot.
+    stored_bytes = np.cumsum(np.fromiter(map(len, ids), np.int64, len(ids)) + 1 + _SLOT_BYTES)
+    start = 0
+    packed_bytes = 0
     while start < len(ids):
-        stop = max(start + 1, int(np.searchsorted(ends, before + ROW_BYTES, side="right")))
+        max_bytes = packed_bytes + ROW_BYTES
+        stop = max(start + 1, int(np.searchsorted(stored_bytes, max_bytes, side="right")))
         yield slots[start:stop].tobytes(), b">".join(ids[start:stop]) + b">"
-        start, before = stop, int(ends[stop - 1])
+        start = stop
+        packed_bytes = int(stored_bytes[stop - 1])
 
 
 def entries_of(rows: Sequence[Row]) -> tuple[Ints32, list[bytes]]:
-    """Return the slots of some rows, and the framed ids there without their last brackets."""
+    """Return the slots of some rows, int32, and the open frame at each slot."""
     slots = np.frombuffer(b"".join([slots for slots, _ in rows]), dtype="<i4").astype(np.int32)
     return slots, split_ids(b"".join([ids for _, ids in rows])) if len(slots) else []

@@ -1,10 +1,10 @@
-"""What everybody can lose to all audiences together: one more account, which every charge reaches.
+"""A bound on each subject's loss to all audiences together: one account for all charges.
 
-Budgets of audiences do not compose where data adapt to answers: what is done because of an answer
-to one audience changes records that answer another, whose budget was never charged for it. One
-filter over all releases does compose (proof note: total.md). What an audience has left is cut
-to what this account still allows, so mechanisms see one number, and contributions stop at whichever
-budget ends first.
+The budgets of several audiences do not compose if the data adapt to answers: an action taken
+because of an answer to one audience changes records that answer another audience, though the
+other budget was not charged for it. One filter over all releases does compose (proof note:
+total.md). Each audience's remaining units are cut to the number that this account still allows. So
+mechanisms read one number per subject, and contributions stop when either budget ends.
 """
 
 import json
@@ -20,17 +20,20 @@ from vicinal.ledger.audiences import Audience, StoredAccount, exact_sum
 from vicinal.mechanisms.charging import find_differences
 
 TOTAL = ""
-"""In place of a name, in the row of the account of all audiences together."""
+"""Replaces the audience name in the row of the account of all audiences together."""
 
-_BITS = 24
-"""Rates have so many bits behind the point."""
+_RATE_BITS = 24
+"""Number of binary fraction digits of a rate, so that all products fit into 64 bits."""
 
 
 class TotalFilter:
-    """The account of all audiences together, and what their units are in its own.
+    """The account of all audiences together, and the rates at which their charges are converted.
 
-    `audience`: its row; what stands for a plan holds `epsilon`, `delta`, the budget that follows
-    from them (zCDP), and the rate of every audience by number.
+    A rate is the price of one unit of an audience in units of the total, times 2^24.
+
+    `audience`: the row of the total in the table of audiences. Instead of a plan it holds, as JSON,
+    `epsilon`, `delta`, the zCDP budget that follows from them, and the rate of each audience by
+    number.
     """
 
     def __init__(self, audience: Audience) -> None:
@@ -39,73 +42,100 @@ class TotalFilter:
 
     @classmethod
     def new(cls, epsilon: float, delta: float, budget: float) -> Self:
-        """Return one without audiences and subjects; `budget` (zCDP) is that of the guarantee."""
+        """Return a total without audiences and subjects.
+
+        `budget`: the zCDP budget that guarantees (`epsilon`, `delta`).
+        """
         fields = {"epsilon": epsilon, "delta": delta, "budget": budget.hex(), "rates": {}}
         account = StoredAccount(np.zeros(0, dtype=np.int64))
         return cls(Audience(0, TOTAL, json.dumps(fields), account))
 
     @property
     def guarantee(self) -> tuple[float, float]:
-        """Epsilon and delta of all releases to all audiences together."""
+        """Epsilon and delta of all releases to all audiences together. Public."""
         return self._plan["epsilon"], self._plan["delta"]
 
     def admit(self, number: int, budget: float) -> None:
-        """Take note of the budget (zCDP) of a new audience, rounded up."""
-        share = math.nextafter(budget / float.fromhex(self._plan["budget"]), math.inf)
-        self._plan["rates"][str(number)] = math.ceil(share * (1 << _BITS))
+        """Set the rate of a new audience, rounded up.
+
+        `number`: its number. `budget`: the zCDP budget of a full account.
+        """
+        ratio = math.nextafter(budget / float.fromhex(self._plan["budget"]), math.inf)
+        self._plan["rates"][str(number)] = math.ceil(ratio * (1 << _RATE_BITS))
         self.audience.plan = json.dumps(self._plan)
 
     def price(self, number: int, units: Units) -> Units:
-        """Return units of an audience in units of the total, rounded up."""
+        """Return the units of the total that `units` of an audience cost, rounded up.
+
+        `number`: number of the audience.
+        """
         rate = self._plan["rates"][str(number)]
-        high, low = units >> _BITS, units & ((1 << _BITS) - 1)
-        return np.asarray(high * rate - (-(low * rate) >> _BITS))
+        high = units >> _RATE_BITS
+        low = units & ((1 << _RATE_BITS) - 1)
+        return np.asarray(high * rate - (-(low * rate) >> _RATE_BITS))
 
     def most(self, number: int, left: Units) -> Units:
-        """Return the most units of an audience whose :meth:`price` is at most what is `left`."""
+        """Return the maximal units of an audience whose :meth:`price` is at most `left`.
+
+        `number`: number of the audience. `left`: remaining units of the total, by subject.
+        """
         rate = self._plan["rates"][str(number)]
-        whole, rest = np.divmod(left, rate)
-        whole = np.minimum(whole, UNITS >> _BITS)  # more would not fit, and is of no use
-        return np.asarray(np.minimum((whole << _BITS) + (rest << _BITS) // rate, UNITS))
+        quotient, remainder = np.divmod(left, rate)
+        # No audience has more than UNITS units, and the shift of a larger quotient could overflow.
+        quotient = np.minimum(quotient, UNITS >> _RATE_BITS)
+        return np.asarray(
+            np.minimum((quotient << _RATE_BITS) + (remainder << _RATE_BITS) // rate, UNITS)
+        )
 
     def faults(self, stored: Mapping[str, Audience]) -> Iterator[str]:
-        """Yield in words where accounts by name, the total's among them, contradict each other.
+        """Yield a sentence for each contradiction between the total and the audiences.
 
-        Who has less of an audience than the total allows was never cut there: the rest was charged,
-        unless budgets renew there, and parts are lost.
+        `stored`: all accounts by name, including the total's, as read from the database.
+
+        A subject with fewer units than the total allows was never cut for this audience, so the
+        total was charged at least the price of its missing units. That does not hold if the
+        audience's budgets renew, because lost units are not charged to the total.
         """
-        left = stored[TOTAL].account.durable
-        paid = np.zeros_like(left)
+        total_remaining = stored[TOTAL].account.durable
+        min_charged = np.zeros_like(total_remaining)
         for name in sorted(stored.keys() - {TOTAL}):
-            units, number = stored[name].account.durable, stored[name].number
-            most = self.most(number, left)
+            units = stored[name].account.durable
+            number = stored[name].number
+            allowed = self.most(number, total_remaining)
             if stored[name].renewal is None:
-                paid += np.where(units < most, self.price(number, UNITS - units), 0)
-            if (units > most).any():
+                min_charged += np.where(units < allowed, self.price(number, UNITS - units), 0)
+            if (units > allowed).any():
                 yield f"Audience {name!r} has more left than the total over all audiences allows."
-        if (paid > UNITS - left).any():
+        if (min_charged > UNITS - total_remaining).any():
             yield "The total over all audiences lacks what audiences were charged."
 
     def charge(self, audience: Audience, audiences: Iterable[Audience]) -> None:
-        """Charge what mechanisms took from an audience since the last call; cut what others have.
+        """Charge the total for an audience's charges since the last call, and cut all audiences.
 
-        In memory: it becomes durable with the charge itself. Broken off, it is done again.
+        `audience`: the audience that mechanisms charged. `audiences`: all audiences; their units
+        are cut to what the total still allows. Everything happens in memory, and becomes durable
+        with the charges to the audience.
         """
-        account, total = audience.account, self.audience.account
-        slots = find_differences(account.remaining, account.shared, 0)
-        price = self.price(audience.number, account.shared[slots] - account.remaining[slots])
+        account = audience.account
+        total = self.audience.account
+        slots = find_differences(account.remaining, account.synced_remaining, 0)
+        charged = account.synced_remaining[slots] - account.remaining[slots]
+        price = self.price(audience.number, charged)
         total.remaining[slots] -= price
         total.note_charged_total(exact_sum(price))
-        for each in audiences:
-            self._cut(each, slots)
-        account.share(slots)  # last: what is broken off is taken once more rather than never
+        for other in audiences:
+            self._cut_units(other, slots)
+        account.share(slots)  # last, so that an interrupted charge is made twice rather than never
 
-    def _cut(self, audience: Audience, slots: Slots) -> None:
-        """Take from an audience what the total does not allow any more; it counts as charged."""
+    def _cut_units(self, audience: Audience, slots: Slots) -> None:
+        """Subtract the units that exceed what the total allows; they count as charged.
+
+        `audience`: the audience to cut. `slots`: slots of the subjects.
+        """
         account = audience.account
         units = account.remaining[slots]
-        most = self.most(audience.number, self.audience.account.remaining[slots])
-        excess = np.maximum(units - most, 0)
+        allowed = self.most(audience.number, self.audience.account.remaining[slots])
+        excess = np.maximum(units - allowed, 0)
         account.remaining[slots] -= excess
-        account.shared[slots] -= excess
+        account.synced_remaining[slots] -= excess
         account.note_charged_total(exact_sum(excess))
