@@ -14,7 +14,7 @@ from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.ledger.ledger import Standing
 from vicinal.mechanisms import DeltaSlackAccountant, create_noise_source
 from vicinal.mechanisms.tally import NoisyTally, TallyPlan
-from vicinal.store.evaluation import Evaluation, binned_auc
+from vicinal.store.evaluation import Evaluation, compute_binned_auc
 from vicinal.store.receipts import SigningKey, erasure_receipt
 from vicinal.store.status import Presence
 
@@ -73,7 +73,7 @@ def test_counts_without_noise_are_those_of_people_asked_before(store, monkeypatc
     assert found.people == pytest.approx(60)
     np.testing.assert_allclose(found.scores.sum(axis=1), brute.sum(axis=1), atol=1e-6)
     exact = roc_auc_score(T == 1, given.probabilities[:, 1])
-    assert binned_auc(*found.scores) == pytest.approx(exact, abs=0.03)
+    assert compute_binned_auc(*found.scores) == pytest.approx(exact, abs=0.03)
     assert _figures(found)["accuracy"] == pytest.approx((given.labels == T).mean())
 
 

@@ -47,7 +47,7 @@ def test_what_is_not_released_wears_nothing(tmp_path, monkeypatch):
         store.predict(Q[:10])
         before = usage(store)
         monkeypatch.setattr(store._parts.ledger, "commit", raising(RuntimeError))
-        with broken_off(monkeypatch, "vicinal.store.request_batch.released", error=RuntimeError):
+        with broken_off(monkeypatch, "vicinal.store.request_batch.pack_answers", error=RuntimeError):
             store.predict(Q[10:30])
         assert usage(store)["mean"] == pytest.approx(before["mean"], abs=2 / WHOLE)
 
@@ -72,7 +72,7 @@ def test_a_store_that_told_the_truth_would_be_caught(tmp_path, monkeypatch):
     def peeking(desk):
         return {"mean": 1 - desk.audience.account.remaining.mean() / UNITS}
 
-    monkeypatch.setattr(status, "_budget_usage", peeking)
+    monkeypatch.setattr(status, "_estimate_budget_usage", peeking)
     told, other = in_two_worlds(tmp_path)
     assert told != other
 

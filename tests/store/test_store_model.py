@@ -18,7 +18,7 @@ from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
 from vicinal.ledger.answers import read_parts
 from vicinal.mechanisms.linear_model import GradientRelease
 from vicinal.store import Store, audience_state, private_models
-from vicinal.store.private_models import _OTHER_DRAWS
+from vicinal.store.private_models import _SEED_STEP
 from vicinal.store.receipts import SigningKey, check_receipt, erasure_receipt
 
 SHARE = {"epsilon": 8.0, "n_queries": 60, "model_share": 0.5, "n_records": 300}
@@ -103,7 +103,7 @@ def test_store_and_estimator_train_alike(control, tmp_path, monkeypatch):
 
 def compare_trainings(tmp_path):
     with make(tmp_path / "store", simulation_seed=5) as store:
-        twin = IndKNNClassifier(range(CLASSES), **SHARE, simulation_seed=5 + _OTHER_DRAWS)
+        twin = IndKNNClassifier(range(CLASSES), **SHARE, simulation_seed=5 + _SEED_STEP)
         twin.fit(X, Y, PEOPLE, public=R)
         assert (model_of(store).model.weights == twin._model.model.weights).all()
         for person in ("person-0", "person-77"):
@@ -251,7 +251,7 @@ def test_no_byte_of_the_erased_is_left_beside_a_model_with_trees(tmp_path):
         store.predict(Q[:5])
         store.refresh_model()  # the model has learnt of the canary, too
         stored = store._parts.schema.kernel_of(None).encode(features)
-        mapped = store._audience_states["default"].private_model.integers(stored)
+        mapped = store._audience_states["default"].private_model.encode_rows(stored)
         rows = [row.tobytes() for row in stored]
         needles = [canary.encode(), *rows, *(row.tobytes() for row in mapped)]
         assert all(tools.files_with(tmp_path, each) for each in [canary.encode(), *rows])

@@ -69,14 +69,14 @@ def test_counts_without_noise_give_the_figures_of_the_answers(store, kind, monke
     if kind == "classes":  # more of these in test_evaluation.py
         assert np.trace(found.confusion) == pytest.approx((given == truth).sum())
         return
-    figures = found.figures_of(found.counts)
+    figures = found.compute_figures(found.counts)
     if kind == "labels":
         assert isinstance(found, LabelSetEvaluation)
         assert figures["accuracy"] == pytest.approx((given == truth).mean())
         assert figures["up accuracy"] == pytest.approx((given == truth)[:, 1].mean())
         both = [(given[truth[:, 2] == t, 2] == t).mean() for t in (0, 1)]
         silent = type(found)(found.labels, found.tables, 1e-9, found.share)
-        balanced = silent.figures_of(silent.counts)["near balanced_accuracy"]
+        balanced = silent.compute_figures(silent.counts)["near balanced_accuracy"]
         assert balanced == pytest.approx(np.mean(both))
         return
     assert isinstance(found, NumberEvaluation)
@@ -89,7 +89,7 @@ def test_counts_without_noise_give_the_figures_of_the_answers(store, kind, monke
         assert figures[f"{name} rmse"] == pytest.approx(rmse, abs=widest[i] / 4)
         assert figures[f"{name} mean_error"] == pytest.approx(errors.mean(), abs=widest[i] / 4)
         exact = replace(found, noise=1e-9)
-        r2 = exact.figures_of(exact.counts)[f"{name} r2"]
+        r2 = exact.compute_figures(exact.counts)[f"{name} r2"]
         off = ((rmse + widest[i] / 4) ** 2 - rmse**2) / truth[:, i].var()
         assert r2 == pytest.approx(r2_score(truth[:, i], given[:, i]), abs=off)
 
@@ -127,7 +127,7 @@ def test_errors_beyond_the_largest_count_as_that_large(store, monkeypatch):
     silenced(store, monkeypatch)
     far = np.tile([0.0, 10.0], (60, 1))
     found = store.evaluate(Q, far, VISITORS, largest_error=0.05, accept_noise=True)
-    assert found.figures_of(found.counts)["age rmse"] <= 0.05 * 110
+    assert found.compute_figures(found.counts)["age rmse"] <= 0.05 * 110
     assert found.errors[0, -1] == pytest.approx(60)
 
 

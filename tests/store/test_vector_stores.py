@@ -20,7 +20,7 @@ from vicinal.mechanisms.subject_table import UNIT, RecordVectors
 from vicinal.planning.plan import IndKNNPlan
 from vicinal.serving.models import AnswersResponse
 from vicinal.store import Store
-from vicinal.store.private_models import _OTHER_DRAWS, _texts
+from vicinal.store.private_models import _SEED_STEP, _encode_arrays
 from vicinal.store.requests import LabelSetReply, NumberReply
 from vicinal.targets.kinds import declared_target
 
@@ -79,7 +79,7 @@ def test_a_store_trains_as_the_estimator_and_keeps_its_model(tmp_path, kind):
     with made(tmp_path / "store", kind, simulation_seed=5) as store:
         first = store._audience_states["default"].private_model.model.model.weights
         mine = store._audience_states["default"].audience.account.remaining
-        like = twin(kind, simulation_seed=5 + _OTHER_DRAWS)
+        like = twin(kind, simulation_seed=5 + _SEED_STEP)
         np.testing.assert_array_equal(first, like._model.model.weights)
         np.testing.assert_array_equal(mine, like._shard.ledger.remaining)
         assert (mine < UNITS).all()
@@ -115,7 +115,7 @@ def test_a_damaged_model_is_refused_at_opening(tmp_path, part, value):
     with made(tmp_path / "store", "number") as store:
         ledger = store._parts.ledger
         with completed_change(ledger, "test"):
-            content = {part: value} if isinstance(value, str) else _texts({part: value})
+            content = {part: value} if isinstance(value, str) else _encode_arrays({part: value})
             write_parts(ledger.database, ledger.audiences["default"].number, content)
         store._changed()
     with pytest.raises(StoreDamaged, match="Restore a backup"):

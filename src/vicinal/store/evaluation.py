@@ -74,7 +74,7 @@ class NoisyFigures(ABC):
     @property
     @abstractmethod
     def subject_count_and_std(self) -> tuple[float, float]:
-        """Noisy number of subjects with rows that were queried, and its noise standard deviation."""
+        """Noisy number of subjects with queried rows, and its noise standard deviation."""
 
     @abstractmethod
     def compute_figures(self, counts: Sequence[Floats]) -> dict[str, float]:
