@@ -53,7 +53,7 @@ def test_no_byte_of_the_erased_is_in_any_file(tmp_path, store):
 
 def test_files_end_where_the_records_end(store):
     store.erase(PEOPLE[:200])
-    for column in store._parts.record_files.parts.values():
+    for column in store._parts.record_files.file_of.values():
         assert column.size() == 100 * column.bytes
 
 
@@ -118,7 +118,7 @@ def damage(sql, *values):
 
 def overwrite(part, offset, content):
     def apply(store):
-        path = store._parts.record_files.parts[part].path
+        path = store._parts.record_files.file_of[part].path
         with path.open("r+b") as file:
             file.seek(offset)
             file.write(content)

@@ -734,7 +734,7 @@ class ReleasedClasses:
         cls, schema: StoreSchema, state: AudienceState, seqs: Places, offsets: Places
     ) -> ReleasedClasses:
         """Return an audience's answers at these block numbers and rows in the blocks."""
-        labels, _, class_probabilities = state.read(seqs, offsets)
+        labels, _, class_probabilities = state.read_answers(seqs, offsets)
         probabilities = None
         if class_probabilities is not None and len(class_probabilities):
             if len(schema.classes) == 2:
@@ -748,7 +748,7 @@ class ReleasedClasses:
 
         Raises InvalidInput if `y` is unusable, or has not `size` rows.
         """
-        return np.asarray(self.schema.targets(y, size), dtype=np.int64)
+        return np.asarray(self.schema.encode_targets(y, size), dtype=np.int64)
 
     @property
     def classes(self) -> list[Any]:

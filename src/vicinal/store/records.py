@@ -84,7 +84,7 @@ class StoredRecords:
 
         Raises InvalidInput if labels or subjects are unusable.
         """
-        targets = schema.targets(y, len(X))
+        targets = schema.encode_targets(y, len(X))
         ids: list[Any] | None = None if subjects is None else checked_subjects(subjects, len(X))
         framed_all(ids or ())  # raises InvalidInput for an id that is too long
         integers = schema.kernel_of(None).encode(X)

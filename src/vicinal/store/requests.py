@@ -92,7 +92,7 @@ class Reply(ABC):
         `names`: the target's names of all its columns; columns that are not released are omitted.
         """
 
-    def select_rows(self, rows: slice, **counts: int) -> Self:
+    def select_rows(self, rows: slice, **counts: Any) -> Self:
         """Return the reply with some of the answers only, and its own `charged` and `left`."""
         values: dict[str, Any] = {item.name: getattr(self, item.name) for item in fields(self)}
         arrays: dict[str, Any] = {
