@@ -36,7 +36,7 @@ def model_of(store, audience="default"):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A closed store whose model has answered 30 queries; copied by whoever changes it."""
+    """A closed store whose model has answered 30 queries; copied by tests that change it."""
     path = tmp_path_factory.mktemp("model") / "store"
     with make(path) as store:
         store.predict(Q[:30])
@@ -281,7 +281,7 @@ REFRESHED = {**SHARE, "n_queries": 40, "model_refreshes": 2}
 
 @pytest.fixture(scope="module")
 def fresh(tmp_path_factory):
-    """A closed store whose model may be trained twice more; copied by whoever changes it."""
+    """A closed store whose model may be trained twice more; copied by tests that change it."""
     path = tmp_path_factory.mktemp("refresh") / "store"
     with make(path, **REFRESHED) as store:
         store.predict(Q[:20])
@@ -338,7 +338,7 @@ def test_usage_grows_and_opening_finds_the_new_model(refreshable):
     state = refreshable._audience_states["default"]
     assert (state.budget_usage >= usage).all()
     assert (state.budget_usage > usage).any()
-    assert refreshable.predict(Q[:5]).charged == 5  # the data are others, and so is the model
+    assert refreshable.predict(Q[:5]).charged == 5  # data and model have changed
     weights, asked = model_of(refreshable).model.weights, state.n_asked
     path = refreshable._parts.folder.path
     refreshable.close()
@@ -415,7 +415,7 @@ def test_components_are_the_same_after_opening_and_after_a_refresh(of_components
 
 
 def test_what_training_takes_of_delta_is_kept(tmp_path):
-    """Fails if an opening, or a refresh, forgets what the grid of gradients has cost."""
+    """Fails if an opening, or a refresh, forgets the delta slack of the grid of gradients."""
 
     def spent(store):
         return store._audience_states["default"].audience.slack
@@ -430,7 +430,7 @@ def test_what_training_takes_of_delta_is_kept(tmp_path):
 
 @pytest.mark.parametrize("given", [{"delta": 1e-15}, {"n_queries": 10**12}])
 def test_what_votes_cannot_be_is_refused_before_a_model_is_trained(tmp_path, monkeypatch, given):
-    """A refusal after it would be drawn anew as often as anybody likes, and nobody would pay."""
+    """A later refusal could be repeated with new noise any number of times without a charge."""
     monkeypatch.setattr(private_models, "settled_model", lambda *_, **__: pytest.fail("trained"))
     plan = without_share(n_records=600, **given)
     with pytest.raises(InvalidInput, match="noise must be larger"):
