@@ -264,7 +264,7 @@ class AudienceState:
         if renewal is None:
             return ""
         first_units = UNITS - (renewal.periods - 1) * renewal.part
-        first, later = (
+        first_epsilon, later_epsilon = (
             f"{math.ceil(1e4 * part_epsilon(self.requested, units / UNITS)) / 1e4:g}"
             for units in (first_units, renewal.part)
         )
@@ -272,8 +272,8 @@ class AudienceState:
         return (
             f"This holds for all periods together: {renewal}. Given "
             "what earlier ones told, the answers of the first period change that probability by a "
-            f"factor of at most e^{first}, those of each later period by at most e^{later}{unspent}"
-            ". The additional probability is the same. "
+            f"factor of at most e^{first_epsilon}, those of each later period by at most "
+            f"e^{later_epsilon}{unspent}. The additional probability is the same. "
         )
 
     def plan(self) -> dict[str, Any]:
@@ -391,7 +391,7 @@ def pin_plan(store: OpenStore, audience: Audience, lock: ForkSafeLock) -> None:
 
 
 def settings_of(store: OpenStore, audience: Audience) -> IndKNNPlan:
-    """Return the plan of an audience, with the automatic parameters fixed so far."""
+    """Return the plan of an audience, with the automatic parameters that are fixed already."""
     fields = parse_json(audience.plan)
     return _build_plan(store.schema, {**fields["asked"], **fields["pinned"]}, fields)
 
@@ -511,8 +511,8 @@ def add_audience(store: OpenStore, lock: ForkSafeLock, name: str, plan_json: str
     """Open an audience with a budget for every subject, and return its state.
 
     The charges of planning (the estimate of the number of records, the training of a private model)
-    become durable in one transaction with the audience and its model. Whatever can be refused is
-    refused before any charge. `plan_json`: from :func:`serialize_new_plan`.
+    become durable in one transaction with the audience and its model. All refusals come before any
+    charge. `plan_json`: from :func:`serialize_new_plan`.
     """
     requested = parse_requested_plan(store.schema, plan_json)
     with store.ledger.change("audience"):
@@ -589,7 +589,7 @@ def refresh_model(store: OpenStore, lock: ForkSafeLock, state: AudienceState) ->
         note_training(store, state, used_shares)
         store.ledger.write_charges(audience, 0)
         audience.write(store.database)
-    # After the commit: whatever fails from here on, the training stays charged.
+    # After the commit: if anything fails from here on, the training stays charged.
     state.close(store.shard)
     return open_audience_state(store, audience, store.ledger.version, lock)[0]
 

@@ -190,9 +190,9 @@ class BaseStore(ABC):
         queries : array (q, d), or raw records
             As the store's extractor takes them. They are public.
         audience : str
-            The audience whose budgets are charged.
+            The audience that is charged.
         analyst : str
-            The analyst whose quota is charged.
+            The analyst with the quota that is charged.
         idempotency_key : str, optional
             A repeated request with the same key gets the same answers and is not charged.
 
@@ -259,7 +259,7 @@ class BaseStore(ABC):
         ids_differ : bool
             As in :meth:`add`.
         audience : str
-            The audience whose answers are evaluated, and whose budgets are charged.
+            The audience with the evaluated answers, and the budgets that are charged.
         share : float
             Part of a full budget that a subject pays at most. Noise falls with its square root.
         largest_error : float
@@ -475,7 +475,7 @@ class BaseStore(ABC):
         return requested
 
     def refresh_model(self, audience: str = DEFAULT) -> int:
-        """Train an audience's private model again, on the subjects who are enrolled now.
+        """Train an audience's private model again, on the records enrolled now.
 
         Earlier weights and answers are not changed, also where they depend on subjects erased
         since. The same budgets are charged, as planned with `model_refreshes`. As after every
@@ -548,7 +548,7 @@ class BaseStore(ABC):
 
     @property
     def models_stay(self) -> bool:
-        """Whether an audience has a private model, whose weights no erasure changes. Public."""
+        """Whether an audience has a private model: no erasure changes its weights. Public."""
         return any(state.private_model for state in self._audience_states.values())
 
     @property
@@ -558,7 +558,7 @@ class BaseStore(ABC):
 
     @property
     def version(self) -> int:
-        """Number of changes of the data so far. Public."""
+        """Number of changes of the data since the store was made. Public."""
         return self._parts.ledger.version
 
     @property

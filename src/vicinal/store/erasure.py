@@ -148,7 +148,7 @@ def finish_erasure(database: Database, record_files: RecordFiles, witness: Rollb
     while (stored := database.get(PENDING)) is not None:
         erasure = Erasure(**parse_json(stored))
         if erasure.step == _MOVING:
-            _move_rows(erasure, database, record_files, witness)
+            _move(erasure, database, record_files, witness)
         elif erasure.step == _CUTTING:
             _cut(erasure, database, record_files)
         else:
@@ -157,7 +157,7 @@ def finish_erasure(database: Database, record_files: RecordFiles, witness: Rollb
                 database.delete(Tables.META, "name = ?", (PENDING,))
 
 
-def _move_rows(
+def _move(
     erasure: Erasure, database: Database, record_files: RecordFiles, witness: RollbackGuard
 ) -> None:
     """Add the hashes to the witness, and copy rows from the end over the erased ones."""

@@ -462,7 +462,7 @@ def _binned_moments(counts: Floats, edges: Floats, n_subjects: float) -> tuple[f
 
 
 def _square_noise(edges: Floats) -> float:
-    """Return the standard deviation of a sum of squares whose bin counts have unit noise."""
+    """Return the noise of a binned sum of squares, for unit noise in every bin count."""
     low, high = edges[:-1], edges[1:]
     return float(np.linalg.norm((low**2 + low * high + high**2) / 3))
 
@@ -568,7 +568,7 @@ def evaluate(
     Parameters
     ----------
     store, state
-        The store, and the audience whose answers are evaluated and whose budgets pay.
+        The store, and the audience with the evaluated answers and the charged budgets.
     X, y, subjects
         Rows as the store's extractor takes them, their labels and subject ids; private.
     share

@@ -48,7 +48,7 @@ class StoredModel:
     - `kernel`: cosine kernel in the learnt metric.
     - `public`, (m, d + c): public reference in the learnt metric, not yet integers.
     - `n_asked`: number of queries that were passed on to the private records.
-    - `trained`: number of trainings so far.
+    - `trained`: number of completed trainings.
     """
 
     model: PrivateModel
@@ -170,7 +170,7 @@ def settle_request(
 ) -> IndKNNPlan:
     """Return a requested plan with its model's share as decided, or with the obstacle to a model.
 
-    `pinned`: values fixed so far, by parameter.
+    `pinned`: values that are fixed already, by parameter.
     """
     share = float(pinned.get("model_share", 0))
     if share or requested.model_share is not None:

@@ -28,12 +28,12 @@ from vicinal.store.record_files import note_added_slots, tiles_from, write_diges
 from vicinal.store.store_schema import StoreSchema
 
 NAMING = "subjects"
-"""Name in the ledger's database of :data:`GIVEN` or :data:`NUMBERED`."""
+"""Name in the ledger's database of :data:`WITH_IDS` or :data:`WITHOUT_IDS`."""
 
-GIVEN = "given"
+WITH_IDS = "given"
 """Records came with subject ids."""
 
-NUMBERED = "numbered"
+WITHOUT_IDS = "numbered"
 """Records came without subject ids: each got a number as its id."""
 
 NEXT_NUMBER = "next_number"
@@ -42,7 +42,7 @@ NEXT_NUMBER = "next_number"
 
 def write_naming(database: Database, *, by_holder: bool) -> None:
     """Note inside a change of the ledger whether records came with ids (`by_holder`)."""
-    database.put(NAMING, GIVEN if by_holder else NUMBERED)
+    database.put(NAMING, WITH_IDS if by_holder else WITHOUT_IDS)
 
 
 def refuse_similar_ids(n_similar: int) -> None:
@@ -58,7 +58,7 @@ def refuse_similar_ids(n_similar: int) -> None:
 
 def came_with_ids(database: Database) -> bool:
     """Return whether the first records came with ids. Public."""
-    return database.get(NAMING) == GIVEN
+    return database.get(NAMING) == WITH_IDS
 
 
 @dataclass(frozen=True, eq=False)

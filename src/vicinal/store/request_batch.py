@@ -268,7 +268,7 @@ class RequestBatch:
     ) -> _LocatedRequest | None:
         """Return the earlier request with the same idempotency key, of this batch or a stored one.
 
-        Raises KeyReused if its queries were others. `name`, `body`: digests of key and queries.
+        Raises KeyReused if it had different queries. `name`, `body`: digests of key and queries.
         """
         earlier = self._keyed_requests.get(name) or self._stored_requests.get(name)
         if earlier is not None and earlier.body != body:
@@ -408,7 +408,7 @@ _ALTERNATIVES = (
 def _check_quota(state: AudienceState, new: _NewQueries, analyst: str, n_requested: int) -> None:
     """Raise PrivacyRefused if `n_requested` further new answers exceed the plan or a quota.
 
-    `new`: the audience's queries that this batch has accepted so far.
+    `new`: the audience's queries that this batch has accepted already.
     """
     audience = state.audience
     renewal = audience.due

@@ -38,9 +38,9 @@ class Query:
     queries : array (q, d), or raw records
         As the store's extractor takes them. Public.
     audience : str
-        The audience whose budgets are charged.
+        The audience that is charged.
     analyst : str
-        The analyst whose quota is charged.
+        The analyst with the quota that is charged.
     idempotency_key : str or None
         A repeated request with the same key gets the same answers and is not charged.
 

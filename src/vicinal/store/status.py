@@ -71,7 +71,7 @@ class Presence:
     enrolled : int
         Subjects with records.
     erased : int
-        Subjects whose records were erased; the ledger keeps keyed hashes of their ids.
+        Subjects with erased records; the ledger keeps keyed hashes of their ids.
     unknown : int
         All other subjects, also those with evaluated rows alone.
     """
@@ -337,7 +337,7 @@ def find_id_traces(store: OpenStore) -> Iterator[str]:
         return
     scanned = store.database.scan("subject_pages")
     fingerprint_of_row = {
-        first_framed_id(row[3]): _fingerprint(row[3]) for rows in scanned for row in rows
+        first_framed_id(row[3]): _compute_fingerprint(row[3]) for rows in scanned for row in rows
     }
     for path in store.database.files:
         stray_ids = _find_stray_ids(path, fingerprint_of_row)
@@ -349,7 +349,7 @@ RowFingerprint = tuple[int, bytes]
 """Length in bytes, and SHA-256 digest, of the framed ids in one row of the subject table."""
 
 
-def _fingerprint(framed_ids: bytes) -> RowFingerprint:
+def _compute_fingerprint(framed_ids: bytes) -> RowFingerprint:
     """Return length and digest of concatenated framed ids."""
     return len(framed_ids), hashlib.sha256(framed_ids).digest()
 
@@ -375,7 +375,7 @@ def _find_stray_ids(
                 framed_id = first_framed_id(content, offset)
                 length, digest = fingerprint_of_row.get(framed_id, (0, b""))
                 row = content[offset : offset + length]
-                if length and _fingerprint(row) == (length, digest):
+                if length and _compute_fingerprint(row) == (length, digest):
                     offset += length
                 else:
                     if framed_id is not None:
