@@ -4,9 +4,9 @@ A file consists of n rows. New rows are appended; erased rows are overwritten wi
 from the end, and the end is overwritten with zeros and cut off. The number n, and a digest of every
 tile of rows, are in the ledger's database: its transactions decide whether a change has happened.
 The database also has a checksum of the slots of all enrolled records, which is computed from the
-operations and not from the files: it detects an erasure that missed a record, or removed one of another subject. The
-key, the public rows, the map and the cells have one digest each; the digest of the extractor's
-model is in the schema.
+operations and not from the files: it detects an erasure that missed a record, or removed one of
+another subject. The key, the public rows, the map and the cells have one digest each; the digest of
+the extractor's model is in the schema.
 """
 
 import hashlib
