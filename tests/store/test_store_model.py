@@ -369,7 +369,7 @@ def test_a_refresh_that_is_not_in_memory_answers_nothing(refreshable, monkeypatc
     path = refreshable._parts.folder.path
     owner, name = {
         "open_audience_state": (audience_state, "open_audience_state"),
-        "StoredModel.shard": (audience_state.StoredModel, "shard"),
+        "StoredModel.shard": (audience_state.StoredModel, "open_shard"),
     }[step]
     with tools.broken_off(monkeypatch, owner, name, error=MemoryError):
         refreshable.refresh_model()

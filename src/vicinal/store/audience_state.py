@@ -185,7 +185,7 @@ class AudienceState:
         """Undo what unreleased answers changed in the engine; their charges and slack stay."""
         self._resume_usage()
 
-    def add_block(self, seq: int, block: AnswerBlock) -> None:
+    def enter(self, seq: int, block: AnswerBlock) -> None:
         """Add a block of answers that became durable under the number `seq`."""
         self.answers.enter(seq, block.digests, block.answers)
         if block.proxies is not None:

@@ -162,7 +162,7 @@ class RequestBatch:
         if blocks or stored:
             self._ledger.commit(blocks, stored)
         for seq, block in enumerate(blocks, first_seq):
-            self._new_queries[block.audience.name].state.add_block(seq, block)
+            self._new_queries[block.audience.name].state.enter(seq, block)
         return self._reply_to_all(located)
 
     # ------------------------------------------------------------ before anything is charged
