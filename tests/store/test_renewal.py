@@ -1,4 +1,4 @@
-"""Budgets that renew: a part every period, once, never beyond the whole, and nobody else's."""
+"""Renewal of budgets: one part per period, never more than the whole budget."""
 
 import json
 import math
@@ -43,16 +43,16 @@ def calendar(monkeypatch):
     return Calendar(monkeypatch)
 
 
-def renewing(path, unspent="lost", every=10, periods=4, **plan):
+def make_renewing_store(path, unspent="lost", every=10, periods=4, **plan):
     return make(path, renew=Renewal(every, periods, unspent), **{"model_share": 0, **plan})
 
 
-def book(store, audience="default"):
+def get_audience(store, audience="default"):
     return store._parts.ledger.audiences[audience]
 
 
-def touch(store):
-    """Do something that begins a period and charges nobody."""
+def begin_period(store):
+    """Make a call that begins a period and charges no subject."""
     store.allow("nobody", None)
 
 
@@ -84,7 +84,7 @@ def test_periods_begin_on_public_dates(calendar, every, begins):
 def test_parts_come_once_and_add_up_to_the_whole(tmp_path, calendar, unspent):
     """Also in a store that is never closed, and after several dates at once; then no more."""
     part = UNITS // 4
-    with renewing(tmp_path / "store", unspent, **LOUD) as store:
+    with make_renewing_store(tmp_path / "store", unspent, **LOUD) as store:
         assert set(left(store).values()) == {part}
         store.predict(Q[:15])
         with pytest.raises(PrivacyRefused, match=r"0 of 15 answers left.*comes on 2026-02-10"):
@@ -92,20 +92,20 @@ def test_parts_come_once_and_add_up_to_the_whole(tmp_path, calendar, unspent):
         spent = left(store)
         assert min(spent.values()) < part // 10
         calendar(9)
-        touch(store)
+        begin_period(store)
         assert left(store) == spent
         calendar(10)
         assert store.quota().left == 15, "what is due is known before it comes"
         ledger = store._parts.ledger
         version, clock = store.version, ledger.clock
         for _ in range(3):
-            touch(store)
+            begin_period(store)
         assert (store.version, store._parts.witness.state.clock > clock) == (version, True)
         renewed = {who: part if unspent == "lost" else units + part for who, units in spent.items()}
         assert left(store) == renewed
         assert [e["what"] for e in store.facts()["history"]].count("renewal") == 1
         calendar(35)  # two at once
-        touch(store)
+        begin_period(store)
         twice = {
             who: part if unspent == "lost" else units + 2 * part for who, units in renewed.items()
         }
@@ -114,44 +114,46 @@ def test_parts_come_once_and_add_up_to_the_whole(tmp_path, calendar, unspent):
         assert store.verify()
         for days in (1000, 30000):
             calendar(days)
-            touch(store)
+            begin_period(store)
             assert left(store) == twice, "nothing comes after the last"
-        assert book(store).renewal.next_date is None
+        assert get_audience(store).renewal.next_date is None
     with Store.open(tmp_path / "store") as store:
         assert left(store) == twice
 
 
 def test_a_clock_takes_nothing_back_and_gives_at_most_the_whole(tmp_path, calendar):
-    with renewing(tmp_path / "store", "carried") as store:
+    with make_renewing_store(tmp_path / "store", "carried") as store:
         calendar(25)
-        touch(store)
+        begin_period(store)
         early = left(store)
         assert set(early.values()) == {3 * (UNITS // 4)}
         for days in (0, -400, 12, 25, 29):
             calendar(days)
-            touch(store)
+            begin_period(store)
             assert left(store) == early
     calendar(-9)
     with Store.open(tmp_path / "store") as store:
-        touch(store)
+        begin_period(store)
         assert left(store) == early
         calendar(10**5)
-        touch(store)
+        begin_period(store)
         assert set(left(store).values()) == {4 * (UNITS // 4)}
 
 
 @pytest.mark.parametrize("unspent", MODES)
 @pytest.mark.parametrize("seed", range(3))
 def test_nobody_ever_pays_more_than_has_come(tmp_path, calendar, unspent, seed):
-    """Charges are read off each call, whatever is asked, evaluated, erased, added, and when."""
+    """Charges of every call add up correctly over queries, evaluations, erasures and additions."""
     rng = np.random.default_rng(seed)
     part, paid, in_period, period = UNITS // 6, {}, {}, 1
-    store = renewing(tmp_path / "store", unspent, every=5, periods=6, n_queries=300, **LOUD)
+    store = make_renewing_store(
+        tmp_path / "store", unspent, every=5, periods=6, n_queries=300, **LOUD
+    )
     for step in range(40):
         calendar(int(step * rng.uniform(0.5, 1.2)))
-        touch(store)
-        if book(store).renewal.period != period:
-            period, in_period = book(store).renewal.period, {}
+        begin_period(store)
+        if get_audience(store).renewal.period != period:
+            period, in_period = get_audience(store).renewal.period, {}
         before = left(store)
         ask = points(12, rng.integers(1 << 30))[0]
         ask[:6] = ask[0]  # one neighbourhood pays
@@ -170,9 +172,9 @@ def test_nobody_ever_pays_more_than_has_come(tmp_path, calendar, unspent, seed):
             assert in_period[who] <= (most if period > 1 else UNITS - 5 * part)
             assert paid[who] <= UNITS - (6 - period) * part, "more than has come"
         if step % 5 == 4:
-            gone = [str(one) for one in rng.choice(PEOPLE, 2)]
-            store.erase(gone)
-            store.add(*points(3, step), [gone[0], gone[0], f"new {step}"])
+            erased_ids = [str(one) for one in rng.choice(PEOPLE, 2)]
+            store.erase(erased_ids)
+            store.add(*points(3, step), [erased_ids[0], erased_ids[0], f"new {step}"])
         if step % 9 == 8:
             assert (found := store.verify()), found.faults
             store.close()
@@ -183,22 +185,25 @@ def test_nobody_ever_pays_more_than_has_come(tmp_path, calendar, unspent, seed):
 
 @pytest.mark.parametrize("unspent", MODES)
 def test_nobody_else_pays_or_adds_anything_else_in_any_period(tmp_path, calendar, unspent):
-    """Two worlds, one without a person who is asked about; and what everybody else adds."""
+    """Two worlds, with and without the subject near the queries; shifts are compared."""
     worlds, summed = [], [[], []]
     for number, here in enumerate((np.ones(len(X), bool), np.array(PEOPLE) != "person-7")):
         calendar(0)
         sums = summed[number]
-        renew, people = Renewal(10, 3, unspent), [w for w, h in zip(PEOPLE, here, strict=True) if h]
+        renew, subject_ids = (
+            Renewal(10, 3, unspent),
+            [w for w, h in zip(PEOPLE, here, strict=True) if h],
+        )
         plan = {**PLAN, **LOUD, "model_share": 0, "renew": renew, "simulation_seed": 1}
         world = Store.init(
-            tmp_path / str(number), X[here], Y[here], people, classes=range(3), public=R,
+            tmp_path / str(number), X[here], Y[here], subject_ids, classes=range(3), public=R,
             n_records=300, **plan,
         )  # fmt: skip
         seen = []
         for period in range(3):
             calendar(10 * period)
             away = Q[period * 6 : period * 6 + 6]
-            near = X[14:16] + 1e-3 * (period + 1)  # what person-7 is like
+            near = X[14:16] + 1e-3 * (period + 1)  # near the records of person-7
             far = away[~np.isin(points(60, 2)[1][period * 6 : period * 6 + 6], Y[14:16])][:1]
             for asked in (near, away, far + 1e-4):
                 sums.append(world.predict(asked).votes)
@@ -206,7 +211,7 @@ def test_nobody_else_pays_or_adds_anything_else_in_any_period(tmp_path, calendar
                 world.erase(["person-7"])
             who = left(world)
             who.pop("person-7", None)
-            seen.append((who, book(world).renewal))
+            seen.append((who, get_audience(world).renewal))
         worlds.append(seen)
         world.close()
     assert worlds[0] == worlds[1]
@@ -221,7 +226,7 @@ def test_nobody_else_pays_or_adds_anything_else_in_any_period(tmp_path, calendar
 @pytest.mark.parametrize("unspent", MODES)
 def test_who_leaves_finds_what_was_left_and_later_what_came(tmp_path, calendar, unspent):
     part = UNITS // 4
-    with renewing(tmp_path / "store", unspent, **LOUD) as store:
+    with make_renewing_store(tmp_path / "store", unspent, **LOUD) as store:
         store.predict(X[:2])
         spent = tools.units(store, "person-0")
         assert spent < part // 2
@@ -235,18 +240,18 @@ def test_who_leaves_finds_what_was_left_and_later_what_came(tmp_path, calendar, 
         store.predict(Q[:5])
         store.evaluate(Q[:5], Y[:5], ["visitor"] * 5, share=0.2, accept_noise=True)
         ledger = store._parts.ledger
-        before = ledger.visitor_units(book(store), ["visitor", "nobody"]).tolist()
+        before = ledger.visitor_units(get_audience(store), ["visitor", "nobody"]).tolist()
         assert before[0] < before[1] == (part if unspent == "lost" else 2 * part)
         calendar(20)
-        touch(store)
-        after = ledger.visitor_units(book(store), ["visitor", "nobody"]).tolist()
+        begin_period(store)
+        after = ledger.visitor_units(get_audience(store), ["visitor", "nobody"]).tolist()
         assert after == ([part, part] if unspent == "lost" else [one + part for one in before])
         assert (found := store.verify()), found.faults
 
 
 def test_an_older_copy_renews_nothing(tmp_path, calendar):
     """A backup, and a copy of the folder, from before a date: refused, or spent for good."""
-    with renewing(tmp_path / "store") as store:
+    with make_renewing_store(tmp_path / "store") as store:
         store.predict(Q[:15])
         store.backup(tmp_path / "backup")
     shutil.copytree(tmp_path / "store", tmp_path / "copy")
@@ -271,15 +276,18 @@ def test_an_older_copy_renews_nothing(tmp_path, calendar):
 def test_training_is_paid_from_the_first_part(tmp_path, calendar):
     """Nine tenths of it, unless a share of the whole is declared; noise fits the other parts."""
     plain = make(tmp_path / "plain", noise_multiplier="auto", n_neighbors="auto", model_share=0)
-    with plain, renewing(tmp_path / "even", noise_multiplier="auto", n_neighbors="auto") as even:
+    with (
+        plain,
+        make_renewing_store(tmp_path / "even", noise_multiplier="auto", n_neighbors="auto") as even,
+    ):
         one, other = (each._audience_states["default"].engine for each in (plain, even))
         assert one.multiplier == other.multiplier, "1/P of the budget pays for 1/P of the answers"
     for unspent in MODES:
         calendar(0)
         kinds = {"noise_multiplier": "auto", "n_neighbors": "auto", "model_share": "auto"}
-        with renewing(tmp_path / unspent, unspent, **kinds) as store:
+        with make_renewing_store(tmp_path / unspent, unspent, **kinds) as store:
             share = 0.9 / (4 * 0.1 + 0.9)
-            state, renewal = store._audience_states["default"], book(store).renewal
+            state, renewal = store._audience_states["default"], get_audience(store).renewal
             assert math.isclose(state.settings.model_share, share)
             assert renewal.part == int((1 - share) * UNITS) // 4
             assert math.isclose(renewal.released / UNITS, share / 0.9)
@@ -288,7 +296,7 @@ def test_training_is_paid_from_the_first_part(tmp_path, calendar):
                 assert math.isclose(state.settings.left_by(state.private_model.model), 1 - share)
             gates = [state.engine.model_gate.planned]
             calendar(30)
-            touch(store)
+            begin_period(store)
             gates.append(state.engine.model_gate.planned)
             assert gates == [math.ceil(6 * 15 / 60), 6 if unspent == "carried" else 2]
             assert store.verify()
@@ -299,7 +307,7 @@ def test_the_size_is_paid_from_the_first_part(tmp_path, calendar):
     ids = np.repeat([f"many-{i}" for i in range(30)], 10)
     plan = {"classes": range(3), "public": R, "model_share": 0, "epsilon": 4.0, "n_queries": 60}
     with Store.init(tmp_path / "s", X, Y, ids, renew=Renewal("daily", 60), **plan) as store:
-        renewal = book(store).renewal
+        renewal = get_audience(store).renewal
         assert renewal.part == int(0.95 * UNITS) // 60
         assert renewal.part <= min(left(store).values()) < renewal.released - 0.04 * UNITS
 
@@ -308,7 +316,7 @@ def test_the_size_is_paid_from_the_first_part(tmp_path, calendar):
 def test_the_guarantee_states_a_part_and_the_whole(tmp_path, calendar, accounting):
     calendar(0)
     kinds = {"release": "label"} if accounting == "label" else {"accounting": accounting}
-    with renewing(tmp_path / "store", "carried", **kinds) as store:
+    with make_renewing_store(tmp_path / "store", "carried", **kinds) as store:
         stated, settings = store.guarantee(), store._audience_states["default"].settings
         assert (stated.epsilon, stated.delta) == (4.0, settings.delta)
         part = part_epsilon(settings, 0.25)
@@ -327,7 +335,7 @@ def test_the_guarantee_states_a_part_and_the_whole(tmp_path, calendar, accountin
 def test_a_total_binds_what_renews(tmp_path, calendar, unspent):
     calendar(0)
     plan = {**LOUD, "n_records": 300, "model_share": 0}
-    with renewing(tmp_path / "store", unspent, epsilon_total=4.0, **LOUD) as store:
+    with make_renewing_store(tmp_path / "store", unspent, epsilon_total=4.0, **LOUD) as store:
         store.open_audience("plain", **{**PLAN, **plan})
         for period in range(4):
             calendar(10 * period)
@@ -336,12 +344,12 @@ def test_a_total_binds_what_renews(tmp_path, calendar, unspent):
             total = store._parts.ledger.total
             account = total.audience.account.remaining
             assert (account >= 0).all()
-            assert (book(store).account.remaining <= total.most(1, account)).all()
+            assert (get_audience(store).account.remaining <= total.most(1, account)).all()
             assert (found := store.verify()), found.faults
         assert account.min() < UNITS // 100
         late = Renewal(10, 2, unspent)
         store.open_audience("late", renew=late, **{**PLAN, **plan})
-        assert (book(store, "late").account.remaining <= total.most(3, account)).all()
+        assert (get_audience(store, "late").account.remaining <= total.most(3, account)).all()
         assert store.verify()
 
 
@@ -364,9 +372,13 @@ def test_what_cannot_renew_is_refused(tmp_path, calendar):
         "'renew' parameter must be an integer": lambda: Renewal(0, 3),
         "'periods' parameter": lambda: Renewal("daily", 1),
         "'unspent' parameter": lambda: Renewal("daily", 2, "kept"),
-        "'n_queries' parameter must be at least 4": lambda: renewing(tmp_path / "s", n_queries=3),
-        "'interactions' parameter must be 1": lambda: renewing(tmp_path / "s", interactions=2),
-        "'model_refreshes' parameter must be 0": lambda: renewing(
+        "'n_queries' parameter must be at least 4": lambda: make_renewing_store(
+            tmp_path / "s", n_queries=3
+        ),
+        "'interactions' parameter must be 1": lambda: make_renewing_store(
+            tmp_path / "s", interactions=2
+        ),
+        "'model_refreshes' parameter must be 0": lambda: make_renewing_store(
             tmp_path / "s", model_refreshes=1
         ),
     }
@@ -374,7 +386,7 @@ def test_what_cannot_renew_is_refused(tmp_path, calendar):
         with pytest.raises(InvalidInput, match=words):
             call()
     assert not (tmp_path / "s").exists()
-    with renewing(tmp_path / "s") as store:
+    with make_renewing_store(tmp_path / "s") as store:
         store.predict(Q[:5])
         with pytest.raises(InvalidInput, match=r"'share' parameter must be at most 0\.25"):
             store.evaluate(Q[:5], Y[:5], ["v"] * 5, share=0.26, accept_noise=True)
@@ -391,7 +403,7 @@ def test_a_cluster_renews_as_its_store_does(tmp_path, calendar, unspent):
         version = store.version if days < 21 else 0  # a cluster's model is a change of its own
         return store.quota().left, store.facts()["audiences"]["default"]["renewal"], version
 
-    with renewing(tmp_path / "s", unspent, **LOUD) as one:
+    with make_renewing_store(tmp_path / "s", unspent, **LOUD) as one:
         one.predict(Q[:15])
     shutil.copytree(tmp_path / "s", tmp_path / "twin")
     moved = Folder.read(tmp_path / "twin")
@@ -406,7 +418,7 @@ def test_a_cluster_renews_as_its_store_does(tmp_path, calendar, unspent):
         20: lambda store: store.add(X[:1], Y[:1], [PEOPLE[0]]),
         21: lambda store: store.open_audience("more", renew=Renewal(3, 4, unspent), **more),
         25: lambda store: store.predict(Q[:10], audience="more"),
-        1000: touch,
+        1000: begin_period,
     }
     for days, act in acts.items():
         with noise_from(no_noise()), Store.open(tmp_path / "twin") as store:
@@ -422,7 +434,7 @@ def test_a_cluster_renews_as_its_store_does(tmp_path, calendar, unspent):
 
 def test_a_cluster_renews_when_every_shard_is_there(tmp_path, calendar):
     """Meanwhile it answers nothing, and nothing is renewed."""
-    with renewing(tmp_path / "s") as store:
+    with make_renewing_store(tmp_path / "s") as store:
         store.predict(Q[:10])
     split(tmp_path / "s", tmp_path / "cluster", 3)
     before = shard_tools.budgets(tmp_path / "cluster")
@@ -430,11 +442,11 @@ def test_a_cluster_renews_when_every_shard_is_there(tmp_path, calendar):
     away = tmp_path / "cluster" / "shard-1"
     shutil.move(away, tmp_path / "away")
     with pytest.raises(ShardMissing), shard_tools.local(tmp_path / "cluster") as cluster:
-        touch(cluster)
+        begin_period(cluster)
     shutil.move(tmp_path / "away", away)
     assert shard_tools.budgets(tmp_path / "cluster") == before
     with shard_tools.local(tmp_path / "cluster") as cluster:
-        touch(cluster)
+        begin_period(cluster)
     assert set(shard_tools.budgets(tmp_path / "cluster").values()) == {UNITS // 4}
     with shard_tools.local(tmp_path / "cluster") as cluster:
         assert [e["what"] for e in cluster.facts()["history"]].count("renewal") == 1
@@ -442,8 +454,8 @@ def test_a_cluster_renews_when_every_shard_is_there(tmp_path, calendar):
 
 @pytest.mark.parametrize("away", [False, True])
 def test_a_cluster_in_its_next_period_is_as_its_store(tmp_path, calendar, away):
-    """Answers cost nothing again, and the model plans for what has come; a shard may be late."""
-    with renewing(tmp_path / "s", "carried", model_share=0.3) as store:
+    """Repeated answers are not charged, and the model plans for the released part of answers."""
+    with make_renewing_store(tmp_path / "s", "carried", model_share=0.3) as store:
         store.predict(Q[:3])
     split(tmp_path / "s", tmp_path / "cluster", 2)
     late = shard_tools.Dead("SetAudience", 10**9 if away else 0)
@@ -452,7 +464,7 @@ def test_a_cluster_in_its_next_period_is_as_its_store(tmp_path, calendar, away):
         before = gate.planned
         calendar(11)
         with pytest.raises(ShardMissing) if away else nullcontext():
-            touch(cluster)
+            begin_period(cluster)
         late.messages = 0
         assert cluster.predict(Q[:3]).charged == 0
         now = gate.planned
@@ -461,7 +473,7 @@ def test_a_cluster_in_its_next_period_is_as_its_store(tmp_path, calendar, away):
 
 
 def test_a_cluster_whose_loss_was_accepted_renews_nothing(tmp_path, calendar):
-    renewing(tmp_path / "s").close()
+    make_renewing_store(tmp_path / "s").close()
     split(tmp_path / "s", tmp_path / "old", 2)
     with shard_tools.local(tmp_path / "old") as cluster:
         cluster.backup(tmp_path / "backup")
@@ -480,7 +492,7 @@ def test_a_clock_that_leaves_no_dates_for_all_periods_is_refused(tmp_path, calen
     if command == "init":
         calendar.day = far
         with pytest.raises(InvalidInput, match="before the year 10000"):
-            renewing(tmp_path / "store", every="monthly", periods=200)
+            make_renewing_store(tmp_path / "store", every="monthly", periods=200)
         assert not (tmp_path / "store").exists()
         return
     make(tmp_path / "store").close()
@@ -496,13 +508,13 @@ def test_a_clock_that_leaves_no_dates_for_all_periods_is_refused(tmp_path, calen
 
 @pytest.mark.parametrize("damage", ["{", '{"renewal": {"every": 1, "periods": 9, "period": 10}}'])
 def test_a_change_that_no_opening_could_read_is_not_committed(tmp_path, damage):
-    """Whatever writes it: the rows of audiences are read as an opening does before each commit."""
+    """Before each commit the rows of audiences are read as an opening reads them."""
     with make(tmp_path / "store") as store:
         store.predict(Q[:1])
-        book(store).plan = damage
+        get_audience(store).plan = damage
         change = store._parts.ledger.change("add")
         with pytest.raises(StoreDamaged), store._changing_data(), change:
-            book(store).write(store._parts.database)
+            get_audience(store).write(store._parts.database)
     with Store.open(tmp_path / "store") as store:
         assert store.verify()
         store.predict(Q[1:2])

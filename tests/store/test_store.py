@@ -22,11 +22,11 @@ from vicinal.store.requests import ClassReply
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def ledger(request, postgres_url):
-    """Return a function that gives what to pass as `ledger` for a new store."""
+    """Return a function that returns the argument `ledger` for a new store."""
     return postgres_url if request.param == "postgres" else lambda: "sqlite"
 
 
-def reopened(store, path):
+def reopen(store, path):
     store.close()
     return Store.open(path)
 
@@ -61,8 +61,8 @@ def test_a_store_answers_and_charges_as_a_classifier_does_with_the_same_noise(tm
             else:
                 np.testing.assert_array_equal(reply.votes, answers.votes)
         memory = classifier._engine.shard.ledger
-        for person in set(PEOPLE):
-            assert units(store, person) == memory.remaining[memory.slots([person])[0]]
+        for subject_id in set(PEOPLE):
+            assert units(store, subject_id) == memory.remaining[memory.slots([subject_id])[0]]
         audience = store._parts.ledger.audiences["default"]
         spent, _ = charges_since_checkpoint(store._parts.database, audience.number)
         assert spent + audience.checkpointed == sum(memory.journal) > 0
@@ -94,13 +94,13 @@ def test_budgets_answers_and_slack_survive_a_restart(tmp_path, ledger):
     reply = store.predict(Q[:20], idempotency_key="a")
     account = tools.remaining(store)
     slack = store._audience_states["default"].slack.spent
-    store = reopened(store, tmp_path / "store")
+    store = reopen(store, tmp_path / "store")
     np.testing.assert_array_equal(tools.remaining(store), account)
     assert store._audience_states["default"].slack.spent == slack > 0
-    again = store.predict(Q[:20])
-    np.testing.assert_array_equal(again.votes, reply.votes)
-    assert again.charged == 0
-    assert again.left == reply.left == 40
+    repeated = store.predict(Q[:20])
+    np.testing.assert_array_equal(repeated.votes, reply.votes)
+    assert repeated.charged == 0
+    assert repeated.left == reply.left == 40
     assert store.verify()
     store.close()
 
@@ -108,11 +108,11 @@ def test_budgets_answers_and_slack_survive_a_restart(tmp_path, ledger):
 def test_adding_and_erasing_survive_a_restart(tmp_path, ledger):
     store = make(tmp_path / "store", ledger=ledger())
     store.predict(Q[:20])
-    left = units(store, "person-7")
+    units_left = units(store, "person-7")
     assert store.erase(["person-7", "person-8", "nobody"]) == 4
     store.add(*points(5, 9), ["person-7", "new", "new", "newer", "person-1"])
-    store = reopened(store, tmp_path / "store")
-    assert units(store, "person-7") == left
+    store = reopen(store, tmp_path / "store")
+    assert units(store, "person-7") == units_left
     assert units(store, "new") == UNITS
     assert "person-8" not in store._parts.ledger.slot_table.slot_of
     assert store.facts(curator=True)["private"]["records"] == 301
@@ -163,9 +163,9 @@ def test_an_equal_query_is_replayed_in_one_version_and_asked_anew_in_the_next(st
     assert store.predict(Q[[1, 1, 3]]).charged == 0
     assert store.predict(np.concatenate([Q[:2], Q[4:6], Q[4:6]])).charged == 2
     store.erase(["nobody at all"])
-    again = store.predict(Q[:4])
-    assert again.charged == 4, "that nobody was there must not show"
-    assert (again.votes != first.votes).any()
+    repeated = store.predict(Q[:4])
+    assert repeated.charged == 4, "that nobody was there must not show"
+    assert (repeated.votes != first.votes).any()
 
 
 def test_one_key_sent_ten_thousand_times_is_one_charge_and_one_answer(store):
@@ -228,20 +228,20 @@ FAILING = {"noise": {"noise_multiplier": 1e-3, "n_neighbors": None}, "delta": {"
 
 @pytest.mark.parametrize("case", FAILING)
 def test_what_is_refused_is_refused_before_a_size_is_drawn(tmp_path, monkeypatch, case):
-    """Else a fresh noisy size could be had as often as anybody likes, and nobody would pay."""
-    drawn = []
-    monkeypatch.setattr(ESTIMATED, lambda *_: drawn.append(1))
+    """Otherwise a fresh noisy size could be released any number of times without a charge."""
+    noise_values = []
+    monkeypatch.setattr(ESTIMATED, lambda *_: noise_values.append(1))
     given = {name: each for name, each in FAILING[case].items() if each is not None}
     left_out = dict.fromkeys(FAILING[case]) | {"n_records": None}
     plan = {name: each for name, each in tools.PLAN.items() if name not in left_out}
     with pytest.raises(InvalidInput):
         Store.init(tmp_path / "s", X, Y, PEOPLE, classes=range(3), public=R, **plan, **given)
-    assert not drawn
+    assert not noise_values
     assert not (tmp_path / "s").exists()
     with make(tmp_path / "store") as store:
         with pytest.raises(InvalidInput):
             store.open_audience("other", **{**plan, **given})
-        assert not drawn
+        assert not noise_values
         assert store.predict(Q[:1]).charged == 1  # nothing was begun
 
 
@@ -292,7 +292,7 @@ def test_names_have_one_form_and_no_twins(store):
 
 
 def test_an_analyst_of_one_audience_gets_no_answer_of_another(store):
-    """Whatever the file of keys says, which may be an older one put in its place."""
+    """Fails if an older copy of the file of keys lifts the refusal."""
     store.open_audience("press", n_records=300, **tools.PLAN)
     store.predict(Q[:1], analyst="anna")
     both = [Query(Q[1:2], "press", "eve"), Query(Q[1:2], "default", "eve")]
@@ -311,7 +311,7 @@ def test_a_quota_binds_its_analyst_only(tmp_path, store):
         store.predict(Q[2:4], analyst="bob")
     assert store.predict(Q[2:4], analyst="anna").charged == 2
     assert store.predict(Q[2:4], analyst="bob").charged == 0, "what anna asked is public"
-    store = reopened(store, tmp_path / "store")
+    store = reopen(store, tmp_path / "store")
     found = store.quota("bob")
     assert (found.analyst_quota, found.analyst_used, found.analyst_left) == (3, 2, 1)
     assert store.quota("anna").analyst_left is None
@@ -334,23 +334,23 @@ def test_a_batch_answers_whom_it_can(store):
 def test_audiences_have_budgets_of_their_own(tmp_path, ledger):
     store = make(tmp_path / "store", ledger=ledger())
     store.predict(Q[:20])
-    left = units(store, "person-7")
+    units_left = units(store, "person-7")
     plan = {**tools.PLAN, "n_queries": 10, "n_records": 300}
     store.open_audience("press", release="label", **plan)
     assert units(store, "person-7", "press") == UNITS
     reply = store.predict(Q[:10], audience="press")
     assert reply.votes is None
     assert reply.charged == 10
-    assert units(store, "person-7") == left
+    assert units(store, "person-7") == units_left
     with pytest.raises(PrivacyRefused, match="press"):
         store.predict(Q[10:11], audience="press")
-    store = reopened(store, tmp_path / "store")
+    store = reopen(store, tmp_path / "store")
     assert store.audiences == ("default", "press")
     np.testing.assert_array_equal(store.predict(Q[:10], audience="press").labels, reply.labels)
     assert "press" in str(store.guarantee("press"))
     store.erase(["person-7"])
     store.add(X[:1], Y[:1], ["person-7"])
-    assert units(store, "person-7") == left
+    assert units(store, "person-7") == units_left
     assert store.verify()
     store.close()
 
@@ -381,14 +381,16 @@ def test_many_threads_on_nearly_spent_budgets_charge_what_the_journal_says(tmp_p
             list(threads.map(client, range(64)))
         audience = store._parts.ledger.audiences["default"]
         spent, _ = charges_since_checkpoint(store._parts.database, audience.number)
-        left = exact_sum(audience.account.remaining)
-        assert spent + audience.checkpointed + left == 150 * UNITS
-        assert (audience.account.remaining == 0).any() or left < 15 * UNITS, "not nearly spent"
+        units_left = exact_sum(audience.account.remaining)
+        assert spent + audience.checkpointed + units_left == 150 * UNITS
+        assert (audience.account.remaining == 0).any() or units_left < 15 * UNITS, (
+            "not nearly spent"
+        )
         assert store.verify()
 
 
 def test_threads_that_add_the_same_people_take_turns_with_those_who_ask(store):
-    """Fails if somebody gets two budgets, if anything waits for ever, or is seen half-way."""
+    """Fails if a subject gets two budgets, a call never returns, or a partial change is visible."""
     new, labels = points(40, 8)
     names, before = [f"new-{i // 2}" for i in range(38)] + PEOPLE[:2], store.version
     with ThreadPoolExecutor(5) as threads:
@@ -482,9 +484,9 @@ def test_features_are_extracted_alike_for_records_and_queries(tmp_path):
     ) as store:  # fmt: skip
         first = store.predict(images[35:])
     with Store.open(tmp_path / "store") as store:
-        again = store.predict(images[35:])
-        assert again.charged == 0
-        np.testing.assert_array_equal(again.votes, first.votes)
+        repeated = store.predict(images[35:])
+        assert repeated.charged == 0
+        np.testing.assert_array_equal(repeated.votes, first.votes)
         with pytest.raises(InvalidInput):
             store.predict(reference)
 
@@ -500,7 +502,7 @@ def test_records_with_a_key_are_added_once(tmp_path, ledger):
     assert version == store.version
     store.predict(Q[:2])
     assert store.add(*records, curator="carl", idempotency_key="k") == version
-    store = reopened(store, tmp_path / "store")
+    store = reopen(store, tmp_path / "store")
     assert store.add(*records, curator="carl", idempotency_key="k") == version == store.version
     assert len(store._parts.shard) == size + 3
     assert store.predict(Q[:2]).charged == 0, "no new version of the data"
@@ -523,7 +525,7 @@ def test_records_with_a_key_are_added_once(tmp_path, ledger):
 
 
 def test_a_late_repetition_brings_nobody_back(tmp_path):
-    """After an erasure no digest can confirm who was there, and the key adds nothing."""
+    """After an erasure no digest can confirm a guess of a record, and the key adds nothing."""
     store = make(tmp_path / "store")
     records = (*points(2, 8), ["new", "new"])
     store.add(*records, idempotency_key="k")
@@ -534,7 +536,7 @@ def test_a_late_repetition_brings_nobody_back(tmp_path):
     for _ in range(2):
         with pytest.raises(KeyReused):
             store.add(*records, idempotency_key="k")
-        store = reopened(store, tmp_path / "store")
+        store = reopen(store, tmp_path / "store")
     assert "new" not in store._parts.ledger.slot_table.slot_of
     assert store.verify(["new"])
     store.close()
@@ -553,14 +555,14 @@ def test_a_key_does_not_outlive_records_that_were_not_added(tmp_path, monkeypatc
     full = StorageFailed("The disk is full.")
     with tools.broken_off(monkeypatch, type(store._parts.record_files), "append", error=full):
         store.add(*records, idempotency_key="k")
-    store = reopened(store, tmp_path / "store")
+    store = reopen(store, tmp_path / "store")
     store.add(*records, idempotency_key="k")
     assert "new" in store._parts.ledger.slot_table.slot_of
     store.close()
 
 
 def test_opening_cuts_from_the_log_what_a_kill_broke_off(tmp_path):
-    """The id of somebody about to come back must not stay behind the log's last commit."""
+    """The id of a subject about to be enrolled again must not stay behind the log's last commit."""
     store = tools.make(tmp_path / "store")
     database = store._parts.database
     # So that pages reach the log before the commit:

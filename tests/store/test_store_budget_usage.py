@@ -1,4 +1,4 @@
-"""Wear that a store tells: estimated on public points, kept with the answers, blind to records."""
+"""The budget usage that a store reports: estimated on public points, independent of records."""
 
 import json
 
@@ -32,35 +32,37 @@ def test_wear_grows_with_answers_and_not_with_replays(tmp_path):
 def test_wear_outlives_the_process(tmp_path):
     store = make(tmp_path / "store")
     store.predict(Q[:30])
-    before = usage(store)
+    previous_usage = usage(store)
     store.close()
     with Store.open(tmp_path / "store") as store:
-        after = usage(store)
-        assert after["mean"] == pytest.approx(before["mean"], abs=2 / WHOLE)
-        assert after["mean"] >= before["mean"] - 1e-12
+        new_usage = usage(store)
+        assert new_usage["mean"] == pytest.approx(previous_usage["mean"], abs=2 / WHOLE)
+        assert new_usage["mean"] >= previous_usage["mean"] - 1e-12
         store.predict(Q[30:])
-        assert usage(store)["mean"] > after["mean"]
+        assert usage(store)["mean"] > new_usage["mean"]
 
 
 def test_what_is_not_released_wears_nothing(tmp_path, monkeypatch):
     with make(tmp_path / "store") as store:
         store.predict(Q[:10])
-        before = usage(store)
+        previous_usage = usage(store)
         monkeypatch.setattr(store._parts.ledger, "commit", raising(RuntimeError))
-        with broken_off(monkeypatch, "vicinal.store.request_batch.released", error=RuntimeError):
+        with broken_off(
+            monkeypatch, "vicinal.store.request_batch.pack_answers", error=RuntimeError
+        ):
             store.predict(Q[10:30])
-        assert usage(store)["mean"] == pytest.approx(before["mean"], abs=2 / WHOLE)
+        assert usage(store)["mean"] == pytest.approx(previous_usage["mean"], abs=2 / WHOLE)
 
 
 def in_two_worlds(folder):
-    """Return the usage that two stores tell of other people after the same queries."""
-    found = []
+    """Return the reported usage of two stores of different subjects after the same queries."""
+    usages = []
     for name, (size, seed) in {"a": (300, 5), "b": (40, 77)}.items():
         settings = {"classes": range(3), "public": R, "n_records": 300, **PLAN}
         with Store.init(folder / name, *points(size, seed), None, **settings) as store:
             store.predict(Q)
-            found.append(usage(store)["mean"])
-    return found
+            usages.append(usage(store)["mean"])
+    return usages
 
 
 def test_wear_is_the_same_whoever_is_in_the_data(tmp_path):
@@ -69,10 +71,10 @@ def test_wear_is_the_same_whoever_is_in_the_data(tmp_path):
 
 
 def test_a_store_that_told_the_truth_would_be_caught(tmp_path, monkeypatch):
-    def peeking(desk):
+    def estimate_from_records(desk):
         return {"mean": 1 - desk.audience.account.remaining.mean() / UNITS}
 
-    monkeypatch.setattr(status, "_budget_usage", peeking)
+    monkeypatch.setattr(status, "_estimate_budget_usage", estimate_from_records)
     told, other = in_two_worlds(tmp_path)
     assert told != other
 
@@ -86,8 +88,8 @@ def test_each_audience_has_its_own_wear_and_backups_keep_it(tmp_path):
     store.backup(tmp_path / "backup")
     store.close()
     Store.restore(tmp_path / "backup", tmp_path / "again", accept_loss=True).close()
-    with Store.open(tmp_path / "again") as again:
-        assert usage(again) is None, "nobody knows what was charged since the backup"
+    with Store.open(tmp_path / "again") as reopened:
+        assert usage(reopened) is None, "nobody knows what was charged since the backup"
     with Store.open(tmp_path / "store") as store:
         assert usage(store)["mean"] == pytest.approx(told["mean"], abs=2 / WHOLE)
 
@@ -96,8 +98,8 @@ def test_inspect_tells_it(tmp_path):
     with make(tmp_path / "store") as store:
         store.predict(Q)
         mean = usage(store)["mean"]
-    words = CliRunner().invoke(app, ["inspect", str(tmp_path / "store")]).output
-    assert f"{mean:.0%} on average" in words
+    output = CliRunner().invoke(app, ["inspect", str(tmp_path / "store")]).output
+    assert f"{mean:.0%} on average" in output
     plain = json.loads(
         CliRunner().invoke(app, ["inspect", str(tmp_path / "store"), "--json"]).output
     )

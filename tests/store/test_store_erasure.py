@@ -1,4 +1,4 @@
-"""Erasure leaves nothing; verification finds whatever is wrong; old backups refill no budget."""
+"""Erasure removes all data; verification finds every fault; old backups refill no budget."""
 
 import shutil
 import sqlite3
@@ -25,13 +25,13 @@ def path(tmp_path):
 
 
 def with_canary(store):
-    """Add a person whose id and features can be found in any file; return the features."""
+    """Add a subject with an id and features that are unique in all files; return the features."""
     features = points(3, 123)[0]
     store.add(features, [0, 1, 2], [CANARY] * 3)
     return features
 
 
-def encoded(store, features):
+def encode_features(store, features):
     kernel = store._parts.shard.index.kernel
     return [row.tobytes() for row in kernel.encode(features)]
 
@@ -40,7 +40,7 @@ def test_no_byte_of_the_erased_is_in_any_file(tmp_path, store):
     features = with_canary(store)
     store.add(*points(40, 5), [f"later-{i}" for i in range(40)])  # so that they stand in the middle
     store.predict(Q[:5])
-    needles = [CANARY.encode(), *encoded(store, features)]
+    needles = [CANARY.encode(), *encode_features(store, features)]
     assert all(tools.files_with(tmp_path, needle) for needle in needles), "the search can find"
     assert not store.verify([CANARY])
     assert store.erase([CANARY]) == 3
@@ -53,12 +53,12 @@ def test_no_byte_of_the_erased_is_in_any_file(tmp_path, store):
 
 def test_files_end_where_the_records_end(store):
     store.erase(PEOPLE[:200])
-    for column in store._parts.record_files.parts.values():
+    for column in store._parts.record_files.file_of.values():
         assert column.size() == 100 * column.bytes
 
 
 def test_nobody_has_records_left_whose_records_went(store):
-    """Fails if counts of records a subject differ from the records: who has several is charged."""
+    """Fails if a counted number of records differs from the records: charges depend on it."""
     store.erase(["person-3", "person-4", "nobody"])
     shard = store._parts.shard
     left = np.bincount(shard._slots, minlength=store._parts.ledger.size)
@@ -89,7 +89,7 @@ def test_answers_that_were_given_stay(store):
 def test_an_erasure_that_breaks_off_is_finished_at_the_next_opening(tmp_path, monkeypatch, step):
     store = make(tmp_path / "store")
     features = with_canary(store)
-    needles = [CANARY.encode(), *encoded(store, features)]
+    needles = [CANARY.encode(), *encode_features(store, features)]
     owner = store._parts.database if step == "scrub" else erasure
     with tools.broken_off(monkeypatch, owner, step, error=StorageFailed("injected")):
         store.erase([CANARY])
@@ -118,7 +118,7 @@ def damage(sql, *values):
 
 def overwrite(part, offset, content):
     def apply(store):
-        path = store._parts.record_files.parts[part].path
+        path = store._parts.record_files.file_of[part].path
         with path.open("r+b") as file:
             file.seek(offset)
             file.write(content)
@@ -199,11 +199,11 @@ def test_the_last_backup_brings_everything_back(tmp_path, target):
         carried = tools.contents(tmp_path / "store" / "records")
         store.backup(tmp_path / "backup")
     shutil.rmtree(tmp_path / "store")
-    with Store.restore(tmp_path / "backup", tmp_path / "store") as again:
-        assert again.predict(Q[:20]).to_dict() == {**reply.to_dict(), "charged": 0}
-        np.testing.assert_array_equal(tools.remaining(again), left)
+    with Store.restore(tmp_path / "backup", tmp_path / "store") as restored:
+        assert restored.predict(Q[:20]).to_dict() == {**reply.to_dict(), "charged": 0}
+        np.testing.assert_array_equal(tools.remaining(restored), left)
         assert tools.contents(tmp_path / "store" / "records") == carried
-        assert again.verify(["person-3"])
+        assert restored.verify(["person-3"])
 
 
 def test_a_ledger_moves_between_databases_by_way_of_a_backup(tmp_path, store, postgres_url):
@@ -243,20 +243,20 @@ def test_an_accepted_loss_spends_everything_and_erases_the_erased_again(tmp_path
     store.erase([CANARY])
     store.close()
     shutil.move(tmp_path / "store", tmp_path / "lost")
-    with Store.restore(tmp_path / "backup", tmp_path / "store", accept_loss=True) as again:
-        assert not again._parts.ledger.audiences["default"].account.remaining.any()
-        assert CANARY not in again._parts.ledger.slot_table.slot_of
-        assert again.verify([CANARY, "person-9"])
-        again.add(*points(2, 8), ["new", "person-9"])
-        assert units(again, "new") == units(again, "person-9") == 0
-        replayed = again.predict(Q[:20], idempotency_key="k")
+    with Store.restore(tmp_path / "backup", tmp_path / "store", accept_loss=True) as restored:
+        assert not restored._parts.ledger.audiences["default"].account.remaining.any()
+        assert CANARY not in restored._parts.ledger.slot_table.slot_of
+        assert restored.verify([CANARY, "person-9"])
+        restored.add(*points(2, 8), ["new", "person-9"])
+        assert units(restored, "new") == units(restored, "person-9") == 0
+        replayed = restored.predict(Q[:20], idempotency_key="k")
         np.testing.assert_array_equal(replayed.votes, reply.votes)
-        assert again.predict(Q[20:24]).charged == 4, "it answers, with noise"
-        again.open_audience("later", n_records=300, **tools.PLAN)
-        assert units(again, "new", "later") == UNITS
-        assert again.verify()
-    with Store.open(tmp_path / "store") as again:
-        assert again.verify()
+        assert restored.predict(Q[20:24]).charged == 4, "it answers, with noise"
+        restored.open_audience("later", n_records=300, **tools.PLAN)
+        assert units(restored, "new", "later") == UNITS
+        assert restored.verify()
+    with Store.open(tmp_path / "store") as restored:
+        assert restored.verify()
 
 
 def test_a_backup_is_no_store_and_a_store_no_backup(tmp_path, store):
@@ -288,7 +288,7 @@ def test_sqlite_flushes_every_commit(store):
 
 
 def test_an_erasure_is_not_decided_while_the_note_of_another_exists(path):
-    """Fails if a note is overwritten that says which rows are still to be erased."""
+    """Fails if the note with the rows that are still to be erased is overwritten."""
     with Store.open(path) as store:
         ledger, rows = store._parts.ledger, np.array([0, 1])
         note = rows, np.zeros(2, np.int32), len(X), [b"h" * 32]

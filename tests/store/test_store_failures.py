@@ -17,7 +17,7 @@ from vicinal.store import Query, Store
 
 
 def state(path):
-    """Return what a store holds, after making sure that it is sound."""
+    """Return the contents of a store, after verifying it."""
     with Store.open(path) as store:
         assert store.verify()
         account = store._parts.ledger.audiences["default"].account
@@ -116,7 +116,7 @@ def test_a_fault_before_the_commit_gives_nothing_back_and_the_store_goes_on(path
         account = store._parts.ledger.audiences["default"].account
         before = account.remaining.copy()
         with monkeypatch.context() as broken:
-            broken.setattr("vicinal.store.request_batch.RequestBatch._number", None)
+            broken.setattr("vicinal.store.request_batch.RequestBatch._assign_block_numbers", None)
             with pytest.raises(TypeError):
                 store.predict(Q[:3])
         assert (account.remaining < before).any()
@@ -186,7 +186,7 @@ print("refused", refused, flush=True)
 
 
 def run_child(path, go, **options):
-    """Run the child until it is ready, call `go` with it, and return what it says."""
+    """Run the child until it is ready, call `go` with it, and return its output."""
     code = CHILD.format(tests=str(Path(__file__).parents[1]), path=str(path))
     child = subprocess.Popen(
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,

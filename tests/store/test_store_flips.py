@@ -1,4 +1,4 @@
-"""Damage is told, never served: single bits of every file of a store and its witness."""
+"""Flipped bits in any file of a store or its witness are detected, never used for answers."""
 
 import os
 import shutil

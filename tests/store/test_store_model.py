@@ -18,7 +18,7 @@ from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
 from vicinal.ledger.answers import read_parts
 from vicinal.mechanisms.linear_model import GradientRelease
 from vicinal.store import Store, audience_state, private_models
-from vicinal.store.private_models import _OTHER_DRAWS
+from vicinal.store.private_models import _SEED_STEP
 from vicinal.store.receipts import SigningKey, check_receipt, erasure_receipt
 
 SHARE = {"epsilon": 8.0, "n_queries": 60, "model_share": 0.5, "n_records": 300}
@@ -36,7 +36,7 @@ def model_of(store, audience="default"):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A closed store whose model has answered 30 queries; copied by whoever changes it."""
+    """A closed store whose model has answered 30 queries; copied by tests that change it."""
     path = tmp_path_factory.mktemp("model") / "store"
     with make(path) as store:
         store.predict(Q[:30])
@@ -103,7 +103,7 @@ def test_store_and_estimator_train_alike(control, tmp_path, monkeypatch):
 
 def compare_trainings(tmp_path):
     with make(tmp_path / "store", simulation_seed=5) as store:
-        twin = IndKNNClassifier(range(CLASSES), **SHARE, simulation_seed=5 + _OTHER_DRAWS)
+        twin = IndKNNClassifier(range(CLASSES), **SHARE, simulation_seed=5 + _SEED_STEP)
         twin.fit(X, Y, PEOPLE, public=R)
         assert (model_of(store).model.weights == twin._model.model.weights).all()
         for person in ("person-0", "person-77"):
@@ -251,7 +251,7 @@ def test_no_byte_of_the_erased_is_left_beside_a_model_with_trees(tmp_path):
         store.predict(Q[:5])
         store.refresh_model()  # the model has learnt of the canary, too
         stored = store._parts.schema.kernel_of(None).encode(features)
-        mapped = store._audience_states["default"].private_model.integers(stored)
+        mapped = store._audience_states["default"].private_model.encode_rows(stored)
         rows = [row.tobytes() for row in stored]
         needles = [canary.encode(), *rows, *(row.tobytes() for row in mapped)]
         assert all(tools.files_with(tmp_path, each) for each in [canary.encode(), *rows])
@@ -281,7 +281,7 @@ REFRESHED = {**SHARE, "n_queries": 40, "model_refreshes": 2}
 
 @pytest.fixture(scope="module")
 def fresh(tmp_path_factory):
-    """A closed store whose model may be trained twice more; copied by whoever changes it."""
+    """A closed store whose model may be trained twice more; copied by tests that change it."""
     path = tmp_path_factory.mktemp("refresh") / "store"
     with make(path, **REFRESHED) as store:
         store.predict(Q[:20])
@@ -338,7 +338,7 @@ def test_usage_grows_and_opening_finds_the_new_model(refreshable):
     state = refreshable._audience_states["default"]
     assert (state.budget_usage >= usage).all()
     assert (state.budget_usage > usage).any()
-    assert refreshable.predict(Q[:5]).charged == 5  # the data are others, and so is the model
+    assert refreshable.predict(Q[:5]).charged == 5  # data and model have changed
     weights, asked = model_of(refreshable).model.weights, state.n_asked
     path = refreshable._parts.folder.path
     refreshable.close()
@@ -369,7 +369,7 @@ def test_a_refresh_that_is_not_in_memory_answers_nothing(refreshable, monkeypatc
     path = refreshable._parts.folder.path
     owner, name = {
         "open_audience_state": (audience_state, "open_audience_state"),
-        "StoredModel.shard": (audience_state.StoredModel, "shard"),
+        "StoredModel.shard": (audience_state.StoredModel, "open_shard"),
     }[step]
     with tools.broken_off(monkeypatch, owner, name, error=MemoryError):
         refreshable.refresh_model()
@@ -415,7 +415,7 @@ def test_components_are_the_same_after_opening_and_after_a_refresh(of_components
 
 
 def test_what_training_takes_of_delta_is_kept(tmp_path):
-    """Fails if an opening, or a refresh, forgets what the grid of gradients has cost."""
+    """Fails if an opening, or a refresh, forgets the delta slack of the grid of gradients."""
 
     def spent(store):
         return store._audience_states["default"].audience.slack
@@ -430,7 +430,7 @@ def test_what_training_takes_of_delta_is_kept(tmp_path):
 
 @pytest.mark.parametrize("given", [{"delta": 1e-15}, {"n_queries": 10**12}])
 def test_what_votes_cannot_be_is_refused_before_a_model_is_trained(tmp_path, monkeypatch, given):
-    """A refusal after it would be drawn anew as often as anybody likes, and nobody would pay."""
+    """A later refusal could be repeated with new noise any number of times without a charge."""
     monkeypatch.setattr(private_models, "settled_model", lambda *_, **__: pytest.fail("trained"))
     plan = without_share(n_records=600, **given)
     with pytest.raises(InvalidInput, match="noise must be larger"):

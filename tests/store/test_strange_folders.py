@@ -22,7 +22,7 @@ MINE = b"a thesis of three years"
 
 @pytest.fixture
 def mine(tmp_path):
-    """A file of the user's, which must stay what it is."""
+    """A file of the user that must not change."""
     path = tmp_path / "thesis"
     path.write_bytes(MINE)
     yield path
@@ -201,7 +201,7 @@ HALF = [killed_between_commit_and_witness, killed_in_an_erasure, killed_while_ad
 
 @pytest.mark.parametrize("broken", [None, *HALF])
 def test_what_only_reads_writes_no_byte(store, broken):
-    """Fails if looking at a store finishes, cuts or marks anything, whatever state it is in."""
+    """Fails if reading a store finishes, cuts or marks anything, in any state of the store."""
     if broken is not None:
         broken(store)
     before = tools.contents(store.parent)
@@ -221,7 +221,7 @@ def test_what_only_reads_writes_no_byte(store, broken):
 
 
 def test_looking_at_a_copy_that_ran_elsewhere_moves_no_witness_of_the_original(store):
-    """Fails if the original is outdated for ever because somebody has looked at its copy."""
+    """Fails if reading a copy makes the original outdated for ever."""
     there = store.with_name("there")
     shutil.copytree(store, there / "store")
     shutil.copy(store.with_name("store.witness"), there)
@@ -240,8 +240,8 @@ def test_a_store_is_opened_by_its_own_path(store):
         Store.open(store.with_name("link"), accept_loss=True)
 
 
-def copying(made, folder):
-    """Return what copies a store to a place: a backup, and a restore."""
+def make_copier(made, folder):
+    """Return a function that copies a store to a folder: a backup or a restore."""
     store = tools.make(folder / "one")
     if made == "backup":
         return store.backup
@@ -256,7 +256,7 @@ def copying(made, folder):
 @pytest.mark.parametrize("planted", ["link", "nothing", "stranger", "late", "within"])
 def test_no_copy_is_made_where_another_user_can_read_or_write(tmp_path, monkeypatch, made, planted):
     """Fails if a copy, as root's, goes through a link, or into a folder that another user made."""
-    copy, place, mine = copying(made, tmp_path), tmp_path / "place", tmp_path / "mine"
+    copy, place, mine = make_copier(made, tmp_path), tmp_path / "place", tmp_path / "mine"
     mine.mkdir()
     if planted in ("link", "nothing"):
         place.symlink_to(mine if planted == "link" else tmp_path / "nothing")

@@ -1,4 +1,4 @@
-"""A total over all audiences: nobody loses more, whatever is done with answers in between."""
+"""A total over all audiences: a bound on the loss of a subject, even if answers change records."""
 
 import math
 from fractions import Fraction
@@ -43,7 +43,7 @@ def ratio_of(store, name):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_nobody_pays_more_to_all_audiences_than_the_total(tmp_path, seed):
-    """Charges are read off what each call took from the audience that it was for."""
+    """Charges are computed from the budgets of the called audience, before and after each call."""
     rng = np.random.default_rng(seed)
     loud = {**PLAN, "noise_multiplier": 0.5}
     plans = {"one": {**loud, "epsilon": 5.0}, "two": {**loud, "epsilon": 0.7, "delta": 1e-6}}
@@ -184,23 +184,26 @@ def near(directions, number, rng):
     return rows
 
 
-def guesses(folder, seed, **total):
+def count_right_guesses(folder, seed, **total):
     """Return how often the press guesses right, from its own answers, who of the Anns is there.
 
     Every Ann is there by a coin. Others ask about her until her budgets end. Where their answers
     speak for her, Bobs are treated, and come back as records: about them the press asks.
     """
     rng = np.random.default_rng(seed)
-    there = rng.random(CANARIES) < 0.5
-    rows, reference = near(np.flatnonzero(there), 1, rng), near(np.arange(2 * CANARIES), 1, rng)
+    is_present = rng.random(CANARIES) < 0.5
+    rows, reference = (
+        near(np.flatnonzero(is_present), 1, rng),
+        near(np.arange(2 * CANARIES), 1, rng),
+    )
     plan = {
         "n_queries": ASKED * CANARIES, "n_records": 300, "min_similarity": 0.9,
         "noise_multiplier": 0.3, "epsilon": EPSILON, "model_share": 0,
     }  # fmt: skip
     press = {**plan, "n_queries": CANARIES, "epsilon": 0.5, "noise_multiplier": 0.5}
-    people = [f"ann {i}" for i in range(len(rows))]
+    subject_ids = [f"ann {i}" for i in range(len(rows))]
     with Store.init(
-        folder, rows, np.ones(len(rows), int), people, classes=range(2), public=reference,
+        folder, rows, np.ones(len(rows), int), subject_ids, classes=range(2), public=reference,
         **press, **total,
     ) as store:  # fmt: skip
         votes = np.zeros(CANARIES)
@@ -215,7 +218,7 @@ def guesses(folder, seed, **total):
         seen = reply.votes[:, 1] > reply.votes[:, 1].mean()
         bound = store.guarantee().epsilon
         assert bound == 0.5
-    return (seen == there).sum()
+    return (seen == is_present).sum()
 
 
 def bound_of(epsilon):
@@ -231,6 +234,6 @@ def test_data_that_adapt_tell_no_more_than_the_total(tmp_path, capped):
     time where the bound is .80.
     """
     total = {"epsilon_total": EPSILON} if capped else {}
-    runs = [guesses(tmp_path / f"{seed}", seed, **total) for seed in range(STORES)]
+    runs = [count_right_guesses(tmp_path / f"{seed}", seed, **total) for seed in range(STORES)]
     right, error = sum(runs) / (STORES * CANARIES), 0.5 / math.sqrt(STORES * CANARIES)
     assert (right <= bound_of(EPSILON) + 4 * error) == capped

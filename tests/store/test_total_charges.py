@@ -23,7 +23,7 @@ MODEL = {
 
 
 def left_of_total(store):
-    """Return what everybody has left of the total."""
+    """Return the remaining units of all subjects in the total."""
     book = store._parts.ledger
     return book.total.audience.account.remaining[book.slot_table.taken]
 
@@ -109,7 +109,7 @@ def breaking_note(monkeypatch, store, name):  # noqa: ARG001
 
 
 def dropping_broken(monkeypatch, store, name):
-    """Interrupt what comes after a broken block, too."""
+    """Interrupt also the step after a failed block."""
     breaking_noise(monkeypatch, store, name)
     interrupted = raising(KeyboardInterrupt)
     monkeypatch.setattr(type(store._audience_states[name]), "drop_answers", interrupted)
@@ -166,7 +166,7 @@ def test_nothing_is_answered_past_the_total(tmp_path, monkeypatch):
 
 
 def test_answers_total_and_cuts_are_one_commit_and_the_clock_tells_of_no_cut(tmp_path):
-    """A receipt tells the clock, and whom the total has cut is private."""
+    """A receipt has the clock, and it is private which subjects the total has cut."""
     with make(tmp_path / "store", epsilon_total=6.0, noise_multiplier=0.5) as store:
         store.open_audience("two", **PLAN, n_records=300)
         book, ticks, cut = store._parts.ledger, set(), set()
@@ -185,7 +185,7 @@ def test_answers_total_and_cuts_are_one_commit_and_the_clock_tells_of_no_cut(tmp
 def test_an_answer_that_was_broken_off_moves_the_clock_whoever_was_charged(
     total, tmp_path, monkeypatch
 ):
-    """Fails if a receipt can tell that somebody was near a query that nobody has an answer to."""
+    """Fails if a receipt reveals that a subject was near a query without an answer."""
 
     def moves(row):
         links, clock = book.database.chain.last.number, book.clock

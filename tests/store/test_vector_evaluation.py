@@ -1,4 +1,4 @@
-"""Evaluating stores of every kind of target: what leaves, and who pays."""
+"""Evaluation of stores of every kind of target: released counts and charges."""
 
 import json
 from dataclasses import replace
@@ -45,7 +45,7 @@ def kind(request):
 
 @pytest.fixture
 def store(kind, tmp_path):
-    """A store whose queries have been answered."""
+    """A store with answered queries."""
     of, target = KINDS[kind]
     with Store.init(
         tmp_path / "store", X, of(X), IDS, public=R, n_records=N, epsilon=8.0, n_queries=200,
@@ -55,63 +55,68 @@ def store(kind, tmp_path):
         yield store
 
 
-def silenced(store, monkeypatch):
+def silence_noise(store, monkeypatch):
     monkeypatch.setattr(store._audience_states["default"].engine.votes, "noise", NoNoise())
 
 
 def test_counts_without_noise_give_the_figures_of_the_answers(store, kind, monkeypatch):
     """Fails if a row is compared with another answer, on another scale, or counted elsewhere."""
-    silenced(store, monkeypatch)
-    given, truth = store.predict(Q).labels, KINDS[kind][0](Q)
-    rows, more = np.vstack([Q, X[:5]]), np.concatenate([truth, KINDS[kind][0](X[:5])])
-    found = store.evaluate(rows, more, [*VISITORS, *IDS[:5]], accept_noise=True)
-    assert found.people == pytest.approx(60)
+    silence_noise(store, monkeypatch)
+    answers, truth = store.predict(Q).labels, KINDS[kind][0](Q)
+    rows, row_targets = np.vstack([Q, X[:5]]), np.concatenate([truth, KINDS[kind][0](X[:5])])
+    evaluation = store.evaluate(rows, row_targets, [*VISITORS, *IDS[:5]], accept_noise=True)
+    assert evaluation.people == pytest.approx(60)
     if kind == "classes":  # more of these in test_evaluation.py
-        assert np.trace(found.confusion) == pytest.approx((given == truth).sum())
+        assert np.trace(evaluation.confusion) == pytest.approx((answers == truth).sum())
         return
-    figures = found.figures_of(found.counts)
+    figures = evaluation.compute_figures(evaluation.counts)
     if kind == "labels":
-        assert isinstance(found, LabelSetEvaluation)
-        assert figures["accuracy"] == pytest.approx((given == truth).mean())
-        assert figures["up accuracy"] == pytest.approx((given == truth)[:, 1].mean())
-        both = [(given[truth[:, 2] == t, 2] == t).mean() for t in (0, 1)]
-        silent = type(found)(found.labels, found.tables, 1e-9, found.share)
-        balanced = silent.figures_of(silent.counts)["near balanced_accuracy"]
-        assert balanced == pytest.approx(np.mean(both))
+        assert isinstance(evaluation, LabelSetEvaluation)
+        assert figures["accuracy"] == pytest.approx((answers == truth).mean())
+        assert figures["up accuracy"] == pytest.approx((answers == truth)[:, 1].mean())
+        recalls = [(answers[truth[:, 2] == t, 2] == t).mean() for t in (0, 1)]
+        silent = type(evaluation)(evaluation.labels, evaluation.tables, 1e-9, evaluation.share)
+        balanced = silent.compute_figures(silent.counts)["near balanced_accuracy"]
+        assert balanced == pytest.approx(np.mean(recalls))
         return
-    assert isinstance(found, NumberEvaluation)
+    assert isinstance(evaluation, NumberEvaluation)
     onto = np.log if kind == "log" else np.asarray
-    given, truth = onto(given).reshape(60, -1), onto(truth).reshape(60, -1)
-    widest = np.diff(found.error_edges, axis=1).max(axis=1)
-    for i, name in enumerate(found.targets):
-        errors = given[:, i] - truth[:, i]
+    answers, truth = onto(answers).reshape(60, -1), onto(truth).reshape(60, -1)
+    widest = np.diff(evaluation.error_edges, axis=1).max(axis=1)
+    for i, name in enumerate(evaluation.targets):
+        errors = answers[:, i] - truth[:, i]
         rmse = np.sqrt(np.square(errors).mean())
         assert figures[f"{name} rmse"] == pytest.approx(rmse, abs=widest[i] / 4)
         assert figures[f"{name} mean_error"] == pytest.approx(errors.mean(), abs=widest[i] / 4)
-        exact = replace(found, noise=1e-9)
-        r2 = exact.figures_of(exact.counts)[f"{name} r2"]
+        exact = replace(evaluation, noise=1e-9)
+        r2 = exact.compute_figures(exact.counts)[f"{name} r2"]
         off = ((rmse + widest[i] / 4) ** 2 - rmse**2) / truth[:, i].var()
-        assert r2 == pytest.approx(r2_score(truth[:, i], given[:, i]), abs=off)
+        assert r2 == pytest.approx(r2_score(truth[:, i], answers[:, i]), abs=off)
 
 
 def test_people_evaluated_pay_at_most_the_share_and_nobody_else_pays(store, kind):
     state = store._audience_states["default"]
     account, slots = state.audience.account, store._parts.ledger.slot_table.find(IDS)
-    before = account.remaining[slots].copy()
-    found = store.evaluate(Q[:20], KINDS[kind][0](Q[:20]), IDS[:20], share=0.01, accept_noise=True)
-    spent = before - account.remaining[slots]
+    remaining_before = account.remaining[slots].copy()
+    evaluation = store.evaluate(
+        Q[:20], KINDS[kind][0](Q[:20]), IDS[:20], share=0.01, accept_noise=True
+    )
+    spent = remaining_before - account.remaining[slots]
     assert (spent[:20] > 0).all()
     assert (spent[:20] <= 0.01 * UNITS + 1).all()
     assert not spent[20:].any()
-    told = json.loads(json.dumps(found.to_dict(), allow_nan=False))
-    assert store.facts()["audiences"]["default"]["evaluations"] == [told]
-    assert all(set(each) == {"value", "low", "high", "noise"} for each in told["figures"].values())
+    plain_figures = json.loads(json.dumps(evaluation.to_dict(), allow_nan=False))
+    assert store.facts()["audiences"]["default"]["evaluations"] == [plain_figures]
+    assert all(
+        set(figure) == {"value", "low", "high", "noise"}
+        for figure in plain_figures["figures"].values()
+    )
     assert store.verify()
 
 
 def test_unusable_truth_is_refused_before_anybody_pays(store, kind):
     account = store._audience_states["default"].audience.account
-    before, truth = account.remaining.copy(), KINDS[kind][0](Q)
+    remaining_before, truth = account.remaining.copy(), KINDS[kind][0](Q)
     given = {"X": Q, "y": truth, "subjects": VISITORS, "accept_noise": True}
     cases = [{"y": truth[:3]}, {"y": None}, {"share": 0.0}, {"X": Q[:, :2]}]
     cases += [{"subjects": None}, {"subjects": VISITORS[:3]}]
@@ -119,16 +124,16 @@ def test_unusable_truth_is_refused_before_anybody_pays(store, kind):
     for case in cases:
         with pytest.raises(InvalidInput):
             store.evaluate(**{**given, **case})
-    np.testing.assert_array_equal(account.remaining, before)
+    np.testing.assert_array_equal(account.remaining, remaining_before)
 
 
 @pytest.mark.parametrize("kind", ["numbers"])
 def test_errors_beyond_the_largest_count_as_that_large(store, monkeypatch):
-    silenced(store, monkeypatch)
-    far = np.tile([0.0, 10.0], (60, 1))
-    found = store.evaluate(Q, far, VISITORS, largest_error=0.05, accept_noise=True)
-    assert found.figures_of(found.counts)["age rmse"] <= 0.05 * 110
-    assert found.errors[0, -1] == pytest.approx(60)
+    silence_noise(store, monkeypatch)
+    far_truth = np.tile([0.0, 10.0], (60, 1))
+    evaluation = store.evaluate(Q, far_truth, VISITORS, largest_error=0.05, accept_noise=True)
+    assert evaluation.compute_figures(evaluation.counts)["age rmse"] <= 0.05 * 110
+    assert evaluation.errors[0, -1] == pytest.approx(60)
 
 
 def test_the_command_says_what_it_found(store, kind, tmp_path):
@@ -149,5 +154,5 @@ def test_the_command_says_what_it_found(store, kind, tmp_path):
     assert CliRunner().invoke(app, given).exit_code == 2, "without ids"
     result = CliRunner().invoke(app, [*given, "--subject", "who", "--share", "1"])
     assert result.exit_code == 0, result.output
-    shown = "Balanced accuracy" if kind in ("labels", "classes") else "RMSE"
-    assert shown in result.output
+    figure_name = "Balanced accuracy" if kind in ("labels", "classes") else "RMSE"
+    assert figure_name in result.output

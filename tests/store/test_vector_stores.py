@@ -1,4 +1,4 @@
-"""Stores whose records carry numbers or several labels instead of a class."""
+"""Stores of numbers or of several labels instead of classes."""
 
 import json
 
@@ -20,7 +20,7 @@ from vicinal.mechanisms.subject_table import UNIT, RecordVectors
 from vicinal.planning.plan import IndKNNPlan
 from vicinal.serving.models import AnswersResponse
 from vicinal.store import Store
-from vicinal.store.private_models import _OTHER_DRAWS, _texts
+from vicinal.store.private_models import _SEED_STEP, _encode_arrays
 from vicinal.store.requests import LabelSetReply, NumberReply
 from vicinal.targets.kinds import declared_target
 
@@ -44,12 +44,12 @@ KINDS = {
 every_kind = pytest.mark.parametrize("kind", KINDS)
 
 
-def made(path, kind, **plan):
+def make_store(path, kind, **plan):
     y, target = KINDS[kind]
     return Store.init(path, X, y, PEOPLE, **{**PLAN, **target, **plan})
 
 
-def twin(kind, **plan):
+def make_estimator(kind, **plan):
     """Return the estimator that a store must answer and charge like."""
     y, target = KINDS[kind]
     given = {name: value for name, value in {**PLAN, **target, **plan}.items() if name != "public"}
@@ -62,13 +62,15 @@ def test_a_store_answers_and_charges_as_the_estimator(tmp_path, kind):
     """Fails if a vector is rounded on its way to the disk, or an answer is read another way."""
     several = "labels" in KINDS[kind][1]
     plan = {"simulation_seed": 3, "model_share": 0}  # a training of a store has noise of its own
-    like = twin(kind, **plan)
-    with made(tmp_path / "store", kind, **plan) as store:
+    like = make_estimator(kind, **plan)
+    with make_store(tmp_path / "store", kind, **plan) as store:
         reply = store.predict(Q)
         mine = store._audience_states["default"].audience.account.remaining
     assert type(reply) is (LabelSetReply if several else NumberReply)
-    found = like.predict(Q).reshape(reply.labels.shape)
-    np.testing.assert_allclose(reply.labels, found, rtol=1e-12)  # float32 on the disk would be 1e-7
+    expected = like.predict(Q).reshape(reply.labels.shape)
+    np.testing.assert_allclose(
+        reply.labels, expected, rtol=1e-12
+    )  # float32 on the disk would be 1e-7
     np.testing.assert_array_equal(mine, like._shard.ledger.remaining)
     assert (mine < UNITS).any()
 
@@ -76,10 +78,10 @@ def test_a_store_answers_and_charges_as_the_estimator(tmp_path, kind):
 @every_kind
 def test_a_store_trains_as_the_estimator_and_keeps_its_model(tmp_path, kind):
     """Fails if it trains on other vectors, charges otherwise, or forgets the model."""
-    with made(tmp_path / "store", kind, simulation_seed=5) as store:
+    with make_store(tmp_path / "store", kind, simulation_seed=5) as store:
         first = store._audience_states["default"].private_model.model.model.weights
         mine = store._audience_states["default"].audience.account.remaining
-        like = twin(kind, simulation_seed=5 + _OTHER_DRAWS)
+        like = make_estimator(kind, simulation_seed=5 + _SEED_STEP)
         np.testing.assert_array_equal(first, like._model.model.weights)
         np.testing.assert_array_equal(mine, like._shard.ledger.remaining)
         assert (mine < UNITS).all()
@@ -88,13 +90,13 @@ def test_a_store_trains_as_the_estimator_and_keeps_its_model(tmp_path, kind):
         state = store._audience_states["default"]
         np.testing.assert_array_equal(state.private_model.model.model.weights, first)
         assert state.private_model.model.doubt == like._model.doubt > 0
-        again = store.predict(Q, idempotency_key="a")
+        repeated = store.predict(Q, idempotency_key="a")
         noise = np.full(len(Q), state.noise_scale)
         told = state.settings.target.answers(reply.sums, noise)
         assert store.quota().used == len(Q)
-    assert again.charged == 0
-    np.testing.assert_array_equal(again.labels, reply.labels)
-    np.testing.assert_array_equal(again.errors, told.errors)
+    assert repeated.charged == 0
+    np.testing.assert_array_equal(repeated.labels, reply.labels)
+    np.testing.assert_array_equal(repeated.errors, told.errors)
 
 
 @pytest.mark.parametrize(
@@ -112,10 +114,10 @@ def test_a_store_trains_as_the_estimator_and_keeps_its_model(tmp_path, kind):
 )  # fmt: skip
 def test_a_damaged_model_is_refused_at_opening(tmp_path, part, value):
     """Too few weights would have compiled products read what lies behind them in memory."""
-    with made(tmp_path / "store", "number") as store:
+    with make_store(tmp_path / "store", "number") as store:
         ledger = store._parts.ledger
         with completed_change(ledger, "test"):
-            content = {part: value} if isinstance(value, str) else _texts({part: value})
+            content = {part: value} if isinstance(value, str) else _encode_arrays({part: value})
             write_parts(ledger.database, ledger.audiences["default"].number, content)
         store._changed()
     with pytest.raises(StoreDamaged, match="Restore a backup"):
@@ -138,27 +140,27 @@ def test_a_model_of_numbers_takes_most_of_the_noise_away(tmp_path):
 @every_kind
 def test_a_reopened_store_has_the_same_vectors_and_answers(tmp_path, kind):
     y, _ = KINDS[kind]
-    with made(tmp_path / "store", kind) as store:
+    with make_store(tmp_path / "store", kind) as store:
         first = store.predict(Q)
-        before = store._parts.shard.subject_table.targets
+        old_targets = store._parts.shard.subject_table.targets
         added = store.add(X[:4], y[:4], ["new", "new", *PEOPLE[:2]])
         assert "votes" not in json.loads(json.dumps(first.to_dict(), allow_nan=False))
         facts = json.loads(json.dumps(store.facts(), allow_nan=False))
         assert (facts["target"]["kind"], facts["classes"]) == (store.schema.target.kind, [])
         assert "the class names" not in facts["audiences"]["default"]["guarantee"]["text"]
     with Store.open(tmp_path / "store") as store:
-        after = store._parts.shard.subject_table.targets
-        np.testing.assert_array_equal(after.steps()[:N], before.steps())
-        np.testing.assert_array_equal(after.steps()[N:], before.steps()[:4])
+        new_targets = store._parts.shard.subject_table.targets
+        np.testing.assert_array_equal(new_targets.steps()[:N], old_targets.steps())
+        np.testing.assert_array_equal(new_targets.steps()[N:], old_targets.steps()[:4])
         assert store.version == added
         assert store.erase(["new", PEOPLE[10]]) == 4
         assert store.verify(["new", PEOPLE[10]])
 
     with Store.open(tmp_path / "store") as store:
         assert store.verify()
-        again = store.predict(Q)
-        assert again.charged == len(Q)
-        assert first.labels.shape == again.labels.shape
+        repeated = store.predict(Q)
+        assert repeated.charged == len(Q)
+        assert first.labels.shape == repeated.labels.shape
 
 
 def test_an_erased_vector_is_on_no_disk(tmp_path):
@@ -167,7 +169,7 @@ def test_an_erased_vector_is_on_no_disk(tmp_path):
         tmp_path / "store", np.vstack([X, X[:1]]), np.append(TABLE[:, 0], rare),
         [*PEOPLE, "goes"], bounds=(0, 110), **PLAN,
     ) as store:  # fmt: skip
-        code = store.schema.targets([rare], 1).steps().tobytes()
+        code = store.schema.encode_targets([rare], 1).steps().tobytes()
         file = tmp_path / "store" / "records" / "labels"
         assert code in file.read_bytes()
         store.erase(["goes"])
@@ -189,12 +191,12 @@ REFUSED = {
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_a_store_of_numbers_cannot_do_is_refused_before_anything_is_written(tmp_path, case):
     with pytest.raises(InvalidInput):
-        made(tmp_path / "store", "number", **REFUSED[case])
+        make_store(tmp_path / "store", "number", **REFUSED[case])
     assert not (tmp_path / "store").exists()
 
 
 def test_unusable_numbers_and_audiences_are_refused_before_anything_changes(tmp_path):
-    with made(tmp_path / "store", "number") as store:
+    with make_store(tmp_path / "store", "number") as store:
         version = store.version
         for y in (["a"], [np.nan], [[1, 2]], None):
             with pytest.raises(InvalidInput):
@@ -229,8 +231,8 @@ TARGETS = {
 }
 
 
-def files(folder, kind):
-    """Write records with their targets, a reference and queries; return what init takes."""
+def write_files(folder, kind):
+    """Write records with targets, a reference and queries; return the arguments of init."""
     options, y = TARGETS[kind]
     names = list(BOUNDS) if kind == "numbers" else ["left", "up", "near"]
     features = dict(zip(NAMES, X.T, strict=True))
@@ -247,7 +249,7 @@ def files(folder, kind):
 
 @pytest.mark.parametrize("kind", TARGETS)
 def test_from_a_table_of_targets_to_answers_and_back_out(tmp_path, kind):
-    told = run(*files(tmp_path, kind))
+    told = run(*write_files(tmp_path, kind))
     names = list(BOUNDS) if kind == "numbers" else ["left", "up", "near"]
     assert all(name in told for name in names)
     store, queries = tmp_path / "store", tmp_path / "queries.csv"
@@ -266,11 +268,11 @@ def test_from_a_table_of_targets_to_answers_and_back_out(tmp_path, kind):
     told = run("evaluate", *rows, "--accept-noise")
     assert "too large for so few subjects" in told, "nobody's features were asked"
 
-    left = json.loads(run("predict", store, "--data", queries, "--json"))["left"]
+    n_remaining = json.loads(run("predict", store, "--data", queries, "--json"))["left"]
     cluster = tmp_path / "cluster"
     run("shard", store, "--out", cluster, "--shards", 2, "--yes")
     answers = json.loads(run("predict", cluster, "--data", queries, "--json"))
-    assert (answers["charged"], answers["left"]) == (0, left)
+    assert (answers["charged"], answers["left"]) == (0, n_remaining)
     run("evaluate", cluster, *rows[1:], "--accept-noise")
 
 
@@ -294,7 +296,7 @@ BAD = {
 @pytest.mark.parametrize("case", BAD)
 def test_bad_options_are_refused_by_their_flags(tmp_path, case):
     """Fails if an option that is made of the tables is read or named in another way."""
-    given = files(tmp_path, "numbers")
+    given = write_files(tmp_path, "numbers")
     start = given.index("--target")
     options, named = BAD[case]
     result = CliRunner().invoke(app, [str(a) for a in [*given[:start], *options]])
@@ -306,12 +308,12 @@ def test_bad_options_are_refused_by_their_flags(tmp_path, case):
 @pytest.mark.parametrize("kind", ["typical", "labels"])
 def test_a_service_answers_and_takes_targets(tmp_path, kind):
     y, _ = KINDS[kind]
-    with running(tmp_path / "store", make=lambda path: made(path, kind)) as service:
+    with running(tmp_path / "store", make=lambda path: make_store(path, kind)) as service:
         reply = service.predict(Q[:3].tolist(), name="once")
         assert reply.status == 200, reply.body
         AnswersResponse.model_validate(reply.body)
-        again = service.predict(Q[:3].tolist(), name="once")
-        assert again.body == {**reply.body, "charged": 0}
+        repeated = service.predict(Q[:3].tolist(), name="once")
+        assert repeated.body == {**reply.body, "charged": 0}
         status = service.call("GET", "/v1/status").body
         assert status["target"]["kind"] in ("bounds", "labels")
         record = {"vectors": X[:2].tolist(), "subjects": ["x", "y"]}

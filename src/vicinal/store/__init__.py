@@ -1,4 +1,4 @@
-"""A store: private records on disk, budgets that outlive the process, and people who can leave."""
+"""Stores: private records on disk, persistent budgets of subjects, and erasure."""
 
 from vicinal.lazy import attach_exports
 

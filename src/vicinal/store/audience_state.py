@@ -1,4 +1,4 @@
-"""The state of each audience: its plan, its engine, and the answers it has given."""
+"""The state of each audience: its plan, its engine, and its released answers."""
 
 import dataclasses
 import json
@@ -41,12 +41,16 @@ from vicinal.planning.guarantees import (
 )
 from vicinal.planning.plan import IndKNNPlan
 from vicinal.store.opening import OpenStore
-from vicinal.store.private_models import StoredModel, settled_request, stored_model, train_model
+from vicinal.store.private_models import StoredModel, load_model, settle_request, train_model
 from vicinal.store.store_schema import StoreSchema
 
 
-def released(answers: QueryAnswers) -> AnyArray:
-    """Return answers as they are stored: labels, or votes, and probabilities of a model."""
+def pack_answers(answers: QueryAnswers) -> AnyArray:
+    """Return new answers as one array to store.
+
+    Class indices (q,) if labels alone are released; else votes (q, c), followed by the (q, c)
+    probabilities of a private model if there is one.
+    """
     if answers.votes is None:
         return answers.labels
     if answers.probabilities is None:
@@ -54,15 +58,17 @@ def released(answers: QueryAnswers) -> AnyArray:
     return np.hstack([answers.votes, answers.probabilities])
 
 
-SHARED = ("kernel", "norm_bound", "index")
+SHARED_PARAMETERS = ("kernel", "norm_bound", "index")
+"""Parameters of an estimator that a store fixes for all audiences."""
 
 
 @dataclass(frozen=True, slots=True)
 class TotalGuarantee:
-    """What all audiences of a store guarantee together; public.
+    """Privacy guarantee of all answers to all audiences of a store together; public.
 
-    `epsilon`, `delta`: of all answers to all of them, whatever is done with answers meanwhile.
-    `capped`: whether one filter enforces it, and audiences opened later change nothing.
+    - `epsilon`, `delta`: hold even if records are changed in response to answers.
+    - `capped`: whether one filter over all audiences enforces the guarantee, so that audiences
+      opened later do not weaken it.
     """
 
     epsilon: float
@@ -71,8 +77,10 @@ class TotalGuarantee:
 
     @classmethod
     def of(cls, ledger: Ledger, requested: Sequence[IndKNNPlan]) -> Self:
+        """Return the guarantee of a ledger's audiences, given their plans as requested."""
         total = ledger.total
-        return cls(*(total.guarantee if total else total_over(requested)), total is not None)
+        epsilon, delta = total.guarantee if total else total_over(requested)
+        return cls(epsilon, delta, total is not None)
 
     def to_dict(self) -> dict[str, Any]:
         epsilon = self.epsilon if math.isfinite(self.epsilon) else None
@@ -82,27 +90,24 @@ class TotalGuarantee:
     def __str__(self) -> str:
         if not math.isfinite(self.epsilon):
             return "nothing"
-        until = (
-            ", for all audiences ever opened"
-            if self.capped
-            else ", for the audiences opened so far"
-        )
-        return f"epsilon {rounded_up(self.epsilon)} at delta {rounded_up(self.delta)}{until}"
+        audiences = "all audiences ever opened" if self.capped else "the audiences opened so far"
+        epsilon, delta = rounded_up(self.epsilon), rounded_up(self.delta)
+        return f"epsilon {epsilon} at delta {delta}, for {audiences}"
 
 
 @dataclass(eq=False)
 class AudienceState:
-    """Everything that answers one audience.
+    """Everything in memory that answers the queries of one audience.
 
-    - `audience`: its row in the ledger, with budgets.
-    - `requested`: the plan as it was asked for.
-    - `settings`: the same with everything automatic fixed.
-    - `engine`: charges this audience's budgets only.
-    - `slack`: what the grid costs.
-    - `answers`: what was released.
-    - `budget_usage`, uint16 (m,): how far the public points of its proxies are worn by what was
-      released.
-    - `private_model`: the private model beside its votes, if it has one.
+    - `audience`: the ledger's entry of it, with the budgets of all subjects.
+    - `requested`: the plan as requested, with parameters left "auto".
+    - `settings`: the same plan with all automatic parameters fixed.
+    - `engine`: answers queries, and charges the budgets of this audience alone.
+    - `slack`: accounts for the delta that rounding to a grid costs.
+    - `answers`: all released answers.
+    - `budget_usage`, uint16 (m,): shares of budgets that the released answers would have cost the
+      m public points of `proxies`; empty without proxies.
+    - `private_model`: the private model that predicts beside the votes, or None.
     """
 
     audience: Audience
@@ -119,59 +124,69 @@ class AudienceState:
 
     @property
     def proxies(self) -> ProxyLedger | None:
-        """Public points that are charged along, where there is a public reference and count."""
+        """Public points charged like records, as a public estimate of used budgets, or None."""
         return self.engine.proxies
 
     @property
     def planned(self) -> int:
-        """How many answers there may have been by now. Public."""
+        """Number of answers that the plan allows up to the current renewal period. Public."""
         renewal = self.audience.due
         return self.settings.n_queries if renewal is None else renewal.answers
 
     @property
     def remaining(self) -> int:
-        """How many answers the plan has left for now. Public."""
+        """Number of new answers that remain in the current renewal period. Public."""
         return self.planned - self.audience.used
 
     def answer(self, rows: IntegerMatrix) -> QueryAnswers:
-        """Answer queries given as the store's integers (q, d): charge in memory, and add noise."""
-        if (model := self.private_model) is None:
-            return self.engine.answer(rows)
-        mapped, predicted = model.mapped(rows)
-        return self.engine.answer(mapped, predicted=predicted)
+        """Return noisy answers to queries, charged in memory but not yet durable.
 
-    def read(self, seqs: Places, places: Places) -> tuple[Ints, Floats | None, Floats | None]:
-        """Return what was released, by block and place in it: labels, votes, and probabilities.
-
-        Labels, int64 (q,), are positions of classes. Noisy votes and probabilities, float64 (q, c),
-        are None where labels alone leave.
+        `rows` (q, width): queries as the store's integer features.
         """
-        stored = self.answers.read(seqs, places)
+        model = self.private_model
+        if model is None:
+            return self.engine.answer(rows)
+        integers, predictions = model.map_queries(rows)
+        return self.engine.answer(integers, predicted=predictions)
+
+    def read_answers(
+        self, seqs: Places, offsets: Places
+    ) -> tuple[Ints, Floats | None, Floats | None]:
+        """Return released labels, votes and probabilities, by block number and row in the block.
+
+        Labels, int64 (q,), are class indices. Noisy votes and probabilities, float64 (q, c), are
+        None if labels alone are released.
+        """
+        stored = self.answers.read(seqs, offsets)
         if stored.ndim == 1:
             return stored, None, None
-        decision, scale = self.engine.decision, self.noise_scale
+        decision = self.engine.decision
+        scale = self.noise_scale
         if self.private_model is None:
             return decision.labels(stored, scale), stored, decision.probabilities(stored, scale)
-        votes, chances = np.split(stored, 2, axis=1)
-        labels = votes.argmax(axis=1) if self.engine.plain else decision.chosen(chances)
-        return labels, votes, chances
+        votes, probabilities = np.split(stored, 2, axis=1)
+        is_plain = self.engine.plain
+        labels = votes.argmax(axis=1) if is_plain else decision.chosen(probabilities)
+        return labels, votes, probabilities
 
     @property
     def n_asked(self) -> int | None:
-        """How many queries a private model has put to the records; None without one. Public."""
+        """Number of queries that a model passed on to private records; None without. Public."""
         gate = self.engine.model_gate
         return None if gate is None else gate.n_asked
 
     def close(self, shard: Shard) -> None:
-        own = self.engine.shard
-        if isinstance(own, SharedShard) and own.mapped is not None:
-            shard.unfollow(own.mapped)
+        """Detach the model's own index of the records from the store's `shard`, if there is one."""
+        own_shard = self.engine.shard
+        if isinstance(own_shard, SharedShard) and own_shard.mapped is not None:
+            shard.unfollow(own_shard.mapped)
 
     def drop_answers(self) -> None:
-        """Forget answers that nobody will see; their charges and their slack stay."""
+        """Undo what unreleased answers changed in the engine; their charges and slack stay."""
         self._resume_usage()
 
     def enter(self, seq: int, block: AnswerBlock) -> None:
+        """Add a block of answers that became durable under the number `seq`."""
         self.answers.enter(seq, block.digests, block.answers)
         if block.proxies is not None:
             self.budget_usage = block.proxies
@@ -179,20 +194,25 @@ class AudienceState:
             self.private_model = dataclasses.replace(self.private_model, n_asked=block.n_asked)
 
     def _resume_usage(self) -> None:
+        """Set the engine's public counters to their values after the last durable block."""
         if self.proxies is not None:
             self.proxies.resume(self.budget_usage)
         if self.private_model is None:
             return
         if self.proxies is not None and not len(self.budget_usage):
             self.proxies.start(self.private_model.model.used)
-        gate, planned = self.engine.model_gate, self.settings.n_queries
+        gate = self.engine.model_gate
+        n_queries = self.settings.n_queries
         assert gate is not None  # noqa: S101 (there is a model)
         gate.n_asked = self.private_model.n_asked
-        gate.planned = math.ceil(self.settings.n_asked * self.planned / planned)
+        gate.planned = math.ceil(self.settings.n_asked * self.planned / n_queries)
 
     @property
     def noise_scale(self) -> float:
-        """Noise of an answer of typical count, in votes."""
+        """Noise standard deviation of an answer with the typical number of neighbours, in votes.
+
+        Beside a private model, that of the combined score.
+        """
         count = self.settings.typical_count(self.settings.n_neighbors)
         scale = float(self.engine.multiplier * np.sqrt(count))
         if self.private_model is None:
@@ -200,33 +220,34 @@ class AudienceState:
         model = self.private_model.model
         return float(model.loss.noise_left(scale, count, model.doubt))
 
-    def guarantee(self, together: TotalGuarantee) -> Guarantee:
-        """Return what this audience's answers guarantee to every subject.
+    def guarantee(self, total: TotalGuarantee) -> Guarantee:
+        """Return the guarantee of this audience's answers to every subject.
 
-        `together`: what all audiences of the store do.
+        `total`: the guarantee of all audiences of the store together, which the text quotes.
         """
-        plain, periods = ind_knn_guarantee(self.requested), self._periods()
+        guarantee = ind_knn_guarantee(self.requested)
+        periods = self._describe_periods()
         opened = "when the audience was opened"
         return dataclasses.replace(
-            plain,
-            periods=periods if plain.holds else "",
+            guarantee,
+            periods=periods if guarantee.holds else "",
             protected=tuple(
-                words.replace("since fit", "since the audience was opened")
-                for words in plain.protected
+                sentence.replace("since fit", "since the audience was opened")
+                for sentence in guarantee.protected
             ),
             public=(
-                *(words.replace("in fit", opened) for words in plain.public),
+                *(sentence.replace("in fit", opened) for sentence in guarantee.public),
                 "noisy counts of evaluations",
                 "when the data changed, and how many answers are left",
             ),
             assumptions=(
-                *plain.assumptions,
+                *guarantee.assumptions,
                 "rows that are evaluated carry the subject id of their person",
                 (
                     f"the audience {self.audience.name!r} shares no answers with another audience "
                     "of the same store (inside an audience everybody may), and nothing is done "
                     "with answers to another audience that changes records here; else only what "
-                    f"all audiences guarantee together holds: {together}"
+                    f"all audiences guarantee together holds: {total}"
                 ),
                 "backups and copies of the store are not used to answer",
                 *(
@@ -237,251 +258,309 @@ class AudienceState:
             ),
         )
 
-    def _periods(self) -> str:
-        """Say what the guarantee is of one period, where budgets renew."""
-        if (renewal := self.audience.renewal) is None:
+    def _describe_periods(self) -> str:
+        """Return sentences on the guarantee of a single period; empty if budgets do not renew."""
+        renewal = self.audience.renewal
+        if renewal is None:
             return ""
-        first, later = (
+        first_units = UNITS - (renewal.periods - 1) * renewal.part
+        first_epsilon, later_epsilon = (
             f"{math.ceil(1e4 * part_epsilon(self.requested, units / UNITS)) / 1e4:g}"
-            for units in (UNITS - (renewal.periods - 1) * renewal.part, renewal.part)
+            for units in (first_units, renewal.part)
         )
         unspent = "" if renewal.loses else ", more where earlier ones left some, up to the whole"
         return (
             f"This holds for all periods together: {renewal}. Given "
             "what earlier ones told, the answers of the first period change that probability by a "
-            f"factor of at most e^{first}, those of each later period by at most e^{later}{unspent}"
-            ". The additional probability is the same. "
+            f"factor of at most e^{first_epsilon}, those of each later period by at most "
+            f"e^{later_epsilon}{unspent}. The additional probability is the same. "
         )
 
     def plan(self) -> dict[str, Any]:
-        """Return the plan in numbers. Public."""
-        written, settings = parse_json(self.audience.plan), self.settings
+        """Return the plan as plain numbers and texts, by parameter. Public."""
+        fields = parse_json(self.audience.plan)
+        plan = self.settings
         return {
-            "epsilon": settings.epsilon,
-            "delta": settings.delta,
-            "accounting": settings.accounting,
-            "n_queries": settings.n_queries,
-            "release": "label" if settings.label_only else "votes",
-            "neighbor_count": settings.neighbor_count,
-            "model_refreshes": settings.model_refreshes,
-            "size_estimated": "n_records" not in written["asked"],
-            **written["pinned"],
+            "epsilon": plan.epsilon,
+            "delta": plan.delta,
+            "accounting": plan.accounting,
+            "n_queries": plan.n_queries,
+            "release": "label" if plan.label_only else "votes",
+            "neighbor_count": plan.neighbor_count,
+            "model_refreshes": plan.model_refreshes,
+            "size_estimated": "n_records" not in fields["asked"],
+            **fields["pinned"],
         }
 
 
-def new_plan(
+def serialize_new_plan(
     schema: StoreSchema,
     parameters: dict[str, Any],
     *,
     accept_weak: bool,
     renew: Renewal | None = None,
 ) -> str:
-    """Return the plan of a new audience as JSON, checked.
+    """Return the checked plan of a new audience as JSON, with the requested parameters.
 
-    Raises InvalidInput if a parameter is unknown or out of range, or is not each audience's own;
-    PrivacyRefused, unless `accept_weak`, if it protects next to nobody.
+    `parameters` are the audience's own, by name; `renew` is given if its budgets renew.
+
+    Raises InvalidInput if a parameter is unknown, out of range or fixed by the store. Raises
+    PrivacyRefused, unless `accept_weak`, if the guarantee is too weak to protect subjects.
     """
-    for name in (*SHARED, *schema.target.own):
+    for name in (*SHARED_PARAMETERS, *schema.target.own):
         if name in parameters:
             raise InvalidInput(f"The {name!r} parameter belongs to the store, not to an audience.")
     if renew is not None:
         renew.begin(0.0, 0)  # raises InvalidInput if the clock leaves no dates for all periods
-    plan = "{}" if renew is None else renew.within("{}")
-    settings = _settings(schema, parameters, parse_json(plan))
+    plan_json = "{}" if renew is None else renew.within("{}")
+    plan = _build_plan(schema, parameters, parse_json(plan_json))
     if renew is not None:
-        check_renewal(settings)
-    if not schema.target.voted and not settings.even_noise:
+        check_renewal(plan)
+    if not schema.target.voted and not plan.even_noise:
         raise InvalidInput(
             "The 'min_similarity' parameter must be 'adaptive', and 'neighbor_count' 'public', in "
             "a store of numbers or several labels: its answers have noise of one scale."
         )
-    counts = settings.simulation_seed is None and settings.interactions
-    if counts and not checks.check_boolean("accept_weak_plan", accept_weak):
-        refuse_weak(settings.epsilon, settings.delta, settings.n_records)
-    if settings.reuse_predictions:
+    has_guarantee = plan.simulation_seed is None and plan.interactions
+    if has_guarantee and not checks.check_boolean("accept_weak_plan", accept_weak):
+        refuse_weak(plan.epsilon, plan.delta, plan.n_records)
+    if plan.reuse_predictions:
         raise InvalidInput("The 'reuse_predictions' parameter must be False in a store.")
-    check_planning(settings, schema.n_features, schema.public)
-    # What is written says so where the rule decides. Delta is fixed: no estimate may move it.
-    asked = {"model_share": AUTO, **parameters, "delta": settings.delta}
-    return json.dumps({"asked": asked, "pinned": {}, **parse_json(plan)})
+    check_planning(plan, schema.n_features, schema.public)
+    # "auto" is written out, so that the plan shows where the automatic rule decides. Delta is
+    # fixed now: it must not follow from a later estimate of the number of records.
+    requested = {"model_share": AUTO, **parameters, "delta": plan.delta}
+    return json.dumps({"asked": requested, "pinned": {}, **parse_json(plan_json)})
 
 
-def requested_plan(schema: StoreSchema, written: str) -> IndKNNPlan:
-    plan = parse_json(written)
-    return _settings(schema, plan["asked"], plan)
+def parse_requested_plan(schema: StoreSchema, plan_json: str) -> IndKNNPlan:
+    """Return the plan that was requested for an audience, from its JSON in the ledger."""
+    fields = parse_json(plan_json)
+    return _build_plan(schema, fields["asked"], fields)
 
 
-def checked_total(
+def check_total(
     schema: StoreSchema, parameters: dict[str, Any], epsilon_total: float, *, accept_weak: bool
 ) -> tuple[float, float]:
-    """Return epsilon and delta of a total over audiences; that of :func:`new_plan` is the first."""
-    settings = _settings(schema, parameters)
-    total = (
-        checks.check_real("epsilon_total", epsilon_total, least=settings.epsilon),
-        settings.delta,
-    )
-    check_under_total(settings, *total, 1)
+    """Return epsilon and delta of a limit over all audiences.
+
+    `parameters` are those of the first audience, see :func:`serialize_new_plan`: epsilon must not
+    be above the limit, and delta is that of the limit. Raises as that function.
+    """
+    plan = _build_plan(schema, parameters)
+    epsilon = checks.check_real("epsilon_total", epsilon_total, least=plan.epsilon)
+    check_under_total(plan, epsilon, plan.delta, 1)
     if not accept_weak:
-        refuse_weak(*total, None, "epsilon_total")
-    return total
+        refuse_weak(epsilon, plan.delta, None, "epsilon_total")
+    return epsilon, plan.delta
 
 
 def settled_plan(
-    parts: OpenStore,
+    store: OpenStore,
     audience: Audience,
     train: Callable[[OpenStore, Audience, IndKNNPlan], IndKNNPlan],
 ) -> str:
-    """Return the plan of a new audience with its private model settled, as far as `train` goes.
+    """Return the JSON plan of a new audience after the decision on, and training of, its model.
 
-    Inside the change of the ledger that opens the audience: what training charged and the model
-    become durable together.
+    `train` trains a private model, or begins to, and returns the plan with the model's share fixed.
+    Call inside the change of the ledger that opens the audience: charges of the training and the
+    model become durable together.
     """
-    plan = parse_json(audience.plan)
-    pinned: dict[str, Any] = {}
-    settings = _settings(parts.schema, plan["asked"], plan)
-    n_public = 0 if parts.schema.public is None else len(parts.schema.public)
-    trains = settings.may_train(n_public)
-    settings = train(parts, audience, settings) if trains else settings.settled(n_public)
-    pinned["model_share"] = settings.model_share
-    if settings.n_records is not None:
-        pinned["n_records"] = settings.n_records
-    return json.dumps({**plan, "pinned": pinned})
+    fields = parse_json(audience.plan)
+    plan = _build_plan(store.schema, fields["asked"], fields)
+    n_public = 0 if store.schema.public is None else len(store.schema.public)
+    trains = plan.may_train(n_public)
+    plan = train(store, audience, plan) if trains else plan.settled(n_public)
+    pinned: dict[str, Any] = {"model_share": plan.model_share}
+    if plan.n_records is not None:
+        pinned["n_records"] = plan.n_records
+    return json.dumps({**fields, "pinned": pinned})
 
 
-def pin_plan(parts: OpenStore, audience: Audience, lock: ForkSafeLock) -> None:
-    """Plan what is left open of an audience, charge it, and fix it; inside a change."""
-    state, planned = open_audience_state(parts, audience, parts.ledger.version + 1, lock)
-    state.close(parts.shard)
-    audience.plan = _pinned(audience.plan, state.settings, planned)
+def pin_plan(store: OpenStore, audience: Audience, lock: ForkSafeLock) -> None:
+    """Fix all automatic parameters of an audience's plan, and charge the estimates they need.
+
+    Call inside a change of the ledger.
+    """
+    state, planned = open_audience_state(store, audience, store.ledger.version + 1, lock)
+    state.close(store.shard)
+    audience.plan = _pin_parameters(audience.plan, state.settings, planned)
     audience.slack = state.slack.spent
-    parts.ledger.write_charges(audience, 0)
-    audience.write(parts.database)
+    store.ledger.write_charges(audience, 0)
+    audience.write(store.database)
 
 
-def settings_of(parts: OpenStore, audience: Audience) -> IndKNNPlan:
-    """Return the plan of an audience, with all that is fixed of it."""
-    plan = parse_json(audience.plan)
-    return _settings(parts.schema, {**plan["asked"], **plan["pinned"]}, plan)
+def settings_of(store: OpenStore, audience: Audience) -> IndKNNPlan:
+    """Return the plan of an audience, with the automatic parameters that are fixed already."""
+    fields = parse_json(audience.plan)
+    return _build_plan(store.schema, {**fields["asked"], **fields["pinned"]}, fields)
 
 
-def _pinned(plan: str, settings: IndKNNPlan, assembled: PlannedEngine) -> str:
-    """Return a plan with everything fixed that was automatic, so that it stays what it was."""
-    pinned: dict[str, Any] = {"n_records": assembled.n_records}
-    pinned["model_share"] = settings.model_share
-    pinned["noise_multiplier"] = assembled.engine.multiplier
-    if assembled.n_neighbors is not None:
-        pinned["n_neighbors"] = assembled.n_neighbors
-    if isinstance(assembled.engine.votes.kernel, RBF):
-        pinned["bandwidth"] = assembled.engine.votes.kernel.bandwidth
-    fields = parse_json(plan)
+def _pin_parameters(plan_json: str, plan: IndKNNPlan, planned: PlannedEngine) -> str:
+    """Return a JSON plan with the values of all automatic parameters written out.
+
+    So a later opening does not choose them again. `plan` and `planned` have the chosen values.
+    """
+    kernel = planned.engine.votes.kernel
+    pinned: dict[str, Any] = {
+        "n_records": planned.n_records,
+        "model_share": plan.model_share,
+        "noise_multiplier": planned.engine.multiplier,
+    }
+    if planned.n_neighbors is not None:
+        pinned["n_neighbors"] = planned.n_neighbors
+    if isinstance(kernel, RBF):
+        pinned["bandwidth"] = kernel.bandwidth
+    fields = parse_json(plan_json)
     return json.dumps({**fields, "pinned": {**fields["pinned"], **pinned}})
 
 
 def open_audience_state(
-    parts: OpenStore, audience: Audience, version: int, lock: ForkSafeLock
+    store: OpenStore, audience: Audience, version: int, lock: ForkSafeLock
 ) -> tuple[AudienceState, PlannedEngine]:
-    """Return the state of an audience; what its plan leaves open is planned now, and charged."""
-    plan, schema, database = parse_json(audience.plan), parts.schema, parts.database
-    chosen = dict(plan["asked"])
-    requested = _settings(schema, chosen, plan)
-    requested = settled_request(requested, plan["pinned"], schema)
-    chosen["model_share"] = requested.model_share
-    settings = _settings(schema, {**chosen, **plan["pinned"]}, plan)
-    slack = slack_meter(settings, audience.slack)
-    model = stored_model(parts, audience, settings)
-    assembled = _engine(parts, audience, settings, slack, model)
-    n_classes = None if settings.label_only else settings.target.n_coordinates
-    # Beside a model of classes its probabilities follow the votes.
-    chances = model is not None and settings.target.voted
-    width = n_classes if n_classes is None or not chances else 2 * n_classes
-    answers = AnswerLog(database, audience, width, version)
-    engine = dataclasses.replace(assembled.engine, lock=lock)
-    rows = database.read("SELECT shares FROM shadows WHERE audience = ?", (audience.number,))
+    """Return the state of an audience, and its engine with the values of automatic parameters.
+
+    Parameters that the plan has not fixed yet are chosen now, and private estimates for them are
+    charged.
+
+    Parameters
+    ----------
+    version
+        Version of the data that answers will belong to.
+    lock
+        The store's lock, which guards the engine.
+    """
+    fields = parse_json(audience.plan)
+    schema = store.schema
+    parameters = dict(fields["asked"])
+    requested = _build_plan(schema, parameters, fields)
+    requested = settle_request(requested, fields["pinned"], schema)
+    parameters["model_share"] = requested.model_share
+    plan = _build_plan(schema, {**parameters, **fields["pinned"]}, fields)
+    slack = slack_meter(plan, audience.slack)
+    model = load_model(store, audience, plan)
+    planned = _assemble_engine(store, audience, plan, slack, model)
+    if plan.label_only:
+        answer_width = None
+    elif model is not None and plan.target.voted:
+        # Votes, then the probabilities of the model and the votes together.
+        answer_width = 2 * plan.target.n_coordinates
+    else:
+        answer_width = plan.target.n_coordinates
+    answers = AnswerLog(store.database, audience, answer_width, version)
+    engine = dataclasses.replace(planned.engine, lock=lock)
+    rows = store.database.read("SELECT shares FROM shadows WHERE audience = ?", (audience.number,))
     shares = b"".join(bytes_of(text) for (text,) in rows)
-    usage = np.frombuffer(shares, dtype="<u2").astype(np.uint16)
-    return AudienceState(
-        audience, requested, settings, engine, slack, answers, usage, model
-    ), assembled
+    budget_usage = np.frombuffer(shares, dtype="<u2").astype(np.uint16)
+    state = AudienceState(audience, requested, plan, engine, slack, answers, budget_usage, model)
+    return state, planned
 
 
-def _engine(
-    parts: OpenStore,
+def _assemble_engine(
+    store: OpenStore,
     audience: Audience,
-    settings: IndKNNPlan,
+    plan: IndKNNPlan,
     slack: DeltaSlackAccountant,
     model: StoredModel | None,
 ) -> PlannedEngine:
-    schema = parts.schema
+    """Return an audience's engine on the store's records, or on them in the metric of a `model`."""
+    schema = store.schema
     if model is None:
-        return engine_on(
-            SharedShard(parts.shard, audience.account), schema.kernel_of(settings.bandwidth),
-            settings, schema.width, schema.public, slack,
-        )  # fmt: skip
+        shard = SharedShard(store.shard, audience.account)
+        kernel = schema.kernel_of(plan.bandwidth)
+        return engine_on(shard, kernel, plan, schema.width, schema.public, slack)
     return engine_on(
-        model.shard(parts, audience, settings), model.kernel, settings, model.public.shape[1],
-        model.public, slack, model=model.model,
-    )  # fmt: skip
+        model.open_shard(store, audience, plan),
+        model.kernel,
+        plan,
+        model.public.shape[1],
+        model.public,
+        slack,
+        model=model.model,
+    )
 
 
-def _settings(
-    schema: StoreSchema, parameters: dict[str, Any], plan: Mapping[str, Any] = MappingProxyType({})
+def _build_plan(
+    schema: StoreSchema,
+    parameters: dict[str, Any],
+    fields: Mapping[str, Any] = MappingProxyType({}),
 ) -> IndKNNPlan:
-    """Return checked settings; `plan` says whether budgets renew."""
-    shared = {"kernel": schema.kernel, "norm_bound": schema.bound or "auto"}
-    settings = IndKNNPlan.of_target(schema.target, {**shared, **parameters})
-    if (renewal := plan.get("renewal")) is None:
-        return settings
-    return settings.changed(periods=renewal["periods"], carries=renewal["unspent"] != LOST_PARTS)
+    """Return the checked plan of an audience's own `parameters` under the store's schema.
 
-
-def lead(votes: np.ndarray, scale: float) -> np.ndarray:
-    """Return the lead of the best class over the next, in noise standard deviations, (q,)."""
-    top = np.partition(votes, -2, axis=1)[:, -2:]
-    return np.asarray((top[:, 1] - top[:, 0]) / (np.sqrt(2.0) * scale))
-
-
-def add_audience(parts: OpenStore, lock: ForkSafeLock, name: str, plan: str) -> AudienceState:
-    """Give every subject a budget for a new audience, plan for it, and return its state.
-
-    What planning costs (the estimate of the size, the training of a private model) is charged in
-    the same transaction; a model becomes durable with what it cost. What can be refused is, before.
+    `fields` are those of the JSON plan; if budgets renew, it has a "renewal".
     """
-    settings = requested_plan(parts.schema, plan)
-    with parts.ledger.change("audience"):
-        audience = parts.ledger.open_audience(name, plan, settings.spendable)
-        audience.plan = settled_plan(parts, audience, lambda *each: train_model(*each)[0])
-        pin_plan(parts, audience, lock)
-        begin_periods(parts, audience, 0.0 if settings.n_records else MOST_OF_SIZE)
+    shared = {"kernel": schema.kernel, "norm_bound": schema.bound or "auto"}
+    plan = IndKNNPlan.of_target(schema.target, {**shared, **parameters})
+    renewal = fields.get("renewal")
+    if renewal is None:
+        return plan
+    return plan.changed(periods=renewal["periods"], carries=renewal["unspent"] != LOST_PARTS)
+
+
+def compute_lead(votes: np.ndarray, scale: float) -> np.ndarray:
+    """Return the lead of the best class over the next, in noise standard deviations, (q,).
+
+    `votes` (q, c) have independent noise of standard deviation `scale`, so the noise of a
+    difference is sqrt(2) times as large.
+    """
+    top_two = np.partition(votes, -2, axis=1)[:, -2:]
+    return np.asarray((top_two[:, 1] - top_two[:, 0]) / (np.sqrt(2.0) * scale))
+
+
+def add_audience(store: OpenStore, lock: ForkSafeLock, name: str, plan_json: str) -> AudienceState:
+    """Open an audience with a budget for every subject, and return its state.
+
+    The charges of planning (the estimate of the number of records, the training of a private model)
+    become durable in one transaction with the audience and its model. All refusals come before any
+    charge. `plan_json`: from :func:`serialize_new_plan`.
+    """
+    requested = parse_requested_plan(store.schema, plan_json)
+    with store.ledger.change("audience"):
+        audience = store.ledger.open_audience(name, plan_json, requested.spendable)
+        audience.plan = settled_plan(store, audience, _train_model)
+        pin_plan(store, audience, lock)
+        begin_periods(store, audience, 0.0 if requested.n_records else MOST_OF_SIZE)
         # Opened again, with everything pinned, as every later opening does; before the commit, so
         # that nothing is committed that an opening would refuse.
-        return open_audience_state(parts, audience, parts.ledger.version + 1, lock)[0]
+        return open_audience_state(store, audience, store.ledger.version + 1, lock)[0]
 
 
-def begin_periods(parts: OpenStore, audience: Audience, size_share: float = 0.0) -> None:
-    """Begin the first period, inside the change that plans an audience, if its budgets renew.
+def _train_model(store: OpenStore, audience: Audience, plan: IndKNNPlan) -> IndKNNPlan:
+    """Train an audience's model, and return the plan with the model's share fixed."""
+    return train_model(store, audience, plan)[0]
 
-    `size_share`: of a budget, for the estimate of the size.
+
+def begin_periods(store: OpenStore, audience: Audience, size_share: float = 0.0) -> None:
+    """Begin the first renewal period of an audience, if its budgets renew.
+
+    Call inside the change that plans the audience. `size_share`: part of a full budget that the
+    estimate of the number of records costs at most; the first period's part of budgets covers it.
     """
-    if (renewal := audience.renewal) is not None:
-        pinned = settings_of(parts, audience)
-        first = max(pinned.model_share or 0.0, size_share)
-        parts.ledger.set_period(audience, renewal.begin(first, pinned.n_queries))
+    renewal = audience.renewal
+    if renewal is not None:
+        plan = settings_of(store, audience)
+        first_share = max(plan.model_share or 0.0, size_share)
+        store.ledger.set_period(audience, renewal.begin(first_share, plan.n_queries))
 
 
 @contextmanager
 def warned_after() -> Iterator[None]:
-    """Give warnings once the body is through: what they tell was released, and is paid for."""
-    with warnings.catch_warnings(record=True, action="always") as held:
+    """Hold warnings back until the body ends without an error.
+
+    Their texts quote released values, so they must not be shown before the charges for these
+    are durable.
+    """
+    with warnings.catch_warnings(record=True, action="always") as held_back:
         yield
-    for each in held:
-        warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
+    for warning in held_back:
+        warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
 
 
-def refreshes_left(state: AudienceState) -> int:
-    """Return how often an audience's model may still be trained again, at least once.
+def count_remaining_refreshes(state: AudienceState) -> int:
+    """Return the number of trainings that remain for an audience's model, at least 1.
 
     Raises InvalidInput if it has no model. Raises PrivacyRefused if all trainings of its plan are
-    done, or if what the grid costs does not fit: before anything is begun.
+    done, or the grid of another one would cost too much delta. Nothing was charged.
     """
     if state.private_model is None:
         raise InvalidInput(
@@ -499,24 +578,28 @@ def refreshes_left(state: AudienceState) -> int:
     return refreshes
 
 
-def refresh_model(parts: OpenStore, lock: ForkSafeLock, state: AudienceState) -> AudienceState:
+def refresh_model(store: OpenStore, lock: ForkSafeLock, state: AudienceState) -> AudienceState:
     """Train the private model of an audience again, and return the audience's new state.
 
-    What the training charges becomes durable in the same transaction as the model.
+    The charges of the training become durable in one transaction with the model.
     """
     audience = state.audience
-    with parts.ledger.change("refresh"):
-        note_training(parts, state, train_model(parts, audience, state.settings)[1])
-        parts.ledger.write_charges(audience, 0)
-        audience.write(parts.database)
-    # After the commit: what the training charged stays charged, whatever goes wrong from here on.
-    state.close(parts.shard)
-    return open_audience_state(parts, audience, parts.ledger.version, lock)[0]
+    with store.ledger.change("refresh"):
+        used_shares = train_model(store, audience, state.settings)[1]
+        note_training(store, state, used_shares)
+        store.ledger.write_charges(audience, 0)
+        audience.write(store.database)
+    # After the commit: if anything fails from here on, the training stays charged.
+    state.close(store.shard)
+    return open_audience_state(store, audience, store.ledger.version, lock)[0]
 
 
-def note_training(parts: OpenStore, state: AudienceState, used: Floats) -> None:
-    """Charge public points along for another training, inside a change; `used`: their shares."""
+def note_training(store: OpenStore, state: AudienceState, used_shares: Floats) -> None:
+    """Charge an audience's public proxies for another training, inside a change of the ledger.
+
+    `used_shares`, float64 (m,): the share of its budget that the training would have cost each.
+    """
     if state.proxies is not None and len(state.budget_usage):
         state.proxies.resume(state.budget_usage)
-        state.proxies.spend(used)
-        parts.ledger.write_proxies(state.audience, state.proxies.shares)
+        state.proxies.spend(used_shares)
+        store.ledger.write_proxies(state.audience, state.proxies.shares)

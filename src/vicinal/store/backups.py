@@ -1,4 +1,4 @@
-"""Backups: everything as it is at one moment, and back again without refilling a budget."""
+"""Backups of a store at one moment, and restoring them without refilling a budget."""
 
 from contextlib import closing, suppress
 from pathlib import Path
@@ -16,30 +16,34 @@ from vicinal.store import folder as folders
 from vicinal.store.opening import OpenStore, check_empty
 from vicinal.store.record_files import RECORD_NAMES
 
-_PUBLIC = ("public.npy", "map.npz")
+_PUBLIC_FILES = ("public.npy", "map.npz")
+"""Files of a store that exist only if it has a public reference, or a map."""
 
 
-def pack(parts: OpenStore, path: Path) -> None:
-    """Write a backup into a new folder; the ledger as SQLite.
+def pack(store: OpenStore, path: Path) -> None:
+    """Write a backup of a store into a new folder, with the ledger as an SQLite file.
 
-    Raises InvalidInput if there is something in that place already.
+    Raises InvalidInput if `path` exists and is not an empty folder.
     """
-    _make(path)
-    _copy_files(parts.folder.path, path)
+    _create_folders(path)
+    _copy_files(store.folder.path, path)
     with closing(SQLiteDatabase(path / folders.LEDGER, create=True)) as copy:
         copy.create_tables()
-        copy_tables(parts.database, copy)
-    # Last, so that a half-written folder is none.
-    folders.write_config(path, parts.folder.identity, folders.SQLITE, "", backup=True)
+        copy_tables(store.database, copy)
+    # Last, so that a folder without this file is recognized as incomplete.
+    folders.write_config(path, store.folder.identity, folders.SQLITE, "", backup=True)
 
 
 def unpack(
     backup: Path, path: Path, ledger: str | None, witness: Path | None, *, accept_loss: bool
 ) -> folders.Folder:
-    """Return a folder that a backup was copied to; nothing there says yet what it is.
+    """Copy a backup into the folder `path` of a new store, and return that folder, not yet saved.
 
-    Raises InvalidInput if `backup` is none, or there is something at `path` already. Raises
-    PrivacyRefused without `accept_loss`, if the backup is not known to be the store's last state.
+    `ledger` is "sqlite", None or the URL of an empty PostgreSQL database; `witness` the file of the
+    witness, or None for the default.
+
+    Raises InvalidInput if `backup` is no backup, or `path` is not free. Raises PrivacyRefused,
+    unless `accept_loss`, if the witness does not confirm that the backup has the last state.
     """
     config = folders.read_config(backup)
     folders.refuse_links(backup)
@@ -48,21 +52,21 @@ def unpack(
     if not config["backup"]:
         raise InvalidInput(f"{backup} is a store, not a backup. Make one with: vicinal backup")
     folders.check_new(path)
-    place = folders.witness_place(path, witness)
+    witness_path = folders.witness_place(path, witness)
     if not accept_loss:
-        _check_last(backup, config["id"], place)
-    check_witness_place(place)
-    if accept_loss and place.is_file():
-        with suppress(DamagedWitness):  # refused while the store that the backup is of is open
-            RollbackGuard(place, bytes.fromhex(config["id"])).close()
-    _make(path)
+        _check_last(backup, config["id"], witness_path)
+    check_witness_place(witness_path)
+    if accept_loss and witness_path.is_file():
+        with suppress(DamagedWitness):  # raises an error while the original store is open
+            RollbackGuard(witness_path, bytes.fromhex(config["id"])).close()
+    _create_folders(path)
     _copy_files(backup, path)
     folders.copy_file(backup / folders.LEDGER, path / folders.LEDGER)
-    folder = folders.Folder(path, config["id"], ledger or folders.SQLITE, place)
+    folder = folders.Folder(path, config["id"], ledger or folders.SQLITE, witness_path)
     if folder.ledger != folders.SQLITE:
         _move_ledger(folder)
     with closing(folder.database(create=True)) as database:
-        # A commit of its own: once the witness knows it, what it was restored from is an old copy.
+        # A further commit: once the witness has seen it, the original store is an old copy.
         Ledger(database, folder.key())
         database.put("restored", fresh_key(16).hex())
     return folder
@@ -71,7 +75,8 @@ def unpack(
 def copy_tables(source: Database, target: Database) -> None:
     """Copy all rows of all tables into empty tables, in one transaction.
 
-    With the chain's links, so nothing is digested: the target must have no chain attached.
+    The links of the chain of commits are copied too, so the target must have no chain attached that
+    would make new ones.
     """
     with target.transaction():
         for table in TABLES:
@@ -79,7 +84,10 @@ def copy_tables(source: Database, target: Database) -> None:
 
 
 def _check_last(backup: Path, identity: str, witness: Path) -> None:
-    """Refuse a backup that is older than the last thing its witness saw."""
+    """Raise PrivacyRefused if a backup is older than the last commit that its witness has seen.
+
+    `identity`: the store's id in hexadecimal digits.
+    """
     if not witness.is_file():
         raise PrivacyRefused(
             f"There is no witness {witness} that could tell what was charged since the backup. "
@@ -89,8 +97,8 @@ def _check_last(backup: Path, identity: str, witness: Path) -> None:
         closing(SQLiteDatabase(backup / folders.LEDGER, reading=True)) as database,
         closing(RollbackGuard(witness, bytes.fromhex(identity))) as guard,
     ):
-        known = is_descendant(database, guard.state.clock, guard.state.head)
-    if not known:
+        is_last = is_descendant(database, guard.state.clock, guard.state.head)
+    if not is_last:
         raise PrivacyRefused(
             "The backup is older than the store: more was charged than it knows of. Accept the "
             "loss, which spends every budget for good, or look for a later backup."
@@ -98,7 +106,7 @@ def _check_last(backup: Path, identity: str, witness: Path) -> None:
 
 
 def _move_ledger(folder: folders.Folder) -> None:
-    """Move a restored ledger from its file into the database that it is to lie in."""
+    """Move a restored ledger from its SQLite file into the folder's PostgreSQL database."""
     with (
         closing(SQLiteDatabase(folder.path / folders.LEDGER)) as source,
         closing(folder.database(create=True)) as target,
@@ -109,15 +117,17 @@ def _move_ledger(folder: folders.Folder) -> None:
     (folder.path / folders.LEDGER).unlink()
 
 
-def _make(path: Path) -> None:
+def _create_folders(path: Path) -> None:
+    """Create the folder of a store, and the folder of its records."""
     folders.new_folder(path)
     folders.private_folder(path / folders.RECORDS)
 
 
 def _copy_files(source: Path, target: Path) -> None:
-    names = [folders.KEY, *(name for name in _PUBLIC if (source / name).exists())]
-    records = [f"{folders.RECORDS}/{name}" for name in RECORD_NAMES]
-    for name in (*names, *records):
+    """Copy key, public files and record files of a store durably."""
+    public_names = [name for name in _PUBLIC_FILES if (source / name).exists()]
+    record_names = [f"{folders.RECORDS}/{name}" for name in RECORD_NAMES]
+    for name in (folders.KEY, *public_names, *record_names):
         folders.copy_file(source / name, target / name)
     with translate_os_errors(target):
         sync_folder(target / folders.RECORDS)

@@ -1,4 +1,4 @@
-"""What asks and runs a store sees of it, whether its records are here or on shards."""
+"""The interface of a store, whether its records are on this machine or on shards of a cluster."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
@@ -26,25 +26,34 @@ from vicinal.predictors.inputs import check_subjects_given
 from vicinal.store.audience_state import (
     AudienceState,
     TotalGuarantee,
-    new_plan,
-    refreshes_left,
-    requested_plan,
+    count_remaining_refreshes,
+    parse_requested_plan,
+    serialize_new_plan,
 )
-from vicinal.store.evaluation import LARGEST_ERROR, SHARE, CountedRows, NoisyFigures, evaluate
+from vicinal.store.evaluation import (
+    DEFAULT_LARGEST_ERROR,
+    DEFAULT_SHARE,
+    CountedRows,
+    NoisyFigures,
+    evaluate,
+)
 from vicinal.store.opening import OpenStore
-from vicinal.store.records import Addition, StoredRecords, came_with_ids, refuse_alike
-from vicinal.store.request_batch import RequestBatch, audience_state
+from vicinal.store.records import Addition, StoredRecords, came_with_ids, refuse_similar_ids
+from vicinal.store.request_batch import RequestBatch, get_audience_state
 from vicinal.store.requests import ANYONE, Query, Reply, checked_name
 from vicinal.store.status import Presence, Quota, Verification, remaining_quota
 from vicinal.store.store_schema import ExtractedRows, StoreSchema
 from vicinal.tabular import check_row_order
 
 DEFAULT = "default"
-"""The audience that a new store has."""
+"""Name of the audience of a new store."""
 
 
 class BaseStore(ABC):
-    """Requests, checked and carried out in turn; a subclass knows where the records are."""
+    """A store of private records: methods check their input and take turns on one lock.
+
+    Subclasses have the records on one machine, or on the shards of a cluster.
+    """
 
     _parts: OpenStore
     _audience_states: dict[str, AudienceState]
@@ -52,28 +61,31 @@ class BaseStore(ABC):
     _failed: bool
     _kind: ClassVar[str]
 
-    # ------------------------------------------------------------ what a subclass does, in its turn
+    # ------------------------------------------------------------ for subclasses, lock held
 
     @abstractmethod
     def _batch(self) -> RequestBatch:
-        """Return an empty batch."""
+        """Return an empty batch of requests."""
 
-    def _note_answered(self) -> None:  # noqa: B027 (not every store has to)
-        """Take note that the answers of a batch are durable, before they leave."""
+    def _note_answered(self) -> None:  # noqa: B027 (optional for subclasses)
+        """React to answers that became durable, before they are returned."""
 
     @abstractmethod
     def _add(self, records: StoredRecords, addition: Addition | None) -> None:
-        """Add checked records durably."""
+        """Add checked records durably; `addition` notes the idempotency key, if there is one."""
 
     @abstractmethod
     def _alike(self, subjects: list[SubjectId]) -> int:
-        """Return how many unknown `subjects` have ids like known or other ones."""
+        """Return the number of new ids that are similar to known ones, or to each other.
+
+        Similar ids differ by leading zeros, case, blanks or width only.
+        """
 
     @abstractmethod
     def _collect(
         self, audience: Audience, tally: NoisyTally, counted: CountedRows
     ) -> AbstractContextManager[Steps]:
-        """Charge people for an evaluation, see ``Collect`` of ``_evaluation``."""
+        """Charge the subjects of an evaluation; see :data:`~vicinal.store.evaluation.Collect`."""
 
     @abstractmethod
     def _open_audience(self, name: str, written: str) -> None:
@@ -84,23 +96,26 @@ class BaseStore(ABC):
         """Train an audience's model again, durably."""
 
     def _completed(self, plan: dict[str, Any]) -> dict[str, Any]:
-        """Return a plan with what this kind of store adds to it."""
+        """Return the parameters of a plan, completed by this kind of store."""
         return plan
 
     @abstractmethod
     def _verify(self, erased: list[SubjectId], rows: IntegerMatrix | None) -> Verification:
-        """Check everything on the disk."""
+        """Check all files and databases; see :func:`vicinal.store.status.verify`."""
 
-    def _finish_pending(self) -> None:  # noqa: B027 (not every store has to)
-        """Finish what was begun before."""
+    def _finish_pending(self) -> None:  # noqa: B027 (optional for subclasses)
+        """Finish operations that an earlier call has begun."""
 
     def _renew(self) -> bool:
-        """Release the parts of budgets that have come since; tell whether any had."""
+        """Release the parts of budgets whose periods have begun; return whether there were any."""
         return self._parts.ledger.renew()
 
     @contextmanager
-    def _turn(self) -> Iterator[None]:
-        """Take the turn for a moment, in which nothing is changed."""
+    def _hold_lock(self) -> Iterator[None]:
+        """Hold the lock during a body that changes nothing.
+
+        Raises StorageFailed if the store is closed or has failed.
+        """
         with self._lock:
             if self._failed:
                 raise StorageFailed(f"The {self._kind} is closed, or has failed. Open it again.")
@@ -109,37 +124,37 @@ class BaseStore(ABC):
 
     @contextmanager
     def _exclusive(self, *, looking: bool = False) -> Iterator[None]:
-        """Take the turn, mark commits, and close everything if the body meets a failure.
+        """Hold the lock, report commits to the witness, and close the store if the body fails.
 
-        A body that is only `looking` changes nothing: whatever it meets, a full disk of a backup
-        say, answers go on.
+        A body that only reads (`looking`) changes nothing: an error in it, such as a full disk of a
+        backup, leaves the store open.
         """
-        with self._turn():
+        with self._hold_lock():
             try:
                 with self._parts.marking():
                     self._finish_pending()
                     if not looking and self._renew():
                         for state in self._audience_states.values():
-                            state.drop_answers()  # there are none: it plans for the new period
+                            state.drop_answers()  # no answers, but the plan of the new period
                         self._parts.ledger.complete_change()
                     yield
             except ShardMissing:
                 raise  # it may be back for the next call
             except BaseException as error:
-                # Whatever happens inside a change, or between it and memory, has closed everything;
-                # else memory is as it was.
+                # Any error inside a change, or before memory agrees with it, has closed the store
+                # already. After any other error memory is unchanged.
                 failure = isinstance(error, OSError) or not isinstance(error, Exception)
                 self._failed |= failure and not looking
-                # A change that is not complete can only be completed by an opening.
+                # Only opening the store again can complete an incomplete change.
                 self._failed |= not self._parts.ledger.is_between_changes
                 raise
 
     @contextmanager
     def _changing_data(self) -> Iterator[None]:
-        """Run one change of the data from its first line to its last; complete it at the end.
+        """Run one change of the data as a whole, and mark it complete at the end.
 
-        The whole operation belongs into the body: the commit, and everything that makes files and
-        memory agree with it. An exception at any line of the body closes the store.
+        The body contains the commit, and everything that makes files and memory agree with it. An
+        exception anywhere in the body closes the store.
         """
         try:
             yield
@@ -150,7 +165,7 @@ class BaseStore(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of files, database and lock. Closing twice does no harm."""
+        """Release files, database and lock. Closing twice does no harm."""
 
     def __enter__(self) -> Self:
         return self
@@ -168,27 +183,29 @@ class BaseStore(ABC):
         analyst: str = ANYONE,
         idempotency_key: str | None = None,
     ) -> Reply:
-        """Answer queries; new ones spend budgets, durably before this returns.
+        """Return answers to queries; new answers are charged durably before this returns.
 
         Parameters
         ----------
         queries : array (q, d), or raw records
             As the store's extractor takes them. They are public.
-        audience, analyst : str
-            Whose budgets, and whose quota.
+        audience : str
+            The audience that is charged.
+        analyst : str
+            The analyst with the quota that is charged.
         idempotency_key : str, optional
-            The same key gets the same answers, at no cost.
+            A repeated request with the same key gets the same answers and is not charged.
 
         Raises
         ------
         InvalidInput
-            If a query is unusable, or the key was used for others.
+            If a query is unusable, or the key was used for other queries.
         PrivacyRefused
             If the plan, or the quota, has too few answers left. Nothing was charged.
         StorageFailed
             If the charges could not be made durable. The store must be opened again.
         ShardMissing
-            If a shard of a cluster is missing. It can be asked again.
+            If a shard of a cluster is missing. The request can be repeated.
         """
         (reply,) = self.predict_many([Query(queries, audience, analyst, idempotency_key)])
         if isinstance(reply, VicinalError):
@@ -196,24 +213,24 @@ class BaseStore(ABC):
         return reply
 
     def extracted(self, raw: Any) -> tuple[ExtractedRows, list[bytes]]:
-        """Return raw queries or records as features, and a key of what is seen of each.
+        """Return features of raw queries or records, and a digest of each row's integer features.
 
-        Rows of one key cannot be told apart by the store, and queries of one key are one query.
-        Nothing is charged. What is returned may take the place of raw rows.
+        Rows with equal digests are equal to the store: such queries are one query. The features are
+        accepted wherever raw rows are. Nothing is charged.
         """
         vectors = self.schema.vectors(raw)
         return ExtractedRows(vectors), digests_of(self.schema.kernel_of(None).encode(vectors))
 
     def predict_many(self, queries: Sequence[Query]) -> list[Reply | VicinalError]:
-        """Answer many requests in one block an audience and one commit.
+        """Return the reply to each request, or the error that refuses it, in one commit.
 
-        A request that cannot be answered gets the error that is its own, and the others their
-        answers. Raises StorageFailed if nothing could be made durable; then nobody gets anything.
+        An error refuses one request only, unless the whole commit fails: then StorageFailed is
+        raised, and no request gets an answer.
         """
         with self._exclusive():
-            before = self._parts.ledger.clock
+            previous_clock = self._parts.ledger.clock
             replies = self._batch().run(queries)
-            if self._parts.ledger.clock > before:
+            if self._parts.ledger.clock > previous_clock:
                 self._note_answered()
         return replies
 
@@ -225,81 +242,85 @@ class BaseStore(ABC):
         *,
         ids_differ: bool = False,
         audience: str = DEFAULT,
-        share: float = SHARE,
-        largest_error: float = LARGEST_ERROR,
+        share: float = DEFAULT_SHARE,
+        largest_error: float = DEFAULT_LARGEST_ERROR,
         accept_noise: bool = False,
     ) -> NoisyFigures:
-        """Return how good released answers were, as noisy counts that labelled people pay for.
+        """Return noisy figures of the accuracy of released answers, on private labelled rows.
 
-        A row counts where the same features were asked before: its label is compared with the
-        answer. Rows that were never asked count for nothing.
+        A row counts if a query with the same features was answered: its label is compared with the
+        answer. All other rows are ignored. The subjects of the rows are charged.
 
         Parameters
         ----------
         X, y, subjects
-            Rows as the store's extractor takes them, a label for each, and whose they are. People
-            need not have records here; what they pay is kept.
+            Rows as the store's extractor takes them, with the label and the subject id of each.
+            Subjects need not have records in the store; their charges are kept.
         ids_differ : bool
-            As of :meth:`add`.
+            As in :meth:`add`.
         audience : str
-            Whose answers, and whose budgets.
+            The audience with the evaluated answers, and the budgets that are charged.
         share : float
-            Part of a full budget that a person pays at most. Noise falls with its square root.
+            Part of a full budget that a subject pays at most. Noise falls with its square root.
         largest_error : float
-            Of numbers: the share of the distance between the bounds that errors are counted up to.
-            Larger ones count as this large. Noise on RMSE and R2 grows with its square.
+            For numbers: the largest counted error, as a share of the distance between the bounds.
+            Larger errors count as this large. Noise on RMSE and R2 grows with its square.
         accept_noise : bool
-            Spend the share although no figure would come out of the noise.
+            Charge subjects even if every figure would be noise.
 
         Returns
         -------
         Evaluation, NumberEvaluation or LabelSetEvaluation
-            As the records carry classes, numbers or several labels.
+            For a store of classes, numbers or several labels.
 
         Raises
         ------
         InvalidInput
-            If anything is unusable, or the store's records have no ids. Nothing was charged.
+            If an argument is unusable, or the store's records have no ids. Nothing was charged.
         IdsAlike
-            As of :meth:`add`.
+            As in :meth:`add`.
         PrivacyRefused
-            If the grid's cost does not fit, or all figures would be noise.
+            If the delta slack of the noise grid does not fit, or all figures would be noise.
         ShardMissing
-            If a shard of a cluster is missing. The same can be asked again: whoever was charged is
-            charged once.
+            If a shard of a cluster is missing. The evaluation can be repeated, and charges every
+            subject once.
         """
         check_row_order(X, y=y, subjects=subjects)
         with self._exclusive():
-            state = audience_state(self._audience_states, audience)
+            state = get_audience_state(self._audience_states, audience)
             if subjects is not None and not checks.check_boolean("ids_differ", ids_differ):
-                refuse_alike(self._alike(checks.subject_ids("subjects", subjects)))
+                refuse_similar_ids(self._alike(checks.subject_ids("subjects", subjects)))
             figures = evaluate(
-                self._parts, state, X, y, subjects, share=share, largest_error=largest_error,
-                accept_noise=accept_noise, collect=self._collect,
-            )  # fmt: skip
+                self._parts,
+                state,
+                X,
+                y,
+                subjects,
+                share=share,
+                largest_error=largest_error,
+                accept_noise=accept_noise,
+                collect=self._collect,
+            )
             self._note_answered()
             return figures
 
     def guarantee(self, audience: str = DEFAULT) -> Guarantee:
-        """Return what all answers to an audience guarantee, to every subject."""
-        state = audience_state(self._audience_states, audience)
-        return state.guarantee(
-            TotalGuarantee.of(
-                self._parts.ledger, [each.requested for each in self._audience_states.values()]
-            )
-        )
+        """Return the guarantee of all answers to an audience, to every subject. Public."""
+        state = get_audience_state(self._audience_states, audience)
+        plans = [opened.requested for opened in self._audience_states.values()]
+        return state.guarantee(TotalGuarantee.of(self._parts.ledger, plans))
 
     def quota(self, analyst: str | None = None, *, audience: str = DEFAULT) -> Quota:
-        """Return what an audience's plan, and an analyst of it, have left. Public."""
-        return remaining_quota(audience_state(self._audience_states, audience), analyst)
+        """Return used and remaining answers of an audience, and of one of its analysts. Public."""
+        return remaining_quota(get_audience_state(self._audience_states, audience), analyst)
 
     def allow(self, analyst: str, quota: int | None, *, audience: str = DEFAULT) -> None:
-        """Set how many new answers an analyst may have; None for what the audience has left."""
-        state = audience_state(self._audience_states, audience)
+        """Set the largest number of new answers of an analyst; None for the audience's limit."""
+        state = get_audience_state(self._audience_states, audience)
         name = checked_name("analyst", analyst)
-        most = None if quota is None else checks.check_integer("quota", quota, least=0)
+        max_answers = None if quota is None else checks.check_integer("quota", quota, least=0)
         with self._exclusive():
-            self._parts.ledger.allow(state.audience, name, most)
+            self._parts.ledger.allow(state.audience, name, max_answers)
 
     # ------------------------------------------------------------ the data
 
@@ -313,58 +334,60 @@ class BaseStore(ABC):
         curator: str = "anyone",
         idempotency_key: str | None = None,
     ) -> int:
-        """Add records durably; a subject that is known, or was, keeps what it has left.
+        """Add records durably, all at once between two answers, and return the new data version.
 
-        The records become current together, between two answers. The data get a new version, which
-        is returned: earlier queries are asked anew. In a cluster a subject goes to the shard that
-        knows it, or did; others by a keyed hash of their id.
+        Subjects that are or were enrolled keep their remaining budgets. Queries that were answered
+        on an earlier version of the data count as new. In a cluster, the records of a subject go to
+        the shard that has or had the subject; those of a new subject to one chosen by a keyed hash
+        of the id.
 
         Parameters
         ----------
         X, y, subjects
-            Records as the store's extractor takes them, a label for each, and whose they are,
-            exactly if the store's first records came with subjects; without, each is a new subject.
+            Records as the store's extractor takes them, with the label and the subject id of each.
+            Ids are required if the store's first records had ids, and refused otherwise: then each
+            record is a new subject.
         ids_differ : bool
-            Take new ids as those of new people although they differ from known ones, or from each
-            other, by leading zeros, case, blanks or width only, as "007" from 7.
+            Accept new ids as those of new subjects although they differ from known ids, or from
+            each other, by leading zeros, case, blanks or width only, such as "007" and 7.
         curator, idempotency_key : str
-            The same curator's same key adds the same records once, and returns the version that
-            they made.
+            A repeated request of the same curator with the same key adds nothing, and returns the
+            version that the first one made.
 
         Raises
         ------
         InvalidInput
-            If anything is unusable; KeyReused if the key was used for other records, or somebody
-            was erased since.
+            If an argument is unusable; KeyReused if the key was used for other records, or subjects
+            were erased since.
         IdsAlike
-            If new ids differ so little, without `ids_differ`.
+            If new ids are too similar, without `ids_differ`.
         ShardMissing
-            If a shard of a cluster is missing. If the change was decided before, it is finished
-            later.
+            If a shard of a cluster is missing. A change that was decided is finished later.
         """
         schema, ledger = self._parts.schema, self._parts.ledger
         name = checked_name("curator", curator)
         key = None if idempotency_key is None else checked_name("idempotency_key", idempotency_key)
         check_row_order(X, y=y, subjects=subjects)
-        records = StoredRecords.of(schema, schema.vectors(X), y, subjects)
-        addition = None if key is None else Addition.of(ledger, name, key, records)
+        records = StoredRecords.from_features(schema, schema.vectors(X), y, subjects)
+        addition = None if key is None else Addition.from_records(ledger, name, key, records)
         with self._exclusive():
-            done = None if addition is None else addition.done(self._parts.database)
-            if done is not None:
-                return done
-            before = came_with_ids(self._parts.database)
-            check_subjects_given(records.ids is not None, before=before)
+            if addition is not None:
+                earlier_version = addition.find_version(self._parts.database)
+                if earlier_version is not None:
+                    return earlier_version
+            had_ids = came_with_ids(self._parts.database)
+            check_subjects_given(records.ids is not None, before=had_ids)
             if records.ids is not None and not checks.check_boolean("ids_differ", ids_differ):
-                refuse_alike(self._alike(records.ids))
+                refuse_similar_ids(self._alike(records.ids))
             self._add(records, addition)
             return ledger.version
 
     def _erasable(self, subjects: npt.ArrayLike) -> list[SubjectId]:
-        """Return checked ids of people to erase; NoSubjectIds if no record has an id."""
+        """Return the checked ids of subjects to erase; NoSubjectIds if no record has an id."""
         ids = checks.subject_ids("subjects", subjects)
-        with self._turn():
-            named = came_with_ids(self._parts.database)
-        if not named:
+        with self._hold_lock():
+            had_ids = came_with_ids(self._parts.database)
+        if not had_ids:
             raise NoSubjectIds(
                 "Nobody can be erased by id here: the first records came without subject ids, so "
                 "every row is a subject of its own, and nobody knows which rows belong together. "
@@ -375,11 +398,11 @@ class BaseStore(ABC):
 
     @abstractmethod
     def erase(self, subjects: npt.ArrayLike) -> int:
-        """Erase subjects from every file; return how many records were erased. Private."""
+        """Erase subjects from every file; return the number of erased records. Private."""
 
     @abstractmethod
     def presence(self, subjects: npt.ArrayLike) -> Presence:
-        """Return how many of some ids are enrolled, were erased, or never were. Private."""
+        """Return the numbers of enrolled, erased and unknown subjects among some ids. Private."""
 
     def open_audience(
         self,
@@ -389,24 +412,26 @@ class BaseStore(ABC):
         renew: Renewal | None = None,
         **plan: Any,
     ) -> None:
-        """Give every subject a further budget, for an audience that shares no answers with others.
+        """Open an audience that shares no answers with other ones, with new budgets.
 
-        In a cluster a plan without `n_records` takes the number that the first audience was
-        planned with, and shards train its private model.
+        Every subject gets a further budget for it. In a cluster a plan without `n_records` takes
+        the number that the first audience was planned with, and shards train its private model.
 
         Parameters
         ----------
         name
-            What it is called.
+            Name of the audience, which must be new.
         accept_weak_plan, renew
-            As of :meth:`Store.init`.
+            As in :meth:`Store.init`.
         **plan
-            Parameters of :class:`~vicinal.predictors.IndKNNClassifier`, without those that belong
-            to the store.
+            Parameters of :class:`~vicinal.predictors.IndKNNClassifier`, except those that the store
+            fixes for all audiences.
         """
         name = checked_name("name", name)
         completed = self._completed(plan)
-        written = new_plan(self.schema, completed, accept_weak=accept_weak_plan, renew=renew)
+        written = serialize_new_plan(
+            self.schema, completed, accept_weak=accept_weak_plan, renew=renew
+        )
         with self._exclusive():
             self._requested_plan(name, written)
             self._open_audience(name, written)
@@ -419,21 +444,27 @@ class BaseStore(ABC):
         renew: Renewal | None = None,
         **plan: Any,
     ) -> IndKNNPlan:
-        """Return the plan of :meth:`open_audience`, or raise its error; change nothing.
+        """Return the plan that :meth:`open_audience` would use, or raise its error; change nothing.
 
-        Without a number of records it has that of another audience.
+        If the plan has no number of records, it gets that of another audience.
         """
         name = checked_name("name", name)
         completed = self._completed(plan)
-        written = new_plan(self.schema, completed, accept_weak=accept_weak_plan, renew=renew)
-        with self._turn():
+        written = serialize_new_plan(
+            self.schema, completed, accept_weak=accept_weak_plan, renew=renew
+        )
+        with self._hold_lock():
             requested = self._requested_plan(name, written)
-        known = (state.settings.n_records for state in self._audience_states.values())
-        return requested.changed(n_records=requested.n_records or next(known, None))
+        planned_sizes = (state.settings.n_records for state in self._audience_states.values())
+        return requested.changed(n_records=requested.n_records or next(planned_sizes, None))
 
     def _requested_plan(self, name: str, written: str) -> IndKNNPlan:
-        """Return the plan of an audience that can be opened, or raise why it cannot."""
-        ledger, requested = self._parts.ledger, requested_plan(self.schema, written)
+        """Return the plan of a new audience; raise InvalidInput or PrivacyRefused if refused.
+
+        `written`: the plan as JSON.
+        """
+        ledger = self._parts.ledger
+        requested = parse_requested_plan(self.schema, written)
         if name in ledger.audiences:
             raise InvalidInput(
                 "The 'name' parameter must be new. There is already such an audience."
@@ -444,48 +475,48 @@ class BaseStore(ABC):
         return requested
 
     def refresh_model(self, audience: str = DEFAULT) -> int:
-        """Train an audience's private model again, on the people who are here now.
+        """Train an audience's private model again, on the records enrolled now.
 
-        Who left is not in the new model (earlier weights and answers stay what they are), who came
-        is. The same budgets pay, as planned with `model_refreshes`. As after every change of the
-        data, a query that was answered before counts as new.
+        Earlier weights and answers are not changed, also where they depend on subjects erased
+        since. The same budgets are charged, as planned with `model_refreshes`. As after every
+        change of the data, a query that was answered before counts as new.
 
         Parameters
         ----------
         audience
-            Whose model.
+            Name of the audience.
 
         Returns
         -------
         int
-            How many refreshes are left.
+            Number of refreshes that remain.
 
         Raises
         ------
         InvalidInput
             If the audience has no private model.
         PrivacyRefused
-            If its plan has no refresh left.
+            If its plan has no refresh left, or another training would cost too much delta.
         ShardMissing
             If a shard of a cluster is missing. A training that was begun is finished later.
         """
         with self._exclusive():
-            state = audience_state(self._audience_states, audience)
-            refreshes = refreshes_left(state)
+            state = get_audience_state(self._audience_states, audience)
+            refreshes = count_remaining_refreshes(state)
             self._refresh(state)
         return refreshes - 1
 
     def verify(
         self, erased: Sequence[SubjectId] = (), features: npt.ArrayLike | None = None
     ) -> Verification:
-        """Check every invariant on all disks, and that nothing of `erased` subjects is left.
+        """Return the result of checking all files and databases, and of searching erased data.
 
         Parameters
         ----------
         erased
-            Ids that must not be found in any file.
+            Subject ids that no file may contain.
         features : array (m, d), optional
-            Records that must not be found either.
+            Erased records, as the extractor takes them, that the record files may not contain.
         """
         ids = checks.subject_ids("erased", list(erased))
         with self._exclusive(looking=True):
@@ -495,7 +526,7 @@ class BaseStore(ABC):
 
     @abstractmethod
     def backup(self, path: str | Path) -> None:
-        """Write everything into a new folder, as it is at one moment."""
+        """Write a consistent copy of the whole store into a new folder."""
 
     # ------------------------------------------------------------ public facts
 
@@ -510,27 +541,27 @@ class BaseStore(ABC):
 
     @property
     def plans(self) -> tuple[dict[str, Any], ...]:
-        """The parameters of every audience's plan, as they were asked for. Public."""
+        """The requested parameters of every audience's plan, by name. Public."""
         return tuple(
             parse_json(state.audience.plan)["asked"] for state in self._audience_states.values()
         )
 
     @property
     def models_stay(self) -> bool:
-        """Whether an audience has a private model, which no erasure changes. Public."""
+        """Whether an audience has a private model: no erasure changes its weights. Public."""
         return any(state.private_model for state in self._audience_states.values())
 
     @property
     def schema(self) -> StoreSchema:
-        """Classes, kernel, extractor and reference. Public."""
+        """Target, kernel, extractor and public reference, which all audiences share. Public."""
         return self._parts.schema
 
     @property
     def version(self) -> int:
-        """How often the data changed. Public."""
+        """Number of changes of the data since the store was made. Public."""
         return self._parts.ledger.version
 
     @property
     def is_consistent(self) -> bool:
-        """Whether it answers; once it does not, it must be opened again. Public."""
+        """Whether the store can answer; if not, it must be opened again. Public."""
         return not self._failed and self._parts.ledger.is_consistent

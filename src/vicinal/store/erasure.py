@@ -1,8 +1,8 @@
-"""Erasing subjects so that nothing of them is left in any file, whatever happens half-way.
+"""Erasing subjects from all files, in steps that a crash cannot undo.
 
-An erasure is decided by one transaction, which takes the subjects out of the table, keeps keyed
-hashes with what they had left, and writes down what is still to do. From then on it can only go
-forward, step by step; a store that is opened after a crash first finishes what it finds.
+An erasure is decided by one transaction, which removes the subjects from the table, keeps keyed
+hashes of their ids with their remaining budgets, and writes a note of the pending work. From then
+on it only continues, step by step; a store that is opened after a crash first finishes it.
 
 =========  =========================================================================================
 step       work
@@ -12,8 +12,8 @@ cutting    the end of every file is overwritten with zeros and cut off
 scrubbing  the database is rewritten without free pages, and its log cut to nothing
 =========  =========================================================================================
 
-Each step can be repeated: rows are copied from places that are not written to, and the end is
-wiped only once the copies are on the disk and the next step is on record.
+Each step can be repeated: rows are copied from indices that are not overwritten, and the end is
+overwritten only after the copies and the note of the next step are durable.
 """
 
 from __future__ import annotations
@@ -44,23 +44,23 @@ from vicinal.store.record_files import (
 )
 
 PENDING = "erasure"
-"""Where the ledger keeps an erasure that is under way."""
+"""Name in the ledger's database of the note of a pending erasure."""
 
 FORGOTTEN = b""
-"""In place of a digest of records, after an erasure."""
+"""Replaces the digests of added records after an erasure."""
 
 _MOVING, _CUTTING, _SCRUBBING = "moving", "cutting", "scrubbing"
 
 
 @dataclass(frozen=True, slots=True)
 class Erasure:
-    """An erasure that has been decided and is under way.
+    """The note of a pending erasure in the ledger.
 
-    - `step`: what is to be done next.
-    - `size`: number of records before it.
-    - `rows`, `hashes`: positions to erase, int64, and keyed hashes of the subjects, both in base
-      64.
-    - `clock`: when it was decided.
+    - `step`: the next step.
+    - `size`: number of records before the erasure.
+    - `rows`: indices of the records to erase, as bytes of int64, in base 64.
+    - `hashes`: keyed hashes of the subjects, 32 bytes each, in base 64.
+    - `clock`: number of the commit that decided it.
     """
 
     step: str
@@ -70,30 +70,35 @@ class Erasure:
     clock: int
 
     @property
-    def positions(self) -> Ints:
+    def row_indices(self) -> Ints:
+        """Indices of the records to erase, int64 (m,)."""
         return np.frombuffer(base64.b64decode(self.rows), dtype="<i8").astype(np.int64)
 
     @property
     def hash_list(self) -> list[bytes]:
+        """Keyed hashes of the subjects, 32 bytes each."""
         content = base64.b64decode(self.hashes)
-        return [content[at : at + 32] for at in range(0, len(content), 32)]
+        return [content[start : start + 32] for start in range(0, len(content), 32)]
 
     def write(self, database: Database) -> None:
+        """Write the note, inside a transaction."""
         database.put(PENDING, json.dumps(asdict(self)))
 
-    def at(self, step: str) -> Erasure:
+    def advance_to(self, step: str) -> Erasure:
+        """Return the note of the same erasure with another next step."""
         return Erasure(step, self.size, self.rows, self.hashes, self.clock)
 
 
 def decide_erasure(ledger: Ledger, shard: Shard, subjects: Sequence[SubjectId]) -> int:
-    """Take subjects and their records out of memory and out of the table; return how many records.
+    """Remove subjects and their records from memory and the ledger; return the number of records.
 
-    Durable when this returns; :func:`finish_erasure` then changes the files. Ids that are not
-    enrolled are passed over, and leave the same traces in version and history.
+    The decision is durable when this returns; :func:`finish_erasure` then changes the files. Ids
+    that are not enrolled are ignored, and change version and history in the same way.
     """
     with ledger.change("erase"):
         slots, hashes, folded = ledger.leaving(subjects)
-        rows, size = shard.rows_at(slots), len(shard)
+        rows = shard.rows_at(slots)
+        size = len(shard)
         slot_of_row = shard.subject_table.slots[rows]
         with shard.erasing(rows):
             ledger.take_out(slots, hashes, folded)
@@ -104,12 +109,14 @@ def decide_erasure(ledger: Ledger, shard: Shard, subjects: Sequence[SubjectId]) 
 def write_erasure(
     ledger: Ledger, rows: Ints, slot_of_row: Ints32, size: int, hashes: Sequence[bytes]
 ) -> None:
-    """Write down the erasure of subjects that were taken out of the table, inside a change.
+    """Write the note of the erasure of subjects that were removed from the ledger's table.
+
+    Call inside a change of the ledger.
 
     Parameters
     ----------
     rows, slot_of_row
-        Positions of the records to erase, int64 (m,), and the slot of each, int32 (m,).
+        Indices of the records to erase, int64 (m,), and the slot of each, int32 (m,).
     size
         Number of records before the erasure.
     hashes
@@ -118,8 +125,8 @@ def write_erasure(
     Raises
     ------
     StorageFailed
-        If an earlier erasure is not finished: its note says which rows are still to be overwritten,
-        so a second note must not take its place.
+        If an earlier erasure is pending: its note has the rows that are still to be overwritten, so
+        a second note must not replace it.
     """
     if ledger.database.get(PENDING) is not None:
         raise StorageFailed(
@@ -127,15 +134,16 @@ def write_erasure(
         )
     note_erased_slots(ledger.database, slot_of_row)
     forget_additions(ledger.database)
-    parts = (rows.astype("<i8").tobytes(), b"".join(hashes))
-    encoded = [base64.b64encode(part).decode() for part in parts]
-    Erasure(_MOVING, size, encoded[0], encoded[1], ledger.clock + 1).write(ledger.database)
+    encoded_rows = base64.b64encode(rows.astype("<i8").tobytes()).decode()
+    encoded_hashes = base64.b64encode(b"".join(hashes)).decode()
+    erasure = Erasure(_MOVING, size, encoded_rows, encoded_hashes, ledger.clock + 1)
+    erasure.write(ledger.database)
 
 
 def finish_erasure(database: Database, record_files: RecordFiles, witness: RollbackGuard) -> None:
-    """Do whatever an erasure on record still needs; nothing if there is none.
+    """Carry out the remaining steps of a pending erasure, if there is one.
 
-    Raises StorageFailed if the disk fails. Opening the store again goes on where this stopped.
+    Raises StorageFailed if the disk fails. Opening the store again continues the erasure.
     """
     while (stored := database.get(PENDING)) is not None:
         erasure = Erasure(**parse_json(stored))
@@ -152,27 +160,34 @@ def finish_erasure(database: Database, record_files: RecordFiles, witness: Rollb
 def _move(
     erasure: Erasure, database: Database, record_files: RecordFiles, witness: RollbackGuard
 ) -> None:
+    """Add the hashes to the witness, and copy rows from the end over the erased ones."""
     witness.add_erased(erasure.hash_list, erasure.clock)
-    rows = erasure.positions
+    rows = erasure.row_indices
     new_size = erasure.size - len(rows)
-    record_files.move(rows[rows < new_size], fill_holes(rows, erasure.size), erasure.size)
+    erased_indices = rows[rows < new_size]
+    moved_indices = fill_holes(rows, erasure.size)
+    record_files.move(erased_indices, moved_indices, erasure.size)
     with database.transaction():
-        erasure.at(_CUTTING).write(database)
+        erasure.advance_to(_CUTTING).write(database)
 
 
 def _cut(erasure: Erasure, database: Database, record_files: RecordFiles) -> None:
-    rows = erasure.positions
+    """Erase the end of every file, and write the digests of all changed tiles."""
+    rows = erasure.row_indices
     new_size = erasure.size - len(rows)
     record_files.cut(new_size)
-    touched = set(np.unique(rows[rows < new_size] // TILE).tolist()) | set(
-        tiles_from(new_size, new_size)
-    )
+    overwritten_tiles = np.unique(rows[rows < new_size] // TILE).tolist()
+    changed_tiles = {*overwritten_tiles, *tiles_from(new_size, new_size)}
     with database.transaction():
-        write_digests(database, record_files, new_size, sorted(touched))
-        erasure.at(_SCRUBBING).write(database)
+        write_digests(database, record_files, new_size, sorted(changed_tiles))
+        erasure.advance_to(_SCRUBBING).write(database)
 
 
 def forget_additions(database: Database) -> None:
-    """Forget what was added under which key, inside an erasure's transaction."""
-    known = database.rows(Tables.ADDITIONS, "body <> ?", (FORGOTTEN,))
-    database.replace(Tables.ADDITIONS, [(name, FORGOTTEN, at) for name, _, at in known])
+    """Replace the digests of all added records, inside an erasure's transaction.
+
+    Keys stay used: the ledger keeps the digest of each key, and the version it made.
+    """
+    additions = database.rows(Tables.ADDITIONS, "body <> ?", (FORGOTTEN,))
+    rows = [(name, FORGOTTEN, version) for name, _, version in additions]
+    database.replace(Tables.ADDITIONS, rows)

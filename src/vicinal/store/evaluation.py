@@ -1,8 +1,8 @@
-"""How good the answers of a store were, on labelled rows of people, for a share of their budgets.
+"""Private evaluation of a store's answers on labelled rows, paid from the subjects' budgets.
 
-Rows count where the same features were asked before: the released answer, which is public, is
-compared with the private label, and noisy counts leave. Private rows are never put to the
-neighbours; src/vicinal/mechanisms/tally.md has the proof, and the reason.
+A labelled row counts if its features equal an earlier query: the answer released to that query,
+which is public, is compared with the private label, and noisy histograms are released. Private rows
+are never used as queries; src/vicinal/mechanisms/tally.md has the proof, and the reason.
 """
 
 from __future__ import annotations
@@ -42,21 +42,25 @@ from vicinal.targets.label_sets import label_sets
 from vicinal.targets.numbers import LOG, Numbers, scale_numbers
 from vicinal.targets.target import NUMBERS
 
-_DRAWS = 400
-_ENDS = (1 - 0.95) / 2, (1 + 0.95) / 2
-"""Levels of the ends of a 95 % interval."""
-_ENOUGH = 3.0
-"""Standard deviations of the noise on the number of people that there must be to say anything."""
+_N_SIMULATIONS = 400
+"""Simulated sets of tables behind each interval."""
 
-_USELESS = 0.4
-"""A 95 % interval that is wider than this share of a figure's range says nothing."""
+_INTERVAL_LEVELS = (1 - 0.95) / 2, (1 + 0.95) / 2
+"""Quantile levels of the two ends of a 95 % interval."""
+
+_MIN_SIGNAL_TO_NOISE = 3.0
+"""Figures are NaN unless the noisy number of subjects is above this many of its noise standard
+deviations: with fewer, the number may be noise alone."""
+
+_MAX_INTERVAL_SHARE = 0.4
+"""A figure counts as noise if its 95 % interval is wider than this share of the figure's range."""
 
 
 class NoisyFigures(ABC):
-    """Noisy counts of people, and what follows from them; all of it may be published.
+    """Noisy counts of subjects, and the figures computed from them; all of it may be published.
 
-    `noise`: standard deviation of the noise in each count, in people. `share`: what a person
-    evaluated has paid at most, of a full budget.
+    `noise`: standard deviation of the noise in each count, in subjects. `share`: the part of a full
+    budget that a subject has paid at most.
     """
 
     noise: float
@@ -65,55 +69,60 @@ class NoisyFigures(ABC):
     @property
     @abstractmethod
     def counts(self) -> Sequence[Floats]:
-        """All tables."""
+        """All noisy tables."""
 
     @property
     @abstractmethod
-    def people_and_error(self) -> tuple[float, float]:
-        """Noisy number of people with rows that were asked before, and its standard error."""
+    def subject_count_and_std(self) -> tuple[float, float]:
+        """Noisy number of subjects with queried rows, and its noise standard deviation."""
 
     @abstractmethod
-    def figures_of(self, counts: Sequence[Floats]) -> dict[str, float]:
-        """Return figures by name; NaN for what cannot be told."""
+    def compute_figures(self, counts: Sequence[Floats]) -> dict[str, float]:
+        """Return the figures of tables laid out like `counts`, by name; NaN for undefined ones."""
 
     @property
     def people(self) -> float:
-        return max(0.0, self.people_and_error[0])
+        """Noisy number of subjects with rows that were queried, at least 0."""
+        return max(0.0, self.subject_count_and_std[0])
 
     @cached_property
     def figures(self) -> dict[str, tuple[float, float, float]]:
-        """Figures by name, each with its 95 % interval.
+        """Value and both ends of the 95 % interval of each figure, by name.
 
-        Intervals cover the noise, and the choice of people; NaN where counts are too few for the
-        noise on them.
+        Intervals cover the noise and the sampling of subjects (a parametric bootstrap). All three
+        numbers are NaN where counts are too small for the noise on them.
         """
         generator = public_draws(0)
-        draws = [
-            self.figures_of([
-                generator.poisson(np.maximum(t, 0)) + generator.normal(0, self.noise, t.shape)
-                for t in self.counts
-            ])
-            for _ in range(_DRAWS)
-        ]  # fmt: skip
-        figures, (people, error) = {}, self.people_and_error
-        for name, value in self.figures_of(self.counts).items():
-            enough = people > _ENOUGH * error and not np.isnan(value)
-            spread = np.array([draw[name] for draw in draws])
-            low, high = np.nanquantile(spread, _ENDS).tolist() if enough else (np.nan, np.nan)
-            figures[name] = (value if enough else np.nan, low, high)
+        simulations = []
+        for _ in range(_N_SIMULATIONS):
+            tables = [
+                generator.poisson(np.maximum(table, 0))
+                + generator.normal(0, self.noise, table.shape)
+                for table in self.counts
+            ]
+            simulations.append(self.compute_figures(tables))
+        n_subjects, std = self.subject_count_and_std
+        figures = {}
+        for name, value in self.compute_figures(self.counts).items():
+            if n_subjects > _MIN_SIGNAL_TO_NOISE * std and not np.isnan(value):
+                simulated = np.array([simulation[name] for simulation in simulations])
+                low, high = np.nanquantile(simulated, _INTERVAL_LEVELS).tolist()
+                figures[name] = (value, low, high)
+            else:
+                figures[name] = (np.nan, np.nan, np.nan)
         return figures
 
     def is_noise(self, name: str) -> bool:
-        """Tell whether a figure says nothing: unknown, or in an interval too wide to be of use."""
+        """Return whether a figure is NaN, or its interval is too wide to be of use."""
         value, low, high = self.figures[name]
-        return bool(np.isnan(value) or high - low > _USELESS * self.range_of(name))
+        return bool(np.isnan(value) or high - low > _MAX_INTERVAL_SHARE * self.get_range(name))
 
-    def range_of(self, name: str) -> float:  # noqa: ARG002 (a subclass has others)
-        """Return how far apart the values of a figure can be."""
+    def get_range(self, name: str) -> float:  # noqa: ARG002 (a subclass uses the name)
+        """Return the difference between the largest and the smallest possible value of a figure."""
         return 1.0
 
     def refuse_noise(self) -> None:
-        """Raise PrivacyRefused if all of these figures, which are expected, are noise."""
+        """Raise PrivacyRefused if every figure is noise; call it on expected counts."""
         if all(map(self.is_noise, self.figures)):
             raise PrivacyRefused(
                 f"All figures would be noise: each count has noise of {self.noise:.1f} subjects, "
@@ -123,30 +132,35 @@ class NoisyFigures(ABC):
             )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all of it as plain numbers, lists and texts, fit for JSON."""
-        plain = asdict(self)  # type: ignore[call-overload]
-        listed = {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in plain.items()}
-        figures = {
-            name: {
-                **dict(zip(("value", "low", "high"), map(known, numbers), strict=True)),
+        """Return all fields and figures as plain numbers, lists and texts, fit for JSON."""
+        fields = asdict(self)  # type: ignore[call-overload]
+        plain = {
+            name: value.tolist() if isinstance(value, np.ndarray) else value
+            for name, value in fields.items()
+        }
+        figures = {}
+        for name, (value, low, high) in self.figures.items():
+            figures[name] = {
+                "value": nan_to_none(value),
+                "low": nan_to_none(low),
+                "high": nan_to_none(high),
                 "noise": self.is_noise(name),
             }
-            for name, numbers in self.figures.items()
-        }
-        return {**listed, "people": self.people, "figures": figures}
+        return {**plain, "people": self.people, "figures": figures}
 
 
-def known(number: float) -> float | None:
-    """Return a number as JSON has it: None for NaN."""
+def nan_to_none(number: float) -> float | None:
+    """Return a number for JSON, which has no NaN: None in its place."""
     return None if np.isnan(number) else float(number)
 
 
 @dataclass(frozen=True, eq=False)
 class CountedRows:
-    """What is counted of rows that were asked before, and at which price; private but for the plan.
+    """Labelled rows that were queried, as cells of tables. Private, except for `plan`.
 
-    `plan`: tables, and price. `cells`, int64 (rows, tables): the cell of every row in every table.
-    `subjects`: whose each row is.
+    - `plan`: sizes of the tables, and the price.
+    - `cells`, int64 (rows, tables): index of each row's cell in each table.
+    - `subjects`: subject id of each row.
     """
 
     plan: TallyPlan
@@ -155,54 +169,70 @@ class CountedRows:
 
 
 Collect = Callable[[Audience, NoisyTally, CountedRows], AbstractContextManager[Steps]]
-"""Charges everybody counted, and gives the private sum; at its end all is durable."""
+"""Charges the subjects of counted rows and yields the private sum over all cells, int64 (cells,).
+
+Charges, and whatever the body writes, become durable when the body ends.
+"""
 
 
 def charge_people(
     ledger: Ledger, audience: Audience, tally: NoisyTally, counted: CountedRows
 ) -> Steps:
-    """Charge people, enrolled in this ledger or not, inside a release; return the private sum."""
+    """Charge subjects for an evaluation, and return the private sum over all cells, int64 (cells,).
+
+    Subjects that are not enrolled have budgets too, kept under keyed hashes of their ids. Call
+    inside `ledger.release(audience)`.
+    """
     account = audience.account
-    people = list(dict.fromkeys(counted.subjects))
-    place_of = {who: place for place, who in enumerate(people)}
-    slots = ledger.slot_table.find(people)
-    here = slots != NOBODY
-    enrolled, slots = np.flatnonzero(here), slots[here]
-    visitors = [who for who, is_here in zip(people, here, strict=True) if not is_here]
-    remaining = np.zeros(len(people), dtype=np.int64)
-    remaining[enrolled] = account.remaining[slots]
-    remaining[~here] = ledger.visitor_units(audience, visitors)
-    before = remaining.copy()
-    owners = np.array([place_of[who] for who in counted.subjects], dtype=np.int64)
+    subject_ids = list(dict.fromkeys(counted.subjects))
+    index_of = {subject_id: index for index, subject_id in enumerate(subject_ids)}
+    slots = ledger.slot_table.find(subject_ids)
+    is_enrolled = slots != NOBODY
+    enrolled_indices = np.flatnonzero(is_enrolled)
+    enrolled_slots = slots[is_enrolled]
+    unenrolled_ids = [
+        subject_id
+        for subject_id, enrolled in zip(subject_ids, is_enrolled, strict=True)
+        if not enrolled
+    ]
+    remaining = np.zeros(len(subject_ids), dtype=np.int64)
+    remaining[enrolled_indices] = account.remaining[enrolled_slots]
+    remaining[~is_enrolled] = ledger.visitor_units(audience, unenrolled_ids)
+    remaining_before = remaining.copy()
+    owners = np.array([index_of[subject_id] for subject_id in counted.subjects], dtype=np.int64)
     sums = tally.collect(counted.cells, owners, remaining)
-    account.remaining[slots] = remaining[enrolled]
-    account.note_charged_total(int((before - remaining)[enrolled].sum()))
-    ledger.keep_visitors(audience, visitors, before[~here], remaining[~here])
+    account.remaining[enrolled_slots] = remaining[enrolled_indices]
+    account.note_charged_total(int((remaining_before - remaining)[enrolled_indices].sum()))
+    ledger.keep_visitors(
+        audience, unenrolled_ids, remaining_before[~is_enrolled], remaining[~is_enrolled]
+    )
     return sums
 
 
-LARGEST_ERROR = 0.25
-"""Of the distance between the bounds: errors beyond count as this large."""
+DEFAULT_LARGEST_ERROR = 0.25
+"""Largest counted error of numbers, as a share of the distance between the target's bounds; larger
+errors count as this large."""
 
-_SIDE = 8
-"""Bins of errors on each side of 0, narrow near it: their squares are told with little noise."""
+_N_BINS_PER_SIDE = 8
+"""Bins of errors on each side of 0. Edges grow with the square of their index, so bins are narrow
+near 0 and mean squares of small errors carry little noise."""
 
 
 @dataclass(frozen=True, eq=False)
 class NumberEvaluation(NoisyFigures):
-    """Noisy counts of people by how far numbers were off, and what follows from them.
+    """Noisy histograms of the errors of predicted numbers, and the figures computed from them.
 
     Attributes
     ----------
     targets : list of str
         Names of p numbers.
     scale : {"linear", "log"}
-        What errors are differences of: the numbers, or their logarithms.
+        Whether errors are differences of the numbers, or of their natural logarithms.
     errors : float64 (p, b)
-        People by answer less truth, with noise; may be below 0. Errors beyond the outer edges
+        Subjects by answer less truth, with noise; may be below 0. Errors beyond the outer edges
         count in the outer bins.
     deviations : float64 (p, b)
-        People by truth less `centre`, for the variance.
+        Subjects by truth less `centre`, for the variance.
     error_edges, deviation_edges : float64 (p, b + 1)
         Edges of the bins.
     centre : float64 (p,)
@@ -224,41 +254,48 @@ class NumberEvaluation(NoisyFigures):
         return [self.errors, self.deviations]
 
     @property
-    def people_and_error(self) -> tuple[float, float]:
+    def subject_count_and_std(self) -> tuple[float, float]:
+        # Every table counts every subject once; this is the mean of the tables' sums.
         tables = np.concatenate([self.errors, self.deviations])
-        return float(tables.sum(axis=1).mean()), self.noise * np.sqrt(tables.shape[1] / len(tables))
+        n_tables, n_bins = tables.shape
+        return float(tables.sum(axis=1).mean()), self.noise * np.sqrt(n_bins / n_tables)
 
-    def range_of(self, name: str) -> float:
+    def get_range(self, name: str) -> float:
         target, _, figure = name.rpartition(" ")
-        largest = self.error_edges[[str(each) for each in self.targets].index(target), -1]
-        return float({"rmse": largest, "mean_error": 2 * largest, "r2": 1.0}[figure])
+        index = [str(target_name) for target_name in self.targets].index(target)
+        largest_error = self.error_edges[index, -1]
+        return float({"rmse": largest_error, "mean_error": 2 * largest_error, "r2": 1.0}[figure])
 
-    def figures_of(self, counts: Sequence[Floats]) -> dict[str, float]:
-        people = max(float(np.concatenate(counts).sum(axis=1).mean()), 1e-9)
+    def compute_figures(self, counts: Sequence[Floats]) -> dict[str, float]:
+        n_subjects = max(float(np.concatenate(counts).sum(axis=1).mean()), 1e-9)
+        errors, deviations = counts
         figures = {}
         for i, target in enumerate(self.targets):
-            bias, square = _moments(counts[0][i], self.error_edges[i], people)
-            mean, spread = _moments(counts[1][i], self.deviation_edges[i], people)
-            variance = spread - mean**2
-            hidden = 3 * self.noise * _square_length(self.deviation_edges[i]) / people
-            figures[f"{target} rmse"] = float(np.sqrt(square)) if square > 0 else np.nan
-            figures[f"{target} mean_error"] = bias
-            figures[f"{target} r2"] = (
-                1 - max(square, 0.0) / variance if variance > hidden else np.nan
+            mean_error, mean_square_error = _binned_moments(
+                errors[i], self.error_edges[i], n_subjects
             )
+            mean, mean_square = _binned_moments(deviations[i], self.deviation_edges[i], n_subjects)
+            variance = mean_square - mean**2
+            # Below three standard deviations of its noise a variance may be noise alone.
+            min_variance = 3 * self.noise * _square_noise(self.deviation_edges[i]) / n_subjects
+            rmse = float(np.sqrt(mean_square_error)) if mean_square_error > 0 else np.nan
+            r2 = 1 - max(mean_square_error, 0.0) / variance if variance > min_variance else np.nan
+            figures[f"{target} rmse"] = rmse
+            figures[f"{target} mean_error"] = mean_error
+            figures[f"{target} r2"] = r2
         return figures
 
 
 @dataclass(frozen=True, eq=False)
 class LabelSetEvaluation(NoisyFigures):
-    """Noisy counts of people by whether a label was true and whether it was given.
+    """Noisy counts of subjects by true and predicted presence of each label.
 
     Attributes
     ----------
     labels : list
         Names of c labels.
     tables : float64 (c, 2, 2)
-        People by truth (rows) and answer (columns) of each label, with noise; may be below 0.
+        Subjects by truth (rows) and answer (columns) of each label, with noise; may be below 0.
     """
 
     labels: list[Any]
@@ -271,53 +308,70 @@ class LabelSetEvaluation(NoisyFigures):
         return [self.tables]
 
     @property
-    def people_and_error(self) -> tuple[float, float]:
-        return float(self.tables.sum() / len(self.tables)), self.noise * 2 / np.sqrt(
-            len(self.tables)
-        )
+    def subject_count_and_std(self) -> tuple[float, float]:
+        # Every table counts every subject once, in one of four cells; this is the mean of the sums.
+        n_labels = len(self.tables)
+        return float(self.tables.sum() / n_labels), self.noise * 2 / np.sqrt(n_labels)
 
-    def figures_of(self, counts: Sequence[Floats]) -> dict[str, float]:
+    def compute_figures(self, counts: Sequence[Floats]) -> dict[str, float]:
         (tables,) = counts
-        people = max(float(tables.sum() / len(tables)), 1e-9)
-        right = np.clip((tables[:, 0, 0] + tables[:, 1, 1]) / people, 0, 1)
-        figures = {"accuracy": float(right.mean())}
-        for name, table, share in zip(self.labels, tables, right, strict=True):
-            figures[f"{name} accuracy"] = float(share)
-            sizes = table.sum(axis=1)
-            enough = (sizes > 3 * np.sqrt(2) * self.noise).all()
-            both = np.clip(np.diag(table) / np.where(enough, sizes, 1.0), 0, 1)
-            figures[f"{name} balanced_accuracy"] = float(both.mean()) if enough else np.nan
+        n_subjects = max(float(tables.sum() / len(tables)), 1e-9)
+        accuracies = np.clip((tables[:, 0, 0] + tables[:, 1, 1]) / n_subjects, 0, 1)
+        figures = {"accuracy": float(accuracies.mean())}
+        for name, table, accuracy in zip(self.labels, tables, accuracies, strict=True):
+            figures[f"{name} accuracy"] = float(accuracy)
+            n_per_truth = table.sum(axis=1)
+            # Each of the two counts must exceed three standard deviations of its noise.
+            is_reliable = (n_per_truth > 3 * np.sqrt(2) * self.noise).all()
+            recalls = np.clip(np.diag(table) / np.where(is_reliable, n_per_truth, 1.0), 0, 1)
+            balanced_accuracy = float(recalls.mean()) if is_reliable else np.nan
+            figures[f"{name} balanced_accuracy"] = balanced_accuracy
         return figures
 
 
 @dataclass(frozen=True, eq=False)
 class ReleasedNumbers:
-    """Predictions (a, p) that left, on the scale on which records are averaged; public."""
+    """Released predictions of numbers, and their comparison with the truth; public.
+
+    - `target`: the store's target, with the bounds of the numbers.
+    - `targets`: names of the p numbers.
+    - `answers`, (a, p): predictions, on the scale on which the store averages (`target.scale`).
+    - `largest_error`: largest counted error, as a share of the distance between the bounds.
+    """
 
     target: Numbers
     targets: list[Any]
     answers: Floats
-    largest: float
+    largest_error: float
 
     @classmethod
-    def of(cls, target: Numbers, answers: Floats, largest: float) -> Self:
-        log = target.scale == LOG
-        return cls(target, target.names, np.log(answers) if log else answers, largest)
+    def from_answers(cls, target: Numbers, answers: Floats, largest_error: float) -> Self:
+        """Return released predictions (a, p), given in the units of the targets."""
+        scaled = np.log(answers) if target.scale == LOG else answers
+        return cls(target, target.names, scaled, largest_error)
 
-    def checked(self, y: npt.ArrayLike | None, size: int) -> Floats:
-        """Return true numbers (size, p), cut to the bounds, or raise InvalidInput. Private."""
-        target, bounds = self.target, self.target.scaled_bounds
-        scaled = scale_numbers(y, size, target.bounds, log=target.scale == LOG)
+    def check_truth(self, y: npt.ArrayLike | None, size: int) -> Floats:
+        """Return true numbers (size, p) on the scale of `answers`, clipped to the bounds. Private.
+
+        Raises InvalidInput if `y` is unusable, or has not `size` rows.
+        """
+        bounds = self.target.scaled_bounds
+        scaled = scale_numbers(y, size, self.target.bounds, log=self.target.scale == LOG)
         return bounds.low + (scaled + 1) / 2 * (bounds.high - bounds.low)
 
     @property
-    def sizes(self) -> tuple[int, ...]:
-        return (2 * _SIDE,) * (2 * len(self.targets))
+    def table_sizes(self) -> tuple[int, ...]:
+        """Numbers of bins of all tables: p of errors, then p of deviations."""
+        return (2 * _N_BINS_PER_SIDE,) * (2 * len(self.targets))
 
-    def cells(self, truth: AnyArray, places: Places) -> Places:
-        """Return the cells of rows with true numbers (n, p), int64 (n, 2 p)."""
-        error_edges, deviation_edges, centre = self._bins
-        errors, deviations = self.answers[places] - truth, truth - centre
+    def find_cells(self, truth: AnyArray, answer_indices: Places) -> Places:
+        """Return each row's bin in each table, int64 (n, 2 p).
+
+        `truth` (n, p) is from :meth:`check_truth`; `answer_indices` (n,) is each row's answer.
+        """
+        error_edges, deviation_edges, centre = self._edges_and_centre
+        errors = self.answers[answer_indices] - truth
+        deviations = truth - centre
         columns = [
             np.searchsorted(edges[i, 1:-1], values[:, i], side="right")
             for values, edges in ((errors, error_edges), (deviations, deviation_edges))
@@ -325,83 +379,115 @@ class ReleasedNumbers:
         ]
         return np.stack(columns, axis=1).astype(np.int64)
 
-    def evaluation(self, tables: Sequence[Floats], noise: float, share: float) -> NumberEvaluation:
-        counts, p = np.stack(tables), len(self.targets)
+    def build_evaluation(
+        self, tables: Sequence[Floats], noise: float, share: float
+    ) -> NumberEvaluation:
+        """Return the evaluation with these noisy tables, in the order of `table_sizes`."""
+        counts = np.stack(tables)
+        p = len(self.targets)
+        error_edges, deviation_edges, centre = self._edges_and_centre
         return NumberEvaluation(
-            self.targets, self.target.scale, counts[:p], counts[p:], *self._bins, noise, share
+            self.targets,
+            self.target.scale,
+            counts[:p],
+            counts[p:],
+            error_edges,
+            deviation_edges,
+            centre,
+            noise,
+            share,
         )
 
     @property
-    def _bins(self) -> tuple[Floats, Floats, Floats]:
+    def _edges_and_centre(self) -> tuple[Floats, Floats, Floats]:
+        """Edges of error bins and deviation bins, both (p, b + 1), and mean answers (p,)."""
         bounds = self.target.scaled_bounds
         ranges = bounds.high - bounds.low
-        sides = np.arange(-_SIDE, _SIDE + 1) / _SIDE
-        unit = np.sign(sides) * sides**2
-        middle = (bounds.low + bounds.high) / 2
-        centre = self.answers.mean(axis=0) if len(self.answers) else middle
-        errors = np.outer(self.largest * ranges, unit)
-        return errors, np.minimum(2 * self.largest, 1.0) / self.largest * errors, centre
+        fractions = np.arange(-_N_BINS_PER_SIDE, _N_BINS_PER_SIDE + 1) / _N_BINS_PER_SIDE
+        unit_edges = np.sign(fractions) * fractions**2
+        midpoint = (bounds.low + bounds.high) / 2
+        centre = self.answers.mean(axis=0) if len(self.answers) else midpoint
+        error_edges = np.outer(self.largest_error * ranges, unit_edges)
+        # Deviations are counted up to twice the largest error, at most up to the whole range.
+        deviation_edges = np.minimum(2 * self.largest_error, 1.0) / self.largest_error * error_edges
+        return error_edges, deviation_edges, centre
 
 
 @dataclass(frozen=True, eq=False)
 class ReleasedLabelSets:
-    """Sets of labels, int64 (a, c), that left; public."""
+    """Released sets of labels, and their comparison with the truth; public.
+
+    - `labels`: names of c labels.
+    - `answers`, int64 (a, c): 1 where a label was predicted.
+    """
 
     labels: list[Any]
     answers: Places
 
-    def checked(self, y: npt.ArrayLike | None, size: int) -> Bools:
-        """Return true labels, bool (size, c), or raise InvalidInput. Private."""
+    def check_truth(self, y: npt.ArrayLike | None, size: int) -> Bools:
+        """Return the presence of each true label, bool (size, c). Private.
+
+        Raises InvalidInput if `y` is unusable, or has not `size` rows.
+        """
         return label_sets(y, size, self.labels)
 
     @property
-    def sizes(self) -> tuple[int, ...]:
+    def table_sizes(self) -> tuple[int, ...]:
+        """Number of cells of each label's table: four."""
         return (4,) * len(self.labels)
 
-    def cells(self, truth: AnyArray, places: Places) -> Places:
-        """Return the cells of rows with true labels (n, c), int64 (n, c)."""
-        return 2 * truth.astype(np.int64) + self.answers[places]
+    def find_cells(self, truth: AnyArray, answer_indices: Places) -> Places:
+        """Return each row's cell in each label's table, int64 (n, c): 2 truth + answer.
 
-    def evaluation(
+        `truth` (n, c) is from :meth:`check_truth`; `answer_indices` (n,) is each row's answer.
+        """
+        return 2 * truth.astype(np.int64) + self.answers[answer_indices]
+
+    def build_evaluation(
         self, tables: Sequence[Floats], noise: float, share: float
     ) -> LabelSetEvaluation:
+        """Return the evaluation with these noisy tables, four cells each."""
         return LabelSetEvaluation(self.labels, np.reshape(tables, (-1, 2, 2)), noise, share)
 
 
-def _moments(counts: Floats, edges: Floats, people: float) -> tuple[float, float]:
-    """Return mean and mean square of what was counted, as if even within a bin."""
+def _binned_moments(counts: Floats, edges: Floats, n_subjects: float) -> tuple[float, float]:
+    """Return mean and mean square of values counted in bins, uniformly distributed within a bin.
+
+    `counts` (b,) are subjects by bin, `edges` (b + 1,); sums are divided by `n_subjects`.
+    """
     low, high = edges[:-1], edges[1:]
-    squares = (low**2 + low * high + high**2) / 3
-    return float(counts @ (low + high) / 2 / people), float(counts @ squares / people)
+    mean_squares = (low**2 + low * high + high**2) / 3
+    mean = float(counts @ (low + high) / 2 / n_subjects)
+    return mean, float(counts @ mean_squares / n_subjects)
 
 
-def _square_length(edges: Floats) -> float:
-    """Return by how much unit noise on every count moves the sum of squares."""
+def _square_noise(edges: Floats) -> float:
+    """Return the noise of a binned sum of squares, for unit noise in every bin count."""
     low, high = edges[:-1], edges[1:]
     return float(np.linalg.norm((low**2 + low * high + high**2) / 3))
 
 
-BINS = 10
+N_SCORE_BINS = 10
 """Bins of probabilities, with about as many released answers in each."""
 
-SHARE = 0.05
-"""Of a full budget, that a person evaluated pays at most."""
+DEFAULT_SHARE = 0.05
+"""Part of a full budget that an evaluated subject pays at most (docs/decisions/0063)."""
 
 
 @dataclass(frozen=True, eq=False)
 class Evaluation(NoisyFigures):
-    """Noisy counts of people by class and answer, and what follows from them.
+    """Noisy confusion matrix and score histogram, and the figures computed from them.
 
     Attributes
     ----------
     classes : list
         Class names.
     confusion : float64 (c, c)
-        People by true class (rows) and answer (columns), with noise; may be below 0.
+        Subjects by true class (rows) and answer (columns), with noise; may be below 0.
     scores : float64 (2, b) or None
-        People by bin of probability, with noise. For two classes by true class and the
-        probability of the second; for more by whether the answer is wrong or right, and its
-        probability. None where labels alone leave.
+        Subjects by bin of probability, with noise. For two classes the rows are the true classes
+        and the probability is that of the second; for more the rows are wrong and right answers
+        and the probability is that of the answer. None if the store releases labels alone.
     means : float64 (b,) or None
         Mean probability of the released answers in each bin.
 
@@ -427,179 +513,242 @@ class Evaluation(NoisyFigures):
         return [self.confusion] if self.scores is None else [self.confusion, self.scores]
 
     @property
-    def people_and_error(self) -> tuple[float, float]:
+    def subject_count_and_std(self) -> tuple[float, float]:
         return float(self.confusion.sum()), self.noise * len(self.classes)
 
-    def figures_of(self, counts: Sequence[Floats]) -> dict[str, float]:
+    def compute_figures(self, counts: Sequence[Floats]) -> dict[str, float]:
         confusion = counts[0]
-        totals = np.maximum(confusion.sum(axis=1), 1e-9)
-        right = np.clip(np.diag(confusion) / totals, 0, 1)
+        n_per_class = np.maximum(confusion.sum(axis=1), 1e-9)
+        recalls = np.clip(np.diag(confusion) / n_per_class, 0, 1)
         figures = {
             "accuracy": float(np.clip(np.trace(confusion) / max(confusion.sum(), 1e-9), 0, 1)),
-            "balanced_accuracy": float(right.mean()),
+            "balanced_accuracy": float(recalls.mean()),
         }
         if len(counts) > 1 and len(confusion) == 2:
-            figures["auc"] = binned_auc(*counts[1])
+            negatives, positives = counts[1]
+            figures["auc"] = compute_binned_auc(negatives, positives)
         return figures
 
     @property
     def calibration(self) -> list[tuple[float, float, float]]:
-        """Return, for each bin, mean probability, share that came true, and noisy people."""
+        """Mean probability, observed frequency, and noisy number of subjects of each bin.
+
+        The frequency is NaN in a bin whose number is below two standard deviations of its noise.
+        """
         if self.scores is None or self.means is None:
             return []
         sizes = self.scores.sum(axis=0)
-        large_enough = sizes > 2 * self.noise
-        shares = np.clip(self.scores[1] / np.where(large_enough, sizes, np.inf), 0, 1)
+        is_reliable = sizes > 2 * self.noise
+        frequencies = np.clip(self.scores[1] / np.where(is_reliable, sizes, np.inf), 0, 1)
+        bins = zip(self.means, frequencies, sizes, is_reliable, strict=True)
         return [
-            (float(mean), float(share) if there else np.nan, float(size))
-            for mean, share, size, there in zip(
-                self.means, shares, sizes, large_enough, strict=True
-            )
+            (float(mean), float(frequency) if reliable else np.nan, float(size))
+            for mean, frequency, size, reliable in bins
         ]
 
     def to_dict(self) -> dict[str, Any]:
-        bins = [[known(number) for number in row] for row in self.calibration]
+        bins = [[nan_to_none(number) for number in row] for row in self.calibration]
         return {**super().to_dict(), "calibration": bins}
 
 
 def evaluate(
-    parts: OpenStore, state: AudienceState, X: Any, y: npt.ArrayLike, subjects: Any, *,
-    share: float, largest_error: float, accept_noise: bool, collect: Collect,
-) -> NoisyFigures:  # fmt: skip
-    """Compare released answers with labels, charge the people evaluated, return noisy counts.
+    store: OpenStore,
+    state: AudienceState,
+    X: Any,
+    y: npt.ArrayLike,
+    subjects: Any,
+    *,
+    share: float,
+    largest_error: float,
+    accept_noise: bool,
+    collect: Collect,
+) -> NoisyFigures:
+    """Compare released answers with labels, charge the evaluated subjects, return noisy figures.
 
-    `X`, `y`, `subjects`: rows as the store's extractor takes them, labels, ids; private. Errors of
-    numbers count up to `largest_error`, a share of the distance between the bounds. Without
-    `accept_noise` it is refused where all would be noise if each answer given were right.
+    Parameters
+    ----------
+    store, state
+        The store, and the audience with the evaluated answers and the charged budgets.
+    X, y, subjects
+        Rows as the store's extractor takes them, their labels and subject ids; private.
+    share
+        Part of a full budget that a subject pays at most.
+    largest_error
+        Largest counted error of numbers, as a share of the distance between the bounds.
+    accept_noise
+        Without it an evaluation is refused whose figures would all be noise even if every answer
+        were right.
+    collect
+        Charges the subjects on the machines that have their budgets. Charges and figures become
+        durable when its body ends, before the figures are returned.
 
-    `collect` charges people where their budgets are. What it charged, and what its body writes,
-    becomes durable at its end, before the counts leave.
-
-    Raises InvalidInput if rows, labels or ids are unusable, before anybody is charged.
+    Raises
+    ------
+    InvalidInput
+        If rows, labels or ids are unusable. Nothing was charged.
+    PrivacyRefused
+        If all figures would be noise, or the cost of the grid does not fit. Nothing was charged.
     """
-    place_of, released, tally = _prepared(parts, state, share, largest_error)
-    schema = parts.schema
+    index_of_digest, released, tally = _prepare_tally(store, state, share, largest_error)
+    schema = store.schema
     vectors = schema.vectors(X)
-    truth = released.checked(y, len(vectors))
-    ids = _ids(parts, subjects, len(vectors))
-    places = [place_of.get(digest) for digest in digests_of(schema.kernel_of(None).encode(vectors))]
-    rows = [row for row, place in enumerate(places) if place is not None]
-    at = np.array([place for place in places if place is not None], dtype=np.int64)
-    cells = released.cells(truth[rows], at)
+    truth = released.check_truth(y, len(vectors))
+    ids = _check_ids(store, subjects, len(vectors))
+    digests = digests_of(schema.kernel_of(None).encode(vectors))
+    matches = [
+        (row, index_of_digest[digest])
+        for row, digest in enumerate(digests)
+        if digest in index_of_digest
+    ]
+    rows = [row for row, _ in matches]
+    answer_indices = np.array([index for _, index in matches], dtype=np.int64)
+    cells = released.find_cells(truth[rows], answer_indices)
     if not checks.check_boolean("accept_noise", accept_noise):
-        _expected(released, tally).refuse_noise()
+        _build_perfect_evaluation(released, tally).refuse_noise()
     counted = CountedRows(tally.plan, cells, [ids[row] for row in rows])
     with collect(state.audience, tally, counted) as sums:
-        figures = released.evaluation(tally.publish(sums), tally.noise, share)
+        figures = released.build_evaluation(tally.publish(sums), tally.noise, share)
         state.audience.slack = state.slack.spent
-        parts.database.put(
-            _name(state), json.dumps([*evaluations(parts, state), figures.to_dict()])
-        )
+        stored = [*read_evaluations(store, state), figures.to_dict()]
+        store.database.put(_get_database_key(state), json.dumps(stored))
     return figures
 
 
-def _prepared(
-    parts: OpenStore, state: AudienceState, share: float, largest_error: float
-) -> tuple[dict[bytes, int], Released, NoisyTally]:
-    """Return where each query was answered last, what left, and what counts it."""
-    most = checks.check_real("largest_error", largest_error, above=0, most=1)
-    place_of, where = _answered_queries(parts, state)
-    released, settings = _released(parts, state, where, most), state.settings
-    plan = TallyPlan(released.sizes, share, settings.spendable, settings.grid_delta)
+def _prepare_tally(
+    store: OpenStore, state: AudienceState, share: float, largest_error: float
+) -> tuple[dict[bytes, int], ReleasedAnswers, NoisyTally]:
+    """Return the index of each query's newest answer by digest, all answers, and an empty tally.
+
+    Raises InvalidInput if `largest_error` is out of range, or `share` is more than the part of a
+    full budget that has been released in the current renewal period.
+    """
+    largest_error = checks.check_real("largest_error", largest_error, above=0, most=1)
+    index_of_digest, seqs, offsets = _read_answered_queries(store, state)
+    released = _read_released_answers(store, state, seqs, offsets, largest_error)
+    plan = TallyPlan(
+        released.table_sizes, share, state.settings.spendable, state.settings.grid_delta
+    )
     tally = NoisyTally(plan, state.engine.votes.noise, state.slack)
-    if (renewal := state.audience.due) is not None and (most := renewal.most / UNITS) < share:
-        raise InvalidInput(
-            f"The 'share' parameter must be at most {math.floor(1000 * most) / 1000:g}: so much of "
-            f"a full budget there is in this period. Got {share:g}."
-        )
-    return place_of, released, tally
+    renewal = state.audience.due
+    if renewal is not None:
+        max_share = renewal.most / UNITS
+        if max_share < share:
+            raise InvalidInput(
+                f"The 'share' parameter must be at most {math.floor(1000 * max_share) / 1000:g}: "
+                "so much of a full budget there is in this period. "
+                f"Got {share:g}."
+            )
+    return index_of_digest, released, tally
 
 
-def _expected(released: Released, tally: NoisyTally) -> NoisyFigures:
-    """Return what an evaluation says if each answer given is right, and of one person; public."""
-    cells = released.cells(released.answers, np.arange(len(released.answers))).T
-    counts = zip(cells, tally.plan.sizes, strict=True)
-    tables = [np.bincount(column, minlength=size).astype(np.float64) for column, size in counts]
-    return released.evaluation(tables, tally.noise, tally.plan.share)
+def _build_perfect_evaluation(released: ReleasedAnswers, tally: NoisyTally) -> NoisyFigures:
+    """Return the evaluation if every answer were right and belonged to a subject of its own.
+
+    It is public, has the noise level of `tally`, and bounds how informative figures can be.
+    """
+    cells = released.find_cells(released.answers, np.arange(len(released.answers))).T
+    tables = [
+        np.bincount(column, minlength=size).astype(np.float64)
+        for column, size in zip(cells, tally.plan.sizes, strict=True)
+    ]
+    return released.build_evaluation(tables, tally.noise, tally.plan.share)
 
 
-def evaluations(parts: OpenStore, state: AudienceState) -> list[dict[str, Any]]:
-    """Return what was released by evaluations of an audience so far. Public."""
-    stored: list[dict[str, Any]] = parse_json(parts.database.get(_name(state)) or "[]")
+def read_evaluations(store: OpenStore, state: AudienceState) -> list[dict[str, Any]]:
+    """Return all earlier evaluations of an audience, as :meth:`NoisyFigures.to_dict`. Public."""
+    stored: list[dict[str, Any]] = parse_json(store.database.get(_get_database_key(state)) or "[]")
     return stored
 
 
-def _name(state: AudienceState) -> str:
+def _get_database_key(state: AudienceState) -> str:
+    """Return the name under which the ledger's database keeps an audience's evaluations."""
     return f"evaluations {state.audience.number}"
 
 
-def _ids(parts: OpenStore, subjects: Any, size: int) -> list[SubjectId]:
+def _check_ids(store: OpenStore, subjects: Any, size: int) -> list[SubjectId]:
+    """Return the subject ids of `size` rows.
+
+    Raises InvalidInput if they are missing or unusable, or the store's records have no ids.
+    """
     if subjects is None:
         raise InvalidInput(
             "The 'subject' parameter must say whose each row is, because subjects pay for being "
             "evaluated from the one budget that they have."
         )
     ids: list[Any] = checked_subjects(subjects, size)
-    framed_all(ids)  # raises InvalidInput for one that is too long
-    check_subjects_given(now=True, before=came_with_ids(parts.database))
+    framed_all(ids)  # raises InvalidInput for an id that is too long
+    check_subjects_given(now=True, before=came_with_ids(store.database))
     return ids
 
 
-def _answered_queries(
-    parts: OpenStore, state: AudienceState
-) -> tuple[dict[bytes, int], tuple[Places, Places]]:
-    """Return the place of the newest answer to each query, by digest, and where answers stand."""
-    rows = parts.database.read(
+def _read_answered_queries(
+    store: OpenStore, state: AudienceState
+) -> tuple[dict[bytes, int], Places, Places]:
+    """Return the newest answer's index by query digest, and where each of a answers is stored.
+
+    That is two int64 arrays (a,): the number of the answer's block, and its row in the block.
+    """
+    blocks = store.database.read(
         "SELECT seq, digests FROM answers WHERE audience = ? ORDER BY seq", (state.audience.number,)
     )
-    keys, where = [], []
-    for seq, digests in rows:
-        for place in range(len(digests) // DIGEST):
-            keys.append(bytes(digests[place * DIGEST : (place + 1) * DIGEST]))
-            where.append((seq, place))
-    seqs, places = np.array(where, dtype=np.int64).reshape(-1, 2).T
-    return {key: place for place, key in enumerate(keys)}, (seqs, places)
+    keys = []
+    locations = []
+    for seq, digests in blocks:
+        for offset in range(len(digests) // DIGEST):
+            keys.append(bytes(digests[offset * DIGEST : (offset + 1) * DIGEST]))
+            locations.append((seq, offset))
+    seqs, offsets = np.array(locations, dtype=np.int64).reshape(-1, 2).T
+    return {key: index for index, key in enumerate(keys)}, seqs, offsets
 
 
-def _released(
-    parts: OpenStore, state: AudienceState, where: tuple[Places, Places], largest_error: float
-) -> Released:
-    """Return all answers of an audience, by what the store's records carry. Public."""
-    schema = parts.schema
+def _read_released_answers(
+    store: OpenStore, state: AudienceState, seqs: Places, offsets: Places, largest_error: float
+) -> ReleasedAnswers:
+    """Return the answers of an audience at these block numbers and rows in the blocks. Public."""
+    schema = store.schema
     if schema.target.voted:
-        return ReleasedClasses.of(schema, state, where)
-    answers = stored_answers(schema, state, *where).labels
+        return ReleasedClasses.read(schema, state, seqs, offsets)
+    answers = stored_answers(schema, state, seqs, offsets).labels
     target: Any = schema.target
     if target.kind == NUMBERS:
-        return ReleasedNumbers.of(target, answers, largest_error)
+        return ReleasedNumbers.from_answers(target, answers, largest_error)
     return ReleasedLabelSets(target.names, answers)
 
 
 @dataclass(frozen=True, eq=False)
 class ReleasedClasses:
-    """Classes that left; public.
+    """Released classes, and their comparison with the truth; public.
 
-    `schema`: class names. `answers`, int64 (a,): position of each answer's class. `chances`,
-    float64 (a,) or None: probability of the second of two classes, or of the answer's own.
+    - `schema`: the store's, with class names.
+    - `answers`, int64 (a,): class index of each answer.
+    - `probabilities`, float64 (a,) or None: of the second of two classes; of the answer's own class
+      if there are more. None if the store releases labels alone.
     """
 
     schema: StoreSchema
     answers: Places
-    chances: Floats | None
+    probabilities: Floats | None
 
     @classmethod
-    def of(
-        cls, schema: StoreSchema, state: AudienceState, where: tuple[Places, Places]
+    def read(
+        cls, schema: StoreSchema, state: AudienceState, seqs: Places, offsets: Places
     ) -> ReleasedClasses:
-        (labels, _, all_of), chances = state.read(*where), None
-        if all_of is not None and len(all_of):
-            two = len(schema.classes) == 2
-            chances = all_of[:, 1] if two else all_of[np.arange(len(all_of)), labels]
-        return cls(schema, labels, chances)
+        """Return an audience's answers at these block numbers and rows in the blocks."""
+        labels, _, class_probabilities = state.read_answers(seqs, offsets)
+        probabilities = None
+        if class_probabilities is not None and len(class_probabilities):
+            if len(schema.classes) == 2:
+                probabilities = class_probabilities[:, 1]
+            else:
+                probabilities = class_probabilities[np.arange(len(class_probabilities)), labels]
+        return cls(schema, labels, probabilities)
 
-    def checked(self, y: npt.ArrayLike, size: int) -> Ints:
-        """Return positions of true classes (size,), or raise InvalidInput. Private."""
-        return np.asarray(self.schema.targets(y, size), dtype=np.int64)
+    def check_truth(self, y: npt.ArrayLike, size: int) -> Ints:
+        """Return the indices of the true classes (size,). Private.
+
+        Raises InvalidInput if `y` is unusable, or has not `size` rows.
+        """
+        return np.asarray(self.schema.encode_targets(y, size), dtype=np.int64)
 
     @property
     def classes(self) -> list[Any]:
@@ -607,42 +756,59 @@ class ReleasedClasses:
 
     @cached_property
     def edges(self) -> Floats:
-        assert self.chances is not None  # noqa: S101 (asked for only where there are some)
-        return np.unique(np.quantile(self.chances, np.linspace(0, 1, BINS + 1)[1:-1]))
+        """Inner edges of the bins of probabilities: quantiles of the released ones."""
+        assert self.probabilities is not None  # noqa: S101 (callers check)
+        levels = np.linspace(0, 1, N_SCORE_BINS + 1)[1:-1]
+        return np.unique(np.quantile(self.probabilities, levels))
 
     @property
-    def sizes(self) -> tuple[int, ...]:
-        confusion = len(self.classes) ** 2
-        return (confusion,) if self.chances is None else (confusion, 2 * (len(self.edges) + 1))
+    def table_sizes(self) -> tuple[int, ...]:
+        """Numbers of cells: of the confusion matrix, and of scores if there are probabilities."""
+        n_confusion_cells = len(self.classes) ** 2
+        if self.probabilities is None:
+            return (n_confusion_cells,)
+        return n_confusion_cells, 2 * (len(self.edges) + 1)
 
-    def cells(self, truth: AnyArray, places: Places) -> Places:
-        """Return the cells of rows with true classes (n,), int64 (n, tables)."""
-        answers = self.answers[places]
+    def find_cells(self, truth: AnyArray, answer_indices: Places) -> Places:
+        """Return each row's cell in each table, int64 (n, tables).
+
+        `truth` (n,) is from :meth:`check_truth`; `answer_indices` (n,) is each row's answer.
+        """
+        answers = self.answers[answer_indices]
         cells = [truth * len(self.classes) + answers]
-        if self.chances is not None:
-            bins = np.searchsorted(self.edges, self.chances[places], side="right")
-            came_true = truth if len(self.classes) == 2 else (truth == answers).astype(np.int64)
-            cells.append(came_true * (len(self.edges) + 1) + bins)
+        if self.probabilities is not None:
+            probabilities = self.probabilities[answer_indices]
+            bins = np.searchsorted(self.edges, probabilities, side="right")
+            is_binary = len(self.classes) == 2
+            outcomes = truth if is_binary else (truth == answers).astype(np.int64)
+            cells.append(outcomes * (len(self.edges) + 1) + bins)
         return np.stack(cells, axis=1)
 
-    def evaluation(self, tables: list[Floats], noise: float, share: float) -> Evaluation:
-        number = len(self.classes)
-        confusion = tables[0].reshape(number, number)
-        if self.chances is None:
+    def build_evaluation(self, tables: list[Floats], noise: float, share: float) -> Evaluation:
+        """Return the evaluation with these noisy tables, in the order of `table_sizes`."""
+        n_classes = len(self.classes)
+        confusion = tables[0].reshape(n_classes, n_classes)
+        if self.probabilities is None:
             return Evaluation(self.classes, confusion, None, None, noise, share)
         scores = tables[1].reshape(2, -1)
-        bins = np.searchsorted(self.edges, self.chances, side="right")
-        sums = np.bincount(bins, self.chances, scores.shape[1])
-        means = sums / np.maximum(np.bincount(bins, minlength=scores.shape[1]), 1)
+        n_bins = scores.shape[1]
+        bins = np.searchsorted(self.edges, self.probabilities, side="right")
+        sums = np.bincount(bins, self.probabilities, n_bins)
+        means = sums / np.maximum(np.bincount(bins, minlength=n_bins), 1)
         return Evaluation(self.classes, confusion, scores, means, noise, share)
 
 
-Released = ReleasedClasses | ReleasedNumbers | ReleasedLabelSets
-"""What left, by what records carry."""
+ReleasedAnswers = ReleasedClasses | ReleasedNumbers | ReleasedLabelSets
+"""Released answers of each kind of target."""
 
 
-def binned_auc(others: Floats, cases: Floats) -> float:
-    """Return the AUC of counts by bin of rising score, ties inside a bin counting half."""
-    below = np.cumsum(others) - others / 2
-    area = float((cases * below).sum()) / max(float(cases.sum() * others.sum()), 1e-9)
+def compute_binned_auc(negatives: Floats, positives: Floats) -> float:
+    """Return the area under the ROC curve of scores counted in bins, clipped to 0 and 1.
+
+    `negatives`, `positives` (b,): noisy counts of each class, in bins of rising score. Pairs in one
+    bin are ties and count one half.
+    """
+    negatives_below = np.cumsum(negatives) - negatives / 2
+    n_pairs = float(positives.sum() * negatives.sum())
+    area = float((positives * negatives_below).sum()) / max(n_pairs, 1e-9)
     return min(1.0, max(0.0, area))

@@ -1,4 +1,4 @@
-"""A store's folder: which files there are, who the store is, and where its other parts lie."""
+"""A store's folder: its files, its identity, and the locations of its ledger and witness."""
 
 import os
 import re
@@ -18,24 +18,40 @@ from vicinal.ledger.sealed_files import read_sealed, write_sealed
 from vicinal.ledger.sqlite import SQLiteDatabase
 from vicinal.mechanisms.noise_sources import fresh_key
 
-LEDGER, RECORDS = "ledger.db", "records"
+LEDGER = "ledger.db"
+"""File of an SQLite ledger."""
+
+RECORDS = "records"
+"""Folder of the record files."""
+
 KEY = "key"
+"""File of the key of all keyed hashes."""
+
 CONFIG = "store.json"
+"""File with identity, ledger and witness; a folder without it is no store."""
+
 SOCKET = "service"
-"""Where a service that has the store open is asked by other processes of this machine."""
+"""Socket on which a service that has the store open answers other processes of this machine."""
 
 FORMAT = 1
-"""The format of `store.json`, and of the folder around it."""
+"""Version of the format of `store.json` and of the folder."""
+
+_COPY_CHUNK_BYTES = 1 << 24
+"""Bytes of a file in memory at a time while it is copied."""
 
 SQLITE = "sqlite"
+"""Kind of a ledger that is an SQLite file in the folder."""
 
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """Where a store lies: its folder, its id in hexadecimal digits, its ledger and its witness.
+    """Location and identity of a store.
 
-    `ledger`: "sqlite", or the URL of a PostgreSQL database. `witness`: the file outside the folder
-    that remembers how far the store had come.
+    - `path`: its folder.
+    - `identity`: its id, 32 hexadecimal digits.
+    - `ledger`: "sqlite", or the URL of a PostgreSQL database.
+    - `witness`: the file outside the folder with the store's last commit, by which an old copy of
+      the folder is recognized.
     """
 
     path: Path
@@ -45,10 +61,10 @@ class Folder:
 
     @classmethod
     def create(cls, path: Path, ledger: str | None, witness: Path | None) -> Self:
-        """Make the folder of a new store, with a new id and a new key.
+        """Create the folder of a new store, with a new id and a new key.
 
-        Raises InvalidInput if there is something in that place already, or the URL is none, or
-        holds a password.
+        Raises InvalidInput if `path` or `witness` is not free, or `ledger` is no valid URL or has a
+        password.
         """
         witness_path = free_witness(path, witness)
         if ledger not in (None, SQLITE):
@@ -59,9 +75,9 @@ class Folder:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Return the folder of a store that is there.
+        """Return the folder of an existing store.
 
-        Raises InvalidInput if there is none. Raises PrivacyRefused if it is a backup.
+        Raises InvalidInput if there is no store. Raises PrivacyRefused if it is a backup.
         """
         config = read_config(path)
         if config["backup"]:
@@ -75,60 +91,71 @@ class Folder:
         return cls(path, config["id"], config["ledger"], witness)
 
     def save(self) -> None:
-        beside = self.witness == default_witness_path(self.path)
-        witness = f"../{self.witness.name}" if beside else str(self.witness)
+        """Write `store.json`, which makes the folder a store.
+
+        A witness beside the folder is written as a relative path, so that both can be moved.
+        """
+        is_beside = self.witness == default_witness_path(self.path)
+        witness = f"../{self.witness.name}" if is_beside else str(self.witness)
         write_config(self.path, self.identity, self.ledger, witness, backup=False)
 
     def discard(self) -> None:
-        """Remove what :meth:`create` and those after it have made: nobody has used it yet."""
+        """Remove the folder and the witness of a new store whose creation failed."""
         shutil.rmtree(self.path, ignore_errors=True)
-        with suppress(StorageFailed, InvalidInput):  # another store may have made one there
+        with suppress(StorageFailed, InvalidInput):  # another store may have one there
             if WitnessState.read(self.witness).identity.hex() == self.identity:
                 self.witness.unlink()
 
     def database(self, *, create: bool = False) -> Database:
-        """Return a connection to the ledger's database; to read, unless it is made."""
+        """Return a connection to the ledger's database, opened for reading unless `create`."""
         if self.ledger == SQLITE:
             return SQLiteDatabase(self.path / LEDGER, create=create, reading=not create)
         return PostgresDatabase(self.ledger, create=create)
 
     def key(self) -> bytes:
+        """Return the key of all keyed hashes of the store."""
         with translate_os_errors(self.path / KEY):
             return (self.path / KEY).read_bytes()
 
 
 def free_witness(path: Path, witness: Path | None) -> Path:
-    """Return where a new store's witness will lie; InvalidInput if it, or the store, is there."""
+    """Return the path of a new store's witness; InvalidInput if it, or the store, exists.
+
+    `path`: folder of the store. `witness`: declared path, or None for the default.
+    """
     check_new(path)
-    place = witness_place(path, witness)
-    check_free(place)
-    return place
+    witness_path = witness_place(path, witness)
+    check_free(witness_path)
+    return witness_path
 
 
 def witness_place(path: Path, witness: Path | None) -> Path:
-    """Return where the witness of a store at `path` lies; InvalidInput if that is in the store."""
-    place = default_witness_path(path) if witness is None else witness.absolute()
-    if place.resolve().is_relative_to(path.resolve()):
+    """Return the path of the witness of a store at `path`; InvalidInput if it is in the folder.
+
+    `witness`: declared path, or None for the default beside the folder.
+    """
+    witness_path = default_witness_path(path) if witness is None else witness.absolute()
+    if witness_path.resolve().is_relative_to(path.resolve()):
         raise InvalidInput(
             "The 'witness' parameter must be outside the store's folder, best on another disk: "
             "whoever puts the folder back would put it back, too."
         )
-    return place
+    return witness_path
 
 
 def check_new(path: Path) -> None:
-    """Raise InvalidInput if there is anything at `path` but an empty folder of this user."""
+    """Raise InvalidInput unless `path` is free, or an empty folder of this user."""
     with translate_os_errors(path):
         if not os.path.lexists(path):
             return
-        found = path.lstat()
-        yours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
+        status = path.lstat()
+        is_own_folder = stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
         if any((path / name).exists() for name in (CONFIG, "cluster.json")):
             raise InvalidInput(
                 f"{path} must be a new folder, and a store is there already. Name another folder, "
                 "or add records to the store with: vicinal add"
             )
-        if not yours or any(path.iterdir()):
+        if not is_own_folder or any(path.iterdir()):
             raise InvalidInput(
                 f"{path} must be a new folder, or an empty one that belongs to you and is not a "
                 "link. If an interrupted command left it, it holds no store.json, "
@@ -137,16 +164,17 @@ def check_new(path: Path) -> None:
 
 
 def new_folder(path: Path) -> None:
-    """Make a folder into which nobody else has put anything, or ever can; see `check_new`."""
+    """Create an empty folder that only this user may enter; raises as :func:`check_new`."""
     check_new(path)
     private_folder(path)
-    check_new(path)  # others may have been let into an empty folder until now
+    # Again: an existing empty folder may have been writable for other users until now.
+    check_new(path)
 
 
 def private_folder(path: Path) -> None:
-    """Make a folder that only this user may enter, whatever the umask, if it is not there.
+    """Create a folder that only this user may enter, or restrict an existing one, for any umask.
 
-    Raises InvalidInput if another user's is there; StorageFailed if it is a link.
+    Raises InvalidInput if the folder is another user's; StorageFailed if it is a link.
     """
     with translate_os_errors(path):
         path.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
@@ -160,27 +188,29 @@ def private_folder(path: Path) -> None:
 
 
 def refuse_links(folder: Path) -> None:
-    """Raise InvalidInput if the folder of a store or a cluster, or anything in it, is a link.
+    """Raise InvalidInput if the folder of a store or a cluster, or any entry in it, is a link.
 
-    Whoever made the folder could have a file of this user read, copied, cut or written that way.
+    By a link another user who made the folder could have a file of this user read, copied, cut or
+    overwritten.
     """
-    for place in (folder, folder / RECORDS):
-        with translate_os_errors(place):
-            for one in (place, *(place.iterdir() if place.is_dir() else ())):
-                listens = one == folder / SOCKET and one.is_socket()
-                plain = one.is_file() or one.is_dir() or not one.exists()
-                if one.is_symlink() or not (plain or listens):
+    for directory in (folder, folder / RECORDS):
+        with translate_os_errors(directory):
+            entries = directory.iterdir() if directory.is_dir() else ()
+            for path in (directory, *entries):
+                is_service_socket = path == folder / SOCKET and path.is_socket()
+                is_regular = path.is_file() or path.is_dir() or not path.exists()
+                if path.is_symlink() or not (is_regular or is_service_socket):
                     raise InvalidInput(
-                        f"{one} is a link, or not a regular file. A store keeps everything in its "
+                        f"{path} is a link, or not a regular file. A store keeps everything in its "
                         "folder. If it is yours, put what the link leads to there, or name that."
                     )
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """Return what `store.json` says.
+    """Return the fields of `store.json` in a store's folder.
 
-    Raises InvalidInput if it is not there, or has another format; StoreDamaged if it was changed
-    or damaged.
+    Raises InvalidInput if it is missing or has another format; StoreDamaged if it was changed or
+    damaged.
     """
     kinds = {"id": str, "ledger": str, "witness": str, "backup": bool}
     config = read_sealed(path / CONFIG, FORMAT, kinds, f"There is no store at {path}.")
@@ -190,21 +220,22 @@ def read_config(path: Path) -> dict[str, Any]:
 
 
 def write_config(path: Path, identity: str, ledger: str, witness: str, *, backup: bool) -> None:
+    """Write `store.json`; the arguments are its fields, see :class:`Folder`."""
     fields = {"id": identity, "ledger": ledger, "witness": witness, "backup": backup}
     write_sealed(path / CONFIG, FORMAT, fields)
 
 
 def copy_file(source: Path, target: Path) -> None:
-    """Copy a file of a store into a place where nothing is, durably."""
-    plain = os.O_RDONLY | os.O_NOFOLLOW
+    """Copy a file of a store durably to `target`, which must not exist; links are refused."""
+    source_flags = os.O_RDONLY | os.O_NOFOLLOW
     with (
         translate_os_errors(source),
         translate_os_errors(target),
-        os.fdopen(os.open(source, plain), "rb") as old,
+        os.fdopen(os.open(source, source_flags), "rb") as source_file,
     ):
         descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE_FILE)
-        with os.fdopen(descriptor, "wb") as new:
-            while chunk := old.read(1 << 24):
-                new.write(chunk)
-            new.flush()
-            os.fsync(new.fileno())
+        with os.fdopen(descriptor, "wb") as target_file:
+            while chunk := source_file.read(_COPY_CHUNK_BYTES):
+                target_file.write(chunk)
+            target_file.flush()
+            os.fsync(target_file.fileno())

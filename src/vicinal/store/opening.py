@@ -1,19 +1,19 @@
-"""From a folder to a store that can answer: lock, check, finish what was begun, load.
+"""Opening a store's folder: lock, check, finish interrupted operations, load.
 
-The witness changes last: it never agrees with a ledger that has not committed what makes that
-right. So whatever breaks a command off leaves one of these states.
+The witness is written last: it never agrees with a ledger that has not
+committed yet. So an interruption at any moment leaves one of these states.
 
 =====================  ===========================================================================
-the ledger             what an opening makes of it
+state of the ledger    effect of opening
 =====================  ===========================================================================
-ahead of the witness   charges and changes that nobody was told of: it goes on from them
+ahead of the witness   continues: the later charges and changes were committed, but not reported
 has an erasure         the erasure was decided: it is finished
-accepted a loss        of just this witness: everything is spent, so it goes on from there
-is retired             its budgets are a cluster's: only that cluster opens it, to finish the split
-anything else          refused, until the loss is accepted
+accepted a loss        continues, if the loss is that of this witness: all budgets are spent
+is retired             its budgets moved to a cluster: only that cluster opens it, for the split
+any other              refused, until the loss is accepted
 =====================  ===========================================================================
 
-What is opened to read is not finished, but refused: then nothing is written, to no file.
+A store that is opened for reading is refused instead of finished: no file is written then.
 """
 
 from collections.abc import Callable, Iterator
@@ -46,15 +46,16 @@ from vicinal.store.record_files import (
 from vicinal.store.store_schema import StoreSchema
 
 LOST = "loss accepted"
-"""In the history, and where the ledger keeps the head of the witness that it was accepted for."""
+"""Kind of change in the history, and name in the ledger's database of the witness's head for which
+the loss was accepted."""
 
 RETIRED = "retired"
-"""Where the ledger keeps the cluster that its budgets went to."""
+"""Name in the ledger's database of the cluster to which its budgets moved."""
 
 
 @dataclass(frozen=True, eq=False)
 class OpenStore:
-    """Everything that an open store holds, and how to let go of it."""
+    """All components of an open store; `resources` closes files, database and locks."""
 
     folder: Folder
     database: Database
@@ -72,29 +73,32 @@ class OpenStore:
         self.resources.close()
 
     def mark(self) -> None:
-        """Tell the witness how far the ledger is."""
+        """Report the ledger's last commit to the witness."""
         self.witness.advance(*self.ledger.last_commit)
 
     @contextmanager
     def marking(self) -> Iterator[None]:
-        """Tell the witness of every commit of the body, before an answer or an error leaves it."""
+        """Report the commits of the body to the witness when it ends, also with an error."""
         try:
             yield
         finally:
-            if not self.database.in_transaction:  # else its commit was broken off, and is undone
+            # Inside a transaction its commit was interrupted, and is undone.
+            if not self.database.in_transaction:
                 self.mark()
 
     def mark_change(self) -> None:
-        """Tell the witness how far the ledger is, and which audiences it has, durably."""
-        if self.ledger.is_consistent:  # else memory may hold audiences that were never committed
+        """Report the ledger's last commit and its audiences to the witness, durably."""
+        # If the ledger is inconsistent, memory may have audiences that were never committed.
+        if self.ledger.is_consistent:
             self.witness.add_audiences(self.ledger.audiences, self.ledger.clock)
         self.mark()
         self.witness.sync()
 
 
 def create_store(folder: Folder, schema: StoreSchema) -> OpenStore:
+    """Return a new, empty store in a folder that :meth:`Folder.create` made."""
     with ExitStack() as resources:
-        database = _locked_database(folder, resources, create=True)
+        database = _open_database(folder, resources, create=True)
         check_empty(database)
         ledger = Ledger.create(database, folder.key())
         schema.save_arrays(folder.path)
@@ -102,10 +106,10 @@ def create_store(folder: Folder, schema: StoreSchema) -> OpenStore:
             database.put("identity", folder.identity)
             database.put("schema", schema.spec())
             note_files(database, folder.path)
-        record_files = _record_files(folder, schema, resources, create=True)
-        witness = _new_witness(folder, database, resources)
-        _finish(ledger, record_files, witness)
-        return _loaded(folder, witness, schema, ledger, record_files, resources)
+        record_files = _open_record_files(folder, schema, resources, create=True)
+        witness = _create_witness(folder, database, resources)
+        _finish_interrupted(ledger, record_files, witness)
+        return _load_store(folder, witness, schema, ledger, record_files, resources)
 
 
 def open_folder(
@@ -116,53 +120,69 @@ def open_folder(
     cluster: str | None = None,
     check: Callable[[Database], object] = lambda _: None,
 ) -> OpenStore:
-    """Return the parts that lie in a known folder.
+    """Return the open store of a folder, after finishing interrupted operations.
 
-    First everything is checked, and nothing written: what is refused stays as it was, every byte.
+    Everything is checked before anything is written: a refused store is not changed.
 
-    `reading`: refuse what a command was broken off in, and write nothing; no loss is accepted then.
-    `cluster`: whose split may open a store that has retired. `check`: raises what else is wrong
-    with the ledger.
+    Parameters
+    ----------
+    accept_loss
+        Open a store that is behind its witness, with all budgets spent.
+    reading
+        Write nothing: refuse a store with an interrupted operation, and accept no loss.
+    cluster
+        Identity of the cluster that may open a retired store, to finish the split.
+    check
+        Further check of the ledger's database, which raises an error of its own.
 
-    Raises PrivacyRefused if another process has it open; if it is behind its witness and
-    `accept_loss` is False. Raises StorageFailed if a file or the database is damaged.
+    Raises
+    ------
+    PrivacyRefused
+        If another process has the store open; if it is behind its witness and `accept_loss` is
+        False.
+    StorageFailed
+        If a file or the database is damaged.
     """
     with ExitStack() as resources:
-        database = _locked_database(folder, resources)
+        database = _open_database(folder, resources)
         accept_loss = accept_loss and not reading
         with translate_os_errors(folder.witness):
-            there = folder.witness.is_file()
-        witness = _witness(folder, database, resources, there=there, accept_loss=accept_loss)
-        ledger = _checked(folder, database)
+            witness_exists = folder.witness.is_file()
+        witness = _open_witness(
+            folder, database, resources, exists=witness_exists, accept_loss=accept_loss
+        )
+        ledger = _load_ledger(folder, database)
         check(database)
         if database.get(RETIRED) not in (None, cluster):
             raise StoreOutdated(
                 "The store was split: its budgets now belong to its cluster, which answers. "
                 "Delete this folder once the cluster is backed up."
             )
-        known = witness is not None and _is_known(database, witness.state, accept_loss=accept_loss)
+        is_current = witness is not None and _is_current(
+            database, witness.state, accept_loss=accept_loss
+        )
         schema = StoreSchema.load(database.get("schema") or "", folder.path)
-        record_files = _record_files(folder, schema, resources)
-        erasing = database.get(erasure.PENDING) is not None
-        if not erasing:
+        record_files = _open_record_files(folder, schema, resources)
+        is_erasing = database.get(erasure.PENDING) is not None
+        if not is_erasing:
             _check_records(database, record_files, longer=True)
         if witness is None or not reading:
             database.recover()
-            witness = witness or _new_witness(folder, database, resources, over=there)
-            if not known:
+            witness = witness or _create_witness(folder, database, resources, over=witness_exists)
+            if not is_current:
                 _accept_loss(ledger, record_files, witness)
-            _finish(ledger, record_files, witness)
+            _finish_interrupted(ledger, record_files, witness)
         elif (
-            erasing
+            is_erasing
             or ledger.last_commit != (witness.state.clock, witness.state.head)
             or record_files.reach_beyond(database.number("records"))
         ):
             raise create_interrupted_error()
-        return _loaded(folder, witness, schema, ledger, record_files, resources)
+        return _load_store(folder, witness, schema, ledger, record_files, resources)
 
 
-def _checked(folder: Folder, database: Database) -> Ledger:
-    """Return the ledger, checked with the small files.
+def _load_ledger(folder: Folder, database: Database) -> Ledger:
+    """Return the ledger of a database, after checking it, its budgets and the folder's small files.
 
     Raises as :func:`open_folder`; InvalidInput if the ledger has another format.
     """
@@ -171,17 +191,19 @@ def _checked(folder: Folder, database: Database) -> Ledger:
     if database.get("identity") != folder.identity:
         raise StoreDamaged("The ledger's database belongs to another store.")
     checks.file_format("The ledger", database.number("format"), FORMAT)
-    check_files(database, folder.path, [KEY])  # first, as digests of rows are made with it
+    check_files(database, folder.path, [KEY])  # first, because digests of rows need the key
     ledger = Ledger(database, folder.key())
     check_files(database, folder.path)
-    free = ledger.slot_table.unused()
+    unused_slots = ledger.slot_table.unused()
     for audience in ledger.accounts:
-        if faults := list(budget_faults(database, audience, free)):
+        faults = list(budget_faults(database, audience, unused_slots))
+        if faults:
             raise StoreDamaged(" ".join([*faults, "Restore a backup."]))
     return ledger
 
 
 def check_empty(database: Database) -> None:
+    """Raise PrivacyRefused if a database for a new ledger has tables already."""
     if database.tables():
         raise PrivacyRefused(
             "The database for the ledger must be empty. It belongs to another store, or an "
@@ -190,6 +212,10 @@ def check_empty(database: Database) -> None:
 
 
 def _check_records(database: Database, record_files: RecordFiles, *, longer: bool = False) -> None:
+    """Raise StoreDamaged if the record files do not agree with the ledger.
+
+    `longer`: allow rows beyond the committed ones, which an interrupted operation left.
+    """
     faults = record_file_faults(database, record_files, database.number("records"), longer=longer)
     if not faults and not slots_match_enrolment(database, record_files, database.number("records")):
         faults = [OTHER_RECORDS]
@@ -197,7 +223,11 @@ def _check_records(database: Database, record_files: RecordFiles, *, longer: boo
         raise StoreDamaged(" ".join([*faults, "Restore a backup."]))
 
 
-def _locked_database(folder: Folder, resources: ExitStack, *, create: bool = False) -> Database:
+def _open_database(folder: Folder, resources: ExitStack, *, create: bool = False) -> Database:
+    """Return the ledger's database, with the folder and the database locked for this process.
+
+    `resources` gets the callbacks that release them. Raises StoreInUse if another process has them.
+    """
     refuse_links(folder.path)
     lock = Lock(folder.path / "lock")
     resources.callback(lock.release)
@@ -211,22 +241,31 @@ def _locked_database(folder: Folder, resources: ExitStack, *, create: bool = Fal
     return database
 
 
-def _record_files(
+def _open_record_files(
     folder: Folder, schema: StoreSchema, resources: ExitStack, *, create: bool = False
 ) -> RecordFiles:
-    columns = schema.precision.dtype, schema.width, schema.target.row_width
-    record_files = RecordFiles(folder.path / "records", *columns, create=create)
+    """Return the record files of a store; `resources` gets the callback that closes them."""
+    record_files = RecordFiles(
+        folder.path / "records",
+        schema.precision.dtype,
+        schema.width,
+        schema.target.row_width,
+        create=create,
+    )
     resources.callback(record_files.close)
     return record_files
 
 
-def _witness(
-    folder: Folder, database: Database, resources: ExitStack, *, there: bool, accept_loss: bool
+def _open_witness(
+    folder: Folder, database: Database, resources: ExitStack, *, exists: bool, accept_loss: bool
 ) -> RollbackGuard | None:
-    """Return the witness, locked; None if it is lost, and that is accepted."""
-    if not there:
+    """Return the witness, locked; None if it is missing or damaged and that loss is accepted.
+
+    `exists`: whether there is a file of the witness.
+    """
+    if not exists:
         if not accept_loss:
-            raise _outdated(f"Its witness {folder.witness} is missing.")
+            raise _create_outdated_error(f"Its witness {folder.witness} is missing.")
         return None
     try:
         witness = RollbackGuard(
@@ -240,59 +279,62 @@ def _witness(
     return witness
 
 
-def _new_witness(
+def _create_witness(
     folder: Folder, database: Database, resources: ExitStack, *, over: bool = False
 ) -> RollbackGuard:
-    identity, check = bytes.fromhex(folder.identity), database.check_committed
-    witness = RollbackGuard.create(folder.witness, identity, check, over=over)
+    """Return a new witness, locked; `over` replaces a damaged one."""
+    identity = bytes.fromhex(folder.identity)
+    witness = RollbackGuard.create(folder.witness, identity, database.check_committed, over=over)
     resources.callback(witness.close)
     return witness
 
 
-def _is_known(database: Database, state: WitnessState, *, accept_loss: bool) -> bool:
-    """Tell whether a ledger has been where its witness saw it last, or has accepted that loss.
+def _is_current(database: Database, state: WitnessState, *, accept_loss: bool) -> bool:
+    """Return whether a ledger continues the witness's last commit, or has accepted that loss.
 
-    Raises StoreOutdated if it has not, unless that is accepted.
+    Raises StoreOutdated if it does not, unless `accept_loss`.
     """
-    known = (
+    is_current = (
         is_descendant(database, state.clock, state.head) or database.get(LOST) == state.head.hex()
     )
-    if not known and not accept_loss:
-        behind = database.number("clock") < state.clock
-        way = "more was charged than it knows of" if behind else "its history differs"
-        raise _outdated(f"It is an old copy, or a copy that ran elsewhere: {way}.")
-    return known
+    if not is_current and not accept_loss:
+        is_behind = database.number("clock") < state.clock
+        reason = "more was charged than it knows of" if is_behind else "its history differs"
+        raise _create_outdated_error(f"It is an old copy, or a copy that ran elsewhere: {reason}.")
+    return is_current
 
 
 def create_interrupted_error() -> PrivacyRefused:
+    """Return the error for a store that is opened for reading after an interrupted operation."""
     return PrivacyRefused(
         "A command was interrupted here, and commands that only read cannot finish it. Repeat that "
         "command, or run vicinal backup, which finishes it too."
     )
 
 
-def _outdated(reason: str) -> StoreOutdated:
+def _create_outdated_error(reason: str) -> StoreOutdated:
+    """Return the error for a store whose charges are not all known; `reason` is a sentence."""
     return StoreOutdated(
         f"The store cannot tell what has been charged. {reason} Bring back what belongs to it, or "
         "accept the loss, which spends every unknown budget for good."
     )
 
 
-def _finish(ledger: Ledger, record_files: RecordFiles, witness: RollbackGuard) -> None:
-    """Finish what a crash has left."""
+def _finish_interrupted(ledger: Ledger, record_files: RecordFiles, witness: RollbackGuard) -> None:
+    """Finish the operations that a crash interrupted, and bring the witness up to date."""
     database = ledger.database
     witness.begin(*ledger.last_commit)
-    erasing = database.get(erasure.PENDING) is not None
+    is_erasing = database.get(erasure.PENDING) is not None
     erasure.finish_erasure(database, record_files, witness)
     record_files.cut(database.number("records"))
-    if erasing:
+    if is_erasing:
         _check_records(database, record_files)
     witness.add_audiences(ledger.audiences, ledger.clock)
     witness.advance(*ledger.last_commit)
     witness.sync()
 
 
-def _loaded(
+def _load_store(
     folder: Folder,
     witness: RollbackGuard,
     schema: StoreSchema,
@@ -300,7 +342,9 @@ def _loaded(
     record_files: RecordFiles,
     resources: ExitStack,
 ) -> OpenStore:
-    database, size = ledger.database, ledger.database.number("records")
+    """Return the open store with all records in memory, which now owns the `resources`."""
+    database = ledger.database
+    size = database.number("records")
     index = index_factory(schema.index)
     shard = Shard(schema.kernel_of(None), schema.width, ledger, index)
     shard.resume(
@@ -314,19 +358,22 @@ def _loaded(
 
 
 def _accept_loss(ledger: Ledger, record_files: RecordFiles, witness: RollbackGuard) -> None:
-    """Spend what is not known, and decide to erase whom the lost history had erased: one commit.
+    """Spend all budgets, and erase subjects whose erasure the lost history contains, in one commit.
 
-    The witness agrees with it only afterwards, whose head stands in it: broken off before that, the
-    next opening goes on from here.
+    The commit contains the head of the witness, which is updated afterwards: after an interruption
+    in between, the next opening continues from here.
     """
-    database, lost = ledger.database, witness.state
-    erasure.finish_erasure(database, record_files, witness)  # there is one at a time
+    database = ledger.database
+    lost = witness.state
+    # Only one erasure can be pending, and a new one may follow below.
+    erasure.finish_erasure(database, record_files, witness)
     _check_records(database, record_files, longer=True)
-    # All of them: nothing tells which erasures a copy knows that went another way.
-    erased = lost.erased
-    everybody = ledger.slot_table.entries() if erased else ()
-    again = [who for who, _ in everybody if ledger.hash(who) in erased]
-    slots, hashes, folded = ledger.leaving(again)
+    # All erasures that the witness has seen are repeated, because a diverging copy gives no
+    # information on which of them it contains.
+    erased_hashes = lost.erased
+    entries = ledger.slot_table.entries() if erased_hashes else ()
+    erased_again = [subject for subject, _ in entries if ledger.hash(subject) in erased_hashes]
+    slots, hashes, folded = ledger.leaving(erased_again)
     size = database.number("records")
     slot_of_row = record_files.column("slots", size)
     rows = np.flatnonzero(np.isin(slot_of_row, slots))
@@ -335,7 +382,7 @@ def _accept_loss(ledger: Ledger, record_files: RecordFiles, witness: RollbackGua
         ledger.spend_all_budgets()
         ledger.bar_audience_names(lost.audiences)
         database.put(LOST, lost.head.hex())
-        if again:
+        if erased_again:
             ledger.take_out(slots, hashes, folded)
             erasure.write_erasure(ledger, rows, slot_of_row[rows], size, hashes)
-    ledger.complete_change()  # an opening that is broken off here leaves nothing open
+    ledger.complete_change()  # after an interruption here no change is left open

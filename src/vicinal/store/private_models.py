@@ -1,7 +1,7 @@
-"""Private models of a store: each audience's own, trained once, durable with its charges.
+"""Private models of a store: each audience has its own, durable together with its charges.
 
-The metric of a model is computed from stored integer features and public weights, record by record.
-So the record files stay what they are, whichever audiences there are.
+A model maps rows into a learnt metric, from stored integer features and public weights, one row at
+a time. So the record files do not depend on the models of audiences.
 """
 
 import base64
@@ -30,17 +30,25 @@ from vicinal.planning.plan import IndKNNPlan
 from vicinal.store.opening import OpenStore
 from vicinal.store.store_schema import StoreSchema
 
-_USED, _TRAINED = "used", "trained"
-_OTHER_DRAWS = 1 << 32
-"""Added to a simulation's seed for every training, so that all draw different noise."""
+_USED = "used"
+"""Name of the array of used shares among the parts of a model in the ledger."""
+
+_TRAINED = "trained"
+"""Name of the number of trainings among the parts of a model in the ledger."""
+
+_SEED_STEP = 1 << 32
+"""Added to a simulation's seed for each training, so that every training draws its own noise."""
 
 
 @dataclass(frozen=True, eq=False)
 class StoredModel:
-    """An audience's private model, and what it makes of stored integers; all of it public.
+    """A private model of an audience, with its metric; all of it is public.
 
-    `public`, (m, d + c), is the reference in the metric of `kernel`; `n_asked` queries went to the
-    private records; it was `trained` so often.
+    - `model`: the released weights.
+    - `kernel`: cosine kernel in the learnt metric.
+    - `public`, (m, d + c): public reference in the learnt metric, not yet integers.
+    - `n_asked`: number of queries that were passed on to the private records.
+    - `trained`: number of completed trainings.
     """
 
     model: PrivateModel
@@ -49,90 +57,120 @@ class StoredModel:
     n_asked: int
     trained: int
 
-    def integers(self, rows: IntegerMatrix) -> IntegerMatrix:
-        """Return integer features in the metric for stored integers (n, d), each row by itself."""
+    def encode_rows(self, rows: IntegerMatrix) -> IntegerMatrix:
+        """Return integer features in the learnt metric (n, width), each row computed by itself.
+
+        `rows` (n, d): the store's integer features.
+        """
         return self.kernel.encode(self.model.features(convert_to_float(rows)))
 
-    def mapped(self, rows: IntegerMatrix) -> tuple[IntegerMatrix, Predictions]:
-        """Return the same for queries, and what joins the votes on them."""
-        features, predicted = self.model.mapped(convert_to_float(rows))
-        return self.kernel.encode(features), predicted
+    def map_queries(self, rows: IntegerMatrix) -> tuple[IntegerMatrix, Predictions]:
+        """Return integer features in the learnt metric, and the predictions that join the votes.
 
-    def shard(self, parts: OpenStore, audience: Audience, settings: IndKNNPlan) -> SharedShard:
-        """Return the records in this metric, which from now on change with the store's."""
-        index = index_factory(settings.index)(self.kernel, self.public.shape[1])
-        mapped = MappedIndex(index, self.integers)
-        parts.shard.follow(mapped, parts.record_files.features_in_parts(len(parts.shard)))
-        return SharedShard(parts.shard, audience.account, mapped)
+        `rows` (q, d): queries as the store's integer features.
+        """
+        features, predictions = self.model.mapped(convert_to_float(rows))
+        return self.kernel.encode(features), predictions
+
+    def open_shard(self, store: OpenStore, audience: Audience, plan: IndKNNPlan) -> SharedShard:
+        """Return the store's records indexed in the learnt metric, with an audience's budgets.
+
+        The index follows all later changes of the store's records.
+        """
+        index = index_factory(plan.index)(self.kernel, self.public.shape[1])
+        mapped = MappedIndex(index, self.encode_rows)
+        store.shard.follow(mapped, store.record_files.features_in_parts(len(store.shard)))
+        return SharedShard(store.shard, audience.account, mapped)
 
 
 def train_model(
-    parts: OpenStore, audience: Audience, settings: IndKNNPlan
+    store: OpenStore, audience: Audience, plan: IndKNNPlan
 ) -> tuple[IndKNNPlan, Floats]:
-    """Train the model of an audience, first or again, on the records of now; inside a change.
+    """Train an audience's model, for the first time or again, on the current records.
 
-    Charges and the model become durable together, or neither does. Returns the settings, with share
-    and number of records settled, and float64 (m,): the share of its budget that this training
-    would have cost each public row.
+    Call inside a change of the ledger: charges and the model become durable together, or neither
+    does. Returns the plan with the model's share and the number of records fixed, and float64 (m,):
+    the share of its budget that this training would have cost each public row.
     """
-    kernel, records = (
-        parts.schema.kernel_of(None),
-        parts.record_files.features.rows(len(parts.shard)),
-    )
-    noise, slack = draws_of(parts, audience, settings)
-    settings, model = settled_model(
-        settings, kernel, convert_to_float(records), _public_rows(parts.schema),
-        parts.shard.subject_table_of(audience.account), audience.account, noise, slack,
-    )[:2]  # fmt: skip
+    kernel = store.schema.kernel_of(None)
+    records = store.record_files.features.rows(len(store.shard))
+    noise, slack = draws_of(store, audience, plan)
+    plan, model = settled_model(
+        plan,
+        kernel,
+        convert_to_float(records),
+        _encode_public_rows(store.schema),
+        store.shard.subject_table_of(audience.account),
+        audience.account,
+        noise,
+        slack,
+    )[:2]
     audience.slack = slack.spent
-    write_model(parts, audience, model)
-    return settings, model.used
+    write_model(store, audience, model)
+    return plan, model.used
 
 
-def begin_model(parts: OpenStore, audience: Audience, settings: IndKNNPlan) -> IndKNNPlan:
-    """Write what the model of a new audience is linear in, inside a change; shards train it."""
-    lifted = _encoder(parts.schema).lifts
-    settings = settings.settled(len(public := _public_rows(parts.schema)))
-    features = ModelFeatures.planned(public, settings.size, lifted=lifted)
-    write_parts(parts.database, audience.number, _texts(features.arrays()))
-    return settings
+def begin_model(store: OpenStore, audience: Audience, plan: IndKNNPlan) -> IndKNNPlan:
+    """Write the feature map of a new audience's model, which the shards of a cluster then train.
+
+    Call inside a change of the ledger. Returns the plan with the model's share fixed.
+    """
+    lifted = _get_encoder(store.schema).lifts
+    public_rows = _encode_public_rows(store.schema)
+    plan = plan.settled(len(public_rows))
+    features = ModelFeatures.planned(public_rows, plan.size, lifted=lifted)
+    write_parts(store.database, audience.number, _encode_arrays(features.arrays()))
+    return plan
 
 
-def awaits_model(parts: OpenStore, audience: Audience) -> bool:
-    """Tell whether an audience's model is yet to be trained: by a cluster, which is at it."""
+def awaits_model(store: OpenStore, audience: Audience) -> bool:
+    """Return whether an audience's model is planned but not yet trained by the shards."""
     share = parse_json(audience.plan)["pinned"].get("model_share")
-    return bool(share) and _USED not in read_parts(parts.database, audience.number)
+    return bool(share) and _USED not in read_parts(store.database, audience.number)
 
 
-def list_answering_audiences(parts: OpenStore) -> list[Audience]:
-    return [one for one in parts.ledger.audiences.values() if not awaits_model(parts, one)]
+def list_answering_audiences(store: OpenStore) -> list[Audience]:
+    """Return the audiences whose models are trained, or that have none."""
+    return [
+        audience
+        for audience in store.ledger.audiences.values()
+        if not awaits_model(store, audience)
+    ]
 
 
 def draws_of(
-    parts: OpenStore, audience: Audience, settings: IndKNNPlan
+    store: OpenStore, audience: Audience, plan: IndKNNPlan
 ) -> tuple[NoiseSource, DeltaSlackAccountant]:
-    """Return the noise of an audience's next training, and what meters the cost of its grid."""
-    number = 1 + int(read_parts(parts.database, audience.number).get(_TRAINED, 0))
-    seed = settings.simulation_seed
-    noise = create_noise_source(None if seed is None else seed + number * _OTHER_DRAWS)
-    return noise, slack_meter(settings, audience.slack)
+    """Return the noise source of an audience's next training, and its accountant of delta slack.
+
+    The noise is seeded in a simulation only.
+    """
+    number = 1 + int(read_parts(store.database, audience.number).get(_TRAINED, 0))
+    seed = plan.simulation_seed
+    noise = create_noise_source(None if seed is None else seed + number * _SEED_STEP)
+    return noise, slack_meter(plan, audience.slack)
 
 
-def write_model(parts: OpenStore, audience: Audience, model: PrivateModel) -> None:
-    """Write a model that was trained, first or again, inside a change."""
-    before, arrays = read_parts(parts.database, audience.number), model.arrays()
-    if _USED in before:
-        arrays[_USED] = np.minimum(_arrays(before)[_USED] + model.used, 1.0)
-    counts = {PUT: before.get(PUT, "0"), _TRAINED: f"{1 + int(before.get(_TRAINED, 0))}"}
-    write_parts(parts.database, audience.number, {**counts, **_texts(arrays)})
+def write_model(store: OpenStore, audience: Audience, model: PrivateModel) -> None:
+    """Write a newly trained model of an audience into the ledger, inside a change.
+
+    The used shares of all its trainings are added up, at most to 1.
+    """
+    old_parts = read_parts(store.database, audience.number)
+    arrays = model.arrays()
+    if _USED in old_parts:
+        arrays[_USED] = np.minimum(_decode_arrays(old_parts)[_USED] + model.used, 1.0)
+    n_trainings = 1 + int(old_parts.get(_TRAINED, 0))
+    counts = {PUT: old_parts.get(PUT, "0"), _TRAINED: f"{n_trainings}"}
+    write_parts(store.database, audience.number, {**counts, **_encode_arrays(arrays)})
 
 
-def settled_request(
+def settle_request(
     requested: IndKNNPlan, pinned: Mapping[str, Any], schema: StoreSchema
 ) -> IndKNNPlan:
-    """Return an audience's settings with the share that was settled, and why it has no model.
+    """Return a requested plan with its model's share as decided, or with the obstacle to a model.
 
-    `requested`: as they were asked for. `pinned`: what its plan has fixed.
+    `pinned`: values that are fixed already, by parameter.
     """
     share = float(pinned.get("model_share", 0))
     if share or requested.model_share is not None:
@@ -141,59 +179,71 @@ def settled_request(
     return requested.without_model(requested.model_obstacle(n_public))
 
 
-def stored_model(parts: OpenStore, audience: Audience, settings: IndKNNPlan) -> StoredModel | None:
-    """Return the model of an audience whose share is settled; None if it has none.
+def load_model(store: OpenStore, audience: Audience, plan: IndKNNPlan) -> StoredModel | None:
+    """Return the trained model of an audience from the ledger; None if its plan has none.
 
-    Raises StorageFailed if it should be there and is not.
+    The plan's share of the model must be fixed. Raises StorageFailed if the model is missing or
+    damaged.
     """
-    if not settings.model_share:
+    if not plan.model_share:
         return None
-    parts_of, public = read_parts(parts.database, audience.number), parts.schema.public
-    if public is None or not {_USED, _TRAINED, PUT} <= parts_of.keys():
+    stored = read_parts(store.database, audience.number)
+    if store.schema.public is None or not {_USED, _TRAINED, PUT} <= stored.keys():
         raise StoreDamaged("The ledger lacks a private model. Restore a backup.")
     try:
-        rows, lifted = _public_rows(parts.schema), _encoder(parts.schema).lifts
-        model = PrivateModel.kept(_arrays(parts_of), rows, settings.loss, lifted=lifted)
-        times, n_asked = int(parts_of[_TRAINED]), int(parts_of[PUT])
-        if times < 1 or n_asked < 0:
+        public_rows = _encode_public_rows(store.schema)
+        lifted = _get_encoder(store.schema).lifts
+        arrays = _decode_arrays(stored)
+        model = PrivateModel.kept(arrays, public_rows, plan.loss, lifted=lifted)
+        n_trainings = int(stored[_TRAINED])
+        n_asked = int(stored[PUT])
+        if n_trainings < 1 or n_asked < 0:
             raise ValueError
-    except ValueError:  # and InvalidInput, which is one
+    except ValueError:  # includes InvalidInput, a subclass
         raise StoreDamaged("The ledger has a damaged private model. Restore a backup.") from None
-    mapped = model.features(rows)
-    return StoredModel(model, metric_kernel(mapped), mapped, n_asked, times)
+    public = model.features(public_rows)
+    return StoredModel(model, metric_kernel(public), public, n_asked, n_trainings)
 
 
-def stored_features(parts: OpenStore, audience: Audience) -> tuple[ModelFeatures, FloatMatrix]:
-    """Return what an audience's model is linear in, and the public rows beside it, as integers."""
-    rows, kept = _public_rows(parts.schema), read_parts(parts.database, audience.number)
-    return ModelFeatures.kept(rows, _arrays(kept), lifted=_encoder(parts.schema).lifts), rows
+def stored_features(store: OpenStore, audience: Audience) -> tuple[ModelFeatures, FloatMatrix]:
+    """Return the feature map of an audience's model, and the public rows (m, d) as integers.
+
+    The integers are floating-point numbers here, as training needs them.
+    """
+    public_rows = _encode_public_rows(store.schema)
+    stored = read_parts(store.database, audience.number)
+    lifted = _get_encoder(store.schema).lifts
+    features = ModelFeatures.kept(public_rows, _decode_arrays(stored), lifted=lifted)
+    return features, public_rows
 
 
-def _public_rows(schema: StoreSchema) -> FloatMatrix:
+def _encode_public_rows(schema: StoreSchema) -> FloatMatrix:
+    """Return the public reference (m, d) as the store's integers, in floating point."""
     assert schema.public is not None  # noqa: S101 (a model needs it)
-    return convert_to_float(_encoder(schema).encode(schema.public))
+    return convert_to_float(_get_encoder(schema).encode(schema.public))
 
 
-def _encoder(schema: StoreSchema) -> Cosine:
+def _get_encoder(schema: StoreSchema) -> Cosine:
+    """Return the kernel that makes the store's integers; a model needs the cosine kernel."""
     encoder = schema.kernel_of(None)
     assert isinstance(encoder, Cosine)  # noqa: S101 (a model needs it)
     return encoder
 
 
-def _texts(arrays: Mapping[str, AnyArray]) -> dict[str, str]:
-    """Return arrays as parts hold them: files of NumPy, which say their type and shape."""
+def _encode_arrays(arrays: Mapping[str, AnyArray]) -> dict[str, str]:
+    """Return arrays as the ledger stores them: NumPy files, with type and shape, in base 64."""
     texts = {}
     for name, array in arrays.items():
-        np.save(file := io.BytesIO(), array, allow_pickle=False)
+        file = io.BytesIO()
+        np.save(file, array, allow_pickle=False)
         texts[name] = base64.b64encode(file.getvalue()).decode()
     return texts
 
 
-def _arrays(parts_of: Mapping[str, str]) -> dict[str, AnyArray]:
-    """Return the arrays among the parts of a model; raises ValueError for what is none."""
+def _decode_arrays(stored: Mapping[str, str]) -> dict[str, AnyArray]:
+    """Return the arrays among the stored parts of a model; raises ValueError if one is damaged."""
     files = {
-        name: io.BytesIO(base64.b64decode(parts_of[name]))
-        for name in MODEL_ARRAYS & parts_of.keys()
+        name: io.BytesIO(base64.b64decode(stored[name])) for name in MODEL_ARRAYS & stored.keys()
     }
     return {
         name: np.lib.format.read_array(file, allow_pickle=False) for name, file in files.items()

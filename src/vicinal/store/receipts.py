@@ -1,8 +1,9 @@
-"""Signed receipts: that somebody was erased, at one link of the chain.
+"""Signed receipts that subjects were erased, at one link of the chain of commits.
 
-A receipt names no person: it holds the keyed digest of an id, which only the store's key can make
-from the id. It holds the clock and the head of the chain, so a store that goes on from there can be
-told from any other. Signatures are Ed25519 (RFC 8032) over the receipt's canonical JSON.
+A receipt has no ids: it has keyed digests of them, which can only be computed with the store's key.
+It has the clock and the head of the chain, so a store that continues from there can be
+distinguished from any other store. Signatures are Ed25519 (RFC 8032) over the receipt's canonical
+JSON.
 """
 
 from __future__ import annotations
@@ -26,38 +27,51 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 _FORMAT = 1
-_DOMAIN = b"vicinal receipt\x01"
-_SIGNATURE = "signature"
-_MODULUS = 2**255 - 19
-_OF_ORDER_8 = 2707385501144840649318225287225658788936804267575313519463743609750303402022
-_OF_SMALL_ORDER = {0, 1, _OF_ORDER_8, _MODULUS - _OF_ORDER_8, _MODULUS - 1}
-"""Second coordinates of the eight points under which one signature passes for many messages."""
+"""Version of the format of receipts."""
 
-_FIELDS = {"format", "kind", "public_key", _SIGNATURE}
+_DOMAIN = b"vicinal receipt\x01"
+"""Precedes every signed message, so that no signature of a receipt is valid for other data."""
+
+_SIGNATURE = "signature"
+"""Field of the signature, which is not part of the signed message."""
+
+_FIELD_PRIME = 2**255 - 19
+"""Prime of the field of the curve (RFC 8032, section 5.1)."""
+
+_Y_OF_ORDER_8 = 2707385501144840649318225287225658788936804267575313519463743609750303402022
+"""The y coordinate of two points of order 8 on the curve."""
+
+_Y_OF_SMALL_ORDER = {0, 1, _Y_OF_ORDER_8, _FIELD_PRIME - _Y_OF_ORDER_8, _FIELD_PRIME - 1}
+"""The y coordinates of the eight points of small order. As public keys they are refused, because
+one signature is valid for many messages under them."""
+
+_REQUIRED_FIELDS = {"format", "kind", "public_key", _SIGNATURE}
+"""Fields of every receipt."""
 
 
 class SigningKey:
-    """The key of an installation, in a file that only its owner reads.
+    """The private signing key of an installation, in a file that only its owner may read.
 
-    `path`: the file: 32 bytes. :meth:`create` makes it. Raises InvalidInput if there is no key
-    there, or others may read the file.
+    `path`: the file of 32 bytes, which :meth:`create` makes. Raises InvalidInput if there is no
+    key, or other users may read the file.
     """
 
     def __init__(self, path: Path) -> None:
         if not path.is_file():
             raise InvalidInput(f"There is no key at {path}. Make one with: vicinal receipt key")
         with translate_os_errors(path):
-            mode, content = path.stat().st_mode, path.read_bytes()
+            mode = path.stat().st_mode
+            content = path.read_bytes()
         if mode & 0o077:
             raise InvalidInput(f"The key {path} may be read by others. Set its mode to 0600.")
         if len(content) != 32:
             raise InvalidInput(f"The file {path} is not a key: it must hold 32 bytes.")
-        self._key = _ed25519().from_private_bytes(content)
+        self._key = _load_ed25519().from_private_bytes(content)
 
     @classmethod
     def create(cls, path: Path) -> SigningKey:
-        """Make a new key at `path`, which must be free, and return it."""
-        content = _ed25519().generate().private_bytes_raw()
+        """Write a new key to the file `path`, which must not exist, and return it."""
+        content = _load_ed25519().generate().private_bytes_raw()
         try:
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE_FILE)
         except FileExistsError:
@@ -72,62 +86,66 @@ class SigningKey:
 
     @property
     def public(self) -> str:
-        """The public key in hexadecimal digits, for whoever verifies."""
+        """The public key in hexadecimal digits, for the verification of receipts."""
         return self._key.public_key().public_bytes_raw().hex()
 
     def signed(self, receipt: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a receipt with the public key and the signature added."""
         content = {**receipt, "public_key": self.public}
-        return {**content, _SIGNATURE: self._key.sign(_message(content)).hex()}
+        return {**content, _SIGNATURE: self._key.sign(_encode_message(content)).hex()}
 
 
 def erasure_receipt(
-    parts: OpenStore, subjects: Sequence[SubjectId], key: SigningKey, *, models_kept: bool = False
+    store: OpenStore, subjects: Sequence[SubjectId], key: SigningKey, *, models_kept: bool = False
 ) -> dict[str, Any]:
-    """Return a signed receipt that subjects are erased from an open store.
+    """Return a receipt, signed with `key`, that subjects are erased from an open store.
 
-    It says so where private models were trained before (`models_kept`): their weights stay.
+    `models_kept`: note in the receipt that the weights of private models were not changed.
 
-    Raises PrivacyRefused if one of them is still there, or never was: then there is nothing to
-    certify.
+    Raises PrivacyRefused if a subject is enrolled, or never was.
     """
-    ledger = parts.ledger
+    ledger = store.ledger
     if not subjects:
         raise InvalidInput("The 'subject' option must be given: at least one id.")
     if not all(ledger.standing(subject) == Standing.ERASED for subject in subjects):
         raise PrivacyRefused("Not all of these ids were erased from this store. Nothing is signed.")
     clock, head = ledger.last_commit
-    return key.signed({
+    receipt = {
         "format": _FORMAT,
         "kind": "erasure",
-        "store": parts.folder.identity,
+        "store": store.folder.identity,
         "clock": clock,
         "chain": head.hex(),
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
         "digests": sorted({ledger.hash(subject).hex() for subject in subjects}),
-        **({"models": "kept"} if models_kept else {}),
-    })  # fmt: skip
+    }
+    if models_kept:
+        receipt["models"] = "kept"
+    return key.signed(receipt)
 
 
 def check_receipt(receipt: Any, public_key: str) -> dict[str, Any]:
-    """Return a receipt whose signature is that of `public_key`.
+    """Return a receipt without its signature, after verifying that `public_key` signed it.
 
-    Raises InvalidInput if it is none, was changed, has another format, or another key signed it; or
-    if that is a key under which anybody can sign.
+    `receipt`: from JSON. `public_key`: in hexadecimal digits.
+
+    Raises InvalidInput if `receipt` is no receipt, was changed, has another format, or was signed
+    with another key; or if signatures under `public_key` can be forged.
     """
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-    if not isinstance(receipt, dict) or not set(receipt) >= _FIELDS:
+    if not isinstance(receipt, dict) or not set(receipt) >= _REQUIRED_FIELDS:
         raise InvalidInput("The file holds no receipt.")
     content = {name: value for name, value in receipt.items() if name != _SIGNATURE}
     try:
         key = bytes.fromhex(public_key)
         verifier = Ed25519PublicKey.from_public_bytes(key)
-        verifier.verify(bytes.fromhex(receipt[_SIGNATURE]), _message(content))
+        verifier.verify(bytes.fromhex(receipt[_SIGNATURE]), _encode_message(content))
     except (InvalidSignature, ValueError, TypeError):
         raise InvalidInput("The receipt was changed, or signed with another key.") from None
-    # Without the bit of the sign, and also where it is not reduced.
-    if int.from_bytes(key, "little") % 2**255 % _MODULUS in _OF_SMALL_ORDER:
+    # The y coordinate, without the sign bit of x, reduced in case the encoding is not canonical.
+    if int.from_bytes(key, "little") % 2**255 % _FIELD_PRIME in _Y_OF_SMALL_ORDER:
         raise InvalidInput("Anybody can sign under this public key. Ask the signer for another.")
     if content["public_key"] != public_key.lower():
         raise InvalidInput("The receipt names another key than the one that signed it.")
@@ -136,18 +154,17 @@ def check_receipt(receipt: Any, public_key: str) -> dict[str, Any]:
 
 
 def faults_of_receipt(
-    parts: OpenStore, receipt: Mapping[str, Any], subjects: Sequence[SubjectId]
+    store: OpenStore, receipt: Mapping[str, Any], subjects: Sequence[SubjectId]
 ) -> list[str]:
-    """Return in words why a checked receipt is not in force in an open store; empty if it is.
+    """Return sentences on why a checked receipt does not hold in an open store; empty if it does.
 
-    `receipt`: as :func:`check_receipt` returned it. `subjects`: ids that it must be about; none to
-    leave that open.
+    `receipt`: from :func:`check_receipt`. `subjects`: ids that it must cover; may be empty.
     """
-    ledger = parts.ledger
-    if receipt["store"] != parts.folder.identity:
+    ledger = store.ledger
+    if receipt["store"] != store.folder.identity:
         return ["The receipt belongs to another store."]
     faults = []
-    if not is_descendant(parts.database, receipt["clock"], bytes.fromhex(receipt["chain"])):
+    if not is_descendant(store.database, receipt["clock"], bytes.fromhex(receipt["chain"])):
         faults.append("The store does not continue the one that the receipt was written for.")
     digests = set(receipt.get("digests", ()))
     if digests and any(
@@ -159,11 +176,13 @@ def faults_of_receipt(
     return faults
 
 
-def _message(content: Mapping[str, Any]) -> bytes:
+def _encode_message(content: Mapping[str, Any]) -> bytes:
+    """Return the signed bytes of a receipt: canonical JSON after :data:`_DOMAIN`."""
     return _DOMAIN + json.dumps(content, sort_keys=True, separators=(",", ":")).encode()
 
 
-def _ed25519() -> type[Ed25519PrivateKey]:
+def _load_ed25519() -> type[Ed25519PrivateKey]:
+    """Import the class of private keys; raises InvalidInput if its package is not installed."""
     try:
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     except ImportError:

@@ -1,12 +1,12 @@
 """The records on disk: integer features, labels and slots, each in a file of fixed-width rows.
 
-A file holds the first n rows and nothing else. Rows are added at its end; when some are erased,
-rows from the end are copied over them, and the end is overwritten with zeros and cut off. Which n
-counts, and the digests of the rows tile by tile, are in the ledger's database, whose transactions
-decide whether a change has happened. So is a checksum of the slots of all enrolled records, which
-follows from the operations and not from the files: an erasure that left a record behind, or took
-another subject's, is found by it. The key, the public rows, map and cells have one digest each;
-the extractor's model has its own in the schema.
+A file consists of n rows. New rows are appended; erased rows are overwritten with copies of rows
+from the end, and the end is overwritten with zeros and cut off. The number n, and a digest of every
+tile of rows, are in the ledger's database: its transactions decide whether a change has happened.
+The database also has a checksum of the slots of all enrolled records, which is computed from the
+operations and not from the files: it detects an erasure that missed a record, or removed one of
+another subject. The key, the public rows, the map and the cells have one digest each; the digest of
+the extractor's model is in the schema.
 """
 
 import hashlib
@@ -29,24 +29,29 @@ from vicinal.ledger.files import (
 )
 from vicinal.ledger.tables import Tables
 from vicinal.store.folder import KEY
-from vicinal.store.store_schema import MAP, PUBLIC, file_digest
+from vicinal.store.store_schema import MAP, PUBLIC, compute_file_digest
 
 RECORD_NAMES = ("features", "labels", "slots")
-"""The files in the folder of records."""
+"""Names of the files in the folder of records."""
 
 TILE = 8192
-"""Rows that share a digest."""
+"""Rows of a record file that share a digest."""
 
 SLOT_CHECKSUM = "slot_checksum"
 """Name in the ledger's database of :func:`compute_slot_checksum` of all enrolled records."""
 
-_CHUNK = 1 << 24
-_PART = 1 << 20
-"""Bytes of features in memory at a time beside the index that takes them."""
+_ZEROS_CHUNK_BYTES = 1 << 24
+"""Bytes overwritten with zeros at a time."""
+
+_FEATURES_CHUNK_BYTES = 1 << 20
+"""Bytes of features in memory at a time, beside the index that copies them."""
 
 
 class RecordFile:
-    """One file of rows of `width` numbers each; made, if it may be, where it is not there."""
+    """A file of rows of `width` numbers each; `create` makes it if it does not exist.
+
+    `bytes`: size of a row.
+    """
 
     def __init__(
         self, path: Path, dtype: npt.DTypeLike, width: int, *, create: bool = True
@@ -62,16 +67,18 @@ class RecordFile:
         os.close(self._descriptor)
 
     def size(self) -> int:
+        """Return the size of the file in bytes."""
         return os.fstat(self._descriptor).st_size
 
     def append(self, start: int, rows: AnyArray) -> None:
+        """Write rows (n, width) durably, the first of them as row number `start`."""
         flat = np.ascontiguousarray(rows, dtype=self.dtype).reshape(-1)
         with translate_os_errors(self.path):
             write_whole(self._descriptor, flat.view(np.uint8).data, start * self.bytes)
             os.fsync(self._descriptor)
 
     def rows(self, size: int, *, change: bool = False) -> AnyArray:
-        """Return the first `size` rows as a map of the file, (size, width)."""
+        """Return the first `size` rows, (size, width), as a memory map; writable with `change`."""
         if size == 0:
             return np.zeros((0, self.width), dtype=self.dtype)
         if self.size() < size * self.bytes:
@@ -80,47 +87,59 @@ class RecordFile:
         with translate_os_errors(self.path):
             return np.memmap(self.path, self.dtype, mode=mode, shape=(size, self.width))  # type: ignore[call-overload, no-any-return]
 
-    def part(self, start: int, stop: int) -> AnyArray:
-        """Return some rows that are there, (stop - start, width), read and not mapped.
+    def read_rows(self, start: int, stop: int) -> AnyArray:
+        """Return a copy of the rows from `start` to before `stop`, (stop - start, width).
 
-        Pages of a map count as memory of the process as long as it lasts.
+        Pages of a memory map would count as memory of the process as long as the map exists.
         """
-        parts, at, end = [], start * self.bytes, stop * self.bytes
+        chunks = []
+        offset = start * self.bytes
+        end = stop * self.bytes
         with translate_os_errors(self.path):
-            while at < end:
-                parts.append(os.pread(self._descriptor, end - at, at))
-                if not parts[-1]:
+            while offset < end:
+                chunk = os.pread(self._descriptor, end - offset, offset)
+                chunks.append(chunk)
+                if not chunk:
                     raise StoreDamaged(f"{self.path} is shorter than the store. Restore a backup.")
-                at += len(parts[-1])
-        content = parts[0] if len(parts) == 1 else b"".join(parts)
+                offset += len(chunk)
+        content = chunks[0] if len(chunks) == 1 else b"".join(chunks)
         return np.frombuffer(content, self.dtype).reshape(-1, self.width)
 
-    def move(self, holes: Places, movers: Places, size: int) -> None:
-        if len(holes):
+    def move(self, erased_indices: Places, moved_indices: Places, size: int) -> None:
+        """Copy some of the first `size` rows over erased ones, durably."""
+        if len(erased_indices):
             rows = self.rows(size, change=True)
-            rows[holes] = rows[movers]
+            rows[erased_indices] = rows[moved_indices]
             with translate_os_errors(self.path):
                 rows.flush()  # type: ignore[attr-defined]
                 os.fsync(self._descriptor)
 
     def cut(self, size: int) -> None:
         """Overwrite everything beyond the first `size` rows with zeros, then cut it off."""
-        end, start = self.size(), size * self.bytes
+        end = self.size()
+        start = size * self.bytes
         with translate_os_errors(self.path):
-            for at in range(start, end, _CHUNK):
-                write_whole(self._descriptor, bytes(min(_CHUNK, end - at)), at)
+            for offset in range(start, end, _ZEROS_CHUNK_BYTES):
+                zeros = bytes(min(_ZEROS_CHUNK_BYTES, end - offset))
+                write_whole(self._descriptor, zeros, offset)
             os.fsync(self._descriptor)
             os.ftruncate(self._descriptor, start)
             os.fsync(self._descriptor)
 
-    def digests(self, size: int, tiles: Iterable[int]) -> Iterator[tuple[int, bytes]]:
+    def compute_digests(self, size: int, tiles: Iterable[int]) -> Iterator[tuple[int, bytes]]:
+        """Yield number and SHA-256 digest of each of some tiles of the first `size` rows."""
         for tile in tiles:
-            part = self.part(tile * TILE, min((tile + 1) * TILE, size))
-            yield tile, hashlib.sha256(part.data).digest()
+            rows = self.read_rows(tile * TILE, min((tile + 1) * TILE, size))
+            yield tile, hashlib.sha256(rows.data).digest()
 
 
 class RecordFiles:
-    """Features, labels and slots of all records, in a folder."""
+    """Features, labels and slots of all records, one file each, in a folder.
+
+    - `features`: integer features, `n_features` numbers of type `dtype` per record.
+    - `labels`: class index or target vector, `target_width` int32 numbers per record.
+    - `slots`: int32 index of the record's subject in the ledger's arrays.
+    """
 
     def __init__(
         self,
@@ -134,80 +153,89 @@ class RecordFiles:
         with translate_os_errors(folder):
             if create:
                 folder.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
-        kinds = ((dtype, n_features), (np.int32, target_width), (np.int32, 1))
-        self.features, self.labels, self.slots = (
-            RecordFile(folder / name, *kind, create=create)
-            for name, kind in zip(RECORD_NAMES, kinds, strict=True)
-        )
+        features_name, labels_name, slots_name = RECORD_NAMES
+        self.features = RecordFile(folder / features_name, dtype, n_features, create=create)
+        self.labels = RecordFile(folder / labels_name, np.int32, target_width, create=create)
+        self.slots = RecordFile(folder / slots_name, np.int32, 1, create=create)
         if create:
             with translate_os_errors(folder):
                 sync_folder(folder)
 
     @property
-    def parts(self) -> dict[str, RecordFile]:
+    def file_of(self) -> dict[str, RecordFile]:
+        """All files by name."""
         return dict(zip(RECORD_NAMES, (self.features, self.labels, self.slots), strict=True))
 
     def append(self, start: int, features: AnyArray, labels: AnyArray, slots: AnyArray) -> None:
-        for column, rows in zip(self.parts.values(), (features, labels, slots), strict=True):
-            column.append(start, rows)
+        """Write records durably, the first of them as row number `start`."""
+        self.features.append(start, features)
+        self.labels.append(start, labels)
+        self.slots.append(start, slots)
 
-    def move(self, holes: Places, movers: Places, size: int) -> None:
-        for column in self.parts.values():
-            column.move(holes, movers, size)
+    def move(self, erased_indices: Places, moved_indices: Places, size: int) -> None:
+        """Copy some of the first `size` records over erased ones, durably."""
+        for record_file in self.file_of.values():
+            record_file.move(erased_indices, moved_indices, size)
 
     def cut(self, size: int) -> None:
-        for column in self.parts.values():
-            if column.size() > size * column.bytes:
-                column.cut(size)
+        """Erase everything beyond the first `size` records."""
+        for record_file in self.file_of.values():
+            if record_file.size() > size * record_file.bytes:
+                record_file.cut(size)
 
     def reach_beyond(self, size: int) -> bool:
-        return any(column.size() > size * column.bytes for column in self.parts.values())
+        """Return whether any file is longer than `size` records."""
+        return any(
+            record_file.size() > size * record_file.bytes for record_file in self.file_of.values()
+        )
 
     def features_in_parts(self, size: int | None = None) -> Iterator[AnyArray]:
-        """Yield the first `size` rows; if it is left out, all that the file holds."""
+        """Yield the features of the first `size` records in chunks; of all records without it."""
         size = self.features.size() // self.features.bytes if size is None else size
-        step = max(1, _PART // self.features.bytes)
+        step = max(1, _FEATURES_CHUNK_BYTES // self.features.bytes)
         for start in range(0, size, step):
-            yield self.features.part(start, min(start + step, size))
+            yield self.features.read_rows(start, min(start + step, size))
 
     def column(self, name: str, size: int) -> Ints32:
-        return np.array(self.parts[name].rows(size)[:, 0], dtype=np.int32)
+        """Return the first number of each of `size` records, from the file "labels" or "slots"."""
+        return np.array(self.file_of[name].rows(size)[:, 0], dtype=np.int32)
 
     def close(self) -> None:
-        for column in self.parts.values():
-            column.close()
+        for record_file in self.file_of.values():
+            record_file.close()
 
 
 def tiles_of(size: int) -> range:
+    """Return the numbers of the tiles of `size` rows."""
     return range(-(-size // TILE))
 
 
 def tiles_from(start: int, size: int) -> range:
-    """Return the tiles that hold row `start` or later ones, of `size` rows."""
+    """Return the numbers of the tiles that have row `start` or later ones, of `size` rows."""
     return range(start // TILE, len(tiles_of(size)))
 
 
 SMALL_FILES = (KEY, PUBLIC, MAP)
-_LARGEST = 1 << 34
-"""Bytes of a small file: a stranger's may have no end."""
+"""Files that have one digest each, because they never change."""
+
+_MAX_SMALL_FILE_BYTES = 1 << 34
+"""Larger files are refused unread: one that was put there by another user may be endless."""
 
 
 def note_files(database: Database, folder: Path) -> None:
+    """Write the digests of new small files of a store's folder, inside a transaction."""
     noted = {name for (name,) in database.read("SELECT name FROM files")}
     new = [name for name in SMALL_FILES if name not in noted and (folder / name).is_file()]
     if new:
-        database.insert(Tables.FILES, [(name, file_digest(folder / name)) for name in new])
+        database.insert(Tables.FILES, [(name, compute_file_digest(folder / name)) for name in new])
 
 
 def check_files(database: Database, folder: Path, names: Iterable[str] = SMALL_FILES) -> None:
-    """Compare files with their digests.
-
-    Raises StorageFailed if one is missing or was changed or damaged.
-    """
+    """Raise StorageFailed if one of some small files is missing, changed or damaged."""
     rows: dict[str, bytes] = dict(database.read("SELECT name, digest FROM files"))
     for path in [folder / name for name in names if name in rows]:
-        whole = path.is_file() and path.stat().st_size <= _LARGEST
-        if not whole or file_digest(path) != rows[path.name]:
+        is_readable = path.is_file() and path.stat().st_size <= _MAX_SMALL_FILE_BYTES
+        if not is_readable or compute_file_digest(path) != rows[path.name]:
             raise StoreDamaged(
                 f"The file {path.name} is missing, changed or damaged. Restore a backup."
             )
@@ -216,12 +244,15 @@ def check_files(database: Database, folder: Path, names: Iterable[str] = SMALL_F
 def write_digests(
     database: Database, record_files: RecordFiles, size: int, tiles: Iterable[int] | None = None
 ) -> None:
-    """Write the digests of `tiles` among the first `size` records, inside a transaction."""
-    listed = list(tiles_of(size) if tiles is None else tiles)
+    """Write the number of records, and the digests of some or all of their tiles.
+
+    Call inside a transaction. `tiles`: numbers of changed tiles; None for all.
+    """
+    changed_tiles = list(tiles_of(size) if tiles is None else tiles)
     digests = [
-        (part, tile, digest)
-        for part, record_file in record_files.parts.items()
-        for tile, digest in record_file.digests(size, listed)
+        (name, tile, digest)
+        for name, record_file in record_files.file_of.items()
+        for tile, digest in record_file.compute_digests(size, changed_tiles)
     ]
     database.replace(Tables.TILES, digests)
     database.delete(Tables.TILES, "number >= ?", (len(tiles_of(size)),))
@@ -229,11 +260,12 @@ def write_digests(
 
 
 def compute_slot_checksum(slots: Ints32) -> int:
-    """Return a 64-bit checksum of the slots of some records, in any order, each as often as it is.
+    """Return a 64-bit checksum of the multiset of the slots of some records.
 
-    It adds up over records: the checksum of two sets together is the sum modulo 2^64. Different
-    sets have equal checksums with a probability of about 2^-64 (SplitMix64 of Steele, Lea and Flood
-    2014, which is a bijection, summed). It detects mistakes; the chain of commits detects forgery.
+    It is additive: the checksum of two multisets together is the sum modulo 2^64. Different
+    multisets have equal checksums with a probability of about 2^-64: each slot is mixed by
+    SplitMix64 (Steele, Lea and Flood 2014), a bijection, and the results are summed. The checksum
+    detects mistakes; the chain of commits detects forgery.
     """
     mixed = slots.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -252,16 +284,18 @@ def note_erased_slots(database: Database, slots: Ints32) -> None:
 
 
 def _change_slot_checksum(database: Database, change: int) -> None:
+    """Add to the stored checksum, modulo 2^64."""
     database.put(SLOT_CHECKSUM, str((database.number(SLOT_CHECKSUM) + change) % 2**64))
 
 
 OTHER_RECORDS = "The record files hold other records than those of the enrolled subjects."
+"""The fault of files for which :func:`slots_match_enrolment` is False."""
 
 
 def slots_match_enrolment(database: Database, record_files: RecordFiles, size: int) -> bool:
-    """Return whether the first `size` records on disk are exactly those of the enrolled subjects.
+    """Return whether every subject has exactly the records that were added and not erased.
 
-    Each subject with as many records as were added for it and not erased.
+    Compared are slots alone, of the first `size` records on disk.
     """
     slots = record_files.column("slots", size)
     return compute_slot_checksum(slots) == database.number(SLOT_CHECKSUM)
@@ -270,21 +304,25 @@ def slots_match_enrolment(database: Database, record_files: RecordFiles, size: i
 def record_file_faults(
     database: Database, record_files: RecordFiles, size: int, *, longer: bool = False
 ) -> list[str]:
-    """Return in words which files are not as they were committed; they may be `longer` or not."""
-    return [
-        f"The file {record_file.path.name} was changed or damaged: {fault}."
-        for part, record_file in record_files.parts.items()
-        if (fault := _fault(database, part, record_files, size, longer))
-    ]
+    """Return a sentence for each file whose first `size` records differ from the committed ones.
+
+    `longer`: allow files to be longer, as an interrupted operation leaves them.
+    """
+    faults = []
+    for name, record_file in record_files.file_of.items():
+        fault = _find_fault(database, name, record_file, size, longer=longer)
+        if fault is not None:
+            faults.append(f"The file {record_file.path.name} was changed or damaged: {fault}.")
+    return faults
 
 
-def _fault(
-    database: Database, part: str, record_files: RecordFiles, size: int, longer: bool
+def _find_fault(
+    database: Database, name: str, record_file: RecordFile, size: int, *, longer: bool
 ) -> str | None:
-    record_file = record_files.parts[part]
-    bytes_over = record_file.size() - size * record_file.bytes
-    if bytes_over < 0 or (bytes_over > 0 and not longer):
+    """Return the difference of one file from its committed length and digests, or None."""
+    excess_bytes = record_file.size() - size * record_file.bytes
+    if excess_bytes < 0 or (excess_bytes > 0 and not longer):
         return "its length differs"
-    rows = database.read("SELECT number, digest FROM tiles WHERE part = ?", (part,))
-    digests = dict(record_file.digests(size, tiles_of(size)))
+    rows = database.read("SELECT number, digest FROM tiles WHERE part = ?", (name,))
+    digests = dict(record_file.compute_digests(size, tiles_of(size)))
     return None if digests == dict(rows) else "its content differs"

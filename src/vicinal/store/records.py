@@ -1,8 +1,9 @@
-"""Records that are about to be added: checked as a whole, with ids or without, once for a key.
+"""Additions of records: checked as a whole, with or without ids, once per idempotency key.
 
-What is kept of a request with a key is a keyed digest of its records, which only tells whether
-another request is the same. An erasure forgets all of them, as one could confirm a guess of who was
-erased; the keys themselves stay used, so that a late repetition cannot bring anybody back.
+Of a request with a key the ledger keeps a keyed digest of its records, which only serves to
+recognize a repetition. An erasure deletes all digests, because they could confirm a guess of an
+erased record. The keys themselves stay used, so that a late repetition cannot add erased subjects
+again.
 """
 
 import hashlib
@@ -27,23 +28,28 @@ from vicinal.store.record_files import note_added_slots, tiles_from, write_diges
 from vicinal.store.store_schema import StoreSchema
 
 NAMING = "subjects"
-"""Fact of a ledger: :data:`GIVEN` or :data:`NUMBERED`."""
+"""Name in the ledger's database of :data:`WITH_IDS` or :data:`WITHOUT_IDS`."""
 
-GIVEN, NUMBERED = "given", "numbered"
+WITH_IDS = "given"
+"""Records came with subject ids."""
+
+WITHOUT_IDS = "numbered"
+"""Records came without subject ids: each got a number as its id."""
+
 NEXT_NUMBER = "next_number"
-"""Fact of a ledger: the number that the next record without an id may get."""
+"""Name in the ledger's database of the number that the next record without an id may get."""
 
 
 def write_naming(database: Database, *, by_holder: bool) -> None:
-    """Note, inside a change, whether records came with ids."""
-    database.put(NAMING, GIVEN if by_holder else NUMBERED)
+    """Note inside a change of the ledger whether records came with ids (`by_holder`)."""
+    database.put(NAMING, WITH_IDS if by_holder else WITHOUT_IDS)
 
 
-def refuse_alike(n_alike: int) -> None:
-    """Raise IdsAlike if so many new ids differ so little that they may be the same people's."""
-    if n_alike:
+def refuse_similar_ids(n_similar: int) -> None:
+    """Raise IdsAlike unless `n_similar`, the number of new ids similar to other ones, is 0."""
+    if n_similar:
         raise IdsAlike(
-            f"Private: {n_alike} of the new ids differ from known ones, or from each other, by "
+            f"Private: {n_similar} of the new ids differ from known ones, or from each other, by "
             "leading zeros, case, blanks or width only, as 007 differs from 7. The same people "
             "would get second budgets. Write their ids as they were written first; if they are "
             "other people, set the 'ids_differ' parameter. Nothing was changed."
@@ -51,18 +57,18 @@ def refuse_alike(n_alike: int) -> None:
 
 
 def came_with_ids(database: Database) -> bool:
-    """Tell whether the first records came with ids. Public."""
-    return database.get(NAMING) == GIVEN
+    """Return whether the first records came with ids. Public."""
+    return database.get(NAMING) == WITH_IDS
 
 
 @dataclass(frozen=True, eq=False)
 class StoredRecords:
-    """Records as the store keeps them.
+    """Records in the form in which a store keeps them. Private.
 
     - `integers`, int8 or float32 (n, d): integer features.
-    - `targets`, int32 (n,) or RecordVectors: what each carries: its class index, or its vector.
-    - `rows`, int32 (n, w): the same, as the file holds it.
-    - `ids`: whose each is; None if everyone is new.
+    - `targets`, int32 (n,) or RecordVectors: class index or target vector of each record.
+    - `rows`, int32 (n, w): the targets as rows of the record file.
+    - `ids`: subject id of each record; None if each is a new subject.
     """
 
     integers: IntegerMatrix
@@ -71,16 +77,16 @@ class StoredRecords:
     ids: list[SubjectId] | None
 
     @classmethod
-    def of(
+    def from_features(
         cls, schema: StoreSchema, X: FloatMatrix, y: npt.ArrayLike, subjects: npt.ArrayLike | None
     ) -> Self:
         """Return records of checked features (n, d), labels and subjects.
 
         Raises InvalidInput if labels or subjects are unusable.
         """
-        targets = schema.targets(y, len(X))
+        targets = schema.encode_targets(y, len(X))
         ids: list[Any] | None = None if subjects is None else checked_subjects(subjects, len(X))
-        framed_all(ids or ())  # raises InvalidInput for one that is too long
+        framed_all(ids or ())  # raises InvalidInput for an id that is too long
         integers = schema.kernel_of(None).encode(X)
         return cls(integers, targets, schema.target.rows(targets), ids)
 
@@ -89,33 +95,35 @@ class StoredRecords:
 
 
 _NO_AUDIENCE = ""
+"""Stands for the audience in the name of an addition. No audience has an empty name, so no key of
+a request for answers has the same digest."""
 
 
 @dataclass(frozen=True, slots=True)
 class Addition:
     """A request to add records, with an idempotency key.
 
-    `name`, `body`: digest of curator and key; keyed digest of the records.
+    - `name`: digest of curator and key.
+    - `body`: keyed digest of the records.
     """
 
     name: bytes
     body: bytes
 
     @classmethod
-    def of(cls, ledger: Ledger, curator: str, key: str, records: StoredRecords) -> Self:
-        ids = records.ids
-        people = b"everyone new" if ids is None else b"".join(framed_all(ids))
+    def from_records(cls, ledger: Ledger, curator: str, key: str, records: StoredRecords) -> Self:
+        """Return the request of a curator to add these records under an idempotency key."""
+        subjects = b"everyone new" if records.ids is None else b"".join(framed_all(records.ids))
         content = hashlib.sha256(str(records.integers.shape).encode())
-        for part in (records.integers.tobytes(), records.rows.tobytes(), people):
-            content.update(part)
-        # No audience has an empty name, so no key for answers has this digest.
+        for column in (records.integers.tobytes(), records.rows.tobytes(), subjects):
+            content.update(column)
         name = request_name(_NO_AUDIENCE, curator, key)
         return cls(name, ledger.keyed_digest(content.digest()))
 
-    def done(self, database: Database) -> int | None:
-        """Return the version of the data that it made; None if it is new.
+    def find_version(self, database: Database) -> int | None:
+        """Return the data version that this request made earlier; None if it is new.
 
-        Raises KeyReused if the key was used for other records, or people were erased since.
+        Raises KeyReused if the key was used for other records, or subjects were erased since.
         """
         rows = database.read("SELECT body, version FROM additions WHERE name = ?", (self.name,))
         if not rows:
@@ -129,32 +137,37 @@ class Addition:
         return int(version)
 
     def write(self, database: Database, version: int) -> None:
-        """Put it on record, in the transaction that adds the records."""
+        """Write the request and its data version, in the transaction that adds the records."""
         database.insert(Tables.ADDITIONS, [(self.name, self.body, version)])
 
 
-def add_records(parts: OpenStore, records: StoredRecords) -> None:
-    """Add records, inside a change of the ledger; without ids each is a new subject.
+def add_records(store: OpenStore, records: StoredRecords) -> None:
+    """Add records inside a change of the ledger; without ids each is a new subject.
 
-    They are in the files before the commit, beyond the end of what counts until then.
+    The files get the records before the commit, beyond the number of rows that counts until then.
     """
-    before = len(parts.shard)
-    size = before + len(records)
-    ids = _new_numbers(parts, len(records)) if records.ids is None else records.ids
-    slots = parts.shard.add(records.integers, records.targets, ids)
-    parts.record_files.append(before, records.integers, records.rows, slots)
-    note_added_slots(parts.database, slots)
-    write_digests(parts.database, parts.record_files, size, tiles_from(before, size))
+    old_size = len(store.shard)
+    new_size = old_size + len(records)
+    ids = _assign_numbers(store, len(records)) if records.ids is None else records.ids
+    slots = store.shard.add(records.integers, records.targets, ids)
+    store.record_files.append(old_size, records.integers, records.rows, slots)
+    note_added_slots(store.database, slots)
+    write_digests(store.database, store.record_files, new_size, tiles_from(old_size, new_size))
 
 
-def _new_numbers(parts: OpenStore, size: int) -> list[SubjectId]:
-    """Return ids for new subjects, in a change: the next numbers that nobody has, or had."""
-    number = int(parts.database.get(NEXT_NUMBER) or 0)
+def _assign_numbers(store: OpenStore, size: int) -> list[SubjectId]:
+    """Return `size` unused numbers as ids of new subjects, inside a change of the ledger.
+
+    Numbers that a subject has, or had before an erasure, are skipped.
+    """
+    next_number = int(store.database.get(NEXT_NUMBER) or 0)
     numbers: list[SubjectId] = []
     while len(numbers) < size:
-        tried = range(number, number + size - len(numbers))
-        standings = parts.ledger.standings(tried)
-        numbers += [one for one, known in zip(tried, standings, strict=True) if not known]
-        number = tried.stop
-    parts.database.put(NEXT_NUMBER, str(number))
+        candidates = range(next_number, next_number + size - len(numbers))
+        standings = store.ledger.standings(candidates)
+        numbers += [
+            number for number, standing in zip(candidates, standings, strict=True) if not standing
+        ]
+        next_number = candidates.stop
+    store.database.put(NEXT_NUMBER, str(next_number))
     return numbers

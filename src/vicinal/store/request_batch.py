@@ -1,4 +1,4 @@
-"""A batch of requests: what can be replayed, what must be asked, what is refused, what is said."""
+"""A batch of requests: replay stored answers, answer new queries in one commit, and reply."""
 
 import hashlib
 import unicodedata
@@ -19,74 +19,107 @@ from vicinal.ledger.answers import (
 )
 from vicinal.ledger.audiences import Analyst
 from vicinal.ledger.ledger import Ledger
-from vicinal.store.audience_state import AudienceState, lead, released
+from vicinal.store.audience_state import AudienceState, compute_lead, pack_answers
 from vicinal.store.requests import ANYONE, REPLIES, Query, Reply, checked_name
 from vicinal.store.store_schema import StoreSchema
 from vicinal.targets.target import VectorTarget
 
 
 def stored_answers(
-    schema: StoreSchema, state: AudienceState, seqs: Places, places: Places
+    schema: StoreSchema, state: AudienceState, seqs: Places, offsets: Places
 ) -> Reply:
-    """Return what the answers of these blocks and places say; nothing is paid for it."""
+    """Return released answers as a reply without charge, by block number and row in the block.
+
+    `seqs`, `offsets`, int64 (q,): the number of the block that has each answer, and the answer's
+    row in that block. The reply's `charged` and `left` are 0.
+    """
     fields: dict[str, Any]
     if schema.target.voted:
-        (labels, votes, probabilities), scale = state.read(seqs, places), state.noise_scale
+        labels, votes, probabilities = state.read_answers(seqs, offsets)
+        scale = state.noise_scale
         fields = {
             "labels": np.asarray(schema.classes)[labels],
             "votes": votes,
-            "confidence": None if votes is None else lead(votes, scale),
+            "confidence": None if votes is None else compute_lead(votes, scale),
             "probabilities": probabilities,
         }
     else:
-        sums, target = state.answers.read(seqs, places), state.settings.target
+        sums = state.answers.read(seqs, offsets)
+        target = state.settings.target
         assert isinstance(target, VectorTarget)  # noqa: S101 (narrows the type)
         answers = target.answers(sums, np.full(len(sums), state.noise_scale))
         fields = {"sums": sums, "names": schema.target.names, **answers.fields}
     return REPLIES[schema.target.kind](**fields, charged=0, left=0)
 
 
-_FRESH = -1
+_NEW_BLOCK = -1
+"""Block number of answers in a block that has no number yet."""
 
 
 @dataclass(eq=False)
 class _NewQueries:
-    """Queries of one audience that have to be asked."""
+    """Queries of a batch to one audience that need new answers: one block.
+
+    - `rows`: integer features (width,) of each query.
+    - `offset_of`: index of each query in `rows`, by digest.
+    - `n_queries_of`: number of queries in `rows` that each analyst pays for.
+    - `refusal`: the error if the audience could not be charged for them.
+    """
 
     state: AudienceState
     rows: list[AnyArray] = field(default_factory=list)
-    place_of: dict[bytes, int] = field(default_factory=dict)
-    queries_of: dict[str, int] = field(default_factory=dict)
+    offset_of: dict[bytes, int] = field(default_factory=dict)
+    n_queries_of: dict[str, int] = field(default_factory=dict)
     refusal: VicinalError | None = None
 
-    def ask(self, analyst: str, rows: Mapping[bytes, AnyArray]) -> None:
-        for digest, row in rows.items():
-            self.place_of[digest] = len(self.rows)
+    def add(self, analyst: str, row_of_digest: Mapping[bytes, AnyArray]) -> None:
+        """Append queries, given by digest, that an analyst pays for."""
+        for digest, row in row_of_digest.items():
+            self.offset_of[digest] = len(self.rows)
             self.rows.append(row)
-        if rows:
-            self.queries_of[analyst] = self.queries_of.get(analyst, 0) + len(rows)
+        if row_of_digest:
+            n_earlier = self.n_queries_of.get(analyst, 0)
+            self.n_queries_of[analyst] = n_earlier + len(row_of_digest)
 
 
 @dataclass(eq=False)
-class _PlacedRequest:
-    """One request: where each of its answers is, or will be."""
+class _CheckedRequest:
+    """A request with normalized names, and its queries as features (q, d), not yet integers."""
+
+    state: AudienceState
+    analyst: str
+    idempotency_key: str | None
+    vectors: AnyArray
+
+
+@dataclass(eq=False)
+class _LocatedRequest:
+    """A request with the location of each of its q answers, in stored blocks or a new one.
+
+    - `seqs`, int64 (q,): the number of each answer's block, or :data:`_NEW_BLOCK`.
+    - `offsets`, int64 (q,): its row in the block.
+    - `charged`: number of new answers.
+    - `name`, `body`: digests of the idempotency key and of the queries, if it has a key and needs
+      new answers.
+    """
 
     state: AudienceState
     seqs: Places
-    places: Places
+    offsets: Places
     charged: int = 0
     name: bytes | None = None
     body: bytes = b""
 
-    def stored(self) -> StoredRequest:
-        assert self.name is not None  # noqa: S101 (asked for those with a key only)
-        return StoredRequest(self.name, self.body, self.seqs, self.places)
+    def to_stored(self) -> StoredRequest:
+        """Return the entry that the ledger keeps for the idempotency key."""
+        assert self.name is not None  # noqa: S101 (called for requests with a key only)
+        return StoredRequest(self.name, self.body, self.seqs, self.offsets)
 
 
 class RequestBatch:
-    """Requests that are answered in one block an audience, and one commit.
+    """Requests that are answered together: one block per audience, and one commit for all.
 
-    `ledger`, `schema`, `states`: the store's.
+    `ledger`, `schema`, `states`: the store's; `states` are its audiences by name.
     """
 
     def __init__(
@@ -95,237 +128,305 @@ class RequestBatch:
         self._ledger = ledger
         self._schema = schema
         self._states = states
-        self._fresh: dict[str, _NewQueries] = {}
-        self._named: dict[bytes, _PlacedRequest] = {}
-        self._stored: dict[bytes, StoredRequest] = {}
+        self._new_queries: dict[str, _NewQueries] = {}  # by audience
+        self._keyed_requests: dict[bytes, _LocatedRequest] = {}  # by digest of the key
+        self._stored_requests: dict[bytes, StoredRequest] = {}  # by digest of the key
 
     def run(self, queries: Sequence[Query]) -> list[Reply | VicinalError]:
-        """Answer all requests that can be answered; the others get the error that is theirs."""
-        placed = self._placed(queries)
+        """Return a reply for each request, or the error that refuses it.
+
+        New answers are durable, with their charges, when this returns.
+        """
+        located = self._locate_answers(queries)
         try:
             # Charges and noise are in memory, nothing is durable yet.
-            asked = [self._block(fresh) for fresh in self._fresh.values() if fresh.rows]
-            blocks = [block for block in asked if block is not None]
-            placed = [
-                one if isinstance(one, VicinalError) else self._refusal(one) or one
-                for one in placed
+            attempted = [self._answer_new(new) for new in self._new_queries.values() if new.rows]
+            blocks = [block for block in attempted if block is not None]
+            located = [
+                request
+                if isinstance(request, VicinalError)
+                else self._find_refusal(request) or request
+                for request in located
             ]
-            named = [one for one in self._named.values() if not self._refusal(one)]
-            self._number(placed)
-            requests = [one.stored() for one in named]
+            keyed = [
+                request
+                for request in self._keyed_requests.values()
+                if not self._find_refusal(request)
+            ]
+            self._assign_block_numbers(located)
+            stored = [request.to_stored() for request in keyed]
         except BaseException:
-            self._keep_charges(*(fresh.state for fresh in self._fresh.values()))
+            self._keep_charges(*(new.state for new in self._new_queries.values()))
             raise
-        first = self._ledger.clock + 1
-        if blocks or requests:
-            self._ledger.commit(blocks, requests)
-        for seq, block in enumerate(blocks, first):
-            self._fresh[block.audience.name].state.enter(seq, block)
-        return self._replies(placed)
+        first_seq = self._ledger.clock + 1
+        if blocks or stored:
+            self._ledger.commit(blocks, stored)
+        for seq, block in enumerate(blocks, first_seq):
+            self._new_queries[block.audience.name].state.enter(seq, block)
+        return self._reply_to_all(located)
 
     # ------------------------------------------------------------ before anything is charged
 
-    def _placed(self, queries: Sequence[Query]) -> list[_PlacedRequest | VicinalError]:
-        """Return where the answers of each request are or will be, or what is wrong with it."""
-        checked = [self._checked(query) for query in queries]
-        rows = self._rows([one[2] for one in checked if not isinstance(one, VicinalError)])
-        names = [
-            None if isinstance(one, VicinalError) or (key := one[0].idempotency_key) is None
-            else request_name(one[0].audience, one[0].analyst, key)
-            for one in checked
-        ]  # fmt: skip
-        named = [name for name in names if name is not None]
-        self._stored = stored_requests(self._ledger.database, named)
-        placed: list[_PlacedRequest | VicinalError] = []
-        for name, one in zip(names, checked, strict=True):
-            if isinstance(one, VicinalError):
-                placed.append(one)
+    def _locate_answers(self, queries: Sequence[Query]) -> list[_LocatedRequest | VicinalError]:
+        """Return the locations of each request's answers, or the error that refuses it.
+
+        Queries without an answer are added to the new queries of their audiences.
+        """
+        checked = [self._check_request(query) for query in queries]
+        rows_of_requests = self._encode_queries(
+            [request.vectors for request in checked if not isinstance(request, VicinalError)]
+        )
+        names = []
+        for request in checked:
+            name = None
+            if not isinstance(request, VicinalError) and request.idempotency_key is not None:
+                audience = request.state.audience.name
+                name = request_name(audience, request.analyst, request.idempotency_key)
+            names.append(name)
+        self._stored_requests = stored_requests(
+            self._ledger.database, [name for name in names if name is not None]
+        )
+        located: list[_LocatedRequest | VicinalError] = []
+        for name, request in zip(names, checked, strict=True):
+            if isinstance(request, VicinalError):
+                located.append(request)
                 continue
             try:
-                placed.append(self._place(one[0].analyst, name, one[1], next(rows)))
+                rows = next(rows_of_requests)
+                located.append(self._locate_request(request.state, request.analyst, name, rows))
             except VicinalError as error:
-                placed.append(error)
-        return placed
+                located.append(error)
+        return located
 
-    def _checked(self, query: Query) -> tuple[Query, AudienceState, AnyArray] | VicinalError:
-        """Return a request with its names in their one form, whom it is for, and its features.
-
-        Or what is wrong with it.
-        """
+    def _check_request(self, query: Query) -> _CheckedRequest | VicinalError:
+        """Return a checked request, or the error that refuses it."""
         try:
-            state = audience_state(self._states, query.audience)
-            analyst, key = checked_name("analyst", query.analyst), query.idempotency_key
+            state = get_audience_state(self._states, query.audience)
+            analyst = checked_name("analyst", query.analyst)
+            key = query.idempotency_key
             if key is not None:
                 key = checked_name("idempotency_key", key)
-            named = Query((), state.audience.name, analyst, key)
-            return named, state, self._schema.vectors(query.queries)
+            return _CheckedRequest(state, analyst, key, self._schema.vectors(query.queries))
         except VicinalError as error:
             return error
 
-    def _rows(self, vectors: Sequence[AnyArray]) -> Iterator[AnyArray]:
-        """Yield integer features, made at once for all requests: no row depends on its company."""
+    def _encode_queries(self, vectors: Sequence[AnyArray]) -> Iterator[AnyArray]:
+        """Yield the integer features (q, width) of each request, given the features (q, d) of each.
+
+        All rows are encoded in one call; the integers of a row do not depend on other rows.
+        """
         if vectors:
             kernel = self._schema.kernel_of(None)
-            ends = np.cumsum([len(part) for part in vectors[:-1]], dtype=np.int64)
+            ends = np.cumsum([len(rows) for rows in vectors[:-1]], dtype=np.int64)
             yield from np.split(kernel.encode(np.concatenate(vectors)), ends)
 
-    def _place(
-        self, analyst: str, name: bytes | None, state: AudienceState, rows: AnyArray
-    ) -> _PlacedRequest:
+    def _locate_request(
+        self, state: AudienceState, analyst: str, name: bytes | None, rows: AnyArray
+    ) -> _LocatedRequest:
+        """Return the locations of the answers to `rows` (q, width); see :meth:`_locate_answers`.
+
+        `name`: digest of the idempotency key, or None.
+        """
         self._check_audience(state, analyst)
         digests = digests_of(rows)
         if name is None:
             return self._find_or_enqueue(state, analyst, digests, rows)
         body = hashlib.sha256(b"".join(digests)).digest()
-        if placed := self._repeated(state, name, body):
-            return placed
-        placed = self._find_or_enqueue(state, analyst, digests, rows)
-        if placed.charged:  # what only repeats answers costs nothing when it is sent again
-            placed.name, placed.body = name, body
-            self._named[name] = placed
-        return placed
+        repeated = self._find_repeated(state, name, body)
+        if repeated is not None:
+            return repeated
+        request = self._find_or_enqueue(state, analyst, digests, rows)
+        # A request without new answers needs no entry: repeated, it is not charged either.
+        if request.charged:
+            request.name = name
+            request.body = body
+            self._keyed_requests[name] = request
+        return request
 
     def _check_audience(self, state: AudienceState, analyst: str) -> None:
         """Raise PrivacyRefused if an analyst has had answers of another audience.
 
-        The file of keys says the same, but an older one may be put in its place.
+        The service's file of keys ties an analyst to one audience too, but an older copy of that
+        file may be put in its place.
         """
-        others = (other.audience for other in self._states.values() if other is not state)
-        for other in others if analyst != ANYONE else ():
-            before = other.analysts.get(analyst)
-            fresh = self._fresh.get(other.name)
-            if (before and before.used) or (fresh and fresh.queries_of.get(analyst)):
+        if analyst == ANYONE:
+            return
+        for other_state in self._states.values():
+            if other_state is state:
+                continue
+            audience = other_state.audience
+            entry = audience.analysts.get(analyst)
+            new = self._new_queries.get(audience.name)
+            if (entry and entry.used) or (new and new.n_queries_of.get(analyst)):
                 raise PrivacyRefused(
-                    f"The analyst already has answers of the audience {other.name!r}. Both "
+                    f"The analyst already has answers of the audience {audience.name!r}. Both "
                     "guarantees assume that nobody sees the answers of two audiences."
                 )
 
-    def _repeated(self, state: AudienceState, name: bytes, body: bytes) -> _PlacedRequest | None:
-        """Return the request of a key that was used before, in this batch or any other."""
-        before = self._named.get(name) or self._stored.get(name)
-        if before is not None and before.body != body:
+    def _find_repeated(
+        self, state: AudienceState, name: bytes, body: bytes
+    ) -> _LocatedRequest | None:
+        """Return the earlier request with the same idempotency key, of this batch or a stored one.
+
+        Raises KeyReused if it had different queries. `name`, `body`: digests of key and queries.
+        """
+        earlier = self._keyed_requests.get(name) or self._stored_requests.get(name)
+        if earlier is not None and earlier.body != body:
             raise KeyReused(
                 "The 'idempotency_key' parameter must be new for new queries. It was used for "
                 "others."
             )
-        if isinstance(before, StoredRequest):
-            return _PlacedRequest(state, before.seqs, before.places)
-        return before
+        if isinstance(earlier, StoredRequest):
+            return _LocatedRequest(state, earlier.seqs, earlier.places)
+        return earlier
 
     def _find_or_enqueue(
         self, state: AudienceState, analyst: str, digests: list[bytes], rows: AnyArray
-    ) -> _PlacedRequest:
-        """Find each query among the answers, or put it to those that have to be asked."""
-        fresh = self._fresh.setdefault(state.audience.name, _NewQueries(state))
-        stored_at = [state.answers.find(digest) for digest in digests]
-        new = {
+    ) -> _LocatedRequest:
+        """Return the locations of answers to queries, adding unanswered ones to the new queries.
+
+        `rows` (q, width) and `digests` are the same queries. Raises PrivacyRefused if the plan or
+        the analyst's quota has too few answers left.
+        """
+        new = self._new_queries.setdefault(state.audience.name, _NewQueries(state))
+        stored_locations = [state.answers.find(digest) for digest in digests]
+        row_of_digest = {
             digest: row
-            for digest, row, place in zip(digests, rows, stored_at, strict=True)
-            if place is None and digest not in fresh.place_of
+            for digest, row, location in zip(digests, rows, stored_locations, strict=True)
+            if location is None and digest not in new.offset_of
         }
-        _check_quota(state, fresh, analyst, len(new))
-        fresh.ask(analyst, new)
-        where = [
-            place or (_FRESH, fresh.place_of[digest])
-            for digest, place in zip(digests, stored_at, strict=True)
+        _check_quota(state, new, analyst, len(row_of_digest))
+        new.add(analyst, row_of_digest)
+        locations = [
+            location or (_NEW_BLOCK, new.offset_of[digest])
+            for digest, location in zip(digests, stored_locations, strict=True)
         ]
-        seqs, places = np.array(where, dtype=np.int64).reshape(-1, 2).T.copy()
-        return _PlacedRequest(state, seqs, places, len(new))
+        seqs, offsets = np.array(locations, dtype=np.int64).reshape(-1, 2).T.copy()
+        return _LocatedRequest(state, seqs, offsets, len(row_of_digest))
 
     # ------------------------------------------------------------ charge, make durable, reply
 
-    def _block(self, fresh: _NewQueries) -> AnswerBlock | None:
-        state, rows = fresh.state, np.stack(fresh.rows)
+    def _answer_new(self, new: _NewQueries) -> AnswerBlock | None:
+        """Return a block of new answers, charged in memory; None if the audience refused them."""
+        state = new.state
+        rows = np.stack(new.rows)
         try:
             answers = state.answer(rows)
             self._ledger.share_charges(state.audience)
         except VicinalError as error:
             self._keep_charges(state)
-            fresh.refusal = error
+            new.refusal = error
             return None
-        digests = b"".join(fresh.place_of)
-        spent = state.slack.spent
-        usage = None if state.proxies is None else state.proxies.shares
         return AnswerBlock(
-            state.audience, digests, released(answers), spent, fresh.queries_of,
-            usage, state.n_asked,
-        )  # fmt: skip
+            state.audience,
+            b"".join(new.offset_of),
+            pack_answers(answers),
+            state.slack.spent,
+            new.n_queries_of,
+            None if state.proxies is None else state.proxies.shares,
+            state.n_asked,
+        )
 
     def _keep_charges(self, *states: AudienceState) -> None:
-        """Drop answers that nobody will see; whoever was charged for them stays charged."""
+        """Drop unreleased answers of some audiences, and make the charges for them durable."""
         for state in states:
             state.audience.slack = state.slack.spent
         self._ledger.keep_charges(state.audience for state in states)
-        for state in states:  # durable first: what is broken off now undoes no charge
+        # Only after the charges are durable, so that an interruption here undoes none.
+        for state in states:
             state.drop_answers()
 
-    def _refusal(self, one: _PlacedRequest) -> VicinalError | None:
-        """Return why an audience was refused, for a request that needed something new of it."""
-        fresh = self._fresh.get(one.state.audience.name)
-        if fresh is None or fresh.refusal is None:
+    def _find_refusal(self, request: _LocatedRequest) -> VicinalError | None:
+        """Return the error that refused the new answers of a request; None if it needs none."""
+        new = self._new_queries.get(request.state.audience.name)
+        if new is None or new.refusal is None:
             return None
-        return fresh.refusal if (one.seqs == _FRESH).any() else None
+        return new.refusal if (request.seqs == _NEW_BLOCK).any() else None
 
-    def _number(self, placed: Sequence[_PlacedRequest | VicinalError]) -> None:
-        """Tell all requests the numbers that the ledger will give to the new blocks."""
-        charged = [name for name, fresh in self._fresh.items() if fresh.rows and not fresh.refusal]
-        seq_of = {name: self._ledger.clock + 1 + i for i, name in enumerate(charged)}
-        for one in placed:
-            if not isinstance(one, VicinalError) and (fresh := one.seqs == _FRESH).any():
-                one.seqs[fresh] = seq_of[one.state.audience.name]
+    def _assign_block_numbers(self, located: Sequence[_LocatedRequest | VicinalError]) -> None:
+        """Set the numbers of the new blocks in all requests, as the ledger will number them."""
+        audiences = [
+            name for name, new in self._new_queries.items() if new.rows and not new.refusal
+        ]
+        seq_of = {name: self._ledger.clock + 1 + i for i, name in enumerate(audiences)}
+        for request in located:
+            if isinstance(request, VicinalError):
+                continue
+            is_new = request.seqs == _NEW_BLOCK
+            if is_new.any():
+                request.seqs[is_new] = seq_of[request.state.audience.name]
 
-    def _replies(
-        self, placed: Sequence[_PlacedRequest | VicinalError]
+    def _reply_to_all(
+        self, located: Sequence[_LocatedRequest | VicinalError]
     ) -> list[Reply | VicinalError]:
-        requests_of: dict[str, list[_PlacedRequest]] = {}
-        for one in placed:
-            if not isinstance(one, VicinalError):
-                requests_of.setdefault(one.state.audience.name, []).append(one)
-        replies = {name: self._read(same) for name, same in requests_of.items()}
+        """Return the replies to all requests, with errors in their places.
+
+        Answers are read once per audience, for all its requests.
+        """
+        requests_of: dict[str, list[_LocatedRequest]] = {}
+        for request in located:
+            if not isinstance(request, VicinalError):
+                requests_of.setdefault(request.state.audience.name, []).append(request)
+        replies = {name: self._read_replies(requests) for name, requests in requests_of.items()}
         return [
-            one if isinstance(one, VicinalError) else next(replies[one.state.audience.name])
-            for one in placed
+            request
+            if isinstance(request, VicinalError)
+            else next(replies[request.state.audience.name])
+            for request in located
         ]
 
-    def _read(self, placed: Sequence[_PlacedRequest]) -> Iterator[Reply]:
-        state = placed[0].state
-        where = [np.concatenate([getattr(one, at) for one in placed]) for at in ("seqs", "places")]
-        answers = stored_answers(self._schema, state, *where)
+    def _read_replies(self, requests: Sequence[_LocatedRequest]) -> Iterator[Reply]:
+        """Yield the replies to requests of one audience, whose answers are all durable."""
+        state = requests[0].state
+        seqs = np.concatenate([request.seqs for request in requests])
+        offsets = np.concatenate([request.offsets for request in requests])
+        answers = stored_answers(self._schema, state, seqs, offsets)
         start = 0
-        for one in placed:
-            part = slice(start, start := start + len(one.seqs))
-            yield answers.part(part, charged=one.charged, left=state.remaining)
+        for request in requests:
+            stop = start + len(request.seqs)
+            rows = slice(start, stop)
+            yield answers.select_rows(rows, charged=request.charged, left=state.remaining)
+            start = stop
 
 
-def audience_state(states: Mapping[str, AudienceState], audience: object) -> AudienceState:
-    state = (
-        states.get(unicodedata.normalize("NFC", audience)) if isinstance(audience, str) else None
-    )
+def get_audience_state(states: Mapping[str, AudienceState], audience: object) -> AudienceState:
+    """Return the state of the audience with this name; raises InvalidInput if there is none."""
+    state = None
+    if isinstance(audience, str):
+        state = states.get(unicodedata.normalize("NFC", audience))
     if state is None:
         raise InvalidInput("The 'audience' parameter must be an audience of this store.")
     return state
 
 
-_WAYS_ON = (
+_ALTERNATIVES = (
     " To go on, open another audience for people who share no answers with this one, whose epsilon "
     "comes on top, or publish a student, which answers without limit."
 )
 
 
-def _check_quota(state: AudienceState, fresh: _NewQueries, analyst: str, more: int) -> None:
-    audience, plan, renewal = state.audience, state.planned, state.audience.due
-    ways_on = _WAYS_ON
-    if renewal is not None and (then := renewal.next_date):
-        ways_on = f" The next part of answers and budgets comes on {then}."
+def _check_quota(state: AudienceState, new: _NewQueries, analyst: str, n_requested: int) -> None:
+    """Raise PrivacyRefused if `n_requested` further new answers exceed the plan or a quota.
+
+    `new`: the audience's queries that this batch has accepted already.
+    """
+    audience = state.audience
+    renewal = audience.due
+    alternatives = _ALTERNATIVES
+    if renewal is not None:
+        next_date = renewal.next_date
+        if next_date:
+            alternatives = f" The next part of answers and budgets comes on {next_date}."
     entry = audience.analysts.get(analyst, Analyst(None, 0))
-    quota, had = entry.quota, entry.used + fresh.queries_of.get(analyst, 0)
-    limits = [(f"audience {audience.name!r}", plan, state.remaining - len(fresh.rows))]
-    limits += [] if quota is None else [("analyst", quota, quota - had)]
-    for who, most, left in limits:
-        if more > max(0, left):
+    limits = [(f"audience {audience.name!r}", state.planned, state.remaining - len(new.rows))]
+    if entry.quota is not None:
+        n_used = entry.used + new.n_queries_of.get(analyst, 0)
+        limits.append(("analyst", entry.quota, entry.quota - n_used))
+    for holder, limit, remaining in limits:
+        if n_requested > max(0, remaining):
             raise PrivacyRefused(
-                f"The {who} has {max(0, left)} of {most} answers left, and {more} new ones were "
-                "asked for. Nothing was charged. Queries answered since the data last changed "
-                "still cost nothing."
-                f"{'' if who == 'analyst' else ways_on}"
+                f"The {holder} has {max(0, remaining)} of {limit} answers left, and {n_requested} "
+                "new ones were asked for. Nothing was charged. Queries answered since the data "
+                "last changed still cost nothing."
+                f"{'' if holder == 'analyst' else alternatives}"
             )

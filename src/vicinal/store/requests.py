@@ -1,4 +1,4 @@
-"""What an analyst asks, and what comes back."""
+"""Requests of analysts, and replies with released answers."""
 
 import unicodedata
 from abc import ABC, abstractmethod
@@ -13,27 +13,36 @@ from vicinal.arrays import AnyArray, Floats
 from vicinal.errors import InvalidInput
 from vicinal.targets.target import CLASSES, LABELS, NUMBERS
 
-LONGEST_NAME = 200
+MAX_NAME_LENGTH = 200
+"""Characters of a name of an analyst, an audience, a curator or an idempotency key."""
 
 ANYONE = "anyone"
-"""The analyst that a query has where none is named: nobody in particular."""
+"""Name of the analyst of queries that do not name one."""
 
-_DIGITS = 6
-"""Of probabilities in JSON; the noise in votes leaves two or three that mean something."""
+_JSON_DECIMALS = 6
+"""Decimals of probabilities and shares in JSON; noise leaves two or three that are significant."""
+
+_CONFIDENCE_DECIMALS = 3
+"""Decimals of confidence in a table."""
+
+_TABLE_DECIMALS = 4
+"""Decimals of probabilities, shares and errors in a table."""
 
 
 @dataclass(frozen=True, eq=False)
 class Query:
-    """What an analyst asks.
+    """Queries of an analyst to one audience, to be answered together.
 
     Attributes
     ----------
     queries : array (q, d), or raw records
         As the store's extractor takes them. Public.
-    audience, analyst : str
-        Whose budgets and whose quota pay.
+    audience : str
+        The audience that is charged.
+    analyst : str
+        The analyst with the quota that is charged.
     idempotency_key : str or None
-        The same key gets the same answers, however often it is sent, whatever happened between.
+        A repeated request with the same key gets the same answers and is not charged.
 
     Examples
     --------
@@ -50,16 +59,16 @@ class Query:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Reply(ABC):
-    """Answers that have been paid for, durably; what they hold depends on what records carry.
+    """Released answers, durable with their charges; subclasses are for each kind of target.
 
     Attributes
     ----------
     labels : array (q,), or (q, p)
         The answers.
     charged : int
-        How many of the answers are new; the others are replays and cost nothing.
+        Number of new answers. The rest are replays, which are not charged.
     left : int
-        Answers that the audience's plan has left.
+        Number of new answers that remain in the audience's plan.
 
     Examples
     --------
@@ -75,42 +84,43 @@ class Reply(ABC):
 
     @abstractmethod
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields as JSON has them."""
+        """Return the fields as plain values, fit for JSON."""
 
     @abstractmethod
     def columns(self, names: Sequence[str]) -> dict[str, list[Any]]:
-        """Return the columns of a table, a row for each query.
+        """Return the columns of a table with one row for each query, by name.
 
-        `names`: the target's names of all columns; those of what does not leave are left out.
+        `names`: the target's names of all its columns; columns that are not released are omitted.
         """
 
-    def part(self, rows: slice, **paid: Any) -> Self:
-        """Return the reply to a request whose answers these rows are, with what it paid."""
-        every: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(self)}
+    def select_rows(self, rows: slice, **counts: Any) -> Self:
+        """Return the reply with some of the answers only, and its own `charged` and `left`."""
+        values: dict[str, Any] = {item.name: getattr(self, item.name) for item in fields(self)}
         arrays: dict[str, Any] = {
-            name: value[rows] for name, value in every.items() if isinstance(value, np.ndarray)
+            name: value[rows] for name, value in values.items() if isinstance(value, np.ndarray)
         }
-        return replace(self, **arrays, **paid)
+        return replace(self, **arrays, **counts)
 
     @property
-    def _paid(self) -> dict[str, Any]:
+    def _counts(self) -> dict[str, Any]:
+        """Numbers of charged and of remaining answers, by name."""
         return {"charged": self.charged, "left": self.left}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ClassReply(Reply):
-    """Classes that have been paid for, durably.
+    """Released classes.
 
     Attributes
     ----------
     labels : array (q,)
         Class names.
     votes : float64 (q, c) or None
-        Noisy votes, where votes leave.
+        Noisy votes; None if labels alone are released.
     confidence : float64 (q,) or None
         Lead of the best class over the next, in standard deviations of its noise.
     probabilities : float64 (q, c) or None
-        Probability of every class, given noisy votes and public shares of classes.
+        Posterior probability of each class, given noisy votes and public shares of classes.
     """
 
     votes: Floats | None
@@ -118,40 +128,40 @@ class ClassReply(Reply):
     probabilities: Floats | None
 
     def to_dict(self) -> dict[str, Any]:
-        chances = self.probabilities
+        rounded = None if self.probabilities is None else self.probabilities.round(_JSON_DECIMALS)
         return {
             "labels": self.labels.tolist(),
-            "votes": _listed(self.votes),
-            "confidence": _listed(self.confidence),
-            "probabilities": _listed(chances if chances is None else chances.round(_DIGITS)),
-            **self._paid,
+            "votes": _to_list(self.votes),
+            "confidence": _to_list(self.confidence),
+            "probabilities": _to_list(rounded),
+            **self._counts,
         }
 
     def columns(self, names: Sequence[str]) -> dict[str, list[Any]]:
         label_name, confidence_name, *class_columns = names
         columns = {label_name: self.labels.tolist()}
         if self.confidence is not None:
-            columns[confidence_name] = self.confidence.round(3).tolist()
+            columns[confidence_name] = self.confidence.round(_CONFIDENCE_DECIMALS).tolist()
         if self.probabilities is not None:
-            rounded = self.probabilities.round(4).T.tolist()
+            rounded = self.probabilities.round(_TABLE_DECIMALS).T.tolist()
             columns |= dict(zip(class_columns, rounded, strict=True))
         return columns
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class NumberReply(Reply):
-    """Predictions of numbers that have been paid for, durably.
+    """Released predictions of numbers.
 
     Attributes
     ----------
     labels : float64 (q, p)
         Predictions, in units of the targets.
     sums : float64 (q, 1 + p)
-        The noisy sums that they were made of.
+        The noisy sums from which the predictions are computed.
     errors : float64 (q, p)
-        Standard errors, of the noise alone.
+        Standard errors due to the noise alone.
     names : list of str
-        The targets.
+        Names of the targets.
     """
 
     sums: Floats
@@ -163,27 +173,27 @@ class NumberReply(Reply):
             "targets": self.names,
             "predictions": self.labels.tolist(),
             "errors": self.errors.tolist(),
-            **self._paid,
+            **self._counts,
         }
 
     def columns(self, names: Sequence[str]) -> dict[str, list[Any]]:
-        return _interleaved(names, self.labels, self.errors)
+        return _interleave_columns(names, self.labels, self.errors)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class LabelSetReply(Reply):
-    """Sets of labels that have been paid for, durably.
+    """Released sets of labels.
 
     Attributes
     ----------
     labels : int64 (q, c)
-        1 where a label is given: where its noisy share is at least one half.
+        1 where a label is predicted: where its noisy share is at least one half.
     sums : float64 (q, 1 + c)
-        The noisy sums that they were made of.
+        The noisy sums from which the shares are computed.
     shares, errors : float64 (q, c)
         Noisy shares of the neighbours with each label, and their standard errors.
     names : list
-        The labels.
+        Names of the labels.
     """
 
     sums: Floats
@@ -198,40 +208,49 @@ class LabelSetReply(Reply):
                 [name for name, present in zip(self.names, row, strict=True) if present]
                 for row in self.labels.tolist()
             ],
-            "shares": self.shares.round(_DIGITS).tolist(),
-            "errors": self.errors.round(_DIGITS).tolist(),
-            **self._paid,
+            "shares": self.shares.round(_JSON_DECIMALS).tolist(),
+            "errors": self.errors.round(_JSON_DECIMALS).tolist(),
+            **self._counts,
         }
 
     def columns(self, names: Sequence[str]) -> dict[str, list[Any]]:
-        return _interleaved(names, self.labels, self.shares.round(4), self.errors.round(4))
+        return _interleave_columns(
+            names,
+            self.labels,
+            self.shares.round(_TABLE_DECIMALS),
+            self.errors.round(_TABLE_DECIMALS),
+        )
 
 
 REPLIES: dict[str, type[Reply]] = {CLASSES: ClassReply, NUMBERS: NumberReply, LABELS: LabelSetReply}
-"""What a reply is, by what records carry."""
+"""The class of replies of each kind of target."""
 
 
 def checked_name(noun: str, value: object) -> str:
-    """Return a name of an analyst, an audience or a key in its one form, as ids have one.
+    """Return the name of an analyst, an audience, a curator or a key in normal form (NFC).
 
-    Raises InvalidInput naming what is wrong with it.
+    Raises InvalidInput, with the parameter's name `noun`, if it is not text of a permitted length.
     """
-    must = f"The {noun!r} parameter must be text of 1 to {LONGEST_NAME} characters."
+    requirement = f"The {noun!r} parameter must be text of 1 to {MAX_NAME_LENGTH} characters."
     if not isinstance(value, str):
-        raise InvalidInput(must)
+        raise InvalidInput(requirement)
     name = unicodedata.normalize("NFC", value)
     if fault := checks.text_fault(name):
-        raise InvalidInput(f"{must} Got {fault}.")
-    if len(name) > LONGEST_NAME:
-        raise InvalidInput(must)
+        raise InvalidInput(f"{requirement} Got {fault}.")
+    if len(name) > MAX_NAME_LENGTH:
+        raise InvalidInput(requirement)
     return name
 
 
-def _interleaved(names: Sequence[str], *figures: AnyArray) -> dict[str, list[Any]]:
-    """Return the columns of several figures (q, p): all of the first target, then of the next."""
+def _interleave_columns(names: Sequence[str], *figures: AnyArray) -> dict[str, list[Any]]:
+    """Return columns by name: all figures of the first target, then all of the next.
+
+    Each of `figures` is (q, p); `names` has a name for every column, in that order.
+    """
     columns = [figure[:, i].tolist() for i in range(figures[0].shape[1]) for figure in figures]
     return dict(zip(names, columns, strict=True))
 
 
-def _listed(values: Floats | None) -> list[Any] | None:
+def _to_list(values: Floats | None) -> list[Any] | None:
+    """Return an array as nested lists, or None for None."""
     return None if values is None else values.tolist()

@@ -1,4 +1,4 @@
-"""What may be known about a store, what only its curator may, and every invariant on the disk."""
+"""Facts of a store, public and for its curator, and the check of every invariant on the disk."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from vicinal.ledger.hashed_slots import NOBODY
 from vicinal.ledger.id_encoding import OPENING, first_framed_id, frame_id
 from vicinal.ledger.ledger import EVALUATED, Ledger, Standing
 from vicinal.store.audience_state import AudienceState, TotalGuarantee
-from vicinal.store.evaluation import evaluations
+from vicinal.store.evaluation import read_evaluations
 from vicinal.store.opening import OpenStore
 from vicinal.store.record_files import OTHER_RECORDS, record_file_faults, slots_match_enrolment
 from vicinal.store.requests import checked_name
@@ -36,14 +36,14 @@ from vicinal.store.requests import checked_name
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """How many new answers are planned, used and left; of an audience, and of one analyst.
+    """Numbers of planned, used and remaining new answers, of an audience and of one analyst.
 
     Attributes
     ----------
     planned, used, left : int
-        Of the audience.
+        Of the audience; `left` is the number of new answers that remain for now.
     analyst_quota, analyst_left : int or None
-        Of the analyst; None if there is no limit but the audience's.
+        Limit and remaining answers of the analyst; None if only the audience's limit applies.
     analyst_used : int
         Answers that the analyst was charged.
 
@@ -64,13 +64,16 @@ class Quota:
 
 @dataclass(frozen=True, slots=True)
 class Presence:
-    """How many of some ids are in a store. Private.
+    """Numbers of enrolled, erased and unknown subjects among some ids. Private.
 
     Attributes
     ----------
-    enrolled, erased, unknown : int
-        Ids that are there; that left, and whose keyed hashes are known; that never were there.
-        Whoever was evaluated only never was there.
+    enrolled : int
+        Subjects with records.
+    erased : int
+        Subjects with erased records; the ledger keeps keyed hashes of their ids.
+    unknown : int
+        All other subjects, also those with evaluated rows alone.
     """
 
     enrolled: int
@@ -79,120 +82,152 @@ class Presence:
 
     @classmethod
     def of(cls, standings: Iterable[int]) -> Presence:
-        """Count how subjects are known, each counted once."""
+        """Count standings (values of :class:`Standing`), one per subject."""
         counts = Counter(standings)
-        here, erased = (counts.pop(Standing.ENROLLED, 0), counts.pop(Standing.ERASED, 0))
-        return cls(here, erased, counts.total())
+        enrolled = counts.pop(Standing.ENROLLED, 0)
+        erased = counts.pop(Standing.ERASED, 0)
+        return cls(enrolled, erased, counts.total())
 
 
 def remaining_quota(state: AudienceState, analyst: str | None) -> Quota:
+    """Return the quota of an audience, and of one of its analysts unless `analyst` is None."""
     name = None if analyst is None else checked_name("analyst", analyst)
     entry = state.audience.analysts.get(name or "", Analyst(None, 0))
-    remaining = None if entry.quota is None else max(0, entry.quota - entry.used)
+    analyst_left = None if entry.quota is None else max(0, entry.quota - entry.used)
     used = state.audience.used
     return Quota(
-        state.settings.n_queries, used, state.remaining, entry.quota, entry.used, remaining
+        state.settings.n_queries, used, state.remaining, entry.quota, entry.used, analyst_left
     )
 
 
-def public_facts(parts: OpenStore, states: Mapping[str, AudienceState]) -> dict[str, Any]:
-    """Return what everybody may know, as plain values."""
-    schema = parts.schema
-    together = TotalGuarantee.of(parts.ledger, [state.requested for state in states.values()])
-    history = parts.database.read("SELECT at, what, version FROM history ORDER BY clock")
+def public_facts(store: OpenStore, states: Mapping[str, AudienceState]) -> dict[str, Any]:
+    """Return all public facts of a store as plain values, fit for JSON.
+
+    `states`: the store's audiences by name.
+    """
+    schema = store.schema
+    total = TotalGuarantee.of(store.ledger, [state.requested for state in states.values()])
+    history = store.database.read("SELECT at, what, version FROM history ORDER BY clock")
     return {
-        "identity": parts.folder.identity,
-        "ledger": parts.database.kind,
+        "identity": store.folder.identity,
+        "ledger": store.database.kind,
         "classes": schema.classes,
         "target": schema.target.facts,
         "features": {"number": schema.n_features, **schema.extractor.spec()},
         "kernel": schema.kernel,
         "index": schema.index,
-        "version": parts.ledger.version,
-        "history": [{"at": at, "what": kind, "version": v} for at, kind, v in history],
-        "total": together.to_dict(),
-        "audiences": {name: _audience(parts, state, together) for name, state in states.items()},
+        "version": store.ledger.version,
+        "history": [{"at": at, "what": kind, "version": version} for at, kind, version in history],
+        "total": total.to_dict(),
+        "audiences": {
+            name: _collect_audience_facts(store, state, total) for name, state in states.items()
+        },
     }
 
 
-def _audience(parts: OpenStore, state: AudienceState, together: TotalGuarantee) -> dict[str, Any]:
+def _collect_audience_facts(
+    store: OpenStore, state: AudienceState, total: TotalGuarantee
+) -> dict[str, Any]:
+    """Return the public facts of one audience; `total` is the guarantee over all audiences."""
+    quota = asdict(remaining_quota(state, None))
+    renewal = state.audience.due
     return {
         "plan": state.plan(),
-        "queries": {
-            k: v for k, v in asdict(remaining_quota(state, None)).items() if "analyst" not in k
-        },
-        "renewal": (due := state.audience.due) and due.to_dict(),
-        "usage": _budget_usage(state),
-        "evaluations": evaluations(parts, state),
-        "guarantee": state.guarantee(together).to_dict(),
+        "queries": {name: value for name, value in quota.items() if "analyst" not in name},
+        "renewal": None if renewal is None else renewal.to_dict(),
+        "usage": _estimate_budget_usage(state),
+        "evaluations": read_evaluations(store, state),
+        "guarantee": state.guarantee(total).to_dict(),
     }
 
 
-def _budget_usage(state: AudienceState) -> dict[str, Any] | None:
-    """Return how far budgets are used as public points tell it; None if they tell nothing."""
+def _estimate_budget_usage(state: AudienceState) -> dict[str, Any] | None:
+    """Return used shares of budgets, estimated on public points; None if there is no estimate."""
     if state.proxies is None or not state.audience.initial_budget:
         return None
     usage = state.proxies.budget_usage()
-    quantiles = {f"{q:.0%}": used for q, used in zip(QUANTILES, usage.quantiles, strict=True)}
+    quantiles = {
+        f"{level:.0%}": used for level, used in zip(QUANTILES, usage.quantiles, strict=True)
+    }
     return {"mean": usage.used, "quantiles": quantiles, "retired": usage.retired}
 
 
-def curator_facts(parts: OpenStore) -> dict[str, Any]:
-    """Return what only the curator may know: numbers of records, people and budgets."""
-    departed = (
+def curator_facts(store: OpenStore) -> dict[str, Any]:
+    """Return private facts as plain values: numbers of records and subjects, and budgets."""
+    erased_query = (
         "SELECT COUNT(DISTINCT hash) FROM departed WHERE audience > 0 AND hash NOT IN "
         "(SELECT hash FROM departed WHERE audience = ?)"
     )
     return {
         "warning": "These numbers are private. Do not log, show or publish them.",
-        "records": len(parts.shard),
-        "subjects": len(parts.ledger.slot_table),
-        "departed": int(parts.database.read(departed, (EVALUATED,))[0][0]),
+        "records": len(store.shard),
+        "subjects": len(store.ledger.slot_table),
+        "departed": int(store.database.read(erased_query, (EVALUATED,))[0][0]),
         "budgets": {
-            name: _budget_shares(
-                audience.account.remaining[parts.ledger.slot_table.taken],
+            name: _summarize_budgets(
+                audience.account.remaining[store.ledger.slot_table.taken],
                 audience.initial_budget or UNITS,
             )
-            for name, audience in parts.ledger.audiences.items()
+            for name, audience in store.ledger.audiences.items()
         },
         "analysts": {
-            name: {who: asdict(analyst) for who, analyst in audience.analysts.items()}
-            for name, audience in parts.ledger.audiences.items()
+            name: {
+                analyst_name: asdict(analyst) for analyst_name, analyst in audience.analysts.items()
+            }
+            for name, audience in store.ledger.audiences.items()
         },
     }
 
 
-def _budget_shares(remaining: np.ndarray, full: int) -> dict[str, Any]:
-    """Return how budgets are spread, as shares of a full one."""
+def _summarize_budgets(remaining: np.ndarray, initial_units: int) -> dict[str, Any]:
+    """Return the distribution of remaining budgets, int64 (subjects,) in units. Private.
+
+    "untouched" counts subjects with all of their `initial_units`, "spent" subjects with nothing.
+    Mean and quartiles are shares of a full budget.
+    """
     if not len(remaining):
         return {"untouched": 0, "spent": 0}
     shares = remaining / UNITS
     return {
-        "untouched": int((remaining == full).sum()),
+        "untouched": int((remaining == initial_units).sum()),
         "spent": int((remaining == 0).sum()),
         "mean": float(shares.mean()),
         "quartiles": np.quantile(shares, [0.25, 0.5, 0.75]).tolist(),
     }
 
 
-_READ = 1 << 26
-_OVERLAP = 2048
-_SEARCHED = 1 << 20
-_LONGEST_ROW = 1 << 12
-_SHORTEST = 8
-_ENDS_LIKE_AN_ID = re.compile(rb"[is][!-;=?-~]*>")
+_FILE_CHUNK_BYTES = 1 << 26
+"""Bytes of a file in memory at a time, in the search for erased ids."""
+
+_CHUNK_OVERLAP_BYTES = 2048
+"""Bytes repeated at the start of the next chunk: more than the longest framed id (1,000 bytes), so
+that every id lies whole in some chunk."""
+
+_SCAN_CHUNK_BYTES = 1 << 20
+"""Bytes of a database file read at a time, in the search for ids that are not enrolled."""
+
+_MAX_ID_ROW_BYTES = 1 << 12
+"""Upper bound on the ids of one row of the subject table (at most 3,900 bytes): a row that starts
+this far before the end of the bytes read so far lies in them whole."""
+
+_MIN_RESIDUE_BYTES = 8
+"""Shortest remainder of a partly overwritten id that is searched for; shorter ones occur by
+chance."""
+
+_END_OF_FRAMED_ID = re.compile(rb"[is][!-;=?-~]*>")
+"""A framed id (``<id:i7>``, ``<id:sanna>``) from its type letter to its closing bracket."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """What a check of the disk has found.
+    """Result of a check of all files and databases of a store.
 
     Attributes
     ----------
     faults : tuple of str
-        What is wrong, in words that name nobody; empty if all is well.
+        One sentence for each problem, without any id; empty if there is none.
     checked : tuple of str
-        What was looked at.
+        One noun phrase for each check that ran.
     """
 
     faults: tuple[str, ...]
@@ -202,65 +237,76 @@ class Verification:
         return not self.faults
 
 
-def verify(parts: OpenStore, erased: Sequence[SubjectId], rows: AnyArray | None) -> Verification:
-    """Check the database, the files, every budget, and that nobody who left is still there."""
-    works = {
-        "the database's structure": parts.database.faults(),
+def verify(store: OpenStore, erased: Sequence[SubjectId], rows: AnyArray | None) -> Verification:
+    """Return the result of checking the database, all files, budgets, and traces of erased ids.
+
+    Parameters
+    ----------
+    erased
+        Subject ids that must be neither enrolled nor found in any file.
+    rows
+        Integer features (m, width) of records that must not be in the record files, or None.
+    """
+    faults_of_check = {
+        "the database's structure": store.database.faults(),
         "all rows and the chain of commits, against their digests": chain_faults(
-            parts.database, parts.folder.key()
+            store.database, store.folder.key()
         ),
         "the record files, against their digests": record_file_faults(
-            parts.database, parts.record_files, len(parts.shard)
+            store.database, store.record_files, len(store.shard)
         ),
-        "records, labels and subjects, against each other": _records(parts),
-        "budgets, against all charges, in whole units": _budgets(parts.ledger),
-        "answers, against the charges that paid for them": _answers(parts.ledger),
-        "the witness": _witness(parts),
-        "ids in the database's files, against the subjects that are here": find_id_traces(parts),
-        "erased subjects": _erased(parts, erased),
+        "records, labels and subjects, against each other": _check_records(store),
+        "budgets, against all charges, in whole units": _check_budgets(store.ledger),
+        "answers, against the charges that paid for them": _check_answers(store.ledger),
+        "the witness": _check_witness(store),
+        "ids in the database's files, against the subjects that are here": find_id_traces(store),
+        "erased subjects": _check_erased(store, erased),
     }
     if rows is not None:
-        there = any_row_in(parts.record_files.features_in_parts(), rows)
+        is_present = contains_any_row(store.record_files.features_in_parts(), rows)
         fault = "The record files hold features of an erased record, or equal ones of another."
-        works["erased features"] = [fault] * there
-    faults = tuple(fault for part_faults in works.values() for fault in part_faults)
-    return Verification(faults, tuple(works))
+        faults_of_check["erased features"] = [fault] if is_present else []
+    faults = tuple(fault for faults in faults_of_check.values() for fault in faults)
+    return Verification(faults, tuple(faults_of_check))
 
 
-def _records(parts: OpenStore) -> Iterator[str]:
-    size = len(parts.shard)
-    slots, rows = parts.record_files.column("slots", size), parts.record_files.labels.rows(size)
-    enrolled = parts.ledger.slot_table.taken
+def _check_records(store: OpenStore) -> Iterator[str]:
+    """Yield faults where record files, subject table and memory do not agree."""
+    size = len(store.shard)
+    slots = store.record_files.column("slots", size)
+    target_rows = store.record_files.labels.rows(size)
+    enrolled = store.ledger.slot_table.taken
     if len(np.unique(enrolled)) != len(enrolled):
         yield "Two subjects share a budget."
     if not np.array_equal(np.unique(slots), np.sort(enrolled)):
         yield "A record has no subject, or a subject no record."
-    if not slots_match_enrolment(parts.database, parts.record_files, size):
+    if not slots_match_enrolment(store.database, store.record_files, size):
         yield OTHER_RECORDS
-    target = parts.schema.target
-    if fault := target.fault(rows):
+    target = store.schema.target
+    if fault := target.fault(target_rows):
         yield fault
-    people = parts.shard.subject_table
-    if not np.array_equal(people.slots, slots) or not np.array_equal(
-        target.rows(people.targets), rows
+    subject_table = store.shard.subject_table
+    if not np.array_equal(subject_table.slots, slots) or not np.array_equal(
+        target.rows(subject_table.targets), target_rows
     ):
         yield "Records in memory differ from those on disk."
 
 
-def _budgets(ledger: Ledger) -> Iterator[str]:
+def _check_budgets(ledger: Ledger) -> Iterator[str]:
+    """Yield faults where budgets do not agree with the charges, or with memory."""
     stored = load_audiences(ledger.database, ledger.size)
-    free = ledger.slot_table.unused()
-    for live in ledger.accounts:
-        name, audience = live.name, stored[live.name]
-        units = audience.account.durable
-        if not np.array_equal(units, live.account.remaining):
-            yield f"Budgets of audience {name!r} in memory differ from those on disk."
-        yield from budget_faults(ledger.database, audience, free)
+    unused_slots = ledger.slot_table.unused()
+    for audience in ledger.accounts:
+        stored_audience = stored[audience.name]
+        if not np.array_equal(stored_audience.account.durable, audience.account.remaining):
+            yield f"Budgets of audience {audience.name!r} in memory differ from those on disk."
+        yield from budget_faults(ledger.database, stored_audience, unused_slots)
     if ledger.total is not None:
         yield from ledger.total.faults(stored)
 
 
-def _answers(ledger: Ledger) -> Iterator[str]:
+def _check_answers(ledger: Ledger) -> Iterator[str]:
+    """Yield a fault for each audience with unequal numbers of answers and of charged queries."""
     for audience in load_audiences(ledger.database, ledger.size).values():
         rows = ledger.database.read(
             "SELECT LENGTH(digests) FROM answers WHERE audience = ?", (audience.number,)
@@ -271,101 +317,128 @@ def _answers(ledger: Ledger) -> Iterator[str]:
             yield f"Answers to audience {audience.name!r} and charged queries differ in number."
 
 
-def _witness(parts: OpenStore) -> Iterator[str]:
-    state = parts.witness.state
-    if state.clock != parts.ledger.clock or not is_descendant(
-        parts.database, state.clock, state.head
+def _check_witness(store: OpenStore) -> Iterator[str]:
+    """Yield a fault if the witness and the ledger have different last commits."""
+    state = store.witness.state
+    if state.clock != store.ledger.clock or not is_descendant(
+        store.database, state.clock, state.head
     ):
         yield "The witness and the store are at different commits."
 
 
-def find_id_traces(parts: OpenStore) -> Iterator[str]:
-    """Yield a fault for every file of the database that holds an id of somebody not enrolled.
+def find_id_traces(store: OpenStore) -> Iterator[str]:
+    """Yield a fault for each file of the database that contains the id of an unenrolled subject.
 
-    Whatever the page: ids are stored framed, and every frame in the file is looked at. Most stand
-    in rows of subjects as they are now; the others are looked up one by one.
+    All pages are searched, unused ones too: ids are stored with an opening mark, and every mark in
+    the file is followed. Most marks stand in rows of ids of the current subject table, which are
+    recognized as a whole by their digests; each of the remaining ids is looked up.
     """
-    if not parts.database.files:
+    if not store.database.files:
         return
-    scanned = parts.database.scan("subject_pages")
-    rows = {first_framed_id(row[3]): _marks(row[3]) for rows in scanned for row in rows}
-    for path in parts.database.files:
-        if not all(parts.ledger.slot_table.holds(ids) for ids in _other_ids(path, rows)):
+    scanned = store.database.scan("subject_pages")
+    fingerprint_of_row = {
+        first_framed_id(row[3]): _compute_fingerprint(row[3]) for rows in scanned for row in rows
+    }
+    for path in store.database.files:
+        stray_ids = _find_stray_ids(path, fingerprint_of_row)
+        if not all(store.ledger.slot_table.holds(ids) for ids in stray_ids):
             yield f"The file {path.name} holds an id of somebody who is not here any more."
 
 
-Marks = tuple[int, bytes]
-"""Length and digest."""
+RowFingerprint = tuple[int, bytes]
+"""Length in bytes, and SHA-256 digest, of the framed ids in one row of the subject table."""
 
 
-def _marks(ids: bytes) -> Marks:
-    return len(ids), hashlib.sha256(ids).digest()
+def _compute_fingerprint(framed_ids: bytes) -> RowFingerprint:
+    """Return length and digest of concatenated framed ids."""
+    return len(framed_ids), hashlib.sha256(framed_ids).digest()
 
 
-def _other_ids(path: Path, rows: Mapping[bytes | None, Marks]) -> Iterator[list[bytes]]:
-    """Yield the framed ids in a file that stand in none of the rows of ids, some at a time.
+def _find_stray_ids(
+    path: Path, fingerprint_of_row: Mapping[bytes | None, RowFingerprint]
+) -> Iterator[list[bytes]]:
+    """Yield the framed ids in a file outside the current rows of ids, one list per chunk read.
 
-    `rows` are length and digest of all rows, by the first id.
+    `fingerprint_of_row`: fingerprints of all current rows, by the first framed id of the row.
     """
     with path.open("rb") as file:
-        content, more = b"", True
-        while more:
-            chunk = file.read(_SEARCHED)
-            content, more = content + chunk, bool(chunk)
-            others, at = set(), content.find(OPENING)
-            while 0 <= at < len(content) - _LONGEST_ROW * more:
-                one = first_framed_id(content, at)
-                length, digest = rows.get(one, (0, b""))
-                if length and _marks(content[at : at + length]) == (length, digest):
-                    at += length
+        content = b""
+        has_more = True
+        while has_more:
+            chunk = file.read(_SCAN_CHUNK_BYTES)
+            content += chunk
+            has_more = bool(chunk)
+            stray_ids = set()
+            offset = content.find(OPENING)
+            # While more follows, a row that may reach beyond `content` waits for the next chunk.
+            while 0 <= offset < len(content) - _MAX_ID_ROW_BYTES * has_more:
+                framed_id = first_framed_id(content, offset)
+                length, digest = fingerprint_of_row.get(framed_id, (0, b""))
+                row = content[offset : offset + length]
+                if length and _compute_fingerprint(row) == (length, digest):
+                    offset += length
                 else:
-                    others |= {one} - {None}
-                    at += len(one or OPENING)
-                at = content.find(OPENING, at)
-            content = content[at if at >= 0 else -len(OPENING) :]
-            yield [one for one in others if one is not None]
+                    if framed_id is not None:
+                        stray_ids.add(framed_id)
+                    offset += len(framed_id or OPENING)
+                offset = content.find(OPENING, offset)
+            # Without a mark in sight, the last bytes may be the start of one.
+            content = content[offset if offset >= 0 else -len(OPENING) :]
+            yield list(stray_ids)
 
 
-def _erased(parts: OpenStore, erased: Sequence[SubjectId]) -> Iterator[str]:
-    for number, slot in enumerate(parts.ledger.slot_table.find(erased).tolist()):
+def _check_erased(store: OpenStore, erased: Sequence[SubjectId]) -> Iterator[str]:
+    """Yield a fault for each erased id that is enrolled, and for each file that contains one."""
+    for number, slot in enumerate(store.ledger.slot_table.find(erased).tolist()):
         if slot != NOBODY:
             yield f"Erased id number {number + 1} is enrolled."
-    remains = {remain for subject in erased for remain in _remains(subject)}
-    inside = [path for path in parts.folder.path.rglob("*") if path.is_file()]
-    for path in [*inside, parts.folder.witness] if remains else ():
-        if any(_holds(content, remains) for content in _contents(path)):
+    patterns = {pattern for subject in erased for pattern in _make_residue_patterns(subject)}
+    if not patterns:
+        return
+    paths = [path for path in store.folder.path.rglob("*") if path.is_file()]
+    for path in [*paths, store.folder.witness]:
+        if any(_contains_pattern(chunk, patterns) for chunk in _read_overlapping_chunks(path)):
             yield f"The file {path.name} holds an erased id."
 
 
-def _remains(subject: SubjectId) -> list[bytes]:
-    """Return what to look for: a framed id, and what is left of one whose start is overwritten.
+def _make_residue_patterns(subject: SubjectId) -> list[bytes]:
+    """Return the byte strings that prove that a file contains an id, whole or partly overwritten.
 
-    Where a database frees a cell it may write over its first four bytes. What would be too short
-    to tell from chance is not looked for.
+    A database that frees a cell may overwrite its first four bytes, so the framed id is searched
+    for without its first byte and without its first four, unless that is too short.
     """
     frame = frame_id(subject)
-    return [frame[1:], frame[4:]] if len(frame) - 4 >= _SHORTEST else [frame[1:]]
+    if len(frame) - 4 >= _MIN_RESIDUE_BYTES:
+        return [frame[1:], frame[4:]]
+    return [frame[1:]]
 
 
-def _holds(content: bytes, remains: set[bytes]) -> bool:
+def _contains_pattern(content: bytes, patterns: set[bytes]) -> bool:
+    """Return whether `content` contains one of the patterns of :func:`_make_residue_patterns`.
+
+    All of them begin with a letter "i" or "s" and end with the closing bracket of an id.
+    """
     return any(
-        match[0][start:] in remains
-        for match in _ENDS_LIKE_AN_ID.finditer(content)
+        match[0][start:] in patterns
+        for match in _END_OF_FRAMED_ID.finditer(content)
         for start, code in enumerate(match[0])
         if code in b"is"
     )
 
 
-def any_row_in(parts: Iterable[AnyArray], rows: AnyArray) -> bool:
-    """Tell whether rows, other than zeros, are among those of any part, whoever's they are."""
-    wanted = {row.tobytes() for row in np.ascontiguousarray(rows) if row.any()}
-    return any(row.tobytes() in wanted for part in parts for row in part)
+def contains_any_row(chunks: Iterable[AnyArray], rows: AnyArray) -> bool:
+    """Return whether a row of `rows` (m, width), zero rows apart, equals one in any chunk.
+
+    `chunks`: integer features (., width). Rows equal those of any subject.
+    """
+    searched = {row.tobytes() for row in np.ascontiguousarray(rows) if row.any()}
+    return any(row.tobytes() in searched for chunk in chunks for row in chunk)
 
 
-def _contents(path: Path) -> Iterator[bytes]:
-    """Yield a file in overlapping parts, so that nothing that is looked for is cut in two."""
+def _read_overlapping_chunks(path: Path) -> Iterator[bytes]:
+    """Yield a file's content in chunks that overlap, so that every id lies whole in one."""
     with path.open("rb") as file:
-        before = b""
-        while chunk := file.read(_READ):
-            yield before + chunk
-            before = (before + chunk)[-_OVERLAP:]
+        overlap = b""
+        while chunk := file.read(_FILE_CHUNK_BYTES):
+            yield overlap + chunk
+            overlap = (overlap + chunk)[-_CHUNK_OVERLAP_BYTES:]

@@ -1,7 +1,7 @@
-"""The store: private records on disk, budgets that outlive the process, answers that are paid for.
+"""The store: private records, subjects' budgets and released answers in one folder, crash-safe.
 
 Order of durability (theory.md, section 7): charge and answer become durable together, then the
-answer is returned. See store.md for what a reader of the folder finds where.
+answer is returned. See store.md for the contents of the folder.
 """
 
 from __future__ import annotations
@@ -28,21 +28,27 @@ from vicinal.planning.guarantees import total_budget
 from vicinal.planning.plan import IndKNNPlan
 from vicinal.store import backups, erasure, status
 from vicinal.store.audience_state import (
-    SHARED,
+    SHARED_PARAMETERS,
     AudienceState,
     add_audience,
-    checked_total,
-    new_plan,
+    check_total,
     open_audience_state,
+    parse_requested_plan,
     refresh_model,
-    requested_plan,
+    serialize_new_plan,
     warned_after,
 )
 from vicinal.store.base_store import DEFAULT, BaseStore
 from vicinal.store.evaluation import CountedRows, charge_people
 from vicinal.store.folder import Folder, free_witness
 from vicinal.store.opening import OpenStore, create_store, open_folder
-from vicinal.store.records import Addition, StoredRecords, add_records, refuse_alike, write_naming
+from vicinal.store.records import (
+    Addition,
+    StoredRecords,
+    add_records,
+    refuse_similar_ids,
+    write_naming,
+)
 from vicinal.store.request_batch import RequestBatch
 from vicinal.store.store_schema import StoreExtractor, StoreSchema, new_schema
 from vicinal.tabular import check_row_order
@@ -50,13 +56,13 @@ from vicinal.targets.target import CLASSES
 
 
 class Store(BaseStore):
-    """A folder that answers from private records, one process at a time.
+    """Private records in a folder, from which queries are answered by one process at a time.
 
-    Make one with :meth:`init`, open one with :meth:`open`; use it as a context manager. All methods
+    Make a store with :meth:`init` or open one with :meth:`open`, as a context manager. All methods
     may be called from several threads, which take turns.
 
-    A failure of the disk or the database closes the store: it answers nothing any more, until it
-    is opened again and finds out what had become durable.
+    A failure of the disk or the database closes the store. It gives no answers until it is opened
+    again, which recovers the durable state.
 
     Examples
     --------
@@ -73,13 +79,13 @@ class Store(BaseStore):
 
     _kind = "store"
 
-    def __init__(self, parts: OpenStore) -> None:
-        self._parts = parts
+    def __init__(self, store: OpenStore) -> None:
+        self._parts = store
         self._lock = ForkSafeLock()
         self._failed = False
         self._audience_states = {
-            name: open_audience_state(parts, audience, parts.ledger.version, self._lock)[0]
-            for name, audience in parts.ledger.audiences.items()
+            name: open_audience_state(store, audience, store.ledger.version, self._lock)[0]
+            for name, audience in store.ledger.audiences.items()
         }
 
     # ------------------------------------------------------------ making and opening
@@ -122,26 +128,29 @@ class Store(BaseStore):
         public : array (m, d), optional
             Public reference, features (after extraction).
         extractor : StoreExtractor, optional
-            What makes features of raw records and queries.
+            Computes features of raw records and queries.
         ids_differ : bool
-            As of :meth:`add`.
+            As in :meth:`add`.
         ledger : str, optional
             "sqlite" (default), or a postgresql:// URL.
         witness : path, optional
-            Where to remember how far the store had come; default: beside the folder.
+            File of the last commit, by which an old copy of the folder is recognized; default:
+            beside the folder.
         epsilon_total : float, optional
-            The most that a subject can lose to all audiences together, at this plan's delta: one
-            more filter for each subject, which counts the charges of every audience. It holds even
-            if answers to one audience change records that answer another. Every audience is planned
-            with `release="votes"`, `accounting="gdp"` and `interactions=1` then, ten at most; the
-            store cannot be split. A late audience starts with what the total leaves; who has less
-            than 1 - `model_share` of a full budget adds nothing to a model that is trained once.
+            Upper bound on the privacy loss of a subject to all audiences together, at this plan's
+            delta: a further filter for each subject counts the charges of every audience. It holds
+            even if answers to one audience change the records that answer another. Every audience
+            must have `release="votes"`, `accounting="gdp"` and `interactions=1` then, there are
+            ten at most, and the store cannot be split. A later audience starts with the remainder
+            of the total; subjects with less than 1 - `model_share` of a full budget add nothing to
+            a model that is trained once.
         renew : Renewal, optional
-            Let budgets and answers come in parts, one a period: epsilon, delta and `n_queries` are
-            of all periods together. An audience's model is trained in its first period, with nine
-            tenths of that unless `model_share` says what of the whole; `model_refreshes` is 0.
+            Release budgets and answers in parts, one per period: epsilon, delta and `n_queries`
+            are those of all periods together. An audience's model is trained in the first period,
+            with nine tenths of that period's part unless `model_share` gives a share of the whole
+            budget; `model_refreshes` is 0.
         accept_weak_plan
-            Accept a plan that protects hardly anybody: epsilon (or `epsilon_total`) above 20, or
+            Accept a plan with hardly any protection: epsilon (or `epsilon_total`) above 20, or
             delta above 1/n for the declared `n_records`.
         **plan
             Further parameters of :class:`~vicinal.predictors.IndKNNClassifier`: `epsilon`,
@@ -153,17 +162,32 @@ class Store(BaseStore):
         InvalidInput, PrivacyRefused
             Before anything is written.
         """
-        return NewStore.checked(
-            (path, ledger, witness), (X, y, subjects), public, extractor,
-            {CLASSES: classes, **plan}, ids_differ=ids_differ, epsilon_total=epsilon_total,
-            accept_weak_plan=accept_weak_plan, renew=renew,
-        ).made()  # fmt: skip
+        new_store = NewStore.checked(
+            (path, ledger, witness),
+            (X, y, subjects),
+            public,
+            extractor,
+            {CLASSES: classes, **plan},
+            ids_differ=ids_differ,
+            epsilon_total=epsilon_total,
+            accept_weak_plan=accept_weak_plan,
+            renew=renew,
+        )
+        return new_store.made()
 
     @classmethod
-    def _filled(
-        cls, folder: Folder, schema: StoreSchema, records: StoredRecords, plan: str,
+    def _create(
+        cls,
+        folder: Folder,
+        schema: StoreSchema,
+        records: StoredRecords,
+        plan_json: str,
         total: tuple[float, float] | None,
-    ) -> Self:  # fmt: skip
+    ) -> Self:
+        """Return a new open store in a new folder, with its first records and audience.
+
+        `plan_json`: plan of the audience. `total`: epsilon and delta over all audiences, or None.
+        """
         store = cls(create_store(folder, schema))
         try:
             if total is not None:
@@ -171,7 +195,7 @@ class Store(BaseStore):
                     store._parts.ledger.limit_total(*total, total_budget(*total))
             store._add(records, None)
             with store._changing_data():
-                state = add_audience(store._parts, store._lock, DEFAULT, plan)
+                state = add_audience(store._parts, store._lock, DEFAULT, plan_json)
                 store._audience_states[DEFAULT] = state
                 store._changed()
             folder.save()
@@ -182,17 +206,17 @@ class Store(BaseStore):
 
     @classmethod
     def open(cls, path: str | Path, *, accept_loss: bool = False, reading: bool = False) -> Self:
-        """Open a store that is there, after finishing what a crash has left undone.
+        """Open an existing store, after finishing operations that a crash interrupted.
 
         Parameters
         ----------
         path
             The folder.
         accept_loss
-            Go on although it is not known what was charged: every budget is spent, for good, and
-            newcomers get none from the audiences that there are.
+            Open the store although some charges are unknown: all budgets are spent for good, and
+            new subjects get none from the existing audiences.
         reading
-            Write nothing, to no file: refuse a store in which a command was broken off.
+            Write to no file: refuse a store with an interrupted operation.
 
         Raises
         ------
@@ -203,11 +227,12 @@ class Store(BaseStore):
         StorageFailed
             If a file or the database is damaged.
         """
-        parts = open_folder(Folder.read(Path(path)), accept_loss=accept_loss, reading=reading)
+        folder = Folder.read(Path(path))
+        store = open_folder(folder, accept_loss=accept_loss, reading=reading)
         try:
-            return cls(parts)
+            return cls(store)
         except BaseException:
-            parts.resources.close()
+            store.resources.close()
             raise
 
     @classmethod
@@ -220,15 +245,18 @@ class Store(BaseStore):
         witness: str | Path | None = None,
         accept_loss: bool = False,
     ) -> Self:
-        """Make a store of a backup and open it; refused unless it is known to be the last state.
+        """Copy a backup into a new store and open it, if it has the store's last state.
 
-        Parameters as in :meth:`init` and :meth:`open`. Refused without `accept_loss` if the
-        witness is missing, or further than the backup. What `accept_loss` restores answers no
-        more than noise for the old audiences; those ever erased are erased again.
+        Parameters as in :meth:`init` and :meth:`open`. Without `accept_loss` PrivacyRefused is
+        raised if the witness is missing, or has seen later commits than the backup. With it all
+        budgets are spent, so answers to the old audiences are noise, and all subjects that were
+        ever erased are erased again.
         """
-        place = None if witness is None else Path(witness)
-        from_backup = Path(backup), Path(path), ledger, place
-        backups.unpack(*from_backup, accept_loss=accept_loss).save()
+        witness_path = None if witness is None else Path(witness)
+        folder = backups.unpack(
+            Path(backup), Path(path), ledger, witness_path, accept_loss=accept_loss
+        )
+        folder.save()
         return cls.open(path, accept_loss=accept_loss)
 
     def close(self) -> None:
@@ -249,29 +277,30 @@ class Store(BaseStore):
             self._changed()
 
     def erase(self, subjects: npt.ArrayLike) -> int:
-        """Erase subjects from every file; return how many records went, which is private.
+        """Erase subjects from every file; return the number of erased records, which is private.
 
-        When this returns, features, labels and ids are gone from files, logs and free pages. What
-        stays is a keyed hash of each id with what was left of its budgets, so that coming back
-        does not refill them, one of the id without zeros, case and blanks, the answers already
-        released, and the weights of private models.
-        Ids that are not there are passed over.
+        When this returns, features, labels and ids are removed from files, logs and free pages. The
+        store keeps a keyed hash of each id with the remaining budgets, so that re-enrolment does
+        not refill them; a keyed hash of the id without zeros, case and blanks; the answers already
+        released; and the weights of private models. Ids that are not enrolled are ignored.
 
         Raises
         ------
         NoSubjectIds
-            If the first records came without ids: every row is a person of its own then.
+            If the first records came without ids: every row is a subject of its own then.
         StorageFailed
-            If the disk fails, or if an id of somebody who left is found in the database's files
-            after all. The store must be opened again, which goes on with the erasure.
+            If the disk fails, or if the id of an erased subject is found in the database's files
+            afterwards. The store must be opened again, which continues the erasure.
         """
-        ids, parts = self._erasable(subjects), self._parts
-        with self._exclusive(), self._changing_data(), parts.database.scrubbed_soon():
-            n_erased = erasure.decide_erasure(parts.ledger, parts.shard, ids)
+        ids = self._erasable(subjects)
+        store = self._parts
+        with self._exclusive(), self._changing_data(), store.database.scrubbed_soon():
+            n_erased = erasure.decide_erasure(store.ledger, store.shard, ids)
             self._changed()
-            erasure.finish_erasure(parts.database, parts.record_files, parts.witness)
-            if remains := list(status.find_id_traces(parts)):
-                raise StorageFailed(" ".join(remains))
+            erasure.finish_erasure(store.database, store.record_files, store.witness)
+            traces = list(status.find_id_traces(store))
+            if traces:
+                raise StorageFailed(" ".join(traces))
         return n_erased
 
     def presence(self, subjects: npt.ArrayLike) -> status.Presence:
@@ -295,7 +324,7 @@ class Store(BaseStore):
         with ledger.release(audience):
             yield charge_people(ledger, audience, tally, counted)
 
-    # ------------------------------------------------------------ care
+    # ------------------------------------------------------------ operation
 
     def facts(self, *, curator: bool = False) -> dict[str, Any]:
         with self._exclusive(looking=True):
@@ -305,11 +334,11 @@ class Store(BaseStore):
         return facts
 
     def backup(self, path: str | Path) -> None:
-        """Write everything into a new folder, as it is at one moment, for :meth:`restore`."""
+        """Write a consistent copy of the store into a new folder, for :meth:`restore`."""
         with self._exclusive(looking=True):
             backups.pack(self._parts, Path(path))
 
-    # ------------------------------------------------------------ inside
+    # ------------------------------------------------------------ called with the lock held
 
     def _refresh(self, state: AudienceState) -> None:
         name = state.audience.name
@@ -326,7 +355,7 @@ class Store(BaseStore):
         return status.verify(self._parts, erased, rows)
 
     def _changed(self) -> None:
-        """Look up nothing of earlier versions, and tell the witness."""
+        """Make earlier queries count as new after a change of the data, and notify the witness."""
         for state in self._audience_states.values():
             state.answers.forget_queries()
         self._parts.mark_change()
@@ -334,10 +363,13 @@ class Store(BaseStore):
 
 @dataclass(frozen=True, eq=False)
 class NewStore:
-    """A store that could be made: all is checked, and nothing of it is written, drawn or charged.
+    """A store that can be made: its input is checked, but nothing is written, drawn or charged yet.
 
-    `place`: folder, ledger and witness. `written`: the plan of its first audience, as JSON.
-    `total`: epsilon and delta of all audiences together, if they are limited.
+    - `place`: folder, URL of the ledger, and file of the witness; the last two may be None.
+    - `schema`: public facts of the store.
+    - `records`: its first records.
+    - `written`: the plan of its first audience, as JSON.
+    - `total`: epsilon and delta of the limit over all audiences, or None.
     """
 
     place: tuple[Path, str | None, Path | None]
@@ -348,49 +380,65 @@ class NewStore:
 
     @classmethod
     def checked(
-        cls, place: tuple[str | Path, str | None, str | Path | None],
+        cls,
+        place: tuple[str | Path, str | None, str | Path | None],
         data: tuple[Any, npt.ArrayLike, npt.ArrayLike | None],
-        public: npt.ArrayLike | None, extractor: StoreExtractor | None, plan: dict[str, Any], *,
-        ids_differ: bool, epsilon_total: float | None, accept_weak_plan: bool,
+        public: npt.ArrayLike | None,
+        extractor: StoreExtractor | None,
+        plan: dict[str, Any],
+        *,
+        ids_differ: bool,
+        epsilon_total: float | None,
+        accept_weak_plan: bool,
         renew: Renewal | None,
-    ) -> Self:  # fmt: skip
-        """Check everything that :meth:`Store.init` takes, with its errors.
+    ) -> Self:
+        """Return a new store from checked arguments of :meth:`Store.init`, with its errors.
 
-        `place`: path, ledger and witness. `data`: records, what they carry, and subjects.
+        `place`: path, ledger and witness. `data`: records, their labels or targets, and subject
+        ids. `plan`: all further parameters, with the classes.
         """
-        (path, ledger, witness), (X, y, subjects) = place, data
-        where = Path(path), ledger, None if witness is None else Path(witness)
+        path, ledger, witness = place
+        X, y, subjects = data
+        folder_path = Path(path)
+        witness_path = None if witness is None else Path(witness)
         check_row_order(X, y=y, subjects=subjects)
         schema, X = new_schema(X, public, extractor or StoreExtractor(), plan)
-        records = StoredRecords.of(schema, X, y, subjects)
-        refuse_alike(
-            0
-            if checks.check_boolean("ids_differ", ids_differ)
-            else len(find_similar_ids(records.ids or ()))
+        records = StoredRecords.from_features(schema, X, y, subjects)
+        if not checks.check_boolean("ids_differ", ids_differ):
+            refuse_similar_ids(len(find_similar_ids(records.ids or ())))
+        store_parameters = {*SHARED_PARAMETERS, CLASSES, *schema.target.own}
+        audience_parameters = {
+            name: value for name, value in plan.items() if name not in store_parameters
+        }
+        plan_json = serialize_new_plan(
+            schema, audience_parameters, accept_weak=accept_weak_plan, renew=renew
         )
-        shared = {*SHARED, CLASSES, *schema.target.own}
-        own = {name: value for name, value in plan.items() if name not in shared}
-        written = new_plan(schema, own, accept_weak=accept_weak_plan, renew=renew)
         total = None
         if epsilon_total is not None:
-            total = checked_total(schema, own, epsilon_total, accept_weak=accept_weak_plan)
-        free_witness(where[0], where[2])
-        return cls(where, schema, records, written, total)
+            total = check_total(
+                schema, audience_parameters, epsilon_total, accept_weak=accept_weak_plan
+            )
+        free_witness(folder_path, witness_path)
+        return cls((folder_path, ledger, witness_path), schema, records, plan_json, total)
 
     @property
     def plan(self) -> IndKNNPlan:
-        return requested_plan(self.schema, self.written)
+        """The requested plan of the first audience."""
+        return parse_requested_plan(self.schema, self.written)
 
     def made(self) -> Store:
-        folder = Folder.create(*self.place)
+        """Write the store and return it open; if that fails, the folder is removed."""
+        path, ledger, witness = self.place
+        folder = Folder.create(path, ledger, witness)
         store = None
         try:
             with warned_after():
-                store = Store._filled(folder, self.schema, self.records, self.written, self.total)
+                store = Store._create(folder, self.schema, self.records, self.written, self.total)
         except BaseException:
             if store is None:
                 folder.discard()
-            else:  # it is made, and warnings are errors: it can be opened
+            else:
+                # The store is complete, and a warning was raised as an error: it can be opened.
                 store.close()
             raise
         return store

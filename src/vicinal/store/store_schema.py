@@ -1,4 +1,4 @@
-"""What all audiences of a store share and everybody may know: target, features, kernel, index."""
+"""The public schema of a store, shared by all audiences: target, features, kernel, index."""
 
 from __future__ import annotations
 
@@ -46,27 +46,29 @@ KINDS: dict[str, str | None] = {
     "text": "SentenceFeatures",
     "table": "TableFeatures",
 }
-"""Extractors by name; "columns" takes numbers as they are. Loaded for the store that has one."""
+"""Classes of `vicinal.features` by kind of extractor; None: numbers are used as they are."""
 
 VECTORS, IMAGES, TEXTS, ROWS = "vectors", "images", "texts", "rows"
+"""Forms of raw records."""
 
 MAP = "map.npz"
+"""File of the map of an extractor in a store's folder."""
 
 
 @dataclass(frozen=True)
 class StoreExtractor:
-    """A fixed extractor, then perhaps a map learnt from public rows. All of it is public.
+    """A fixed feature extractor, with an optional map learnt from public rows. All is public.
 
     Attributes
     ----------
     kind : {"columns", "hog", "image", "text", "table"}
-        How raw records become numbers.
+        Kind of extractor, which computes numbers from raw records.
     options : dict
-        Parameters of the extractor's class; of "table" the schema is one, as JSON has it.
+        Parameters of the extractor's class; those of "table" include the schema as plain values.
     public_map : PublicMap or None
-        Applied to the numbers.
+        Map that is applied to the numbers.
     columns : list of str or None
-        Names of the columns of a file that raw records are read from, for whoever reads files.
+        Names of the columns of a table of raw records, by which later tables are matched.
 
     Examples
     --------
@@ -89,53 +91,54 @@ class StoreExtractor:
             from vicinal.features.table_features import as_schema  # needs scikit-learn
 
             schema = as_schema(self.options.get("schema")).usable()
-            plain = {**self.options, "schema": schema.to_dict()}
-            object.__setattr__(self, "options", plain)
-        _ = self._rows
+            plain_options = {**self.options, "schema": schema.to_dict()}
+            object.__setattr__(self, "options", plain_options)
+        _ = self._extractor  # raises InvalidInput for options that the extractor does not have
 
     @property
     def takes(self) -> str:
-        """What raw rows are: "vectors", "images", "texts", or "rows" of named columns."""
+        """The form of raw records: "vectors", "images", "texts", or "rows" of named columns."""
         return {"columns": VECTORS, "text": TEXTS, "table": ROWS}.get(self.kind, IMAGES)
 
     @cached_property
     def digest(self) -> str | None:
-        """SHA-256 of a model for texts, in hexadecimal digits; None where there is none."""
-        return digest_of(self._rows.model_folder) if self.kind == "text" else None
+        """SHA-256 of the model of a text extractor, in hexadecimal digits; None for other kinds."""
+        return compute_digest(self._extractor.model_folder) if self.kind == "text" else None
 
     @property
     def edition(self) -> int:
-        """Which definition of its arithmetic the extractor has; 1 where it has none of its own."""
-        return int(getattr(self._rows, "edition", 1))
+        """Version of the definition of the extractor's arithmetic, from 1."""
+        return int(getattr(self._extractor, "edition", 1))
 
     def fitted(self, raw: Any, n_components: int, power: float = 0.5) -> tuple[Self, AnyArray]:
-        """Return an extractor with a map learnt from public raw rows, and their features.
+        """Return this extractor with a map learnt from public raw rows, and their features.
 
         Parameters
         ----------
         raw : rows
-            Public.
+            Public raw records.
         n_components, power
-            Of :class:`~vicinal.features.PublicMap`, with fewer components if rows are few.
+            As in :class:`~vicinal.features.PublicMap`. There are at most as many components as rows
+            and as numbers per row.
         """
         from vicinal.features.public_map import PublicMap  # needs scikit-learn
 
         extractor = self.with_columns_of(raw)
-        numbers = extractor._numbers(raw)
-        components = min(n_components, *np.shape(numbers))
-        public_map = PublicMap(n_components=components, power=power).fit(numbers)
+        numbers = extractor._extract_numbers(raw)
+        max_components = min(n_components, *np.shape(numbers))
+        public_map = PublicMap(n_components=max_components, power=power).fit(numbers)
         return replace(extractor, public_map=public_map), public_map.transform(numbers)
 
     def transform(self, raw: Any) -> Any:
         """Return features (n, d) of raw rows; row i depends on raw row i alone."""
-        numbers = self._numbers(raw)
+        numbers = self._extract_numbers(raw)
         return numbers if self.public_map is None else self.public_map.transform(numbers)
 
     def with_columns_of(self, raw: Any) -> Self:
-        """Return an extractor of numbers that knows the names of a table's columns.
+        """Return this extractor with the column names of a table of numbers.
 
-        Later tables are matched by them. An extractor that has names, or takes other rows, and one
-        of rows without names, stays as it is.
+        Columns of later tables are matched by name. An extractor that has names already, or is of
+        another kind, is returned unchanged; so is one for rows without names.
         """
         if self.kind != "columns" or self.columns is not None:
             return self
@@ -144,16 +147,19 @@ class StoreExtractor:
 
     @property
     def _map_names(self) -> Names | None:
+        """Names of the columns that the map was learnt from, or None."""
         return None if self.public_map is None else vars(self.public_map).get("_column_names")
 
     def spec(self) -> dict[str, Any]:
-        """Return kind, options and the model's digest, as JSON has them."""
-        plain: dict[str, Any] = json.loads(json.dumps(self.options))
-        mapped = self.public_map is not None
+        """Return the specification of the extractor as plain values, with its model's digest."""
+        options: dict[str, Any] = json.loads(json.dumps(self.options))
         facts = {
-            "kind": self.kind, "edition": self.edition, "options": plain, "mapped": mapped,
+            "kind": self.kind,
+            "edition": self.edition,
+            "options": options,
+            "mapped": self.public_map is not None,
             "columns": self.columns,
-        }  # fmt: skip
+        }
         return facts if self.digest is None else {**facts, "model": self.digest}
 
     def save(self, folder: Path) -> None:
@@ -163,13 +169,13 @@ class StoreExtractor:
 
     @classmethod
     def load(cls, spec: dict[str, Any], folder: Path) -> Self:
-        """Return the extractor of a specification, its map read from `folder`.
+        """Return the extractor of a specification, with its map from `folder`.
 
         Raises
         ------
         StorageFailed
-            If its model, or the definition of its arithmetic, is not the one that the store was
-            made with, or cannot be read.
+            If its model cannot be read, or the model or the definition of its arithmetic is not the
+            one that the store was made with.
         """
         from vicinal.features.public_map import PublicMap  # needs scikit-learn
 
@@ -189,8 +195,8 @@ class StoreExtractor:
         return extractor
 
     @cached_property
-    def _rows(self) -> Any:
-        """The extractor itself, which keeps a network once it is loaded."""
+    def _extractor(self) -> Any:
+        """Instance of the extractor's class, which keeps a loaded network; None for "columns"."""
         kind = KINDS[self.kind]
         try:
             return None if kind is None else getattr(features, kind)(**self.options)
@@ -200,44 +206,46 @@ class StoreExtractor:
                 "lack one, or have one too many."
             ) from None
 
-    def _numbers(self, raw: Any) -> Any:
+    def _extract_numbers(self, raw: Any) -> Any:
+        """Return the numbers (n, d) of raw records, before the map."""
         if self.kind == "columns":
             names = self._map_names if self.columns is None else tuple(self.columns)
             return align_columns("X", raw, names, "the store's first records")
         if self.kind == "table":
-            return self._rows.transform(raw)
-        return self._rows.transform(raw, progress=step("features", getattr(raw, "__len__", int)()))
+            return self._extractor.transform(raw)
+        return self._extractor.transform(
+            raw, progress=step("features", getattr(raw, "__len__", int)())
+        )
 
 
-def digest_of(model: Path) -> str:
+def compute_digest(model: Path) -> str:
     """Return the SHA-256 of a file, or of a folder's files with their names, in hexadecimal.
 
-    Raises InvalidInput if there is neither. Raises StorageFailed if it cannot be read.
+    Raises InvalidInput if `model` does not exist. Raises StorageFailed if it cannot be read.
     """
     if model.is_file():
-        return file_digest(model).hex()
+        return compute_file_digest(model).hex()
     if not model.is_dir():
         raise InvalidInput(f"There is no model at {model}.")
     with translate_os_errors(model):
         files = sorted(path for path in model.rglob("*") if path.is_file())
-    listed = (f"{path.relative_to(model).as_posix()} {digest_of(path)}\n" for path in files)
-    return hashlib.sha256("".join(listed).encode()).hexdigest()
+    lines = (f"{path.relative_to(model).as_posix()} {compute_digest(path)}\n" for path in files)
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
-def file_digest(path: Path) -> bytes:
-    with (
-        translate_os_errors(path),
-        path.open("rb") as file,
-    ):  # a stranger's may be larger than memory
+def compute_file_digest(path: Path) -> bytes:
+    """Return the SHA-256 of a file, which may be larger than memory."""
+    with translate_os_errors(path), path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").digest()
 
 
 PUBLIC = "public.npy"
+"""File of the public reference in a store's folder."""
 
 
 @dataclass(frozen=True, eq=False)
 class ExtractedRows:
-    """Rows that the store's extractor has been through already, see :meth:`StoreSchema.vectors`."""
+    """Features (n, d) from the store's extractor, accepted by methods that take raw rows."""
 
     features: FloatMatrix
 
@@ -249,14 +257,14 @@ class ExtractedRows:
 class StoreSchema:
     """Public facts that are fixed when a store is made.
 
-    - `target`: what records carry.
-    - `n_features`: d, after extraction.
+    - `target`: kind and parameters of the records' targets: classes, numbers or several labels.
+    - `n_features`: number d of features after extraction.
     - `kernel`: "cosine" or "rbf".
-    - `bound`: largest norm of a feature vector; None under a cosine that goes by directions alone.
-    - `precision`: how vectors become integers.
-    - `extractor`: how raw records become vectors.
+    - `bound`: largest norm of a feature vector; None for a cosine kernel of directions alone.
+    - `precision`: rounding of features to integers.
+    - `extractor`: computes features of raw records.
     - `public`, array (m, d) or None: the public reference.
-    - `index`: kind and options of the index that the records lie in.
+    - `index`: kind and options of the index of the records.
     """
 
     target: Target
@@ -270,10 +278,14 @@ class StoreSchema:
 
     @property
     def classes(self) -> list[Any]:
+        """Class names; empty for other kinds of target."""
         return self.target.names if self.target.voted else []
 
     def kernel_of(self, bandwidth: float | None) -> Kernel:
-        """Return the kernel; the bandwidth does not change stored integers."""
+        """Return the kernel of integer features; the bandwidth does not change stored integers.
+
+        `bandwidth`: of an RBF kernel; None if only integers are needed.
+        """
         if self.kernel == "cosine":
             return Cosine(self.precision, self.bound)
         assert self.bound is not None  # noqa: S101 (RBF kernels have one)
@@ -281,12 +293,13 @@ class StoreSchema:
 
     @property
     def width(self) -> int:
+        """Number of integers per record."""
         return self.kernel_of(None).width(self.n_features)
 
     def vectors(self, raw: Any) -> FloatMatrix:
-        """Return checked features (n, d) of raw records or queries.
+        """Return checked features (n, d) of raw records or queries, or of :class:`ExtractedRows`.
 
-        Raises InvalidInput if they are not what the store takes; no message repeats a value.
+        Raises InvalidInput, without any value in the message, if the store cannot take them.
         """
         if isinstance(raw, ExtractedRows):
             return raw.features
@@ -296,15 +309,19 @@ class StoreSchema:
             if self.extractor.kind != "table" or isinstance(error, UnusableRows):
                 raise
             raise UnusableRows(str(error), str(error)) from None
-        read = read_matrix("X", rows)
-        refuse_other_width(read.values, self.n_features, "the store")
-        return checked_floats("X", read)
+        matrix = read_matrix("X", rows)
+        refuse_other_width(matrix.values, self.n_features, "the store")
+        return checked_floats("X", matrix)
 
-    def targets(self, y: npt.ArrayLike, size: int) -> RecordTargets:
+    def encode_targets(self, y: npt.ArrayLike, size: int) -> RecordTargets:
+        """Return the checked targets of `size` records: class indices, or vectors.
+
+        Raises InvalidInput if `y` is unusable.
+        """
         return self.target.encode(y, size)
 
     def spec(self) -> str:
-        """Return everything but arrays, as JSON."""
+        """Return all fields except arrays, as JSON."""
         return json.dumps(
             {
                 "target": self.target.parameters,
@@ -329,6 +346,7 @@ class StoreSchema:
 
     @classmethod
     def load(cls, spec: str, folder: Path) -> Self:
+        """Return the schema of a specification, with its arrays from `folder`."""
         fields = parse_json(spec)
         public = np.load(folder / PUBLIC, allow_pickle=False) if fields["public"] else None
         return cls(
@@ -346,21 +364,32 @@ class StoreSchema:
 def new_schema(
     X: Any, public: npt.ArrayLike | None, extractor: StoreExtractor, parameters: dict[str, Any]
 ) -> tuple[StoreSchema, FloatMatrix]:
-    """Return the schema of a new store, and the features of its raw first records.
+    """Return the schema of a new store, and the features (n, d) of its raw first records.
 
-    `parameters` are those of the estimator whose targets they declare. Raises InvalidInput.
+    `X`: raw records. `public`: features of the public reference, or None. `parameters`: those of
+    the estimator for the store's kind of target, which declare the target, kernel and index.
+
+    Raises InvalidInput if an argument is unusable.
     """
     target = declared_target(parameters)
     options = {name: value for name, value in parameters.items() if value is not None}
-    settings = IndKNNPlan.of_target(target, options)
+    plan = IndKNNPlan.of_target(target, options)
     refuse_same_memory(X, public)
     extractor = extractor.with_columns_of(X)
     vectors = checked_floats("X", read_matrix("X", extractor.transform(X)))
     names = None if extractor.columns is None else tuple(extractor.columns)
     if extractor.kind != "columns" or extractor.public_map is not None:
-        names = None  # public rows are features then, which are not these columns
+        names = None  # public rows are features then, which do not have these columns
     reference = None if public is None else checked_reference(public, vectors, names)
-    kernel = kernel_for(settings, reference)
-    bound = getattr(kernel, "bound", None)
-    args = (settings.kernel, bound, kernel.precision, extractor, reference)
-    return StoreSchema(target, vectors.shape[1], *args, settings.index), vectors
+    kernel = kernel_for(plan, reference)
+    schema = StoreSchema(
+        target,
+        vectors.shape[1],
+        plan.kernel,
+        getattr(kernel, "bound", None),
+        kernel.precision,
+        extractor,
+        reference,
+        plan.index,
+    )
+    return schema, vectors
