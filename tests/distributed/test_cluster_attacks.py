@@ -16,7 +16,7 @@ from vicinal import errors
 from vicinal.distributed import Coordinator, ShardMissing, _fan_out, restore_cluster, split
 from vicinal.distributed.cluster_backups import accept_cluster_loss
 from vicinal.distributed.folders import COORDINATOR, ShardFolder, witness_of
-from vicinal.distributed.messages import Erase, KnownSubjects, Ping
+from vicinal.distributed.messages import Erase, Ping, SubjectStandings
 from vicinal.distributed.transports import local_transports
 from vicinal.ledger.tables import Tables
 from vicinal.store import Store
@@ -202,12 +202,12 @@ def test_a_coordinator_that_was_put_back_to_before_a_change_is_refused(path, tmp
     refused(path, "coordinator")
 
 
-@pytest.mark.parametrize("task", [Ping(), KnownSubjects(["person-1"])])
+@pytest.mark.parametrize("task", [Ping(), SubjectStandings(["person-1"])])
 def test_a_message_that_an_answer_overtakes_is_no_old_coordinator_s(path, task):
     """Fails if a slow network has the curator told to accept a loss, which spends every budget."""
     with shard_tools.local(path) as cluster:
         client = cluster._clients[0]
-        message = client.message(task)
+        message = client.create_message(task)
         cluster.predict(tools.Q[10:14])
         cluster._delete_votes()
         server = client.transport.shard._server
@@ -229,7 +229,7 @@ def test_what_another_coordinator_orders_is_not_done(path, wrong):
         client = cluster._clients[0]
         server = client.transport.shard._server
         before = server._parts.ledger.last_commit
-        order = client.message(Erase(10**6, tools.PEOPLE))
+        order = client.create_message(Erase(10**6, tools.PEOPLE))
         with pytest.raises(errors.StoreOutdated):
             server.handle(dataclasses.replace(order, **wrong))
         assert server._parts.ledger.last_commit == before
@@ -402,7 +402,10 @@ def test_what_only_reads_a_cluster_writes_no_byte_of_any_part(path, broken):
 
 def test_a_shard_that_was_read_is_opened_again_to_write(path):
     with Coordinator.open(path, local_transports, SOON, reading=True) as cluster:
-        shard, message = cluster._clients[0].transport.shard, cluster._clients[0].message(Ping())
+        shard, message = (
+            cluster._clients[0].transport.shard,
+            cluster._clients[0].create_message(Ping()),
+        )
         server = shard._server
         shard.handle(message)
         assert shard._server is server

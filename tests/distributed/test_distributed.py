@@ -19,7 +19,7 @@ from shard_tools import Dead, heard
 from vicinal.accounting.budget import UNITS
 from vicinal.distributed import Coordinator, RayCluster, ShardMissing, split
 from vicinal.distributed.folders import shard_paths
-from vicinal.distributed.messages import DeleteVotes, Facts, Verify, VoteRequest, block_name
+from vicinal.distributed.messages import DeleteVotes, Facts, Verify, VoteRequest, create_block_name
 from vicinal.distributed.ray_cluster import ShardActor, run_quietly
 from vicinal.distributed.shard_server import ShardServer
 from vicinal.distributed.transports import local_transports
@@ -188,7 +188,9 @@ def test_a_shard_has_one_process_in_whatever_network_and_mount(folder, tmp_path)
     bind = f"mount --bind {folder} {there}"
     if shutil.which("unshare") is None or subprocess.run([*apart, bind], check=False).returncode:
         pytest.skip("no namespaces of one's own here")
-    opening = f"from vicinal.distributed import ShardServer as S; S.open({str(there)!r})"
+    opening = (
+        f"from vicinal.distributed.shard_server import ShardServer as S; S.open({str(there)!r})"
+    )
     command = f'{bind} && exec {sys.executable} -c "{opening}"'
     done = subprocess.run([*apart, command], capture_output=True, text=True, check=False)
     assert done.returncode == 1
@@ -378,4 +380,4 @@ def test_a_split_that_makes_no_sense_leaves_the_store_as_it_is(tmp_path, bad):
 
 
 def test_names_of_blocks_do_not_run_together():
-    assert block_name(b"ab", b"c") != block_name(b"a", b"bc")
+    assert create_block_name(b"ab", b"c") != create_block_name(b"a", b"bc")

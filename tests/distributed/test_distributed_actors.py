@@ -21,10 +21,10 @@ from vicinal.distributed.folders import shard_paths
 from vicinal.distributed.messages import Message, Ping, ShardState, VoteRequest
 from vicinal.distributed.ray_cluster import (
     RayTransport,
+    import_ray,
     join_message,
-    ray_module,
-    resources_of,
     run_quietly,
+    select_resources,
     split_message,
 )
 from vicinal.distributed.shard_server import ShardServer
@@ -58,7 +58,7 @@ def test_an_order_arrives_as_it_was_sent(shape, kind):
     order = order_of(np.random.default_rng(1).integers(-9, 9, shape).astype(kind))
     first, *more = split_message(message_of(order))
     back = join_message(first, more).task
-    assert back.digest() == order.digest()
+    assert back.compute_digest() == order.compute_digest()
     for field in dataclasses.fields(VoteRequest):
         np.testing.assert_array_equal(getattr(back, field.name), getattr(order, field.name))
 
@@ -116,7 +116,7 @@ def test_tokens_are_shown_unless_the_operator_has_another_rule(monkeypatch, rule
     monkeypatch.setattr(sys, "modules", {**sys.modules, "ray": None} if loaded else no_ray())
     monkeypatch.setattr(sys, "meta_path", [BuiltinImporter])  # Ray itself is not imported
     with suppress(ImportError):
-        ray_module()
+        import_ray()
     assert os.environ.get("RAY_AUTH_MODE") == then
 
 
@@ -170,8 +170,8 @@ def test_what_ray_says_of_an_actor_is_not_passed_on():
 
 def test_a_shard_runs_where_its_name_is_offered():
     offered = {"CPU": 2.0, "vicinal-shard-3": 1.0}
-    assert list(resources_of("shard-3", offered)) == ["vicinal-shard-3"]
-    assert resources_of("shard-1", offered) == {}
+    assert list(select_resources("shard-3", offered)) == ["vicinal-shard-3"]
+    assert select_resources("shard-1", offered) == {}
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ def client_of(folder, link):
     with closing(ShardServer.open(folder)) as server:
         database, identity = server._parts.database, server._parts.folder.identity
         cluster, number = database.get("cluster"), database.number("number")
-        record = ShardRecord(number, identity, ShardState.of(database), (b"epoch",))
+        record = ShardRecord(number, identity, ShardState.from_database(database), (b"epoch",))
     return ShardClient(link, record, cluster, SimpleNamespace(clock=10**6))
 
 

@@ -20,7 +20,7 @@ from vicinal.distributed import ShardMissing, split
 from vicinal.distributed.changes import ClusterChange, ClusterChanges
 from vicinal.distributed.cluster_backups import restore_cluster
 from vicinal.distributed.folders import COORDINATOR, shard_paths
-from vicinal.distributed.messages import Add, KnownSubjects, VoteRequest
+from vicinal.distributed.messages import Add, SubjectStandings, VoteRequest
 from vicinal.distributed.shard_server import ShardServer
 from vicinal.errors import (
     InvalidInput,
@@ -243,7 +243,7 @@ def test_digests_of_what_was_added_with_the_erased_stay_in_no_file(path):
 
 def test_a_change_that_is_not_in_a_shards_memory_has_it_opened_again(path, monkeypatch):
     with shard_tools.local(path) as cluster:
-        with tools.broken_off(monkeypatch, ShardServer, "_opened", error=MemoryError):
+        with tools.broken_off(monkeypatch, ShardServer, "_open_state", error=MemoryError):
             cluster.open_audience("more", **{**tools.PLAN, "model_share": 0})
         assert len(cluster.predict(tools.Q[:2], audience="more").labels) == 2
         assert cluster.verify()
@@ -251,7 +251,7 @@ def test_a_change_that_is_not_in_a_shards_memory_has_it_opened_again(path, monke
 
 def test_a_change_is_not_decided_without_all_shards(path):
     for kind, work in (
-        ("KnownSubjects", lambda c: c.add(NEW_X, NEW_Y, NEW)),
+        ("SubjectStandings", lambda c: c.add(NEW_X, NEW_Y, NEW)),
         ("Ping", lambda c: c.erase(["person-3"])),
         ("Ping", lambda c: c.open_audience("press")),
     ):
@@ -308,7 +308,7 @@ def test_a_subject_that_two_shards_know_is_not_added(path, monkeypatch):
     do = ShardServer.do
 
     def known(self, task):
-        if isinstance(task, KnownSubjects):
+        if isinstance(task, SubjectStandings):
             return np.full(len(task.subjects), 3, dtype=np.int8)
         return do(self, task)
 
@@ -368,7 +368,8 @@ def test_a_backup_is_the_last_state_of_all_parts_or_none(tmp_path, path):
 
 DIES = """
 import os, sys
-from vicinal.distributed import Coordinator, _changes, _shard_server, local_transports
+from vicinal.distributed import Coordinator, changes, shard_server
+from vicinal.distributed.transports import local_transports
 for path, place in zip(sys.argv[1::2], sys.argv[2::2]):
     if os.fork() == 0:
         opened = Coordinator.open(path, local_transports)
@@ -381,7 +382,7 @@ MOMENTS = {
     "decided and no shard told": "changes.ClusterChanges.finish",
     "one shard told": "shard_server.ShardServer._note_change",
     "made by one shard and not noted": "shard_server.ShardServer._write_clock",
-    "made by all and the file not wiped": "changes.wipe",
+    "made by all and the file not wiped": "changes.wipe_file",
 }
 
 

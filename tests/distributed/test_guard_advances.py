@@ -111,7 +111,7 @@ def test_the_guard_knows_of_every_step_before_shards_delete_the_last_one(cluster
 
 def test_a_shard_that_is_interrupted_after_a_charge_has_it_in_its_guard(cluster, monkeypatch):
     before = [parts.ledger.last_commit for parts in parts_of(cluster)[1:]]
-    with interrupted(monkeypatch, _vote_charging, "charge"):
+    with interrupted(monkeypatch, _vote_charging, "charge_votes"):
         cluster.predict(tools.Q[:3])
     shards = parts_of(cluster)[1:]
     assert any(now.ledger.last_commit != old for now, old in zip(shards, before, strict=True))

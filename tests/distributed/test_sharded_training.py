@@ -117,16 +117,16 @@ def unruly(path, seed):
 
 def shuffled(patch, seed):
     """Have shards be asked for gradients, and these be summed, in another order at every step."""
-    rng, honest = np.random.default_rng(seed), ClusterChanges.on_all
+    rng, honest = np.random.default_rng(seed), ClusterChanges.run_on_all
 
-    def on_all(self, task, *concerned):
+    def run_on_all(self, task, *concerned):
         order = sorted(self._shards)
         if isinstance(task, GradientRequest):
             rng.shuffle(order)
         self._shards = {number: self._shards[number] for number in order}
         return honest(self, task, *concerned)
 
-    patch.setattr(ClusterChanges, "on_all", on_all)
+    patch.setattr(ClusterChanges, "run_on_all", run_on_all)
 
 
 def test_a_model_that_is_trained_again_pays_for_the_grid_again(alone):
@@ -180,9 +180,9 @@ def broken_off(path, patch, call, owner=ShardedGradients, name="publish", *, don
 @pytest.mark.parametrize(
     ("owner", "name", "done"),
     [
-        (ShardServer, "_gradient", False),  # nobody is charged yet
+        (ShardServer, "_charge_gradient", False),  # nobody is charged yet
         (Ledger, "write_charges", False),  # a sum that is kept before its charges is free later
-        (ShardServer, "_gradient", True),  # one shard's charges are durable, its sum is lost
+        (ShardServer, "_charge_gradient", True),  # one shard's charges are durable, its sum is lost
         (GradientRelease, "publish", True),  # noise was drawn, and is lost
         (ShardedGradients, "publish", True),  # the noisy sum is durable
     ],
@@ -353,7 +353,7 @@ def test_two_noises_on_one_sum_are_caught(path, monkeypatch):
 
 def steps_of(path, patch, **plan):
     """Train the second audience's model; return what all shards were asked for, and the sums."""
-    asked, honest = [], ClusterChanges.on_all
+    asked, honest = [], ClusterChanges.run_on_all
 
     def watched(self, task, *concerned):
         sums = honest(self, task, *concerned)
@@ -362,7 +362,7 @@ def steps_of(path, patch, **plan):
         return sums
 
     with patch.context() as watching, tools.local(path) as cluster:
-        watching.setattr(ClusterChanges, "on_all", watched)
+        watching.setattr(ClusterChanges, "run_on_all", watched)
         cluster.open_audience("second", **{**PLAN, **plan})
     return asked
 
@@ -396,7 +396,7 @@ def test_a_step_at_other_weights_is_another_step(path, monkeypatch):
         raise Killed
 
     with monkeypatch.context() as patch, tools.local(path) as cluster:
-        patch.setattr(ClusterChanges, "on_all", named)
+        patch.setattr(ClusterChanges, "run_on_all", named)
         for one in (task, task, other):
             audience = cluster._ledger.audiences["second"]
             steps = ShardedGradients(cluster._parts, audience, cluster._changes)

@@ -9,7 +9,7 @@ import pytest
 import shard_tools
 import store_tools as tools
 from vicinal.distributed import split
-from vicinal.distributed.splitting import placed_subjects
+from vicinal.distributed.splitting import assign_subjects
 from vicinal.errors import InvalidInput
 from vicinal.ledger.id_encoding import frame_id, parse_framed_id
 
@@ -36,7 +36,7 @@ def by_number(subject):
 
 
 def placed(people=PEOPLE):
-    return placed_subjects(Pages(people), 3, by_number)
+    return assign_subjects(Pages(people), 3, by_number)
 
 
 def test_everybody_goes_to_one_shard_with_a_slot_of_their_own():
