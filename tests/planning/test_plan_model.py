@@ -13,7 +13,7 @@ from vicinal.cli.main import app
 from vicinal.linear.private_model import SHARE
 from vicinal.planning import plan_simulation as _plan_simulation
 from vicinal.planning.engine_factory import kernel_for
-from vicinal.planning.plan_simulation import PlanChoice, SimulationSetup, played_model, simulate
+from vicinal.planning.plan_simulation import PlanChoice, SimulationSetup, simulate_model, simulate
 
 N, D, CLASSES = 2000, 5, 3
 WISH = plan_of(CLASSES, n_records=N, n_queries=200, epsilon=4.0, release="label", model_share=0.7)
@@ -33,7 +33,7 @@ def shown():
 
 @pytest.fixture(scope="module")
 def played():
-    return played_model(*shown(), LABELS, WISH, 0)
+    return simulate_model(*shown(), LABELS, WISH, 0)
 
 
 def test_it_plays_what_fit_finds(played):
@@ -51,15 +51,15 @@ def test_it_plays_what_fit_finds(played):
 
 
 def test_no_point_is_judged_by_a_model_that_saw_its_label(monkeypatch):
-    seen, honest = [], _plan_simulation._trained
+    seen, honest = [], _plan_simulation._train_model
 
     def watched(X, labels, others, *rest):
         seen.append((X.copy(), others.copy()))
         return honest(X, labels, others, *rest)
 
-    monkeypatch.setattr(_plan_simulation, "_trained", watched)
+    monkeypatch.setattr(_plan_simulation, "_train_model", watched)
     points = stage().reference.points
-    played_model(*shown(), LABELS, WISH, 3)
+    simulate_model(*shown(), LABELS, WISH, 3)
     (first, judged), (second, others) = seen
     assert len(first) + len(judged) == len(points)
     np.testing.assert_array_equal(first, others)
@@ -127,12 +127,12 @@ def test_a_plan_has_the_rule_that_fit_has(width):
 @pytest.mark.parametrize("refreshes", [0, 3])
 def test_what_trainings_leave_is_what_fit_leaves_for_votes(refreshes, monkeypatch):
     """Fails if one training of several is taken for all of them."""
-    models, honest = [], _plan_simulation._trained
+    models, honest = [], _plan_simulation._train_model
     monkeypatch.setattr(
-        _plan_simulation, "_trained", lambda *rest: models.append(honest(*rest)) or models[-1]
+        _plan_simulation, "_train_model", lambda *rest: models.append(honest(*rest)) or models[-1]
     )
     plan = WISH.replanned(model_refreshes=refreshes)
-    left = played_model(*shown(), LABELS, plan, 3).budget_share
+    left = simulate_model(*shown(), LABELS, plan, 3).budget_share
     used = np.mean([model.typical_use for model in models]) * (1 + refreshes)
     assert left == pytest.approx(1 - used)
     assert used > 0

@@ -69,20 +69,20 @@ class PlanChoice:
         - `reference`: public points.
         - `budget_share`: the share of a budget that training leaves.
         """
-        known, n = untrained_model(plan, reference), plan.size
+        known, n = create_untrained_model(plan, reference), plan.size
         left = 1 - (plan.model_share or 0.0) if known is None else plan.left_by(known)
         left = left if budget_share is None else budget_share
         points = n if reference is None else len(reference)
-        k = plan.n_neighbors or plan.neighbors(reference, left)
+        k = plan.n_neighbors or plan.choose_neighbors(reference, left)
         k = max(k, math.ceil(n / points))
         usage = ReferenceUsage(LARGEST_WEIGHT, TYPICAL_SPREAD)
         if reference is not None:
             width = reference.points.shape[1]
             usage = reference_usage(reference, AdaptiveRadius(reference, k, n), width)
-        multiplier = plan.noise_multiplier or plan.multiplier(usage, k, left)
+        multiplier = plan.noise_multiplier or plan.choose_multiplier(usage, k, left)
         shift = math.sqrt(usage.weight / k) / multiplier
         doubt = None if known is None else known.doubt
-        return cls(plan, k, multiplier, plan.affordable(left, shift), usage, doubt)
+        return cls(plan, k, multiplier, plan.compute_record_budget(left, shift), usage, doubt)
 
     @property
     def noise(self) -> float:
@@ -116,7 +116,7 @@ class PlanChoice:
         return target.expected_errors(weight, np.array([noise]))
 
 
-def untrained_model(plan: IndKNNPlan, reference: Reference | None) -> PrivateModel | None:
+def create_untrained_model(plan: IndKNNPlan, reference: Reference | None) -> PrivateModel | None:
     """Return a private model of vectors before it has learnt anything; None where there is none.
 
     What it costs, and how far off noise leaves it, follow from public points alone: a square is as
@@ -134,7 +134,7 @@ def untrained_model(plan: IndKNNPlan, reference: Reference | None) -> PrivateMod
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PlayedModel:
+class SimulatedModel:
     """What models of public points say of them, and the points in their metric.
 
     - `reference`: the points in the learnt metric.
@@ -149,9 +149,9 @@ class PlayedModel:
     budget_share: float
 
 
-def played_model(
+def simulate_model(
     kernel: Cosine, points: IntegerMatrix, labels: Places, plan: IndKNNPlan, seed: int
-) -> PlayedModel:
+) -> SimulatedModel:
     """Return what a model would make of labelled public points (m, d), were they n records.
 
     - `kernel`, `points`, array (m, d): public integer points, and what made them.
@@ -177,7 +177,7 @@ def played_model(
         sure[part] = model.sure(said.values)
         lefts.append(plan.left_by(model))
     metric, left = metric_kernel(rows), float(np.mean(lefts))
-    return PlayedModel(Reference(metric, metric.encode(rows)), predicted, sure, left)
+    return SimulatedModel(Reference(metric, metric.encode(rows)), predicted, sure, left)
 
 
 def _trained(
@@ -210,7 +210,7 @@ def _mean_gradient(rows: Floats, labels: Places, weights: Floats, clip: float) -
     return np.asarray(rows.T @ away / len(rows))
 
 
-STAND_INS = 25
+MIN_VOTERS = 25
 """Public points that vote in a query, at least: fewer would say little about who is around."""
 
 LEAST_POINTS = 100
@@ -267,7 +267,7 @@ class SimulationSetup:
     reference: Reference
     labels: Places
     n_classes: int
-    model: PlayedModel | None = None
+    model: SimulatedModel | None = None
 
     @property
     def shares(self) -> list[float]:
@@ -279,7 +279,7 @@ class SimulationSetup:
         """Return the points beside the model of a plan with one."""
         kernel = self.reference.kernel
         assert isinstance(kernel, Cosine)  # noqa: S101 (a model needs it)
-        model = played_model(kernel, self.reference.points, self.labels, plan, seed)
+        model = simulate_model(kernel, self.reference.points, self.labels, plan, seed)
         return replace(self, reference=model.reference, model=model)
 
     @classmethod
@@ -434,7 +434,7 @@ class _Voters:
 def _public_voters(reference: Reference, choice: PlanChoice) -> _Voters:
     size, k = len(reference), choice.n_neighbors
     rank = k * size / choice.plan.size
-    voters = min(size - 1, max(STAND_INS, round(rank)))
+    voters = min(size - 1, max(MIN_VOTERS, round(rank)))
     index = ExactIndex(reference.kernel, reference.points.shape[1])
     index.add(reference.points)
     # A point is nearest to itself.
