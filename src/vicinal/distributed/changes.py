@@ -88,7 +88,7 @@ class ClusterChange:
         subjects = [self.subjects[row] for row in rows.tolist()]
         return tasks.Add(self.clock, self.integers[rows], self.rows[rows], subjects)
 
-    def affects(self, shard: int) -> bool:
+    def affects_shard(self, shard: int) -> bool:
         """Return whether the shard with this number has a task in the change."""
         return self.kind != ADD or bool((self.shard_numbers == shard).any())
 
@@ -182,7 +182,9 @@ class ClusterChanges:
         """
         shards = self._shards
         if change is not None:
-            shards = {number: client for number, client in shards.items() if change.affects(number)}
+            shards = {
+                number: client for number, client in shards.items() if change.affects_shard(number)
+            }
         # The short deadline finds missing shards; the task itself may take a reachable shard long.
         gather(shards, tasks.Ping(), self._deadline)
         return gather(shards, task, self._deadline, work_seconds=_MAX_WORK_SECONDS)

@@ -216,7 +216,7 @@ class Coordinator(BaseStore):
         database = self._parts.database
         change = self._changes.route_addition(records)
 
-        def decide() -> changes.ClusterChange:
+        def decide_change() -> changes.ClusterChange:
             if addition is not None:
                 addition.write(database, self._ledger.version + 1)
             write_naming(database, by_holder=records.ids is not None)
@@ -224,7 +224,7 @@ class Coordinator(BaseStore):
                 database.put(NEXT_NUMBER, str(int(change.subjects[-1]) + 1))
             return change
 
-        self._change(changes.ADD, decide)
+        self._make_change(changes.ADD, decide_change)
 
     def erase(self, subjects: npt.ArrayLike) -> int:
         """Erase subjects from every file, as :meth:`vicinal.store.Store.erase` does.
@@ -240,13 +240,13 @@ class Coordinator(BaseStore):
         """
         ids = self._erasable(subjects)
 
-        def decide() -> changes.ClusterChange:
+        def decide_change() -> changes.ClusterChange:
             forget_additions(self._parts.database)
             return changes.ClusterChange(changes.ERASE, ids)
 
         with self._exclusive():
             self._changes.run_on_all(tasks.Ping())
-            erased_counts = self._change(changes.ERASE, decide)
+            erased_counts = self._make_change(changes.ERASE, decide_change)
         return sum(int(count) for count in erased_counts.values())
 
     def presence(self, subjects: npt.ArrayLike) -> Presence:
@@ -275,7 +275,7 @@ class Coordinator(BaseStore):
 
     def _open_audience(self, name: str, written: str) -> None:
         self._changes.run_on_all(tasks.Ping())
-        self._change(changes.AUDIENCE, lambda: self._new_audience(name, written))
+        self._make_change(changes.AUDIENCE, lambda: self._new_audience(name, written))
         self._train()
 
     def _refresh(self, state: AudienceState) -> None:
@@ -293,11 +293,11 @@ class Coordinator(BaseStore):
         model = gradients.train()
         state = self._audience_states.get(audience.name)
 
-        def decide() -> changes.ClusterChange:
+        def decide_change() -> changes.ClusterChange:
             gradients.write(model, state)
             return self._plan_audience(audience)
 
-        self._change("model" if state is None else "refresh", decide)
+        self._make_change("model" if state is None else "refresh", decide_change)
 
     # ------------------------------------------------------------ maintenance
 
@@ -333,7 +333,9 @@ class Coordinator(BaseStore):
     def _create_remote_shards(self, name: str) -> sharded.RemoteShards:
         return sharded.RemoteShards(self._ledger, name, self._clients, self._deadline)
 
-    def _change(self, kind: str, decide: Callable[[], changes.ClusterChange]) -> dict[int, Any]:
+    def _make_change(
+        self, kind: str, decide_change: Callable[[], changes.ClusterChange]
+    ) -> dict[int, Any]:
         """Make a change on all shards and return their results by number.
 
         Cached queries are forgotten even if the change fails, so that no answer to earlier data is
@@ -345,7 +347,7 @@ class Coordinator(BaseStore):
         """
         try:
             with warned_after():
-                return self._changes.make_change(kind, decide)
+                return self._changes.make_change(kind, decide_change)
         finally:
             for state in self._audience_states.values():
                 if kind == RENEWAL:
@@ -408,11 +410,11 @@ class Coordinator(BaseStore):
             self._changes.run_on_all(tasks.Ping())
         for audience, renewal in due:
 
-            def decide(audience: Audience = audience, renewal: Renewal = renewal) -> Any:
+            def decide_change(audience: Audience = audience, renewal: Renewal = renewal) -> Any:
                 self._ledger.set_period(audience, renewal)
                 return self._describe_audience(audience)
 
-            self._change(RENEWAL, decide)
+            self._make_change(RENEWAL, decide_change)
         return bool(due)
 
     def _compare_states(self) -> None:

@@ -111,7 +111,7 @@ class ShardServer:
             If the message is for another shard, or if this shard or the coordinator is an old copy
             or a copy that ran elsewhere. Nothing was done.
         """
-        with self._exclusive():
+        with self._run_exclusively():
             self._check_message(message)
             value = self.do(message.task)
             links = membership.read_links_since(self._parts.database, message.last_seen)
@@ -130,7 +130,7 @@ class ShardServer:
         StorageFailed
             If a commit failed: the shard must be opened again, which continues an erasure.
         """
-        with self._exclusive():
+        with self._run_exclusively():
             match task:
                 case tasks.VoteRequest() | tasks.TallyRequest() | tasks.GradientRequest():
                     return self._charge_once(task)
@@ -322,7 +322,7 @@ class ShardServer:
     # ------------------------------------------------------------ locks and transactions
 
     @contextmanager
-    def _exclusive(self) -> Iterator[None]:
+    def _run_exclusively(self) -> Iterator[None]:
         """Hold the lock of a consistent shard, and have the witness record the body's commits."""
         with self._lock:
             if self._failed:

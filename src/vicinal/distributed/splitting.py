@@ -42,7 +42,7 @@ from vicinal.store.opening import (
 from vicinal.store.record_files import note_added_slots, write_digests
 from vicinal.store.records import NAMING, NEXT_NUMBER
 
-Place = Callable[[SubjectId], int]
+ChooseShard = Callable[[SubjectId], int]
 """Returns the number of a subject's shard, from 0."""
 
 _ROWS_AT_ONCE = 1 << 16
@@ -66,7 +66,9 @@ _COPIED_TABLES = (
 """Tables of the store that the coordinator's ledger takes over unchanged."""
 
 
-def split(store: str | Path, path: str | Path, shards: int, *, place: Place | None = None) -> None:
+def split(
+    store: str | Path, path: str | Path, shards: int, *, place: ChooseShard | None = None
+) -> None:
     """Spread the records of a closed store over the shards of a new cluster.
 
     Parameters
@@ -224,11 +226,11 @@ class PlacedSubjects:
 
 
 def assign_subjects(
-    database: Database, n_shards: int, place: Callable[[SubjectId], int]
+    database: Database, n_shards: int, choose_shard: ChooseShard
 ) -> list[PlacedSubjects]:
     """Return the subjects of each of `n_shards` shards, in the order of the ledger's pages.
 
-    `place`: returns the number of a subject's shard.
+    `choose_shard`: returns the number of a subject's shard.
     """
     placed = [PlacedSubjects(bytearray(), bytearray()) for _ in range(n_shards)]
     for rows in database.scan("subject_pages"):
@@ -236,7 +238,7 @@ def assign_subjects(
             source_slots = np.frombuffer(slots, dtype="<i4")
             frames = ids.split(b">")[:-1]
             shard_numbers = np.fromiter(
-                (place(parse_framed_id(frame + b">")) for frame in frames), np.int16
+                (choose_shard(parse_framed_id(frame + b">")) for frame in frames), np.int16
             )
             for shard in np.unique(shard_numbers).tolist():
                 indices = np.flatnonzero(shard_numbers == shard)

@@ -180,7 +180,7 @@ def check_planning(plan: IndKNNPlan, n_features: int, public: FloatMatrix | None
             sized = plan.changed(n_records=size, model_share=share)
             shard = Shard(kernel, width, MemoryLedger(), index=index_factory(plan.index))
             slack = slack_meter(sized)
-            engine_on(shard, kernel, sized, width, points, slack, left=1 - share)
+            engine_on(shard, kernel, sized, width, points, slack, vote_share=1 - share)
             if share:
                 max_width = ModelFeatures.most(width, size)
                 sized.training.rehearse(max_width, slack, sized.trainings)
@@ -204,7 +204,7 @@ def engine_on(
     interaction: Interaction | None = None,
     noise: NoiseSource | None = None,
     model: PrivateModel | None = None,
-    left: float = 1.0,
+    vote_share: float = 1.0,
 ) -> PlannedEngine:
     """Return an engine on a shard that has its records, planned as by :func:`plan_engine`.
 
@@ -215,14 +215,14 @@ def engine_on(
     - `interaction`: as in :func:`plan_engine`.
     - `noise`: source of the noise; None for a new one.
     - `model`: the trained private model, or None.
-    - `left`: share of each budget that is available for votes if there is no `model`.
+    - `vote_share`: share of each budget that is available for votes if there is no `model`.
     """
     reference = None if public is None else Reference(kernel, kernel.encode(public))
     noise = noise or create_noise_source(plan.simulation_seed)
     if plan.n_records is None:
         size = _estimated_size(plan, shard.subject_table, shard.ledger, noise, slack, interaction)
         plan = plan.changed(n_records=size)
-    budget_share = left if model is None else plan.left_by(model)
+    budget_share = vote_share if model is None else plan.left_by(model)
     planner = EnginePlanner(plan, kernel, n_features, reference, budget_share)
     n_neighbors, radius = planner.radius()
     if plan.kernel == "rbf" and plan.bandwidth is None:

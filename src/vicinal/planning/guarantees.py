@@ -62,7 +62,7 @@ _MODEL = (
 def _describe_model(plan: IndKNNPlan) -> tuple[str, ...]:
     """Return the public facts about a private model: its content, or why "auto" trained none."""
     if plan.why_no_model:
-        return (f"that no private model was trained, as {settings.why_no_model}",)
+        return (f"that no private model was trained, as {plan.why_no_model}",)
     if not plan.model_share:
         return ()
     if plan.trainings == 1:
@@ -70,7 +70,7 @@ def _describe_model(plan: IndKNNPlan) -> tuple[str, ...]:
     return (
         (
             f"{_MODEL}, until a store trains it again on the people who are there then, at most "
-            f"{settings.trainings - 1} times, each paid for by the same budgets"
+            f"{plan.trainings - 1} times, each paid for by the same budgets"
         ),
     )
 
@@ -141,9 +141,9 @@ def check_renewal(plan: IndKNNPlan) -> None:
         "interactions": ("1", plan.interactions != 1),
         "model_refreshes": ("0", plan.model_refreshes > 0),
     }
-    for name, (words, is_violated) in requirements.items():
+    for name, (required, is_violated) in requirements.items():
         if is_violated:
-            raise InvalidInput(f"The {name!r} parameter must be {words} with 'renew'.")
+            raise InvalidInput(f"The {name!r} parameter must be {required} with 'renew'.")
 
 
 _TOTAL_SLACK = 0.1
@@ -175,9 +175,9 @@ def check_under_total(plan: IndKNNPlan, epsilon: float, delta: float, n_audience
         "interactions": ("1", plan.interactions != 1),
         "simulation_seed": ("None", plan.simulation_seed is not None),
     }
-    for name, (words, is_violated) in requirements.items():
+    for name, (required, is_violated) in requirements.items():
         if is_violated:
-            raise InvalidInput(f"The {name!r} parameter must be {words} under 'epsilon_total'.")
+            raise InvalidInput(f"The {name!r} parameter must be {required} under 'epsilon_total'.")
     if n_audiences > _MAX_AUDIENCES:
         raise InvalidInput(f"Under 'epsilon_total' at most {_MAX_AUDIENCES} audiences fit.")
 
@@ -222,7 +222,8 @@ def refuse_weak(epsilon: float, delta: float, n_records: int | None, name: str =
         )
     if problem:
         raise PrivacyRefused(
-            f"{problem} Choose a smaller one, or set the 'accept_weak_plan' parameter if you mean it."
+            f"{problem} Choose a smaller one, or set the 'accept_weak_plan' parameter if you mean "
+            "it."
         )
 
 
@@ -254,13 +255,14 @@ Plan = dict[str, Any]
 
 
 def priced(plan: Plan) -> dict[str, Any]:
-    """Return the result of ``vicinal account`` for `plan`, without the lower bound's certificate."""
-    price: dict[str, Any] = json.loads(_priced(json.dumps(plan, sort_keys=True)))
+    """Return the result of ``vicinal account``, without the lower bound's certificate."""
+    price: dict[str, Any] = json.loads(_price_json(json.dumps(plan, sort_keys=True)))
     return price
 
 
 @lru_cache(maxsize=64)
-def _priced(plan: str) -> str:
+def _price_json(plan: str) -> str:
+    """Return :func:`priced` from JSON to JSON, which can be cached."""
     return json.dumps(account(json.loads(plan)))
 
 
@@ -278,8 +280,8 @@ def count_draws_by_scale(draws: Iterable[tuple[int, float]]) -> dict[int, float]
 def grid_cost(epsilon: float, draws: dict[int, float]) -> float:
     """Return the amount that discrete instead of continuous noise adds to delta.
 
-    Each draw changes probabilities by at most 1 / (6 scale^2) (mechanisms/screening.md). With v the
-    sum over all draws, (epsilon, delta + (1 + e^epsilon) v) holds.
+    Each draw changes probabilities by at most 1 / (6 scale^2) (mechanisms/screening.md). With v
+    the sum over all draws, (epsilon, delta + (1 + e^epsilon) v) holds.
 
     - `epsilon`: epsilon of the guarantee with continuous noise.
     - `draws`: number of noise draws by noise scale in grid steps.
@@ -307,7 +309,7 @@ def _rounding_headroom(plan: Plan, price: dict[str, Any]) -> float:
 
 
 def _delta_with_grid(plan: Plan, price: dict[str, Any], draws: dict[int, float]) -> float:
-    """Return delta with the amount for the noise grid, unless the accounting has rounded up by more.
+    """Return delta, increased for the noise grid unless the accounting has rounded up by more.
 
     `draws`: number of noise draws by noise scale in grid steps.
     """
@@ -344,7 +346,7 @@ def guarantee_of(
     public: tuple[str, ...],
     assumed: tuple[str, ...] = (),
 ) -> Guarantee:
-    """Return the guarantee of all releases of a plan, with the epsilon of ``vicinal account``.
+    """Return the guarantee of all releases of a plan, with epsilon as of ``vicinal account``.
 
     - `plan`: the JSON of a plan, for all interactions together.
     - `draws`: number of noise draws of one interaction, by noise scale in grid steps.
@@ -386,9 +388,10 @@ def affordable_noise(plan: Plan, epsilon: float, noise: str, release: int = -1) 
     Raises PrivacyRefused if no value satisfies epsilon.
     """
     index = release % len(plan["releases"])
-    return _affordable(json.dumps(plan, sort_keys=True), epsilon, noise, index)
+    return _calibrate_json(json.dumps(plan, sort_keys=True), epsilon, noise, index)
 
 
 @lru_cache(maxsize=64)
-def _affordable(plan: str, epsilon: float, noise: str, release: int) -> float:
+def _calibrate_json(plan: str, epsilon: float, noise: str, release: int) -> float:
+    """Return :func:`affordable_noise` of a plan as JSON, which can be cached."""
     return float(calibrate(json.loads(plan), epsilon, noise, release).value)

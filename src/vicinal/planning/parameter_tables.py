@@ -114,7 +114,7 @@ class ClassNumbers(Check):
         return [number_or_text(item, float) for item in split_list(text)]
 
     def __call__(self, name: str, value: object) -> tuple[float, ...] | str | None:
-        """Return the numbers as a tuple, the word or None; raise InvalidInput for any other value."""
+        """Return the numbers as a tuple, the word or None; raise InvalidInput otherwise."""
         if value is None or (isinstance(value, str) and value == self.word):
             return value
         if isinstance(value, str) or not isinstance(value, Iterable):
