@@ -180,7 +180,7 @@ def test_without_public_points_nothing_is_simulated():
 
 
 @pytest.mark.parametrize(
-    ("more", "match"),
+    ("options", "match"),
     [
         (["--epsilon", "nan"], "epsilon"),
         (["--release", "all"], "release"),
