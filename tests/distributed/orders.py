@@ -1,4 +1,4 @@
-"""Orders for shards, and what they charge, without a coordinator."""
+"""Vote requests to a shard, and the budgets that it charges, without a coordinator."""
 
 import dataclasses
 
@@ -8,16 +8,19 @@ import store_tools as tools
 from vicinal.distributed.messages import VoteRequest
 
 
-def request_of(server, name=b"a block of any id", *, clock=5, size=6, **changes):
-    """Return an order for the first queries, priced as the server's own audience is."""
+def create_request(server, name=b"a block of any id", *, clock=5, size=6, **changes):
+    """Return a vote request for the first `size` queries, with the noise of the server's audience.
+
+    `changes`: fields of the request to replace.
+    """
     engine = server._audience_states["default"].engine
     block = engine.votes.kernel.encode(tools.Q[:size])
     scales = np.full(size, engine.votes.grid.scale(1.5 * np.sqrt(40)))
-    near = engine.radius.thresholds(block)
-    request = VoteRequest(name, clock, "default", block, near, scales)
+    thresholds = engine.radius.thresholds(block)
+    request = VoteRequest(name, clock, "default", block, thresholds, scales)
     return dataclasses.replace(request, **changes)
 
 
-def units_of(server):
-    """Return what everybody on a shard has left."""
+def copy_remaining_units(server):
+    """Return a copy of the remaining units of all subjects on a shard."""
     return server._parts.ledger.audiences["default"].account.remaining.copy()

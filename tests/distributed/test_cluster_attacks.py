@@ -1,4 +1,4 @@
-"""A cluster whose parts are copied, put back, mixed or left out answers nothing."""
+"""A cluster refuses queries if a folder was copied, restored from an old state or exchanged."""
 
 import dataclasses
 import json
@@ -16,7 +16,7 @@ from vicinal import errors
 from vicinal.distributed import Coordinator, ShardMissing, _fan_out, restore_cluster, split
 from vicinal.distributed.cluster_backups import accept_cluster_loss
 from vicinal.distributed.folders import COORDINATOR, ShardFolder, witness_of
-from vicinal.distributed.messages import Erase, KnownSubjects, Ping
+from vicinal.distributed.messages import Erase, Ping, SubjectStandings
 from vicinal.distributed.transports import local_transports
 from vicinal.ledger.tables import Tables
 from vicinal.store import Store
@@ -42,44 +42,44 @@ def path(made, tmp_path):
     return shard_tools.transplanted(made, tmp_path / "cluster")
 
 
-def part_and_witness(path, part):
+def locate_member(path, part):
     return path / part, witness_of(path, part)
 
 
-def keep(path, part, place):
-    """Put a part and its witness aside."""
-    folder, witness = part_and_witness(path, part)
+def save_member(path, part, place):
+    """Save copies of a member's folder and witness in the folder `place`."""
+    folder, witness = locate_member(path, part)
     shutil.copytree(folder, place / part)
     shutil.copy(witness, place / f"{part}.witness")
 
 
-def put_back(path, part, place):
-    """Replace a part and its witness by those that were put aside."""
-    folder, witness = part_and_witness(path, part)
+def restore_member(path, part, place):
+    """Replace a member's folder and witness by the copies that were saved in `place`."""
+    folder, witness = locate_member(path, part)
     shutil.rmtree(folder)
     shutil.copytree(place / part, folder)
     shutil.copy(place / f"{part}.witness", witness)
 
 
-def gone_on_and_put_back(path, part, place):
-    """Have a cluster answer ten queries, of which a part and its witness then know nothing."""
-    keep(path, part, place)
+def continue_and_restore(path, part, place):
+    """Have a cluster answer ten queries, then restore one member to its state before them."""
+    save_member(path, part, place)
     with shard_tools.local(path) as cluster:
         for row in range(10, 20):
             cluster.predict(tools.Q[row : row + 1])
-    put_back(path, part, place)
+    restore_member(path, part, place)
 
 
-def refused(path, match, links=local_transports):
-    """Nothing is answered, erased or found well, be it at the opening or at the first order."""
-    for work in (
+def assert_refused(path, match, links=local_transports):
+    """Assert that a cluster refuses queries, erasures and verification, or its opening."""
+    for operation in (
         lambda cluster: cluster.predict(tools.Q[20:24]),
         lambda cluster: cluster.erase(["person-3"]),
         lambda cluster: cluster.verify(),
     ):
         with pytest.raises(REFUSED, match=match):  # noqa: SIM117 (opening may refuse)
             with Coordinator.open(path, links, SOON) as cluster:
-                work(cluster)
+                operation(cluster)
 
 
 # ---------------------------------------------------------------- copies
@@ -89,9 +89,9 @@ def test_a_copied_cluster_and_the_original_do_not_both_answer(path, tmp_path):
     """Fails if `cp -a` of a cluster gives every budget twice: both share the witnesses."""
     shutil.copytree(path, tmp_path / "copy")
     with shard_tools.local(tmp_path / "copy") as copy:
-        refused(path, "open")
+        assert_refused(path, "open")
         copy.predict(tools.Q[10:14])
-    refused(path, "copy")
+    assert_refused(path, "copy")
 
 
 @pytest.mark.parametrize("how", ["twice", "changed places", "of another cluster"])
@@ -108,17 +108,17 @@ def test_a_shard_in_the_place_of_another_is_refused(path, tmp_path, how):
     else:
         (tmp_path / "other").mkdir()
         (shard_tools.clustered(tmp_path / "other", 2) / "shard-1").rename(path / "shard-1")
-    refused(path, "another shard")
+    assert_refused(path, "another shard")
 
 
 def test_a_shard_that_was_put_back_with_its_witness_is_refused(path, tmp_path):
-    """Fails if an old shard refills budgets: its own witness says nothing against it."""
-    gone_on_and_put_back(path, "shard-1", tmp_path)
-    refused(path, "Shard 1")
+    """Fails if an old shard refills budgets: its own witness does not reveal it."""
+    continue_and_restore(path, "shard-1", tmp_path)
+    assert_refused(path, "Shard 1")
 
 
 def test_a_shard_that_is_old_by_its_own_guard_is_refused_and_not_missing(path, tmp_path):
-    """Fails if an old copy is taken for a shard in use: nobody would learn what to bring back."""
+    """Fails if an old copy counts as a shard in use: the error must name the folder to restore."""
     shutil.copytree(path / "shard-1", tmp_path / "old")
     with shard_tools.local(path) as cluster:
         cluster.predict(tools.Q[10:20])
@@ -129,7 +129,7 @@ def test_a_shard_that_is_old_by_its_own_guard_is_refused_and_not_missing(path, t
 
 
 def test_a_shard_that_another_process_has_is_missing_until_it_lets_go(path):
-    """Fails if a shard whose last process is ending is refused for good."""
+    """Fails if a shard is refused permanently although its previous process is about to end."""
     server = shard_tools.ShardServer.open(path / "shard-1")
     with Coordinator.open(path, local_transports, SOON) as cluster:
         with pytest.raises(ShardMissing, match="Shard 1: Another process"):
@@ -139,7 +139,7 @@ def test_a_shard_that_another_process_has_is_missing_until_it_lets_go(path):
 
 
 def test_a_copied_shard_on_another_machine_is_refused_at_its_first_order(path, tmp_path):
-    """Fails if two copies of a shard can both be charged, in whatever order they are asked."""
+    """Fails if two copies of a shard can both be charged, in any order of messages."""
     copy = tmp_path / "elsewhere"
     shutil.copytree(path / "shard-0", copy)
     shard_tools.moved(copy, witness_of(path, "shard-0"), tmp_path / "elsewhere.witness")
@@ -149,7 +149,7 @@ def test_a_copied_shard_on_another_machine_is_refused_at_its_first_order(path, t
 
     with shard_tools.local(path) as cluster:
         cluster.predict(tools.Q[10:14])
-    refused(path, "Shard 0", to_copy)
+    assert_refused(path, "Shard 0", to_copy)
     with shard_tools.local(path) as cluster:
         cluster.predict(tools.Q[14:18])
 
@@ -171,43 +171,43 @@ def test_a_copied_shard_that_comes_into_a_session_is_refused(path, tmp_path):
 
 def test_two_copies_that_both_went_on_are_told_apart(path, tmp_path):
     copy = shard_tools.transplanted(path, tmp_path / "copy")
-    for one, queries in ((path, tools.Q[10:14]), (copy, tools.Q[14:18])):
-        with shard_tools.local(one) as cluster:
+    for folder, queries in ((path, tools.Q[10:14]), (copy, tools.Q[14:18])):
+        with shard_tools.local(folder) as cluster:
             cluster.predict(queries)
     shutil.rmtree(path / "shard-1")
     shutil.copytree(copy / "shard-1", path / "shard-1")
     shard_tools.moved(path / "shard-1", witness_of(copy, "shard-1"), witness_of(path, "shard-1"))
-    refused(path, "Shard 1")
+    assert_refused(path, "Shard 1")
 
 
 @pytest.mark.parametrize("asked", [True, False])
 def test_a_coordinator_that_was_put_back_with_its_witness_is_refused(path, tmp_path, asked):
     """Fails if an old one gives new noise to votes that were released, or two ask in turns."""
-    keep(path, COORDINATOR, tmp_path)
+    save_member(path, COORDINATOR, tmp_path)
     with shard_tools.local(path) as cluster:
         if asked:
             cluster.predict(tools.Q[10:14])
-    put_back(path, COORDINATOR, tmp_path)
-    refused(path, "coordinator")
+    restore_member(path, COORDINATOR, tmp_path)
+    assert_refused(path, "coordinator")
 
 
 def test_a_coordinator_that_was_put_back_to_before_a_change_is_refused(path, tmp_path):
     """Fails if shards learn how far the coordinator is from answers only."""
     with shard_tools.local(path) as cluster:
         cluster.predict(tools.Q[10:14])
-        keep(path, COORDINATOR, tmp_path)
+        save_member(path, COORDINATOR, tmp_path)
         cluster.add(tools.X[:1], tools.Y[:1], ["newcomer"])
         cluster._failed = True  # killed: shards hear no more of it
-    put_back(path, COORDINATOR, tmp_path)
-    refused(path, "coordinator")
+    restore_member(path, COORDINATOR, tmp_path)
+    assert_refused(path, "coordinator")
 
 
-@pytest.mark.parametrize("task", [Ping(), KnownSubjects(["person-1"])])
+@pytest.mark.parametrize("task", [Ping(), SubjectStandings(["person-1"])])
 def test_a_message_that_an_answer_overtakes_is_no_old_coordinator_s(path, task):
-    """Fails if a slow network has the curator told to accept a loss, which spends every budget."""
+    """Fails if a slow network leads to advice to accept a loss, which spends every budget."""
     with shard_tools.local(path) as cluster:
         client = cluster._clients[0]
-        message = client.message(task)
+        message = client.create_message(task)
         cluster.predict(tools.Q[10:14])
         cluster._delete_votes()
         server = client.transport.shard._server
@@ -229,7 +229,7 @@ def test_what_another_coordinator_orders_is_not_done(path, wrong):
         client = cluster._clients[0]
         server = client.transport.shard._server
         before = server._parts.ledger.last_commit
-        order = client.message(Erase(10**6, tools.PEOPLE))
+        order = client.create_message(Erase(10**6, tools.PEOPLE))
         with pytest.raises(errors.StoreOutdated):
             server.handle(dataclasses.replace(order, **wrong))
         assert server._parts.ledger.last_commit == before
@@ -256,21 +256,21 @@ def test_a_cluster_is_copied_to_no_place_that_others_planted(path, tmp_path, mon
 # ---------------------------------------------------------------- cluster.json
 
 
-def edited(path, **changes):
-    """Write other things into cluster.json, as with an editor."""
+def edit_description(path, **changes):
+    """Change fields of cluster.json, as with an editor."""
     place = path / "cluster.json"
     place.write_text(json.dumps({**json.loads(place.read_text()), **changes}))
 
 
-@pytest.mark.parametrize("write", [edited, shard_tools.resealed])
+@pytest.mark.parametrize("write", [edit_description, shard_tools.resealed])
 @pytest.mark.parametrize("change", [{"shards": 1}, {"shards": 3}, {"identity": "00" * 16}])
 def test_what_a_cluster_consists_of_is_not_decided_by_an_editor(path, write, change):
     """Fails if a shard is left out, its people are not served, and an erasure of them succeeds."""
     write(path, **change)
-    refused(path, None)
+    assert_refused(path, None)
 
 
-# ---------------------------------------------------------------- whose store retires
+# ---------------------------------------------------------------- retirement of the split store
 
 
 @pytest.fixture
@@ -282,10 +282,10 @@ def broken(tmp_path, monkeypatch):
     return tmp_path / "broken"
 
 
-def unharmed(store):
-    """A store opens and has all that it had."""
-    with Store.open(store) as here:
-        assert set(remaining_budgets(here).values()) == {1.0}
+def assert_intact(store):
+    """Assert that a store opens and has all its budgets."""
+    with Store.open(store) as store:
+        assert set(remaining_budgets(store).values()) == {1.0}
 
 
 def test_a_stranger_s_cluster_retires_no_store(broken, tmp_path):
@@ -295,14 +295,14 @@ def test_a_stranger_s_cluster_retires_no_store(broken, tmp_path):
     shard_tools.resealed(broken, source=str(yours))
     with pytest.raises(errors.PrivacyRefused, match="was not made from"):
         shard_tools.local(broken)
-    unharmed(yours)
+    assert_intact(yours)
     # The right store, which has the same key, but has written something since, if no charge.
-    with Store.open(tmp_path / "store") as here:
-        here.allow("anna", 5)
+    with Store.open(tmp_path / "store") as store:
+        store.allow("anna", 5)
     shard_tools.resealed(broken, source=str(tmp_path / "store"))
     with pytest.raises(errors.PrivacyRefused, match="has changed since"):
         shard_tools.local(broken)
-    unharmed(tmp_path / "store")
+    assert_intact(tmp_path / "store")
 
 
 @pytest.mark.parametrize("first", ["store", "cluster"])
@@ -315,8 +315,8 @@ def test_an_older_copy_of_a_store_that_retires_and_its_cluster_do_not_both_answe
     shutil.rmtree(tmp_path / "store")
     (tmp_path / "kept").rename(tmp_path / "store")
     if first == "store":
-        with Store.open(tmp_path / "store") as here:
-            here.predict(tools.Q[:3])
+        with Store.open(tmp_path / "store") as store:
+            store.predict(tools.Q[:3])
         with pytest.raises(errors.PrivacyRefused, match="has changed since"):
             shard_tools.local(broken)
     else:
@@ -340,29 +340,29 @@ def test_a_store_that_retired_and_lost_its_witness_keeps_no_cluster_shut(
     assert set(shard_tools.budgets(broken).values()) == {0}
 
 
-# ---------------------------------------------------------------- what only reads
+# ---------------------------------------------------------------- read-only access
 
 
-def reading(path):
-    """Look at everything in a cluster, and write nothing."""
+def read_cluster(path):
+    """Read facts and guarantee of a cluster, and verify it, without writing."""
     with Coordinator.open(path, local_transports, SOON, reading=True) as cluster:
-        assert all(one.transport.shard._server.is_consistent for one in cluster._clients)
+        assert all(client.transport.shard._server.is_consistent for client in cluster._clients)
         assert cluster.verify()
         assert cluster.facts(curator=True)["shards"] == 2
         assert cluster.guarantee()
 
 
-def erasing_shards(path):
-    """Break an erasure off on a shard."""
+def interrupt_erasure(path):
+    """Interrupt an erasure on a shard."""
     with (
         pytest.MonkeyPatch.context() as patch,
-        closing(shard_tools.ShardServer.open(path / "shard-0")) as one,
+        closing(shard_tools.ShardServer.open(path / "shard-0")) as server,
         tools.broken_off(patch, "vicinal.store.erasure._cut"),
     ):
-        one.do(Erase(10**6, tools.PEOPLE[:60]))
+        server.do(Erase(10**6, tools.PEOPLE[:60]))
 
 
-def pending(path):
+def leave_change_pending(path):
     with (
         pytest.MonkeyPatch.context() as patch,
         shard_tools.local(path) as cluster,
@@ -371,38 +371,44 @@ def pending(path):
         cluster.erase(["person-4"])
 
 
-def votes_left(path):
-    """Kill a coordinator before shards hear that an answer is durable; nothing is broken off."""
+def leave_votes(path):
+    """Close a coordinator before its shards delete the votes of a durable answer."""
     with pytest.MonkeyPatch.context() as patch, shard_tools.local(path) as cluster:
         patch.setattr(Coordinator, "_delete_votes", lambda _: None)
         cluster.predict(tools.Q[10:12])
         cluster.close()
 
 
-def half_written(path):
+def leave_half_written_change(path):
     (path / "coordinator" / "change").write_bytes(b"somebody's records")
 
 
-@pytest.mark.parametrize("broken", [None, votes_left, erasing_shards, pending, half_written])
+@pytest.mark.parametrize(
+    "broken",
+    [None, leave_votes, interrupt_erasure, leave_change_pending, leave_half_written_change],
+)
 def test_what_only_reads_a_cluster_writes_no_byte_of_any_part(path, broken):
     """Fails if looking at a cluster draws an epoch, or finishes anything on any of its shards."""
     if broken is not None:
         broken(path)
     before = tools.contents(path.parent)
-    if broken in (None, votes_left):
-        reading(path)
+    if broken in (None, leave_votes):
+        read_cluster(path)
     else:
         with pytest.raises(errors.PrivacyRefused, match="only read cannot finish it"):
-            reading(path)
+            read_cluster(path)
     assert tools.contents(path.parent) == before
-    if broken is not erasing_shards:  # which no coordinator ordered
+    if broken is not interrupt_erasure:  # which no coordinator ordered
         shard_tools.local(path).close()
-        reading(path)
+        read_cluster(path)
 
 
 def test_a_shard_that_was_read_is_opened_again_to_write(path):
     with Coordinator.open(path, local_transports, SOON, reading=True) as cluster:
-        shard, message = cluster._clients[0].transport.shard, cluster._clients[0].message(Ping())
+        shard, message = (
+            cluster._clients[0].transport.shard,
+            cluster._clients[0].create_message(Ping()),
+        )
         server = shard._server
         shard.handle(message)
         assert shard._server is server
@@ -419,17 +425,17 @@ STRANGE = {
 @pytest.mark.parametrize("how", STRANGE)
 @pytest.mark.parametrize("only_read", [True, False])
 def test_a_stranger_s_cluster_finishes_nothing_of_another_one(path, tmp_path, how, only_read):
-    erasing_shards(path)
+    interrupt_erasure(path)
     gift = tmp_path / "gifts" / "cluster"
     gift.parent.mkdir()
     shard_tools.clustered(gift.parent, 2)
     mine = ShardFolder.read(path / "shard-0")
-    with open_folder(ShardFolder.read(gift / COORDINATOR).folder) as parts:
-        row = parts.database.rows(Tables.SHARDS, "number = ?", (0,))[0]
-        with parts.database.transaction():
-            parts.database.replace(Tables.SHARDS, [(0, mine.folder.identity, *row[2:])])
-        parts.mark()
-        cluster = parts.database.get("cluster")
+    with open_folder(ShardFolder.read(gift / COORDINATOR).folder) as store:
+        row = store.database.rows(Tables.SHARDS, "number = ?", (0,))[0]
+        with store.database.transaction():
+            store.database.replace(Tables.SHARDS, [(0, mine.folder.identity, *row[2:])])
+        store.mark()
+        cluster = store.database.get("cluster")
     if how in ("link", "copy"):
         shutil.rmtree(gift / "shard-0")
     if how == "link":
@@ -454,7 +460,7 @@ def test_a_stranger_s_cluster_finishes_nothing_of_another_one(path, tmp_path, ho
 
 @pytest.fixture
 def unwaiting(monkeypatch):
-    """A long deadline that nobody may wait for: a second attempt at a shard fails."""
+    """A long deadline; the test fails if the coordinator waits for a second attempt."""
 
     def sleep(seconds):  # noqa: ARG001 (as time.sleep)
         pytest.fail("a refusal was taken for silence")
@@ -464,13 +470,13 @@ def unwaiting(monkeypatch):
     return 30.0
 
 
-def doubled(path):
+def duplicate_shard(path):
     """Put a copy of shard 0, that looks for the same witness, in the place of shard 1."""
     (path / "shard-1").rename(path / "aside")
     shutil.copytree(path / "shard-0", path / "shard-1")
 
 
-def damaged(path):
+def damage_labels(path):
     """Flip a bit of a label on shard 1."""
     labels = path / "shard-1" / "records" / "labels"
     content = bytearray(labels.read_bytes())
@@ -478,20 +484,20 @@ def damaged(path):
     labels.write_bytes(content)
 
 
-def absent(path):
+def remove_shard(path):
     (path / "shard-1").rename(path / "aside")
 
 
 DAMAGE = [
-    (doubled, errors.StoreOutdated, "Shard 1 is another shard"),
-    (damaged, errors.ShardDamaged, "Shard 1: The file labels"),
-    (absent, errors.ShardDamaged, "Shard 1: There is no shard"),
+    (duplicate_shard, errors.StoreOutdated, "Shard 1 is another shard"),
+    (damage_labels, errors.ShardDamaged, "Shard 1: The file labels"),
+    (remove_shard, errors.ShardDamaged, "Shard 1: There is no shard"),
 ]
 
 
 @pytest.mark.parametrize(("damage", "error", "match"), DAMAGE)
 def test_a_shard_that_cannot_open_is_refused_at_once(path, unwaiting, damage, error, match):
-    """Fails if the coordinator waits for what does not get better, or does not say what it is."""
+    """Fails if the coordinator waits for a permanent error, or does not name it."""
     damage(path)
     with pytest.raises(error, match=match):
         Coordinator.open(path, local_transports, unwaiting)
@@ -514,7 +520,7 @@ def test_a_shard_that_cannot_open_again_is_refused_until_it_is_mended(
         assert cluster.predict(tools.Q[10:14]).charged == 4
 
 
-# ---------------------------------------------------------------- what must go on
+# ---------------------------------------------------------------- states that are accepted
 
 
 def test_a_shard_ahead_of_its_coordinator_goes_on(path):
@@ -541,7 +547,7 @@ def test_many_openings_without_a_shard_do_not_shut_it_out(path):
 
 
 def test_folders_of_a_cluster_are_private_whatever_the_umask(tmp_path):
-    """Fails if anybody else of the machine can look into a cluster, or a copy of it."""
+    """Fails if other users of the machine can read a cluster or its backup."""
     tools.make(tmp_path / "store").close()
     old = os.umask(0)
     try:
@@ -553,9 +559,9 @@ def test_folders_of_a_cluster_are_private_whatever_the_umask(tmp_path):
     finally:
         os.umask(old)
     for root in (tmp_path / "deep", tmp_path / "backup", tmp_path / "lost"):
-        for one in (*root.rglob("*"), root):
-            if one.is_dir() and one != tmp_path / "deep":
-                assert one.stat().st_mode & 0o077 == 0, one
+        for folder in (*root.rglob("*"), root):
+            if folder.is_dir() and folder != tmp_path / "deep":
+                assert folder.stat().st_mode & 0o077 == 0, folder
 
 
 # ---------------------------------------------------------------- the loss is accepted
@@ -563,7 +569,7 @@ def test_folders_of_a_cluster_are_private_whatever_the_umask(tmp_path):
 
 def test_an_accepted_loss_spends_every_budget_and_goes_on(path, tmp_path):
     """Fails if an old shard refills budgets once the loss is accepted, or stays shut out."""
-    gone_on_and_put_back(path, "shard-1", tmp_path)
+    continue_and_restore(path, "shard-1", tmp_path)
     accept_cluster_loss(path)
     assert set(shard_tools.budgets(path).values()) == {0}
     with shard_tools.local(path) as cluster:
@@ -575,7 +581,7 @@ def test_an_accepted_loss_spends_every_budget_and_goes_on(path, tmp_path):
 
 def test_a_lost_witness_or_coordinator_can_be_accepted(path, tmp_path):
     """Fails if a coordinator that was put back stays behind the turns that its shards know."""
-    gone_on_and_put_back(path, COORDINATOR, tmp_path)
+    continue_and_restore(path, COORDINATOR, tmp_path)
     witness_of(path, "shard-0").unlink()
     with Coordinator.open(path, local_transports, SOON, accept_loss=True) as cluster:
         assert cluster.predict(tools.Q[20:24]).charged == 4

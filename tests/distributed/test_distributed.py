@@ -1,4 +1,4 @@
-"""Shards with folders of their own: what is durable when, what comes twice, what is refused."""
+"""Shards with their own folders: durability, repeated requests and refusals."""
 
 import dataclasses
 import os
@@ -13,13 +13,12 @@ import pytest
 
 import shard_tools
 import store_tools as tools
-from distributed.orders import request_of
-from distributed.orders import units_of as left
+from distributed.orders import copy_remaining_units, create_request
 from shard_tools import Dead, heard
 from vicinal.accounting.budget import UNITS
 from vicinal.distributed import Coordinator, RayCluster, ShardMissing, split
 from vicinal.distributed.folders import shard_paths
-from vicinal.distributed.messages import DeleteVotes, Facts, Verify, VoteRequest, block_name
+from vicinal.distributed.messages import DeleteVotes, Facts, Verify, VoteRequest, create_block_name
 from vicinal.distributed.ray_cluster import ShardActor, run_quietly
 from vicinal.distributed.shard_server import ShardServer
 from vicinal.distributed.transports import local_transports
@@ -46,19 +45,19 @@ def server(folder):
 
 
 def test_a_repeated_block_returns_the_same_votes_and_charges_once(server, folder):
-    votes = server.do(request_of(server))
-    after = left(server)
+    votes = server.do(create_request(server))
+    after = copy_remaining_units(server)
     assert votes.shape == (6, tools.CLASSES)
     assert votes.any()
     assert (after < UNITS).any()
-    np.testing.assert_array_equal(server.do(request_of(server)), votes)
-    np.testing.assert_array_equal(left(server), after)
+    np.testing.assert_array_equal(server.do(create_request(server)), votes)
+    np.testing.assert_array_equal(copy_remaining_units(server), after)
     server.close()
-    again = ShardServer.open(folder)
-    np.testing.assert_array_equal(again.do(request_of(again)), votes)
-    np.testing.assert_array_equal(left(again), after)
-    assert again.do(Verify())
-    again.close()
+    reopened = ShardServer.open(folder)
+    np.testing.assert_array_equal(reopened.do(create_request(reopened)), votes)
+    np.testing.assert_array_equal(copy_remaining_units(reopened), after)
+    assert reopened.do(Verify())
+    reopened.close()
 
 
 def test_a_charge_that_is_broken_off_on_a_shard_stays_charged(server, folder, monkeypatch):
@@ -66,50 +65,50 @@ def test_a_charge_that_is_broken_off_on_a_shard_stays_charged(server, folder, mo
     with monkeypatch.context() as patch:
         charge = LocalShardBase.charge_and_sum
 
-        def broken(*args):
+        def charge_and_fail(*args):
             charge(*args)
             raise MemoryError
 
-        patch.setattr(LocalShardBase, "charge_and_sum", broken)
+        patch.setattr(LocalShardBase, "charge_and_sum", charge_and_fail)
         with pytest.raises(MemoryError):
-            server.do(request_of(server))
-    after = left(server)
+            server.do(create_request(server))
+    after = copy_remaining_units(server)
     assert (after < UNITS).any()
     server.close()
-    with closing(ShardServer.open(folder)) as again:
-        np.testing.assert_array_equal(left(again), after)
-        assert again.do(Verify())
+    with closing(ShardServer.open(folder)) as reopened:
+        np.testing.assert_array_equal(copy_remaining_units(reopened), after)
+        assert reopened.do(Verify())
 
 
 @pytest.mark.parametrize("what", ["thresholds", "scales", "queries", "clock"])
 def test_a_name_belongs_to_one_block(server, what):
-    request = request_of(server)
+    request = create_request(server)
     server.do(request)
-    before = left(server)
+    before = copy_remaining_units(server)
     with pytest.raises(InvalidInput, match="Another block was charged"):
         server.do(dataclasses.replace(request, **{what: getattr(request, what) + 1}))
-    np.testing.assert_array_equal(left(server), before)
+    np.testing.assert_array_equal(copy_remaining_units(server), before)
 
 
 def test_a_late_order_is_refused_and_charges_nothing(server, folder):
     """Fails if a message that wandered about is charged after its block was over."""
-    server.do(request_of(server))
+    server.do(create_request(server))
     server.do(DeleteVotes(6))
-    before = left(server)
-    for request in (request_of(server), request_of(server, b"never seen before")):
+    before = copy_remaining_units(server)
+    for request in (create_request(server), create_request(server, b"never seen before")):
         with pytest.raises(PrivacyRefused, match="The block is over"):
             server.do(request)
     server.close()
-    again = ShardServer.open(folder)
+    reopened = ShardServer.open(folder)
     with pytest.raises(PrivacyRefused, match="The block is over"):
-        again.do(request_of(again))
-    np.testing.assert_array_equal(left(again), before)
-    again.close()
+        reopened.do(create_request(reopened))
+    np.testing.assert_array_equal(copy_remaining_units(reopened), before)
+    reopened.close()
 
 
 def test_a_bad_order_changes_nothing(server):
-    before = left(server)
-    request = request_of(server)
+    before = copy_remaining_units(server)
+    request = create_request(server)
     for bad in (
         {"audience": "nobody"},
         {"queries": request.queries[:, :2]},
@@ -118,7 +117,7 @@ def test_a_bad_order_changes_nothing(server):
     ):
         with pytest.raises(InvalidInput):
             server.do(dataclasses.replace(request, **bad))
-    np.testing.assert_array_equal(left(server), before)
+    np.testing.assert_array_equal(copy_remaining_units(server), before)
     assert shard_tools.kept_votes(server) == 0
     server.do(request)
     assert server.do(Verify())
@@ -144,25 +143,25 @@ def test_votes_are_deleted_once_answers_are_durable(tmp_path):
     path = shard_tools.clustered(tmp_path, 2)
     with shard_tools.local(path) as cluster:
         cluster.predict(tools.Q[:6])
-        servers = [one.transport.shard._server for one in cluster._clients]
+        servers = [client.transport.shard._server for client in cluster._clients]
         assert [shard_tools.kept_votes(server) for server in servers] == [0, 0]
     for folder in shard_paths(path, 2):
         assert [file.name for file in folder.glob("ledger.db*")] == ["ledger.db"]
 
 
 def test_the_next_block_deletes_the_votes_of_the_last(server):
-    server.do(request_of(server))
-    server.do(request_of(server, b"next", clock=6))
+    server.do(create_request(server))
+    server.do(create_request(server, b"next", clock=6))
     assert shard_tools.kept_votes(server) == 1
 
 
 def test_what_goes_wrong_in_an_actor_quotes_nothing(folder):
     """Fails if a traceback, or the message of any exception, can leave an actor."""
 
-    def fault():
+    def fail():
         raise ValueError("record 7 of person-3")
 
-    kind, words = run_quietly(fault)
+    kind, words = run_quietly(fail)
     assert (kind, words) == ("unreachable", "A shard failed (ValueError).")
     actor = ShardActor(str(folder))
     for task in ("no task at all", Facts(), DeleteVotes(3)):  # it needs a message
@@ -198,17 +197,17 @@ def test_a_shard_has_one_process_in_whatever_network_and_mount(folder, tmp_path)
 
 
 def test_many_shards_of_one_process_wait_for_their_disks_side_by_side(tmp_path, monkeypatch):
-    """Fails if commits follow one another, or if charges and answers are others than a store's."""
+    """Fails if commits are made one after the other, or if charges differ from those of a store."""
     path = shard_tools.clustered(tmp_path, 8)
     handle, together = ShardServer.handle, threading.Barrier(8)
 
-    def waiting(server, message):
+    def wait_for_all(server, message):
         if isinstance(message.task, (VoteRequest, DeleteVotes)):
             together.wait(timeout=60)  # broken if one is done before another has begun
         return handle(server, message)
 
     with shard_tools.local(path) as cluster, tools.make(tmp_path / "one") as store:
-        monkeypatch.setattr(ShardServer, "handle", waiting)
+        monkeypatch.setattr(ShardServer, "handle", wait_for_all)
         cluster.predict(tools.Q[:9])
         store.predict(tools.Q[:9])
         expected = tools.left_of(store)
@@ -216,7 +215,7 @@ def test_many_shards_of_one_process_wait_for_their_disks_side_by_side(tmp_path, 
 
 
 def test_ray_reports_to_nobody_and_may_be_absent(monkeypatch):
-    """Fails if Ray's usage reports can be on, or if its policy is not told in one sentence."""
+    """Fails if Ray's usage reports can be on, or if a missing Ray is not reported clearly."""
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "1")
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(MissingExtra, match=r"vicinal\[ray\]"):
@@ -228,17 +227,17 @@ def test_ray_reports_to_nobody_and_may_be_absent(monkeypatch):
 
 
 def test_no_votes_leave_before_their_charge_is_durable(server, folder, monkeypatch):
-    request = request_of(server)
+    request = create_request(server)
     with shard_tools.full_disk(server, monkeypatch):
         server.do(request)
     with pytest.raises(StorageFailed, match="Open it again"):
         server.do(request)
     server.close()
-    again = ShardServer.open(folder)
-    assert (left(again)[left(again) > 0] == UNITS).all()
-    again.do(request)
-    assert again.do(Verify())
-    again.close()
+    reopened = ShardServer.open(folder)
+    assert (copy_remaining_units(reopened)[copy_remaining_units(reopened) > 0] == UNITS).all()
+    reopened.do(request)
+    assert reopened.do(Verify())
+    reopened.close()
 
 
 def test_the_charge_and_its_votes_are_one_transaction(server, monkeypatch):
@@ -246,18 +245,18 @@ def test_the_charge_and_its_votes_are_one_transaction(server, monkeypatch):
     inside = []
     real = SQLiteDatabase._run_many
 
-    def watched(self, statement, rows):
+    def record_statement(self, statement, rows):
         if "INTO charges" in statement or "INTO carried" in statement:
             inside.append(self._connection.in_transaction)
         return real(self, statement, rows)
 
     commits = []
-    monkeypatch.setattr(SQLiteDatabase, "_run_many", watched)
+    monkeypatch.setattr(SQLiteDatabase, "_run_many", record_statement)
     real_commit = SQLiteDatabase._commit
     monkeypatch.setattr(
         SQLiteDatabase, "_commit", lambda self: (commits.append(len(inside)), real_commit(self))[1]
     )
-    server.do(request_of(server))
+    server.do(create_request(server))
     assert inside == [True, True]
     assert commits == [2]
 
@@ -276,25 +275,25 @@ def test_an_answer_leaves_only_when_it_is_durable_and_is_drawn_anew_otherwise(
     cluster.close()
     charged = shard_tools.budgets(path)
     assert min(charged.values()) < UNITS
-    with shard_tools.local(path) as again:
-        reply = again.predict(tools.Q[:6], idempotency_key="k")
+    with shard_tools.local(path) as reopened:
+        reply = reopened.predict(tools.Q[:6], idempotency_key="k")
         assert reply.charged == 6
-        replay = again.predict(tools.Q[:6], idempotency_key="k")
+        replay = reopened.predict(tools.Q[:6], idempotency_key="k")
         np.testing.assert_array_equal(replay.votes, reply.votes)
         assert replay.charged == 0
     assert shard_tools.budgets(path) == charged
 
 
 def test_a_commit_that_meets_no_disk_s_failure_shuts_nobody_out(tmp_path, monkeypatch):
-    """Fails if shards are told of a commit that was none: the cluster would be its own old copy."""
+    """Fails if shards learn of a commit that failed: they would refuse the coordinator as old."""
     path = shard_tools.clustered(tmp_path, 2)
     with shard_tools.local(path) as cluster:
         with tools.broken_off(monkeypatch, AnswerBlock, "row", error=MemoryError):
             cluster.predict(tools.Q[:6])
         assert not cluster.is_consistent
     charged = shard_tools.budgets(path)
-    with shard_tools.local(path) as again:
-        assert again.predict(tools.Q[:6]).charged == 6
+    with shard_tools.local(path) as reopened:
+        assert reopened.predict(tools.Q[:6]).charged == 6
     assert shard_tools.budgets(path) == charged
 
 
@@ -312,13 +311,13 @@ def test_a_block_waits_for_a_shard_that_comes_back(tmp_path):
 def test_a_block_is_refused_without_its_shard_and_charged_once_when_it_is_back(tmp_path):
     """Fails if a block is answered from the rest, or if asking again is charged again."""
     path = shard_tools.clustered(tmp_path, 2, simulation_seed=7)
-    gone = Dead()
-    with heard(path, gone, 0.1) as cluster:
+    erased_counts = Dead()
+    with heard(path, erased_counts, 0.1) as cluster:
         with pytest.raises(ShardMissing, match="1 of 2 shards"):
             cluster.predict(tools.Q[:6])
         assert cluster.is_consistent
         assert cluster.quota().used == 0
-        gone.messages = 0
+        erased_counts.messages = 0
         assert cluster.predict(tools.Q[:6]).charged == 6
     with tools.make(tmp_path / "twin") as store:
         store.predict(tools.Q[:6])
@@ -334,7 +333,7 @@ def test_a_deadline_is_a_number_of_seconds(tmp_path, deadline):
 
 # ---------------------------------------------------------------- from a store to a cluster
 
-LEFT = "SELECT hash FROM departed WHERE audience > 0"
+ERASED_HASHES = "SELECT hash FROM departed WHERE audience > 0"
 
 
 def test_a_split_moves_budgets_answers_and_those_who_left(tmp_path):
@@ -351,10 +350,11 @@ def test_a_split_moves_budgets_answers_and_those_who_left(tmp_path):
         assert reply.charged == 0
         assert cluster.quota().used == 6
         assert cluster.verify()
-        gone = [
-            len(one.transport.shard._server._parts.database.read(LEFT)) for one in cluster._clients
+        erased_counts = [
+            len(client.transport.shard._server._parts.database.read(ERASED_HASHES))
+            for client in cluster._clients
         ]
-    assert sorted(gone) == [0, 0, 1]
+    assert sorted(erased_counts) == [0, 0, 1]
 
 
 def test_a_store_that_was_split_answers_no_more(tmp_path):
@@ -380,4 +380,4 @@ def test_a_split_that_makes_no_sense_leaves_the_store_as_it_is(tmp_path, bad):
 
 
 def test_names_of_blocks_do_not_run_together():
-    assert block_name(b"ab", b"c") != block_name(b"a", b"bc")
+    assert create_block_name(b"ab", b"c") != create_block_name(b"a", b"bc")

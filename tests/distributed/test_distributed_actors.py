@@ -1,4 +1,4 @@
-"""How orders travel to actors, what becomes of a dead one, and who may use their engine."""
+"""Messages to Ray actors, restarts of dead actors, and access to the engine."""
 
 import dataclasses
 import os
@@ -21,10 +21,10 @@ from vicinal.distributed.folders import shard_paths
 from vicinal.distributed.messages import Message, Ping, ShardState, VoteRequest
 from vicinal.distributed.ray_cluster import (
     RayTransport,
+    import_ray,
     join_message,
-    ray_module,
-    resources_of,
     run_quietly,
+    select_resources,
     split_message,
 )
 from vicinal.distributed.shard_server import ShardServer
@@ -33,17 +33,17 @@ RAY_INLINES = 100 << 10
 """Bytes of an argument that Ray carries in the message."""
 
 
-def order_of(queries):
+def create_request(queries):
     steps = np.arange(len(queries))
     return VoteRequest(b"name", 3, "default", queries, steps, steps + 1)
 
 
-def message_of(task):
+def create_message(task):
     return Message(task, "cluster", "shard", 0, 3, (b"epoch",), ShardState(7, 3, bytes(32)))
 
 
 class Actor:
-    """An actor that keeps what it is sent."""
+    """An actor that stores the arguments of its last call."""
 
     def __init__(self):
         self.handle, self.sent = self, []
@@ -55,10 +55,10 @@ class Actor:
 @pytest.mark.parametrize("shape", [(256, 128), (256, 768), (1, 200_000), (7, 30_000), (0, 5)])
 @pytest.mark.parametrize("kind", [np.int8, np.float32])
 def test_an_order_arrives_as_it_was_sent(shape, kind):
-    order = order_of(np.random.default_rng(1).integers(-9, 9, shape).astype(kind))
-    first, *more = split_message(message_of(order))
-    back = join_message(first, more).task
-    assert back.digest() == order.digest()
+    order = create_request(np.random.default_rng(1).integers(-9, 9, shape).astype(kind))
+    first, *query_chunks = split_message(create_message(order))
+    back = join_message(first, query_chunks).task
+    assert back.compute_digest() == order.compute_digest()
     for field in dataclasses.fields(VoteRequest):
         np.testing.assert_array_equal(getattr(back, field.name), getattr(order, field.name))
 
@@ -66,17 +66,17 @@ def test_an_order_arrives_as_it_was_sent(shape, kind):
 @pytest.mark.parametrize("kind", [np.int8, np.float32])
 def test_no_part_of_an_order_is_too_large_for_the_message(kind):
     """Fails if a shard has to fetch its queries: on a slow network two ways and back more."""
-    order = order_of(np.zeros((256, 768), dtype=kind))
+    order = create_request(np.zeros((256, 768), dtype=kind))
     assert len(pickle.dumps(order)) > RAY_INLINES
     actor = Actor()
-    RayTransport(None, actor).send(message_of(order))
+    RayTransport(None, actor).send(create_message(order))
     assert len(actor.sent) > 1
-    assert max(len(pickle.dumps(part)) for part in actor.sent) < RAY_INLINES
+    assert max(len(pickle.dumps(argument)) for argument in actor.sent) < RAY_INLINES
 
 
 def test_other_tasks_are_not_cut():
     actor = Actor()
-    message = message_of(Ping())
+    message = create_message(Ping())
     RayTransport(None, actor).send(message)
     assert actor.sent == (message,)
     assert join_message(message, ()) is message
@@ -113,19 +113,21 @@ def test_an_engine_that_is_not_there_is_told_at_once_with_the_cause(monkeypatch,
 def test_tokens_are_shown_unless_the_operator_has_another_rule(monkeypatch, rule, loaded, then):
     """Fails if tokens are off by default, or switched on when Ray no longer looks."""
     monkeypatch.setattr(os, "environ", {"RAY_AUTH_MODE": rule} if rule else {})
-    monkeypatch.setattr(sys, "modules", {**sys.modules, "ray": None} if loaded else no_ray())
+    monkeypatch.setattr(
+        sys, "modules", {**sys.modules, "ray": None} if loaded else list_other_modules()
+    )
     monkeypatch.setattr(sys, "meta_path", [BuiltinImporter])  # Ray itself is not imported
     with suppress(ImportError):
-        ray_module()
+        import_ray()
     assert os.environ.get("RAY_AUTH_MODE") == then
 
 
-def no_ray():
-    return {name: one for name, one in sys.modules.items() if name.partition(".")[0] != "ray"}
+def list_other_modules():
+    return {name: module for name, module in sys.modules.items() if name.partition(".")[0] != "ray"}
 
 
 class Post:
-    """What stands for Ray where no process is needed: calls are what comes of them."""
+    """Stands for Ray without processes: a call is its own result."""
 
     class exceptions:  # noqa: N801 (Ray's name)
         class RayError(Exception):
@@ -150,28 +152,28 @@ class Answering(Actor):
         return self.answer
 
 
-GONE, SLOW = Post.exceptions.RayError("record 7"), Post.exceptions.GetTimeoutError()
+DEAD, SLOW = Post.exceptions.RayError("record 7"), Post.exceptions.GetTimeoutError()
 
 
-def asked(link):
+def send_ping(link):
     try:
-        return link.send(message_of(Ping()))(1.0)
+        return link.send(create_message(Ping()))(1.0)
     except errors.ShardUnreachable as silence:
         return str(silence)
 
 
 def test_what_ray_says_of_an_actor_is_not_passed_on():
     """Fails if its words, which may quote a record, or none at all, name a cause."""
-    assert asked(RayTransport(Post(), Answering(("done", 1)))) == 1
-    gone = asked(RayTransport(Post(), Answering(GONE)))
+    assert send_ping(RayTransport(Post(), Answering(("done", 1)))) == 1
+    gone = send_ping(RayTransport(Post(), Answering(DEAD)))
     assert gone == "Its process cannot be reached (RayError)."
-    assert asked(RayTransport(Post(), Answering(SLOW))) == ""
+    assert send_ping(RayTransport(Post(), Answering(SLOW))) == ""
 
 
 def test_a_shard_runs_where_its_name_is_offered():
     offered = {"CPU": 2.0, "vicinal-shard-3": 1.0}
-    assert list(resources_of("shard-3", offered)) == ["vicinal-shard-3"]
-    assert resources_of("shard-1", offered) == {}
+    assert list(select_resources("shard-3", offered)) == ["vicinal-shard-3"]
+    assert select_resources("shard-1", offered) == {}
 
 
 @pytest.mark.parametrize(
@@ -185,15 +187,15 @@ def test_what_does_not_get_better_arrives_as_what_it_is(error):
 
     link = RayTransport(Post(), Answering(run_quietly(refuse)))
     with pytest.raises(error, match="Bring it back"):
-        link.send(message_of(Ping()))(1.0)
+        link.send(create_message(Ping()))(1.0)
 
 
-def client_of(folder, link):
-    """Return a shard as a coordinator would ask it that has seen it now."""
+def create_client(folder, link):
+    """Return a client of a shard, as of a coordinator that has seen its current state."""
     with closing(ShardServer.open(folder)) as server:
         database, identity = server._parts.database, server._parts.folder.identity
         cluster, number = database.get("cluster"), database.number("number")
-        record = ShardRecord(number, identity, ShardState.of(database), (b"epoch",))
+        record = ShardRecord(number, identity, ShardState.from_database(database), (b"epoch",))
     return ShardClient(link, record, cluster, SimpleNamespace(clock=10**6))
 
 
@@ -201,7 +203,7 @@ def test_a_stopped_shard_is_waited_for_and_a_killed_one_comes_back(tmp_path, ray
     """Fails if a process that may go on is replaced, or one that is dead is not."""
     path = shard_tools.clustered(tmp_path, 1)
     (link,) = ray_engine.transports(shard_paths(path, 1))
-    client = client_of(shard_paths(path, 1)[0], link)
+    client = create_client(shard_paths(path, 1)[0], link)
     gather({0: client}, Ping(), shard_tools.PATIENCE)
     (pid,) = ray_engine.processes()
     os.kill(pid, signal.SIGSTOP)

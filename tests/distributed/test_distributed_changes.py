@@ -20,7 +20,7 @@ from vicinal.distributed import ShardMissing, split
 from vicinal.distributed.changes import ClusterChange, ClusterChanges
 from vicinal.distributed.cluster_backups import restore_cluster
 from vicinal.distributed.folders import COORDINATOR, shard_paths
-from vicinal.distributed.messages import Add, KnownSubjects, VoteRequest
+from vicinal.distributed.messages import Add, SubjectStandings, VoteRequest
 from vicinal.distributed.shard_server import ShardServer
 from vicinal.errors import (
     InvalidInput,
@@ -42,14 +42,14 @@ def path(tmp_path):
     return shard_tools.clustered(tmp_path, 2, simulation_seed=7)
 
 
-def where(path):
-    """Return the shard of everybody, of a cluster that is closed."""
-    found = {}
+def find_shards(path):
+    """Return the shard number of every subject of a closed cluster."""
+    shard_of = {}
     for number, folder in enumerate(shard_paths(path, 2)):
         server = shard_tools.ShardServer.open(folder)
-        found |= dict.fromkeys(server._parts.ledger.slot_table.slot_of, number)
+        shard_of |= dict.fromkeys(server._parts.ledger.slot_table.slot_of, number)
         server.close()
-    return found
+    return shard_of
 
 
 # ---------------------------------------------------------------- as on one machine
@@ -82,7 +82,7 @@ def test_who_comes_back_keeps_what_was_spent_wherever_they_were(tmp_path):
         assert cluster.verify(["person-3"])
         cluster.add(tools.X[:1], tools.Y[:1], ["person-3"])
         assert not cluster.verify(["person-3"])
-    assert where(path)["person-3"] == 1
+    assert find_shards(path)["person-3"] == 1
     assert shard_tools.budgets(path)["person-3"] == spent["person-3"]
 
 
@@ -96,7 +96,7 @@ def test_records_without_ids_are_new_people_where_all_are(tmp_path, path):
         cluster.add(NEW_X[:2], NEW_Y[:2])
         with pytest.raises(InvalidInput, match="left out"):
             cluster.add(NEW_X[:1], NEW_Y[:1], [7])
-    assert set(where(tmp_path / "numbered")) == set(range(302))
+    assert set(find_shards(tmp_path / "numbered")) == set(range(302))
     with shard_tools.local(path) as cluster, pytest.raises(InvalidInput, match="must be given"):
         cluster.add(NEW_X, NEW_Y)
 
@@ -122,11 +122,11 @@ def test_a_new_audience_has_budgets_of_its_own_on_every_shard(path):
             cluster.predict(tools.Q[3:5], audience="press", analyst="anna")
     assert min(shard_tools.budgets(path, "press").values()) < UNITS
     assert set(shard_tools.budgets(path).values()) == {UNITS}
-    with shard_tools.local(path) as again:
-        assert again.quota("anna", audience="press").analyst_used == 3
-        facts = again.facts(curator=True)
+    with shard_tools.local(path) as reopened:
+        assert reopened.quota("anna", audience="press").analyst_used == 3
+        facts = reopened.facts(curator=True)
         assert facts["shards"] == 2
-        assert sum(one["subjects"] for one in facts["private"].values()) == 150
+        assert sum(counts["subjects"] for counts in facts["private"].values()) == 150
 
 
 def test_records_without_ids_are_new_people(tmp_path):
@@ -149,10 +149,10 @@ class Ended(BaseException):
 
 @pytest.mark.parametrize("step", range(2))
 def test_a_coordinator_that_ends_between_two_shards_leaves_one_of_two_sets(path, monkeypatch, step):
-    """Whatever was cut off, the next coordinator has all of an addition or nothing."""
+    """Fails if the next coordinator has a part of an addition."""
     do, left = ShardServer.do, [step]
 
-    def ended(self, task):
+    def end_at_step(self, task):
         if isinstance(task, Add) or left[0] < 0:
             left[0] -= 1
             if left[0] == -1:
@@ -160,17 +160,17 @@ def test_a_coordinator_that_ends_between_two_shards_leaves_one_of_two_sets(path,
         return do(self, task)
 
     with monkeypatch.context() as patch:
-        patch.setattr(ShardServer, "do", ended)
+        patch.setattr(ShardServer, "do", end_at_step)
         cluster = shard_tools.local(path)
         with pytest.raises(Ended):
             cluster.add(NEW_X, NEW_Y, NEW)
         cluster._failed = True  # it lets go of files and locks, and of nothing else
         cluster.close()
-    with shard_tools.local(path) as again:
-        assert again.presence(NEW).enrolled in (0, 20)
-        again.add(NEW_X, NEW_Y, NEW)
-        assert again.presence(NEW).enrolled == 20
-        assert again.verify()
+    with shard_tools.local(path) as reopened:
+        assert reopened.presence(NEW).enrolled in (0, 20)
+        reopened.add(NEW_X, NEW_Y, NEW)
+        assert reopened.presence(NEW).enrolled == 20
+        assert reopened.verify()
 
 
 @pytest.mark.parametrize("shard", [0, 1])
@@ -183,16 +183,16 @@ def test_an_addition_that_was_broken_off_is_finished_once(path, shard):
             cluster.predict(tools.Q[:2])
         assert cluster.is_consistent
     assert (path / COORDINATOR / "change").is_file()
-    with shard_tools.local(path) as again:
+    with shard_tools.local(path) as reopened:
         assert not (path / COORDINATOR / "change").exists()
-        assert again.add(NEW_X, NEW_Y, NEW, idempotency_key="k") == again.version
-        assert again.verify()
-        private = again.facts(curator=True)["private"].values()
-        assert sum(one["records"] for one in private) == 340
+        assert reopened.add(NEW_X, NEW_Y, NEW, idempotency_key="k") == reopened.version
+        assert reopened.verify()
+        private = reopened.facts(curator=True)["private"].values()
+        assert sum(counts["records"] for counts in private) == 340
 
 
 def test_nothing_is_answered_before_an_erasure_is_through(path):
-    """Fails if a crash between coordinator and shards leaves somebody in the data."""
+    """Fails if a crash between coordinator and shards leaves an erased subject in the data."""
     with heard(path, Dead("Erase"), SOON) as cluster:
         with pytest.raises(ShardMissing):
             cluster.erase([f"person-{i}" for i in range(10)])
@@ -200,13 +200,13 @@ def test_nothing_is_answered_before_an_erasure_is_through(path):
             cluster.predict(tools.Q[:2])
     with pytest.raises(ShardMissing):
         heard(path, Dead("Erase"), SOON).close()
-    with shard_tools.local(path) as again:
-        assert again.verify([f"person-{i}" for i in range(10)])
+    with shard_tools.local(path) as reopened:
+        assert reopened.verify([f"person-{i}" for i in range(10)])
     assert not tools.files_with(path, b"person-3>")
 
 
 def test_a_change_that_is_not_the_one_that_was_decided_is_made_nowhere(path):
-    """Fails if whoever may write to the coordinator's folder can have somebody else erased."""
+    """Fails if a changed file in the coordinator's folder can have another subject erased."""
     with heard(path, Dead("Erase"), SOON) as cluster, pytest.raises(ShardMissing):
         cluster.erase(["person-3"])
     change = path / COORDINATOR / "change"
@@ -215,13 +215,13 @@ def test_a_change_that_is_not_the_one_that_was_decided_is_made_nowhere(path):
     with pytest.raises(StoreDamaged, match="not the change that was decided"):
         shard_tools.local(path)
     change.write_bytes(decided)
-    with shard_tools.local(path) as again:
-        assert again.presence(["person-4"]).enrolled == 1
-        assert again.presence(["person-3"]).enrolled == 0
+    with shard_tools.local(path) as reopened:
+        assert reopened.presence(["person-4"]).enrolled == 1
+        assert reopened.presence(["person-3"]).enrolled == 0
 
 
 def test_votes_of_who_is_erased_stay_in_no_file(path):
-    """Fails if votes that nobody fetched are deleted after the ledger was rewritten."""
+    """Fails if votes without an answer are deleted only after the ledger was rewritten."""
     with shard_tools.local(path) as cluster:
         shard_tools.charge_only(cluster, tools.Q[:6])
         server = cluster._clients[0].transport.shard._server
@@ -243,7 +243,7 @@ def test_digests_of_what_was_added_with_the_erased_stay_in_no_file(path):
 
 def test_a_change_that_is_not_in_a_shards_memory_has_it_opened_again(path, monkeypatch):
     with shard_tools.local(path) as cluster:
-        with tools.broken_off(monkeypatch, ShardServer, "_opened", error=MemoryError):
+        with tools.broken_off(monkeypatch, ShardServer, "_open_state", error=MemoryError):
             cluster.open_audience("more", **{**tools.PLAN, "model_share": 0})
         assert len(cluster.predict(tools.Q[:2], audience="more").labels) == 2
         assert cluster.verify()
@@ -251,7 +251,7 @@ def test_a_change_that_is_not_in_a_shards_memory_has_it_opened_again(path, monke
 
 def test_a_change_is_not_decided_without_all_shards(path):
     for kind, work in (
-        ("KnownSubjects", lambda c: c.add(NEW_X, NEW_Y, NEW)),
+        ("SubjectStandings", lambda c: c.add(NEW_X, NEW_Y, NEW)),
         ("Ping", lambda c: c.erase(["person-3"])),
         ("Ping", lambda c: c.open_audience("press")),
     ):
@@ -260,8 +260,8 @@ def test_a_change_is_not_decided_without_all_shards(path):
             with pytest.raises(ShardMissing):
                 work(cluster)
             assert cluster.version == version
-    with shard_tools.local(path) as again:
-        assert again.audiences == ("default",)
+    with shard_tools.local(path) as reopened:
+        assert reopened.audiences == ("default",)
 
 
 def test_a_change_that_was_never_decided_leaves_nothing(path, monkeypatch):
@@ -276,7 +276,7 @@ def test_a_change_that_was_never_decided_leaves_nothing(path, monkeypatch):
     assert (path / COORDINATOR / "change").is_file()
     shard_tools.local(path).close()
     assert not (path / COORDINATOR / "change").exists()
-    assert "person-3" in where(path)
+    assert "person-3" in find_shards(path)
 
 
 def test_a_change_told_twice_is_made_once(path):
@@ -284,13 +284,13 @@ def test_a_change_told_twice_is_made_once(path):
         sent = []
         real = type(cluster._clients[0]).send
 
-        def twice(self, task):
+        def send_twice(self, task):
             sent.append(task)
             real(self, task)(1.0)
             return real(self, task)
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(type(cluster._clients[0]), "send", twice)
+            patch.setattr(type(cluster._clients[0]), "send", send_twice)
             cluster.add(NEW_X, NEW_Y, NEW)
             cluster.open_audience("press", n_queries=5, model_share=0)
             late = list(sent)
@@ -300,7 +300,7 @@ def test_a_change_told_twice_is_made_once(path):
                 link.send(task)(1.0)
         assert cluster.verify(["new-3"])
         private = cluster.facts(curator=True)["private"].values()
-        assert sum(one["records"] for one in private) == 338
+        assert sum(counts["records"] for counts in private) == 338
 
 
 def test_a_subject_that_two_shards_know_is_not_added(path, monkeypatch):
@@ -308,7 +308,7 @@ def test_a_subject_that_two_shards_know_is_not_added(path, monkeypatch):
     do = ShardServer.do
 
     def known(self, task):
-        if isinstance(task, KnownSubjects):
+        if isinstance(task, SubjectStandings):
             return np.full(len(task.subjects), 3, dtype=np.int8)
         return do(self, task)
 
@@ -352,10 +352,12 @@ def test_a_backup_is_the_last_state_of_all_parts_or_none(tmp_path, path):
     assert shard_tools.budgets(path) == spent
     with pytest.raises(InvalidInput):
         Store.open(path / "shard-0")
-    with shard_tools.local(path) as again:
-        assert again.verify()
-        np.testing.assert_array_equal(again.predict(tools.Q[:8], idempotency_key="k").votes, votes)
-        again.predict(tools.Q[8:12])
+    with shard_tools.local(path) as reopened:
+        assert reopened.verify()
+        np.testing.assert_array_equal(
+            reopened.predict(tools.Q[:8], idempotency_key="k").votes, votes
+        )
+        reopened.predict(tools.Q[8:12])
     shutil.rmtree(path)
     with pytest.raises(PrivacyRefused):
         restore_cluster(tmp_path / "backup", path)
@@ -366,7 +368,7 @@ def test_a_backup_is_the_last_state_of_all_parts_or_none(tmp_path, path):
 
 # ---------------------------------------------------------------- killed
 
-DIES = """
+KILLED_AT_CALL = """
 import os, sys
 from vicinal.distributed import Coordinator, changes, shard_server
 from vicinal.distributed.transports import local_transports
@@ -382,34 +384,34 @@ MOMENTS = {
     "decided and no shard told": "changes.ClusterChanges.finish",
     "one shard told": "shard_server.ShardServer._note_change",
     "made by one shard and not noted": "shard_server.ShardServer._write_clock",
-    "made by all and the file not wiped": "changes.wipe",
+    "made by all and the file not wiped": "changes.wipe_file",
 }
 
 
 @pytest.fixture(scope="module")
 def killed(tmp_path_factory):
-    """A cluster for each moment, whose coordinator was killed then: forks of one process."""
+    """One cluster for each moment at which its coordinator was killed, in forks of one process."""
     paths = {
         moment: shard_tools.clustered(tmp_path_factory.mktemp("killed"), 2, simulation_seed=7)
         for moment in MOMENTS
     }
-    pairs = [str(one) for moment, path in paths.items() for one in (path, MOMENTS[moment])]
-    ended = subprocess.run(
-        [sys.executable, "-c", DIES, *pairs], capture_output=True, timeout=960, check=True
+    pairs = [str(item) for moment, path in paths.items() for item in (path, MOMENTS[moment])]
+    end_at_step = subprocess.run(
+        [sys.executable, "-c", KILLED_AT_CALL, *pairs], capture_output=True, timeout=960, check=True
     )
-    assert ended.stdout.split() == [b"9"] * len(MOMENTS), ended.stderr
+    assert end_at_step.stdout.split() == [b"9"] * len(MOMENTS), end_at_step.stderr
     return paths
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_a_coordinator_that_is_killed_half_way_finishes_at_the_next_opening(killed, moment):
-    """Fails if there is a moment at which a kill leaves somebody who was to go."""
+    """Fails if a kill at one of these moments leaves a subject that was to be erased."""
     path = killed[moment]
     gone = [f"person-{i}" for i in range(10)]
-    with shard_tools.local(path) as again:
-        assert again.verify(gone)
-        private = again.facts(curator=True)["private"].values()
-        assert sum(one["subjects"] for one in private) == 140
+    with shard_tools.local(path) as reopened:
+        assert reopened.verify(gone)
+        private = reopened.facts(curator=True)["private"].values()
+        assert sum(counts["subjects"] for counts in private) == 140
     assert not (path / COORDINATOR / "change").exists()
     assert not tools.files_with(path, b"person-3>")
 
@@ -420,13 +422,13 @@ def test_an_actor_that_is_killed_makes_a_change_once(path, ray_engine):
         for round in range(3):
             killer = threading.Timer(0.01 * round, kill, [ray_engine.processes()[round % 2]])
             killer.start()
-            cluster.add(NEW_X, NEW_Y, [f"{who} of {round}" for who in NEW])
+            cluster.add(NEW_X, NEW_Y, [f"{subject} of {round}" for subject in NEW])
             cluster.erase([f"new-3 of {round}"])
             killer.join()
         assert cluster.predict(tools.Q[5:9]).charged == 4
         assert cluster.verify(["new-3 of 0"])
         private = cluster.facts(curator=True)["private"].values()
-        assert sum(one["records"] for one in private) == 300 + 3 * 38
+        assert sum(counts["records"] for counts in private) == 300 + 3 * 38
 
 
 def kill(process):

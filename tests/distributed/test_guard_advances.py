@@ -1,7 +1,7 @@
 """No answer and no error leaves before the rollback guard knows every commit.
 
 Else a copy of the folder from before that commit could be put back: charges of a block that broke
-off, a quota, a change would be undone, and nothing would tell.
+off, a quota, a change would be undone without any notice.
 """
 
 from contextlib import contextmanager
@@ -19,15 +19,15 @@ from vicinal.linear.descent import STEPS
 from vicinal.store import Store
 
 
-def behind(parts):
-    """Tell whether the guard has not seen the last commit."""
+def is_behind(parts):
+    """Return whether the guard has not recorded the last commit."""
     state = parts.witness.state
     return (state.clock, state.head) != parts.ledger.last_commit
 
 
 @contextmanager
-def interrupted(monkeypatch, owner, name):
-    """Let a method be interrupted at its end."""
+def interrupt_after(monkeypatch, owner, name):
+    """Interrupt a method of `owner` after it has run; the body must raise the interruption."""
     honest = getattr(owner, name)
 
     def broken(*args):
@@ -52,13 +52,13 @@ def cluster(tmp_path):
         yield cluster
 
 
-def parts_of(anything):
+def list_open_stores(anything):
     """Return the open folders of a store, or of a coordinator and its shards."""
     links = getattr(anything, "_clients", ())
     return [anything._parts, *(one.transport.shard._server._parts for one in links)]
 
 
-WORKS = {
+OPERATIONS = {
     "predict": lambda store: store.predict(tools.Q[:3], idempotency_key="k"),
     "allow": lambda store: store.allow("bob", 3),
     "add": lambda store: store.add(tools.X[:2], tools.Y[:2], ["new", "person-5"]),
@@ -70,55 +70,57 @@ WORKS = {
 @pytest.mark.parametrize("kind", ["store", "cluster"])
 def test_every_door_leaves_the_guard_at_the_last_commit(request, kind):
     found = request.getfixturevalue(kind)
-    for name, work in WORKS.items():
+    for name, operation in OPERATIONS.items():
         before = found._parts.ledger.last_commit
-        work(found)
+        operation(found)
         assert found._parts.ledger.last_commit != before
-        assert not any(map(behind, parts_of(found))), name
+        assert not any(map(is_behind, list_open_stores(found))), name
 
 
 @pytest.mark.parametrize("kind", ["store", "cluster"])
 def test_a_batch_that_is_interrupted_after_its_commit_is_in_the_guard(request, kind, monkeypatch):
     found = request.getfixturevalue(kind)
     before = found._parts.ledger.last_commit
-    with interrupted(monkeypatch, type(found._audience_states["default"]), "enter"):
+    with interrupt_after(monkeypatch, type(found._audience_states["default"]), "enter"):
         found.predict(tools.Q[:3])
     assert found._parts.ledger.last_commit != before
-    assert not any(map(behind, parts_of(found)))
+    assert not any(map(is_behind, list_open_stores(found)))
 
 
 def test_the_guard_knows_of_an_answer_before_shards_delete_its_votes(cluster, monkeypatch):
     """Fails if a coordinator from before the answer could be put back, and draw a second noise."""
-    late = []
-    monkeypatch.setattr(type(cluster), "_delete_votes", lambda one: late.append(behind(one._parts)))
+    is_behind_at_call = []
+    monkeypatch.setattr(
+        type(cluster), "_delete_votes", lambda one: is_behind_at_call.append(is_behind(one._parts))
+    )
     cluster.predict(tools.Q[:3])
-    assert late == [False]
+    assert is_behind_at_call == [False]
 
 
 def test_the_guard_knows_of_every_step_before_shards_delete_the_last_one(cluster, monkeypatch):
     """Fails if a coordinator from before a noisy sum could be put back, and draw a second noise."""
-    late, honest = [], ShardClient.send
+    is_behind_at_call, honest = [], ShardClient.send
 
     def send(client, task):
         if isinstance(task, GradientRequest):
-            late.append(behind(cluster._parts))
+            is_behind_at_call.append(is_behind(cluster._parts))
         return honest(client, task)
 
     monkeypatch.setattr(ShardClient, "send", send)
     cluster.open_audience("press", n_queries=60, n_records=300, model_share=0.5)
-    assert late == [False] * 2 * STEPS
+    assert is_behind_at_call == [False] * 2 * STEPS
 
 
 def test_a_shard_that_is_interrupted_after_a_charge_has_it_in_its_guard(cluster, monkeypatch):
-    before = [parts.ledger.last_commit for parts in parts_of(cluster)[1:]]
-    with interrupted(monkeypatch, _vote_charging, "charge"):
+    before = [parts.ledger.last_commit for parts in list_open_stores(cluster)[1:]]
+    with interrupt_after(monkeypatch, _vote_charging, "charge_votes"):
         cluster.predict(tools.Q[:3])
-    shards = parts_of(cluster)[1:]
+    shards = list_open_stores(cluster)[1:]
     assert any(now.ledger.last_commit != old for now, old in zip(shards, before, strict=True))
-    assert not any(map(behind, shards))
+    assert not any(map(is_behind, shards))
 
 
-TOLD = {
+GUARD_CALLS = {
     "an epoch": lambda parts: parts.witness.begin(9, bytes(32)),
     "how far": lambda parts: parts.witness.advance(9, bytes(32)),
     "who was erased": lambda parts: parts.witness.add_erased([bytes(32)], 9),
@@ -140,11 +142,11 @@ def test_a_guard_is_told_nothing_before_its_commit(tmp_path, monkeypatch, postgr
             found = Store.open(tmp_path / "store")
     with found:
         found.predict(tools.Q[:3])
-        for parts in parts_of(found):
+        for parts in list_open_stores(found):
             before, told = parts.folder.witness.read_bytes(), []
 
             def tell(honest, parts=parts, told=told):
-                for tell in TOLD.values():
+                for tell in GUARD_CALLS.values():
                     with pytest.raises(RuntimeError, match="before its commit"):
                         tell(parts)
                 told.append(honest())
@@ -162,16 +164,16 @@ def test_a_guard_is_told_nothing_before_its_commit(tmp_path, monkeypatch, postgr
 
 @pytest.mark.parametrize("kind", ["store", "cluster"])
 def test_an_audience_that_was_never_open_is_not_in_the_guard(request, kind, monkeypatch):
-    """Fails if the guard keeps what memory alone has: the name would be barred after a loss."""
+    """Fails if the guard records an uncommitted audience: its name would be barred after a loss."""
     found = request.getfixturevalue(kind)
-    before = [parts.witness.state.audiences for parts in parts_of(found)]
-    with interrupted(monkeypatch, type(found._parts.ledger), "open_audience"):
+    before = [parts.witness.state.audiences for parts in list_open_stores(found)]
+    with interrupt_after(monkeypatch, type(found._parts.ledger), "open_audience"):
         found.open_audience("press", n_queries=5, n_records=300)
-    assert [parts.witness.state.audiences for parts in parts_of(found)] == before
+    assert [parts.witness.state.audiences for parts in list_open_stores(found)] == before
 
 
 def test_audiences_are_those_among_all_entries():
-    """Digests hold the letters of kinds too: only the first byte of an entry says what it is."""
+    """Digests hold the letters of kinds too: the first byte of an entry determines its kind."""
     digests = [bytes([97, 101] * 15 + [place, 97]) for place in range(6)]
     entries = [b"ea"[i % 2 :][:1] + each + i.to_bytes(8) for i, each in enumerate(digests)]
     state = WitnessState(bytes(16), bytes(16), 9, None)

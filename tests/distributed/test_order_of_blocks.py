@@ -1,4 +1,4 @@
-"""Blocks are charged in the coordinator's order, whatever becomes of messages on their way."""
+"""Blocks are charged in the coordinator's order, even if messages are late, lost or repeated."""
 
 import dataclasses
 
@@ -7,7 +7,7 @@ import pytest
 
 import shard_tools
 import store_tools as tools
-from distributed.orders import request_of, units_of
+from distributed.orders import copy_remaining_units, create_request
 from shard_tools import heard
 from vicinal.distributed._vote_charging import VoteJournal
 from vicinal.distributed.folders import shard_paths
@@ -18,15 +18,15 @@ from vicinal.errors import PrivacyRefused, ShardMissing, ShardUnreachable
 BLOCK = 5
 
 
-def in_blocks(source):
-    """Have a store or a cluster answer five queries a block."""
+def set_block_size(source):
+    """Have a store or a cluster answer `BLOCK` queries in each block, and return it."""
     for state in source._audience_states.values():
         state.engine = dataclasses.replace(state.engine, block=BLOCK)
     return source
 
 
-def life(source):
-    """Ask, change the records between blocks, and ask again."""
+def play_history(source):
+    """Yield replies to queries, between additions and erasures of records."""
     yield source.predict(tools.Q[:12])
     source.add(tools.X[:40], tools.Y[:40], [f"new-{i}" for i in range(40)])
     yield source.predict(tools.Q[12:27])
@@ -52,28 +52,28 @@ def server(cluster_maker):
 
 def test_a_block_that_was_overtaken_is_never_charged(server):
     """Fails if a shard charges out of order, also after it was opened again."""
-    server.do(request_of(server, b"second", sequence=2))
-    before, folder = units_of(server), server._parts.folder.path
+    server.do(create_request(server, b"second", sequence=2))
+    before, folder = copy_remaining_units(server), server._parts.folder.path
     with pytest.raises(PrivacyRefused, match="The block is over"):
-        server.do(request_of(server, b"first", sequence=1))
+        server.do(create_request(server, b"first", sequence=1))
     server.close()
     again = ShardServer.open(folder)
     with pytest.raises(PrivacyRefused, match="The block is over"):
-        again.do(request_of(again, b"first", sequence=1))
-    np.testing.assert_array_equal(units_of(again), before)
+        again.do(create_request(again, b"first", sequence=1))
+    np.testing.assert_array_equal(copy_remaining_units(again), before)
     again.close()
 
 
 def test_a_block_that_comes_again_later_is_the_same_block(server):
     """Fails if a new place in the order makes another block of the one that was charged."""
-    votes = server.do(request_of(server, b"first", sequence=1))
-    server.do(request_of(server, b"second", sequence=2))
-    before = units_of(server)
+    votes = server.do(create_request(server, b"first", sequence=1))
+    server.do(create_request(server, b"second", sequence=2))
+    before = copy_remaining_units(server)
     for sequence in (1, 3):
         np.testing.assert_array_equal(
-            server.do(request_of(server, b"first", sequence=sequence)), votes
+            server.do(create_request(server, b"first", sequence=sequence)), votes
         )
-    np.testing.assert_array_equal(units_of(server), before)
+    np.testing.assert_array_equal(copy_remaining_units(server), before)
 
 
 @pytest.mark.parametrize("mutated", [False, True])
@@ -86,7 +86,7 @@ def test_a_message_that_arrives_after_its_block_was_answered_charges_nobody(
     path = cluster_maker(2)
     lost = []
 
-    def deaf(message, send):
+    def lose_first_block(message, send):
         if isinstance(message.task, VoteRequest) and not lost:
             lost.append(message)
         elif lost and message.task is lost[0].task:
@@ -95,9 +95,9 @@ def test_a_message_that_arrives_after_its_block_was_answered_charges_nobody(
             return send(message)
         raise ShardUnreachable
 
-    with heard(path, deaf, 0.05) as cluster:
+    with heard(path, lose_first_block, 0.05) as cluster:
         with pytest.raises(ShardMissing):
-            in_blocks(cluster).predict(tools.Q[:12])
+            set_block_size(cluster).predict(tools.Q[:12])
         assert cluster.predict(tools.Q[20:24]).charged == 4
     before = shard_tools.budgets(path)
     server = ShardServer.open(shard_paths(path, 2)[1])
@@ -115,7 +115,7 @@ def test_a_coordinator_begins_to_count_anew(cluster_maker):
     """Fails if the places of an earlier opening shut out the blocks of this one."""
     path = cluster_maker(2)
     for rows in (tools.Q[:20], tools.Q[20:22], tools.Q[22:24]):
-        with in_blocks(shard_tools.local(path)) as cluster:
+        with set_block_size(shard_tools.local(path)) as cluster:
             assert cluster.predict(rows).charged == len(rows)
 
 
@@ -123,10 +123,10 @@ def test_a_coordinator_begins_to_count_anew(cluster_maker):
 def test_a_life_in_blocks_is_that_of_a_store_though_one_breaks_off(cluster_maker, tmp_path, error):
     """Fails if the block that was charged before a shard or the coordinator was gone costs again.
 
-    `error`: what comes of the second block that a shard is asked for.
+    `error`: raised for the second block that is sent to a shard; None for no error.
     """
     with tools.make(tmp_path / "one", simulation_seed=7) as store:
-        replies, left = list(life(in_blocks(store))), tools.left_of(store)
+        replies, left = list(play_history(set_block_size(store))), tools.left_of(store)
     path, calls = cluster_maker(), []
 
     def second_block_is_lost(message, send):
@@ -139,9 +139,9 @@ def test_a_life_in_blocks_is_that_of_a_store_though_one_breaks_off(cluster_maker
     if error is not None:
         cluster = heard(path, second_block_is_lost, 0.05)
         with cluster, pytest.raises((ShardMissing, KeyboardInterrupt)):
-            in_blocks(cluster).predict(tools.Q[:12])
-    with in_blocks(shard_tools.local(path)) as cluster:
-        for reply, one in zip(life(cluster), replies, strict=True):
+            set_block_size(cluster).predict(tools.Q[:12])
+    with set_block_size(shard_tools.local(path)) as cluster:
+        for reply, one in zip(play_history(cluster), replies, strict=True):
             np.testing.assert_array_equal(reply.votes, one.votes)
             assert (reply.charged, reply.left) == (one.charged, one.left)
     assert shard_tools.budgets(path) == left

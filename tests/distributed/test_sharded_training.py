@@ -48,8 +48,8 @@ def make(path, **parameters):
     return store_tools.make(path, **{"simulation_seed": 5, **parameters})
 
 
-def facts_of(store):
-    """Return what a store, or a cluster, has of the model of its second audience."""
+def describe_model(store):
+    """Return weights, prices and plan of the model of a store's or cluster's second audience."""
     state = store._audience_states["second"]
     model, audience = state.private_model, state.audience
     return (
@@ -59,23 +59,23 @@ def facts_of(store):
     )  # fmt: skip
 
 
-def played(store):
+def play_history(store):
     """Train the second audience's model, ask, change the data, train again, ask again."""
     store.open_audience("second", **PLAN)
-    yield facts_of(store)
+    yield describe_model(store)
     yield store.predict(Q[:20], audience="second").votes.tobytes()
     store.erase(["person-3", "person-77"])
     store.add(X[:5] + 0.1, Y[:5], ["new", "new", "newer", "person-3", "person-8"])
     assert store.refresh_model("second") == 0
-    yield facts_of(store)
+    yield describe_model(store)
     yield store.predict(Q[20:40], audience="second").votes.tobytes()
 
 
 @pytest.fixture(scope="module")
-def alone(tmp_path_factory):
-    """All that one store makes of it, and what everybody has left."""
+def single_store(tmp_path_factory):
+    """The history of one store, and the remaining budgets of all subjects."""
     with make(tmp_path_factory.mktemp("alone") / "store") as store:
-        return list(played(store)), store_tools.left_of(store, "second")
+        return list(play_history(store)), store_tools.left_of(store, "second")
 
 
 class Unruly:
@@ -88,7 +88,7 @@ class Unruly:
         waiting = [message] if isinstance(message.task, GradientRequest) else []
         if not waiting:
             return self.transport.send(message)
-        # Whatever came before may come again, before it or after it.
+        # Earlier messages may be repeated, before or after this one.
         waiting += [self.earlier[self.rng.integers(len(self.earlier))] for _ in self.earlier[:2]]
         self.rng.shuffle(waiting)
         answers = {id(one): self.transport.send(one) for one in waiting}
@@ -106,7 +106,7 @@ class Unruly:
         self.transport.close()
 
 
-def unruly(path, seed):
+def open_unruly(path, seed):
     rng = np.random.default_rng(seed)
 
     def links(paths):
@@ -115,36 +115,38 @@ def unruly(path, seed):
     return Coordinator.open(path, links, tools.PATIENCE)
 
 
-def shuffled(patch, seed):
+def shuffle_shards(patch, seed):
     """Have shards be asked for gradients, and these be summed, in another order at every step."""
-    rng, honest = np.random.default_rng(seed), ClusterChanges.on_all
+    rng, honest = np.random.default_rng(seed), ClusterChanges.run_on_all
 
-    def on_all(self, task, *concerned):
+    def run_on_all(self, task, *concerned):
         order = sorted(self._shards)
         if isinstance(task, GradientRequest):
             rng.shuffle(order)
         self._shards = {number: self._shards[number] for number in order}
         return honest(self, task, *concerned)
 
-    patch.setattr(ClusterChanges, "on_all", on_all)
+    patch.setattr(ClusterChanges, "run_on_all", run_on_all)
 
 
-def test_a_model_that_is_trained_again_pays_for_the_grid_again(alone):
-    (*_, once, _, _), _, (*_, twice, _, _), _ = alone[0]
+def test_a_model_that_is_trained_again_pays_for_the_grid_again(single_store):
+    (*_, once, _, _), _, (*_, twice, _, _), _ = single_store[0]
     assert twice >= 2 * once > 0
 
 
 @pytest.mark.parametrize("shards", [1, 2, 3, 16])
-def test_shards_train_the_model_of_one_store_bit_for_bit(shards, alone, tmp_path, monkeypatch):
-    """Weights, charges, slack, plan and answers; some of 16 shards have nobody at all."""
-    shuffled(monkeypatch, shards)
+def test_shards_train_the_model_of_one_store_bit_for_bit(
+    shards, single_store, tmp_path, monkeypatch
+):
+    """Weights, charges, slack, plan and answers; some of 16 shards have no subject."""
+    shuffle_shards(monkeypatch, shards)
     path = tools.clustered(tmp_path, shards, place=tools.scattered(shards, shards), make=make)
-    with unruly(path, shards) as cluster:
-        assert list(played(cluster)) == alone[0]
+    with open_unruly(path, shards) as cluster:
+        assert list(play_history(cluster)) == single_store[0]
         assert cluster.verify()
-    assert tools.budgets(path, "second") == alone[1]
+    assert tools.budgets(path, "second") == single_store[1]
     with tools.local(path) as again:
-        assert facts_of(again)[:4] == alone[0][2][:4]
+        assert describe_model(again)[:4] == single_store[0][2][:4]
 
 
 @pytest.fixture(scope="module")
@@ -159,18 +161,20 @@ def path(template, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def opened_alone(tmp_path_factory):
-    """What one store has after the first training: model, and what everybody has left."""
+def trained_store(tmp_path_factory):
+    """Model and remaining budgets of one store after the first training."""
     with make(tmp_path_factory.mktemp("opened") / "store") as store:
         store.open_audience("second", **PLAN)
-        return facts_of(store), store_tools.left_of(store, "second")
+        return describe_model(store), store_tools.left_of(store, "second")
 
 
-def broken_off(path, patch, call, owner=ShardedGradients, name="publish", *, done=True, **plan):
+def train_until_killed(
+    path, patch, call, owner=ShardedGradients, name="publish", *, done=True, **plan
+):
     """Have a training die at a call of a method, or of :meth:`publish`, and its process with it."""
-    with patch.context() as dying:
+    with patch.context() as killing_patch:
         cluster = tools.local(path)
-        dies_at(dying, owner, name, call, done=done)
+        dies_at(killing_patch, owner, name, call, done=done)
         with pytest.raises(Killed):
             cluster.open_audience("second", **{**PLAN, **plan})
     cluster._failed = True
@@ -180,30 +184,30 @@ def broken_off(path, patch, call, owner=ShardedGradients, name="publish", *, don
 @pytest.mark.parametrize(
     ("owner", "name", "done"),
     [
-        (ShardServer, "_gradient", False),  # nobody is charged yet
+        (ShardServer, "_charge_gradient", False),  # before any charge
         (Ledger, "write_charges", False),  # a sum that is kept before its charges is free later
-        (ShardServer, "_gradient", True),  # one shard's charges are durable, its sum is lost
+        (ShardServer, "_charge_gradient", True),  # one shard's charges are durable, its sum is lost
         (GradientRelease, "publish", True),  # noise was drawn, and is lost
         (ShardedGradients, "publish", True),  # the noisy sum is durable
     ],
 )
 @pytest.mark.parametrize("call", [1, 2, 37, STEPS])
 def test_a_coordinator_that_is_killed_goes_on_where_it_was(
-    owner, name, done, call, path, opened_alone, monkeypatch
+    owner, name, done, call, path, trained_store, monkeypatch
 ):
-    broken_off(path, monkeypatch, call, owner, name, done=done)
+    train_until_killed(path, monkeypatch, call, owner, name, done=done)
     with pytest.raises(PrivacyRefused, match="interrupted"):
         Coordinator.open(path, local_transports, reading=True)
     with tools.local(path) as again:
         if "second" not in again.audiences:  # it was never decided
             again.open_audience("second", **PLAN)
-        assert facts_of(again) == opened_alone[0]
+        assert describe_model(again) == trained_store[0]
         assert again.verify()
-    assert tools.budgets(path, "second") == opened_alone[1]
+    assert tools.budgets(path, "second") == trained_store[1]
 
 
-def dying(step, *, charged):
-    """Return a shard whose process dies in a step: before its charges are durable, or after."""
+def die_at_step(step, *, charged):
+    """Return a hearing of a shard that dies in a step, before or after its charges are durable."""
     left = [step]
 
     def hear(message, send):
@@ -221,15 +225,15 @@ def dying(step, *, charged):
 
 @pytest.mark.parametrize("charged", [False, True])
 @pytest.mark.parametrize("step", [1, 2, 25, STEPS])
-def test_a_shard_that_dies_is_asked_again_and_charges_once(step, charged, path, opened_alone):
-    with tools.heard(path, dying(step, charged=charged)) as cluster:
+def test_a_shard_that_dies_is_asked_again_and_charges_once(step, charged, path, trained_store):
+    with tools.heard(path, die_at_step(step, charged=charged)) as cluster:
         cluster.open_audience("second", **PLAN)
-        assert facts_of(cluster) == opened_alone[0]
-    assert tools.budgets(path, "second") == opened_alone[1]
+        assert describe_model(cluster) == trained_store[0]
+    assert tools.budgets(path, "second") == trained_store[1]
 
 
 def test_nothing_is_answered_while_a_shard_is_away_and_the_training_goes_on_later(
-    path, opened_alone
+    path, trained_store
 ):
     left = [7]
 
@@ -249,8 +253,8 @@ def test_nothing_is_answered_while_a_shard_is_away_and_the_training_goes_on_late
         assert cluster.predict(Q[:1]).charged == 1
         with pytest.raises(InvalidInput, match="must be new"):
             cluster.open_audience("second", **PLAN)
-        assert facts_of(cluster) == opened_alone[0]
-    assert tools.budgets(path, "second") == opened_alone[1]
+        assert describe_model(cluster) == trained_store[0]
+    assert tools.budgets(path, "second") == trained_store[1]
 
 
 # ---------------------------------------------------------------- broken versions are caught
@@ -305,7 +309,7 @@ def adds_noise_on_shards(patch):
 
 
 def publishes_twice(patch):
-    """A coordinator that goes on draws new noise for what was published."""
+    """A resumed coordinator draws new noise for published sums."""
     honest = ShardedGradients.publish
 
     def anew(self, release, weights):
@@ -318,14 +322,14 @@ def publishes_twice(patch):
 @pytest.mark.parametrize(
     "control", [charges_again, charges_nobody, charges_half, adds_noise_on_shards]
 )
-def test_a_broken_shard_is_caught(control, path, opened_alone, monkeypatch):
+def test_a_broken_shard_is_caught(control, path, trained_store, monkeypatch):
     control(monkeypatch)
     with pytest.raises(AssertionError):
-        test_a_shard_that_dies_is_asked_again_and_charges_once(5, True, path, opened_alone)
+        test_a_shard_that_dies_is_asked_again_and_charges_once(5, True, path, trained_store)
 
 
 def test_a_sum_is_published_with_one_noise(path, monkeypatch):
-    """Two noises on one sum would average out; what was published is taken from the ledger."""
+    """Two noises on one sum would average out; published sums are read from the ledger."""
     drawn = []
     honest = GradientRelease.publish
 
@@ -334,7 +338,7 @@ def test_a_sum_is_published_with_one_noise(path, monkeypatch):
         return drawn[-1][1]
 
     monkeypatch.setattr(GradientRelease, "publish", watched)
-    broken_off(path, monkeypatch, 11, simulation_seed=None)
+    train_until_killed(path, monkeypatch, 11, simulation_seed=None)
     assert len(drawn) == 11
     tools.local(path).close()
     assert len(drawn) == 11 + STEPS
@@ -348,12 +352,12 @@ def test_two_noises_on_one_sum_are_caught(path, monkeypatch):
         test_a_sum_is_published_with_one_noise(path, monkeypatch)
 
 
-# ---------------------------------------------------------------- what a shard refuses
+# ---------------------------------------------------------------- refusals of a shard
 
 
-def steps_of(path, patch, **plan):
-    """Train the second audience's model; return what all shards were asked for, and the sums."""
-    asked, honest = [], ClusterChanges.on_all
+def record_steps(path, patch, **plan):
+    """Train the second audience's model; return the requests to all shards, and their sums."""
+    asked, honest = [], ClusterChanges.run_on_all
 
     def watched(self, task, *concerned):
         sums = honest(self, task, *concerned)
@@ -362,13 +366,13 @@ def steps_of(path, patch, **plan):
         return sums
 
     with patch.context() as watching, tools.local(path) as cluster:
-        watching.setattr(ClusterChanges, "on_all", watched)
+        watching.setattr(ClusterChanges, "run_on_all", watched)
         cluster.open_audience("second", **{**PLAN, **plan})
     return asked
 
 
 def test_a_late_step_or_another_noise_charges_nobody(path, monkeypatch):
-    task, _ = steps_of(path, monkeypatch)[-2]
+    task, _ = record_steps(path, monkeypatch)[-2]
     before = tools.budgets(path, "second")
     changed = {"name": b"another", "clock": 10**6}
     cases = [
@@ -387,7 +391,7 @@ def test_a_late_step_or_another_noise_charges_nobody(path, monkeypatch):
 
 def test_a_step_at_other_weights_is_another_step(path, monkeypatch):
     """Fails if it finds the sum of the weights before, or is summed under a charge of theirs."""
-    task = replace(steps_of(path, monkeypatch)[-1][0], name=b"another", clock=10**6)
+    task = replace(record_steps(path, monkeypatch)[-1][0], name=b"another", clock=10**6)
     other = replace(task, weights=task.weights + 1)
     names = []
 
@@ -396,7 +400,7 @@ def test_a_step_at_other_weights_is_another_step(path, monkeypatch):
         raise Killed
 
     with monkeypatch.context() as patch, tools.local(path) as cluster:
-        patch.setattr(ClusterChanges, "on_all", named)
+        patch.setattr(ClusterChanges, "run_on_all", named)
         for one in (task, task, other):
             audience = cluster._ledger.audiences["second"]
             steps = ShardedGradients(cluster._parts, audience, cluster._changes)
@@ -413,8 +417,8 @@ def test_a_step_at_other_weights_is_another_step(path, monkeypatch):
 
 
 def test_nobody_pays_more_than_the_share_whatever_comes(path, monkeypatch):
-    """Further steps that a shard is asked for take no more than what the plan has for training."""
-    first, _ = steps_of(path, monkeypatch, model_refreshes=0)[0]
+    """Further steps cost a subject no more than the plan's share for training."""
+    first, _ = record_steps(path, monkeypatch, model_refreshes=0)[0]
     rng = np.random.default_rng(0)
     with closing(ShardServer.open(path / "shard-0")) as server:
         for step in range(60):
@@ -427,15 +431,15 @@ def test_nobody_pays_more_than_the_share_whatever_comes(path, monkeypatch):
 
 @pytest.mark.parametrize("broken", [False, True])
 def test_what_a_training_loses_about_somebody_is_paid(broken, tmp_path, monkeypatch):
-    """Two worlds, with and without a person, whose shards are asked for the same steps.
+    """The same steps with and without one subject.
 
-    The others' gradients and charges are the same; the sums differ by what the person paid for.
+    Gradients and charges of all other subjects are equal; the sums differ by its gradient.
     """
     victim = "person-7"
     if broken:
         charges_half(monkeypatch)
     everybody = tools.clustered(tmp_path / "with", 2, place=tools.scattered(2, 2), make=make)
-    asked = steps_of(everybody, monkeypatch)
+    asked = record_steps(everybody, monkeypatch)
     with tools.local(everybody) as cluster:
         budget = cluster._audience_states["second"].settings.spendable
     others = tools.clustered(tmp_path / "without", 2, place=tools.scattered(2, 2), make=make)
@@ -465,10 +469,10 @@ def test_what_a_training_loses_about_somebody_is_paid(broken, tmp_path, monkeypa
 
 @pytest.mark.parametrize("part", ["coordinator", "shard-0", "shard-1"])
 def test_a_part_that_is_put_back_within_a_training_is_refused(part, path, tmp_path, monkeypatch):
-    """Folder and witness: its sums could be published with another noise, or charged nobody."""
+    """Folder and witness: its sums could be published with another noise, or without a charge."""
     at = (path / part, tools.witness_of(path, part))
 
-    broken_off(path, monkeypatch, 5)
+    train_until_killed(path, monkeypatch, 5)
     for number, place in enumerate(at):
         (shutil.copytree if place.is_dir() else shutil.copy)(place, tmp_path / f"{number}")
     with monkeypatch.context() as patch:
@@ -512,7 +516,7 @@ def test_a_cluster_trains_while_records_come_and_queries_are_answered(path):
     assert len(tools.budgets(path, "second")) in (150 + 300 - 1, 150 + 300 - 2)
 
 
-# ---------------------------------------------------------------- what a model serves, on a cluster
+# ---------------------------------------------------------------- kinds of audiences and targets
 
 
 @pytest.mark.parametrize(
@@ -545,7 +549,7 @@ def test_audiences_of_every_kind_have_their_model(parameters, tmp_path):
 
 @pytest.mark.parametrize("target", ["numbers", "labels"])
 def test_vectors_are_trained_alike_on_shards(target, tmp_path):
-    """By default, too: whatever records carry, a cluster has the model that a store has."""
+    """For every kind of target, a cluster trains the model of a store by default."""
     plan = {name: value for name, value in PLAN.items() if name != "model_share"}
     path = tools.clustered(tmp_path, 3, make=partial(make, target=target))
     with make(tmp_path / "one", target=target) as store, tools.local(path) as cluster:
@@ -554,7 +558,7 @@ def test_vectors_are_trained_alike_on_shards(target, tmp_path):
             each.open_audience("second", **plan)
             each.refresh_model("second")
             asked.append(each.predict(Q[:20], audience="second"))
-        assert facts_of(store) == facts_of(cluster)
+        assert describe_model(store) == describe_model(cluster)
     np.testing.assert_array_equal(asked[0].sums, asked[1].sums)
     np.testing.assert_array_equal(asked[0].errors, asked[1].errors)
 
@@ -566,7 +570,7 @@ def test_components_are_trained_alike_on_shards(tmp_path, monkeypatch):
         for each in (store, cluster):
             each.open_audience("second", **PLAN)
             each.refresh_model("second")
-        assert facts_of(store) == facts_of(cluster)
+        assert describe_model(store) == describe_model(cluster)
 
 
 def test_a_plan_whose_grid_costs_too_much_is_refused_before_anything_changes(path, monkeypatch):
@@ -585,7 +589,7 @@ def test_a_plan_whose_grid_costs_too_much_is_refused_before_anything_changes(pat
 
 def test_a_loss_that_is_accepted_in_a_training_leaves_a_cluster_that_goes_on(path, monkeypatch):
     """Every budget is spent then, so that the rest of the training is noise."""
-    broken_off(path, monkeypatch, 11)
+    train_until_killed(path, monkeypatch, 11)
     (path.with_name("cluster.witnesses") / "shard-1").unlink()
     with Coordinator.open(path, local_transports, tools.PATIENCE, accept_loss=True) as again:
         assert again.predict(Q[:2], audience="second").charged == 2
@@ -594,7 +598,7 @@ def test_a_loss_that_is_accepted_in_a_training_leaves_a_cluster_that_goes_on(pat
 
 
 def test_a_process_of_ray_that_is_killed_in_a_training_charges_once(
-    path, opened_alone, ray_engine, monkeypatch
+    path, trained_store, ray_engine, monkeypatch
 ):
     honest = ShardedGradients.publish
 
@@ -606,6 +610,6 @@ def test_a_process_of_ray_that_is_killed_in_a_training_charges_once(
     monkeypatch.setattr(ShardedGradients, "publish", deadly)
     with tools.on_ray(ray_engine)(path) as cluster:
         cluster.open_audience("second", **PLAN)
-        assert facts_of(cluster) == opened_alone[0]
+        assert describe_model(cluster) == trained_store[0]
     tools.in_peace(path)
-    assert tools.budgets(path, "second") == opened_alone[1]
+    assert tools.budgets(path, "second") == trained_store[1]

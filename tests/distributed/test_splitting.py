@@ -1,4 +1,4 @@
-"""A split goes through subjects as columns: what is written, and no object is kept for each."""
+"""A split reads subjects as columns, without a Python object for each subject."""
 
 import sys
 import tracemalloc
@@ -9,43 +9,43 @@ import pytest
 import shard_tools
 import store_tools as tools
 from vicinal.distributed import split
-from vicinal.distributed.splitting import placed_subjects
+from vicinal.distributed.splitting import assign_subjects
 from vicinal.errors import InvalidInput
 from vicinal.ledger.id_encoding import frame_id, parse_framed_id
 
-PEOPLE = 20_000
+N_SUBJECTS = 20_000
 _ROW = 256
 
 
 class Pages:
     """A table of subjects that is made as it is read."""
 
-    def __init__(self, people):
-        self.people = people
+    def __init__(self, n_subjects):
+        self.n_subjects = n_subjects
 
     def scan(self, table):
         assert table == "subject_pages"
-        for start in range(0, self.people, _ROW):
-            slots = np.arange(start, min(start + _ROW, self.people), dtype="<i4")
+        for start in range(0, self.n_subjects, _ROW):
+            slots = np.arange(start, min(start + _ROW, self.n_subjects), dtype="<i4")
             ids = b"".join(frame_id(f"person-{slot}") for slot in slots.tolist())
             yield [(start // _ROW, 0, slots.tobytes(), ids)]
 
 
-def by_number(subject):
+def choose_shard(subject):
     return int(subject[-1]) % 3
 
 
-def placed(people=PEOPLE):
-    return placed_subjects(Pages(people), 3, by_number)
+def assign_all(n_subjects=N_SUBJECTS):
+    return assign_subjects(Pages(n_subjects), 3, choose_shard)
 
 
 def test_everybody_goes_to_one_shard_with_a_slot_of_their_own():
-    """Fails if somebody is lost, is on two shards, or stands beside another's slot."""
+    """Fails if a subject is lost, is on two shards, or has the slot of another one."""
     seen = []
-    for shard, subjects in enumerate(placed(5_000)):
-        ids = [parse_framed_id(one + b">") for one in bytes(subjects.ids).split(b">")[:-1]]
+    for shard, subjects in enumerate(assign_all(5_000)):
+        ids = [parse_framed_id(frame + b">") for frame in bytes(subjects.ids).split(b">")[:-1]]
         assert ids == [f"person-{slot}" for slot in np.frombuffer(subjects.slots, "<i4")]
-        assert all(by_number(who) == shard for who in ids)
+        assert all(choose_shard(subject) == shard for subject in ids)
         seen += ids
     assert len(seen) == len(set(seen)) == 5_000
 
@@ -63,12 +63,12 @@ def test_a_split_replaces_the_witnesses_of_no_cluster(tmp_path):
         assert cluster.predict(tools.Q[:2]).charged == 2
 
 
-def kept_objects(work):
-    """Return what `work` returns, how many objects it leaves, and most bytes at a time."""
+def measure_memory(operation):
+    """Return the result of an operation, its number of remaining objects and its peak memory."""
     tracemalloc.start()
     before = sys.getallocatedblocks()
     try:
-        result = work()
+        result = operation()
         return result, sys.getallocatedblocks() - before, tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -76,17 +76,17 @@ def kept_objects(work):
 
 def test_no_object_is_kept_for_each_person():
     """Fails if subjects are held as Python objects: 20,000,000 would take gigabytes."""
-    placed(100)
-    _, objects, most = kept_objects(placed)
-    assert objects < PEOPLE / 100
-    assert most / PEOPLE < 60, "bytes of memory for each person"
+    assign_all(100)
+    _, objects, peak_bytes = measure_memory(assign_all)
+    assert objects < N_SUBJECTS / 100
+    assert peak_bytes / N_SUBJECTS < 60, "bytes of memory for each person"
 
 
 def test_the_count_of_objects_can_fail():
-    """A dict of ids is what the test before must not miss."""
-    pages = Pages(PEOPLE)
-    _, objects, most = kept_objects(
+    """A dictionary of ids must exceed both limits of the previous test."""
+    pages = Pages(N_SUBJECTS)
+    _, objects, peak_bytes = measure_memory(
         lambda: {one: 0 for (row,) in pages.scan("subject_pages") for one in row[3].split(b">")}
     )
-    assert objects > PEOPLE / 2
-    assert most / PEOPLE > 60
+    assert objects > N_SUBJECTS / 2
+    assert peak_bytes / N_SUBJECTS > 60

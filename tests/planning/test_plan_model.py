@@ -1,4 +1,4 @@
-"""Plans beside a private model, played through on labelled public points."""
+"""Plans with a private model, simulated on labelled public points."""
 
 import json
 import math
@@ -13,63 +13,67 @@ from vicinal.cli.main import app
 from vicinal.linear.private_model import SHARE
 from vicinal.planning import plan_simulation as _plan_simulation
 from vicinal.planning.engine_factory import kernel_for
-from vicinal.planning.plan_simulation import PlanChoice, SimulationSetup, played_model, simulate
+from vicinal.planning.plan_simulation import PlanChoice, SimulationSetup, simulate, simulate_model
 
 N, D, CLASSES = 2000, 5, 3
-WISH = plan_of(CLASSES, n_records=N, n_queries=200, epsilon=4.0, release="label", model_share=0.7)
+PLAN = plan_of(CLASSES, n_records=N, n_queries=200, epsilon=4.0, release="label", model_share=0.7)
 R, LABELS = clouds(1, 400, D)
 
 
-def stage(rows=R, labels=LABELS):
+def create_setup(rows=R, labels=LABELS):
     points = rows.astype(np.float32)
-    kernel = kernel_for(WISH, points)
+    kernel = kernel_for(PLAN, points)
     return SimulationSetup.of(kernel, kernel.encode(points), CLASSES, labels)
 
 
-def shown():
-    reference = stage().reference
+def encode_points():
+    reference = create_setup().reference
     return reference.kernel, reference.points
 
 
 @pytest.fixture(scope="module")
-def played():
-    return played_model(*shown(), LABELS, WISH, 0)
+def simulated_model():
+    return simulate_model(*encode_points(), LABELS, PLAN, 0)
 
 
-def test_it_plays_what_fit_finds(played):
+def test_it_plays_what_fit_finds(simulated_model):
     X, y = clouds(0, N, D)
     fitted = IndKNNClassifier(
-        range(CLASSES), WISH.epsilon, n_queries=WISH.n_queries, release="label", n_records=N,
-        model_share=WISH.model_share, simulation_seed=0,
+        range(CLASSES), PLAN.epsilon, n_queries=PLAN.n_queries, release="label", n_records=N,
+        model_share=PLAN.model_share, simulation_seed=0,
     ).fit(X, y, public=R)  # fmt: skip
-    assert played.budget_share == pytest.approx(1 - fitted._model.typical_use, abs=0.1)
-    same = played.predicted.values.argmax(axis=1) == fitted.model_probabilities(R).argmax(axis=1)
+    assert simulated_model.budget_share == pytest.approx(1 - fitted._model.typical_use, abs=0.1)
+    same = simulated_model.predicted.values.argmax(axis=1) == fitted.model_probabilities(R).argmax(
+        axis=1
+    )
     assert same.mean() > 0.95
-    assert (~played.sure).mean() == pytest.approx(0.1, abs=0.02)
-    choice = PlanChoice.of(WISH, stage().beside_model(WISH, 0).reference, played.budget_share)
+    assert (~simulated_model.sure).mean() == pytest.approx(0.1, abs=0.02)
+    choice = PlanChoice.of(
+        PLAN, create_setup().beside_model(PLAN, 0).reference, simulated_model.budget_share
+    )
     assert choice.multiplier == pytest.approx(fitted.noise_multiplier_, rel=0.25)
 
 
 def test_no_point_is_judged_by_a_model_that_saw_its_label(monkeypatch):
-    seen, honest = [], _plan_simulation._trained
+    seen, honest = [], _plan_simulation._train_model
 
-    def watched(X, labels, others, *rest):
+    def record_rows(X, labels, others, *rest):
         seen.append((X.copy(), others.copy()))
         return honest(X, labels, others, *rest)
 
-    monkeypatch.setattr(_plan_simulation, "_trained", watched)
-    points = stage().reference.points
-    played_model(*shown(), LABELS, WISH, 3)
+    monkeypatch.setattr(_plan_simulation, "_train_model", record_rows)
+    points = create_setup().reference.points
+    simulate_model(*encode_points(), LABELS, PLAN, 3)
     (first, judged), (second, others) = seen
     assert len(first) + len(judged) == len(points)
     np.testing.assert_array_equal(first, others)
     np.testing.assert_array_equal(judged, second)
 
 
-def test_a_plan_is_played_through_beside_the_model(played):
-    beside = stage().beside_model(WISH, 0)
-    choice = PlanChoice.of(WISH, beside.reference, played.budget_share)
-    outlook, again = (simulate(beside, choice, 5) for _ in range(2))
+def test_a_plan_is_played_through_beside_the_model(simulated_model):
+    setup_beside = create_setup().beside_model(PLAN, 0)
+    choice = PlanChoice.of(PLAN, setup_beside.reference, simulated_model.budget_share)
+    outlook, again = (simulate(setup_beside, choice, 5) for _ in range(2))
     assert outlook == again
     assert 0 < outlook.asked <= 0.1
     assert outlook.accuracy > 0.85
@@ -80,15 +84,15 @@ def test_a_plan_is_played_through_beside_the_model(played):
 def test_the_command_plays_it_where_labels_are_real(tmp_path):
     np.savez(tmp_path / "points.npz", x=R.astype(np.float32), y=LABELS)
     options = ("--records", "2000", "--queries", "200", "--classes", "3", "--epsilon", "4")
-    beside = ("--public", str(tmp_path / "points.npz"), "--release", "label", "--json")
+    setup_beside = ("--public", str(tmp_path / "points.npz"), "--release", "label", "--json")
     found = [
-        CliRunner().invoke(app, ["plan", *options, *beside, "--model-share", ".7", *more])
+        CliRunner().invoke(app, ["plan", *options, *setup_beside, "--model-share", ".7", *more])
         for more in ((), ("--label", "y"))
     ]
     blind, real = (json.loads(each.stdout)["plan"] for each in found)
     assert blind["outlook"] is None
     assert real["outlook"]["accuracy"] > 0.85
-    # What training is not expected to take of its .7 pays for votes.
+    # The part of its .7 that training is not expected to use pays for votes.
     least = blind["noise_multiplier"] * math.sqrt(0.3)
     assert least < real["noise_multiplier"] <= blind["noise_multiplier"]
 
@@ -97,28 +101,28 @@ def test_the_command_plays_it_where_labels_are_real(tmp_path):
 def test_a_plan_has_the_rule_that_fit_has(width):
     """With many features components of a kernel, of which a plan promises less than fit finds."""
     public, labels = clouds(1, 400, width)
-    setup = stage(public, labels)
-    known = WISH.changed(n_public=len(R))
+    setup = create_setup(public, labels)
+    known = PLAN.changed(n_public=len(R))
     share = known.replanned(model_share=0).model_by_rule
     assert share == SHARE
-    wish = known.replanned(model_share=share)
-    beside = setup.beside_model(wish, 0)
+    plan = known.replanned(model_share=share)
+    setup_beside = setup.beside_model(plan, 0)
     fitted = IndKNNClassifier(
-        range(CLASSES), wish.epsilon, n_queries=wish.n_queries, release="label", n_records=N,
+        range(CLASSES), plan.epsilon, n_queries=plan.n_queries, release="label", n_records=N,
         model_share="auto", simulation_seed=0,
     ).fit(*clouds(0, N, width), public=public)  # fmt: skip
     assert fitted.model_share_ == share
     many = fitted._model.model.features.kernel is not None
     assert many == (width == 64)
-    choice = PlanChoice.of(wish, beside.reference, beside.model.budget_share)
+    choice = PlanChoice.of(plan, setup_beside.reference, setup_beside.model.budget_share)
     assert choice.plan.n_asked == fitted._engine.model_gate.planned == 20
-    assert (~beside.model.sure).mean() == pytest.approx(0.1, abs=0.02)
+    assert (~setup_beside.model.sure).mean() == pytest.approx(0.1, abs=0.02)
     found = 1 - fitted._model.typical_use
-    assert beside.model.budget_share <= found + 0.03
+    assert setup_beside.model.budget_share <= found + 0.03
     if many:
         return
-    assert beside.model.budget_share == pytest.approx(found, abs=0.03)
-    said = beside.model.predicted.values
+    assert setup_beside.model.budget_share == pytest.approx(found, abs=0.03)
+    said = setup_beside.model.predicted.values
     same = said.argmax(axis=1) == fitted.model_probabilities(public).argmax(axis=1)
     assert same.mean() > 0.95
     assert choice.multiplier == pytest.approx(fitted.noise_multiplier_, rel=0.4)
@@ -127,12 +131,12 @@ def test_a_plan_has_the_rule_that_fit_has(width):
 @pytest.mark.parametrize("refreshes", [0, 3])
 def test_what_trainings_leave_is_what_fit_leaves_for_votes(refreshes, monkeypatch):
     """Fails if one training of several is taken for all of them."""
-    models, honest = [], _plan_simulation._trained
+    models, honest = [], _plan_simulation._train_model
     monkeypatch.setattr(
-        _plan_simulation, "_trained", lambda *rest: models.append(honest(*rest)) or models[-1]
+        _plan_simulation, "_train_model", lambda *rest: models.append(honest(*rest)) or models[-1]
     )
-    plan = WISH.replanned(model_refreshes=refreshes)
-    left = played_model(*shown(), LABELS, plan, 3).budget_share
+    plan = PLAN.replanned(model_refreshes=refreshes)
+    left = simulate_model(*encode_points(), LABELS, plan, 3).budget_share
     used = np.mean([model.typical_use for model in models]) * (1 + refreshes)
     assert left == pytest.approx(1 - used)
     assert used > 0

@@ -16,50 +16,50 @@ from vicinal.neighbours import Cosine, Reference
 from vicinal.planning.plan_simulation import PlanChoice, SimulationSetup, simulate
 
 CLASSES, D, N = 3, 8, 6000
-WISH = plan_of(CLASSES, n_records=N, n_queries=800, epsilon=1.0)
+PLAN = plan_of(CLASSES, n_records=N, n_queries=800, epsilon=1.0)
 
 
-def data(seed, size):
+def make_clusters(seed, size):
     rng = np.random.default_rng(seed)
     y = rng.integers(0, CLASSES, size)
     return (2 * np.eye(CLASSES, D)[y] + rng.normal(size=(size, D))).astype(np.float32), y
 
 
-PUBLIC, PUBLIC_LABELS = data(99, 1000)
+PUBLIC, PUBLIC_LABELS = make_clusters(99, 1000)
 KERNEL = Cosine.fitting(PUBLIC)
 POINTS = KERNEL.encode(PUBLIC)
 
 
 @pytest.fixture(scope="module")
-def stage():
+def setup():
     return SimulationSetup.of(KERNEL, POINTS, CLASSES, PUBLIC_LABELS)
 
 
 @pytest.mark.parametrize("n_neighbors", ["auto", 120])
 @pytest.mark.parametrize("release", ["votes", "label"])
 def test_a_choice_is_what_the_classifier_chooses(release, n_neighbors):
-    X, y = data(0, 500)
+    X, y = make_clusters(0, 500)
     classifier = IndKNNClassifier(
         range(CLASSES), 1.0, 1e-5, 800, n_records=N, n_neighbors=n_neighbors,
         release=release, model_share=0, simulation_seed=0,
     ).fit(X, y, public=PUBLIC)  # fmt: skip
-    plan = WISH.replanned(release=release, n_neighbors=n_neighbors)
-    choice = PlanChoice.of(plan, Reference(KERNEL, POINTS))
+    run_plan = PLAN.replanned(release=release, n_neighbors=n_neighbors)
+    choice = PlanChoice.of(run_plan, Reference(KERNEL, POINTS))
     assert choice.n_neighbors == classifier.n_neighbors_
     assert choice.multiplier == pytest.approx(classifier.noise_multiplier_, rel=1e-9)
 
 
 def test_a_busy_record_lasts_as_long_as_planned():
-    choice = PlanChoice.of(WISH, Reference(KERNEL, POINTS))
-    assert choice.lasts == pytest.approx(HEADROOM * WISH.n_queries, rel=0.01)
+    choice = PlanChoice.of(PLAN, Reference(KERNEL, POINTS))
+    assert choice.lasts == pytest.approx(HEADROOM * PLAN.n_queries, rel=0.01)
     assert choice.participations == pytest.approx(800 * choice.n_neighbors / N)
 
 
 def test_without_points_the_noise_is_the_most_that_weights_can_ask_for():
     assert (
-        PlanChoice.of(WISH).multiplier > PlanChoice.of(WISH, Reference(KERNEL, POINTS)).multiplier
+        PlanChoice.of(PLAN).multiplier > PlanChoice.of(PLAN, Reference(KERNEL, POINTS)).multiplier
     )
-    assert PlanChoice.of(WISH).usage.weight == 1.0
+    assert PlanChoice.of(PLAN).usage.weight == 1.0
 
 
 @pytest.mark.parametrize(
@@ -73,23 +73,23 @@ def test_without_points_the_noise_is_the_most_that_weights_can_ask_for():
 )  # fmt: skip
 def test_a_bad_parameter_of_a_plan_is_refused_by_name(field, value, name):
     with pytest.raises(InvalidInput, match=f"'{name}'"):
-        WISH.replanned(**{field: value})
+        PLAN.replanned(**{field: value})
 
 
-def test_without_noise_every_answer_is_unchanged(stage):
-    choice = PlanChoice.of(WISH, stage.reference)
+def test_without_noise_every_answer_is_unchanged(setup):
+    choice = PlanChoice.of(PLAN, setup.reference)
     quiet = replace(choice, multiplier=1e-6, budget=1e30)
-    found = simulate(stage, quiet)
-    assert found.agreement == found.at_end == 1.0
-    assert found.accuracy == found.plain_accuracy
-    assert found.used == pytest.approx(0.0, abs=1e-9)
+    outlook = simulate(setup, quiet)
+    assert outlook.agreement == outlook.at_end == 1.0
+    assert outlook.accuracy == outlook.plain_accuracy
+    assert outlook.used == pytest.approx(0.0, abs=1e-9)
 
 
-def test_too_little_noise_wears_budgets_out_and_too_much_drowns_votes(stage):
-    choice = PlanChoice.of(WISH.replanned(epsilon=0.3), stage.reference)
-    planned = simulate(stage, choice)
-    worn = simulate(stage, replace(choice, multiplier=choice.multiplier / 4))
-    drowned = simulate(stage, replace(choice, multiplier=choice.multiplier * 12))
+def test_too_little_noise_wears_budgets_out_and_too_much_drowns_votes(setup):
+    choice = PlanChoice.of(PLAN.replanned(epsilon=0.3), setup.reference)
+    planned = simulate(setup, choice)
+    worn = simulate(setup, replace(choice, multiplier=choice.multiplier / 4))
+    drowned = simulate(setup, replace(choice, multiplier=choice.multiplier * 12))
     assert worn.retired > 0.5 > planned.retired
     assert worn.at_end < planned.at_end - 0.1
     assert drowned.agreement < planned.agreement - 0.1
@@ -97,32 +97,32 @@ def test_too_little_noise_wears_budgets_out_and_too_much_drowns_votes(stage):
 
 
 @pytest.mark.parametrize("epsilon", [0.1, pytest.param(0.3, marks=pytest.mark.soak), 2.0])
-def test_an_outlook_foretells_what_the_classifier_does(stage, epsilon):
+def test_an_outlook_foretells_what_the_classifier_does(setup, epsilon):
     """At a budget so small that noise and usage cost many points, and at one where they do not.
 
     The short form leaves out the epsilon between.
     """
-    X, y = data(0, N)
-    queries, truth = data(3, 800)
-    wish = WISH.replanned(epsilon=epsilon)
-    found = simulate(stage, PlanChoice.of(wish, stage.reference))
+    X, y = make_clusters(0, N)
+    queries, truth = make_clusters(3, 800)
+    plan_at = PLAN.replanned(epsilon=epsilon)
+    outlook = simulate(setup, PlanChoice.of(plan_at, setup.reference))
     classifier = IndKNNClassifier(
         range(CLASSES), epsilon, 1e-5, 800, n_records=N, model_share=0, simulation_seed=0
     ).fit(X, y, public=PUBLIC)
     right = (classifier.predict(queries) == truth).mean()
-    assert found.accuracy == pytest.approx(right, abs=0.06)
+    assert outlook.accuracy == pytest.approx(right, abs=0.06)
     left = classifier._shard.ledger.remaining / 2**48
-    assert found.used == pytest.approx(1 - left.mean(), abs=0.1)
+    assert outlook.used == pytest.approx(1 - left.mean(), abs=0.1)
 
 
-def test_more_answers_than_points_wear_as_much_as_they_would(stage):
+def test_more_answers_than_points_wear_as_much_as_they_would(setup):
     """Each simulated answer stands for several."""
-    wish = WISH.replanned(n_queries=800)
-    choice = PlanChoice.of(wish, stage.reference)
+    plan_at = PLAN.replanned(n_queries=800)
+    choice = PlanChoice.of(plan_at, setup.reference)
     few = SimulationSetup.of(KERNEL, POINTS[:400], CLASSES, PUBLIC_LABELS[:400])
-    thinned = simulate(few, PlanChoice.of(wish, few.reference))
+    thinned = simulate(few, PlanChoice.of(plan_at, few.reference))
     assert thinned.answers == 400
-    assert thinned.used == pytest.approx(simulate(stage, choice).used, abs=0.05)
+    assert thinned.used == pytest.approx(simulate(setup, choice).used, abs=0.05)
 
 
 @pytest.mark.parametrize(
@@ -146,49 +146,49 @@ def public(tmp_path_factory):
     return path
 
 
-def plan(*more):
-    given = ["plan", "--records", N, "--queries", 400, "--classes", CLASSES, *more]
+def run_plan(*options):
+    given = ["plan", "--records", N, "--queries", 400, "--classes", CLASSES, *options]
     return CliRunner().invoke(app, [str(argument) for argument in given])
 
 
 def test_the_plan_is_told_with_reasons_and_alternatives_and_as_json(public):
-    printed = plan("--public", public, "--label", "y")
+    printed = run_plan("--public", public, "--label", "y")
     assert printed.exit_code == 0, printed.output
     for word in ("neighbours", "noise", "release", "budgets", "accuracy", "twice the epsilon"):
         assert word in printed.stdout
     asked = "--public", public, "--label", "y", "--model-share", 0, "--json"
-    found = json.loads(plan(*asked).stdout)
-    assert 0 < found["plan"]["outlook"]["agreement"] <= 1
-    names = [option["name"] for option in found["alternatives"]]
+    outlook = json.loads(run_plan(*asked).stdout)
+    assert 0 < outlook["plan"]["outlook"]["agreement"] <= 1
+    names = [option["name"] for option in outlook["alternatives"]]
     assert {"label alone", "half the queries"} <= set(names)
 
 
 def test_a_plan_says_by_default_which_model_there_is_or_why_none(public):
-    words = " ".join(plan("--public", public).stdout.split())
+    words = " ".join(run_plan("--public", public).stdout.split())
     assert "model 40 gradients with noise" in words
     assert "the public rows have no labels (--label)" in words
-    words = " ".join(plan("--public", public, "--kernel", "rbf").stdout.split())
+    words = " ".join(run_plan("--public", public, "--kernel", "rbf").stdout.split())
     assert "model none, because it needs kernel='cosine'" in words
 
 
 def test_without_public_points_nothing_is_simulated():
-    printed = plan()
+    printed = run_plan()
     assert printed.exit_code == 0
     assert "model 40 gradients with noise" in " ".join(printed.stdout.split())
     assert "because there are no public rows" in " ".join(printed.stdout.split())
-    assert json.loads(plan("--json").stdout)["plan"]["outlook"] is None
+    assert json.loads(run_plan("--json").stdout)["plan"]["outlook"] is None
 
 
 @pytest.mark.parametrize(
-    ("more", "match"),
+    ("options", "match"),
     [
         (["--epsilon", "nan"], "epsilon"),
         (["--release", "all"], "release"),
         (["--public", "nowhere.npz"], "nowhere.npz"),
     ],
 )
-def test_bad_usage_is_one_line(more, match):
-    printed = plan(*more)
+def test_bad_usage_is_one_line(options, match):
+    printed = run_plan(*options)
     assert printed.exit_code == 2
     assert printed.stdout == ""
     assert match in printed.stderr

@@ -1,7 +1,7 @@
-"""Shards on several machines: a coordinator sums integer votes, adds noise once, and answers.
+"""Clusters of shards on several machines, with a coordinator that sums votes and adds noise once.
 
-Every shard charges its own records, durably, before its votes leave it. Budgets, guarantees and
-answers are those of one machine. Ray is needed for :class:`RayCluster` alone.
+Every shard charges its own subjects durably before it returns votes. Budgets, guarantees and
+answers equal those of one machine. Only :class:`RayCluster` needs Ray.
 """
 
 from vicinal.lazy import attach_exports

@@ -1,4 +1,4 @@
-"""One task for every shard, and what comes back: waiting, sending again, and giving up."""
+"""Sending tasks to all shards and gathering their answers, with retries and a deadline."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -12,21 +12,24 @@ from vicinal.distributed.transports import LocalTransport, Transport
 from vicinal.errors import ShardDamaged, ShardMissing, ShardUnreachable, StoreDamaged, VicinalError
 from vicinal.ledger.ledger import Ledger
 
-_PAUSE = 0.02
-"""Seconds between two attempts at a shard that cannot be reached."""
+_RETRY_SECONDS = 0.02
+"""Seconds between two attempts to reach a shard."""
 
-_FEW, _AT_ONCE = 4, 16
-"""Shards of this process that are asked one after the other; and side by side, at most."""
+_MAX_SERIAL_SHARDS = 4
+"""Largest number of shards in this process that are called one after the other, without threads."""
+
+_MAX_THREADS = 16
+"""Largest number of shards in this process that are called at the same time."""
 
 
 @dataclass(slots=True, eq=False)
 class ShardClient:
-    """One shard as the coordinator asks it: messages and answers are checked on both sides.
+    """The coordinator's access to one shard: creates its messages and checks its answers.
 
-    - `transport`: carries its messages.
-    - `record`: what is known of it.
-    - `cluster`: the cluster's id.
-    - `ledger`: the coordinator's, of which the clock is told.
+    - `transport`: carries the messages.
+    - `record`: identity and last seen state of the shard.
+    - `cluster`: the cluster's id, in hexadecimal digits.
+    - `ledger`: the coordinator's ledger; messages carry its clock.
     - `reading`: whether the coordinator only reads.
     """
 
@@ -36,44 +39,58 @@ class ShardClient:
     ledger: Ledger
     reading: bool = False
 
-    def message(self, task: Task) -> Message:
-        """Return a task in a message for this shard as it was seen last."""
-        one = self.record
-        place = self.cluster, one.identity, one.number, self.ledger.clock
-        return Message(task, *place, one.epochs, one.state, self.reading)
+    def create_message(self, task: Task) -> Message:
+        """Return a message with a task for this shard, which must be in its last seen state."""
+        record = self.record
+        return Message(
+            task,
+            self.cluster,
+            record.identity,
+            record.number,
+            self.ledger.clock,
+            record.epochs,
+            record.state,
+            self.reading,
+        )
 
     def send(self, task: Task) -> Callable[[float], Any]:
-        """Send a task, without waiting; what is returned waits for what comes of it.
+        """Send a task without waiting, and return a function that waits for its result.
 
-        Called with seconds, it raises what the shard refuses; ShardUnreachable; or StoreOutdated if
-        another shard has answered.
+        The function takes the seconds to wait, at most. It raises the shard's refusal,
+        ShardUnreachable, or StoreOutdated if another shard has answered.
         """
-        message = self.message(task)
+        message = self.create_message(task)
         reply = self.transport.send(message)
 
-        def received(seconds: float) -> Any:
+        def wait_for_result(seconds: float) -> Any:
             answer = reply(seconds)
-            self.record.accept(message.known, answer.links)
+            self.record.accept_links(message.last_seen, answer.links)
             return answer.value
 
-        return received
+        return wait_for_result
 
 
 def send_all(
     shards: Mapping[int, ShardClient] | Sequence[ShardClient], tasks: Mapping[int, Task]
 ) -> dict[int, Callable[[float], Any]]:
-    """Send every shard its task; return what waits for each.
+    """Send every shard its task; return a function for each shard that waits for its result.
 
-    Those of this process are done then. If they are many, they wait for the disk side by side.
+    Shards in this process have finished when this returns. If there are more than
+    `_MAX_SERIAL_SHARDS` of them, threads call them, so that their disks write at the same time.
+
+    - `shards`: clients, by number of the shard.
+    - `tasks`: the task of each shard that is called, by its number.
+
+    The functions take the seconds to wait, see :meth:`ShardClient.send`.
     """
 
     def send(number: int) -> Callable[[float], Any]:
         return shards[number].send(tasks[number])
 
     local = all(isinstance(shards[number].transport, LocalTransport) for number in tasks)
-    if not local or len(tasks) <= _FEW:
+    if not local or len(tasks) <= _MAX_SERIAL_SHARDS:
         return {number: send(number) for number in tasks}
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
+    with ThreadPoolExecutor(_MAX_THREADS) as pool:
         return dict(zip(tasks, pool.map(send, tasks), strict=True))
 
 
@@ -82,55 +99,68 @@ def gather(
     task: Task | Callable[[int], Task],
     deadline: float,
     *,
-    work: float = 0.0,
+    work_seconds: float = 0.0,
 ) -> dict[int, Any]:
-    """Send shards a task and return what came back, by shard.
+    """Send all shards a task and return their results, by number of the shard.
 
-    A task may be sent again without harm: a shard charges a block once and makes a change once.
+    The task is sent again to unreachable shards until the deadline. That is safe, as a shard
+    charges a block once and makes a change once.
 
-    - `task`: the same for all, or what returns that of a shard.
-    - `deadline`: seconds to wait for all of them.
-    - `work`: seconds that a shard within reach may take, if that is longer.
+    - `task`: one task for all shards, or a function that returns the task of a shard, given its
+      number.
+    - `deadline`: seconds to wait for all shards together.
+    - `work_seconds`: seconds that a reachable shard may take, if that is longer.
 
-    Raises ShardMissing if a shard is missing. It says which, and why. ShardDamaged if one is
-    damaged, for which nobody waits.
+    Raises ShardMissing with the missing shards and the reasons; ShardDamaged, without waiting for
+    the deadline, if a shard is damaged.
     """
-    until = time.monotonic() + deadline
+    end = time.monotonic() + deadline
     tasks = {number: task(number) if callable(task) else task for number in shards}
     pending = send_all(shards, tasks)
     answered: dict[int, Any] = {}
     errors: dict[int, VicinalError] = {}
     while pending:
-        last = until - time.monotonic() <= _PAUSE
-        for number, received in pending.items():
+        is_last_attempt = end - time.monotonic() <= _RETRY_SECONDS
+        for number, wait_for_result in pending.items():
             try:
-                answered[number] = received(max(until - time.monotonic(), work))
+                answered[number] = wait_for_result(max(end - time.monotonic(), work_seconds))
             except (ShardUnreachable, StoreDamaged) as error:
-                # One that only took too long says nothing: what it said before says more.
+                # A timeout has no message: an earlier error of the shard is more informative.
                 errors[number] = error if str(error) else errors.get(number, error)
-        if last:
+        if is_last_attempt:
             break
-        # All that cannot be reached are asked again together, so that none waits for the end of
-        # another one. A damaged one would be no better.
-        again = [n for n in pending if not (n in answered or isinstance(errors[n], StoreDamaged))]
-        if again:
-            time.sleep(_PAUSE)
-        pending = send_all(shards, {number: tasks[number] for number in again})
+        # All unreachable shards are called again together, so that none waits for another one.
+        # A damaged shard is not called again: waiting does not repair it.
+        retried = [
+            number
+            for number in pending
+            if not (number in answered or isinstance(errors[number], StoreDamaged))
+        ]
+        if retried:
+            time.sleep(_RETRY_SECONDS)
+        pending = send_all(shards, {number: tasks[number] for number in retried})
     missing = {number: error for number, error in errors.items() if number not in answered}
     if missing:
-        raise _refusal(missing, len(shards), deadline)
+        raise _create_missing_error(missing, len(shards), deadline)
     return {number: answered[number] for number in shards}
 
 
-def _refusal(missing: Mapping[int, VicinalError], shards: int, deadline: float) -> ShardMissing:
-    """Return in public words which shards are missing, and why."""
-    why = " ".join(
+def _create_missing_error(
+    missing: Mapping[int, VicinalError], n_shards: int, deadline: float
+) -> ShardMissing:
+    """Return an error that names the missing shards and the reasons, in public words.
+
+    - `missing`: the last error of each missing shard, by its number.
+    - `n_shards`: number of all shards.
+    - `deadline`: seconds that were waited.
+    """
+    reasons = " ".join(
         f"Shard {number}: {str(missing[number]) or 'No answer in time.'}"
         for number in sorted(missing)
     )
     if any(isinstance(error, StoreDamaged) for error in missing.values()):
-        return ShardDamaged(f"{why} Nothing is answered until that is repaired.")
+        return ShardDamaged(f"{reasons} Nothing is answered until that is repaired.")
     return ShardMissing(
-        f"{len(missing)} of {shards} shards did not come back within {deadline:g} seconds, "
-        f"so nothing was answered. Try again once they are back. {why}"
+        f"{len(missing)} of {n_shards} shards did not come back within {deadline:g} seconds, "
+        f"so nothing was answered. Try again once they are back. {reasons}"
     )

@@ -1,14 +1,14 @@
-"""What the coordinator's ledger keeps of every shard: which folder it is, and how far it was seen.
+"""Membership of a cluster: the identities and states by which its parts recognise each other.
 
-A shard's folder and witness can be copied, or put back to an earlier state, together: then nothing
-in them tells. So the coordinator remembers the last link of each shard's chain that it has seen,
-in the transactions that make its own answers durable. A shard may be further than that, by links
-that follow one another: its commit comes before the coordinator's. Behind, or on another way, it
-is not the shard that was charged.
+A shard's folder and witness can be copied, or put back to an earlier state, together. Nothing in
+them reveals that. The coordinator's ledger therefore keeps the last link of each shard's hash chain
+that it has seen, in the transactions that make its own answers durable. A shard may be ahead of
+that state by consecutive links, as it commits before the coordinator does. A shard that is behind,
+or whose chain has diverged, is not the shard that was charged.
 
-The other way round a shard remembers the coordinator's epoch, drawn anew at each opening. The
-coordinator shows which epochs it had since the shard last answered; one that cannot show the epoch
-that a shard knows is a copy, and another coordinator has asked the shard since.
+Conversely, a shard keeps the coordinator's epoch, a random number that is drawn at each opening.
+The coordinator sends its epochs since the shard last answered. A coordinator without the epoch that
+a shard keeps is a copy: another coordinator has used the shard since.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,44 +24,50 @@ from vicinal.ledger.tables import Tables
 from vicinal.mechanisms.noise_sources import fresh_key
 from vicinal.store.opening import OpenStore
 
-CLUSTER, NUMBER, _LAST_EPOCH = "cluster", "number", "coordinator"
-"""Where a part's ledger keeps its cluster, its place as a shard, and the coordinator's epoch."""
+CLUSTER, NUMBER, _EPOCH_KEY = "cluster", "number", "coordinator"
+"""Database keys of the cluster's id, the number of the shard, and the coordinator's epoch."""
 
-_EPOCH = 16
+_EPOCH_BYTES = 16
+"""Length of an epoch: 128 random bits, so that two openings never have the same one."""
 
 
 def check_member(database: Database, cluster: str, number: int) -> None:
-    """Raise StoreOutdated unless a ledger is that of a shard of a cluster."""
+    """Raise StoreOutdated unless a ledger belongs to shard `number` of the cluster with this id."""
     if (database.get(CLUSTER), database.get(NUMBER)) != (cluster, str(number)):
-        raise another_shard(number)
+        raise create_wrong_shard_error(number)
 
 
-def known_epoch(database: Database) -> bytes:
-    """Return the coordinator's epoch that a shard knows; an empty one: the next that comes."""
-    return bytes.fromhex(database.get(_LAST_EPOCH) or "")
+def read_epoch(database: Database) -> bytes:
+    """Return the coordinator's epoch that a shard keeps; empty if it accepts any coordinator."""
+    return bytes.fromhex(database.get(_EPOCH_KEY) or "")
 
 
 def write_epoch(database: Database, epoch: bytes) -> None:
-    """Write down an epoch, inside a transaction."""
-    database.put(_LAST_EPOCH, epoch.hex())
+    """Store the coordinator's epoch in a shard's ledger, inside a transaction."""
+    database.put(_EPOCH_KEY, epoch.hex())
 
 
-def another_shard(number: int) -> StoreOutdated:
-    """Return the refusal of a folder that lies in the place of shard `number` and is not it."""
+def create_wrong_shard_error(number: int) -> StoreOutdated:
+    """Return the error for a folder that is at the path of shard `number` but is another shard."""
     return StoreOutdated(
         f"Shard {number} is another shard, of this cluster or of another one. Bring back the "
         "folder that belongs there."
     )
 
 
-def check_last(
-    parts: OpenStore, cluster: str, number: int, identity: str, state: ShardState
+def check_shard_state(
+    store: OpenStore, cluster: str, number: int, identity: str, state: ShardState
 ) -> None:
-    """Raise StoreOutdated unless a folder is the one of a shard, and was in the state seen last."""
-    check_member(parts.database, cluster, number)
-    if parts.folder.identity != identity:
-        raise another_shard(number)
-    if links_after(parts.database, state) is None:
+    """Raise StoreOutdated unless an open store is the shard that the coordinator last saw.
+
+    - `store`: the open folder.
+    - `cluster`, `number`, `identity`: expected cluster, number and id of the shard.
+    - `state`: last seen state, which must be a link of the shard's chain.
+    """
+    check_member(store.database, cluster, number)
+    if store.folder.identity != identity:
+        raise create_wrong_shard_error(number)
+    if read_links_since(store.database, state) is None:
         raise StoreOutdated(
             f"Shard {number} is an old copy, or a copy that ran elsewhere: the coordinator last "
             "saw it in another state. Nothing was charged. Bring back the folder that belongs "
@@ -69,8 +75,8 @@ def check_last(
         )
 
 
-def links_after(database: Database, state: ShardState) -> tuple[ChainLink, ...] | None:
-    """Return the links of a ledger since `state`; None if it never was in that state."""
+def read_links_since(database: Database, state: ShardState) -> tuple[ChainLink, ...] | None:
+    """Return the chain links of a ledger after `state`; None if it has never been in that state."""
     rows = database.read(
         "SELECT number, clock, content, head FROM chain WHERE number >= ? ORDER BY number",
         (state.link,),
@@ -83,9 +89,12 @@ def links_after(database: Database, state: ShardState) -> tuple[ChainLink, ...] 
 
 @dataclass(slots=True, eq=False)
 class ShardRecord:
-    """What the coordinator knows of one shard, used by any thread: its place and id.
+    """The coordinator's record of one shard; may be used by any thread.
 
-    `state`: how far it was when it last answered. `epochs`: the coordinator's since then.
+    - `number`: number of the shard, from 0.
+    - `identity`: id of its folder, in hexadecimal digits.
+    - `state`: state of the shard at its last answer.
+    - `epochs`: the coordinator's epochs since that answer, the current one last.
     """
 
     number: int
@@ -94,41 +103,46 @@ class ShardRecord:
     epochs: tuple[bytes, ...] = ()
     _lock: Lock = field(default_factory=Lock)
 
-    def accept(self, known: ShardState, links: Sequence[ChainLink]) -> None:
-        """Take note of an answer: of the links of the shard's chain after the state `known`.
+    def accept_links(self, start: ShardState, links: Sequence[ChainLink]) -> None:
+        """Verify the chain links in an answer and advance the last seen state to the last one.
 
-        Raises StoreOutdated if they do not lead through the state that was seen last.
+        `start`: the state that the links follow on, as named in the message.
+
+        Raises StoreOutdated if a link does not follow from the previous one, or if the links do not
+        pass through the last seen state.
         """
-        path = [known]
+        path = [start]
         for link in links:
             last = path[-1]
             if link != ChainLink.after(last.head, last.link + 1, link.clock, link.content):
-                raise self._refusal()
+                raise self._create_diverged_error()
             path.append(ShardState(link.number, link.clock, link.head))
         with self._lock:
-            # An answer may come late, and lead to a state before the one that was seen last.
+            # A late answer may end before the state that has been seen since.
             if path[-1].link >= self.state.link and self.state not in path:
-                raise self._refusal()
+                raise self._create_diverged_error()
             self.epochs = self.epochs[-1:]
             if path[-1].link > self.state.link:
                 self.state = path[-1]
 
-    def _refusal(self) -> StoreOutdated:
+    def _create_diverged_error(self) -> StoreOutdated:
         return StoreOutdated(
             f"Shard {self.number} has another history than the coordinator saw. Bring back the "
             "folder that belongs there, or accept the loss, which spends every budget for good."
         )
 
-    def row(self) -> tuple[int, str, int, int, bytes, bytes]:
-        """Return its row in the table `shards`."""
-        at = self.state
-        return self.number, self.identity, at.link, at.clock, at.head, b"".join(self.epochs)
+    def to_row(self) -> tuple[int, str, int, int, bytes, bytes]:
+        """Return the record as a row of the table `shards`."""
+        state = self.state
+        epochs = b"".join(self.epochs)
+        return self.number, self.identity, state.link, state.clock, state.head, epochs
 
 
 class ShardRecords:
-    """All shards of a cluster, as the coordinator's ledger has them.
+    """The records of all shards in the coordinator's ledger, in the order of their numbers.
 
-    `database`: the ledger's.
+    - `database`: the coordinator's database.
+    - `cluster`: the cluster's id, or None where none is stored yet.
     """
 
     def __init__(self, database: Database) -> None:
@@ -142,24 +156,27 @@ class ShardRecords:
                 number,
                 identity,
                 ShardState(link, clock, head),
-                tuple(epochs[at : at + _EPOCH] for at in range(0, len(epochs), _EPOCH)),
+                tuple(
+                    epochs[start : start + _EPOCH_BYTES]
+                    for start in range(0, len(epochs), _EPOCH_BYTES)
+                ),
             )
             for number, identity, link, clock, head, epochs in rows
         ]
-        self._written = [one.row() for one in self._records]
+        self._written_rows = [record.to_row() for record in self._records]
 
     def __iter__(self) -> Iterator[ShardRecord]:
         return iter(self._records)
 
     @classmethod
-    def of(cls, database: Database, cluster: ClusterDescription) -> Self:
-        """Return the shards that a coordinator knows.
+    def from_database(cls, database: Database, cluster: ClusterDescription) -> Self:
+        """Return the records in a coordinator's database.
 
-        Raises StoreOutdated if they are not those of the cluster's description, all of them.
+        Raises StoreOutdated unless they are exactly the shards of the cluster's description.
         """
         records = cls(database)
         numbers = list(range(cluster.shards))
-        if records.cluster != cluster.identity or [one.number for one in records] != numbers:
+        if records.cluster != cluster.identity or [record.number for record in records] != numbers:
             raise StoreOutdated(
                 f"The cluster's description names {cluster.shards} shards, and its coordinator has "
                 "others. Bring back the cluster.json and the coordinator that belong together."
@@ -167,23 +184,24 @@ class ShardRecords:
         return records
 
     def replace_all(self, cluster: str, records: Iterable[ShardRecord]) -> None:
-        """Write down, inside a transaction, which shards there are."""
-        self._records, self._written = list(records), []
+        """Replace the cluster's id and all records, inside a transaction."""
+        self._records = list(records)
+        self._written_rows = []
         self._database.put(CLUSTER, cluster)
         self.cluster = cluster
         self.write()
 
-    def open(self) -> None:
-        """Begin a new epoch, durably, before any shard is asked."""
-        epoch = fresh_key(_EPOCH)
-        for one in self._records:
-            one.epochs = (*one.epochs, epoch)
+    def begin_epoch(self) -> None:
+        """Draw a new epoch and make it durable; call before any message to a shard."""
+        epoch = fresh_key(_EPOCH_BYTES)
+        for record in self._records:
+            record.epochs = (*record.epochs, epoch)
         with self._database.transaction():
             self.write()
 
     def write(self) -> None:
-        """Write down, inside a transaction, what has changed since the last time."""
-        rows = [one.row() for one in self._records]
-        if rows != self._written:
+        """Write the records, if one has changed since the last call, inside a transaction."""
+        rows = [record.to_row() for record in self._records]
+        if rows != self._written_rows:
             self._database.replace(Tables.SHARDS, rows)
-            self._written = rows
+            self._written_rows = rows

@@ -1,4 +1,4 @@
-"""Audiences of a coordinator: planned here, answered and evaluated by the shards."""
+"""Audiences of a cluster: the coordinator plans them, the shards charge queries and evaluations."""
 
 import dataclasses
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -13,7 +13,7 @@ from vicinal.distributed import messages as tasks
 from vicinal.distributed._fan_out import ShardClient, gather
 from vicinal.distributed._membership import ShardRecords
 from vicinal.distributed.changes import ClusterChanges
-from vicinal.distributed.splitting import private_counts_refused
+from vicinal.distributed.splitting import create_private_count_error
 from vicinal.engine.shard import TwoRounds, sum_steps
 from vicinal.errors import StorageFailed
 from vicinal.ledger.answers import AnswerBlock
@@ -31,10 +31,10 @@ from vicinal.store.opening import OpenStore
 
 
 class CoordinatorLedger(Ledger):
-    """The coordinator's ledger: also how far shards are.
+    """The coordinator's ledger, which also stores the last seen states of the shards.
 
-    - `cluster`: the cluster's id.
-    - `sequence`: places of new blocks in the order of charges, for all audiences.
+    - `cluster`: the cluster's id, as bytes.
+    - `sequence`: numbers new blocks in the order of charges, over all audiences.
     """
 
     def __init__(self, database: Database, key: bytes, records: ShardRecords) -> None:
@@ -47,104 +47,134 @@ class CoordinatorLedger(Ledger):
     def release(self, audience: Audience) -> Iterator[None]:
         with super().release(audience):
             yield
-            self._records.write()  # how far the shards are that paid for it
+            self._records.write()  # the states of the shards after their charges for the release
 
     def keep_charges(self, audiences: Iterable[Audience]) -> None:
-        """Do nothing: shards keep them, and know the block by its number when it comes again."""
+        """Do nothing: the shards store charges, and recognise a repeated block by its name."""
 
     def _enter(self, block: AnswerBlock) -> None:
         super()._enter(block)
-        self._records.write()  # what paid for the answer is known as long as the answer
+        # The states of the shards after a charge are as durable as the answer it paid for.
+        self._records.write()
 
 
 @dataclass(eq=False)
 class RemoteShards:
-    """Remote shards, charged for one audience: :class:`~vicinal.engine.shard.Shards`.
+    """All shards of a cluster as the engine of one audience uses them.
 
-    A block is named after the coordinator's clock, its place among the blocks of that clock, its
-    queries, radii and noise scales. The clock goes on when answers have become durable. So a block
-    that was broken off before that, by the death of the coordinator too, finds its own votes if the
-    same comes again, and nobody is charged twice; its noise was never released, and is drawn anew.
+    Implements :class:`~vicinal.engine.shard.Shards`.
 
-    - `ledger`: the coordinator's.
-    - `audience`: whose budgets pay.
-    - `shards`: all of them.
-    - `deadline`: seconds that a block waits for all of them.
+    The name of a block is a digest of the coordinator's clock, the number of the block within that
+    clock, and its queries, radii and noise scales. The clock advances when answers become durable.
+    If a block is interrupted before that, even by the end of the coordinator's process, the same
+    block finds its own votes when it is repeated, and no subject is charged twice. Its noise was
+    never released and is drawn anew.
+
+    - `ledger`: the coordinator's ledger.
+    - `audience`: name of the audience that is charged.
+    - `shards`: clients of all shards, in the order of their numbers.
+    - `deadline`: seconds that a block waits for all shards.
     """
 
     ledger: CoordinatorLedger
     audience: str
     shards: Sequence[ShardClient]
     deadline: float
-    _number: int = 0
+    _block_number: int = 0
 
     def begin_batch(self) -> None:
-        self._number = 0
+        """Number the blocks of a new batch from 0."""
+        self._block_number = 0
 
     def charge_and_sum(
         self, release: BlockRelease, queries: IntegerMatrix, thresholds: Steps
     ) -> Steps:
+        """Have every shard charge a query block, and return the sum of their votes, int64 (q, c).
+
+        Raises ShardMissing if a shard does not answer in time.
+        """
         ledger, audience = self.ledger, self.audience
-        place = ledger.clock.to_bytes(8) + self._number.to_bytes(8)
-        content = (each.tobytes() for each in (queries, thresholds, release.scales))
-        name = tasks.block_name(ledger.cluster, place, audience.encode(), *content)
-        self._number += 1
-        own = name, ledger.clock, audience, queries, thresholds, release.scales
-        request = tasks.VoteRequest(*own, next(ledger.sequence))
+        position = ledger.clock.to_bytes(8) + self._block_number.to_bytes(8)
+        content = (array.tobytes() for array in (queries, thresholds, release.scales))
+        name = tasks.create_block_name(ledger.cluster, position, audience.encode(), *content)
+        self._block_number += 1
+        request = tasks.VoteRequest(
+            name, ledger.clock, audience, queries, thresholds, release.scales, next(ledger.sequence)
+        )
         sums = gather(dict(enumerate(self.shards)), request, self.deadline)
-        return summed_from(sums.values(), (len(queries), release.mechanism.n_classes))
+        return sum_shard_answers(sums.values(), (len(queries), release.mechanism.n_classes))
 
     def rounds(self, *_: object, **__: object) -> Iterator[TwoRounds]:
-        raise private_counts_refused()
+        """Raise InvalidInput: private counts need two rounds a query, for one machine only."""
+        raise create_private_count_error()
 
 
-def summed_from(sums: Collection[Steps], shape: tuple[int, ...]) -> Steps:
-    """Sum what shards sent, or raise StorageFailed if it is not of this shape."""
-    if any(one.dtype != np.int64 or one.shape != shape for one in sums):
+def sum_shard_answers(sums: Collection[Steps], shape: tuple[int, ...]) -> Steps:
+    """Return the total of the shards' sums, int64 of the given shape.
+
+    Raises StorageFailed if a shard has returned another type or shape.
+    """
+    if any(shard_sum.dtype != np.int64 or shard_sum.shape != shape for shard_sum in sums):
         raise StorageFailed("A shard sent something other than sums. Does it run the same version?")
     return sum_steps(sums)
 
 
 def open_sharded_state(
-    parts: OpenStore, audience: Audience, shards: RemoteShards, lock: ForkSafeLock
+    store: OpenStore, audience: Audience, shards: RemoteShards, lock: ForkSafeLock
 ) -> AudienceState:
-    """Return the state of an audience whose engine works on the shards."""
-    state, _ = open_audience_state(parts, audience, parts.ledger.version, lock)
+    """Return an audience's state with an engine that searches and charges on the shards.
+
+    - `store`: the coordinator's open store, which has no records.
+    - `shards`: the shards, charged for this audience.
+    - `lock`: the coordinator's lock.
+    """
+    state, _ = open_audience_state(store, audience, store.ledger.version, lock)
     return dataclasses.replace(state, engine=dataclasses.replace(state.engine, shard=shards))
 
 
-def tally_on_shards(
+def charge_tally_on_shards(
     ledger: Ledger,
     changes: ClusterChanges,
     audience: Audience,
     tally: NoisyTally,
     counted: CountedRows,
 ) -> Steps:
-    """Have every shard charge the subjects it knows, or will know; return the private sum.
+    """Have every shard charge its subjects for an evaluation; return the private sum of all cells.
 
-    A tally is named after the coordinator's clock and, by a keyed digest, all that is in it. So one
-    that was broken off finds its own sums if the same comes again, and nobody is charged twice.
+    Unknown subjects are charged on the shard that their records would be added to. The name of a
+    tally consists of the coordinator's clock and a keyed digest of its content. An interrupted
+    tally therefore finds its own sums when it is repeated, and no subject is charged twice.
 
-    Raises ShardMissing if a shard is missing: there is no evaluation of some of the subjects.
+    - `tally`: the mechanism, which determines the noise scale and with it the price.
+    - `counted`: the cells and the subject of every evaluated row; private.
+
+    Raises ShardMissing if a shard is missing: an evaluation never omits some of the subjects.
     """
     subjects = list(dict.fromkeys(counted.subjects))
-    shard_of = dict(zip(subjects, changes.places_of(subjects).tolist(), strict=True))
-    where = np.array([shard_of[who] for who in counted.subjects], dtype=np.int64)
+    shard_of = dict(zip(subjects, changes.find_shards(subjects).tolist(), strict=True))
+    shard_numbers = np.array([shard_of[subject] for subject in counted.subjects], dtype=np.int64)
     plan = counted.plan
     content = [repr((plan.sizes, plan.share)).encode(), counted.cells.astype("<i8").tobytes()]
     content += framed_all(counted.subjects)
-    # Keyed, as the name lies on every shard, and a plain digest would confirm a guess.
-    private = ledger.keyed_digest(tasks.joined_parts(content))
-    name = tasks.block_name(
-        tasks.TALLY.encode(), ledger.clock.to_bytes(8), audience.name.encode(), private
+    # The digest is keyed, because every shard stores the name, and a plain digest would let a
+    # reader of one shard confirm a guess of the private content.
+    content_digest = ledger.keyed_digest(tasks.join_with_lengths(content))
+    name = tasks.create_block_name(
+        tasks.TALLY.encode(), ledger.clock.to_bytes(8), audience.name.encode(), content_digest
     )
 
-    def request(shard: int) -> tasks.TallyRequest:
-        rows = np.flatnonzero(where == shard)
+    def create_request(shard: int) -> tasks.TallyRequest:
+        rows = np.flatnonzero(shard_numbers == shard)
         return tasks.TallyRequest(
-            name, ledger.clock, audience.name, plan.sizes, plan.share, tally.scale,
-            counted.cells[rows], [counted.subjects[row] for row in rows.tolist()],
-        )  # fmt: skip
+            name,
+            ledger.clock,
+            audience.name,
+            plan.sizes,
+            plan.share,
+            tally.scale,
+            counted.cells[rows],
+            [counted.subjects[row] for row in rows.tolist()],
+        )
 
-    counts = changes.on_all(request)
-    return summed_from(counts.values(), (sum(plan.sizes),))
+    sums = changes.run_on_all(create_request)
+    return sum_shard_answers(sums.values(), (sum(plan.sizes),))

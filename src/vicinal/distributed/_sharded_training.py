@@ -1,20 +1,22 @@
-"""A private model trained on shards: each charges its subjects and sums; one place adds noise.
+"""Training of a private model on shards, which charge their subjects; the coordinator adds noise.
 
-A gradient is a sum of whole numbers over subjects who are whole on one shard. So sums, charges and,
-with the same noise, weights are those of one machine, bit for bit, on any number of shards.
+A gradient is a sum of integers over subjects, and all records of a subject are on one shard. Sums,
+charges and, with the same noise, weights therefore equal those of one machine bit for bit, for any
+number of shards.
 
-What is durable when, in every step: each shard's charges with the sum that they paid for, under the
-step's name, before the sum leaves it; then, at the coordinator, the noisy sum, in the transaction
-that moves its clock on. The name holds that clock. So a step that comes again finds its sums, and
-nobody is charged twice; and noise is drawn anew only for sums that were never published. Weights
-follow from public rows and noisy sums: whoever opens the cluster goes on where it broke off.
+In every step, a shard first makes its charges and the sum that they paid for durable, under the
+name of the step, before it returns the sum. Then the coordinator makes the noisy sum durable, in
+the transaction that advances its clock. The name contains that clock. A repeated step therefore
+finds its sums without a second charge, and noise is drawn anew only for sums that were never
+published. Weights depend on public rows and noisy sums only, so an interrupted training is resumed
+at the next opening of the cluster.
 """
 
 import numpy as np
 
 from vicinal.arrays import Floats
 from vicinal.distributed import messages as tasks
-from vicinal.distributed._sharded_audiences import summed_from
+from vicinal.distributed._sharded_audiences import sum_shard_answers
 from vicinal.distributed.changes import ClusterChanges
 from vicinal.ledger.answers import bytes_of, read_parts, text_of, write_parts
 from vicinal.ledger.audiences import Audience
@@ -26,67 +28,93 @@ from vicinal.store.audience_state import AudienceState, note_training, settings_
 from vicinal.store.opening import OpenStore
 from vicinal.store.private_models import draws_of, stored_features, write_model
 
-_BEGUN = "gradient 0"
-"""The part of an audience's model that stands while it is trained; steps follow, from 1."""
+_TRAINING_MARK = "gradient 0"
+"""Name of the stored entry that marks an audience's model as being trained.
+
+The noisy sums follow under "gradient 1", "gradient 2" and so on.
+"""
 
 
-def begin(ledger: Ledger, audience: Audience) -> None:
-    """Note, inside a transaction, that an audience's model is to be trained by all shards."""
-    write_parts(ledger.database, audience.number, {_BEGUN: ""})
+def begin_training(ledger: Ledger, audience: Audience) -> None:
+    """Mark an audience's model as being trained by all shards, inside a transaction."""
+    write_parts(ledger.database, audience.number, {_TRAINING_MARK: ""})
 
 
-def begun(ledger: Ledger) -> Audience | None:
-    """Return the audience whose model is being trained, or None; there is one at a time."""
-    rows = ledger.database.rows(Tables.MODELS, "part = ?", (_BEGUN,))
-    return next(
-        (one for one in ledger.audiences.values() if rows and one.number == rows[0][0]), None
-    )
+def find_training_audience(ledger: Ledger) -> Audience | None:
+    """Return the audience with a model in training, or None; there is at most one at a time."""
+    rows = ledger.database.rows(Tables.MODELS, "part = ?", (_TRAINING_MARK,))
+    if not rows:
+        return None
+    number = rows[0][0]
+    matches = (audience for audience in ledger.audiences.values() if audience.number == number)
+    return next(matches, None)
 
 
 class ShardedGradients:
-    """The subjects of all shards, for one training of an audience's model."""
+    """Noisy gradients over the subjects of all shards, for one training of an audience's model.
 
-    def __init__(self, parts: OpenStore, audience: Audience, changes: ClusterChanges) -> None:
-        self._parts, self._audience, self._changes = parts, audience, changes
-        self.settings = settings_of(parts, audience)
-        self.features, self.public = stored_features(parts, audience)
-        noise, self.slack = draws_of(parts, audience, self.settings)
-        self.mechanism = self.settings.training.mechanism(
+    - `store`: the coordinator's open store.
+    - `audience`: the audience with the model in training, which is charged.
+    - `changes`: sends the requests to all shards.
+    """
+
+    def __init__(self, store: OpenStore, audience: Audience, changes: ClusterChanges) -> None:
+        self._store = store
+        self._audience = audience
+        self._changes = changes
+        self.plan = settings_of(store, audience)
+        self.features, self.public = stored_features(store, audience)
+        noise, self.slack = draws_of(store, audience, self.plan)
+        self.mechanism = self.plan.training.mechanism(
             no_records(self.features.width), self.features.unit, noise, self.slack
         )
-        self._published = read_parts(parts.database, audience.number)
+        self._published = read_parts(store.database, audience.number)
         self._step = 0
 
     def publish(self, release: GradientRelease, weights: Floats) -> Floats:
-        """Have every shard charge a gradient, and publish the sum; or return what was published."""
+        """Return the noisy gradient of the next step, float64 (D, c), after charging all shards.
+
+        A gradient that was published before an interruption is returned again without a charge.
+
+        - `release`: noise and price of the gradient.
+        - `weights`, float64 (D, c): the current weights; public.
+        """
         self._step += 1
-        part = f"gradient {self._step}"
-        if part in self._published:
-            # The draws of a simulation go on from where they were; others are as good as any.
+        entry = f"gradient {self._step}"
+        if entry in self._published:
+            # Seeded noise of a simulation must continue with the draws after this step's, so they
+            # are made and discarded. For any other source of noise this changes nothing.
             release.publish(np.zeros(weights.shape, dtype=np.int64))
-            return np.frombuffer(bytes_of(self._published[part]), "<f8").reshape(weights.shape)
-        ledger, name = self._parts.ledger, self._audience.name
-        content = part.encode(), name.encode(), weights.astype("<f8").tobytes()
-        step = tasks.block_name(tasks.GRADIENT.encode(), ledger.clock.to_bytes(8), *content)
-        request = tasks.GradientRequest(step, ledger.clock, name, release.scale, weights)
-        sums = summed_from(self._changes.on_all(request).values(), weights.shape)
+            return np.frombuffer(bytes_of(self._published[entry]), "<f8").reshape(weights.shape)
+        ledger, name = self._store.ledger, self._audience.name
+        content = entry.encode(), name.encode(), weights.astype("<f8").tobytes()
+        step_name = tasks.create_block_name(
+            tasks.GRADIENT.encode(), ledger.clock.to_bytes(8), *content
+        )
+        request = tasks.GradientRequest(step_name, ledger.clock, name, release.scale, weights)
+        sums = sum_shard_answers(self._changes.run_on_all(request).values(), weights.shape)
         noisy = release.publish(sums)
         with ledger.release(self._audience):
-            write_parts(ledger.database, self._audience.number, {part: text_of(noisy)})
-        self._parts.mark()  # before shards, asked for the next step, delete this one's sums
+            write_parts(ledger.database, self._audience.number, {entry: text_of(noisy)})
+        self._store.mark()  # The next request has shards delete the sums of this step.
         return noisy
 
     def train(self) -> PrivateModel:
-        return train(self.settings.training, self.features, self.public, self)
+        """Return the model after all steps; public."""
+        return train(self.plan.training, self.features, self.public, self)
 
     def write(self, model: PrivateModel, state: AudienceState | None) -> None:
-        """Write the model, and what it cost, inside a change; `state`: if it is a further one."""
-        parts, audience = self._parts, self._audience
-        parts.database.delete(
+        """Store the trained model and the delta that it used, inside a change.
+
+        `state`: the audience's open state if the model replaces an earlier one, else None.
+        """
+        store = self._store
+        audience = self._audience
+        store.database.delete(
             Tables.MODELS, "audience = ? AND part LIKE 'gradient %'", (audience.number,)
         )
         audience.slack = self.slack.spent
-        write_model(parts, audience, model)
+        write_model(store, audience, model)
         if state is not None:
-            note_training(parts, state, model.used)
-            state.close(parts.shard)
+            note_training(store, state, model.used)
+            state.close(store.shard)

@@ -1,9 +1,9 @@
-"""What a shard charges: the price in memory, the votes until they are answered.
+"""Charging on a shard, and the journal of charged blocks with their votes.
 
 A charge and the votes that it paid for become durable in one transaction, under the name of the
-block: a repeated request finds the same votes and charges nothing, also after a restart. The votes
-have no noise on them. They are as private as budgets, lie in the same database, leave it for the
-coordinator alone, and are deleted as soon as the answer is durable there.
+block. A repeated request therefore finds the same votes and charges nothing, even after a restart.
+The votes have no noise. They are as private as the budgets, are stored in the same database, are
+sent to the coordinator only, and are deleted once the coordinator's answer is durable.
 """
 
 import numpy as np
@@ -28,27 +28,27 @@ from vicinal.store.opening import OpenStore
 from vicinal.store.private_models import stored_features
 
 _CLOCK = "turn"
-"""Where the database keeps how far the coordinator had come; so is the column of the table."""
+"""Database key of the coordinator's clock; also a column of the table `carried`."""
 
 _SEQUENCE = "sequence"
-"""Where the database keeps the place of the last block that was charged."""
+"""Database key of the sequence number of the last charged block."""
 
 
 class VoteJournal:
-    """The table of charged blocks in a shard's database."""
+    """The table of charged blocks and their votes in a shard's database. Private."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     @property
     def clock(self) -> int:
-        """How far the coordinator had come, as far as the shard knows; never goes back."""
+        """The latest clock of the coordinator that the shard has seen; never decreases."""
         return self._database.number(_CLOCK)
 
     def find(self, request: tasks.SumRequest) -> Steps | None:
-        """Return what a request gave when it came first, or None. Private.
+        """Return the stored sums of a request that was charged before, or None. Private.
 
-        Raises InvalidInput if another request came under this name.
+        Raises InvalidInput if a different request was charged under this name.
         """
         rows = self._database.read(
             "SELECT digest, sums FROM carried WHERE name = ? AND round = ?",
@@ -57,7 +57,7 @@ class VoteJournal:
         if not rows:
             return None
         ((digest, sums),) = rows
-        if digest != request.digest():
+        if digest != request.compute_digest():
             raise InvalidInput(
                 "The block must be the one that its name was given to. Another block was charged "
                 "under this name."
@@ -65,74 +65,91 @@ class VoteJournal:
         return np.frombuffer(sums, dtype="<i8").astype(np.int64).reshape(request.shape)
 
     def check(self, request: tasks.SumRequest) -> None:
-        """Raise PrivacyRefused for a late request of a block that is over: nobody is charged."""
-        last = self._database.number(_SEQUENCE)
-        late = isinstance(request, tasks.VoteRequest) and request.sequence < last
-        if request.clock < self.clock or late:
+        """Raise PrivacyRefused for a request that arrives after later ones; nothing is charged."""
+        last_sequence = self._database.number(_SEQUENCE)
+        is_overtaken = isinstance(request, tasks.VoteRequest) and request.sequence < last_sequence
+        if request.clock < self.clock or is_overtaken:
             raise PrivacyRefused(
                 "The block is over: the coordinator has gone on since. Nothing was charged for it."
             )
 
     def write(self, request: tasks.SumRequest, sums: Steps) -> None:
-        """Record votes, inside the transaction that writes their charges."""
+        """Store the sums of a request, inside the transaction that writes its charges."""
         self.delete_before(request.clock)
         if isinstance(request, tasks.VoteRequest):
             self._database.put(_SEQUENCE, str(request.sequence))
-        own = request.name, request.round, request.clock, request.digest()
-        self._database.insert(Tables.CARRIED, [(*own, sums.astype("<i8").tobytes())])
+        row = (
+            request.name,
+            request.round,
+            request.clock,
+            request.compute_digest(),
+            sums.astype("<i8").tobytes(),
+        )
+        self._database.insert(Tables.CARRIED, [row])
 
     def delete_before(self, clock: int) -> None:
-        """Delete the votes of all blocks before `clock`, inside a transaction."""
+        """Delete the votes of all blocks with an earlier clock, inside a transaction."""
         if clock > self.clock:
             self._database.delete(Tables.CARRIED, "turn < ?", (clock,))
             self._database.put(_CLOCK, str(clock))
 
     def begin_epoch(self) -> None:
-        """Begin to count anew, inside the transaction that writes the coordinator's new epoch."""
+        """Reset the sequence number, inside the transaction that writes a new epoch."""
         self._database.put(_SEQUENCE, "0")
 
 
-def charge(state: AudienceState, request: tasks.VoteRequest) -> Steps:
-    """Charge a block and return its sums; a request has noise scales only."""
+def charge_votes(state: AudienceState, request: tasks.VoteRequest) -> Steps:
+    """Charge a query block in memory and return its private votes, int64 (q, c) in grid steps.
+
+    The shard computes the prices itself, from the noise scales in the request.
+    """
     votes = state.engine.votes
     release = votes.release(request.scales / votes.grid.steps)
-    # The coordinator charges what the grid costs; here nothing is released.
+    # The coordinator accounts for the delta that the noise grid uses; a shard releases nothing.
     state.slack.resume(state.audience.slack)
     return state.engine.shard.charge_and_sum(release, request.queries, request.thresholds)
 
 
 def charge_tally(ledger: Ledger, state: AudienceState, request: tasks.TallyRequest) -> Steps:
-    """Charge subjects for being evaluated, inside a release, and return their sum.
+    """Charge subjects for an evaluation, inside a release; return the private sums of all cells.
 
-    Raises PrivacyRefused if the coordinator's noise is not what they would pay for here. Nobody was
-    charged.
+    Raises PrivacyRefused if the coordinator's noise scale differs from the scale that this shard
+    would charge for. Nothing was charged then.
     """
-    settings = state.settings
-    plan = TallyPlan(request.sizes, request.share, settings.spendable, settings.grid_delta)
-    tally = NoisyTally(plan, state.engine.votes.noise, _unmetered(settings))
+    plan = state.settings
+    tally_plan = TallyPlan(request.sizes, request.share, plan.spendable, plan.grid_delta)
+    tally = NoisyTally(tally_plan, state.engine.votes.noise, _create_unmetered_slack(plan))
     _check_scale(request, tally.scale)
-    counted = CountedRows(plan, request.cells, request.subjects)
+    counted = CountedRows(tally_plan, request.cells, request.subjects)
     return charge_people(ledger, state.audience, tally, counted)
 
 
-def local_gradients(parts: OpenStore, audience: Audience) -> LocalGradients:
-    """Return the records of a shard as an audience's model is trained on them; private."""
-    settings, records = settings_of(parts, audience), parts.record_files.features
+def create_local_gradients(store: OpenStore, audience: Audience) -> LocalGradients:
+    """Return the private gradients of a shard's records for training an audience's model."""
+    plan = settings_of(store, audience)
+    records = store.record_files.features
     return LocalGradients(
-        settings.training, stored_features(parts, audience)[0],
-        convert_to_float(records.rows(len(parts.shard))),
-        parts.shard.subject_table_of(audience.account),
-        audience.account, create_noise_source(), _unmetered(settings),
-    )  # fmt: skip
+        plan.training,
+        stored_features(store, audience)[0],
+        convert_to_float(records.rows(len(store.shard))),
+        store.shard.subject_table_of(audience.account),
+        audience.account,
+        create_noise_source(),
+        _create_unmetered_slack(plan),
+    )
 
 
-def step_of(
+def price_step(
     gradients: LocalGradients, request: tasks.GradientRequest, noise: float
 ) -> GradientRelease:
-    """Return the release of a step, as this shard prices it; nobody is charged yet.
+    """Return the release of a training step with this shard's own price; nothing is charged yet.
 
-    Raises InvalidInput for weights that are none of this model's. Raises PrivacyRefused if the
-    coordinator's noise is not what subjects would pay for here.
+    - `gradients`: the gradients of this shard's records.
+    - `noise`: noise scale of a step in the plan, as a multiple of the clipping norm.
+
+    Raises InvalidInput for weights of another shape than the model's, or not finite. Raises
+    PrivacyRefused if the coordinator's noise scale differs from the scale that this shard would
+    charge for.
     """
     mechanism = gradients.mechanism
     if request.weights.shape != (mechanism.n_features, mechanism.n_scores):
@@ -144,11 +161,12 @@ def step_of(
     return release
 
 
-def _unmetered(settings: IndKNNPlan) -> DeltaSlackAccountant:
-    """Return what meters nothing: the coordinator adds the noise, and pays for its grid."""
-    return DeltaSlackAccountant(settings.grid_delta, needed=False)
+def _create_unmetered_slack(plan: IndKNNPlan) -> DeltaSlackAccountant:
+    """Return a slack accountant that counts nothing, as only the coordinator adds noise."""
+    return DeltaSlackAccountant(plan.grid_delta, needed=False)
 
 
 def _check_scale(request: tasks.TallyRequest | tasks.GradientRequest, scale: int) -> None:
+    """Raise PrivacyRefused unless a request has the noise scale that this shard charges for."""
     if request.scale != scale:
         raise PrivacyRefused("The coordinator has another plan for this audience than the shard.")

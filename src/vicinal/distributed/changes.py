@@ -1,11 +1,10 @@
-"""Changes of a cluster's data: decided by the coordinator, made by every shard, in one order.
+"""Changes of a cluster's data: decided by the coordinator, made by every shard in the same order.
 
-A change is decided by one transaction of the coordinator, which counts its clock on (so that no
-votes that shards keep can meet later ones) and notes the change as pending. What it consists of
-lies in a file until every shard has made it: records and ids, as private as those of the shards.
-Then the file is overwritten and removed. Whatever breaks off half-way is finished before anything
-else is done, also by the next process.
-
+One transaction of the coordinator decides a change: it marks the change as pending and advances the
+clock, so that no stored votes can be taken for those of a later block. The content of the change,
+records and ids as private as those of the shards, is in a file until every shard has made the
+change. Then the file is overwritten and removed. An interrupted change is finished before any other
+operation, by the next process if necessary.
 """
 
 import hashlib
@@ -24,7 +23,7 @@ from vicinal.checks import SubjectId
 from vicinal.distributed import messages as tasks
 from vicinal.distributed._fan_out import ShardClient, gather
 from vicinal.distributed._membership import ShardRecords
-from vicinal.distributed.splitting import place_by_hash
+from vicinal.distributed.splitting import hash_to_shard
 from vicinal.errors import PrivacyRefused, StorageFailed, StoreDamaged
 from vicinal.ledger.database import Database
 from vicinal.ledger.files import replace_file, sync_folder, translate_os_errors
@@ -34,59 +33,69 @@ from vicinal.neighbours.kernels import IntegerMatrix
 from vicinal.store.records import NEXT_NUMBER, StoredRecords
 
 ADD, ERASE, AUDIENCE = "add", "erase", "audience"
+"""Kinds of changes: add records, erase subjects, set an audience's plan and model."""
 
 PENDING = "pending"
-"""Where the coordinator's ledger keeps the clock of a change that shards have not all made."""
+"""Database key of the clock and the digest of a change that some shards may not have made.
+
+The clock is 0 if there is none.
+"""
 
 _FILE = "change"
-_WORK = 3600.0
-"""Seconds that a shard may work on a change, a check or a backup, once it can be reached."""
+"""Name of the file with the content of a pending change, in the coordinator's folder."""
 
-_DESCRIBED = ("kind", "subjects", "audience", "clock")
-_ARRAYS = ("integers", "rows", "places")
-"""Fields of a change as its file has them: as JSON, and as arrays."""
+_MAX_WORK_SECONDS = 3600.0
+"""Seconds that a reachable shard may take for a change, a check or a backup."""
 
-_NO_ROWS = np.zeros((0, 0), dtype=np.int8)
-_NOTHING = np.zeros(0, dtype=np.int32)
+_JSON_FIELDS = ("kind", "subjects", "audience", "clock")
+"""Fields of a change that its file stores as JSON."""
+
+_ARRAY_FIELDS = {"integers": "integers", "rows": "rows", "places": "shard_numbers"}
+"""Fields of a change that its file stores as arrays, by the name of the array in the file."""
+
+_NO_FEATURES = np.zeros((0, 0), dtype=np.int8)
+_NO_INTEGERS = np.zeros(0, dtype=np.int32)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClusterChange:
-    """What all shards have to do; private.
+    """The content of a change for all shards; private.
 
     - `kind`: :data:`ADD`, :data:`ERASE` or :data:`AUDIENCE`.
-    - `subjects`: of each record; or those to erase.
-    - `integers`, `rows`, `places`: new records, int8 or float32 (n, d), what they carry as the file
-      has it, int32 (n, w), and the shard of each, int32 (n,).
-    - `audience`: number, name, plan and model of an audience.
-    - `clock`: the coordinator's.
+    - `subjects`: the subject of each new record, or the subjects to erase.
+    - `integers`, int8 or float32 (n, d): integer features of new records.
+    - `rows`, int32 (n, w): targets of new records as they are stored.
+    - `shard_numbers`, int32 (n,): the shard of each new record.
+    - `audience`: number, name, plan and model of an audience, by these names.
+    - `clock`: the coordinator's clock of the change.
     """
 
     kind: str
     subjects: list[SubjectId] = field(default_factory=list)
-    integers: IntegerMatrix = field(default_factory=_NO_ROWS.copy)
-    rows: Ints32 = field(default_factory=_NOTHING.copy)
-    places: Ints32 = field(default_factory=_NOTHING.copy)
+    integers: IntegerMatrix = field(default_factory=_NO_FEATURES.copy)
+    rows: Ints32 = field(default_factory=_NO_INTEGERS.copy)
+    shard_numbers: Ints32 = field(default_factory=_NO_INTEGERS.copy)
     audience: dict[str, Any] = field(default_factory=dict)
     clock: int = 0
 
-    def task(self, shard: int) -> tasks.Task:
+    def create_task(self, shard: int) -> tasks.Task:
+        """Return the task of one shard, given its number."""
         if self.kind == ERASE:
             return tasks.Erase(self.clock, self.subjects)
         if self.kind == AUDIENCE:
             return tasks.SetAudience(self.clock, **self.audience)
-        rows = np.flatnonzero(self.places == shard)
+        rows = np.flatnonzero(self.shard_numbers == shard)
         subjects = [self.subjects[row] for row in rows.tolist()]
         return tasks.Add(self.clock, self.integers[rows], self.rows[rows], subjects)
 
-    def concerns(self, shard: int) -> bool:
-        """Tell whether a shard has anything to do."""
-        return self.kind != ADD or bool((self.places == shard).any())
+    def affects_shard(self, shard: int) -> bool:
+        """Return whether the shard with this number has a task in the change."""
+        return self.kind != ADD or bool((self.shard_numbers == shard).any())
 
     def save(self, path: Path) -> str:
-        """Write it down, durably; return a digest of what was written, in hexadecimal digits."""
-        arrays = {name: getattr(self, name) for name in _ARRAYS}
-        described = {name: getattr(self, name) for name in _DESCRIBED}
+        """Write the change durably and return the SHA-256 digest of the file, in hexadecimal."""
+        arrays = {stored: getattr(self, field) for stored, field in _ARRAY_FIELDS.items()}
+        described = {field: getattr(self, field) for field in _JSON_FIELDS}
         text = np.frombuffer(json.dumps(described).encode(), dtype=np.uint8)
         content = io.BytesIO()
         np.savez(content, described=text, **arrays)
@@ -95,40 +104,50 @@ class ClusterChange:
 
     @classmethod
     def read(cls, path: Path, digest: str | None = None) -> Self:
-        """Return the change that was written down, with this digest or StorageFailed is raised."""
+        """Return the change in a file.
+
+        Raises StoreDamaged if the file has another digest than `digest`; None accepts any file.
+        """
         with translate_os_errors(path):
             content = path.read_bytes()
         if digest not in (None, hashlib.sha256(content).hexdigest()):
             raise StoreDamaged(f"{path} is not the change that was decided. Restore a backup.")
         with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
             described = parse_json(arrays["described"].tobytes(), path)
-            return cls(**described, **{name: arrays[name] for name in _ARRAYS})
+            columns = {field: arrays[stored] for stored, field in _ARRAY_FIELDS.items()}
+            return cls(**described, **columns)
 
 
-def is_unfinished(database: Database, folder: Path) -> bool:
-    """Tell whether a change was decided that is not made, or a file of one is there."""
+def has_unfinished_change(database: Database, folder: Path) -> bool:
+    """Return whether a decided change is pending or the file of a change is present.
+
+    `database`, `folder`: the coordinator's.
+    """
     decided = int((database.get(PENDING) or "0").split()[0]) > 0
     return decided or (folder / _FILE).exists()
 
 
-def wipe(path: Path) -> None:
-    """Overwrite a file with zeros and remove it, if it is there; and one that was half written."""
-    for one in (path, path.with_name(path.name + ".new")):
-        if one.is_file():
-            with translate_os_errors(one), one.open("r+b") as file:
-                file.write(bytes(one.stat().st_size))
+def wipe_file(path: Path) -> None:
+    """Overwrite a file with zeros and remove it, if present, and its incompletely written copy."""
+    for file_path in (path, path.with_name(path.name + ".new")):
+        if file_path.is_file():
+            with translate_os_errors(file_path), file_path.open("r+b") as file:
+                file.write(bytes(file_path.stat().st_size))
                 file.flush()
                 os.fsync(file.fileno())
-            with translate_os_errors(one):
-                one.unlink()
-                sync_folder(one.parent)
+            with translate_os_errors(file_path):
+                file_path.unlink()
+                sync_folder(file_path.parent)
 
 
 class ClusterChanges:
-    """Makes changes on all shards; none is made without one of them.
+    """Makes changes on all shards, and only while all shards can be reached.
 
-    Folder, ledger and records are the coordinator's; a change waits `deadline` seconds for shards.
-    `pending`: the clock of a change that was decided and some shard may not have made, or 0.
+    - `folder`, `ledger`, `records`: the coordinator's folder, ledger and records of shards.
+    - `shards`: clients of all shards, in the order of their numbers.
+    - `deadline`: seconds to wait for unreachable shards.
+
+    `pending`: clock of a decided change that some shard may not have made, or 0.
     """
 
     def __init__(
@@ -148,101 +167,112 @@ class ClusterChanges:
         self.pending = int(clock)
         self._file_remains = self.pending > 0
         if not self.pending:
-            wipe(self._path)  # of a change that was never decided
+            wipe_file(self._path)  # the content of a change that was never decided
 
-    def on_all(
-        self, task: tasks.Task | Callable[[int], tasks.Task], concerned: ClusterChange | None = None
+    def run_on_all(
+        self, task: tasks.Task | Callable[[int], tasks.Task], change: ClusterChange | None = None
     ) -> dict[int, Any]:
-        """Have all shards, or all that a change concerns, do a task, or each its own.
+        """Run a task on all shards and return the results, by number of the shard.
 
-        Returns what came of it, by shard. Raises ShardMissing if one is missing.
+        - `task`: one task for all shards, or a function that returns the task of a shard, given its
+          number.
+        - `change`: if given, only shards that it affects run the task.
+
+        Raises ShardMissing if a shard is missing.
         """
         shards = self._shards
-        if concerned is not None:
-            shards = {n: one for n, one in shards.items() if concerned.concerns(n)}
-        # A shard that is away is known in seconds; one that is at work may take very long.
+        if change is not None:
+            shards = {
+                number: client for number, client in shards.items() if change.affects_shard(number)
+            }
+        # The short deadline finds missing shards; the task itself may take a reachable shard long.
         gather(shards, tasks.Ping(), self._deadline)
-        return gather(shards, task, self._deadline, work=_WORK)
+        return gather(shards, task, self._deadline, work_seconds=_MAX_WORK_SECONDS)
 
-    def make(self, kind: str, decide: Callable[[], ClusterChange]) -> dict[int, Any]:
-        """Decide a change and make it on all shards; return what they returned.
+    def make_change(self, kind: str, decide: Callable[[], ClusterChange]) -> dict[int, Any]:
+        """Decide a change, make it on all shards, and return their results by number.
 
-        `decide` returns it, and may write to the ledger, in the same transaction.
+        - `kind`: kind of the change in the ledger's history.
+        - `decide`: returns the change; may write to the ledger, in the transaction that decides it.
         """
         with self._ledger.change(kind):
             clock = self._ledger.clock + 1
             change = replace(decide(), clock=clock)
-            # The file is durable before the commit that decides it: one that was not decided is
-            # wiped at the next opening, and one that was is whole.
+            # The file is durable before the commit that decides the change. The file of a decided
+            # change is therefore complete; that of an undecided one is wiped at the next opening.
             self._file_remains = True
             self._digest = change.save(self._path)
             self._ledger.database.put(PENDING, f"{clock} {self._digest}")
-            # Before the commit: no line separates the commit from this object's knowledge of it.
+            # Set before the commit, so that an exception after the commit finds it set.
             self.pending = clock
         return self.finish()
 
     @property
     def is_unfinished(self) -> bool:
-        """Whether a shard may not have made the last change, or its file is still on the disk."""
+        """Whether some shard may not have made the last change, or its file remains on the disk."""
         return self.pending > 0 or self._file_remains
 
     def finish(self) -> dict[int, Any]:
-        """Have shards make the change that is pending, and remove its file.
+        """Make the pending change on all shards, remove its file, and return the results by number.
 
         Can be repeated after an exception at any line. Raises ShardMissing if a shard is missing;
         the change stays pending then.
         """
         results = self._make_pending() if self.pending else {}
-        wipe(self._path)
+        wipe_file(self._path)
         self._file_remains = False
         return results
 
     def _make_pending(self) -> dict[int, Any]:
         if self._ledger.last_commit[0] < self.pending:
-            # Its commit was broken off: no shard may make what may never be decided.
+            # The deciding commit was interrupted: no shard may make a change that is not decided.
             raise StorageFailed("The last change was not committed. Open the cluster again.")
         change = replace(ClusterChange.read(self._path, self._digest), clock=self.pending)
-        results = self.on_all(change.task, change)
-        if change.kind == ERASE:  # the log and free pages hold digests of what was added with them
+        results = self.run_on_all(change.create_task, change)
+        if change.kind == ERASE:
+            # The log and free pages hold digests of the additions of the erased subjects.
             self._ledger.database.scrub()
-        # All have made it. Until this commit the next process finds it pending and sends it again.
+        # All shards have made the change. A process that ends before this commit leaves the change
+        # pending, and the next process sends it again.
         with self._ledger.database.transaction():
             self._ledger.database.put(PENDING, "0")
             self._records.write()
         self.pending = 0
         return results
 
-    def places_of(self, subjects: Sequence[SubjectId]) -> Ints32:
-        """Return the shard of every subject, int32 (subjects,).
+    def find_shards(self, subjects: Sequence[SubjectId]) -> Ints32:
+        """Return the number of the shard of every subject, int32 (subjects,).
 
-        It is where they are, or were, or else by the hash of their id. Raises ShardMissing if a
-        shard is missing: it may know one of them.
+        An enrolled or erased subject keeps its shard; a keyed hash of the id determines the shard
+        of a new one. Raises ShardMissing if a shard is missing, as it may have one of the subjects.
         """
-        known = self.on_all(tasks.KnownSubjects(subjects))
-        table = np.stack([known[number] for number in range(len(self._shards))])
+        standings = self.run_on_all(tasks.SubjectStandings(subjects))
+        table = np.stack([standings[number] for number in range(len(self._shards))])
         if ((table > 0).sum(axis=0) > 1).any():
             raise PrivacyRefused(
                 "Two shards hold the same subject, so nobody can tell what is left of its budget. "
                 "Bring back the folders that belong together, or restore a backup of the cluster."
             )
-        places: Ints32 = table.argmax(axis=0).astype(np.int32)
-        for at in np.flatnonzero(~table.any(axis=0)).tolist():
-            places[at] = place_by_hash(self._ledger.hash(subjects[at]), len(self._shards))
-        return places
+        shard_numbers: Ints32 = table.argmax(axis=0).astype(np.int32)
+        for index in np.flatnonzero(~table.any(axis=0)).tolist():
+            id_hash = self._ledger.hash(subjects[index])
+            shard_numbers[index] = hash_to_shard(id_hash, len(self._shards))
+        return shard_numbers
 
-    def addition(self, records: StoredRecords) -> ClusterChange:
-        """Route records to the shards that know their subjects."""
+    def route_addition(self, records: StoredRecords) -> ClusterChange:
+        """Return the change that adds records on the shards of their subjects."""
         subjects = self._new_numbers(len(records)) if records.ids is None else records.ids
-        places = self.places_of(subjects)
-        return ClusterChange(ADD, subjects, records.integers, records.rows, places)
+        shard_numbers = self.find_shards(subjects)
+        return ClusterChange(ADD, subjects, records.integers, records.rows, shard_numbers)
 
     def _new_numbers(self, size: int) -> list[SubjectId]:
-        """Return ids for new subjects: the next numbers that none has, or had, on any shard."""
+        """Return `size` ids for new subjects: the next integers that no subject has or had."""
         first = int(self._ledger.database.get(NEXT_NUMBER) or 0)
         numbers: list[SubjectId] = []
         while len(numbers) < size:
-            tried: list[SubjectId] = list(range(first, first + size - len(numbers)))
-            known = np.any(list(self.on_all(tasks.KnownSubjects(tried)).values()), axis=0)
-            numbers += [tried[at] for at in np.flatnonzero(~known).tolist()]
-            first += len(tried)
+            candidates: list[SubjectId] = list(range(first, first + size - len(numbers)))
+            standings = self.run_on_all(tasks.SubjectStandings(candidates))
+            is_taken = np.any(list(standings.values()), axis=0)
+            numbers += [candidates[index] for index in np.flatnonzero(~is_taken).tolist()]
+            first += len(candidates)
         return numbers

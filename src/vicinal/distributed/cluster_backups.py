@@ -1,8 +1,9 @@
-"""Backups of a cluster, as it is at one moment, and going on without knowing what was charged.
+"""Restoring a cluster from a backup, and continuing after a loss of charges.
 
-A backup is a folder of backups, one for each part, and `cluster.json`, which is written last. It is
-restored as a whole: a shard that is behind the others would refill budgets. Where it is not known
-what was charged since, a cluster goes on with every budget spent.
+A backup is a folder with a backup of the coordinator and of each shard at the same moment, and
+`cluster.json`, which is written last. It is restored as a whole: a shard that is behind the others
+would refill budgets. If charges since the backup are unknown, the cluster continues with every
+budget spent.
 """
 
 from contextlib import ExitStack
@@ -18,82 +19,87 @@ from vicinal.distributed.splitting import ready_cluster
 from vicinal.errors import PrivacyRefused
 from vicinal.store.backups import unpack
 from vicinal.store.folder import new_folder, private_folder
-from vicinal.store.opening import LOST, open_folder
+from vicinal.store.opening import LOST, OpenStore, open_folder
 
 
 def accept_cluster_loss(path: str | Path) -> None:
-    """Spend what is not known: every budget on every shard, for good; newcomers get none.
+    """Spend every budget on every shard of a closed cluster for good; new subjects get none.
 
-    The cluster is closed, and its parts lie together: old ones, or restored ones, but its own.
+    The folders of coordinator and shards must be the cluster's own, in one folder; they may be old
+    or restored.
 
-    Raises InvalidInput, StorageFailed if a part is not there, or damaged: restore a backup of it
-    first. Raises PrivacyRefused if a part is in use, if a folder is that of another shard, or if
-    parts have different audiences. Nothing is spent then that was not lost already.
+    Raises InvalidInput or StorageFailed if one of them is missing or damaged: restore a backup of
+    it first. Raises PrivacyRefused if one is in use or is another shard, or if a shard and the
+    coordinator have different audiences. Budgets that were not lost already are unchanged then.
     """
     cluster = ready_cluster(Path(path), accept_loss=True)
     with ExitStack() as resources:
         folder = layout.ShardFolder.read(Path(path) / layout.COORDINATOR)
-        members = partial(membership.ShardRecords.of, cluster=cluster)
+        read_records = partial(membership.ShardRecords.from_database, cluster=cluster)
         coordinator = resources.enter_context(
-            open_folder(folder.folder, accept_loss=True, check=members)
+            open_folder(folder.folder, accept_loss=True, check=read_records)
         )
-        records = members(coordinator.database)
+        records = read_records(coordinator.database)
         paths = cluster.folders(Path(path))
-        others = list(map(layout.ShardFolder.read, paths))
-        for record, folder in zip(records, others, strict=True):
-            # Before anything is opened: opening spends its budgets.
+        shard_folders = list(map(layout.ShardFolder.read, paths))
+        for record, folder in zip(records, shard_folders, strict=True):
+            # All folders are checked before one is opened, as opening a shard spends its budgets.
             if (folder.cluster, folder.folder.identity) != (cluster.identity, record.identity):
-                raise membership.another_shard(record.number)
+                raise membership.create_wrong_shard_error(record.number)
         shards = []
-        for number, one in enumerate(others):
-            member = partial(membership.check_member, cluster=cluster.identity, number=number)
-            parts = open_folder(one.folder, accept_loss=True, check=member)
-            shards.append(resources.enter_context(parts))
-        for number, parts in enumerate(shards):
-            here, there = (
-                {one.name: one.number for one in each.ledger.audiences.values()}
-                for each in (coordinator, parts)
-            )
-            if here != there:
+        for number, folder in enumerate(shard_folders):
+            check = partial(membership.check_member, cluster=cluster.identity, number=number)
+            store = open_folder(folder.folder, accept_loss=True, check=check)
+            shards.append(resources.enter_context(store))
+        for number, store in enumerate(shards):
+            if _list_audiences(coordinator) != _list_audiences(store):
                 raise PrivacyRefused(
                     f"Shard {number} has other audiences than the coordinator. Restore both from "
                     "backups of the same time."
                 )
-        # The coordinator's clock passes all that shards know, so that no late block is charged.
-        clocks = [VoteJournal(parts.database).clock for parts in shards]
+        # The coordinator's clock becomes the latest of all, so that shards refuse late blocks.
+        clocks = [VoteJournal(store.database).clock for store in shards]
         coordinator.ledger.clock = max(coordinator.ledger.clock, *clocks)
-        for parts in (coordinator, *shards):
-            with parts.ledger.change(LOST):
-                parts.ledger.spend_all_budgets()
-                membership.write_epoch(parts.database, b"")
-            parts.mark_change()
-            parts.ledger.complete_change()
+        for store in (coordinator, *shards):
+            with store.ledger.change(LOST):
+                store.ledger.spend_all_budgets()
+                membership.write_epoch(store.database, b"")
+            store.mark_change()
+            store.ledger.complete_change()
         with coordinator.database.transaction():
-            now = [(parts.folder.identity, ShardState.of(parts.database)) for parts in shards]
-            seen = [membership.ShardRecord(number, *one) for number, one in enumerate(now)]
-            records.replace_all(cluster.identity, seen)
+            new_records = []
+            for number, store in enumerate(shards):
+                state = ShardState.from_database(store.database)
+                record = membership.ShardRecord(number, store.folder.identity, state)
+                new_records.append(record)
+            records.replace_all(cluster.identity, new_records)
         coordinator.mark_change()
 
 
+def _list_audiences(store: OpenStore) -> dict[str, int]:
+    """Return the numbers of all audiences in a ledger, by name."""
+    return {audience.name: audience.number for audience in store.ledger.audiences.values()}
+
+
 def restore_cluster(backup: str | Path, path: str | Path, *, accept_loss: bool = False) -> None:
-    """Make a closed cluster of a backup.
+    """Restore a backup as a closed cluster in a new folder.
 
     Parameters
     ----------
     backup
-        Folder that :meth:`Coordinator.backup` has written, with all its parts.
+        Folder that :meth:`Coordinator.backup` has written, with coordinator and all shards.
     path
         A new folder. Unless the loss is accepted, the witnesses must lie beside it.
     accept_loss
-        Go on although it is not known what was charged: every budget on every shard is spent, for
-        good, and newcomers get none from the audiences that there are.
+        Restore although charges may be missing: every budget on every shard is spent for good, and
+        new subjects get none from existing audiences.
 
     Raises
     ------
     InvalidInput
-        If `backup` is none, or there is something at `path` already.
+        If `backup` is not a backup of a cluster, or `path` exists already.
     PrivacyRefused
-        Without `accept_loss`, if a part is not known to be in its last state.
+        Without `accept_loss`, if a shard or the coordinator may have charged more since.
 
     Examples
     --------
@@ -105,15 +111,17 @@ def restore_cluster(backup: str | Path, path: str | Path, *, accept_loss: bool =
     accept = checks.check_boolean("accept_loss", accept_loss)
     folders = []
     new_folder(target)
-    for part in (source / layout.COORDINATOR, *layout.shard_paths(source, cluster.shards)):
-        witness = layout.witness_of(target, part.name)
+    backups = (source / layout.COORDINATOR, *layout.shard_paths(source, cluster.shards))
+    for member_backup in backups:
+        witness = layout.witness_of(target, member_backup.name)
         private_folder(witness.parent.resolve())
-        place = target / part.name
-        folders.append(unpack(part, place, None, witness, accept_loss=accept))
+        member_path = target / member_backup.name
+        folders.append(unpack(member_backup, member_path, None, witness, accept_loss=accept))
         layout.ShardFolder(folders[-1], cluster.identity).save()
     cluster.save(target)
     try:
-        for folder in folders:  # what it was restored from is an old copy from then on
+        # Each opening commits, which makes the restored folder newer than any other copy.
+        for folder in folders:
             open_folder(folder).resources.close()
     except PrivacyRefused:
         if not accept:

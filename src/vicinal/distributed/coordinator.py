@@ -1,8 +1,8 @@
-"""The coordinator of a cluster: sums what shards send, adds noise once, stores, releases.
+"""The coordinator of a cluster, which sums the shards' votes, adds noise once and stores answers.
 
-To analysts it is a store: the same requests, quotas, keys, replays and replies. Its folder is a
-store's without records. Order of durability: every shard's charge before its votes leave it; the
-answer before it leaves here; then shards delete the votes.
+Analysts use it as a store: requests, quotas, idempotency keys and replies are the same. Its folder
+is that of a store without records. Order of durability: every shard's charge before the shard
+returns its votes; the answer before the coordinator returns it; then the shards delete the votes.
 """
 
 import dataclasses
@@ -27,7 +27,7 @@ from vicinal.distributed._fan_out import ShardClient, gather, send_all
 from vicinal.distributed._membership import ShardRecords
 from vicinal.distributed.cluster_backups import accept_cluster_loss
 from vicinal.distributed.folders import COORDINATOR, ClusterDescription, ShardFolder, shard_paths
-from vicinal.distributed.splitting import private_counts_refused, ready_cluster
+from vicinal.distributed.splitting import create_private_count_error, ready_cluster
 from vicinal.distributed.transports import Transport, local_transports
 from vicinal.errors import PrivacyRefused, ShardDamaged, ShardMissing, StorageFailed
 from vicinal.ledger.answers import read_parts
@@ -56,17 +56,17 @@ from vicinal.store.records import NEXT_NUMBER, Addition, StoredRecords, write_na
 from vicinal.store.request_batch import RequestBatch
 from vicinal.store.status import Presence, Verification, public_facts, verify
 
-_OPENING = 5.0
-"""Seconds that an opening waits for shards; a block waits longer."""
+_OPENING_SECONDS = 5.0
+"""Seconds that an opening waits for missing shards at most; a block waits for the deadline."""
 
 Connect = Callable[[Sequence[Path]], Sequence[Transport]]
-"""Makes transports to shards, given their folders."""
+"""Returns a transport to each shard, given the shards' folders."""
 
 
 class Coordinator(BaseStore):
-    """A cluster that answers; one process at a time. All methods may be called from any thread.
+    """An open cluster. One process at a time; all methods may be called from any thread.
 
-    Make a cluster with :func:`~vicinal.distributed.splitting.split`; open it with :meth:`open`.
+    Create a cluster with :func:`~vicinal.distributed.splitting.split`; open it with :meth:`open`.
 
     Examples
     --------
@@ -80,30 +80,34 @@ class Coordinator(BaseStore):
 
     def __init__(
         self,
-        parts: OpenStore,
+        store: OpenStore,
         description: ClusterDescription,
         records: ShardRecords,
         transports: Sequence[Transport],
         deadline: float,
         reading: bool,
     ) -> None:
-        self._cluster, self._deadline, self._reading = description, deadline, reading
-        self._ledger = sharded.CoordinatorLedger(parts.database, parts.folder.key(), records)
-        self._parts = dataclasses.replace(parts, ledger=self._ledger)
+        self._cluster = description
+        self._deadline = deadline
+        self._reading = reading
+        self._ledger = sharded.CoordinatorLedger(store.database, store.folder.key(), records)
+        self._parts = dataclasses.replace(store, ledger=self._ledger)
         self._clients = [
             ShardClient(transport, record, description.identity, self._ledger, reading)
             for transport, record in zip(transports, records, strict=True)
         ]
         self._lock = ForkSafeLock()
         self._failed = False
-        self._shards = {name: self._remote(name) for name in parts.ledger.audiences}
+        self._shards = {name: self._create_remote_shards(name) for name in store.ledger.audiences}
         self._audience_states = {
-            one.name: self._state(one.name) for one in list_answering_audiences(parts)
+            audience.name: self._open_state(audience.name)
+            for audience in list_answering_audiences(store)
         }
-        args = (parts.folder.path, self._ledger, self._clients, records, deadline)
-        self._changes = changes.ClusterChanges(*args)
+        self._changes = changes.ClusterChanges(
+            store.folder.path, self._ledger, self._clients, records, deadline
+        )
         self._compare_states()
-        # What an earlier coordinator had answered is durable: its votes can be deleted.
+        # Answers of an earlier process are durable, so their votes can be deleted.
         self._delete_votes()
 
     @classmethod
@@ -123,56 +127,58 @@ class Coordinator(BaseStore):
         path
             The folder.
         connect
-            Makes the transports to the shards: :func:`local_transports`, or
+            Creates the transports to the shards: :func:`local_transports`, or
             :meth:`RayCluster.transports`.
         deadline
             Seconds that a block waits for all shards; then it is refused.
         accept_loss
-            Go on although it is not known what was charged, if a part was lost or put back: every
-            budget on every shard is spent. All parts must lie here.
+            Continue although charges were lost with a folder or its restoration: every budget on
+            every shard is spent. All folders must be on this machine.
         reading
-            Write nothing, to no file of any part: refuse a cluster in which a command was broken
-            off.
+            Write to no file of coordinator or shards; refuse a cluster in which a command was
+            interrupted.
 
         Raises
         ------
         InvalidInput
             If there is no cluster.
         PrivacyRefused
-            If another process has it open; if it, or a shard, is an old copy, or a copy that ran
-            elsewhere; or if its shards are not those that its ledger knows.
+            If another process has it open; if the coordinator or a shard is an old copy, or a copy
+            that ran elsewhere; or if the shards are not those in the coordinator's ledger.
         StorageFailed
             If a file or the database is damaged.
         ShardMissing
-            If a change or a training was broken off, and a shard that it needs is missing; or
-            ShardDamaged, if one is damaged.
+            If a change or a training was interrupted, and a shard that it needs is missing;
+            ShardDamaged if a shard is damaged.
         """
-        place = Path(path)
-        if accept_loss and not reading and cls._lost(place):
-            accept_cluster_loss(place)
+        folder = Path(path)
+        if accept_loss and not reading and cls._has_lost_charges(folder):
+            accept_cluster_loss(folder)
         deadline = checks.check_real("deadline", deadline, above=0)
-        description = ready_cluster(place, reading=reading)
-        shard_folder = ShardFolder.read(place / COORDINATOR)
+        description = ready_cluster(folder, reading=reading)
+        shard_folder = ShardFolder.read(folder / COORDINATOR)
         if shard_folder.cluster != description.identity:
             raise PrivacyRefused("The coordinator belongs to another cluster.")
         with ExitStack() as resources:
-            members = partial(ShardRecords.of, cluster=description)
-            parts = resources.enter_context(
-                open_folder(shard_folder.folder, reading=reading, check=members)
+            read_records = partial(ShardRecords.from_database, cluster=description)
+            store = resources.enter_context(
+                open_folder(shard_folder.folder, reading=reading, check=read_records)
             )
-            begun = training.begun(parts.ledger)
-            if reading and (begun or changes.is_unfinished(parts.database, parts.folder.path)):
+            in_training = training.find_training_audience(store.ledger)
+            if reading and (
+                in_training or changes.has_unfinished_change(store.database, store.folder.path)
+            ):
                 raise create_interrupted_error()
-            records = members(parts.database)
-            transports = connect(description.folders(place))
+            records = read_records(store.database)
+            transports = connect(description.folders(folder))
             for transport in transports:
                 resources.callback(transport.close)
             if not reading:
-                records.open()
-                parts.mark()
-            coordinator = cls(parts, description, records, transports, deadline, reading)
+                records.begin_epoch()
+                store.mark()
+            coordinator = cls(store, description, records, transports, deadline, reading)
             with coordinator._exclusive(looking=True):
-                pass  # a change that was broken off is finished before anything is answered
+                pass  # Entering finishes an interrupted change before any query is answered.
             resources.pop_all()
         return coordinator
 
@@ -180,15 +186,16 @@ class Coordinator(BaseStore):
         with self._lock, self._parts.resources as resources:
             for client in self._clients:
                 resources.callback(client.transport.close)
-            failed, self._failed = self._failed, True
-            if not failed:
+            was_consistent = not self._failed
+            self._failed = True
+            if was_consistent:
                 self._delete_votes()
 
     # ------------------------------------------------------------ answers
 
     def _batch(self) -> RequestBatch:
-        for shards in self._shards.values():
-            shards.begin_batch()
+        for audience_shards in self._shards.values():
+            audience_shards.begin_batch()
         return RequestBatch(self._ledger, self._parts.schema, self._audience_states)
 
     def _note_answered(self) -> None:
@@ -199,16 +206,17 @@ class Coordinator(BaseStore):
     def _collect(
         self, audience: Audience, tally: NoisyTally, counted: CountedRows
     ) -> Iterator[Steps]:
-        sums = sharded.tally_on_shards(self._ledger, self._changes, audience, tally, counted)
+        sums = sharded.charge_tally_on_shards(self._ledger, self._changes, audience, tally, counted)
         with self._ledger.release(audience):
             yield sums
 
     # ------------------------------------------------------------ the data
 
     def _add(self, records: StoredRecords, addition: Addition | None) -> None:
-        database, change = self._parts.database, self._changes.addition(records)
+        database = self._parts.database
+        change = self._changes.route_addition(records)
 
-        def decide() -> changes.ClusterChange:
+        def decide_change() -> changes.ClusterChange:
             if addition is not None:
                 addition.write(database, self._ledger.version + 1)
             write_naming(database, by_holder=records.ids is not None)
@@ -216,204 +224,238 @@ class Coordinator(BaseStore):
                 database.put(NEXT_NUMBER, str(int(change.subjects[-1]) + 1))
             return change
 
-        self._change(changes.ADD, decide)
+        self._make_change(changes.ADD, decide_change)
 
     def erase(self, subjects: npt.ArrayLike) -> int:
         """Erase subjects from every file, as :meth:`vicinal.store.Store.erase` does.
 
-        Returns how many records were erased, which is private; those that were erased before a
-        shard broke off are not counted.
+        Returns the number of erased records, which is private; records that were erased before an
+        interruption of a shard are not counted.
 
         Raises
         ------
         ShardMissing
-            If a shard is missing. If the erasure was decided before, nothing is answered until it
+            If a shard is missing. If the erasure was already decided, nothing is answered until it
             is finished.
         """
         ids = self._erasable(subjects)
 
-        def decide() -> changes.ClusterChange:
+        def decide_change() -> changes.ClusterChange:
             forget_additions(self._parts.database)
             return changes.ClusterChange(changes.ERASE, ids)
 
         with self._exclusive():
-            self._changes.on_all(tasks.Ping())
-            erased = self._change(changes.ERASE, decide)
-        return sum(int(count) for count in erased.values())
+            self._changes.run_on_all(tasks.Ping())
+            erased_counts = self._make_change(changes.ERASE, decide_change)
+        return sum(int(count) for count in erased_counts.values())
 
     def presence(self, subjects: npt.ArrayLike) -> Presence:
         ids = list(dict.fromkeys(checks.subject_ids("subjects", subjects)))
         with self._exclusive():
-            return Presence.of(self._standings(ids))
+            return Presence.of(self._query_standings(ids))
 
-    def _standings(self, ids: list[SubjectId]) -> list[int]:
-        known = self._changes.on_all(tasks.KnownSubjects(ids)).values()
-        return np.max(list(known), axis=0).tolist()  # type: ignore[no-any-return]
+    def _query_standings(self, ids: list[SubjectId]) -> list[int]:
+        """Return each subject's standing, which is 0 on all shards but at most one."""
+        standings = self._changes.run_on_all(tasks.SubjectStandings(ids)).values()
+        return np.max(list(standings), axis=0).tolist()  # type: ignore[no-any-return]
 
     def _alike(self, subjects: list[SubjectId]) -> int:
         ids = list(dict.fromkeys(subjects))
-        unknown = list(compress(ids, np.equal(self._standings(ids), 0)))
-        alike = self._changes.on_all(tasks.AlikeSubjects(unknown))
-        return len(find_similar_ids(unknown).union(*alike.values()))
+        unknown = list(compress(ids, np.equal(self._query_standings(ids), 0)))
+        similar_ids = self._changes.run_on_all(tasks.SimilarSubjects(unknown))
+        return len(find_similar_ids(unknown).union(*similar_ids.values()))
 
     def _completed(self, plan: dict[str, Any]) -> dict[str, Any]:
         if plan.get("neighbor_count") == PRIVATE:
-            raise private_counts_refused()
+            raise create_private_count_error()
         if plan.get("n_records") is None:
-            first = next(iter(self._audience_states.values())).plan()
-            plan = {**plan, "n_records": first["n_records"]}
+            first_plan = next(iter(self._audience_states.values())).plan()
+            plan = {**plan, "n_records": first_plan["n_records"]}
         return plan
 
     def _open_audience(self, name: str, written: str) -> None:
-        self._changes.on_all(tasks.Ping())
-        self._change(changes.AUDIENCE, lambda: self._new_audience(name, written))
+        self._changes.run_on_all(tasks.Ping())
+        self._make_change(changes.AUDIENCE, lambda: self._new_audience(name, written))
         self._train()
 
     def _refresh(self, state: AudienceState) -> None:
-        self._changes.on_all(tasks.Ping())
+        self._changes.run_on_all(tasks.Ping())
         with self._ledger.release(state.audience):
-            training.begin(self._ledger, state.audience)
+            training.begin_training(self._ledger, state.audience)
         self._train()
 
     def _train(self) -> None:
-        """Train the model that was begun, if one was, as far as it is not, and give it to all."""
-        if (audience := training.begun(self._ledger)) is not None:
-            gradients = training.ShardedGradients(self._parts, audience, self._changes)
-            model, state = gradients.train(), self._audience_states.get(audience.name)
+        """Finish the training in progress, if there is one, and send the model to all shards."""
+        audience = training.find_training_audience(self._ledger)
+        if audience is None:
+            return
+        gradients = training.ShardedGradients(self._parts, audience, self._changes)
+        model = gradients.train()
+        state = self._audience_states.get(audience.name)
 
-            def decide() -> changes.ClusterChange:
-                gradients.write(model, state)
-                return self._shared(audience)
+        def decide_change() -> changes.ClusterChange:
+            gradients.write(model, state)
+            return self._plan_audience(audience)
 
-            self._change("model" if state is None else "refresh", decide)
+        self._make_change("model" if state is None else "refresh", decide_change)
 
-    # ------------------------------------------------------------ care
+    # ------------------------------------------------------------ maintenance
 
     def facts(self, *, curator: bool = False) -> dict[str, Any]:
         with self._exclusive(looking=True):
             facts = public_facts(self._parts, self._audience_states)
             facts["shards"] = len(self._clients)
             if curator:
-                facts["private"] = self._changes.on_all(tasks.Facts())
+                facts["private"] = self._changes.run_on_all(tasks.Facts())
         return facts
 
     def _verify(self, erased: list[SubjectId], rows: IntegerMatrix | None) -> Verification:
         own = verify(self._parts, erased, rows)
         faults: list[str] = []
-        for number, one in self._changes.on_all(tasks.Verify(erased, rows)).items():
-            faults += [f"Shard {number}: {fault}" for fault in one.faults]
+        for number, result in self._changes.run_on_all(tasks.Verify(erased, rows)).items():
+            faults += [f"Shard {number}: {fault}" for fault in result.faults]
         return Verification((*own.faults, *faults), (*own.checked, "every shard"))
 
     def backup(self, path: str | Path) -> None:
-        """Write coordinator and shards into a new folder as they are at one moment.
+        """Write a backup of coordinator and shards, all at the same moment, into a new folder.
 
-        Each part is written by its own machine, into this path; see :func:`restore_cluster`.
+        Each machine writes its own folder, under this path; see :func:`restore_cluster`.
         """
         with self._exclusive(looking=True):
-            place = Path(path).absolute()
+            target = Path(path).absolute()
             self._delete_votes()
-            new_folder(place)
-            pack(self._parts, place / COORDINATOR)
-            paths = shard_paths(place, len(self._clients))
-            self._changes.on_all(lambda number: tasks.Backup(paths[number]))
-            self._cluster.save(place)  # last: until then it is no backup
+            new_folder(target)
+            pack(self._parts, target / COORDINATOR)
+            paths = shard_paths(target, len(self._clients))
+            self._changes.run_on_all(lambda number: tasks.Backup(paths[number]))
+            self._cluster.save(target)  # Written last: a folder without it is not a backup.
 
-    def _remote(self, name: str) -> sharded.RemoteShards:
-        args = self._ledger, name, self._clients, self._deadline
-        return sharded.RemoteShards(*args)
+    def _create_remote_shards(self, name: str) -> sharded.RemoteShards:
+        return sharded.RemoteShards(self._ledger, name, self._clients, self._deadline)
 
-    def _change(self, kind: str, decide: Callable[[], changes.ClusterChange]) -> dict[int, Any]:
-        """Make a change; whatever becomes of it, no answer to earlier data is looked up again.
+    def _make_change(
+        self, kind: str, decide_change: Callable[[], changes.ClusterChange]
+    ) -> dict[int, Any]:
+        """Make a change on all shards and return their results by number.
 
-        A new period leaves data and answers, and every audience plans for it, also if a shard is
-        missing now: it was decided.
+        Cached queries are forgotten even if the change fails, so that no answer to earlier data is
+        looked up again. A new renewal period keeps data and answers; every audience is planned
+        again for it, even if a shard is missing, because the period was decided.
+
+        - `kind`: kind of the change in the ledger's history.
+        - `decide`: returns the change, inside the transaction that decides it.
         """
         try:
             with warned_after():
-                return self._changes.make(kind, decide)
+                return self._changes.make_change(kind, decide_change)
         finally:
             for state in self._audience_states.values():
                 if kind == RENEWAL:
                     state.drop_answers()
                 else:
                     state.answers.forget_queries()
-            if not self._ledger.database.in_transaction:  # else its commit was broken off
+            # An open transaction means that the deciding commit was interrupted.
+            if not self._ledger.database.in_transaction:
                 self._parts.mark_change()
-                # A change that shards have not made yet is complete here: this object knows that
-                # it is pending, and finishes it before the next operation.
+                # A change that some shards have not made counts as complete here, because it stays
+                # pending and is finished before the next operation.
                 self._ledger.complete_change()
 
     def _new_audience(self, name: str, written: str) -> changes.ClusterChange:
-        """Open an audience here, inside a change."""
+        """Open an audience in the coordinator's ledger, inside a change; return the change.
+
+        `written`: its checked plan as JSON.
+        """
         audience = self._ledger.open_audience(name, written)
         audience.plan = settled_plan(self._parts, audience, begin_model)
-        self._shards[name] = self._remote(name)
-        change = self._shared(audience)
+        self._shards[name] = self._create_remote_shards(name)
+        change = self._plan_audience(audience)
         if awaits_model(self._parts, audience):
-            training.begin(self._ledger, audience)
+            training.begin_training(self._ledger, audience)
         return change
 
-    def _shared(self, audience: Audience) -> changes.ClusterChange:
-        """Plan what is open of an audience, inside a change that gives it to every shard.
+    def _plan_audience(self, audience: Audience) -> changes.ClusterChange:
+        """Fix the automatic parameters of an audience's plan, inside a change for every shard.
 
-        Unless that follows from a model which is not trained yet.
+        They stay open while they depend on a model that is not trained yet. Returns the change.
         """
-        parts, name = self._parts, audience.name
-        planned = not awaits_model(parts, audience)
-        if planned:
-            pin_plan(parts, audience, self._lock)
-            begin_periods(parts, audience)
+        store = self._parts
+        is_planned = not awaits_model(store, audience)
+        if is_planned:
+            pin_plan(store, audience, self._lock)
+            begin_periods(store, audience)
         else:
-            audience.write(parts.database)
-        change = self._for_shards(audience)
-        if planned:
-            self._audience_states[name] = self._state(name)
+            audience.write(store.database)
+        change = self._describe_audience(audience)
+        if is_planned:
+            self._audience_states[audience.name] = self._open_state(audience.name)
         return change
 
-    def _for_shards(self, audience: Audience) -> changes.ClusterChange:
-        own = {"number": audience.number, "name": audience.name, "plan": audience.plan}
+    def _describe_audience(self, audience: Audience) -> changes.ClusterChange:
+        """Return the change that sends an audience's plan and model to every shard."""
         model = read_parts(self._parts.database, audience.number)
-        return changes.ClusterChange(changes.AUDIENCE, audience={**own, "model": model})
+        fields = {
+            "number": audience.number,
+            "name": audience.name,
+            "plan": audience.plan,
+            "model": model,
+        }
+        return changes.ClusterChange(changes.AUDIENCE, audience=fields)
 
     def _renew(self) -> bool:
         due = self._ledger.due
-        if due:  # not decided while a shard is missing: nothing would be answered until it is back
-            self._changes.on_all(tasks.Ping())
+        if due:
+            # A renewal is not decided while a shard is missing: the cluster could not answer until
+            # the shard returns.
+            self._changes.run_on_all(tasks.Ping())
         for audience, renewal in due:
 
-            def decide(audience: Audience = audience, renewal: Renewal = renewal) -> Any:
+            def decide_change(audience: Audience = audience, renewal: Renewal = renewal) -> Any:
                 self._ledger.set_period(audience, renewal)
-                return self._for_shards(audience)
+                return self._describe_audience(audience)
 
-            self._change(RENEWAL, decide)
+            self._make_change(RENEWAL, decide_change)
         return bool(due)
 
     def _compare_states(self) -> None:
-        """Have every reachable shard compare where it is; the others do when they are back."""
+        """Have every reachable shard compare its state with the coordinator's record.
+
+        A missing shard does so at its first message. Raises ShardDamaged if a shard is damaged.
+        """
         try:
-            gather(dict(enumerate(self._clients)), tasks.Ping(), min(_OPENING, self._deadline))
+            gather(
+                dict(enumerate(self._clients)), tasks.Ping(), min(_OPENING_SECONDS, self._deadline)
+            )
         except ShardMissing as error:
             if isinstance(error, ShardDamaged):
                 raise
 
     @classmethod
-    def _lost(cls, path: Path) -> bool:
-        """Tell whether a cluster whose parts lie here does not know what was charged."""
+    def _has_lost_charges(cls, path: Path) -> bool:
+        """Return whether charges of a cluster in a folder of this machine may have been lost."""
         try:
-            with cls.open(path, local_transports, _OPENING) as cluster, cluster._exclusive():
-                cluster._changes.on_all(tasks.Ping())
+            with (
+                cls.open(path, local_transports, _OPENING_SECONDS) as cluster,
+                cluster._exclusive(),
+            ):
+                cluster._changes.run_on_all(tasks.Ping())
         except (PrivacyRefused, StorageFailed):
             return True
         return False
 
     def _delete_votes(self) -> None:
-        """Have shards delete the votes of answers that are durable; a later one may do it, too."""
-        clock, _ = self._ledger.last_commit  # in memory it is further where a commit broke off
+        """Have shards delete the votes of durable answers.
+
+        A lost message does no harm: the next one deletes the same votes.
+        """
+        # After an interrupted commit the clock in memory is ahead of the durable one.
+        clock, _ = self._ledger.last_commit
         if not self._reading:
             numbers = range(len(self._clients))
             send_all(self._clients, dict.fromkeys(numbers, tasks.DeleteVotes(clock)))
 
-    def _state(self, name: str) -> AudienceState:
+    def _open_state(self, name: str) -> AudienceState:
+        """Return the state of an audience, by name, with an engine on its shards."""
         audience = self._ledger.audiences[name]
         return sharded.open_sharded_state(self._parts, audience, self._shards[name], self._lock)
 

@@ -1,14 +1,14 @@
-"""Where a cluster lies: the folders of coordinator and shards, and which belong together.
+"""The folders of a cluster and the descriptions that assign coordinator and shards to it.
 
 =================  =============================================================================
-cluster.json       how many shards there are; written last, so half a cluster is none
+cluster.json       the number of shards; written last, so an incomplete cluster has none
 coordinator/       a store without records: plans, answers, quotas, idempotency keys
-shard-0/ ...       records, budgets and the journal of charged blocks; may lie on other machines
-NAME.witnesses/    beside the cluster: how far each of them had come, and in no backup of it
+shard-0/ ...       records, budgets and the journal of charged blocks; may be on other machines
+NAME.witnesses/    beside the cluster: the last state of each folder; not in its backups
 =================  =============================================================================
 
-None of these folders is a store by itself, and none is opened as one: a shard that answered alone
-would spend budgets on answers that are never summed.
+None of these folders can be opened as a store: a shard that answered alone would spend budgets on
+votes that are never summed.
 """
 
 from dataclasses import asdict, dataclass
@@ -20,8 +20,12 @@ from vicinal.ledger.sealed_files import read_sealed, write_sealed
 from vicinal.mechanisms.noise_sources import fresh_key
 from vicinal.store.folder import KEY, Folder, private_folder, refuse_links
 
-MOST_SHARDS = 1024
+MAX_SHARDS = 1024
+"""Largest number of shards of a cluster."""
+
 COORDINATOR = "coordinator"
+"""Name of the coordinator's folder."""
+
 _CLUSTER = "cluster.json"
 _SHARD = "shard.json"
 FORMAT = 1
@@ -30,10 +34,10 @@ FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class ShardFolder:
-    """The folder of one part of a cluster: of a shard, or of the coordinator.
+    """The folder of a shard or of the coordinator.
 
-    `folder`: where it lies, who it is, and its witness. `cluster`: the id of the cluster, in
-    hexadecimal digits.
+    - `folder`: its path, id and witness.
+    - `cluster`: the id of the cluster, in hexadecimal digits.
     """
 
     folder: Folder
@@ -41,7 +45,12 @@ class ShardFolder:
 
     @classmethod
     def create(cls, path: Path, cluster: str, key: bytes, witness: Path) -> Self:
-        """Make a new folder that keeps hashes under `key`."""
+        """Create a new folder, without its description, and return it with a new id.
+
+        - `cluster`: the id of the cluster.
+        - `key`: secret key of all keyed hashes, which all folders of a cluster share.
+        - `witness`: path of the witness file.
+        """
         for folder in (path.parent, path, witness.parent.resolve()):
             private_folder(folder)
         replace_file(path / KEY, key)
@@ -49,14 +58,14 @@ class ShardFolder:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Return the folder of a shard that is there, or raise InvalidInput."""
+        """Return the member of a cluster at `path`; raise InvalidInput if there is none."""
         kinds = dict.fromkeys(("id", "cluster", "witness"), str)
         content = read_sealed(path / _SHARD, FORMAT, kinds, f"There is no shard at {path}.")
         folder = Folder(path, content["id"], "sqlite", Path(content["witness"]))
         return cls(folder, content["cluster"])
 
     def save(self) -> None:
-        """Write who it is, which makes the folder a part of the cluster."""
+        """Write the description, which makes the folder a member of the cluster."""
         witness = str(self.folder.witness)
         content = {"id": self.folder.identity, "cluster": self.cluster, "witness": witness}
         write_sealed(self.folder.path / _SHARD, FORMAT, content)
@@ -64,11 +73,11 @@ class ShardFolder:
 
 @dataclass(frozen=True, slots=True)
 class ClusterDescription:
-    """What is public about a cluster.
+    """The content of `cluster.json`; public.
 
     - `identity`: the cluster's id, in hexadecimal digits.
-    - `shards`: how many there are.
-    - `source`: folder of the store that its budgets come from; empty once that has retired.
+    - `shards`: number of shards.
+    - `source`: folder of the store that was split; empty once that store has retired.
     """
 
     identity: str
@@ -77,7 +86,7 @@ class ClusterDescription:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Return the cluster that lies at `path`, or raise InvalidInput."""
+        """Return the description of the cluster at `path`; raise InvalidInput if there is none."""
         refuse_links(path)
         missing = f"There is no cluster at {path}."
         kinds = {"identity": str, "shards": int, "source": str}
@@ -88,11 +97,12 @@ class ClusterDescription:
         return shard_paths(path, self.shards)
 
     def save(self, path: Path) -> None:
+        """Write the description into the folder `path`."""
         write_sealed(path / _CLUSTER, FORMAT, asdict(self))
 
 
 def is_cluster(path: Path) -> bool:
-    """Tell whether a cluster lies at `path`.
+    """Return whether there is a cluster at `path`.
 
     Examples
     --------
@@ -105,11 +115,14 @@ def is_cluster(path: Path) -> bool:
 
 
 def shard_paths(path: Path, shards: int) -> list[Path]:
-    """Return where all shards of a cluster lie."""
+    """Return the folders of all shards of a cluster at `path`; `shards` is their number."""
     return [path / f"shard-{number}" for number in range(shards)]
 
 
-def witness_of(path: Path, part: str) -> Path:
-    """Return where the witness of a part of the cluster at `path` lies."""
+def witness_of(path: Path, member: str) -> Path:
+    """Return the witness file of a member of the cluster at `path`.
+
+    `member`: name of the folder, :data:`COORDINATOR` or that of a shard.
+    """
     absolute = path.absolute()
-    return absolute.with_name(absolute.name + ".witnesses") / part
+    return absolute.with_name(absolute.name + ".witnesses") / member

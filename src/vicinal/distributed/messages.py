@@ -1,10 +1,10 @@
-"""What travels between coordinator and shard: tasks, the message around each, and the answer.
+"""The protocol between coordinator and shards: tasks, messages and answers, all plain data.
 
-All of it is plain data. Every message says for which shard of which cluster it is, and where the
-coordinator saw that shard last; every answer shows how the shard's chain went on from there. So a
-folder that is in the wrong place, an old copy, or a copy that ran elsewhere is refused at its first
-message, by one of the two. A task may be sent as often as one likes: a shard charges a block once
-and makes a change once. What comes back is private; queries, radii and noise scales are public.
+Every message names the cluster, the shard and the last state of the shard that the coordinator has
+seen. Every answer carries the links of the shard's hash chain since that state. One of the two
+sides therefore refuses a misplaced folder, an old copy, or a copy that ran elsewhere, at the first
+message. A task may be sent repeatedly: a shard charges a block once and makes a change once.
+Answers are private; queries, radii and noise scales are public.
 
 A new type of task is a class here, listed in :data:`Task`, and a case in ``ShardServer.do``.
 """
@@ -24,10 +24,11 @@ from vicinal.ledger.database import ChainLink, Database
 from vicinal.neighbours.kernels import IntegerMatrix
 
 VOTES, TALLY, GRADIENT = "votes", "tally", "gradient"
-"""Rounds: the votes of all neighbours; what the subjects of an evaluation add; what those add whom
-a private model is trained on."""
+"""Rounds, by the sum that a shard returns: of the neighbours' votes for a query block; of the
+subjects' contributions to an evaluation; of the training subjects' clipped gradients."""
 
 _NAME_BYTES = 16
+"""Length of a block's name in bytes, a BLAKE2b digest of 128 bits."""
 
 
 # ---------------------------------------------------------------- votes
@@ -35,11 +36,12 @@ _NAME_BYTES = 16
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NamedRequest(ABC):
-    """What a shard charges and sums, once for each name and round.
+    """A request for a private sum, which a shard charges once for each name and round.
 
-    - `name`: however often it comes, it is charged once.
+    - `name`: identifies the request; repeated requests of this name are charged once.
     - `clock`: the coordinator's clock when it made the request.
-    - `audience`: whose budgets pay.
+    - `audience`: name of the audience that is charged.
+    - `round`: :data:`VOTES`, :data:`TALLY` or :data:`GRADIENT`.
     """
 
     name: bytes
@@ -50,26 +52,29 @@ class NamedRequest(ABC):
     @property
     @abstractmethod
     def shape(self) -> tuple[int, ...]:
-        """The shape of what comes back, -1 for what the request does not tell."""
+        """Shape of the returned sum, with -1 for a length that the request does not determine."""
 
     @abstractmethod
-    def digest(self) -> bytes:
-        """Return a digest of everything that charges follow from."""
+    def compute_digest(self) -> bytes:
+        """Return a SHA-256 digest of every value that determines the charges."""
 
-    def _digest(self, *parts: bytes) -> bytes:
-        own = self.name, self.clock.to_bytes(8), self.audience.encode(), self.round.encode()
-        return _digest([*own, *parts])
+    def _hash_fields(self, *contents: bytes) -> bytes:
+        """Return a SHA-256 digest of the fields of every request, followed by `contents`."""
+        clock = self.clock.to_bytes(8)
+        header = [self.name, clock, self.audience.encode(), self.round.encode()]
+        return _hash_with_lengths([*header, *contents])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class VoteRequest(NamedRequest):
-    """A query block; answered with int64 (q, c) votes in grid steps.
+    """A request to charge a query block; answered with int64 (q, c) votes in grid steps.
 
     - `queries`, int8 or float32 (q, d): integer features.
-    - `thresholds`, int64 (q,): radii as similarities.
+    - `thresholds`, int64 (q,): radii, as smallest similarities of a neighbour.
     - `scales`, int64 (q,): noise scales of the votes in grid steps.
-    - `sequence`: place of the block in the order of charges since the coordinator was opened. A
-      shard charges no block after one of a higher place; a block that comes again keeps its name.
+    - `sequence`: number of the block in the order of charges since the coordinator was opened. A
+      shard refuses a new block whose number is lower than that of the last charged one. A repeated
+      block keeps its name and may have any number.
     """
 
     round = VOTES
@@ -82,21 +87,21 @@ class VoteRequest(NamedRequest):
     def shape(self) -> tuple[int, ...]:
         return len(self.queries), -1
 
-    def digest(self) -> bytes:
-        return self._digest(*_content(self.queries, self.thresholds, self.scales))
+    def compute_digest(self) -> bytes:
+        return self._hash_fields(*_frame_arrays(self.queries, self.thresholds, self.scales))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TallyRequest(NamedRequest):
-    """Charge subjects of this shard for being evaluated; answered with int64 (all cells,) sums.
+    """A request to charge subjects for an evaluation; answered with int64 sums of all cells.
 
-    The name follows from everything in it, by a keyed digest.
+    The name is a keyed digest of all other fields.
 
-    - `sizes`: cells of each table.
-    - `share`: part of a full budget that a subject pays at most.
-    - `scale`: noise scale in grid steps, which the price follows from.
-    - `cells`, int64 (rows, tables): the cell of every row in every table. Private.
-    - `subjects`: whose each row is. Private.
+    - `sizes`: number of cells of each table.
+    - `share`: largest share of a full budget that a subject pays.
+    - `scale`: noise scale in grid steps, which determines the price.
+    - `cells`, int64 (rows, tables): index of the cell of every row in every table. Private.
+    - `subjects`: the subject of each row. Private.
     """
 
     round = TALLY
@@ -110,17 +115,17 @@ class TallyRequest(NamedRequest):
     def shape(self) -> tuple[int, ...]:
         return (sum(self.sizes),)
 
-    def digest(self) -> bytes:
-        """Return a digest of what is public, and of the name, which the rest follows from."""
-        return self._digest(f"{self.sizes} {self.share!r} {self.scale}".encode())
+    def compute_digest(self) -> bytes:
+        """Return a digest of the public fields and the name, which covers the private ones."""
+        return self._hash_fields(f"{self.sizes} {self.share!r} {self.scale}".encode())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GradientRequest(NamedRequest):
-    """One step of a private model's training; answered with int64 (D, c) sums in grid steps.
+    """A request for one gradient of a private model; answered with int64 (D, c) sums in grid steps.
 
-    - `scale`: noise scale in grid steps, which the price follows from.
-    - `weights`, float64 (D, c): the model's as they are now; public.
+    - `scale`: noise scale in grid steps, which determines the price.
+    - `weights`, float64 (D, c): the current weights of the model; public.
     """
 
     round = GRADIENT
@@ -131,37 +136,41 @@ class GradientRequest(NamedRequest):
     def shape(self) -> tuple[int, ...]:
         return self.weights.shape
 
-    def digest(self) -> bytes:
-        return self._digest(str(self.scale).encode(), *_content(self.weights))
+    def compute_digest(self) -> bytes:
+        return self._hash_fields(str(self.scale).encode(), *_frame_arrays(self.weights))
 
 
 SumRequest = VoteRequest | TallyRequest | GradientRequest
-"""Every kind of request that is charged."""
+"""All types of requests that are charged."""
 
 
-def _content(*arrays: AnyArray) -> Iterator[bytes]:
+def _frame_arrays(*arrays: AnyArray) -> Iterator[bytes]:
+    """Yield type and shape, then content, of each array."""
     for array in arrays:
         yield f"{array.dtype} {array.shape}".encode()
         yield array.tobytes()
 
 
-def joined_parts(parts: Iterable[bytes]) -> bytes:
-    """Return parts in one, from which each can be told."""
-    return b"".join(len(part).to_bytes(8) + part for part in parts)
+def join_with_lengths(contents: Iterable[bytes]) -> bytes:
+    """Return byte strings joined so that each is preceded by its length in 8 bytes.
+
+    Different sequences of byte strings give different results.
+    """
+    return b"".join(len(content).to_bytes(8) + content for content in contents)
 
 
-def _digest(parts: Iterable[bytes]) -> bytes:
-    return hashlib.sha256(joined_parts(parts)).digest()
+def _hash_with_lengths(contents: Iterable[bytes]) -> bytes:
+    return hashlib.sha256(join_with_lengths(contents)).digest()
 
 
-def block_name(*parts: bytes) -> bytes:
-    """Return the name of a block that is made of these parts."""
-    return hashlib.blake2b(joined_parts(parts), digest_size=_NAME_BYTES).digest()
+def create_block_name(*contents: bytes) -> bytes:
+    """Return the name of a block with this content, 16 bytes: equal content has an equal name."""
+    return hashlib.blake2b(join_with_lengths(contents), digest_size=_NAME_BYTES).digest()
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteVotes:
-    """Delete the votes of all blocks before `clock`: their answers are durable."""
+    """Delete the votes of all blocks with an earlier clock: their answers are durable."""
 
     clock: int
 
@@ -171,7 +180,13 @@ class DeleteVotes:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Add:
-    """Add records: int8 or float32 (n, d), what they carry as int32 (n, w), and n ids."""
+    """Add records.
+
+    - `clock`: the coordinator's clock of the change, as in :class:`Erase` and :class:`SetAudience`.
+    - `integers`, int8 or float32 (n, d): integer features.
+    - `rows`, int32 (n, w): targets as they are stored.
+    - `subjects`: id of each record's subject.
+    """
 
     clock: int
     integers: IntegerMatrix
@@ -181,7 +196,7 @@ class Add:
 
 @dataclass(frozen=True, slots=True)
 class Erase:
-    """Erase subjects; answered with the number of records that went."""
+    """Erase subjects; answered with the number of erased records."""
 
     clock: int
     subjects: list[SubjectId]
@@ -189,9 +204,11 @@ class Erase:
 
 @dataclass(frozen=True, slots=True)
 class SetAudience:
-    """Give every subject a further budget, if the audience is new, and have its plan and model.
+    """Set the plan and the model of an audience; a new audience also gives every subject a budget.
 
-    Both are the coordinator's. `model`: parts of it, fewer while shards are yet to train it.
+    - `number`, `name`: the audience in the coordinator's ledger.
+    - `plan`: its plan as JSON.
+    - `model`: stored entries of its private model, by name; incomplete before it is trained.
     """
 
     clock: int
@@ -206,26 +223,36 @@ class SetAudience:
 
 @dataclass(frozen=True, slots=True)
 class Ping:
-    """Answer, if the shard can be opened."""
+    """Answer with None if the shard can be opened."""
 
 
 @dataclass(frozen=True, slots=True)
-class KnownSubjects:
-    """Say of each subject its standing in the ledger; answered with int8 (subjects,)."""
+class SubjectStandings:
+    """Look up each subject's standing in the ledger (``Standing``); answered with int8 (subjects,).
+
+    0 stands for a subject that the shard has never had.
+    """
 
     subjects: Sequence[SubjectId]
 
 
 @dataclass(frozen=True, slots=True)
-class AlikeSubjects:
-    """Say which unknown subjects are known, or twice among these, once folded: their ids."""
+class SimilarSubjects:
+    """Find new ids that differ from known ids, or from one another, in spelling only.
+
+    Answered with a list of these ids; see ``Ledger.alike``.
+    """
 
     subjects: Sequence[SubjectId]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Verify:
-    """Check every invariant on the shard's disk; answered with a Verification."""
+    """Check every invariant on the shard's disk; answered with a ``Verification``.
+
+    - `erased`: subjects of which no trace may remain.
+    - `rows`: integer features of erased records, of which no copy may remain; None for none.
+    """
 
     erased: Sequence[SubjectId] = ()
     rows: AnyArray | None = None
@@ -233,7 +260,7 @@ class Verify:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Return what only a curator may know, as plain values."""
+    """Return the facts that only a curator may see, as plain values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,27 +271,35 @@ class Backup:
 
 
 Task = (
-    SumRequest | DeleteVotes
-    | Add | Erase | SetAudience
-    | Ping | KnownSubjects | AlikeSubjects | Verify | Facts | Backup
-)  # fmt: skip
-"""What a shard does."""
+    SumRequest
+    | DeleteVotes
+    | Add
+    | Erase
+    | SetAudience
+    | Ping
+    | SubjectStandings
+    | SimilarSubjects
+    | Verify
+    | Facts
+    | Backup
+)
+"""All types of tasks of a shard."""
 
 
-# ---------------------------------------------------------------- what is around a task
+# ---------------------------------------------------------------- messages and answers
 
 
 @dataclass(frozen=True, slots=True)
 class ShardState:
-    """How far a shard's ledger is: number, clock and head of its chain's last link. Private."""
+    """The last link of the hash chain of a shard's ledger: number, clock and head. Private."""
 
     link: int
     clock: int
     head: bytes
 
     @classmethod
-    def of(cls, database: Database) -> Self:
-        """Return the state of an open ledger."""
+    def from_database(cls, database: Database) -> Self:
+        """Return the current state of an open ledger."""
         assert database.chain is not None  # noqa: S101 (it is open)
         last = database.chain.last
         return cls(last.number, last.clock, last.head)
@@ -272,14 +307,14 @@ class ShardState:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Message:
-    """A task for one shard.
+    """A task for one shard, with the identities that the shard checks.
 
-    - `task`: what to do.
+    - `task`: the task.
     - `cluster`, `shard`: ids of the cluster and of the shard, in hexadecimal digits.
-    - `number`: the shard's place.
+    - `number`: number of the shard in the cluster, from 0.
     - `clock`: the coordinator's clock.
-    - `epochs`: the coordinator's epochs since the shard last answered, this opening's last.
-    - `known`: where the coordinator saw the shard last.
+    - `epochs`: the coordinator's epochs since the shard last answered; the current one is last.
+    - `last_seen`: state of the shard at its last answer.
     - `reading`: whether the coordinator only reads; then the shard writes nothing either.
     """
 
@@ -289,13 +324,13 @@ class Message:
     number: int
     clock: int
     epochs: tuple[bytes, ...]
-    known: ShardState
+    last_seen: ShardState
     reading: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ShardAnswer:
-    """What came of a task, and the links of the shard's chain since it was seen last; private."""
+    """The result of a task, and the chain links of the shard since its last seen state; private."""
 
     value: Any
     links: tuple[ChainLink, ...]

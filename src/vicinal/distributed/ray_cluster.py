@@ -1,9 +1,9 @@
-"""Shards as Ray actors: thin wrappers whose restarts are harmless, and their transport.
+"""Shards as Ray actors, and the transport to them.
 
-Ray restarts an actor that dies, without end, and the coordinator sends its calls again: a shard
-charges a block once, however often the request comes. Nothing that Ray keeps, logs or reports
-holds anything private but the sums on their way to the coordinator: whatever goes wrong inside an
-actor comes back as a kind and a public sentence, never as a traceback.
+Ray restarts a dead actor without limit, and the coordinator sends its messages again. That is safe,
+as a shard charges a block once, even if the request is repeated. The sums on their way to the
+coordinator are the only private data in Ray's memory, logs and reports: an actor returns an error
+as its type and a public sentence, never as a traceback.
 """
 
 import os
@@ -25,30 +25,44 @@ from vicinal.distributed.transports import ReopeningShard, Reply, Transport
 from vicinal.neighbours.kernels import IntegerMatrix
 
 NAMESPACE = "vicinal"
-_LITTLE = 0.001
-_STARTING = 120.0
-"""Seconds that processes may take to start on an engine that was started with them."""
+"""Ray namespace of all actors."""
 
-_RULE = "RAY_AUTH_MODE"
+_PLACEMENT_SHARE = 0.001
+"""Amount of a machine's resource `vicinal-NAME` that an actor reserves.
 
-DONE, UNREACHABLE = "done", "unreachable"
-_CLOSING = 10.0
-"""Seconds that an actor has for closing its files; afterwards the system closes them."""
+The resource only selects the machine, so the amount is small.
+"""
 
-_PATIENCE = 10.0
-"""Seconds that an engine's address may take to answer."""
+_START_SECONDS = 120.0
+"""Seconds to wait for the start of the actors' processes on an engine on this machine."""
 
-_PIECE = 64 << 10
-"""Bytes of queries in one argument of a call: above 100 KB Ray puts an argument elsewhere."""
+_AUTH_MODE = "RAY_AUTH_MODE"
+"""Environment variable that decides whether Ray requires a token."""
+
+COMPLETED, UNREACHABLE = "done", "unreachable"
+"""Kinds of results of a call: a value, or an actor that could not run it."""
+
+_CLOSE_SECONDS = 10.0
+"""Seconds that an actor may take to close its files; then its process is ended."""
+
+_CONNECT_SECONDS = 10.0
+"""Seconds that a connection to an engine's address may take."""
+
+_MAX_CHUNK_BYTES = 64 << 10
+"""Largest number of bytes of queries in one argument of a call, 64 KiB.
+
+Ray moves arguments above 100 KB to its object store.
+"""
 
 CallResult = tuple[str, Any]
-"""What came of a call: DONE and its value; or UNREACHABLE, or an error's name, and a sentence."""
+"""Kind and content: COMPLETED and a value, or UNREACHABLE or an error's name and a sentence."""
 
 
 class ShardActor:
-    """One shard in a process of its own.
+    """A Ray actor that serves one shard in its own process.
 
-    The folder is opened by the first call, not here: an actor that cannot be made is not restarted.
+    The first message opens the folder, not the constructor: Ray does not restart an actor whose
+    constructor fails.
 
     `path`: the shard's folder, on the machine of the actor.
     """
@@ -56,21 +70,26 @@ class ShardActor:
     def __init__(self, path: str) -> None:
         self._shard = ReopeningShard(Path(path))
 
-    def handle(self, message: tasks.Message, *more: IntegerMatrix) -> CallResult:
-        """Do a task whose queries may come in pieces; what comes of it is private."""
-        return run_quietly(lambda: self._shard.handle(join_message(message, more)))
+    def handle(self, message: tasks.Message, *query_chunks: IntegerMatrix) -> CallResult:
+        """Run the task of a message and return its private result.
+
+        `query_chunks`: further queries of a vote request, see :func:`split_message`.
+        """
+        return run_quietly(lambda: self._shard.handle(join_message(message, query_chunks)))
 
     def process(self) -> int:
+        """Return the id of the actor's process."""
         return os.getpid()
 
     def close(self) -> CallResult:
+        """Close the folder."""
         return run_quietly(self._shard.close)
 
 
-def run_quietly(work: Callable[[], Any]) -> CallResult:
-    """Do some work; return its result, or a public sentence why there is none."""
+def run_quietly(operation: Callable[[], Any]) -> CallResult:
+    """Run an operation and return its result, or the kind of its error and a public sentence."""
     try:
-        return DONE, work()
+        return COMPLETED, operation()
     except (errors.InvalidInput, errors.PrivacyRefused, errors.StoreDamaged) as error:
         return type(error).__name__, str(error)
     except errors.VicinalError as error:
@@ -81,11 +100,14 @@ def run_quietly(work: Callable[[], Any]) -> CallResult:
 
 @dataclass(slots=True, eq=False)
 class RayTransport:
-    """Carries messages to an actor, which Ray starts anew when its process has died.
+    """A transport to a Ray actor, which Ray restarts when its process has died.
 
-    A vote request travels in the call itself. Ray would put one that is large into its store and
-    send a reference: then the shard's machine asks where it lies, and asks for it, which on a slow
-    network is two ways there and back more. So it is cut into arguments that are not large.
+    A vote request is part of the call. Ray would put a large request into its object store and send
+    a reference; the shard's machine would then look up its location and fetch it, which costs two
+    more round trips. The request is therefore divided into small arguments.
+
+    - `ray`: the module.
+    - `actor`: handle of a remote :class:`ShardActor`.
     """
 
     ray: Any
@@ -93,53 +115,62 @@ class RayTransport:
 
     def send(self, message: tasks.Message) -> Reply:
         call = self.actor.handle.remote(*split_message(message))
-        return partial(self._received, call)
+        return partial(self._wait_for_answer, call)
 
-    def _received(self, call: Any, seconds: float) -> tasks.ShardAnswer:
-        kind, result = call_result(self.ray, call, seconds)
+    def _wait_for_answer(self, call: Any, seconds: float) -> tasks.ShardAnswer:
+        """Return the answer to a call, waiting for it for `seconds` at most, or raise its error."""
+        kind, result = wait_for_call(self.ray, call, seconds)
         if kind == UNREACHABLE:
             raise errors.ShardUnreachable(result)
-        if kind != DONE:
+        if kind != COMPLETED:
             raise getattr(errors, kind)(result)
         answer: tasks.ShardAnswer = result
         return answer
 
     def close(self) -> None:
-        """Have the folder closed, if the actor is there, and end the actor."""
+        """Close the shard's folder, if the actor can be reached, and end the actor."""
         with suppress(self.ray.exceptions.RayError):
-            self.ray.get(self.actor.close.remote(), timeout=_CLOSING)
+            self.ray.get(self.actor.close.remote(), timeout=_CLOSE_SECONDS)
         self.ray.kill(self.actor)
 
 
-def call_result(ray: Any, call: Any, seconds: float | None = None) -> CallResult:
-    """Wait for a call and return what came of it; raise ShardUnreachable if it takes too long."""
+def wait_for_call(ray: Any, call: Any, seconds: float | None = None) -> CallResult:
+    """Return the result of a call; raise ShardUnreachable if it takes longer than `seconds`.
+
+    `ray`: the module. `seconds`: None to wait without limit.
+    """
     try:
         result: CallResult = ray.get(call, timeout=seconds)
     except ray.exceptions.GetTimeoutError:
-        raise errors.ShardUnreachable from None  # it may be at work, so nobody else could do it
+        # The actor may still be running the task, so no other process can open its folder.
+        raise errors.ShardUnreachable from None
     except ray.exceptions.RayError as error:
-        # Ray's own words could quote an actor.
+        # The message of a Ray error could quote private data of an actor.
         return UNREACHABLE, f"Its process cannot be reached ({type(error).__name__})."
     return result
 
 
 def split_message(message: tasks.Message) -> list[Any]:
-    """Return a message with its first queries, and the other queries in pieces."""
+    """Return the arguments of a call: the message with its first queries, and further queries.
+
+    The queries of a vote request are divided into chunks of `_MAX_CHUNK_BYTES` at most, or of one
+    query. Other messages are not divided.
+    """
     request = message.task
     if not isinstance(request, tasks.VoteRequest):
         return [message]
-    rows = max(1, _PIECE * len(request.queries) // max(1, request.queries.nbytes))
+    rows = max(1, _MAX_CHUNK_BYTES * len(request.queries) // max(1, request.queries.nbytes))
     end = max(1, len(request.queries))
-    first, *more = [request.queries[at : at + rows] for at in range(0, end, rows)]
-    return [replace(message, task=replace(request, queries=first)), *more]
+    chunks = [request.queries[start : start + rows] for start in range(0, end, rows)]
+    return [replace(message, task=replace(request, queries=chunks[0])), *chunks[1:]]
 
 
-def join_message(message: tasks.Message, more: Sequence[IntegerMatrix]) -> tasks.Message:
-    """Return what :func:`split_message` has split."""
+def join_message(message: tasks.Message, query_chunks: Sequence[IntegerMatrix]) -> tasks.Message:
+    """Return the message that :func:`split_message` has divided into these arguments."""
     request = message.task
-    if not (more and isinstance(request, tasks.VoteRequest)):
+    if not (query_chunks and isinstance(request, tasks.VoteRequest)):
         return message
-    queries = np.concatenate([request.queries, *more])
+    queries = np.concatenate([request.queries, *query_chunks])
     return replace(message, task=replace(request, queries=queries))
 
 
@@ -149,9 +180,9 @@ class RayCluster:
     Parameters
     ----------
     address : str or None
-        Of a running engine; None starts one on this machine, which ends with this process.
+        Address of a running engine; None starts one on this machine, which ends with this process.
     cpus : int, optional
-        Processor cores for an engine on this machine.
+        Number of processor cores for an engine on this machine.
     memory : int, optional
         Bytes of the object store of an engine on this machine.
 
@@ -160,8 +191,8 @@ class RayCluster:
     MissingExtra
         If Ray is not installed.
     StorageFailed
-        If the engine does not start, or cannot be reached, or if it asks for a token and this
-        machine has none.
+        If the engine does not start or cannot be reached, or requires a token that this machine
+        does not have.
 
     Examples
     --------
@@ -175,11 +206,11 @@ class RayCluster:
     def __init__(
         self, address: str | None = None, *, cpus: int | None = None, memory: int | None = None
     ) -> None:
-        self._ray = ray_module()
+        self._ray = import_ray()
         if address:
             _check_token()
             _check_address(address)
-        here = {} if address else {"num_cpus": cpus, "object_store_memory": memory}
+        local_options = {} if address else {"num_cpus": cpus, "object_store_memory": memory}
         try:
             self._ray.init(
                 address or "local",
@@ -187,72 +218,78 @@ class RayCluster:
                 include_dashboard=None if address else False,
                 log_to_driver=False,
                 logging_level="error",
-                **here,
+                **local_options,
             )
         except Exception as error:  # noqa: BLE001 (Ray raises many kinds; none is about records)
             raise errors.StorageFailed(f"Ray cannot be used ({type(error).__name__}).") from None
         self._transports: list[RayTransport] = []
-        self._start_timeout: float | None = None if address else _STARTING
+        self._start_timeout: float | None = None if address else _START_SECONDS
 
     def transports(self, paths: Sequence[Path]) -> list[Transport]:
-        """Make actors for the shards in these folders, and return the transports to them.
+        """Start an actor for the shard in each of these folders, and return the transports to them.
 
-        A shard runs on the machine that offers the resource `vicinal-` and the folder's name, such
-        as ``ray start --resources='{"vicinal-shard-0": 1}'``; if none does, on any. The folder
-        must have the same path there as it would have here.
+        A shard runs on the machine that offers the resource `vicinal-` followed by the folder's
+        name, such as ``ray start --resources='{"vicinal-shard-0": 1}'``; if there is none, on any
+        machine. The folder must have the same path there as on this machine.
 
-        On an engine that was started here this waits until the actors run, for two minutes at most:
-        no query should wait for processes to start. Elsewhere a machine may be away.
+        On an engine on this machine this waits until the actors run, for two minutes at most, so
+        that no query waits for the start of processes. A remote engine is not waited for, as one of
+        its machines may be missing.
         """
         offered = self._ray.cluster_resources()
-        # Ray looks for a free core when it places an actor, and counts none while it runs.
-        actor = self._ray.remote(ShardActor)
+        # By default an actor needs a free core for its start and reserves none while it runs.
+        actor_class = self._ray.remote(ShardActor)
         self._transports = [
             RayTransport(
                 self._ray,
-                actor.options(max_restarts=-1, resources=resources_of(path.name, offered)).remote(
-                    str(path.absolute())
-                ),
+                actor_class.options(
+                    max_restarts=-1, resources=select_resources(path.name, offered)
+                ).remote(str(path.absolute())),
             )
             for path in paths
         ]
         if self._start_timeout is not None:
-            running = [one.actor.process.remote() for one in self._transports]
-            self._ray.wait(running, num_returns=len(running), timeout=self._start_timeout)
+            calls = [transport.actor.process.remote() for transport in self._transports]
+            self._ray.wait(calls, num_returns=len(calls), timeout=self._start_timeout)
         return list(self._transports)
 
     @property
     def address(self) -> str:
-        """Where other processes reach the engine."""
+        """Address at which other processes reach the engine."""
         return str(self._ray.get_runtime_context().gcs_address)
 
     def processes(self) -> list[int]:
-        """Return the processes that have the shards now, once they run."""
+        """Return the current process ids of the shards' actors, waiting until they run."""
         calls = [
-            one.actor.process.options(max_task_retries=-1).remote() for one in self._transports
+            transport.actor.process.options(max_task_retries=-1).remote()
+            for transport in self._transports
         ]
         return [int(pid) for pid in self._ray.get(calls)]
 
     def stop(self) -> None:
-        """Leave the engine; one that was started here ends, and all actors with it."""
+        """Disconnect from the engine; an engine on this machine ends with all its actors."""
         self._ray.shutdown()
 
 
-def resources_of(name: str, offered: Mapping[str, float]) -> dict[str, float]:
-    """Return what an actor asks of its machine: a little of what only the right one offers."""
+def select_resources(name: str, offered: Mapping[str, float]) -> dict[str, float]:
+    """Return the resources that an actor reserves, by name; none if any machine may run it.
+
+    - `name`: name of the shard's folder.
+    - `offered`: resources of all machines of the engine.
+    """
     resource = f"vicinal-{name}"
-    return {resource: _LITTLE} if resource in offered else {}
+    return {resource: _PLACEMENT_SHARE} if resource in offered else {}
 
 
-def ray_module() -> Any:
-    """Return Ray, with its reports to the outside switched off whatever the environment says.
+def import_ray() -> Any:
+    """Import Ray with its usage reports switched off, and return the module.
 
-    It shows engines their token, and asks for one, unless the environment has another rule: whoever
-    can submit work can read the records. Ray reads that rule when it is imported, and never again.
+    Ray requires and sends a token unless the environment has another rule, because a user who can
+    submit work can read the records. Ray reads that rule only when it is imported.
     """
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     if "ray" not in sys.modules:
-        os.environ.setdefault(_RULE, "token")
+        os.environ.setdefault(_AUTH_MODE, "token")
     try:
         import ray
     except ImportError:
@@ -263,10 +300,13 @@ def ray_module() -> Any:
 
 
 def _check_token() -> None:
-    """Raise StorageFailed if a token is asked for and none is here: Ray may end the process."""
-    named = "RAY_AUTH_TOKEN" in os.environ or "RAY_AUTH_TOKEN_PATH" in os.environ
-    here = named or Path.home().joinpath(".ray", "auth_token").is_file()
-    if os.environ.get(_RULE) == "token" and not here:
+    """Raise StorageFailed if Ray requires a token and this machine has none.
+
+    Without this check Ray may end the process.
+    """
+    is_named = "RAY_AUTH_TOKEN" in os.environ or "RAY_AUTH_TOKEN_PATH" in os.environ
+    has_token = is_named or Path.home().joinpath(".ray", "auth_token").is_file()
+    if os.environ.get(_AUTH_MODE) == "token" and not has_token:
         raise errors.StorageFailed(
             "A Ray engine asks for a token, and this machine has none. Copy the token of the "
             "engine's head (`ray get-auth-token`), or set RAY_AUTH_MODE=disabled if nobody else "
@@ -275,20 +315,23 @@ def _check_token() -> None:
 
 
 def _check_address(address: str) -> None:
-    """Raise StorageFailed if nothing listens there: Ray looks for a minute, then names no cause."""
+    """Raise StorageFailed with the cause if an engine's address cannot be reached.
+
+    Without this check Ray tries for a minute and then reports no cause.
+    """
     try:
-        place = urlsplit(address if "//" in address else f"//{address}")
-        port = place.port
+        url = urlsplit(address if "//" in address else f"//{address}")
+        port = url.port
         if port is None:  # "auto", or a folder
             return
-        host = (place.hostname or "").encode("idna")
+        host = (url.hostname or "").encode("idna")
     except ValueError:
         raise errors.InvalidInput("A Ray engine's address must be auto or HOST:PORT.") from None
     try:
-        socket.create_connection((host.decode(), port), _PATIENCE).close()
+        socket.create_connection((host.decode(), port), _CONNECT_SECONDS).close()
     except OSError as error:
         kinds = {socket.gaierror: "no such host", ConnectionRefusedError: "connection refused"}
         cause = kinds.get(type(error), "no answer")
         raise errors.StorageFailed(
-            f"The Ray engine at {place.hostname}:{port} cannot be reached: {cause}."
+            f"The Ray engine at {url.hostname}:{port} cannot be reached: {cause}."
         ) from None

@@ -1,8 +1,8 @@
-"""A shard with its own folder: integer tiles, budgets, and a journal of the blocks it has charged.
+"""The server of one shard: integer features, budgets, and a journal of charged blocks in a folder.
 
-It is the shard of one machine (:class:`vicinal.engine.shard.Shard`) on the files and
-the ledger of a store. It adds no noise and gives no answers. Order of durability: the charge, and
-the votes that it pays for, are durable before the votes leave.
+It runs the shard of one machine (:class:`vicinal.engine.shard.Shard`) on the files and the ledger
+of a store. It adds no noise and releases no answers. A charge and the votes that it pays for are
+durable before the votes are returned.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -33,29 +33,30 @@ from vicinal.store.records import StoredRecords, add_records
 from vicinal.store.status import curator_facts, find_id_traces, verify
 
 _T = TypeVar("_T")
-_CHANGED = "changed"
-"""Where the database keeps the clock of the last change that was made."""
+_LAST_CHANGE = "changed"
+"""Database key of the clock of the last change that was made."""
 
 
 class ShardServer:
-    """One shard of a cluster, open: the only process that charges its subjects.
+    """One open shard of a cluster; only its process charges the shard's subjects.
 
-    A failure of the disk closes it. Opened again, it knows what was durable.
+    A failure of the disk closes it. When it is opened again, it continues from the durable state.
 
     Parameters
     ----------
-    parts : OpenStore
-        What the folder holds.
+    store : OpenStore
+        The open folder of the shard.
     """
 
-    def __init__(self, parts: OpenStore) -> None:
-        self._parts = parts
-        self._journal = charging.VoteJournal(parts.database)
+    def __init__(self, store: OpenStore) -> None:
+        self._parts = store
+        self._journal = charging.VoteJournal(store.database)
         self._lock = ForkSafeLock()
         self._failed = False
         self._gradients: dict[str, LocalGradients] = {}
         self._audience_states = {
-            one.name: self._opened(one) for one in list_answering_audiences(parts)
+            audience.name: self._open_state(audience)
+            for audience in list_answering_audiences(store)
         }
 
     @classmethod
@@ -66,81 +67,84 @@ class ShardServer:
         check: Callable[[Database], object] = lambda _: None,
         reading: bool = False,
     ) -> Self:
-        """Open the shard that lies in a folder; `check` and `reading` as of :func:`open_folder`.
+        """Open the shard in a folder.
+
+        - `check`: raises an error if the database must not be opened, as in :func:`open_folder`.
+        - `reading`: whether to write nothing.
 
         Raises
         ------
         InvalidInput
-            If there is none.
+            If there is no shard.
         PrivacyRefused
-            StoreOutdated if it is an old copy; StoreInUse if another process has it open.
+            StoreOutdated if the shard is an old copy; StoreInUse if another process has it open.
         StorageFailed
             If a file or the database is damaged.
         """
         folder = ShardFolder.read(Path(path)).folder
-        parts = open_folder(folder, check=check, reading=reading)
+        store = open_folder(folder, check=check, reading=reading)
         try:
-            return cls(parts)
+            return cls(store)
         except BaseException:
-            parts.resources.close()
+            store.resources.close()
             raise
 
     def close(self) -> None:
-        """Let go of files, database and lock. Closing twice does no harm."""
+        """Release files, database and lock. A second call has no effect."""
         with self._lock:
             self._failed = True
             self._parts.resources.close()
 
     @property
     def is_consistent(self) -> bool:
-        """Whether it does tasks; once it does not, it must be opened again. Public."""
+        """Whether the shard accepts tasks; if not, it must be opened again. Public."""
         return not self._failed and self._parts.ledger.is_consistent
 
     def handle(self, message: tasks.Message) -> tasks.ShardAnswer:
-        """Do the task of a message that is for this shard as it is, from its coordinator.
+        """Check that a message is for this shard in its state, and run its task.
+
+        Returns the result with the chain links since the state in the message.
 
         Raises
         ------
         StoreOutdated
-            If this shard is another one, or an old copy, or one that ran elsewhere; or if that is
-            true of the coordinator. Nothing was done.
+            If the message is for another shard, or if this shard or the coordinator is an old copy
+            or a copy that ran elsewhere. Nothing was done.
         """
-        with self._serving():
-            self._check(message)
+        with self._run_exclusively():
+            self._check_message(message)
             value = self.do(message.task)
-            return tasks.ShardAnswer(
-                value, membership.links_after(self._parts.database, message.known) or ()
-            )
+            links = membership.read_links_since(self._parts.database, message.last_seen)
+            return tasks.ShardAnswer(value, links or ())
 
     def do(self, task: tasks.Task) -> Any:
-        """Do a task, without checking who sent it; its type says what is returned.
+        """Run a task without checking its sender; the docstring of its type describes the result.
 
         Raises
         ------
         InvalidInput
-            If the task is none that this version knows, or not about this shard's features; if the
-            name of a block belongs to another one. Nothing was done.
+            If this version does not have the task, if features do not fit the shard's, or if
+            another block was charged under the name of this one. Nothing was done.
         PrivacyRefused
-            If a block is over. Nothing was charged.
+            If later blocks were charged already. Nothing was charged for this one.
         StorageFailed
-            If something could not be made durable: the shard must be opened again, which continues
-            an erasure.
+            If a commit failed: the shard must be opened again, which continues an erasure.
         """
-        with self._serving():
+        with self._run_exclusively():
             match task:
                 case tasks.VoteRequest() | tasks.TallyRequest() | tasks.GradientRequest():
                     return self._charge_once(task)
                 case tasks.DeleteVotes():
                     return self._delete_before(task.clock)
                 case tasks.Add() | tasks.Erase() | tasks.SetAudience():
-                    # One that comes again was made. How many records went is not kept.
-                    made = self._parts.database.number(_CHANGED)
-                    return self._change(task) if task.clock > made else 0
+                    # A repeated change was already made; its number of erased records is not kept.
+                    last_clock = self._parts.database.number(_LAST_CHANGE)
+                    return self._make_change(task) if task.clock > last_clock else 0
                 case tasks.Ping():
                     return None
-                case tasks.KnownSubjects():
+                case tasks.SubjectStandings():
                     return np.array(self._parts.ledger.standings(task.subjects), dtype=np.int8)
-                case tasks.AlikeSubjects():
+                case tasks.SimilarSubjects():
                     return self._parts.ledger.alike(task.subjects)
                 case tasks.Verify():
                     return verify(self._parts, task.erased, task.rows)
@@ -151,83 +155,94 @@ class ShardServer:
                 case _:
                     raise InvalidInput("The task must be one that this version knows.")
 
-    def _check(self, message: tasks.Message) -> None:
+    def _check_message(self, message: tasks.Message) -> None:
         """Raise StoreOutdated unless a message is for this shard, from its coordinator."""
         number, database = message.number, self._parts.database
-        membership.check_last(self._parts, message.cluster, number, message.shard, message.known)
-        # A shard that was never asked, or whose loss was accepted, knows none: it takes this one.
-        epoch = membership.known_epoch(database)
-        # An epoch is one process, which never goes back: what it sent earlier may come later.
-        others = message.reading or epoch != message.epochs[-1]
-        older = others and message.clock < self._journal.clock
-        if older or epoch not in (b"", *message.epochs):
+        membership.check_shard_state(
+            self._parts, message.cluster, number, message.shard, message.last_seen
+        )
+        # The epoch is empty in a new shard, or after an accepted loss: any coordinator is accepted.
+        epoch = membership.read_epoch(database)
+        # One epoch is one process, whose clock never decreases: within it, an earlier message may
+        # arrive late. A message of any other coordinator must not have an earlier clock.
+        is_other_epoch = message.reading or epoch != message.epochs[-1]
+        is_older = is_other_epoch and message.clock < self._journal.clock
+        if is_older or epoch not in (b"", *message.epochs):
             raise StoreOutdated(
                 f"The coordinator is an old copy, or another one has used shard {number} since. "
                 "Nothing was charged. Bring back the coordinator that belongs to the shards, or "
                 "accept the loss, which spends every budget for good."
             )
         if not message.reading and epoch != message.epochs[-1]:
-            with self._durable():
+            with self._durable_transaction():
                 membership.write_epoch(database, message.epochs[-1])
                 self._journal.begin_epoch()
 
     # ------------------------------------------------------------ votes
 
     def _charge_once(self, request: tasks.SumRequest) -> Steps:
-        """Charge a block or an evaluation, or find what it gave when it came first."""
+        """Charge a request and return its private sums, or the stored sums if it is repeated."""
         if (charged := self._journal.find(request)) is not None:
             return charged
         self._journal.check(request)
         match request:
             case tasks.GradientRequest():
-                return self._gradient(request)
+                return self._charge_gradient(request)
             case tasks.TallyRequest():
-                return self._tally(request)
+                return self._charge_tally(request)
             case tasks.VoteRequest():
-                return self._charge(request)
+                return self._charge_votes(request)
 
-    def _charge(self, request: tasks.VoteRequest) -> Steps:
-        state, ledger = _known(request.audience, self._audience_states), self._parts.ledger
+    def _charge_votes(self, request: tasks.VoteRequest) -> Steps:
+        """Charge a query block durably and return its votes."""
+        state = _get_audience(request.audience, self._audience_states)
+        ledger = self._parts.ledger
         try:
-            votes = charging.charge(state, request)
+            votes = charging.charge_votes(state, request)
         except BaseException:
-            # Some may have paid already: what they paid stays paid, and nothing leaves for it.
+            # Some subjects may have been charged already. Their charges stay, although no votes are
+            # returned for them.
             ledger.keep_charges([state.audience])
             state.drop_answers()
             raise
-        with self._durable():
+        with self._durable_transaction():
             ledger.write_charges(state.audience, 0)
             self._parts.database.put("clock", str(ledger.clock))
             self._journal.write(request, votes)
         return votes
 
-    def _tally(self, request: tasks.TallyRequest) -> Steps:
-        state = _known(request.audience, self._audience_states)
+    def _charge_tally(self, request: tasks.TallyRequest) -> Steps:
+        """Charge an evaluation durably and return the sums of all cells."""
+        state = _get_audience(request.audience, self._audience_states)
         with self._parts.ledger.release(state.audience):
             sums = charging.charge_tally(self._parts.ledger, state, request)
             self._journal.write(request, sums)
         return sums
 
-    def _gradient(self, request: tasks.GradientRequest) -> Steps:
-        parts, name = self._parts, request.audience
-        audience = _known(name, parts.ledger.audiences)
+    def _charge_gradient(self, request: tasks.GradientRequest) -> Steps:
+        """Charge a training step durably and return the sum of the clipped gradients."""
+        store = self._parts
+        name = request.audience
+        audience = _get_audience(name, store.ledger.audiences)
         if name not in self._gradients:
-            self._gradients = {name: charging.local_gradients(parts, audience)}
-        gradients, settings = self._gradients[name], settings_of(parts, audience)
-        release = charging.step_of(gradients, request, settings.training.step_noise)
-        with parts.ledger.release(audience):
+            self._gradients = {name: charging.create_local_gradients(store, audience)}
+        gradients = self._gradients[name]
+        plan = settings_of(store, audience)
+        release = charging.price_step(gradients, request, plan.training.step_noise)
+        with store.ledger.release(audience):
             sums = gradients.charge_and_sum(release, request.weights)
             self._journal.write(request, sums)
         return sums
 
     def _delete_before(self, clock: int) -> None:
+        """Delete the votes of all blocks with an earlier clock, durably."""
         if clock > self._journal.clock:
-            with self._durable():
+            with self._durable_transaction():
                 self._journal.delete_before(clock)
 
     # ------------------------------------------------------------ changes of the data
 
-    def _change(self, task: tasks.Add | tasks.Erase | tasks.SetAudience) -> int:
+    def _make_change(self, task: tasks.Add | tasks.Erase | tasks.SetAudience) -> int:
         """Make a change durably; return the number of erased records."""
         # The shard counts as failed until the change is complete: after an exception at any line
         # it must be opened again, because memory has to agree with the commit, and because an
@@ -246,6 +261,7 @@ class ShardServer:
         return n_erased
 
     def _add(self, task: tasks.Add) -> None:
+        """Add records durably."""
         targets = self._parts.schema.target.of_rows(task.rows)
         records = StoredRecords(task.integers, targets, task.rows, task.subjects)
         with self._parts.ledger.change("add"):
@@ -254,55 +270,60 @@ class ShardServer:
         self._note_change()
 
     def _erase(self, task: tasks.Erase) -> int:
-        parts = self._parts
-        self._delete_before(task.clock)  # votes of erased subjects must not outlive them
-        erased = decide_erasure(parts.ledger, parts.shard, task.subjects)
+        """Erase subjects from all files and return the number of erased records."""
+        store = self._parts
+        self._delete_before(task.clock)  # These votes contain those of the erased subjects.
+        n_erased = decide_erasure(store.ledger, store.shard, task.subjects)
         self._note_change()
-        finish_erasure(parts.database, parts.record_files, parts.witness)
-        if faults := list(find_id_traces(parts)):
+        finish_erasure(store.database, store.record_files, store.witness)
+        if faults := list(find_id_traces(store)):
             raise StorageFailed(" ".join(faults))
-        with self._durable():
+        with self._durable_transaction():
             self._write_clock(task.clock)
-        return erased
+        return n_erased
 
     def _set_audience(self, task: tasks.SetAudience) -> None:
-        parts, name = self._parts, task.name
-        with parts.ledger.change("audience"):
-            known, renewal = parts.ledger.audiences.get(name), Renewal.of(task.plan)
-            audience = known or parts.ledger.open_audience(
-                name, task.plan if renewal is None else renewal.declared.within(task.plan)
-            )
+        """Set plan and model of an audience durably, and open the audience if it is new."""
+        store = self._parts
+        name = task.name
+        with store.ledger.change("audience"):
+            renewal = Renewal.of(task.plan)
+            audience = store.ledger.audiences.get(name)
+            if audience is None:
+                plan = task.plan if renewal is None else renewal.declared.within(task.plan)
+                audience = store.ledger.open_audience(name, plan)
             if audience.number != task.number:
                 raise PrivacyRefused("The shard has other audiences than the coordinator.")
-            before = audience.renewal
-            audience.plan = task.plan if before is None else before.within(task.plan)
-            # The coordinator's date decides: all shards begin a period in one of its changes. None
-            # comes once the loss of charges was accepted.
-            if renewal not in (None, before) and audience.initial_budget:
-                parts.ledger.set_period(audience, renewal)
-            audience.write(parts.database)
-            write_parts(parts.database, task.number, task.model)
+            previous = audience.renewal
+            audience.plan = task.plan if previous is None else previous.within(task.plan)
+            # The coordinator's date decides: all shards begin a period in one of its changes. After
+            # an accepted loss no further period begins.
+            if renewal not in (None, previous) and audience.initial_budget:
+                store.ledger.set_period(audience, renewal)
+            audience.write(store.database)
+            write_parts(store.database, task.number, task.model)
             self._write_clock(task.clock)
         self._note_change()
         if name in self._audience_states:
-            self._audience_states.pop(name).close(parts.shard)
-        if not awaits_model(parts, audience):
-            self._audience_states[name] = self._opened(audience)
+            self._audience_states.pop(name).close(store.shard)
+        if not awaits_model(store, audience):
+            self._audience_states[name] = self._open_state(audience)
 
     def _write_clock(self, clock: int) -> None:
-        """Write, inside a transaction, that a change is made and earlier blocks are over."""
+        """Store the clock of a change, inside a transaction; earlier blocks are refused then."""
         self._journal.delete_before(clock)
-        self._parts.database.put(_CHANGED, str(clock))
+        self._parts.database.put(_LAST_CHANGE, str(clock))
 
     def _note_change(self) -> None:
+        """Discard gradients of earlier records, and have the witness record the change."""
         self._gradients.clear()
         self._parts.mark_change()
 
-    # ------------------------------------------------------------ inside
+    # ------------------------------------------------------------ locks and transactions
 
     @contextmanager
-    def _serving(self) -> Iterator[None]:
-        """Hold the lock, of a shard that has not failed, and mark commits."""
+    def _run_exclusively(self) -> Iterator[None]:
+        """Hold the lock of a consistent shard, and have the witness record the body's commits."""
         with self._lock:
             if self._failed:
                 raise StorageFailed("The shard is closed, or has failed. Open it again.")
@@ -315,8 +336,11 @@ class ShardServer:
                 raise
 
     @contextmanager
-    def _durable(self) -> Iterator[None]:
-        """Make the body one transaction; if it fails, memory may be ahead of the disk."""
+    def _durable_transaction(self) -> Iterator[None]:
+        """Run the body as one transaction; on failure the shard must be opened again.
+
+        Memory may then be ahead of the disk.
+        """
         try:
             with self._parts.database.transaction():
                 yield
@@ -324,11 +348,13 @@ class ShardServer:
             self._failed = True
             raise
 
-    def _opened(self, audience: Audience) -> AudienceState:
+    def _open_state(self, audience: Audience) -> AudienceState:
+        """Return the state of an audience with an engine on the shard's records."""
         return open_audience_state(self._parts, audience, self._parts.ledger.version, self._lock)[0]
 
 
-def _known(name: str, audiences: Mapping[str, _T]) -> _T:
+def _get_audience(name: str, audiences: Mapping[str, _T]) -> _T:
+    """Return the entry of an audience by name; raise InvalidInput if there is none."""
     if name not in audiences:
         raise InvalidInput("The 'audience' must be one that the shard has budgets for.")
     return audiences[name]

@@ -1,9 +1,10 @@
-"""From a store to a cluster: every subject moves with all records and the budget that is left.
+"""Splitting a store into a cluster: subjects move with all their records and remaining budgets.
 
-Budgets may not exist twice. The store's ledger names the cluster, then the cluster is completed;
-the store retires, by a commit of its ledger, and its witness hears of it; only then is there a
-cluster. A split that was broken off once the cluster was complete is finished by the next command
-that writes, unless the store has gone on. Earlier there is none, and its folder can be deleted.
+A budget may not exist twice. The store's ledger first names the cluster, and the cluster's folders
+are written. Then the store retires by a commit of its ledger, which its witness records. Only then
+can the cluster be used. If a split is interrupted after the folders were written, the next command
+that writes finishes it, unless the store has changed since. If it is interrupted earlier, the
+store stays in use and the incomplete folder can be deleted.
 """
 
 from __future__ import annotations
@@ -41,40 +42,50 @@ from vicinal.store.opening import (
 from vicinal.store.record_files import note_added_slots, write_digests
 from vicinal.store.records import NAMING, NEXT_NUMBER
 
-Place = Callable[[SubjectId], int]
-_ROWS = 1 << 16
-"""Records in memory at a time."""
+ChooseShard = Callable[[SubjectId], int]
+"""Returns the number of a subject's shard, from 0."""
 
-_SOURCE = "source"
-"""Where the coordinator's ledger keeps the store and its head that the cluster was made of."""
+_ROWS_AT_ONCE = 1 << 16
+"""Number of records that are held in memory at a time."""
 
-_ELSEWHERE = -1
-"""In place of a slot, for subjects of other shards."""
+_SOURCE_KEY = "source"
+"""Database key of the id and the chain head of the store that the cluster was split from."""
 
-_COPIED = (
-    Tables.ANSWERS, Tables.REQUESTS, Tables.HISTORY, Tables.ADDITIONS, Tables.SHADOWS,
-    Tables.MODELS, Tables.ANALYSTS,
-)  # fmt: skip
+_ON_OTHER_SHARD = -1
+"""Stands for the slot of a subject that is on another shard."""
+
+_COPIED_TABLES = (
+    Tables.ANSWERS,
+    Tables.REQUESTS,
+    Tables.HISTORY,
+    Tables.ADDITIONS,
+    Tables.SHADOWS,
+    Tables.MODELS,
+    Tables.ANALYSTS,
+)
+"""Tables of the store that the coordinator's ledger takes over unchanged."""
 
 
-def split(store: str | Path, path: str | Path, shards: int, *, place: Place | None = None) -> None:
+def split(
+    store: str | Path, path: str | Path, shards: int, *, place: ChooseShard | None = None
+) -> None:
     """Spread the records of a closed store over the shards of a new cluster.
 
     Parameters
     ----------
     store
-        Folder of the store. It answers no more; delete it once the cluster is backed up.
+        Folder of the store. It cannot be opened afterwards; delete it once there is a backup.
     path
-        Folder of the cluster; there must be nothing there.
+        Folder of the cluster; it must not exist.
     shards
-        How many.
+        Number of shards.
     place : callable, optional
-        The shard of every subject, 0 to ``shards - 1``; by a keyed hash of the id, if left out.
+        Returns the shard of a subject id, 0 to ``shards - 1``. Default: by a keyed hash of the id.
 
     Raises
     ------
     InvalidInput, PrivacyRefused, StorageFailed
-        As on opening the store. It is unchanged unless its cluster is complete.
+        As on opening the store. The store stays in use unless the cluster is complete.
 
     Examples
     --------
@@ -91,7 +102,7 @@ def split(store: str | Path, path: str | Path, shards: int, *, place: Place | No
     ...     cluster.predict([[0.5, 0.1, -0.3]]).left
     19
     """
-    shards = checks.check_integer("shards", shards, least=1, most=layout.MOST_SHARDS)
+    shards = checks.check_integer("shards", shards, least=1, most=layout.MAX_SHARDS)
     target = Path(path)
     check_new(target)
     witnesses = layout.witness_of(target, layout.COORDINATOR).parent
@@ -101,26 +112,28 @@ def split(store: str | Path, path: str | Path, shards: int, *, place: Place | No
             "another name. If an interrupted split left them, delete that folder."
         )
     with open_folder(Folder.read(Path(store))) as source:
-        identity, ledger = fresh_key(16).hex(), source.ledger
+        identity = fresh_key(16).hex()
+        ledger = source.ledger
         if ledger.total is not None:
             raise InvalidInput(
                 "A store with a total over all audiences ('epsilon_total') cannot be split: its "
                 "shards would have to share one filter."
             )
-        if any(settings_of(source, one).private_count for one in ledger.audiences.values()):
-            raise private_counts_refused()
+        plans = (settings_of(source, audience) for audience in ledger.audiences.values())
+        if any(plan.private_count for plan in plans):
+            raise create_private_count_error()
 
-        def shard_of(subject: SubjectId) -> int:
+        def choose_shard(subject: SubjectId) -> int:
             if place is None:
-                return place_by_hash(ledger.hash(subject), shards)
+                return hash_to_shard(ledger.hash(subject), shards)
             return checks.check_integer("place", place(subject), least=0, most=shards - 1)
 
-        subjects = placed_subjects(source.database, shards, shard_of)
+        subjects = assign_subjects(source.database, shards, choose_shard)
         with source.database.transaction():
             source.database.put(membership.CLUSTER, identity)
         records = _write_shards(source, target, identity, subjects)
         _write_coordinator(source, target, identity, records)
-        # Absolute, as a split that broke off may be finished from another folder.
+        # An interrupted split may be finished from another working directory.
         source_path = str(Path(store).absolute())
         cluster = layout.ClusterDescription(identity, shards, source_path)
         cluster.save(target)
@@ -128,8 +141,8 @@ def split(store: str | Path, path: str | Path, shards: int, *, place: Place | No
     replace(cluster, source="").save(target)
 
 
-def private_counts_refused() -> InvalidInput:
-    """Return the refusal of a plan whose queries go to the records twice."""
+def create_private_count_error() -> InvalidInput:
+    """Return the error for a plan with private neighbour counts, which need two rounds a query."""
     return InvalidInput(
         "The 'neighbor_count' parameter must be 'public' in a cluster. A plan with private counts, "
         "as of the published algorithm, is for a store on one machine."
@@ -139,30 +152,36 @@ def private_counts_refused() -> InvalidInput:
 def ready_cluster(
     path: Path, *, accept_loss: bool = False, reading: bool = False
 ) -> layout.ClusterDescription:
-    """Return the cluster at `path`, after finishing a split that was broken off.
+    """Return the description of the cluster at `path`, after finishing an interrupted split.
 
-    `accept_loss`: of the coordinator, and of the witness of a store that has retired.
+    - `accept_loss`: whether to accept that charges of the coordinator, or the witness of the
+      retired store, were lost.
+    - `reading`: whether to write nothing.
 
-    Raises PrivacyRefused if the store is not the one that the cluster was made of, or has gone on
-    since: its budgets are further than the cluster's; or if it is only `reading`.
+    Raises PrivacyRefused if the store is not the one that the cluster was split from, or has
+    changed since, as it may have charged budgets that the cluster still has; or if a split would
+    have to be finished while `reading`.
     """
     cluster = layout.ClusterDescription.read(path)
     if not cluster.source:
         return cluster
     if reading:
         raise create_interrupted_error()
-    part, place = layout.ShardFolder.read(path / layout.COORDINATOR).folder, Path(cluster.source)
-    store = Folder.read(place)
-    if part.key() != store.key():  # before anything of a store is opened that may be another's
+    coordinator_folder = layout.ShardFolder.read(path / layout.COORDINATOR).folder
+    source_folder = Folder.read(Path(cluster.source))
+    # Keys are compared first, as an edited description may name the store of another cluster.
+    if coordinator_folder.key() != source_folder.key():
         raise PrivacyRefused(f"The cluster was not made from the store {cluster.source}.")
     with (
-        open_folder(part, accept_loss=accept_loss) as coordinator,
-        open_folder(store, accept_loss=accept_loss, cluster=cluster.identity) as source,
+        open_folder(coordinator_folder, accept_loss=accept_loss) as coordinator,
+        open_folder(source_folder, accept_loss=accept_loss, cluster=cluster.identity) as source,
     ):
-        membership.ShardRecords.of(coordinator.database, cluster)
-        if source.database.get(RETIRED) is None:  # else its opening has told its witness
-            kin = source.database.get(membership.CLUSTER), coordinator.database.get(_SOURCE)
-            if kin != (cluster.identity, _state(source)):
+        membership.ShardRecords.from_database(coordinator.database, cluster)
+        # If the store has retired already, its opening has updated the witness.
+        if source.database.get(RETIRED) is None:
+            target_cluster = source.database.get(membership.CLUSTER)
+            source_state = coordinator.database.get(_SOURCE_KEY)
+            if (target_cluster, source_state) != (cluster.identity, _format_state(source)):
                 raise PrivacyRefused(
                     "The split was interrupted, and the store has changed since. Delete this "
                     "cluster and split the store again."
@@ -173,69 +192,87 @@ def ready_cluster(
     return ready
 
 
-def _state(source: OpenStore) -> str:
-    """Return which store it is, and how far."""
+def _format_state(source: OpenStore) -> str:
+    """Return the id and the chain head of a store, in hexadecimal digits."""
     return f"{source.folder.identity} {source.ledger.head.hex()}"
 
 
 def _retire(source: OpenStore, cluster: str) -> None:
-    """Make a store one that only its cluster opens; its witness refuses any earlier copy."""
+    """Mark a store as split, so that only the cluster with this id may open it.
+
+    The witness refuses any earlier copy of the store.
+    """
     with source.ledger.change("split"):
         source.database.put(RETIRED, cluster)
     source.mark_change()
     source.ledger.complete_change()
 
 
-def place_by_hash(hashed: bytes, shards: int) -> int:
-    """Return the shard of a subject that was not placed, from the keyed hash of its id."""
+def hash_to_shard(hashed: bytes, shards: int) -> int:
+    """Return the default shard of a subject, from the keyed hash of its id."""
     return int.from_bytes(hashed[:8]) % shards
 
 
 @dataclass(frozen=True, slots=True)
 class PlacedSubjects:
-    """The subjects that go to one shard, in the order of their slots there. Private.
+    """The subjects of one shard, in the order of their new slots. Private.
 
-    `slots`: their earlier ones, as int32. `ids`: framed, one after the other.
+    - `slots`: their slots in the store, int32 values as bytes.
+    - `ids`: their framed ids, concatenated.
     """
 
     slots: bytearray
     ids: bytearray
 
 
-def placed_subjects(
-    database: Database, n_shards: int, place: Callable[[SubjectId], int]
+def assign_subjects(
+    database: Database, n_shards: int, choose_shard: ChooseShard
 ) -> list[PlacedSubjects]:
-    """Return the subjects of a ledger by shard; `place` returns the shard of each."""
+    """Return the subjects of each of `n_shards` shards, in the order of the ledger's pages.
+
+    `choose_shard`: returns the number of a subject's shard.
+    """
     placed = [PlacedSubjects(bytearray(), bytearray()) for _ in range(n_shards)]
     for rows in database.scan("subject_pages"):
         for _, _, slots, ids in rows:
-            earlier, framed = np.frombuffer(slots, dtype="<i4"), ids.split(b">")[:-1]
-            chosen = np.fromiter((place(parse_framed_id(one + b">")) for one in framed), np.int16)
-            for shard in np.unique(chosen).tolist():
-                here = np.flatnonzero(chosen == shard)
-                placed[shard].slots.extend(earlier[here].tobytes())
-                placed[shard].ids.extend(b"".join(framed[one] + b">" for one in here.tolist()))
+            source_slots = np.frombuffer(slots, dtype="<i4")
+            frames = ids.split(b">")[:-1]
+            shard_numbers = np.fromiter(
+                (choose_shard(parse_framed_id(frame + b">")) for frame in frames), np.int16
+            )
+            for shard in np.unique(shard_numbers).tolist():
+                indices = np.flatnonzero(shard_numbers == shard)
+                placed[shard].slots.extend(source_slots[indices].tobytes())
+                framed_ids = b"".join(frames[index] + b">" for index in indices.tolist())
+                placed[shard].ids.extend(framed_ids)
     return placed
 
 
 def _write_shards(
     source: OpenStore, target: Path, cluster: str, subjects: list[PlacedSubjects]
 ) -> list[membership.ShardRecord]:
+    """Write the folders of all shards and return their records.
+
+    - `source`: the store.
+    - `target`: the cluster's folder.
+    - `cluster`: the cluster's id.
+    - `subjects`: the subjects of each shard.
+    """
     shards = len(subjects)
     slot_of_row = source.record_files.column("slots", len(source.shard))
-    departed = source.database.rows(Tables.DEPARTED)
+    erased_rows = source.database.rows(Tables.DEPARTED)
     records = []
     for number, path in enumerate(layout.shard_paths(target, shards)):
         witness = layout.witness_of(target, path.name)
         folder = layout.ShardFolder.create(path, cluster, source.folder.key(), witness)
-        with create_store(folder.folder, source.schema) as parts:
-            erased = [row for row in departed if place_by_hash(row[0], shards) == number]
-            _fill(source, parts, subjects[number], slot_of_row, erased)
-            with parts.database.transaction():
-                parts.database.put(membership.CLUSTER, cluster)
-                parts.database.put(membership.NUMBER, str(number))
-            parts.mark_change()
-            state = ShardState.of(parts.database)
+        with create_store(folder.folder, source.schema) as store:
+            erased = [row for row in erased_rows if hash_to_shard(row[0], shards) == number]
+            _fill(source, store, subjects[number], slot_of_row, erased)
+            with store.database.transaction():
+                store.database.put(membership.CLUSTER, cluster)
+                store.database.put(membership.NUMBER, str(number))
+            store.mark_change()
+            state = ShardState.from_database(store.database)
             records.append(membership.ShardRecord(number, folder.folder.identity, state))
         folder.save()
         sync_folder(target)
@@ -244,75 +281,104 @@ def _write_shards(
 
 def _fill(
     source: OpenStore,
-    parts: OpenStore,
+    store: OpenStore,
     subjects: PlacedSubjects,
     slot_of_row: Slots,
     erased: list[tuple[Any, ...]],
 ) -> None:
-    """Move records, their subjects and budgets into the files of an empty shard, in one change."""
-    files, size = source.record_files, len(source.shard)
+    """Copy records, subjects and budgets into the files of an empty shard, in one change.
+
+    - `source`: the store that is split.
+    - `store`: the open folder of the shard.
+    - `subjects`: the subjects of the shard.
+    - `slot_of_row`, int32 (n,): slot of each record's subject in the store.
+    - `erased`: rows of the table of erased subjects that belong to the shard.
+    """
+    files = source.record_files
+    size = len(source.shard)
     slots = np.frombuffer(subjects.slots, dtype="<i4")
-    slot_here = np.full(source.ledger.size, _ELSEWHERE, dtype=np.int32)
-    slot_here[slots] = np.arange(len(slots))
-    with parts.ledger.change("split"):
-        parts.database.insert(Tables.MODELS, source.database.rows(Tables.MODELS))
-        rows = np.flatnonzero(slot_here[slot_of_row] != _ELSEWHERE)
-        features, labels = files.features.rows(size), files.labels.rows(size)
-        for start in range(0, len(rows), _ROWS):
-            part = rows[start : start + _ROWS]
-            new_slots = slot_here[slot_of_row[part]]
-            parts.record_files.append(start, features[part], labels[part], new_slots)
-            note_added_slots(parts.database, new_slots)
-        write_digests(parts.database, parts.record_files, len(rows))
-        parts.database.put("slots", str(write_all(parts.database, subjects.ids)))
-        parts.database.insert(Tables.DEPARTED, erased)
+    new_slot_of = np.full(source.ledger.size, _ON_OTHER_SHARD, dtype=np.int32)
+    new_slot_of[slots] = np.arange(len(slots))
+    with store.ledger.change("split"):
+        store.database.insert(Tables.MODELS, source.database.rows(Tables.MODELS))
+        rows = np.flatnonzero(new_slot_of[slot_of_row] != _ON_OTHER_SHARD)
+        features = files.features.rows(size)
+        labels = files.labels.rows(size)
+        for start in range(0, len(rows), _ROWS_AT_ONCE):
+            chunk = rows[start : start + _ROWS_AT_ONCE]
+            new_slots = new_slot_of[slot_of_row[chunk]]
+            store.record_files.append(start, features[chunk], labels[chunk], new_slots)
+            note_added_slots(store.database, new_slots)
+        write_digests(store.database, store.record_files, len(rows))
+        store.database.put("slots", str(write_all(store.database, subjects.ids)))
+        store.database.insert(Tables.DEPARTED, erased)
         for audience in source.ledger.audiences.values():
             budgets = [units for _, number, units in erased if number == audience.number]
-            _move_audience(parts, audience, slots, budgets)
-    parts.ledger.complete_change()
+            _move_audience(store, audience, slots, budgets)
+    store.ledger.complete_change()
 
 
-def _move_audience(parts: OpenStore, audience: Audience, slots: Slots, erased: list[int]) -> None:
-    """Give every subject what it has left, and count what it had spent as spent.
+def _move_audience(store: OpenStore, audience: Audience, slots: Slots, erased: list[int]) -> None:
+    """Write an audience with the remaining budgets of a shard's subjects, and their charges so far.
 
-    `slots` are the earlier ones, by the new. For every subject that is on the shard, or was, a full
-    budget, or what of it has come, counts as granted once. The answers are the coordinator's to
-    count.
+    Every enrolled or erased subject of the shard counts as having been granted one budget, or the
+    part of it that its renewal periods have released. Only the coordinator counts answers.
+
+    - `store`: the open folder of the shard.
+    - `audience`: the audience in the store that is split.
+    - `slots`, int32: slot in the store of each subject, by its new slot.
+    - `erased`: remaining units of the shard's erased subjects.
     """
     units = audience.account.durable[slots]
     moved = Audience(
-        audience.number, audience.name, audience.plan,
-        StoredAccount(np.zeros(0, dtype=np.int64)), audience.initial_budget,
-    )  # fmt: skip
+        audience.number,
+        audience.name,
+        audience.plan,
+        StoredAccount(np.zeros(0, dtype=np.int64)),
+        audience.initial_budget,
+    )
     moved.account.assign(np.arange(len(slots), dtype=np.int32), units, len(slots))
     moved.granted = len(slots) + len(erased)
     moved.checkpointed = moved.granted * moved.released - exact_sum(units) - sum(erased)
-    moved.write(parts.database)
-    moved.checkpoint(parts.database)
-    parts.ledger.audiences[moved.name] = moved
+    moved.write(store.database)
+    moved.checkpoint(store.database)
+    store.ledger.audiences[moved.name] = moved
 
 
 def _write_coordinator(
     source: OpenStore, target: Path, cluster: str, records: list[membership.ShardRecord]
 ) -> None:
-    """Write a store without records that has all answers, quotas and plans of the source."""
+    """Write the coordinator's folder: a store without records, with the source's answers and plans.
+
+    `target`, `cluster`: folder and id of the cluster. `records`: the records of its shards.
+    """
     path = target / layout.COORDINATOR
     witness = layout.witness_of(target, layout.COORDINATOR)
     folder = layout.ShardFolder.create(path, cluster, source.folder.key(), witness)
-    with create_store(folder.folder, source.schema) as parts:
-        with parts.database.transaction():
-            for table in _COPIED:
-                parts.database.insert(table, source.database.rows(table))
-            for one in source.ledger.audiences.values():
-                # What is public: the plan, and how many answers it has used.
-                Audience(
-                    one.number, one.name, one.plan, StoredAccount(np.zeros(0, dtype=np.int64)),
-                    one.initial_budget, 0, one.used, one.slack, 0, one.used,
-                ).write(parts.database)  # fmt: skip
+    with create_store(folder.folder, source.schema) as store:
+        with store.database.transaction():
+            for table in _COPIED_TABLES:
+                store.database.insert(table, source.database.rows(table))
+            for audience in source.ledger.audiences.values():
+                # The coordinator keeps public values only: the plan and the number of answers.
+                public_audience = Audience(
+                    audience.number,
+                    audience.name,
+                    audience.plan,
+                    StoredAccount(np.zeros(0, dtype=np.int64)),
+                    audience.initial_budget,
+                    granted=0,
+                    used=audience.used,
+                    slack=audience.slack,
+                    checkpointed=0,
+                    checkpointed_queries=audience.used,
+                )
+                public_audience.write(store.database)
             for name in ("clock", "version", NEXT_NUMBER, NAMING):
-                if value := source.database.get(name):
-                    parts.database.put(name, value)
-            membership.ShardRecords(parts.database).replace_all(cluster, records)
-            parts.database.put(_SOURCE, _state(source))
-        parts.mark()
+                value = source.database.get(name)
+                if value:
+                    store.database.put(name, value)
+            membership.ShardRecords(store.database).replace_all(cluster, records)
+            store.database.put(_SOURCE_KEY, _format_state(source))
+        store.mark()
     folder.save()

@@ -1,4 +1,4 @@
-"""How a message gets to a shard and its answer back: the interface, and shards in this process."""
+"""Transports of messages to shards: the interface, and shards in this process."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -9,15 +9,15 @@ from threading import RLock
 from typing import Protocol
 
 from vicinal import errors
-from vicinal.distributed._membership import another_shard, check_member
+from vicinal.distributed._membership import check_member, create_wrong_shard_error
 from vicinal.distributed.folders import ShardFolder
 from vicinal.distributed.messages import Message, ShardAnswer
 from vicinal.distributed.shard_server import ShardServer
 
 Reply = Callable[[float], ShardAnswer]
-"""A message under way. Called with seconds, it waits for so long at most, and returns the answer.
+"""Waits for the answer to a message that was sent, given the seconds to wait at most.
 
-It raises ShardUnreachable; what the shard refuses is raised as it was raised there.
+Raises ShardUnreachable if there is no answer in time. A refusal of the shard is raised unchanged.
 """
 
 
@@ -25,10 +25,10 @@ class Transport(Protocol):
     """Carries messages to one shard, wherever it runs."""
 
     def send(self, message: Message) -> Reply:
-        """Send a message, without waiting for what comes of it."""
+        """Send a message without waiting, and return a function that waits for the answer."""
 
     def close(self) -> None:
-        """Let go of the shard."""
+        """Release the shard."""
 
 
 class ReopeningShard:
@@ -44,20 +44,20 @@ class ReopeningShard:
         self._lock = RLock()
 
     def handle(self, message: Message) -> ShardAnswer:
-        """Do a task, after those of other threads that came before.
+        """Run the task of a message and return the shard's answer; one thread at a time.
 
-        Raises ShardUnreachable if the disk fails, or if another process has the folder: it may not
-        have let go of it yet. Raises StoreDamaged if the folder is missing or damaged: later it
-        would be no better. Raises StoreOutdated if it is another shard's. Any further refusal is
-        the shard's own, and comes as it is.
+        Raises ShardUnreachable if the disk fails, or if another process has the folder open and may
+        release it soon. Raises StoreDamaged if the folder is missing or damaged, which waiting does
+        not repair. Raises StoreOutdated if the folder is another shard's. Other refusals are raised
+        as the shard raises them.
         """
         with self._lock:
-            ready = self._server is not None and self._server.is_consistent
-            if not ready or (self._reading and not message.reading):
+            is_ready = self._server is not None and self._server.is_consistent
+            if not is_ready or (self._reading and not message.reading):
                 self.close()
             try:
                 if self._server is None:
-                    self._server = self._opened(message)
+                    self._server = self._open_server(message)
                 return self._server.handle(message)
             except errors.StoreDamaged:
                 self.close()
@@ -66,19 +66,22 @@ class ReopeningShard:
                 self.close()
                 raise errors.ShardUnreachable(str(error)) from None
 
-    def _opened(self, message: Message) -> ShardServer:
-        """Open the folder, unless it is another shard's: a copy of one shares the other's lock."""
+    def _open_server(self, message: Message) -> ShardServer:
+        """Open the folder of the shard that a message is for.
+
+        The identity is checked first, because a copy of another shard would take that shard's lock.
+        """
         self._reading = message.reading
-        member = partial(check_member, cluster=message.cluster, number=message.number)
+        check = partial(check_member, cluster=message.cluster, number=message.number)
         try:
             if ShardFolder.read(self._path).folder.identity != message.shard:
-                raise another_shard(message.number)
-            return ShardServer.open(self._path, check=member, reading=message.reading)
+                raise create_wrong_shard_error(message.number)
+            return ShardServer.open(self._path, check=check, reading=message.reading)
         except errors.InvalidInput as error:
             raise errors.StoreDamaged(f"{error} Bring it back, or restore a backup.") from None
 
     def close(self) -> None:
-        """Let go of the folder; the next message opens it again."""
+        """Close the folder; the next message opens it again."""
         with self._lock:
             server, self._server = self._server, None
         if server is not None:
@@ -87,7 +90,7 @@ class ReopeningShard:
 
 @dataclass(slots=True, eq=False)
 class LocalTransport:
-    """Carries messages to a shard in this process: a task is done when it is sent."""
+    """A transport to a shard in this process, which runs each task while it is sent."""
 
     shard: ReopeningShard
 
@@ -104,5 +107,5 @@ class LocalTransport:
 
 
 def local_transports(paths: Sequence[Path]) -> list[Transport]:
-    """Return transports to the shards in these folders, all in this process."""
+    """Return a transport for the shard in each of these folders, in this process."""
     return [LocalTransport(ReopeningShard(path)) for path in paths]

@@ -1,4 +1,4 @@
-"""From a checked plan to an engine: planned from public facts, over the first shard."""
+"""Creation of a query engine from a checked plan, planned from public facts only."""
 
 import math
 import warnings
@@ -40,9 +40,12 @@ from vicinal.targets.class_decision import ClassDecision
 
 @dataclass(frozen=True, slots=True)
 class PlannedEngine:
-    """A ready engine, with the public facts it was planned from.
+    """A query engine, with the public facts that it was planned from.
 
-    `encoder`: the kernel that makes integers of features. A private model has a metric of its own.
+    - `n_neighbors`: planned number of neighbours k; None if it varies between queries.
+    - `plan`: the plan with number of records and share of a model set.
+    - `encoder`: kernel that encodes features as integers. With a private model the engine itself
+      uses the model's metric.
     """
 
     engine: QueryEngine
@@ -53,6 +56,7 @@ class PlannedEngine:
 
     @property
     def model(self) -> PrivateModel | None:
+        """The private model, or None."""
         gate = self.engine.model_gate
         return None if gate is None else gate.model
 
@@ -67,23 +71,34 @@ def plan_engine(
 ) -> PlannedEngine:
     """Return an engine that holds the records, planned from public facts only.
 
-    The one look at private data is the size: declared, or estimated with noise and charged.
+    Planning uses the private records in two released values only, both charged: the number of
+    records, if it is not declared, and a private model, if the plan has one.
+
+    - `X`, array (n, d), `targets`, `subjects`: features, targets and subjects of the records.
+    - `public`, array (m, d): public reference points, or None.
+    - `interaction`: the registered fit, which ensures that interactions with the same subjects
+      share one budget; None if it is not registered.
     """
-    slack, noise = slack_meter(plan), create_noise_source(plan.simulation_seed)
-    ledger, model = MemoryLedger(), None
-    encoder = kernel = kernel_for(plan, public)  # refuses what is missing, before anything is drawn
-    integers, n_public = encoder.encode(X), 0 if public is None else len(public)
+    slack = slack_meter(plan)
+    noise = create_noise_source(plan.simulation_seed)
+    ledger = MemoryLedger()
+    model = None
+    # Missing parameters are refused here, before noise is drawn.
+    encoder = kernel = kernel_for(plan, public)
+    integers = encoder.encode(X)
+    n_public = 0 if public is None else len(public)
     if plan.may_train(n_public) and public is not None:
         slots = ledger.enroll(subjects)
         table = SubjectTable(targets, slots, np.bincount(slots).astype(np.int32), ledger.remaining)
-        rows, points = convert_to_float(integers), convert_to_float(encoder.encode(public))
+        rows = convert_to_float(integers)
+        points = convert_to_float(encoder.encode(public))
         plan, model, gradients = settled_model(
             plan, encoder, rows, points, table, ledger, noise, slack, interaction
         )
         public = model.features(points)
         kernel = metric_kernel(public)
         integers = kernel.encode(model.features(rows, gradients.rows))
-        del gradients  # as large as the records
+        del gradients  # This frees as much memory as the records take.
     else:
         plan = plan.settled(n_public)
     shard = Shard(kernel, integers.shape[1], ledger, index=index_factory(plan.index))
@@ -96,6 +111,7 @@ def plan_engine(
 
 
 def convert_to_float(integers: IntegerMatrix) -> FloatMatrix:
+    """Return integer features as float32, without a copy if they are float32 already."""
     return np.asarray(integers, dtype=np.float32)
 
 
@@ -110,12 +126,18 @@ def settled_model(
     slack: DeltaSlackAccountant,
     interaction: Interaction | None = None,
 ) -> tuple[IndKNNPlan, PrivateModel, LocalGradients]:
-    """Return a plan that may train with size and share settled, and the model that was paid for.
+    """Train a private model and charge it; return the final plan, the model and its gradients.
 
-    And what it was trained by, which is private.
+    The plan has the number of records and the model's share set. The gradients are private.
 
-    `X`, array (n, d): features of the records of `subjects`, and `public`, array (m, d), as the
-    `encoder` makes them. `account`: where the budgets are: `subjects.remaining` is its own.
+    - `plan`: a plan for which :meth:`IndKNNPlan.may_train` holds.
+    - `encoder`: kernel that has encoded the features.
+    - `X`, array (n, d), `public`, array (m, d): encoded features of the records and public points.
+    - `subjects`: targets and subjects of the records; `subjects.remaining` is the account's array.
+    - `account`: the budgets, which are charged.
+    - `noise`: source of the noise.
+    - `slack`: counts the delta that the noise grid uses.
+    - `interaction`: as in :func:`plan_engine`.
     """
     if plan.n_records is None:
         size = _estimated_size(plan, subjects, account, noise, slack, interaction)
@@ -129,39 +151,46 @@ def settled_model(
     return plan, train(plan.training, features, public, gradients), gradients
 
 
-_FEWEST, _MOST = 1, 10**8
-"""Subjects of any data set, as far as planning goes."""
-_REHEARSED = 512
-"""Public points that are enough to see whether a plan is refused; with all it takes seconds."""
+_MIN_SUBJECTS, _MAX_SUBJECTS = 1, 10**8
+"""Smallest and largest number of records that a plan is checked for if it is to be estimated."""
+
+_REHEARSAL_POINTS = 512
+"""Number of public points that a plan is checked with; with all points it would take seconds."""
 
 
 def check_planning(plan: IndKNNPlan, n_features: int, public: FloatMatrix | None) -> None:
-    """Plan without records: for the fewest and the most, where their number is yet to be estimated.
+    """Raise InvalidInput for a plan that would be refused after noise was drawn.
 
-    And with as little of the budgets as a private model may leave. Raises InvalidInput for what
-    planning would refuse after noise was drawn: then the estimate, or what follows from weights,
-    could be seen, and drawn anew, as often as anybody likes, and nobody would be charged for it.
+    Without this check, a refusal would reveal the estimated number of records, or a result of the
+    model's weights, and could be repeated with new noise and without a charge. The plan is carried
+    out without records: for the smallest and the largest number of records if it is to be
+    estimated, and for the smallest budget that a private model may leave for votes.
+
+    `n_features`: number of features. `public`, array (m, d): public points, or None.
     """
-    points = None if public is None else public[:_REHEARSED]
+    points = None if public is None else public[:_REHEARSAL_POINTS]
     kernel = kernel_for(plan, points)
     width = kernel.width(n_features)
     shares = [0.0]
     if public is not None and plan.may_train(len(public)):
         shares.append(plan.model_share or SHARE)
-    sizes = (_FEWEST, _MOST) if plan.n_records is None else (plan.n_records,)
+    sizes = (_MIN_SUBJECTS, _MAX_SUBJECTS) if plan.n_records is None else (plan.n_records,)
     for size, share in product(sizes, shares):
         with warnings.catch_warnings(action="ignore"):
             sized = plan.changed(n_records=size, model_share=share)
             shard = Shard(kernel, width, MemoryLedger(), index=index_factory(plan.index))
             slack = slack_meter(sized)
-            engine_on(shard, kernel, sized, width, points, slack, left=1 - share)
+            engine_on(shard, kernel, sized, width, points, slack, vote_share=1 - share)
             if share:
-                most = ModelFeatures.most(width, size)
-                sized.training.rehearse(most, slack, sized.trainings)
+                max_width = ModelFeatures.most(width, size)
+                sized.training.rehearse(max_width, slack, sized.trainings)
 
 
 def slack_meter(plan: IndKNNPlan, spent: float = 0.0) -> DeltaSlackAccountant:
-    """Return the meter of what the grid costs, which it does in GDP alone."""
+    """Return the accountant of the delta that the noise grid uses, which is needed in GDP only.
+
+    `spent`: delta that was used before.
+    """
     return DeltaSlackAccountant(plan.grid_delta, needed=plan.accounting == "gdp", spent=spent)
 
 
@@ -175,55 +204,77 @@ def engine_on(
     interaction: Interaction | None = None,
     noise: NoiseSource | None = None,
     model: PrivateModel | None = None,
-    left: float = 1.0,
+    vote_share: float = 1.0,
 ) -> PlannedEngine:
-    """Return an engine over records that are there already, planned as :func:`plan_engine` does.
+    """Return an engine on a shard that has its records, planned as by :func:`plan_engine`.
 
-    `left`: the share of budgets to plan with, where no `model` tells it.
+    - `kernel`: the kernel of the shard, which with a private model is that of the model's metric.
+    - `n_features`: number of features in that metric.
+    - `public`, array (m, n_features): public points in that metric, or None.
+    - `slack`: counts the delta that the noise grid uses.
+    - `interaction`: as in :func:`plan_engine`.
+    - `noise`: source of the noise; None for a new one.
+    - `model`: the trained private model, or None.
+    - `vote_share`: share of each budget that is available for votes if there is no `model`.
     """
     reference = None if public is None else Reference(kernel, kernel.encode(public))
     noise = noise or create_noise_source(plan.simulation_seed)
     if plan.n_records is None:
         size = _estimated_size(plan, shard.subject_table, shard.ledger, noise, slack, interaction)
         plan = plan.changed(n_records=size)
-    budget_share = left if model is None else plan.left_by(model)
+    budget_share = vote_share if model is None else plan.left_by(model)
     planner = EnginePlanner(plan, kernel, n_features, reference, budget_share)
-    k, radius = planner.radius()
+    n_neighbors, radius = planner.radius()
     if plan.kernel == "rbf" and plan.bandwidth is None:
-        # The shard and the radius go by similarities, which the bandwidth does not change.
-        kernel = _tuned_rbf(kernel, radius, planner.points)
+        # Shard and radius use similarities, which do not depend on the bandwidth.
+        kernel = _tune_bandwidth(kernel, radius, planner.points)
         planner = replace(
             planner, kernel=kernel, reference=Reference(kernel, planner.points.points)
         )
-    count = plan.typical_count(k)
-    multiplier = planner.multiplier(radius, count)
+    count = plan.typical_count(n_neighbors)
+    multiplier = planner.choose_multiplier(radius, count)
     proxies = None
     if planner.reference is not None and not plan.private_count:
         proxies = ProxyLedger(planner.reference, radius, plan.subject_use)
         if model is not None:
             proxies.start(model.used)
-    least = multiplier * math.sqrt(plan.least_count(k))
-    decision = planner.decision(radius, count)
-    votes = planner.votes(least, decision, noise, slack)
-    counter = _count(plan, noise, slack) if plan.private_count else None
+    min_scale = multiplier * math.sqrt(plan.min_count(n_neighbors))
+    decision = planner.create_decision(radius, count)
+    votes = planner.create_mechanism(min_scale, decision, noise, slack)
+    counter = _create_counter(plan, noise, slack) if plan.private_count else None
     gate = None if model is None else ModelGate(model, plan.n_asked)
-    reuse, block = None, BLOCK
+    reuse = None
+    block = BLOCK
     if plan.reuse_predictions:
         reuse = AnsweredNeighbours(kernel, votes.weights, n_features, votes.n_classes)
         block = 1 if plan.sequential else BLOCK
     engine = QueryEngine(
-        shard, radius, votes, counter, multiplier, reuse, slack, decision, least, plan.sequential,
-        interaction, gate, proxies, block,
-    )  # fmt: skip
-    return PlannedEngine(engine, plan.size, k, plan, kernel)
+        shard,
+        radius,
+        votes,
+        counter,
+        multiplier,
+        reuse,
+        slack,
+        decision,
+        min_scale,
+        plan.sequential,
+        interaction,
+        gate,
+        proxies,
+        block,
+    )
+    return PlannedEngine(engine, plan.size, n_neighbors, plan, kernel)
 
 
 @dataclass(frozen=True, slots=True)
 class EnginePlanner:
-    """Plans the parts of an engine, from a plan of a known number of records and public points.
+    """Chooses the components of an engine, from a plan with a number of records and public points.
 
-    `n_features`: of the metric of a private model, where there is one. `budget_share`: what a model
-    leaves of budgets.
+    - `kernel`: the kernel, of a private model's metric if there is one.
+    - `n_features`: number of features in that metric.
+    - `reference`: public points in that metric, or None.
+    - `budget_share`: share of each budget that is available for votes.
     """
 
     plan: IndKNNPlan
@@ -234,84 +285,113 @@ class EnginePlanner:
 
     @property
     def points(self) -> Reference:
+        """The public points, where a plan needs them."""
         assert self.reference is not None  # noqa: S101 (checked by check_kernel)
         return self.reference
 
     def radius(self) -> tuple[int | None, Radius]:
-        """Return the number of neighbours to expect, if it is the same for all, and the radius."""
-        plan, n_records = self.plan, self.plan.size
+        """Return the planned number of neighbours, None if it varies, and the radius."""
+        plan = self.plan
+        n_records = plan.size
         if plan.min_similarity is not None:
-            fixed = plan.min_similarity, self.n_features, self.reference, n_records
-            return None, FixedRadius(self.kernel, *fixed)
-        least = math.ceil(n_records / len(self.points))
-        k = plan.n_neighbors or plan.neighbors(self.points, self.budget_share)
-        if k < least:
+            return None, FixedRadius(
+                self.kernel, plan.min_similarity, self.n_features, self.reference, n_records
+            )
+        # The radius reaches at least the nearest public point, which stands for so many records.
+        min_neighbors = math.ceil(n_records / len(self.points))
+        k = plan.n_neighbors or plan.choose_neighbors(self.points, self.budget_share)
+        if k < min_neighbors:
             warnings.warn(
-                f"The public reference is too small for a radius of {k} neighbours, so {least} "
-                "are taken. Pass more public rows as 'public'.",
+                f"The public reference is too small for a radius of {k} neighbours, so "
+                f"{min_neighbors} are taken. Pass more public rows as 'public'.",
                 UserWarning,
                 stacklevel=4,
             )
-            k = least
+            k = min_neighbors
         return k, AdaptiveRadius(self.points, k, n_records)
 
-    def multiplier(self, radius: Radius, count: float) -> float:
-        plan, budget_share = self.plan, self.budget_share
+    def choose_multiplier(self, radius: Radius, count: float) -> float:
+        """Return the noise multiplier sigma2: as declared, or affordable for the plan.
+
+        `count`: number of records that take part in a query.
+        """
+        plan = self.plan
+        budget_share = self.budget_share
         if plan.noise_multiplier is not None:
             return plan.noise_multiplier
         if plan.private_count:
             expected = float(radius.expected(self.points.points).mean())
             budget_share -= min(0.5, COUNT_SHARE * expected / plan.size)
         usage = reference_usage(self.points, radius, self.n_features)
-        return plan.multiplier(usage, count, budget_share)
+        return plan.choose_multiplier(usage, count, budget_share)
 
-    def decision(self, radius: Radius, count: float) -> ClassDecision:
-        """Return how votes become labels; the votes to expect are measured on public points."""
+    def create_decision(self, radius: Radius, count: float) -> ClassDecision:
+        """Return the rule that turns votes into labels.
 
-        def total() -> float:
+        It uses the expected sum of all votes of a query, measured on public points. `count`: number
+        of records that take part in a query.
+        """
+
+        def measure_total() -> float:
             if self.reference is None:
                 return count
             usage = reference_usage(self.reference, radius, self.n_features)
             return count * math.sqrt(usage.weight)
 
-        return ClassDecision(self.plan.class_shares, self.plan.class_costs, total)
+        return ClassDecision(self.plan.class_shares, self.plan.class_costs, measure_total)
 
-    def votes(
-        self, least: float, decision: ClassDecision, noise: NoiseSource, slack: DeltaSlackAccountant
+    def create_mechanism(
+        self,
+        min_scale: float,
+        decision: ClassDecision,
+        noise: NoiseSource,
+        slack: DeltaSlackAccountant,
     ) -> VoteMechanism:
-        plan, width = self.plan, self.plan.target.n_coordinates
-        # The noise follows from epsilon unless the caller set it.
-        set_by = (
-            "smaller 'epsilon'" if plan.noise_multiplier is None else "larger 'noise_multiplier'"
-        )
-        remedy = f"Choose a {set_by} or a larger 'delta'."
-        grid = VoteGrid.fitting(least, plan.n_queries, width, plan.grid_delta, remedy)
-        sizes = self.kernel, self.n_features, width
+        """Return the mechanism that releases noisy votes or labels, with its noise grid.
+
+        - `min_scale`: smallest noise scale in votes, which the grid must be fine enough for.
+        - `decision`: turns votes into labels.
+        """
+        plan = self.plan
+        width = plan.target.n_coordinates
+        # The noise follows from epsilon unless the caller has declared it.
+        if plan.noise_multiplier is None:
+            more_noise = "smaller 'epsilon'"
+        else:
+            more_noise = "larger 'noise_multiplier'"
+        remedy = f"Choose a {more_noise} or a larger 'delta'."
+        grid = VoteGrid.fitting(min_scale, plan.n_queries, width, plan.grid_delta, remedy)
         if plan.label_only:
             scores = None if decision.plain else decision.scores
-            return NoisyLabels(*sizes, plan.charges, grid, noise, slack, scores)
-        return NoisyVotes(*sizes, plan.spendable, grid, noise, slack)
+            return NoisyLabels(
+                self.kernel, self.n_features, width, plan.charges, grid, noise, slack, scores
+            )
+        return NoisyVotes(self.kernel, self.n_features, width, plan.spendable, grid, noise, slack)
 
 
 def kernel_for(plan: IndKNNPlan, public: FloatMatrix | None) -> Kernel:
-    """Return the kernel whose integers records are stored in; checks what it needs."""
+    """Return the kernel that encodes the records as integers.
+
+    `public`, array (m, d): public points, or None. Raises InvalidInput if the plan needs them.
+    """
     plan.check_kernel(has_public=public is not None)
     if plan.kernel == "cosine":
         if public is None:
             return Cosine()
-        # Lengths are for a model of columns. A radius that is given is one of angles.
-        lengths = plan.min_similarity is None and are_columns(public)
-        return Cosine.fitting(public) if lengths else Cosine(int8_precision(public))
+        # Lengths of rows help a model of table columns. A declared radius is a cosine of an angle,
+        # which has no lengths.
+        keeps_lengths = plan.min_similarity is None and are_columns(public)
+        return Cosine.fitting(public) if keeps_lengths else Cosine(int8_precision(public))
     bound = plan.norm_bound
     if bound is None:
         assert public is not None  # noqa: S101 (checked by check_kernel)
         bound = float(np.linalg.norm(public.astype(np.float64), axis=1).max())
-    # An automatic bandwidth is set once the radius is known; similarities do not depend on it.
+    # An automatic bandwidth is set after the radius; similarities do not depend on it.
     precision = FLOAT32 if public is None else int8_precision(public, bound)
     return RBF(plan.bandwidth or 1.0, bound, precision)
 
 
-def _tuned_rbf(kernel: Kernel, radius: Radius, reference: Reference) -> Kernel:
+def _tune_bandwidth(kernel: Kernel, radius: Radius, reference: Reference) -> Kernel:
     """Return the RBF kernel whose bandwidth is the median radius around public points."""
     assert isinstance(kernel, RBF)  # noqa: S101 (narrows the type: see the only caller)
     squares = -np.median(radius.thresholds(reference.points))
@@ -327,17 +407,22 @@ def _estimated_size(
     slack: DeltaSlackAccountant,
     interaction: Interaction | None,
 ) -> int:
+    """Return the number of records, estimated once with noise and charged; at least 1."""
     budget = plan.spendable
     grid = VoteGrid.fitting(size_noise(budget), 1, 1, plan.grid_delta)
     estimate, spent = noisy_size(subjects, budget, grid, noise, slack)
     account.note_charged_total(spent)
     if interaction is not None:
-        # The same subjects with the same budget: the charge pays for the size released first.
+        # Another fit on the same subjects with the same budget has paid for the first estimate,
+        # which is used again.
         estimate = interaction.first_size(estimate)
     return max(1, round(estimate))
 
 
-def _count(plan: IndKNNPlan, noise: NoiseSource, slack: DeltaSlackAccountant) -> NoisyCount:
+def _create_counter(
+    plan: IndKNNPlan, noise: NoiseSource, slack: DeltaSlackAccountant
+) -> NoisyCount:
+    """Return the mechanism that releases the number of neighbours of a query with noise."""
     budget = plan.spendable
     sigma = count_noise(plan.n_queries, budget)
     grid = VoteGrid.fitting(sigma, plan.n_queries, 1, plan.grid_delta)

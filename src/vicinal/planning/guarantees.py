@@ -1,4 +1,4 @@
-"""What a predictor guarantees, in numbers and in words; plans of fixed length are priced here."""
+"""Guarantees of predictors, in numbers and words, and prices of plans with a fixed length."""
 
 import json
 import math
@@ -31,10 +31,14 @@ RECORDS = (
     "features are computed record by record, with nothing learnt from private records",
 )
 SYSTEM = ("the system's entropy is unpredictable", "time and memory use are not observed")
-"""What every guarantee assumes of records, and of the machine."""
+"""Assumptions of every guarantee about the records, and about the machine."""
 
 
-def only_release(interactions: int) -> str:
+def describe_interactions(interactions: int) -> str:
+    """Return the assumption about other releases from the same subjects, in words.
+
+    `interactions`: number of interactions that share the budget; 0 for public records.
+    """
     if interactions <= 1:
         return (
             "the subjects take part in no other release (fitting again on the same subjects is "
@@ -55,35 +59,35 @@ _MODEL = (
 )
 
 
-def _model_words(settings: IndKNNPlan) -> tuple[str, ...]:
-    """Say what a private model keeps, or why "auto" trained none."""
-    if settings.why_no_model:
-        return (f"that no private model was trained, as {settings.why_no_model}",)
-    if not settings.model_share:
+def _describe_model(plan: IndKNNPlan) -> tuple[str, ...]:
+    """Return the public facts about a private model: its content, or why "auto" trained none."""
+    if plan.why_no_model:
+        return (f"that no private model was trained, as {plan.why_no_model}",)
+    if not plan.model_share:
         return ()
-    if settings.trainings == 1:
+    if plan.trainings == 1:
         return (_MODEL,)
     return (
         (
             f"{_MODEL}, until a store trains it again on the people who are there then, at most "
-            f"{settings.trainings - 1} times, each paid for by the same budgets"
+            f"{plan.trainings - 1} times, each paid for by the same budgets"
         ),
     )
 
 
-def ind_knn_guarantee(settings: IndKNNPlan) -> Guarantee:
+def ind_knn_guarantee(plan: IndKNNPlan) -> Guarantee:
     """Return the guarantee of an Ind-KNN estimator over all its answers since ``fit``."""
-    void = settings.simulation_seed is not None or settings.interactions == 0
+    void = plan.simulation_seed is not None or plan.interactions == 0
     size = (
         "the number of records, as estimated once with noise"
-        if settings.n_records is None
+        if plan.n_records is None
         else "the number of records as declared"
     )
-    if settings.delta == default_delta(settings.n_records) < default_delta(None):
+    if plan.delta == default_delta(plan.n_records) < default_delta(None):
         size += ", a tenth of whose inverse is delta"
     return Guarantee(
-        epsilon=float("inf") if void else settings.epsilon,
-        delta=1.0 if void else settings.delta,
+        epsilon=float("inf") if void else plan.epsilon,
+        delta=1.0 if void else plan.delta,
         neighbouring="they differ by one subject with all records of that subject, added or "
         "removed, at any time",
         protected=(
@@ -94,33 +98,36 @@ def ind_knn_guarantee(settings: IndKNNPlan) -> Guarantee:
         ),
         public=(
             "the queries",
-            *settings.target.public_facts,
+            *plan.target.public_facts,
             "the public reference set",
             "all parameters",
             size,
             "all answers given",
-            *_model_words(settings),
+            *_describe_model(plan),
         ),
-        method=_method(settings),
+        method=_describe_method(plan),
         assumptions=(
             *RECORDS,
             "the reference set holds no private record",
             *SYSTEM,
-            only_release(settings.interactions),
+            describe_interactions(plan.interactions),
         ),
         holds=not void,
-        public_records=settings.interactions == 0,
+        public_records=plan.interactions == 0,
     )
 
 
-def _method(plan: IndKNNPlan) -> str:
+def _describe_method(plan: IndKNNPlan) -> str:
     if plan.accounting == "rdp" and plan.label_only:
         return f"{_METHODS['rdp']}; the label alone is charged as its votes would be"
     return _METHODS["label" if plan.label_only else plan.accounting]
 
 
 def part_epsilon(plan: IndKNNPlan, part: float) -> float:
-    """Return epsilon of a `part` of a subject's budget, at the plan's delta."""
+    """Return epsilon of the share `part` of a subject's budget, at the plan's delta.
+
+    Rounding errors of the budget, a relative 1e-12, are counted against the guarantee.
+    """
     budget = part * (1 + 1e-12) * plan.spendable
     if plan.accounting == "rdp":
         return min(plan.epsilon, rdp_epsilon(budget, plan.delta))
@@ -128,30 +135,39 @@ def part_epsilon(plan: IndKNNPlan, part: float) -> float:
 
 
 def check_renewal(plan: IndKNNPlan) -> None:
-    """Raise InvalidInput for a plan whose budgets cannot come in its periods."""
-    must = {
+    """Raise InvalidInput for a plan whose budgets cannot be released in renewal periods."""
+    requirements = {
         "n_queries": (f"at least {plan.periods}, one a period", plan.n_queries < plan.periods),
         "interactions": ("1", plan.interactions != 1),
         "model_refreshes": ("0", plan.model_refreshes > 0),
     }
-    for name, (words, broken) in must.items():
-        if broken:
-            raise InvalidInput(f"The {name!r} parameter must be {words} with 'renew'.")
+    for name, (required, is_violated) in requirements.items():
+        if is_violated:
+            raise InvalidInput(f"The {name!r} parameter must be {required} with 'renew'.")
 
 
 _TOTAL_SLACK = 0.1
-"""Share of a total's delta that is kept for what the grids of all audiences cost together."""
-_MOST_AUDIENCES = round(_TOTAL_SLACK / SLACK_SHARE)
+"""Share of the delta over all audiences that is reserved for their noise grids."""
+
+_MAX_AUDIENCES = round(_TOTAL_SLACK / SLACK_SHARE)
+"""Largest number of audiences whose noise grids fit into that share."""
 
 
 def total_budget(epsilon: float, delta: float) -> float:
-    """Return the budget (zCDP) of one filter over all audiences, whose grids' cost is inside."""
+    """Return the budget (zCDP) of one filter over all audiences.
+
+    A share of delta is reserved for the noise grids of the audiences.
+    """
     return zcdp_budget(epsilon, delta * (1 - _TOTAL_SLACK))
 
 
 def check_under_total(plan: IndKNNPlan, epsilon: float, delta: float, n_audiences: int) -> None:
-    """Raise InvalidInput for a plan whose charges a total (epsilon, delta) cannot add up."""
-    must = {
+    """Raise InvalidInput for a plan that cannot share one budget with other audiences.
+
+    - `epsilon`, `delta`: guarantee over all audiences together.
+    - `n_audiences`: number of audiences with this one.
+    """
+    requirements = {
         "release": ("'votes'", plan.label_only),
         "accounting": ("'gdp'", plan.accounting != "gdp"),
         "epsilon": (f"at most {epsilon:g}", plan.epsilon > epsilon),
@@ -159,58 +175,72 @@ def check_under_total(plan: IndKNNPlan, epsilon: float, delta: float, n_audience
         "interactions": ("1", plan.interactions != 1),
         "simulation_seed": ("None", plan.simulation_seed is not None),
     }
-    for name, (words, broken) in must.items():
-        if broken:
-            raise InvalidInput(f"The {name!r} parameter must be {words} under 'epsilon_total'.")
-    if n_audiences > _MOST_AUDIENCES:
-        raise InvalidInput(f"Under 'epsilon_total' at most {_MOST_AUDIENCES} audiences fit.")
+    for name, (required, is_violated) in requirements.items():
+        if is_violated:
+            raise InvalidInput(f"The {name!r} parameter must be {required} under 'epsilon_total'.")
+    if n_audiences > _MAX_AUDIENCES:
+        raise InvalidInput(f"Under 'epsilon_total' at most {_MAX_AUDIENCES} audiences fit.")
 
 
 def total_over(plans: Sequence[IndKNNPlan]) -> tuple[float, float]:
-    """Return epsilon and delta of all answers to several audiences together, whatever adapts."""
+    """Return epsilon and delta of all answers to several audiences together.
+
+    The guarantee holds for queries that are chosen adaptively over all audiences. Budgets add up in
+    GDP; otherwise, or if the noise grids would use more than half of delta, epsilons and deltas do.
+    """
     if any(plan.simulation_seed is not None or not plan.interactions for plan in plans):
         return math.inf, 1.0
     slack = SLACK_SHARE * math.fsum(plan.delta for plan in plans)
     delta = max(plan.delta for plan in plans)
-    alike = all(plan.accounting == "gdp" for plan in plans)
-    if len(plans) == 1 or not alike or slack > delta / 2:
+    all_gdp = all(plan.accounting == "gdp" for plan in plans)
+    if len(plans) == 1 or not all_gdp or slack > delta / 2:
         return math.fsum(plan.epsilon for plan in plans), math.fsum(plan.delta for plan in plans)
     budget = math.fsum(plan.spendable * plan.parts for plan in plans)
     return gdp_epsilon(math.sqrt(2 * budget), delta - slack), delta
 
 
-WEAKEST = 20.0
-"""The largest epsilon that is planned for without being asked about: a factor of 5e8."""
+MAX_EPSILON = 20.0
+"""Largest epsilon that is planned for without `accept_weak_plan`: a likelihood ratio of 5e8."""
 
 
 def refuse_weak(epsilon: float, delta: float, n_records: int | None, name: str = "epsilon") -> None:
-    """Raise PrivacyRefused for a plan that protects next to nobody; its size as declared."""
-    fault = ""
-    if epsilon > WEAKEST:
-        fault = (
+    """Raise PrivacyRefused for a guarantee that is too weak to protect subjects.
+
+    - `n_records`: declared number of records, or None.
+    - `name`: name of the parameter with epsilon, for the message.
+    """
+    problem = ""
+    if epsilon > MAX_EPSILON:
+        problem = (
             f"The {name!r} parameter, {epsilon:g}, lets what is believed of a person change by a "
-            f"factor of e^{epsilon:g}; above {WEAKEST:g} hardly anybody is protected."
+            f"factor of e^{epsilon:g}; above {MAX_EPSILON:g} hardly anybody is protected."
         )
     elif n_records is not None and delta > 1 / n_records:
-        fault = (
+        problem = (
             f"The 'delta' parameter, {delta:g}, is above 1/n for the {n_records} records declared: "
             "it would even allow publishing one record chosen at random."
         )
-    if fault:
+    if problem:
         raise PrivacyRefused(
-            f"{fault} Choose a smaller one, or set the 'accept_weak_plan' parameter if you mean it."
+            f"{problem} Choose a smaller one, or set the 'accept_weak_plan' parameter if you mean "
+            "it."
         )
 
 
 PROTECTED = "features, labels and presence of every record, over all answers since fit together"
+"""Protected facts in the guarantee of a plan with a fixed length."""
 
 PUBLIC = ("the queries", "the class names", "all parameters", "all answers given")
-
+"""Public facts in the guarantee of every plan with a fixed length."""
 
 GRID_SHARE = 5e-11
-"""Share of delta that whole steps of noise may cost: less than the accounting rounds up by."""
+"""Share of delta that the noise grid may use; the accounting rounds delta up by more than that."""
 
-_PER_DRAW = 1 / 6
+_CHANGE_PER_DRAW = 1 / 6
+"""Largest change of a probability by one draw of integer noise, times the squared noise scale.
+
+See mechanisms/screening.md.
+"""
 
 METHODS = {
     "pld": "privacy loss distributions, composed numerically and rounded up",
@@ -218,47 +248,58 @@ METHODS = {
     "gdp": "Gaussian DP",
     "rdp_mironov": "Renyi DP, converted by Mironov 2017",
 }
-"""The accounting's methods in words."""
+"""Descriptions of the accounting methods."""
 
 Plan = dict[str, Any]
+"""The JSON of a plan with a fixed length, as ``vicinal account`` takes it."""
 
 
 def priced(plan: Plan) -> dict[str, Any]:
-    """Return what ``vicinal account`` says of `plan`, without the lower bound's certificate."""
-    price: dict[str, Any] = json.loads(_priced(json.dumps(plan, sort_keys=True)))
+    """Return the result of ``vicinal account``, without the lower bound's certificate."""
+    price: dict[str, Any] = json.loads(_price_json(json.dumps(plan, sort_keys=True)))
     return price
 
 
 @lru_cache(maxsize=64)
-def _priced(plan: str) -> str:
+def _price_json(plan: str) -> str:
+    """Return :func:`priced` from JSON to JSON, which can be cached."""
     return json.dumps(account(json.loads(plan)))
 
 
 def count_draws_by_scale(draws: Iterable[tuple[int, float]]) -> dict[int, float]:
-    """Return how many draws there are at each scale."""
-    total: dict[int, float] = {}
+    """Return the total number of noise draws by noise scale.
+
+    `draws`: pairs of a scale in grid steps and a number of draws.
+    """
+    totals: dict[int, float] = {}
     for scale, count in draws:
-        total[scale] = total.get(scale, 0.0) + count
-    return total
+        totals[scale] = totals.get(scale, 0.0) + count
+    return totals
 
 
 def grid_cost(epsilon: float, draws: dict[int, float]) -> float:
-    """Return what the grid of the noise adds to delta.
+    """Return the amount that discrete instead of continuous noise adds to delta.
 
-    `epsilon`: the guarantee's, under noise from the real line. `draws`: how many draws of noise are
-    made at each scale in steps. Each draw changes probabilities by at most 1 / (6 scale^2)
-    (mechanisms/screening.md), all of them together by v, say, so (epsilon, delta + (1 + e^epsilon)
-    v) holds.
+    Each draw changes probabilities by at most 1 / (6 scale^2) (mechanisms/screening.md). With v
+    the sum over all draws, (epsilon, delta + (1 + e^epsilon) v) holds.
+
+    - `epsilon`: epsilon of the guarantee with continuous noise.
+    - `draws`: number of noise draws by noise scale in grid steps.
     """
-    change = _PER_DRAW * math.fsum(count / float(scale) ** 2 for scale, count in draws.items())
+    change = _CHANGE_PER_DRAW * math.fsum(
+        count / float(scale) ** 2 for scale, count in draws.items()
+    )
     return change * (1 + math.exp(min(epsilon, 700.0)))
 
 
 def _rounding_headroom(plan: Plan, price: dict[str, Any]) -> float:
-    """Return the share of delta that is certainly inside what the accounting rounds up by.
+    """Return a lower bound of the share of delta by which the accounting rounds up.
 
-    It makes delta larger by a relative 1e-9 (pld) or 1e-10 (gdp), or the Renyi curve D by a
-    relative 1e-10, which makes delta larger by (alpha - 1) D 1e-10; its own errors are below 1e-11.
+    The accounting increases delta by a relative 1e-9 (pld) or 1e-10 (gdp), or the Renyi curve D by
+    a relative 1e-10, which increases delta by a relative (alpha - 1) D 1e-10. Its own errors are
+    below 1e-11.
+
+    `plan`, `price`: the JSON of a plan and the result of :func:`priced`.
     """
     if not price["method"].startswith("rdp"):
         return GRID_SHARE
@@ -268,7 +309,10 @@ def _rounding_headroom(plan: Plan, price: dict[str, Any]) -> float:
 
 
 def _delta_with_grid(plan: Plan, price: dict[str, Any], draws: dict[int, float]) -> float:
-    """Return the plan's delta, with what the grid adds unless the accounting has room for it."""
+    """Return delta, increased for the noise grid unless the accounting has rounded up by more.
+
+    `draws`: number of noise draws by noise scale in grid steps.
+    """
     delta: float = price["delta"]
     cost = grid_cost(price["epsilon"], draws)
     if cost <= _rounding_headroom(plan, price) * delta:
@@ -277,7 +321,10 @@ def _delta_with_grid(plan: Plan, price: dict[str, Any], draws: dict[int, float])
 
 
 def repeat_plan(plan: Plan, interactions: int) -> Plan:
-    """Return the plan of all interactions that share a guarantee: each carries out `plan`."""
+    """Return the plan of several interactions that share a guarantee and all have the plan `plan`.
+
+    `interactions`: their number; 0 for public records counts as 1.
+    """
     times = max(1, interactions)
     releases = [
         {**release, **{name: times * release[name] for name in _NUMBERS if name in release}}
@@ -287,6 +334,7 @@ def repeat_plan(plan: Plan, interactions: int) -> Plan:
 
 
 _NUMBERS = ("count", "answered")
+"""Fields of a release that are proportional to the number of interactions."""
 
 
 def guarantee_of(
@@ -298,14 +346,14 @@ def guarantee_of(
     public: tuple[str, ...],
     assumed: tuple[str, ...] = (),
 ) -> Guarantee:
-    """Return the guarantee of all releases of `plan`; its epsilon is that of ``vicinal account``.
+    """Return the guarantee of all releases of a plan, with epsilon as of ``vicinal account``.
 
     - `plan`: the JSON of a plan, for all interactions together.
-    - `draws`: see :func:`grid_cost`; of one interaction.
+    - `draws`: number of noise draws of one interaction, by noise scale in grid steps.
     - `simulated`: whether randomness came from a seed, which voids the guarantee.
-    - `interactions`: how many interactions share the guarantee; 0 if the records are public, which
-      voids it.
-    - `public`, `assumed`: what is public, and assumed, besides what always is.
+    - `interactions`: number of interactions that share the guarantee; 0 if the records are public,
+      which voids it.
+    - `public`, `assumed`: public facts and assumptions in addition to those of every plan.
     """
     price = priced(plan)
     void = simulated or interactions == 0
@@ -321,7 +369,7 @@ def guarantee_of(
             *price["assumptions"],
             *RECORDS,
             *SYSTEM,
-            only_release(interactions),
+            describe_interactions(interactions),
             *assumed,
         ),
         holds=not void,
@@ -330,15 +378,20 @@ def guarantee_of(
 
 
 def affordable_noise(plan: Plan, epsilon: float, noise: str, release: int = -1) -> float:
-    """Return the least value of the field `noise`, of a release, that keeps `epsilon`.
+    """Return the smallest noise of a release with which a plan satisfies epsilon.
 
-    `plan`: the JSON of a plan, for all interactions together. `epsilon`: the target at the plan's
-    delta. The plan never costs more, and hardly less. Raises PrivacyRefused if no value keeps it.
+    - `plan`: the JSON of a plan, for all interactions together.
+    - `epsilon`: the target at the plan's delta, which the plan never exceeds.
+    - `noise`: name of the field with the noise.
+    - `release`: index of the release in the plan; the last one by default.
+
+    Raises PrivacyRefused if no value satisfies epsilon.
     """
-    place = release % len(plan["releases"])
-    return _affordable(json.dumps(plan, sort_keys=True), epsilon, noise, place)
+    index = release % len(plan["releases"])
+    return _calibrate_json(json.dumps(plan, sort_keys=True), epsilon, noise, index)
 
 
 @lru_cache(maxsize=64)
-def _affordable(plan: str, epsilon: float, noise: str, release: int) -> float:
+def _calibrate_json(plan: str, epsilon: float, noise: str, release: int) -> float:
+    """Return :func:`affordable_noise` of a plan as JSON, which can be cached."""
     return float(calibrate(json.loads(plan), epsilon, noise, release).value)

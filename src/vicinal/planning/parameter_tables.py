@@ -33,18 +33,21 @@ from vicinal.targets.target import CLASSES, LABELS, NUMBERS
 
 EXACT = "exact"
 LSH = "lsh"
+"""Kinds of an index: a scan of all records; hashing with random hyperplanes."""
 
 _INDEX_OPTIONS: dict[str, tuple[str, ...]] = {EXACT: (), LSH: ("tables", "bits", "seed")}
+"""Names of the options of each kind of index."""
 
 
 @dataclass(frozen=True, slots=True)
 class IndexOptions(Check):
-    """The kind of an index, alone or in a mapping with its options."""
+    """Check of an index parameter: a kind, or a mapping with the kind and its options."""
 
     type_name = f"{Choice(tuple(_INDEX_OPTIONS)).type_name} or mapping"
     option_type = Choice(tuple(_INDEX_OPTIONS)).option_type
 
     def __call__(self, name: str, value: object) -> dict[str, Any]:
+        """Return the kind and its options as a dictionary; raise InvalidInput if one is unknown."""
         options = dict(value) if isinstance(value, Mapping) else {"kind": value}
         kind = checks.check_choice(name, options.get("kind"), tuple(_INDEX_OPTIONS))
         unknown = [option for option in options if option not in ("kind", *_INDEX_OPTIONS[kind])]
@@ -57,9 +60,9 @@ class IndexOptions(Check):
 
 
 def index_factory(index: dict[str, Any]) -> IndexFactory:
-    """Return what makes an empty index.
+    """Return a function that creates an empty index.
 
-    `index` is a kind with its options, as :class:`IndexOptions` returns it.
+    `index`: a kind with its options, as :class:`IndexOptions` returns it.
     """
     options = {name: value for name, value in index.items() if name != "kind"}
     return partial(HyperplaneLSH, **options) if index["kind"] == LSH else ExactIndex
@@ -69,10 +72,10 @@ ADAPTIVE = "adaptive"
 PUBLIC = "public"
 PRIVATE = "private"
 BALANCED = "balanced"
-
+"""Words that may take the place of a number, or name a choice, in the parameters below."""
 
 MAX_INTERACTIONS = 10**6
-"""Far more than any budget can be divided into and still buy an answer."""
+"""Largest number of interactions; a budget divided into so many parts pays for no answer."""
 
 
 def check_interactions(value: object) -> int:
@@ -86,14 +89,14 @@ def check_interactions(value: object) -> int:
 
 
 INTERACTIONS = Checked(lambda _, value: check_interactions(value), 'int or "public"')
-"""How many interactions share the budget, or "public", which is 0."""
+"""Check of the number of interactions that share the budget, or "public", which becomes 0."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClassNumbers(Check):
-    """A positive number for every class, in the order of `classes`, or a word in their place.
+    """Check of a positive number for every class, in the order of `classes`, or a word instead.
 
-    `word`: the word, which is left as it is.
+    `word`: the word that is accepted unchanged; None for no word.
     """
 
     word: str | None = None
@@ -105,14 +108,18 @@ class ClassNumbers(Check):
         return f"sequence of float{word}, optional"
 
     def parsed(self, text: str) -> list[float | str] | str:
-        return text if text == self.word else [number_or_text(n, float) for n in split_list(text)]
+        """Return the word, or the numbers in a list that is separated by commas, unchecked."""
+        if text == self.word:
+            return text
+        return [number_or_text(item, float) for item in split_list(text)]
 
     def __call__(self, name: str, value: object) -> tuple[float, ...] | str | None:
+        """Return the numbers as a tuple, the word or None; raise InvalidInput otherwise."""
         if value is None or (isinstance(value, str) and value == self.word):
             return value
         if isinstance(value, str) or not isinstance(value, Iterable):
             raise InvalidInput(f"The {name!r} parameter must hold a number for every class.")
-        numbers = tuple(checks.check_real(name, each, above=0) for each in value)
+        numbers = tuple(checks.check_real(name, number, above=0) for number in value)
         if not numbers:
             raise InvalidInput(f"The {name!r} parameter must hold a number for every class.")
         return numbers
@@ -120,7 +127,7 @@ class ClassNumbers(Check):
 
 @parameter_table
 class IndKNNParameters:
-    """What every Ind-KNN estimator takes."""
+    """Parameters of every Ind-KNN estimator."""
 
     epsilon: float = parameter(
         Real(above=0),
@@ -245,7 +252,7 @@ class IndKNNParameters:
 
 @parameter_table
 class VotingParameters(IndKNNParameters):
-    """What an estimator takes besides whose records vote for classes."""
+    """Parameters of every Ind-KNN estimator whose records vote for classes."""
 
     release: str = parameter(
         Choice(("votes", "label")),
@@ -279,17 +286,17 @@ class VotingParameters(IndKNNParameters):
 
 @parameter_table
 class IndKNNClassifierParameters(VotingParameters, ClassesParameter):
-    """What the classifier takes."""
+    """Parameters of the classifier."""
 
 
 @parameter_table
 class RegressorParameters(IndKNNParameters, NumbersParameters):
-    """What the regressor takes."""
+    """Parameters of the regressor."""
 
 
 @parameter_table
 class MultiLabelParameters(IndKNNParameters, LabelSetsParameters):
-    """What the classifier of several labels takes."""
+    """Parameters of the classifier of several labels."""
 
 
 PARAMETERS: dict[str, type[IndKNNParameters]] = {
@@ -297,4 +304,4 @@ PARAMETERS: dict[str, type[IndKNNParameters]] = {
     NUMBERS: RegressorParameters,
     LABELS: MultiLabelParameters,
 }
-"""What an estimator takes, by what records carry."""
+"""Parameters of an estimator, by the kind of its target."""

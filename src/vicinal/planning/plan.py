@@ -1,4 +1,4 @@
-"""The plan of an Ind-KNN estimator: checked parameters, what records carry, what follows."""
+"""The plan of an Ind-KNN estimator: checked parameters, the target of records, derived numbers."""
 
 import math
 from collections.abc import Hashable, Mapping
@@ -32,29 +32,37 @@ from vicinal.planning.parameter_tables import (
 from vicinal.targets.kinds import KINDS
 from vicinal.targets.target import Target, VectorTarget
 
-ALIKE = 1.5
-"""A subject with r records is charged r to this power of what one record would be: half-way between
-records that never are near the same query (1) and those that always are (2)."""
+RECORDS_EXPONENT = 1.5
+"""Planned charge of a subject with r records: r to this power times the charge of one record.
 
-_ROUNDED = 0.001
-"""How far declared shares of classes may be from adding up to 1."""
+Half-way between records that are never near the same query (1) and records that always are (2). See
+docs/decisions/0008-automatic-plan.md for measurements on the data set `rwm5yr`.
+"""
+
+_SHARES_TOLERANCE = 0.001
+"""Largest difference between 1 and the sum of declared shares of classes."""
 
 
 def default_delta(n_records: int | None) -> float:
-    """Return delta where none is given, by the declared number of records; public.
+    """Return the default delta for a declared number of records, or None; public.
 
-    A tenth of 1 / n: publishing one record chosen at random would keep a delta of 1 / n.
+    It is a tenth of 1 / n, at most 1e-5: publishing one record chosen at random would satisfy a
+    delta of 1 / n.
     """
     return min(1e-5, 0.1 / (n_records or 1))
 
 
 class IndKNNPlan(Settings, VotingParameters):
-    """Checked parameters, of which None stands for "auto" or "adaptive", and what records carry.
+    """The checked parameters of an Ind-KNN estimator, and the numbers that follow from them.
 
-    `target`: what records carry. `why_no_model`: why "auto" has settled on no private model; ""
-    where it has not. `n_public`: public rows, by which that is settled; 0 for none. `periods`: how
-    many even parts answers and their budgets come in; a model is trained in the first. `carries`:
-    whether what is not spent of one is there in the next.
+    None stands for "auto" or "adaptive". All of it is public.
+
+    - `target`: kind of the records' targets: classes, numbers or several labels.
+    - `why_no_model`: why "auto" has chosen no private model; "" if it has not.
+    - `n_public`: number of public rows, on which that choice depends; 0 for none.
+    - `periods`: number of equal renewal periods over which answers and budgets are released; a
+      model is trained in the first one.
+    - `carries`: whether the unspent budget of a period is carried over to the next one.
     """
 
     target: Target
@@ -65,29 +73,31 @@ class IndKNNPlan(Settings, VotingParameters):
 
     @classmethod
     def of(cls, estimator: object) -> Self:
-        kind = next(kind for kind, taken in PARAMETERS.items() if isinstance(estimator, taken))
-        values = {
-            each.name: getattr(estimator, each.name) for each in get_parameters(PARAMETERS[kind])
-        }
+        """Return the checked plan of an estimator's parameters."""
+        kind = next(kind for kind, table in PARAMETERS.items() if isinstance(estimator, table))
+        names = [parameter.name for parameter in get_parameters(PARAMETERS[kind])]
+        values = {name: getattr(estimator, name) for name in names}
         return cls.of_target(KINDS[kind].checked(values), values)
 
     @classmethod
     def of_target(cls, target: Target, values: Mapping[str, Any]) -> Self:
-        """Check parameters by name, with defaults for the others, for records with this target."""
+        """Return the checked plan of parameters by name, with defaults for missing ones."""
         _check_names(target, values)
         return cls.checked(dict(values), target=target)
 
     def replanned(self, **parameters: Any) -> Self:
-        """Return the plan with some parameters as they are passed, and its model settled anew."""
-        named = [(name, check) for name, check in get_checks(type(self)) if name in parameters]
-        changes = {name: check(name, parameters[name]) for name, check in named}
+        """Return the plan with some parameters replaced and checked, and its model chosen again."""
+        checks = [(name, check) for name, check in get_checks(type(self)) if name in parameters]
+        changes = {name: check(name, parameters[name]) for name, check in checks}
         why = "" if "model_share" in parameters else self.why_no_model
         plan = self.changed(why_no_model=why, **changes)
         plan.check_together()
         return plan.settled(plan.n_public)
 
     def check_together(self) -> None:
-        if self.delta is None:  # settled once, before a number of records is estimated
+        """Set the default delta, and refuse parameters that contradict each other."""
+        # The default uses the declared number of records, never an estimate from private records.
+        if self.delta is None:
             vars(self).update(delta=default_delta(self.n_records))
         if self.reuse_predictions and not self.private_count:
             raise InvalidInput(
@@ -95,20 +105,23 @@ class IndKNNPlan(Settings, VotingParameters):
                 "earlier answers vote in the published algorithm alone, see zhu2023."
             )
         self._check_class_numbers()
-        if self.model_share and self.against_model:
+        if self.model_share and self.missing_for_model:
             raise InvalidInput(
-                f"The 'model_share' parameter must be 0 unless {self.against_model}."
+                f"The 'model_share' parameter must be 0 unless {self.missing_for_model}."
             )
 
     def _check_class_numbers(self) -> None:
-        """Refuse class shares and costs that do not fit the classes, or nothing that is known."""
+        """Refuse class shares and costs that do not fit the classes or the other parameters."""
         for name, value in (("class_prior", self.class_prior), ("cost", self.cost)):
             if isinstance(value, tuple) and len(value) != len(self.class_names):
                 raise InvalidInput(
                     f"The {name!r} parameter must hold {len(self.class_names)} numbers, one for "
                     f"each of 'classes' in their order. Got {len(value)}."
                 )
-        if self.class_prior is not None and abs(math.fsum(self.class_prior) - 1) > _ROUNDED:
+        if (
+            self.class_prior is not None
+            and abs(math.fsum(self.class_prior) - 1) > _SHARES_TOLERANCE
+        ):
             raise InvalidInput("The 'class_prior' parameter must add up to 1: shares of classes.")
         if self.cost == BALANCED and self.class_prior is None:
             raise InvalidInput(
@@ -117,39 +130,41 @@ class IndKNNPlan(Settings, VotingParameters):
             )
         if self.plain_decision:
             return
-        needs = {
+        requirements = {
             f"min_similarity={ADAPTIVE!r}": self.min_similarity is None,
             f"neighbor_count={PUBLIC!r}": not self.private_count,
         }
-        for need, met in needs.items():
-            if not met:
+        for requirement, is_met in requirements.items():
+            if not is_met:
                 raise InvalidInput(
-                    f"The 'class_prior' and 'cost' parameters must be None unless {need}: they "
-                    "need a public number of neighbours."
+                    "The 'class_prior' and 'cost' parameters must be None unless "
+                    f"{requirement}: they need a public number of neighbours."
                 )
 
     @property
     def class_names(self) -> AnyArray:
-        """Names of classes or labels as declared, (c,); none of numbers."""
+        """Declared names of classes or labels, (c,); empty for numbers."""
         return self.target.class_names
 
     @property
     def label_only(self) -> bool:
+        """Whether the label alone is released, not the votes."""
         return self.release == "label"
 
     @property
     def trainings(self) -> int:
-        """How many trainings of a private model share its part of a budget."""
+        """Number of trainings of a private model, which share its part of a budget."""
         return 1 + self.model_refreshes
 
     @property
     def size(self) -> int:
+        """Number of records, declared or estimated."""
         assert self.n_records is not None  # noqa: S101 (narrows the type)
         return self.n_records
 
     @property
     def class_shares(self) -> Floats:
-        """How common each class is, (c,): as declared, or equal."""
+        """Share of each class in the population, (c,): declared, or equal."""
         shares = np.asarray(
             self.class_prior or np.ones(self.target.n_coordinates), dtype=np.float64
         )
@@ -157,6 +172,7 @@ class IndKNNPlan(Settings, VotingParameters):
 
     @property
     def class_costs(self) -> Floats:
+        """Relative cost of missing a record of each class, (c,)."""
         if self.cost == BALANCED:
             return 1 / self.class_shares
         return np.asarray(self.cost or np.ones(self.target.n_coordinates), dtype=np.float64)
@@ -167,18 +183,18 @@ class IndKNNPlan(Settings, VotingParameters):
         return bool(np.ptp(self.class_shares) == 0 and np.ptp(self.class_costs) == 0)
 
     def check_kernel(self, *, has_public: bool) -> None:
-        """Refuse settings without which features cannot be encoded, or need a reference not given.
+        """Refuse parameters that need a public reference if there is none, or a declared bandwidth.
 
-        A fixed radius is a kernel value, which means nothing before the bandwidth is known.
+        A fixed radius is a kernel value, which is undefined before the bandwidth is known.
         """
-        needs = {
+        needs_public = {
             "min_similarity='adaptive'": self.min_similarity is None,
             "neighbor_count='public'": not self.private_count,
             "noise_multiplier='auto'": self.noise_multiplier is None,
             "norm_bound='auto'": self.kernel == "rbf" and self.norm_bound is None,
         }
-        for setting, needed in needs.items():
-            if needed and not has_public:
+        for setting, is_set in needs_public.items():
+            if is_set and not has_public:
                 raise InvalidInput(
                     f"The 'public' parameter of fit must be given for {setting}: an (m, d) array "
                     "of unlabelled reference points that nobody needs to protect, such as past "
@@ -191,23 +207,23 @@ class IndKNNPlan(Settings, VotingParameters):
             )
 
     @property
-    def against_model(self) -> str:
-        """What a private model needs and does not have; "" if it can be trained."""
-        needs = {
+    def missing_for_model(self) -> str:
+        """A requirement of a private model that the plan does not meet; "" if there is none."""
+        requirements = {
             "kernel='cosine'": self.kernel == "cosine",
             f"min_similarity={ADAPTIVE!r}": self.min_similarity is None,
             f"neighbor_count={PUBLIC!r}": not self.private_count,
             "release='votes' (with class shares or costs)": self.plain_decision
             or not self.label_only,
         }
-        return next((need for need, met in needs.items() if not met), "")
+        return next((name for name, is_met in requirements.items() if not is_met), "")
 
     def model_obstacle(self, n_public: int = LEAST_PUBLIC) -> str:
-        """Return what keeps "auto" from training a private model beside `n_public` rows, or ""."""
+        """Return why "auto" trains no private model with `n_public` public rows; "" if it does."""
         declared = {"n_neighbors": self.n_neighbors, "noise_multiplier": self.noise_multiplier}
         fixed = next((name for name, value in declared.items() if value is not None), "")
-        if self.against_model:
-            return f"it needs {self.against_model}"
+        if self.missing_for_model:
+            return f"it needs {self.missing_for_model}"
         if fixed:
             return f"{fixed!r} is given"
         if n_public < LEAST_PUBLIC:
@@ -215,37 +231,40 @@ class IndKNNPlan(Settings, VotingParameters):
         return ""
 
     def may_train(self, n_public: int = LEAST_PUBLIC) -> bool:
-        """Tell whether a private model is wanted, or left to the rule, beside `n_public` rows."""
+        """Return whether a private model is requested, or chosen by "auto" with `n_public` rows."""
         if self.model_share is None:
             return not self.model_obstacle(n_public)
         return self.model_share > 0
 
     @property
     def private_count(self) -> bool:
+        """Whether the number of neighbours is released with noise at a charge."""
         return self.neighbor_count == PRIVATE
 
     @property
     def sequential(self) -> bool:
+        """Whether queries are answered one after the other."""
         return self.execution == "sequential"
 
     @property
     def charges(self) -> ChargeTable:
-        """What labels cost where they alone leave; in Renyi DP what votes cost."""
+        """Charges of released labels; in Renyi DP labels are charged as votes."""
         if self.accounting == "rdp":
             return charge_table(self.spendable, 0.0)
         return charge_table(self.spendable, SLACK_SHARE * self.grid_delta, self.priced_classes)
 
     @property
     def priced_classes(self) -> int | None:
-        """The number of classes that a label's price makes use of; None where scores decide."""
+        """Number of classes that determines a label's price; None if class scores decide."""
         return self.target.n_coordinates if self.plain_decision else None
 
     @property
     def spendable(self) -> float:
         """The budget B of every subject in one interaction.
 
-        In GDP, 1 % of delta is kept for the grid, and the tail of labels. Several interactions
-        share the budget evenly: budgets are zCDP, or squares of GDP's mu, and add up.
+        It is a zCDP budget, or mu^2 / 2 in GDP, both of which add up over releases. In GDP, 1 % of
+        delta is reserved for the noise grid and the tail of label releases. Several interactions
+        share the budget in equal parts.
         """
         share = 1 - SLACK_SHARE if self.accounting == "gdp" else 1.0
         total = zcdp_budget(self.epsilon, self.delta * share, self.accounting)
@@ -253,23 +272,31 @@ class IndKNNPlan(Settings, VotingParameters):
 
     @property
     def parts(self) -> int:
+        """Number of interactions that share the budget, at least 1."""
         return max(1, self.interactions)
 
     @property
     def grid_delta(self) -> float:
-        """The delta of which the grid may use a share in one interaction; labels' tail the same."""
-        tail = self.label_only and self.accounting == "gdp"
-        return self.delta / self.parts / (2 if tail else 1)
+        """The delta of one interaction of which the noise grid may use a share.
+
+        Labels in GDP divide delta in two equal parts, for the grid and for the tail of their price.
+        """
+        has_tail = self.label_only and self.accounting == "gdp"
+        return self.delta / self.parts / (2 if has_tail else 1)
 
     @property
     def plan_identity(self) -> Hashable:
-        """What interactions must have in common for their budgets to add up to one."""
+        """Values that all interactions which share one budget must have in common."""
         return "Ind-KNN", self.accounting, self.epsilon, self.delta
 
-    def affordable(self, budget_share: float, shift: float = 0.0) -> float:
-        """Return a record's part of a share of a budget, as votes of `shift` noise scales feel it.
+    def compute_record_budget(self, budget_share: float, shift: float = 0.0) -> float:
+        """Return the budget of one record for votes, in zCDP.
 
-        Labels cost less than such votes do.
+        Where the label alone is released, a larger budget is returned, because labels cost less
+        than votes.
+
+        - `budget_share`: share of a subject's budget that is used for votes.
+        - `shift`: weight of a record's vote in noise scales, on which the price of labels depends.
         """
         budget = budget_share * self.spendable
         if self.label_only and budget_share > 0:
@@ -278,105 +305,130 @@ class IndKNNPlan(Settings, VotingParameters):
 
     @property
     def subject_use(self) -> float:
-        """What a subject is charged, over what each of its records would be.
+        """Planned charge of a subject, as a multiple of the charge of one record alone.
 
-        r records that are near the same queries, with the same label, pay r^2 together; r that
-        never are pay r. Vectors that are typically shorter than 1 pay for their length.
+        r records that are always near the same queries, with the same label, are charged r^2
+        together; r records that never are, r. Vectors that are typically shorter than 1 are charged
+        for their squared length.
         """
-        return float(self.records_per_subject**ALIKE) * self.target.typical_length**2
+        return float(self.records_per_subject**RECORDS_EXPONENT) * self.target.typical_length**2
 
     @property
     def n_asked(self) -> int:
-        """How many queries the plan expects to put to private records."""
+        """Number of queries that are expected to be answered by private records.
+
+        A private model answers the queries of classes that it is sure of.
+        """
         if self.model_share and self.target.voted:
             return math.ceil(ASKED * self.n_queries)
         return self.n_queries
 
-    def neighbors(self, reference: Reference | None, budget_share: float) -> int:
-        budget = self.affordable(budget_share)
-        numbers = self.size, self.n_asked, budget, self.target.n_groups
+    def choose_neighbors(self, reference: Reference | None, budget_share: float) -> int:
+        """Return the number of neighbours k for a share of the budgets.
+
+        `reference`: public points, whose dimension k depends on; None if there are none.
+        """
+        budget = self.compute_record_budget(budget_share)
+        n_groups = self.target.n_groups
         per_noise = self.target.neighbors_per_noise
         if reference is None:
-            return expected_neighbors(*numbers, self.size, per_noise=per_noise)
-        return fitting_neighbors(reference, *numbers, per_noise)
+            return expected_neighbors(
+                self.size, self.n_asked, budget, n_groups, self.size, per_noise=per_noise
+            )
+        return fitting_neighbors(reference, self.size, self.n_asked, budget, n_groups, per_noise)
 
-    def multiplier(self, usage: ReferenceUsage, count: float, budget_share: float) -> float:
-        """Return the noise that this share of budgets can pay for, at a `count` of neighbours."""
+    def choose_multiplier(self, usage: ReferenceUsage, count: float, budget_share: float) -> float:
+        """Return the noise multiplier sigma2 that a share of the budgets pays for.
 
-        def affordable(shift: float) -> float:
-            return self.affordable(budget_share, shift)
+        - `usage`: kernel weights and number of participations, measured on public points.
+        - `count`: number of records that take part in a query.
+        """
 
-        return planned_multiplier(usage, self.size, self.n_asked, count, affordable)
+        def compute_budget(shift: float) -> float:
+            return self.compute_record_budget(budget_share, shift)
+
+        return planned_multiplier(usage, self.size, self.n_asked, count, compute_budget)
 
     @property
     def even_noise(self) -> bool:
+        """Whether all queries have the same noise scale."""
         return not self.private_count and self.min_similarity is None
 
-    def least_count(self, n_neighbors: int | None) -> float:
-        """Return the count below which no noise scale is taken: what the grid must fit."""
+    def min_count(self, n_neighbors: int | None) -> float:
+        """Return the smallest number of neighbours for which a noise scale is computed.
+
+        The noise grid must be fine enough for that scale. `n_neighbors`: k, or None if it varies.
+        """
         return LEAST_COUNT if self.private_count or n_neighbors is None else float(n_neighbors)
 
     def typical_count(self, n_neighbors: int | None) -> float:
+        """Return k, or the smallest count if k varies between queries (None)."""
         return LEAST_COUNT if n_neighbors is None else float(n_neighbors)
 
     @property
     def training(self) -> TrainingBudget:
-        """What a private model is trained with, once share and number of records are settled."""
-        assert self.model_share is not None  # noqa: S101 (settled before)
+        """Budget and loss of a private model, once its share and the number of records are set."""
+        assert self.model_share is not None  # noqa: S101 (chosen before)
         return TrainingBudget(
             self.size, self.spendable, self.model_share, self.trainings, self.loss, self.subject_use
         )
 
     @property
     def loss(self) -> TrainingLoss:
-        """What a private model is trained for."""
+        """The loss that a private model minimises."""
         if isinstance(self.target, VectorTarget):
             target = self.target
             return VectorLoss(target.n_coordinates - 1, target.weight, target.residual)
         return ClassLoss(self.class_shares)
 
     def left_by(self, model: PrivateModel | None) -> float:
-        """Return the share of budgets that the trainings of a private model leave for votes."""
+        """Return the share of each budget that remains for votes after all trainings of a model."""
         if model is None:
             return 1.0
-        if not self.carries:  # what training leaves of its share is there in the first part alone
+        # If budgets are not carried over, the part of its share that training does not use is
+        # available in the first period only.
+        if not self.carries:
             return 1.0 - (self.model_share or 0.0)
         return 1.0 - min(model.typical_use * self.trainings, self.model_share or 0.0)
 
     def settled(self, n_public: int) -> Self:
-        """Return the plan with its model's share where that is "auto"; public.
+        """Return the plan with the share of its private model chosen where it is "auto"; public.
 
-        Where it gives none the plan says why.
+        If there is no model, the plan contains the reason.
         """
-        known = self.changed(n_public=n_public)
+        plan = self.changed(n_public=n_public)
         if self.model_share is not None:
-            return known
-        if obstacle := self.model_obstacle(n_public):
-            return known.without_model(obstacle)
+            return plan
+        obstacle = self.model_obstacle(n_public)
+        if obstacle:
+            return plan.without_model(obstacle)
+        # With several periods, the model is trained with a share of the first period's budget.
         share = SHARE if self.periods == 1 else SHARE / (self.periods * (1 - SHARE) + SHARE)
-        return known.changed(model_share=share)  # of the first part, where they are several
+        return plan.changed(model_share=share)
 
     def without_model(self, why: str) -> Self:
+        """Return the plan without a private model, for the reason `why`."""
         return self.changed(model_share=0.0, why_no_model=why)
 
     @property
     def model_by_rule(self) -> float:
-        """The share that "auto" gives a private model where labels leave; 0 for none."""
+        """The share that "auto" gives a private model if labels alone are released; 0 for none."""
         release = {} if not self.plain_decision else {"release": "label"}
         plan = self.replanned(**release, model_share=AUTO)
         return plan.model_share or 0.0
 
 
 def _check_names(target: Target, values: Mapping[str, Any]) -> None:
-    """Refuse the first parameter that records of this kind do not take, by its name."""
-    takers = {
-        kind: {each.name for each in get_parameters(taken)} for kind, taken in PARAMETERS.items()
+    """Raise InvalidInput for the first parameter that plans for this kind of target do not have."""
+    names_by_kind = {
+        kind: {parameter.name for parameter in get_parameters(table)}
+        for kind, table in PARAMETERS.items()
     }
     for name in values:
-        if name not in takers[target.kind]:
-            others = [KINDS[kind].words for kind, names in takers.items() if name in names]
-            for_whom = f"is for {' and '.join(others)}" if others else "is not one of a plan"
+        if name not in names_by_kind[target.kind]:
+            kinds = [KINDS[kind].words for kind, names in names_by_kind.items() if name in names]
+            problem = f"is for {' and '.join(kinds)}" if kinds else "is not one of a plan"
             raise InvalidInput(
-                f"The {name!r} parameter {for_whom}, and records carry {target.words} here. "
+                f"The {name!r} parameter {problem}, and records carry {target.words} here. "
                 "Leave it out."
             )

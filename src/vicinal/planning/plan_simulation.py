@@ -1,12 +1,12 @@
-r"""What public facts make of a plan, and the plan played through on public points; seeded.
+r"""Planned neighbours and noise from public facts, and simulations of a plan on public points.
 
-The choice of neighbours and noise is the very planning that ``IndKNNClassifier.fit`` does
-(:mod:`vicinal.engine.noise_schedule`), before there is a private record.
+Neighbours and noise are chosen as by ``IndKNNClassifier.fit``, before there is a private record
+(:mod:`vicinal.engine.noise_schedule`).
 
-Played through, public points are records and queries at once. Every one stands for n / m records.
-It has a budget, is charged for its share of the queries, votes with its public label, and is left
-out of its own query. *Agreement* is the share of answers that equal those of the same neighbours
-without noise and with all budgets.
+In a simulation, public points are both records and queries. Each of m points stands for n / m
+records. It has a budget, is charged for its share of the queries, votes with its public label, and
+is excluded from its own query. *Agreement* is the share of answers that equal those of the same
+neighbours without noise and with full budgets. Simulations use seeded noise.
 """
 
 from __future__ import annotations
@@ -33,20 +33,22 @@ from vicinal.planning.plan import IndKNNPlan
 from vicinal.targets.target import ExpectedError, VectorTarget
 
 LARGEST_WEIGHT = 1.0
-"""Mean squared kernel weight where no public point tells it: no weight is larger."""
+"""Mean squared kernel weight that is assumed without public points: the largest possible one."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlanChoice:
-    """What public facts make of a plan.
+    """Neighbours and noise of a plan, chosen from public facts.
 
-    - `plan`: of a declared number of records.
-    - `n_neighbors`: k, records expected to take part in a query.
+    - `plan`: the plan, with a declared number of records.
+    - `n_neighbors`: k, the expected number of records that take part in a query.
     - `multiplier`: sigma2; the noise on each class has scale sigma2 sqrt(k) votes.
-    - `budget`: a record's part of its subject's budget for votes, in zCDP, as a planned
-      contribution feels it; beside a private model, at least.
-    - `usage`: how records are expected to be used, as measured on public points or assumed.
-    - `doubt`: what noise leaves in what a private model says of vectors; None where none is known.
+    - `budget`: budget of one record for votes, in zCDP; a lower bound with a private model. Where
+      labels alone are released, their lower price is included.
+    - `usage`: expected kernel weights and participations of records, measured on public points or
+      assumed.
+    - `doubt`: standard deviation that noise leaves in a private model's scores of vectors; None
+      without such a model.
     """
 
     plan: IndKNNPlan
@@ -60,87 +62,96 @@ class PlanChoice:
     def of(
         cls, plan: IndKNNPlan, reference: Reference | None = None, budget_share: float | None = None
     ) -> Self:
-        """Choose; without public points kernel weights count as the largest there are.
+        """Return the choice for a plan; without public points kernel weights are assumed to be 1.
 
-        Beside a private model the plan is for what training is known to leave of a budget, or
-        for the least that it leaves. ``fit`` plans for what it would have left public points.
-
-        - `plan`: with a number of records.
-        - `reference`: public points.
-        - `budget_share`: the share of a budget that training leaves.
+        - `plan`: a plan with a number of records.
+        - `reference`: public points, or None.
+        - `budget_share`: share of each budget that training leaves for votes. None: its expected
+          value for a model of vectors, which public points determine; its minimum for any other
+          model. ``fit`` uses the value that it measures on public points.
         """
-        known, n = untrained_model(plan, reference), plan.size
-        left = 1 - (plan.model_share or 0.0) if known is None else plan.left_by(known)
-        left = left if budget_share is None else budget_share
-        points = n if reference is None else len(reference)
-        k = plan.n_neighbors or plan.neighbors(reference, left)
-        k = max(k, math.ceil(n / points))
+        n = plan.size
+        model = create_untrained_model(plan, reference)
+        if budget_share is None:
+            min_share = 1 - (plan.model_share or 0.0)
+            budget_share = min_share if model is None else plan.left_by(model)
+        n_points = n if reference is None else len(reference)
+        k = plan.n_neighbors or plan.choose_neighbors(reference, budget_share)
+        k = max(k, math.ceil(n / n_points))
         usage = ReferenceUsage(LARGEST_WEIGHT, TYPICAL_SPREAD)
         if reference is not None:
             width = reference.points.shape[1]
             usage = reference_usage(reference, AdaptiveRadius(reference, k, n), width)
-        multiplier = plan.noise_multiplier or plan.multiplier(usage, k, left)
+        multiplier = plan.noise_multiplier or plan.choose_multiplier(usage, k, budget_share)
         shift = math.sqrt(usage.weight / k) / multiplier
-        doubt = None if known is None else known.doubt
-        return cls(plan, k, multiplier, plan.affordable(left, shift), usage, doubt)
+        doubt = None if model is None else model.doubt
+        budget = plan.compute_record_budget(budget_share, shift)
+        return cls(plan, k, multiplier, budget, usage, doubt)
 
     @property
     def noise(self) -> float:
+        """Noise scale of each class, in votes."""
         return self.multiplier * math.sqrt(self.n_neighbors)
 
     @property
     def cost(self) -> float:
-        """The share of its budget that a record pays for taking part in a query."""
+        """Share of its budget that a record is charged for taking part in a query."""
         return self.usage.weight / (2 * self.noise**2 * self.budget)
 
     @property
     def participations(self) -> float:
+        """Expected number of queries that a record takes part in."""
         return self.plan.n_asked * self.n_neighbors / self.plan.size
 
     @property
     def lasts(self) -> int:
-        """How many queries a busy record lasts for, if they fall as the public points do."""
-        busy = self.usage.spread * self.n_neighbors / self.plan.size
-        return math.floor(1 / (busy * self.cost))
+        """Number of queries after which a busy record's budget is spent.
+
+        Queries are assumed to be distributed like the public points.
+        """
+        busy_rate = self.usage.spread * self.n_neighbors / self.plan.size
+        return math.floor(1 / (busy_rate * self.cost))
 
     def expected_errors(self) -> list[ExpectedError]:
-        """Return what the noise does to typical answers that are averages, from public facts.
+        """Return the errors that noise alone causes in typical answers that are averages.
 
-        How unlike each other neighbours are, and how unlike the query, comes on top.
+        Differences among neighbours, and between neighbours and query, add further errors.
         """
         target = self.plan.target
         assert isinstance(target, VectorTarget)  # noqa: S101 (narrows the type)
-        noise, weight = self.noise, self.n_neighbors * math.sqrt(self.usage.weight)
+        noise = self.noise
+        weight = self.n_neighbors * math.sqrt(self.usage.weight)
         if self.doubt is not None:
             noise = float(self.plan.loss.noise_left(noise, self.n_neighbors, self.doubt))
         return target.expected_errors(weight, np.array([noise]))
 
 
-def untrained_model(plan: IndKNNPlan, reference: Reference | None) -> PrivateModel | None:
-    """Return a private model of vectors before it has learnt anything; None where there is none.
+def create_untrained_model(plan: IndKNNPlan, reference: Reference | None) -> PrivateModel | None:
+    """Return a private model of vectors with zero gradients; None for a plan without such a model.
 
-    What it costs, and how far off noise leaves it, follow from public points alone: a square is as
-    curved everywhere.
+    Its price and the error that noise leaves in it depend on public points only, because the
+    squared loss has the same curvature at all weights.
     """
     if not plan.model_share or plan.target.voted or reference is None:
         return None
     points = np.asarray(reference.points, dtype=np.float32)
     assert isinstance(reference.kernel, Cosine)  # noqa: S101 (a model needs it)
     features = ModelFeatures.planned(points, plan.size, lifted=reference.kernel.lifts)
-    return descend_gradients(
-        plan.training, features, points,
-        lambda weights: (np.zeros_like(weights), plan.training.step_noise),
-    )  # fmt: skip
+
+    def return_zeros(weights: Floats) -> tuple[Floats, float]:
+        return np.zeros_like(weights), plan.training.step_noise
+
+    return descend_gradients(plan.training, features, points, return_zeros)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PlayedModel:
-    """What models of public points say of them, and the points in their metric.
+class SimulatedModel:
+    """Predictions of simulated private models for public points, and the points in their metric.
 
     - `reference`: the points in the learnt metric.
-    - `predicted`: what it says of each point.
-    - `sure`, bool (m,): where the model would answer alone.
-    - `budget_share`: share of a budget that training leaves around points that are asked about.
+    - `predicted`: scores of each point and their standard deviations.
+    - `sure`, bool (m,): whether the model alone would answer each point.
+    - `budget_share`: mean share of a budget that training leaves for votes near queried points.
     """
 
     reference: Reference
@@ -149,86 +160,103 @@ class PlayedModel:
     budget_share: float
 
 
-def played_model(
+def simulate_model(
     kernel: Cosine, points: IntegerMatrix, labels: Places, plan: IndKNNPlan, seed: int
-) -> PlayedModel:
-    """Return what a model would make of labelled public points (m, d), were they n records.
+) -> SimulatedModel:
+    """Return predictions of private models that are trained on labelled public points.
 
-    - `kernel`, `points`, array (m, d): public integer points, and what made them.
+    Each half of the points is predicted by a model of the other half, with the noise of a model of
+    n private records.
+
+    - `kernel`: the kernel that has encoded the points.
+    - `points`, array (m, d): public integer points.
     - `labels`, int64 (m,): their classes.
-    - `plan`: with a share for the model.
-    - `seed`: of the noise, and of the halves.
+    - `plan`: a plan with a share for the model.
+    - `seed`: seed of the noise and of the division into halves.
     """
     generator = np.random.default_rng(seed)  # noqa: TID251 (noise on public points only)
-    numbers = np.asarray(points, dtype=np.float32)
-    plan = plan.changed(n_public=len(numbers)).replanned()
+    X = np.asarray(points, dtype=np.float32)
+    plan = plan.changed(n_public=len(X)).replanned()
     n_classes = plan.target.n_coordinates
-    features = ModelFeatures.planned(numbers, plan.size, lifted=kernel.lifts)
-    first = np.isin(np.arange(len(points)), generator.permutation(len(points))[::2])
+    features = ModelFeatures.planned(X, plan.size, lifted=kernel.lifts)
+    in_first_half = np.isin(np.arange(len(points)), generator.permutation(len(points))[::2])
     rows = np.empty((len(points), points.shape[1] + n_classes), dtype=np.float32)
-    values, doubts = np.empty((len(points), n_classes)), np.empty(len(points))
+    values = np.empty((len(points), n_classes))
+    doubts = np.empty(len(points))
     predicted = Predictions(values, doubts, features.kernel is None)
     sure = np.empty(len(points), dtype=np.bool_)
-    lefts = []
-    for part in (first, ~first):
-        model = _trained(numbers[~part], labels[~part], numbers[part], features, plan, generator)
-        rows[part], said = model.mapped(numbers[part])
-        values[part], doubts[part] = said.values, said.doubts
-        sure[part] = model.sure(said.values)
-        lefts.append(plan.left_by(model))
-    metric, left = metric_kernel(rows), float(np.mean(lefts))
-    return PlayedModel(Reference(metric, metric.encode(rows)), predicted, sure, left)
+    budget_shares = []
+    for half in (in_first_half, ~in_first_half):
+        model = _train_model(X[~half], labels[~half], X[half], features, plan, generator)
+        rows[half], predictions = model.mapped(X[half])
+        values[half] = predictions.values
+        doubts[half] = predictions.doubts
+        sure[half] = model.sure(predictions.values)
+        budget_shares.append(plan.left_by(model))
+    metric = metric_kernel(rows)
+    budget_share = float(np.mean(budget_shares))
+    return SimulatedModel(Reference(metric, metric.encode(rows)), predicted, sure, budget_share)
 
 
-def _trained(
+def _train_model(
     X: Floats32,
     labels: Places,
-    others: Floats32,
+    calibration_rows: Floats32,
     features: ModelFeatures,
     plan: IndKNNPlan,
     generator: np.random.Generator,  # noqa: TID251 (its type)
 ) -> PrivateModel:
-    """Return a model of `X`, calibrated on `others`: trained once, by gradients in floats."""
+    """Return a model that is trained once, by gradients in floating point with seeded noise.
+
+    - `X`, float32 (n, d), `labels`, int64 (n,): the training rows and their classes.
+    - `calibration_rows`, float32 (m, d): rows on which the model is calibrated.
+    - `features`: the features of the model.
+    - `plan`: gives the budget and the number of records, which determine the noise.
+    """
     training = replace(plan.training, subject_use=1.0)
-    rows, sigma = features.rows(X).astype(np.float64) / features.unit, training.step_noise
+    rows = features.rows(X).astype(np.float64) / features.unit
+    sigma = training.step_noise
     clip = training.clip(features.width)
     noise = sigma * clip / training.n_records
 
-    def published(weights: Floats) -> tuple[Floats, float]:
+    def publish_gradient(weights: Floats) -> tuple[Floats, float]:
         gradient = _mean_gradient(rows, labels, weights, clip)
         return gradient + generator.normal(scale=noise, size=weights.shape), sigma
 
-    return descend_gradients(training, features, others, published)
+    return descend_gradients(training, features, calibration_rows, publish_gradient)
 
 
 def _mean_gradient(rows: Floats, labels: Places, weights: Floats, clip: float) -> Floats:
-    """Return the mean of gradients of norm `clip` at most, (D, c)."""
-    away = softmax(rows @ weights)
-    away[np.arange(len(labels)), labels] -= 1.0
-    norms = np.linalg.norm(rows, axis=1) * np.linalg.norm(away, axis=1)
-    away *= np.minimum(1.0, clip / np.maximum(norms, 1e-300))[:, None]
-    return np.asarray(rows.T @ away / len(rows))
+    """Return the mean of the rows' gradients, each clipped to the norm `clip`, float64 (D, c).
+
+    `rows`, float64 (n, D): features. `weights`, float64 (D, c): weights of the logistic model.
+    """
+    residuals = softmax(rows @ weights)
+    residuals[np.arange(len(labels)), labels] -= 1.0
+    norms = np.linalg.norm(rows, axis=1) * np.linalg.norm(residuals, axis=1)
+    residuals *= np.minimum(1.0, clip / np.maximum(norms, 1e-300))[:, None]
+    return np.asarray(rows.T @ residuals / len(rows))
 
 
-STAND_INS = 25
-"""Public points that vote in a query, at least: fewer would say little about who is around."""
+MIN_VOTERS = 25
+"""Smallest number of public points that vote in a query; fewer would not represent the records."""
 
 LEAST_POINTS = 100
-"""Fewer public points are not enough for a simulation."""
+"""Smallest number of public points for a simulation."""
 
 
 @dataclass(frozen=True, slots=True)
 class SimulationResult:
-    """What a plan may expect, on public points.
+    """Expected quality of a plan's answers and use of budgets, simulated on public points.
 
-    - `agreement`, `at_end`: share of answers that noise and used-up budgets leave as they are: of
-      all, and of the last quarter.
-    - `accuracy`, `plain_accuracy`, `commonest`: share of answers that are right, without noise, and
-      by the commonest class for all.
-    - `asked`: share of queries that private records are asked.
-    - `used`, `retired`: mean share of budgets used at the end, and share of points whose budget is
+    - `agreement`, `at_end`: share of answers that noise and spent budgets do not change, of all
+      answers and of the last quarter.
+    - `accuracy`, `plain_accuracy`, `commonest`: share of correct answers; the same without noise
+      and with full budgets; and the same if all answers were the most common class.
+    - `asked`: share of queries that are answered by private records.
+    - `used`, `retired`: mean used share of budgets at the end, and share of points whose budget is
       spent.
-    - `answers`: simulated answers, on which all of this rests.
+    - `answers`: number of simulated answers.
     """
 
     agreement: float
@@ -242,12 +270,13 @@ class SimulationResult:
     answers: int
 
     @classmethod
-    def mean(cls, several: Sequence[Self]) -> Self:
+    def mean(cls, results: Sequence[Self]) -> Self:
+        """Return the means over several simulations, with the total number of answers."""
         names = [field.name for field in fields(cls)]
         means: dict[str, Any] = {
-            name: float(np.mean([getattr(one, name) for one in several])) for name in names
+            name: float(np.mean([getattr(result, name) for result in results])) for name in names
         }
-        return cls(**{**means, "answers": sum(one.answers for one in several)})
+        return cls(**{**means, "answers": sum(result.answers for result in results)})
 
     def error(self, share: float) -> float:
         """Return the standard error of a share of answers, from their number alone."""
@@ -256,37 +285,40 @@ class SimulationResult:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SimulationSetup:
-    """Public points that plans are played through on.
+    """Public points for simulations of plans.
 
     - `reference`: the points (m, d) as integers, with the kernel.
     - `labels`, int64 (m,): the class of every point.
     - `n_classes`: number of classes.
-    - `model`: a private model beside the votes, in whose metric the points are.
+    - `model`: the private model of the plan, in whose metric the points are; None without one.
     """
 
     reference: Reference
     labels: Places
     n_classes: int
-    model: PlayedModel | None = None
+    model: SimulatedModel | None = None
 
     @property
     def shares(self) -> list[float]:
-        """How common each class is, (c,)."""
+        """Share of each class among the points, (c,)."""
         counts = np.bincount(self.labels, minlength=self.n_classes)
         return [float(share) for share in counts / counts.sum()]
 
     def beside_model(self, plan: IndKNNPlan, seed: int) -> SimulationSetup:
-        """Return the points beside the model of a plan with one."""
+        """Return the same points in the metric of a private model that is simulated for a plan."""
         kernel = self.reference.kernel
         assert isinstance(kernel, Cosine)  # noqa: S101 (a model needs it)
-        model = played_model(kernel, self.reference.points, self.labels, plan, seed)
+        model = simulate_model(kernel, self.reference.points, self.labels, plan, seed)
         return replace(self, reference=model.reference, model=model)
 
     @classmethod
     def of(
         cls, kernel: Kernel, points: IntegerMatrix, n_classes: int, labels: Places
     ) -> SimulationSetup:
-        """Return them.
+        """Return a setup of public points with labels.
+
+        - `points`, array (m, d): integer points, encoded by `kernel`.
+        - `labels`, (m,): their classes, 0 to ``n_classes - 1``.
 
         Raises InvalidInput if there are fewer than `LEAST_POINTS` points, or if the labels do not
         fit them.
@@ -305,90 +337,103 @@ class SimulationSetup:
 
 
 def simulate(setup: SimulationSetup, choice: PlanChoice, seed: int = 0) -> SimulationResult:
-    """Play a plan through once; the same seed gives the same outlook.
+    """Return the result of one simulation of a plan; the same seed gives the same result.
 
-    Where more answers are planned than there are points, each answer stands for several and is
-    charged as many times.
+    If more answers are planned than there are points, each simulated answer stands for several, and
+    is charged that many times.
     """
-    run = _Run(setup, choice, seed)
+    run = _SimulationRun(setup, choice, seed)
     order = run.queries
     for start in range(0, len(order), BLOCK):
         run.answer(order[start : start + BLOCK])
-    return run.result()
+    return run.create_result()
 
 
 _UNKNOWN = -1
-"""In place of an answer that is yet to be made, or of a query that is not in a block."""
+"""Stands for an answer that has not been computed, or for a query outside the selection."""
 
 
-class _Run:
-    """One pass through the queries."""
+class _SimulationRun:
+    """State of one simulation: budgets and answers of all points.
+
+    - `queries`: indices of the points that are queried, in random order.
+    """
 
     def __init__(self, setup: SimulationSetup, choice: PlanChoice, seed: int) -> None:
         size = len(setup.reference)
         generator = np.random.default_rng(seed)  # noqa: TID251 (noise on public points only)
         n_queries = min(choice.plan.n_queries, size)
         self.queries = generator.permutation(size)[:n_queries]
-        self._setup, self._choice, self._generator = setup, choice, generator
-        self._near = _public_voters(setup.reference, choice)
-        self._each = choice.plan.n_queries / n_queries
+        self._setup = setup
+        self._choice = choice
+        self._generator = generator
+        self._voters = _find_voters(setup.reference, choice)
+        self._answers_per_query = choice.plan.n_queries / n_queries
         self._budgets = np.ones(size)
         self._answers = np.full(size, _UNKNOWN, dtype=np.int64)
         self._plain = np.full(size, _UNKNOWN, dtype=np.int64)
         self._n_asked = 0
 
     def answer(self, block: Places) -> None:
+        """Answer the queries with these indices, and charge the voters."""
         labels = self._model_labels(block)
         queried = labels == _UNKNOWN
-        near = self._near.of(block)
-        plain = self._sums(near, near.weights)
-        noisy = self._sums(near.where(queried), self._charged(near.where(queried)))
+        voters = self._voters.select_block(block)
+        plain = self._sum_votes(voters, voters.weights)
+        charged = voters.keep_queries(queried)
+        noisy = self._sum_votes(charged, self._charge_voters(charged))
         scale = self._choice.noise
         noisy = noisy + self._generator.normal(scale=scale, size=noisy.shape)
-        model, unnoised = self._setup.model, labels.copy()
+        model = self._setup.model
+        plain_labels = labels.copy()
         if model is not None:
             loss = self._choice.plan.loss
-            joined = loss.votes(model.predicted[block], scale, float(self._choice.n_neighbors))
-            plain += joined
-            noisy += joined[queried]
+            model_votes = loss.votes(model.predicted[block], scale, float(self._choice.n_neighbors))
+            plain += model_votes
+            noisy += model_votes[queried]
         labels[queried] = noisy.argmax(axis=1)
-        unnoised[queried] = plain.argmax(axis=1)[queried]
-        self._plain[block], self._answers[block] = unnoised, labels
+        plain_labels[queried] = plain.argmax(axis=1)[queried]
+        self._plain[block] = plain_labels
+        self._answers[block] = labels
         self._n_asked += int(queried.sum())
 
     def _model_labels(self, block: Places) -> Places:
-        """Return answers that need not be asked for, or `_UNKNOWN`."""
+        """Return the labels of queries that the model answers alone, `_UNKNOWN` for the rest."""
         model = self._setup.model
         if model is None:
             return np.full(len(block), _UNKNOWN, dtype=np.int64)
-        remaining = self._choice.plan.n_asked / self._each - self._n_asked
+        remaining = self._choice.plan.n_asked / self._answers_per_query - self._n_asked
         unsure = ~model.sure[block]
         queried = unsure & (np.cumsum(unsure) <= remaining)
         return np.where(queried, _UNKNOWN, model.predicted.values[block].argmax(axis=1))
 
-    def _charged(self, near: _Voters) -> Floats:
-        """Charge who takes part; return what each can afford to contribute."""
-        noise = 2 * self._choice.multiplier**2 * self._choice.n_neighbors * self._choice.budget
-        prices = np.square(near.weights) / noise * near.share * self._each
-        budgets = self._budgets[near.rows]
-        np.subtract.at(self._budgets, near.rows, np.minimum(prices, budgets))
+    def _charge_voters(self, voters: _Voters) -> Floats:
+        """Charge the voters, and return the weight of each vote that its budget pays for."""
+        variance = 2 * self._choice.multiplier**2 * self._choice.n_neighbors * self._choice.budget
+        prices = np.square(voters.weights) / variance * voters.share * self._answers_per_query
+        budgets = self._budgets[voters.rows]
+        np.subtract.at(self._budgets, voters.rows, np.minimum(prices, budgets))
         np.maximum(self._budgets, 0.0, out=self._budgets)
-        return np.asarray(near.weights * np.sqrt(np.minimum(1.0, budgets / prices)))
+        return np.asarray(voters.weights * np.sqrt(np.minimum(1.0, budgets / prices)))
 
-    def _sums(self, near: _Voters, weights: Floats) -> Floats:
-        """Return votes (q, c), k of them for every query."""
+    def _sum_votes(self, voters: _Voters, weights: Floats) -> Floats:
+        """Return the votes for each class, (q, c), scaled to k voters for every query.
+
+        `weights`: the weight of each vote.
+        """
         c = self._setup.n_classes
-        places = near.queries * c + self._setup.labels[near.rows]
-        sums = np.bincount(places, weights=weights * near.records, minlength=near.size * c)
-        return np.asarray(sums.reshape(near.size, c))
+        cells = voters.queries * c + self._setup.labels[voters.rows]
+        sums = np.bincount(cells, weights=weights * voters.records, minlength=voters.size * c)
+        return np.asarray(sums.reshape(voters.size, c))
 
-    def result(self) -> SimulationResult:
+    def create_result(self) -> SimulationResult:
+        """Return the result after all queries."""
         order = self.queries
-        same = self._answers[order] == self._plain[order]
+        is_unchanged = self._answers[order] == self._plain[order]
         truth = self._setup.labels[order]
         return SimulationResult(
-            agreement=float(same.mean()),
-            at_end=float(same[-max(1, len(order) // 4) :].mean()),
+            agreement=float(is_unchanged.mean()),
+            at_end=float(is_unchanged[-max(1, len(order) // 4) :].mean()),
             accuracy=float((self._answers[order] == truth).mean()),
             plain_accuracy=float((self._plain[order] == truth).mean()),
             commonest=float(np.bincount(truth).max() / len(order)),
@@ -401,10 +446,13 @@ class _Run:
 
 @dataclass(frozen=True, slots=True)
 class _Voters:
-    """Who votes in some queries: hits as query, point and kernel weight.
+    """The voters of a number of queries, as pairs of a query and a public point.
 
-    Each hit stands for `records` records, and for the share `share` of what a record there takes
-    part in.
+    - `queries`, `rows`: indices of the query and of the point in each pair.
+    - `weights`: kernel weight of each pair.
+    - `size`: number of queries.
+    - `records`: number of records that each vote stands for.
+    - `share`: share of a record's participations that each vote stands for.
     """
 
     queries: Places
@@ -414,35 +462,45 @@ class _Voters:
     records: float
     share: float
 
-    def of(self, block: Places) -> _Voters:
-        """Return the voters of the points in `block`, numbered from 0."""
-        number = np.full(self.size, _UNKNOWN, dtype=np.int64)
-        number[block] = np.arange(len(block))
-        return self._renumbered(number, len(block))
+    def select_block(self, block: Places) -> _Voters:
+        """Return the voters of the queries with these indices, numbered from 0 in this order."""
+        new_index = np.full(self.size, _UNKNOWN, dtype=np.int64)
+        new_index[block] = np.arange(len(block))
+        return self._select_queries(new_index, len(block))
 
-    def where(self, queried: Bools) -> _Voters:
-        number = np.where(queried, np.cumsum(queried) - 1, _UNKNOWN)
-        return self._renumbered(number, int(queried.sum()))
+    def keep_queries(self, mask: Bools) -> _Voters:
+        """Return the voters of the queries where `mask` holds, numbered from 0."""
+        new_index = np.where(mask, np.cumsum(mask) - 1, _UNKNOWN)
+        return self._select_queries(new_index, int(mask.sum()))
 
-    def _renumbered(self, number: Places, size: int) -> _Voters:
-        queries = number[self.queries]
-        left = queries != _UNKNOWN
-        rows, weights = self.rows[left], self.weights[left]
-        return _Voters(queries[left], rows, weights, size, self.records, self.share)
+    def _select_queries(self, new_index: Places, size: int) -> _Voters:
+        """Return the voters with renumbered queries, without those of `_UNKNOWN` index."""
+        queries = new_index[self.queries]
+        is_kept = queries != _UNKNOWN
+        return _Voters(
+            queries[is_kept],
+            self.rows[is_kept],
+            self.weights[is_kept],
+            size,
+            self.records,
+            self.share,
+        )
 
 
-def _public_voters(reference: Reference, choice: PlanChoice) -> _Voters:
-    size, k = len(reference), choice.n_neighbors
+def _find_voters(reference: Reference, choice: PlanChoice) -> _Voters:
+    """Return the nearest public points of each public point, which vote in its query."""
+    size = len(reference)
+    k = choice.n_neighbors
     rank = k * size / choice.plan.size
-    voters = min(size - 1, max(STAND_INS, round(rank)))
+    n_voters = min(size - 1, max(MIN_VOTERS, round(rank)))
     index = ExactIndex(reference.kernel, reference.points.shape[1])
     index.add(reference.points)
-    # A point is nearest to itself.
-    near = index.search(reference.points, reference.largest(reference.points, voters + 1))
-    queries = np.repeat(np.arange(size), np.diff(near.starts))
-    other = queries != near.rows
+    # One more point is searched, as a point is its own nearest neighbour.
+    matches = index.search(reference.points, reference.largest(reference.points, n_voters + 1))
+    queries = np.repeat(np.arange(size), np.diff(matches.starts))
+    is_other = queries != matches.rows
     kernel = reference.kernel
     table = kernel.table(reference.points.shape[1])
-    weights = np.maximum(table[kernel.levels(near.similarities[other])], 1e-9)
-    rows = near.rows[other].astype(np.int64)
-    return _Voters(queries[other], rows, weights, size, k / voters, rank / voters)
+    weights = np.maximum(table[kernel.levels(matches.similarities[is_other])], 1e-9)
+    rows = matches.rows[is_other].astype(np.int64)
+    return _Voters(queries[is_other], rows, weights, size, k / n_voters, rank / n_voters)
