@@ -32,7 +32,7 @@ def filled(place: Path) -> None:
     with mock.patch.object(ClusterChanges, "finish", return_value={}):
         cluster.add(tools.X[:2], tools.Y[:2], ["new", "person-5"])
     shutil.copytree(work, place / "killed")
-    cluster._changes._pending = 0
+    cluster._changes.pending = 0
     cluster.close()
 
 

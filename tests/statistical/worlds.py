@@ -15,7 +15,7 @@ from scipy.stats import norm
 
 from statistical.power import CONFIDENCE, RUNS, UNIVERSES
 from vicinal.audit.claims import rate_at_least
-from vicinal.audit.interactions import universes as laid_out
+from vicinal.audit.interactions import build_universes
 
 WITH, WITHOUT = True, False
 
@@ -28,7 +28,7 @@ def universes(victim, others, *, rounds=1, count=UNIVERSES):
 
     `victim` and `others` are records as (cosine, label), the latter a subject each.
     """
-    made = laid_out(victim, others, count=count, twice=False)
+    made = build_universes(victim, others, count=count, twice=False)
     return replace(made, queries=np.tile(made.queries, (rounds, 1)))
 
 

@@ -177,9 +177,11 @@ class StoreExtractor:
             If its model cannot be read, or the model or the definition of its arithmetic is not the
             one that the store was made with.
         """
-        from vicinal.features.public_map import PublicMap  # needs scikit-learn
+        public_map = None
+        if spec["mapped"]:
+            from vicinal.features.public_map import PublicMap  # needs scikit-learn
 
-        public_map = PublicMap.load(folder / MAP) if spec["mapped"] else None
+            public_map = PublicMap.load(folder / MAP)
         extractor = cls(spec["kind"], dict(spec["options"]), public_map, spec["columns"])
         if spec.get("model") not in (None, extractor.digest):
             raise StorageFailed(
