@@ -1,6 +1,8 @@
 """The locked packages: all that is needed, in versions that are allowed, each with its hashes."""
 
+import ast
 import re
+import sys
 import tomllib
 from importlib import metadata
 from pathlib import Path
@@ -107,3 +109,41 @@ def test_no_file_names_where_packages_come_from():
     """Fails if a lock file holds only for the machine that wrote it."""
     for path in (ROOT / "requirements").iterdir():
         assert "://" not in path.read_text(), path
+
+
+LOCAL = {"benchmarks", "docs", "examples", "experiments", "tests", "vicinal"} | {
+    path.stem for path in (ROOT / "tests").iterdir() if path.suffix in ("", ".py")
+}
+"""Modules of the project that its own files import."""
+
+DISTRIBUTIONS = {"faiss": ["faiss-cpu"], **metadata.packages_distributions()}
+"""Distributions by module. A rival that only `vicinal bench` needs is not installed with the tests."""
+
+
+def imported_modules(text):
+    """Return the top-level modules of others that a file imports, at any depth of its code."""
+    found = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found.add(node.module)
+    return {name.split(".")[0] for name in found} - LOCAL - set(sys.stdlib_module_names)
+
+
+@pytest.mark.parametrize("folder", ["src", "tests", "experiments", "benchmarks"])
+def test_all_that_is_imported_is_declared(folder):
+    """Fails if the next lock would drop a package that came only with another one."""
+    extras = [one for name in EXTRAS for one in EXTRAS[name]]
+    declared = {
+        canonicalize_name(Requirement(one).name)
+        for one in (*PROJECT["project"]["dependencies"], *extras)
+    }
+    undeclared = {
+        module
+        for path in (ROOT / folder).rglob("*.py")
+        for module in imported_modules(path.read_text(encoding="utf-8"))
+        if not set(map(canonicalize_name, DISTRIBUTIONS.get(module, [module]))) & declared
+    }
+    assert undeclared == set()
+    assert imported_modules("import os, unheard.of\nfrom vicinal import x") == {"unheard"}
