@@ -128,8 +128,8 @@ def check_world(kind, make_index, seed):
 
 @pytest.fixture(params=[1, 2, 3])
 def threads(request, monkeypatch):
-    monkeypatch.setattr(_charging, "_TILE", 16)
-    monkeypatch.setattr(_charging, "_ALONE", 1)
+    monkeypatch.setattr(_charging, "_TILE_ROWS", 16)
+    monkeypatch.setattr(_charging, "_MIN_HITS_PER_THREAD", 1)
     with testing.use_threads(request.param):
         yield request.param
 
@@ -211,28 +211,28 @@ def test_gradients_of_many_subjects_are_the_sum_of_gradients_alone(workers, vect
 
 def test_what_a_kernel_leaves_in_its_memory_is_noticed(monkeypatch):
     """The kernel that leaves one coordinate of a contribution behind must not get through."""
-    kernel = _charging.charge_vectors_of_several
+    kernel = _charging.charge_multirecord_vectors
 
     def dirty(*arguments):
         charges = kernel(*arguments)
         arguments[-2].vector[3] = 1
         return charges
 
-    monkeypatch.setattr(_charging, "charge_vectors_of_several", dirty)
+    monkeypatch.setattr(_charging, "charge_multirecord_vectors", dirty)
     with pytest.raises(RuntimeError, match="left a contribution"):
         check_world("sparse", exact("float32"), seed=0)
 
 
 def test_old_entries_of_the_scratch_do_not_come_back(monkeypatch):
     """What stands in `touched` behind its length belongs to an earlier subject."""
-    make = _charging.Scratch.of
+    make = _charging.Scratch.allocate
 
     def spoilt(width):
         scratch = make(width)
         scratch.touched[:] = np.arange(width)[::-1]
         return scratch
 
-    monkeypatch.setattr(_charging, "Scratch", type("Spoilt", (), {"of": staticmethod(spoilt)}))
+    monkeypatch.setattr(_charging, "Scratch", type("Spoilt", (), {"allocate": staticmethod(spoilt)}))
     for kind in WIDTHS:
         check_world(kind, exact("float32"), seed=1)
 

@@ -8,7 +8,7 @@ import pytest
 from vicinal import mechanisms, testing
 from vicinal.accounting.label_filter import charge_table
 from vicinal.mechanisms import charging
-from vicinal.mechanisms.charging import ALL_SUBJECTS, hits_by_subject, sort_ascending
+from vicinal.mechanisms.charging import ALL_SUBJECTS, group_hits_by_subject, sort_ascending
 from vicinal.mechanisms.noisy_labels import NoisyLabels
 from vicinal.mechanisms.subject_table import RecordVectors, SubjectTable
 from vicinal.mechanisms.votes import NoisyVotes
@@ -49,7 +49,7 @@ def table():
 @pytest.fixture(params=["votes", "labels", "vectors"])
 def release(request, table):
     """Return a kind of release, and one of it."""
-    grid, kernel, noise = mechanisms.VoteGrid(1 << 22), Cosine(), mechanisms.randomness(1)
+    grid, kernel, noise = mechanisms.VoteGrid(1 << 22), Cosine(), mechanisms.create_noise_source(1)
     slack = mechanisms.DeltaSlackAccountant(1e-5, needed=True)
     if request.param == "labels":
         mechanism = NoisyLabels(kernel, 8, CLASSES, table, grid, noise, slack)
@@ -61,8 +61,8 @@ def release(request, table):
 def charged(release, patch, *, threads, tile, ascending=True):
     """Return sums, charges and what is left under one split."""
     kind, priced = release
-    patch.setattr(charging, "_TILE", tile)
-    patch.setattr(charging, "_ALONE", 1)
+    patch.setattr(charging, "_TILE_ROWS", tile)
+    patch.setattr(charging, "_MIN_HITS_PER_THREAD", 1)
     rng = np.random.default_rng(5)
     near, people = block(rng, ascending=ascending), crowd(rng, kind)
     before = people.remaining.copy()
@@ -82,7 +82,7 @@ def test_no_split_changes_a_number(release, monkeypatch, ascending):
 
 def test_rows_that_do_not_ascend_must_not_be_cut(release, monkeypatch):
     whole = charged(release, monkeypatch, threads=1, tile=N, ascending=False)
-    monkeypatch.setattr(charging, "_ascending", lambda *_: True)
+    monkeypatch.setattr(charging, "_are_ascending", lambda *_: True)
     assert charged(release, monkeypatch, threads=2, tile=50, ascending=False) != whole
 
 
@@ -116,7 +116,7 @@ def test_hits_are_grouped_by_subject_in_the_order_of_hits(number, shares):
         mine = slots[rows[hits]]
         hits = hits[(records[mine] > 1) & (mine % shares == number)]
         expected = hits[np.argsort(slots[rows[hits]], kind="stable")]
-        found = hits_by_subject(start, stop, rows, slots, records, (number, shares))
+        found = group_hits_by_subject(start, stop, rows, slots, records, (number, shares))
         np.testing.assert_array_equal(found, expected)
 
 

@@ -22,7 +22,7 @@ from vicinal.mechanisms.charging import (
     SubjectArrays,
     VectorArrays,
     VotePrices,
-    charge_vectors_of_several,
+    charge_multirecord_vectors,
     scale_down,
 )
 from vicinal.mechanisms.count import NoisyCount, noisy_size
@@ -95,8 +95,8 @@ def test_the_order_of_a_subjects_coordinates_changes_nothing():
         )
         subjects = SubjectArrays(np.zeros(8, np.int32), np.array([8], np.int32), np.array([UNITS]))
         kernel, sums = KernelWeights(np.full(LEVELS, 1 << 29), 0, 0), np.zeros((1, 8), np.int64)
-        cost = charge_vectors_of_several(
-            hits, vectors, subjects, kernel, prices, ALL_SUBJECTS, Scratch.of(8), sums
+        cost = charge_multirecord_vectors(
+            hits, vectors, subjects, kernel, prices, ALL_SUBJECTS, Scratch.allocate(8), sums
         )
         assert cost[1] == UNITS - subjects.remaining[0] > 0
         found.add((sums.tobytes(), cost))
@@ -171,11 +171,11 @@ def test_grids_on_which_squares_wrap_around_are_refused(steps):
 
 
 def test_no_two_threads_work_in_the_same_memory(monkeypatch):
-    scratches, make = [], Scratch.of
-    kept = type("Kept", (), {"of": lambda width: scratches.append(make(width)) or scratches[-1]})
+    scratches, make = [], Scratch.allocate
+    kept = type("Kept", (), {"allocate": lambda width: scratches.append(make(width)) or scratches[-1]})
     monkeypatch.setattr(_charging, "Scratch", kept)
-    monkeypatch.setattr(_charging, "_TILE", 16)
-    monkeypatch.setattr(_charging, "_ALONE", 1)
+    monkeypatch.setattr(_charging, "_TILE_ROWS", 16)
+    monkeypatch.setattr(_charging, "_MIN_HITS_PER_THREAD", 1)
     votes = NoisyVotes(Cosine(), 2, 1, 0.5, VoteGrid(1 << 22), NoNoise(), NO_LIMIT)
     subjects = crowd(*[1] * 60, *[2] * 20)
     with testing.use_threads(3):
