@@ -128,7 +128,7 @@ class NoisyTally:
             remaining[owner] -= self._scale_down(contribution, max_charge)
 
     def _scale_down(self, contribution: Steps, max_charge: int) -> int:
-        """Shrink a contribution in place until it costs at most `max_charge` units; return its charge."""
+        """Shrink a contribution in place to a charge of at most `max_charge`; return the charge."""
         cost = self._compute_charge(contribution)
         while cost > max_charge:
             contribution[:] = np.trunc(
