@@ -174,7 +174,7 @@ def test_gradients_of_many_subjects_are_the_sum_of_gradients_alone(workers, vect
 
     Rows of very different lengths and budgets of any size tell apart whose charge is whose.
     """
-    monkeypatch.setattr(_linear_model, "_GROUP", 4)
+    monkeypatch.setattr(_linear_model, "_SUBJECT_BLOCK", 4)
     rng, several = np.random.default_rng(8), 11
     slots = np.concatenate([np.arange(1111), rng.integers(0, several, 2 * several)])
     slots = np.concatenate([slots, np.arange(several)])  # so that each of them has several

@@ -12,7 +12,7 @@ from vicinal.accounting.budget import UNITS
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.mechanisms import DeltaSlackAccountant, NoiseSource, create_noise_source, linear_model
 from vicinal.mechanisms.gradients import SubjectRows, summed_gradient
-from vicinal.mechanisms.linear_model import IndividualGradient, _whole
+from vicinal.mechanisms.linear_model import IndividualGradient, _round_weights
 from vicinal.neighbours.kernels import FLOAT32, unit_vectors
 
 BUDGET = 0.05
@@ -57,7 +57,7 @@ WEIGHTS = np.random.default_rng(5).normal(size=(FEATURES, CLASSES))
 def literal_gradient(subject, clip):
     """The clipped gradient of one subject in the features' units, one record after the other."""
     rows, labels = data()
-    weights, step = _whole(WEIGHTS)
+    weights, step = _round_weights(WEIGHTS)
     total = [[0.0] * CLASSES for _ in range(FEATURES)]
     for row, label, slot in zip(rows.tolist(), labels, SLOTS, strict=True):
         if slot != subject:
@@ -272,7 +272,7 @@ def test_a_training_follows_gradients_in_floats_under_the_same_noise(vectors):
 def test_exponentials_are_as_good_as_stated():
     scores = -np.random.default_rng(0).uniform(0, 60, 4000)
     results, power = np.empty(len(scores)), np.empty(len(scores), dtype=np.int64)
-    linear_model._exponentials(scores, np.zeros(len(scores)), 1.0, power, results)
+    linear_model._compute_exponentials(scores, np.zeros(len(scores)), 1.0, power, results)
     np.testing.assert_allclose(results, np.exp(scores), rtol=3e-10)
 
 
