@@ -124,7 +124,7 @@ def test_nobody_changes_what_others_contribute(per_subject, monkeypatch):
     batch = np.random.default_rng(0).random(slots.max() + 1) < 0.6
     alone = sum(one(gradient, place, weights)[1] for place in np.flatnonzero(batch))
     np.testing.assert_array_equal(gradient.clip_and_sum(weights, batch), alone)
-    monkeypatch.setattr("vicinal.mechanisms.gradients._EXACT", 7 * gradient.steps)
+    monkeypatch.setattr("vicinal.mechanisms.gradients._MAX_EXACT_FLOAT", 7 * gradient.steps)
     np.testing.assert_array_equal(gradient.clip_and_sum(weights, batch), alone)
 
 
