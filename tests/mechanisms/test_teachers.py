@@ -11,7 +11,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from vicinal.mechanisms.teachers import FALLBACK, Teacher, count_votes, randomness_of, teachers_of
+from vicinal.mechanisms.teachers import FALLBACK, Teacher, count_votes, derive_seed, teachers_of
 from vicinal.noise.source import fresh_key
 
 
@@ -72,7 +72,7 @@ PART = np.arange(12.0).reshape(6, 2), np.array([1, 2, 1, 2, 1, 2], np.int32)
 def test_a_teacher_that_fails_votes_all_the_same(how):
     """Fails if an error, a warning or a strange answer of a teacher gets out."""
     X, labels = PART[0].copy(), PART[1].copy()
-    votes = Teacher(Odd(how), X, labels, 3, 0).votes(np.zeros((4, 2)))
+    votes = Teacher(Odd(how), X, labels, 3, 0).vote(np.zeros((4, 2)))
     np.testing.assert_array_equal(votes, [FALLBACK] * 4)
     np.testing.assert_array_equal(X, PART[0])
 
@@ -88,7 +88,7 @@ def test_every_teacher_has_one_vote():
 def test_teachers_do_not_share_randomness():
     """Fails if a teacher's training moves what another one draws."""
     key = fresh_key()
-    assert len({randomness_of(number, key) for number in range(50)}) == 50
+    assert len({derive_seed(number, key) for number in range(50)}) == 50
     model = make_pipeline(StandardScaler(), RandomForestClassifier(3))
     before = np.random.get_state()[1].tolist()  # noqa: NPY002 (the state that teachers must not touch)
     teachers = [Teacher(model, *PART, 3, seed) for seed in (1, 1, 2)]
