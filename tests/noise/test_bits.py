@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from vicinal.noise._gaussian import fill_gaussian
-from vicinal.noise._gaussian_exact import gaussian_round
+from vicinal.noise._gaussian_exact import run_gaussian_round
 from vicinal.noise._uniform_bits import END, MARK, NEXT, BitBuffer, OutOfBits, next_bit, next_bits
 
 SCALES = (1, 3, 1 << 22, 1 << 40)
@@ -23,47 +23,47 @@ class Stream:
 
 
 def readable(number, bits):
-    """Return (words, place) that hold the lowest `bits` of `number`, lowest first."""
+    """Return (words, cursor) that hold the lowest `bits` of `number`, lowest first."""
     words = [number >> shift & (1 << 64) - 1 for shift in range(0, bits + 64, 64)]
     return np.array(words, dtype=np.uint64), np.array([0, bits, 0])
 
 
 def draws(buffer, sampler, scale, size):
     out = np.zeros(size, dtype=np.int64)
-    buffer.fill(sampler, out, scale, gaussian_round)
+    buffer.fill(sampler, out, scale, run_gaussian_round)
     return out
 
 
 def test_bits_come_in_order_and_once():
     number = int.from_bytes(Stream()(40), "little")
-    words, place = readable(number, 320)
+    words, cursor = readable(number, 320)
     at = 0
     for count in (1, 63, 64, 0, 5, 64, 40, 23, 60):
-        assert int(next_bits(words, place, count)) == number >> at & (1 << count) - 1
+        assert int(next_bits(words, cursor, count)) == number >> at & (1 << count) - 1
         at += count
-        assert place[NEXT] == at
+        assert cursor[NEXT] == at
     assert not (number >> at) & ~((1 << 320 - at) - 1)
     for position in range(3):
-        words, place = readable(number >> position, 1)
-        assert next_bit(words, place) == bool(number >> position & 1)
+        words, cursor = readable(number >> position, 1)
+        assert next_bit(words, cursor) == bool(number >> position & 1)
 
 
 def test_every_offset_and_count():
     number = int.from_bytes(Stream()(16), "little") | 1 << 64
-    words, place = readable(number, 128)
+    words, cursor = readable(number, 128)
     for offset in range(64):
         for count in range(65):
-            place[NEXT] = offset
-            assert int(next_bits(words, place, count)) == number >> offset & (1 << count) - 1
+            cursor[NEXT] = offset
+            assert int(next_bits(words, cursor, count)) == number >> offset & (1 << count) - 1
 
 
 @pytest.mark.parametrize("read", [lambda *p: next_bits(*p, 5), next_bit])
 def test_the_end_is_never_passed(read):
-    words, place = readable((1 << 64) - 1, 4)
-    place[NEXT] = 4
+    words, cursor = readable((1 << 64) - 1, 4)
+    cursor[NEXT] = 4
     with pytest.raises(OutOfBits):
-        read(words, place)
-    assert place[NEXT] == 4
+        read(words, cursor)
+    assert cursor[NEXT] == 4
 
 
 @pytest.mark.parametrize("scale", SCALES)
@@ -81,18 +81,18 @@ class GivesUp(BitBuffer):
     """Wrong on purpose: a draw that runs out of bits is started with new ones."""
 
     def _refill(self):
-        self.place[:] = 0
+        self.cursor[:] = 0
         super()._refill()
 
 
-def fill_lengths(words, place, out, done, _):
+def fill_lengths(words, cursor, out, n_done, _):
     """Draw how many bytes come up to one below 64: larger draws need more bits."""
-    while done[0] < len(out):
-        out[done[0]] = 1
-        while next_bits(words, place, 8) >= 64:
-            out[done[0]] += 1
-        done[0] += 1
-        place[MARK] = place[NEXT]
+    while n_done[0] < len(out):
+        out[n_done[0]] = 1
+        while next_bits(words, cursor, 8) >= 64:
+            out[n_done[0]] += 1
+        n_done[0] += 1
+        cursor[MARK] = cursor[NEXT]
 
 
 def test_giving_up_is_caught():
@@ -106,7 +106,7 @@ def test_giving_up_is_caught():
 def test_used_bits_are_zeroed():
     buffer = BitBuffer(Stream(), 4096)
     draws(buffer, fill_gaussian, 1 << 22, 20)
-    used, end = int(buffer.place[MARK]) >> 6, int(buffer.place[END]) >> 6
+    used, end = int(buffer.cursor[MARK]) >> 6, int(buffer.cursor[END]) >> 6
     assert 0 < used < end == 512
     assert not buffer.words[:used].any()
     assert buffer.words[used + 1 :].all()

@@ -18,7 +18,7 @@ def slowly(draws, numerator, size):
     tails = (1 << 64) - numerator
     while True:
         digits, value, gap = 32, next(draws), 0
-        while gap < module._LONGEST:
+        while gap < module._MAX_GAP:
             power, whole = tails ** (gap + 1), 1 << 64 * (gap + 1)
             if (value + 1) * whole <= power << digits:  # all of it below the power
                 gap += 1
@@ -29,7 +29,7 @@ def slowly(draws, numerator, size):
         position += gap
         if position >= size:
             return found
-        if gap < module._LONGEST:
+        if gap < module._MAX_GAP:
             found.append(position)
             position += 1
 
@@ -45,14 +45,16 @@ def sampled(draws, numerator, size, block=1 << 16):
 
     out = np.full(size + 1, size, dtype=np.int64)
     state = np.array([0, size], dtype=np.int64)
-    parameter = (*module._powers(numerator), state, np.uint64(numerator))
-    BitBuffer(entropy, block).fill(module._fill, out, parameter, exactly=module._exactly)
+    parameter = (*module._compute_powers(numerator), state, np.uint64(numerator))
+    BitBuffer(entropy, block).fill(
+        module._fill_indices, out, parameter, run_exact_round=module._run_exact_round
+    )
     return out[: np.searchsorted(out, size)].tolist()
 
 
 def draws_for(numerator, rng, count):
     """Return draws of which many agree with the digits of a power, some for 32 digits more."""
-    powers = module._powers(numerator)[0]
+    powers = module._compute_powers(numerator)[0]
     draws = rng.integers(0, 1 << 32, count)
     draws[::3] = powers[rng.integers(0, 8, len(draws[::3]))]
     longer = ((1 << 64) - numerator) ** 2 >> 64  # 64 digits of the second power
@@ -66,7 +68,7 @@ def test_gaps_are_those_of_the_definition(numerator):
     rng = np.random.default_rng(7)
     for count in (40, 400):
         draws = draws_for(numerator, rng, count)
-        size = 40 if numerator > 1 << 60 else 3 * module._LONGEST
+        size = 40 if numerator > 1 << 60 else 3 * module._MAX_GAP
         expected = slowly([*draws.tolist(), *[0] * 10_000], numerator, size)
         assert sampled(draws, numerator, size) == expected
 

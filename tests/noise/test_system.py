@@ -13,8 +13,8 @@ import pytest
 from vicinal.errors import InvalidInput
 from vicinal.noise.source import (
     BATCH,
-    MOST_AHEAD,
-    RESERVE,
+    MAX_AHEAD,
+    MAX_RESERVE,
     SCALES_READY,
     PresampledNoise,
     SimulatedNoise,
@@ -65,9 +65,9 @@ def test_batches_depend_on_public_sizes_alone():
         pool.take(size), second.take(size)
     assert source.sizes == other.sizes
     assert source.sizes[0] == BATCH
-    assert source.sizes[-1] == RESERVE
+    assert source.sizes[-1] == MAX_RESERVE
     assert source.sizes == sorted(source.sizes)
-    assert source.made < 2 * 3000 + RESERVE
+    assert source.made < 2 * 3000 + MAX_RESERVE
 
 
 def test_pools_hold_no_more_than_a_law_is_asked_for():
@@ -77,8 +77,8 @@ def test_pools_hold_no_more_than_a_law_is_asked_for():
     assert source.made == BATCH
     source = Numbered()
     pool = PresampledNoise(source)
-    pool.take(10), pool.take(MOST_AHEAD + 1)
-    assert source.made < MOST_AHEAD + 2 * BATCH
+    pool.take(10), pool.take(MAX_AHEAD + 1)
+    assert source.made < MAX_AHEAD + 2 * BATCH
 
 
 def test_draws_are_zeroed_once_they_are_handed_out():
@@ -122,7 +122,7 @@ FORKS = """
 import ctypes
 import os
 import numpy as np
-from vicinal.noise import SystemNoise
+from vicinal.noise.source import SystemNoise
 
 def distinct_draws(mode):
     source = SystemNoise()
