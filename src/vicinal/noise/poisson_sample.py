@@ -1,9 +1,9 @@
 """Poisson samples by exact geometric gaps, without a coin for every subject.
 
 Each of n subjects is in the sample independently with probability p. The number of subjects that
-are skipped before the next one in the sample is geometric: at least m with probability (1 - p)^m. It
-is the number of m >= 1 for which a uniform real U is below (1 - p)^m. The first 32 binary digits of
-U are compared with those of the powers, computed in exact integers; where they are equal, more
+are skipped before the next one in the sample is geometric: at least m with probability (1 - p)^m.
+It is the number of m >= 1 for which a uniform real U is below (1 - p)^m. The first 32 binary digits
+of U are compared with those of the powers, computed in exact integers; where they are equal, more
 digits are read. The table of powers ends at a longest gap. Since a geometric distribution has no
 memory, a longer gap is continued by a new one.
 """
