@@ -270,7 +270,7 @@ class Settings:
 
     @classmethod
     def of(cls, estimator: object) -> Self:
-        """Return an estimator's checked parameters; raise InvalidInput for the first invalid one."""
+        """Return an estimator's checked parameters; raise InvalidInput if one is invalid."""
         return cls.checked({name: getattr(estimator, name) for name, _ in get_checks(cls)})
 
     @classmethod

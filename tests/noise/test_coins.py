@@ -1,4 +1,4 @@
-"""Coins against a reader that compares one binary digit after the other."""
+"""Coins agree with a reference that compares one binary digit after the other."""
 
 from fractions import Fraction
 
@@ -24,7 +24,7 @@ NUMERATORS = [
 ]  # fmt: skip
 
 
-def slowly(bits, numerator):
+def toss_slowly(bits, numerator):
     """Return 64 coins: first differences of each coin's bits from the digits of `numerator`."""
     bits = iter(bits)
     heads = [[next(bits) for _ in range(64)] for _ in range(_FIRST_DIGITS)]
@@ -58,7 +58,7 @@ def test_every_coin_compares_its_own_bits_with_the_probability(numerator):
         words = np.packbits(string.astype(np.uint8), bitorder="little")
         words = np.pad(words, (0, -len(words) % 8)).view(np.uint64)
         found = int(_toss_64_coins(words, np.array([0, len(string), 0]), np.uint64(numerator)))
-        assert [bool(found >> i & 1) for i in range(64)] == slowly(string, numerator)
+        assert [bool(found >> i & 1) for i in range(64)] == toss_slowly(string, numerator)
 
 
 def test_bits_become_bytes():
@@ -69,7 +69,7 @@ def test_bits_become_bytes():
 
 @pytest.mark.parametrize("size", [0, 1, 63, 64, 65, 1000])
 def test_where_blocks_end_changes_no_coin(size):
-    """Fails if coins are dropped, or tossed again, when the stream runs out."""
+    """Fails if coins are dropped or tossed again when the stream ends."""
     rows, numerator = -(-size // 64), np.uint64(NUMERATORS[6])
     tossed = []
     for block in (8, 1 << 16):

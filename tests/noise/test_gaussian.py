@@ -1,8 +1,8 @@
-"""The discrete Gaussian: exact on all bit strings, and the compiled one equal to it bit for bit.
+"""The Gaussian sampler is exact on all bit strings; the compiled one equals it bit for bit.
 
-A depth-first walk feeds every bit string to a function, and no longer ones where it decides. The
-outcomes of strings that decide within `depth` bits bound each probability from below; the strings
-that do not decide are all that is missing. The true law must lie between, and the gap be small.
+A depth-first search passes every bit string to a function and stops where the outcome is decided.
+The outcomes of strings decided within `depth` bits bound each probability from below; the undecided
+strings bound the remainder. The true distribution must lie between, with a small gap.
 """
 
 from collections import defaultdict
@@ -23,7 +23,7 @@ SCALES = (1, 2, 3, 1000, 3_000_017, 1 << 22, (1 << 40) - 1, 1 << 40)
 HEIGHTS = mpmath.nsum(lambda v: mpmath.exp(-(v**2) / 2), [0, mpmath.inf])
 
 
-def outcomes(function, *arguments, depth):
+def enumerate_outcomes(function, *arguments, depth):
     """Return ({outcome: exact probability so far}, probability of not being decided yet).
 
     A string of zeros to the end says after how many bits it is decided, and so which of its bits to
@@ -34,18 +34,18 @@ def outcomes(function, *arguments, depth):
     while stack:
         bits, length = stack.pop()
         words = np.array([bits, 0], dtype=np.uint64)
-        used, outcome = decided(function, words, depth, *arguments)
+        used, outcome = run_on_bits(function, words, depth, *arguments)
         assert used >= length, "decided earlier, so this string is not visited"
         stack += [(bits | 1 << turned, turned + 1) for turned in range(length, used)]
         if outcome is None:
             missing += 1
         else:
-            assert decided(function, words, used, *arguments) == (used, outcome)
+            assert run_on_bits(function, words, used, *arguments) == (used, outcome)
             found[outcome] += 1 << depth - used
     return {x: Fraction(n, 1 << depth) for x, n in found.items()}, Fraction(missing, 1 << depth)
 
 
-def decided(function, words, length, *arguments):
+def run_on_bits(function, words, length, *arguments):
     """Return (bits used, outcome) of the first `length` bits; None if they do not decide."""
     cursor = np.array([0, length, 0])
     try:
@@ -55,9 +55,9 @@ def decided(function, words, length, *arguments):
     return int(cursor[NEXT]), outcome
 
 
-def brackets(function, *arguments, law, depth, gap=0.02):
+def is_bracketed(function, *arguments, law, depth, gap=0.02):
     """Return whether `law` (outcome to probability) fits what all strings of `depth` say."""
-    found, missing = outcomes(function, *arguments, depth=depth)
+    found, missing = enumerate_outcomes(function, *arguments, depth=depth)
     assert sum(found.values()) + missing == 1
     assert missing < gap, "too many strings are open for the check to say much"
     with mpmath.workdps(40):
@@ -69,8 +69,8 @@ def brackets(function, *arguments, law, depth, gap=0.02):
         )
 
 
-def merged(trial):
-    """Let all rounds that do not count be one outcome."""
+def merge_rejections(trial):
+    """Return a function for which all rejected rounds are one outcome."""
 
     def outcome(*arguments):
         counts, value = trial(*arguments)
@@ -80,7 +80,7 @@ def merged(trial):
 
 
 def law(scale, power=2.0, shift=0.0):
-    """Return the law of one round: the strips' heights are what it is a part of."""
+    """Return the distribution of one round, as a function of its outcome."""
     bits = (scale - 1).bit_length()
     peak = 1 / (2 * HEIGHTS * 2**bits)
 
@@ -93,21 +93,21 @@ def law(scale, power=2.0, shift=0.0):
     return of
 
 
-def round_of(digits, step):
-    return merged(
+def make_round(digits, step):
+    return merge_rejections(
         lambda words, cursor, scale: run_gaussian_trial(words, cursor, scale, digits, step)
     )
 
 
 @pytest.mark.parametrize(("scale", "depth"), [(1, 15), (2, 16), (3, 17), (4, 17)])
 def test_a_round_has_the_exact_law(scale, depth):
-    assert brackets(round_of(3, 1), scale, law=law(scale), depth=depth, gap=0.01)
+    assert is_bracketed(make_round(3, 1), scale, law=law(scale), depth=depth, gap=0.01)
 
 
 @pytest.mark.parametrize("wrong", [{"power": 1.9}, {"shift": 0.1}])
 def test_another_law_is_caught(wrong):
-    """Fails if the brackets are so wide that another density fits."""
-    assert not brackets(round_of(3, 1), 2, law=law(2, **wrong), depth=16)
+    """Fails if the bounds are too wide to exclude another density."""
+    assert not is_bracketed(make_round(3, 1), 2, law=law(2, **wrong), depth=16)
 
 
 def test_the_digits_are_those_of_the_numbers():
@@ -126,7 +126,7 @@ def test_the_digits_are_those_of_the_numbers():
         assert ends[-1] == 2**60 - 1 > ends[-2]
 
 
-def exactly(buffer, scale, size):
+def draw_exactly(buffer, scale, size):
     """Return draws of the exact rounds alone."""
     out, n_done = np.zeros(size, dtype=np.int64), np.zeros(1, dtype=np.int64)
     while n_done[0] < size:
@@ -134,7 +134,7 @@ def exactly(buffer, scale, size):
     return out
 
 
-def filled(seed, size):
+def make_filled_buffer(seed, size):
     buffer = BitBuffer(np.random.default_rng(seed).bytes, size)
     buffer._refill()
     return buffer
@@ -142,13 +142,13 @@ def filled(seed, size):
 
 @pytest.mark.parametrize("scale", SCALES)
 def test_compiled_draws_are_the_exact_ones(scale):
-    slow = exactly(filled(3, 1 << 14), scale, 400)
+    slow = draw_exactly(make_filled_buffer(3, 1 << 14), scale, 400)
     out = np.zeros(400, dtype=np.int64)
-    filled(3, 64).fill(fast.fill_gaussian, out, scale, run_gaussian_round)
+    make_filled_buffer(3, 64).fill(fast.fill_gaussian, out, scale, run_gaussian_round)
     np.testing.assert_array_equal(out, slow)
 
 
-def packed(bits):
+def pack_bits(bits):
     padded = np.packbits(bits + [0] * (-len(bits) % 64), bitorder="little")
     return padded.tobytes()
 
@@ -163,7 +163,7 @@ def test_what_is_undecided_is_decided_exactly():
     more = exact.compute_strip_ends(DIGITS + 32)[0] - (end << 32)
     start = digits_of(5, 22) + digits_of(end, DIGITS) + digits_of(0, DIGITS) + [1]
     for further, strip in ((more - 1, 0), (more + 1, 1)):
-        stream = packed(start + digits_of(further, 32)) + np.random.default_rng(1).bytes(512)
+        stream = pack_bits(start + digits_of(further, 32)) + np.random.default_rng(1).bytes(512)
         parts = iter([stream[:64], stream[64:]])
         out, buffer = np.zeros(1, dtype=np.int64), BitBuffer(lambda _, p=parts: next(p), 64)
         buffer.fill(fast.fill_gaussian, out, scale, run_gaussian_round)
