@@ -1,4 +1,4 @@
-"""Types of arrays by what they hold; shapes and units are said where they are used."""
+"""Array types by content; shapes and units are documented at their uses."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ Bools = npt.NDArray[np.bool_]
 Complexes = npt.NDArray[np.complex128]
 
 FloatMatrix = npt.NDArray[np.floating]
-"""Features as they come, of either precision, (n, d)."""
+"""Features (n, d) in single or double precision."""
 
 Floats = npt.NDArray[np.float64]
 
@@ -41,19 +41,19 @@ UInts64 = npt.NDArray[np.uint64]
 UInts8 = npt.NDArray[np.uint8]
 
 Counts = npt.NDArray[np.int64]
-"""How often something is there, by what it is."""
+"""Numbers of occurrences, by category."""
 
 Places = npt.NDArray[np.int64]
-"""Positions in another array."""
+"""Indices of another array."""
 
 Shares = npt.NDArray[np.uint16]
-"""Shares of a budget that are used, in steps of 1 / `WHOLE` of proxy ledgers, rounded up."""
+"""Used shares of a budget, in steps of 1 / `WHOLE` of proxy ledgers, rounded up."""
 
 Slots = npt.NDArray[np.int32]
-"""Where subjects stand in arrays of a ledger."""
+"""Slots: indices of subjects in the arrays of a ledger."""
 
 Steps = npt.NDArray[np.int64]
 """Votes, noise or scales in steps of a grid."""
 
 Units = npt.NDArray[np.int64]
-"""Parts of budgets, in the units that ledgers count."""
+"""Budgets and charges in units of 2^-48 of a full budget."""

@@ -1,6 +1,6 @@
-"""The one home of argument checks, and of their one sentence shape.
+"""Checks of arguments, with error messages of one form.
 
-Every check either returns the value in the type that the code works with, or raises
+Every check returns the value in the type used internally, or raises
 :class:`~vicinal.errors.InvalidInput`: "The 'sigma' parameter must be a finite number > 0. Got nan."
 """
 
@@ -24,6 +24,7 @@ T = TypeVar("T")
 
 
 def _reject(name: str, must: str, got: object) -> InvalidInput:
+    """Return the error for a parameter that must be `must` but has the value `got`."""
     return InvalidInput(f"The {name!r} parameter must be {must}. Got {got!r}.")
 
 
@@ -36,61 +37,65 @@ def check_real(
     least: float | None = None,
     most: float | None = None,
 ) -> float:
-    """Return `value` as a finite float inside the stated bounds.
+    """Return `value` as a finite float within bounds, or raise InvalidInput.
 
-    `above` and `below` are strict, `least` and `most` are not. Booleans are not numbers here.
+    The bounds `above` and `below` are exclusive, `least` and `most` inclusive. Booleans are
+    refused. `name` is the parameter's name in the message.
     """
     if isinstance(value, bool | np.bool_) or not isinstance(value, Real):
-        raise _reject(name, _finite(above, least, below, most), value)
+        raise _reject(name, _describe_bounds(above, least, below, most), value)
     number = float(value)
-    inside = (
+    is_inside = (
         math.isfinite(number)
         and (above is None or number > above)
         and (least is None or number >= least)
         and (below is None or number < below)
         and (most is None or number <= most)
     )
-    if not inside:
-        raise _reject(name, _finite(above, least, below, most), value)
+    if not is_inside:
+        raise _reject(name, _describe_bounds(above, least, below, most), value)
     return number
 
 
-def _finite(
+def _describe_bounds(
     above: float | None, least: float | None, below: float | None, most: float | None
 ) -> str:
-    """Return bounds in words; made for errors only, as checks run for every query."""
+    """Return the requirement in words. Called for errors only, since checks run for every query."""
     bounds = [("> ", above), (">= ", least), ("< ", below), ("<= ", most)]
-    words = " and ".join(f"{sign}{bound:g}" for sign, bound in bounds if bound is not None)
-    return f"a finite number {words}".rstrip()
+    conditions = " and ".join(f"{sign}{bound:g}" for sign, bound in bounds if bound is not None)
+    return f"a finite number {conditions}".rstrip()
 
 
 def check_integer(name: str, value: object, *, least: int, most: int | None = None) -> int:
-    """Return `value` as an int with ``least <= value <= most``."""
-    must = f"an integer >= {least}" + ("" if most is None else f" and <= {most}")
+    """Return `value` as an int with ``least <= value <= most``, or raise InvalidInput."""
+    requirement = f"an integer >= {least}" + ("" if most is None else f" and <= {most}")
     if isinstance(value, bool | np.bool_) or not isinstance(value, Integral):
-        raise _reject(name, must, value)
+        raise _reject(name, requirement, value)
     number = int(value)
     if number < least or (most is not None and number > most):
-        raise _reject(name, must, value)
+        raise _reject(name, requirement, value)
     return number
 
 
 def check_boolean(name: str, value: object) -> bool:
-    """Return `value` if it is True or False."""
+    """Return `value` as a bool if it is True or False, or raise InvalidInput."""
     if not isinstance(value, bool | np.bool_):
         raise _reject(name, "True or False", value)
     return bool(value)
 
 
 def check_choice(name: str, value: object, options: Sequence[str]) -> str:
-    """Return `value` if it is one of `options`."""
+    """Return `value` if it is one of `options`, or raise InvalidInput."""
     if not isinstance(value, str) or value not in options:
         raise _reject(name, "one of " + ", ".join(map(repr, options)), value)
     return value
 
 
 def file_format(file: object, found: object, known: int) -> None:
-    """Refuse a file of another format than the one that is `known`; `file` is its name."""
+    """Raise OtherFormat unless a file's format number `found` is the supported one, `known`.
+
+    `file`: name of the file for the message.
+    """
     if type(found) is not int or found != known:
         raise OtherFormat(
             f"{file} has format {found!r}; this version of vicinal reads format {known}."
@@ -98,15 +103,16 @@ def file_format(file: object, found: object, known: int) -> None:
 
 
 def normalize_text(name: T) -> T:
-    """Return a name in the form in which names are compared: text in Unicode's NFC.
+    """Return a name in the form in which names are compared: text in Unicode's composed form (NFC).
 
-    macOS decomposes the names of files (NFD): what looks like the same name has other characters.
+    On macOS, file names are decomposed (NFD) and have other code points although they look equal.
+    Values other than text are returned unchanged.
     """
     return unicodedata.normalize("NFC", name) if isinstance(name, str) else name  # type: ignore[return-value]
 
 
 def composed_labels(y: npt.ArrayLike) -> AnyArray:
-    """Return labels as an array of the same shape, texts among them composed (NFC)."""
+    """Return labels as an array of the same shape, with text in composed form (NFC)."""
     labels = np.asarray(y)
     if labels.dtype.kind not in "UO":
         return labels
@@ -115,11 +121,11 @@ def composed_labels(y: npt.ArrayLike) -> AnyArray:
 
 
 def distinct_names(name: str, names: Iterable[T]) -> list[T]:
-    """Return names in their composed form, or raise InvalidInput if two of them are equal then.
+    """Return names in composed form (NFC), or raise InvalidInput if two of them are then equal.
 
     `name`: the parameter that declares the names.
     """
-    composed_names = [normalize_text(each) for each in names]
+    composed_names = [normalize_text(declared) for declared in names]
     _refuse_repeated(name, composed_names, composed_names)
     return composed_names
 
@@ -127,46 +133,57 @@ def distinct_names(name: str, names: Iterable[T]) -> list[T]:
 def class_names(classes: object, name: str = "classes") -> AnyArray:
     """Return the declared class names as a 1-d array (c,), in the order given, composed (NFC).
 
-    Class names are public and an input: they are never read off private labels. Names that a label
-    could not tell apart are refused: equal ones, and several that mean the same in a file, such as
+    Class names are a public input and are never derived from private labels. Names that a label
+    cannot distinguish are refused: equal names, and names with the same meaning in a file, such as
     "true" and "TRUE".
+
+    - `classes`: integers or strings, at least two.
+    - `name`: the parameter's name in error messages.
     """
     if classes is None or isinstance(classes, str) or not isinstance(classes, Iterable):
         raise _reject(name, "the public list of all class names, as range(10)", classes)
-    listed = [normalize_text(each) for each in classes]
-    names = np.asarray(listed)
+    names = np.asarray([normalize_text(class_name) for class_name in classes])
     if names.ndim != 1 or names.dtype.kind not in "iuUb":
         raise _reject(name, "a flat list of integers or of strings", classes)
     plain_names = names.tolist()
     if "" in plain_names:
         raise _reject(name, "a list of names that are not empty", classes)
-    _refuse_repeated(name, plain_names, [label_name(str(each)) for each in plain_names])
+    _refuse_repeated(name, plain_names, [label_name(str(plain)) for plain in plain_names])
     if len(names) < 2:
         raise _reject(name, "at least two different names", classes)
     return names
 
 
 def _refuse_repeated(name: str, names: Sequence[Any], meanings: Sequence[Any]) -> None:
-    """Raise InvalidInput if two names have one meaning; it shows both, which are public."""
-    first_with: dict[Any, Any] = {}
-    for each, meaning in zip(names, meanings, strict=True):
-        if meaning in first_with:
-            first = first_with[meaning]
-            pair = f"{each!r} twice" if first == each else f"{first!r} and {each!r}, which are one"
+    """Raise InvalidInput if two names have the same meaning.
+
+    `name`: the parameter's name. `names`: public, shown in the message. `meanings`: one per name.
+    """
+    first_by_meaning: dict[Any, Any] = {}
+    for current, meaning in zip(names, meanings, strict=True):
+        if meaning in first_by_meaning:
+            first = first_by_meaning[meaning]
+            if first == current:
+                pair = f"{current!r} twice"
+            else:
+                pair = f"{first!r} and {current!r}, which are one"
             raise InvalidInput(
                 f"The {name!r} parameter must hold different names. Got {pair}. Names are compared "
                 "in Unicode's composed form (NFC), truth values without regard to capitals."
             )
-        first_with[meaning] = each
+        first_by_meaning[meaning] = current
 
 
 def label_indices(y: npt.ArrayLike, classes: AnyArray) -> Ints32:
-    """Return the position of every label in `classes`; the labels themselves are never echoed."""
-    position_of = class_positions(classes.tolist())
+    """Return the index of every label in `classes`, int32 (n,).
+
+    Raises InvalidInput, without showing a label, if one is not among the classes.
+    """
+    index_by_name = class_positions(classes.tolist())
     labels = np.asarray(y).tolist()
     try:
-        positions = [
-            position_of[plain_label(normalize_text(label), position_of)] for label in labels
+        indices = [
+            index_by_name[plain_label(normalize_text(label), index_by_name)] for label in labels
         ]
     except (KeyError, TypeError):
         raise InvalidInput(
@@ -174,26 +191,28 @@ def label_indices(y: npt.ArrayLike, classes: AnyArray) -> Ints32:
             "label. Declare every class, even those without records, exactly as labels are "
             "written: capitals and blanks count."
         ) from None
-    return np.array(positions, dtype=np.int32)
+    return np.array(indices, dtype=np.int32)
 
 
-_TRUTHS = {"true": True, "false": False}
+# Words that a file contains for truth values, in lower case.
+_TRUTH_VALUES = {"true": True, "false": False}
 
 
 def class_positions(names: Sequence[Any]) -> dict[Any, int]:
-    """Return the position of every class by its name, and by what the name means in a file.
+    """Return the index of every class by its name and by the meaning of the name in a file.
 
-    A column of a file that holds only the labels "1" and "2" is read as whole numbers, although
-    a third class has a name that is none.
+    A file column with only the labels "1" and "2" is read as integers, even if a third class has a
+    name that is not an integer.
     """
-    meanings = {label_name(str(name)): position for position, name in enumerate(names)}
-    return meanings | {name: position for position, name in enumerate(names)}
+    index_by_meaning = {label_name(str(name)): index for index, name in enumerate(names)}
+    return index_by_meaning | {name: index for index, name in enumerate(names)}
 
 
 def plain_label(label: Any, classes: Container[Any]) -> Any:
-    """Return a label as its class is named: "1.0" and "1" are 1 where 1 is a class and they not.
+    """Return a label, with integers written as text, such as "1" and "1.0", converted to int.
 
-    pandas writes whole numbers as 1.0 if one of them is missing.
+    pandas writes integers as 1.0 if one of them is missing. A text that is itself among `classes`
+    is returned unchanged.
     """
     if not isinstance(label, str) or label in classes:
         return label
@@ -202,47 +221,49 @@ def plain_label(label: Any, classes: Container[Any]) -> Any:
 
 
 def label_name(text: str) -> bool | int | str:
-    """Return what a label names in a file: True or False, a whole number written plainly, or it.
+    """Return the meaning of a label in a file: a truth value, an integer, or the text itself.
 
-    "TRUE" is True; 7 is a whole number, "07" and "7.0" are not, nor is one of 19 digits.
+    "TRUE" means True and "7" the integer 7, but "07", "7.0" and texts of 19 characters or more
+    remain text.
     """
-    if text.lower() in _TRUTHS:
-        return _TRUTHS[text.lower()]
+    if text.lower() in _TRUTH_VALUES:
+        return _TRUTH_VALUES[text.lower()]
     return int(text) if len(text) < 19 and _WHOLE_NUMBER.fullmatch(text) else text
 
 
 def subject_ids(name: str, subjects: npt.ArrayLike | Iterable[Hashable]) -> list[SubjectId]:
-    """Return subject ids in their one form, see :func:`subject_id`; ids are never echoed.
+    """Return subject ids in canonical form, see :func:`subject_id`.
 
-    `name`: what the caller calls them. `subjects`: lists, NumPy arrays, pandas and Arrow columns;
-    integers and text in any mixture. Raises InvalidInput naming the fault of the first id that has
-    one.
+    - `name`: the parameter's name in error messages.
+    - `subjects`: a list, NumPy array, or pandas or Arrow column of integers and text, also mixed.
+
+    Raises InvalidInput with the problem of the first invalid id, without showing an id.
     """
     column = read_column(name, subjects)
     if isinstance(column, np.ndarray):
-        if column.dtype.kind == "i":  # integers have their one form already
+        if column.dtype.kind == "i":  # integers are canonical
             return list(column.tolist())
-        # NumPy would turn dates into integers, which are no ids.
+        # tolist() would convert dates to integers, which would then pass as ids.
         column = list(column) if column.dtype.kind in "mM" else column.tolist()
-    return [value if _as_it_is(value) else _spelling(name, value) for value in column]
+    return [value if _is_canonical(value) else _canonicalize(name, value) for value in column]
 
 
 def subject_id(name: str, subject: object) -> SubjectId:
-    """Return a subject id in its one form: what is equal here is one person everywhere.
+    """Return a subject id in canonical form; equal canonical ids denote the same subject.
 
-    A whole number of 64 bits is an int, and so is its plain decimal text: 5 and "5" are one
-    person. Anything else is text in Unicode's composed form (NFC). Case, leading zeros and signs
-    count: "a7" is not "A7", and "05", "-0" and "+5" are texts of their own.
+    A 64-bit integer is an int, and so is its plain decimal text: 5 and "5" denote the same
+    subject. All other ids are text in Unicode's composed form (NFC). Case, leading zeros and signs
+    are significant: "a7" differs from "A7", and "05", "-0" and "+5" are text.
 
-    Raises InvalidInput naming the fault: an empty or missing id; blanks around it; a control,
+    Raises InvalidInput with the problem: an empty or missing id; blanks around it; a control,
     invisible or unknown character, or a blank other than U+0020; text that is not Unicode; a
     floating-point number, also as text ("5.0").
     """
-    return _spelling(name, subject)
+    return _canonicalize(name, subject)
 
 
-_NAME = re.compile(r"[!-*,./:-~]([ -~]*[!-~])?")
-"""Plain text that begins like no number: it has its one form as it is."""
+_CANONICAL_TEXT = re.compile(r"[!-*,./:-~]([ -~]*[!-~])?")
+"""ASCII text that does not begin like a number, and is therefore canonical."""
 
 _PLAIN_TEXT = re.compile(r"[!-~]([ -~]*[!-~])?")
 _WHOLE_NUMBER = re.compile(r"0|-?[1-9][0-9]{0,18}")
@@ -253,8 +274,8 @@ _INVISIBLE = re.compile(
     r"\u2060-\u206f\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3"
     r"\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
-"""Unicode's Default_Ignorable_Code_Point, and the empty Braille pattern: they print as nothing."""
-_FAULTY_CHARACTERS = {
+"""Invisible characters: Unicode's Default_Ignorable_Code_Point and the empty Braille pattern."""
+_INVALID_CATEGORIES = {
     "Cc": "a control character, such as a line break",
     "Cf": "an invisible character, such as a zero-width space",
     "Cn": "a character that is not in this version of Unicode",
@@ -264,15 +285,17 @@ _FAULTY_CHARACTERS = {
     "Zs": "a blank other than the plain space, such as a non-breaking space",
 }
 _INT64 = range(-(2**63), 2**63)
-_MOST_BITS = 3000
+
+# Integer ids with more bits than this are refused.
+_MAX_ID_BITS = 3000
 
 
 def id_fault(subject: object) -> str | None:
-    """Return what is wrong with an id, in words that do not show it; None if nothing is."""
+    """Return the problem of an id in words that do not show it, or None if it is valid."""
     if isinstance(subject, str):
         return text_fault(str.__str__(subject))
     if isinstance(subject, Integral) and not isinstance(subject, bool | np.bool_):
-        return "a number that is too long" if int(subject).bit_length() > _MOST_BITS else None
+        return "a number that is too long" if int(subject).bit_length() > _MAX_ID_BITS else None
     if is_missing(subject):
         return "a missing id (None or NaN)"
     if isinstance(subject, Real) and not isinstance(subject, bool | np.bool_):
@@ -280,11 +303,11 @@ def id_fault(subject: object) -> str | None:
             "a floating-point number: a column of integers becomes one when a value is missing, "
             "and long ids lose digits; drop those rows and convert it to integers"
         )
-    return f"a {type(subject).__name__}; {_advice(subject)}"
+    return f"a {type(subject).__name__}; {_suggest_conversion(subject)}"
 
 
-def _advice(subject: object) -> str:
-    """Return how to make an id of an object of another type, in words that do not show it."""
+def _suggest_conversion(subject: object) -> str:
+    """Return advice on converting an object of an unsupported type to an id."""
     if isinstance(subject, bytes):
         return "decode bytes to text first, as with id.decode()"
     if isinstance(subject, Decimal):
@@ -294,15 +317,15 @@ def _advice(subject: object) -> str:
     return "convert every id to text first, as with str(id)"
 
 
-def _as_it_is(subject: object) -> bool:
-    """Tell quickly of most ids that they have their one form already."""
+def _is_canonical(subject: object) -> bool:
+    """Return whether an id is canonical by a fast test that recognises most canonical ids."""
     if type(subject) is str:
-        return _NAME.fullmatch(subject) is not None
+        return _CANONICAL_TEXT.fullmatch(subject) is not None
     return type(subject) is int and subject in _INT64
 
 
 def text_fault(text: str) -> str | None:
-    """Return what keeps a text from being an id or a name, in words that do not show it."""
+    """Return the problem of a text as an id or a name, without showing it; None if it is valid."""
     if _PLAIN_TEXT.fullmatch(text):
         if _WRITTEN_AS_FLOAT.fullmatch(text):
             return "a whole number written with a decimal point; write 5, not 5.0"
@@ -311,19 +334,22 @@ def text_fault(text: str) -> str | None:
         return "empty text"
     if text != text.strip():
         return "text with blanks or a line break around it"
-    # Lenient decoding, of a path or a file, puts U+FFFD for each byte that is not UTF-8. As an id,
-    # M%FCller would be another subject than Müller, and the answer "erased" would be wrong.
+    # Lenient decoding of a path or a file replaces each byte that is not UTF-8 by U+FFFD. The id
+    # M%FCller would then denote another subject than Müller, and "erased" would be a wrong answer.
     if "\ufffd" in text:
         return "bytes that are not UTF-8, or the character U+FFFD that stands for such bytes"
     if _INVISIBLE.search(text):
-        return _FAULTY_CHARACTERS["Cf"]
-    kinds = (unicodedata.category(character) for character in text if character != " ")
-    return next((_FAULTY_CHARACTERS[kind] for kind in kinds if kind in _FAULTY_CHARACTERS), None)
+        return _INVALID_CATEGORIES["Cf"]
+    categories = (unicodedata.category(character) for character in text if character != " ")
+    problems = (_INVALID_CATEGORIES[name] for name in categories if name in _INVALID_CATEGORIES)
+    return next(problems, None)
 
 
-def _spelling(name: str, subject: object) -> SubjectId:
-    if fault := id_fault(subject):
-        raise InvalidInput(f"{_must_be_ids(name)} Got {fault}.")
+def _canonicalize(name: str, subject: object) -> SubjectId:
+    """Return an id in canonical form, see :func:`subject_id`; `name` is the parameter's name."""
+    problem = id_fault(subject)
+    if problem:
+        raise InvalidInput(f"{_describe_ids(name)} Got {problem}.")
     if isinstance(subject, str):
         text = unicodedata.normalize("NFC", str.__str__(subject))
         if not _WHOLE_NUMBER.fullmatch(text):
@@ -333,5 +359,6 @@ def _spelling(name: str, subject: object) -> SubjectId:
     return number if number in _INT64 else str(number)
 
 
-def _must_be_ids(name: str) -> str:
+def _describe_ids(name: str) -> str:
+    """Return the requirement on subject ids in words."""
     return f"The {name!r} parameter must be a flat list of integer or string ids."

@@ -1,6 +1,6 @@
-"""One error tree. Every message says what is wrong, which bound was broken and what to do.
+"""Exceptions of vicinal. Every message names the problem, the violated bound and the remedy.
 
-Messages never hold anything private: no features, labels, ids, budgets, charges or counts of
+Messages never contain private information: no features, labels, ids, budgets, charges or counts of
 records (architecture.md, invariant 5).
 """
 
@@ -10,17 +10,17 @@ class VicinalError(Exception):
 
 
 class InvalidInput(VicinalError, ValueError):
-    """An argument is unusable; nothing was changed and nothing was spent."""
+    """An argument is invalid; nothing was changed and no budget was charged."""
 
 
 class InvalidType(InvalidInput, TypeError):
-    """An argument holds objects of a type that cannot be used, as scikit-learn's TypeErrors say."""
+    """An argument contains objects of an unsupported type; a TypeError for scikit-learn."""
 
 
 class UnusableRows(InvalidInput):
-    """Rows of a table do not fit its schema; the message names columns and repeats no value.
+    """Rows of a table do not match its schema; the message names columns and contains no value.
 
-    `located`: the same with the numbers of rows, from 1, for whoever sent them.
+    `located`: the message with row numbers, from 1, for the provider of the rows.
     """
 
     def __init__(self, message: str, located: str) -> None:
@@ -32,34 +32,34 @@ class UnusableRows(InvalidInput):
 
 
 class OtherFormat(InvalidInput):
-    """A file has another format than the one that this version reads."""
+    """A file has a format that this version cannot read."""
 
 
 class KeyReused(InvalidInput):
-    """An idempotency key was used before, for something else."""
+    """An idempotency key was used before for a different request."""
 
 
 class NoSubjectIds(InvalidInput):
-    """Records came without subject ids, so nobody can be recognised by one."""
+    """The records have no subject ids, so subjects cannot be addressed by id."""
 
 
 class PrivacyRefused(VicinalError, RuntimeError):
-    """The call would break the stated guarantee, so it was not carried out."""
+    """The call would violate the stated guarantee, so it was not executed."""
 
 
 class StoreInUse(PrivacyRefused):
-    """Another process has the store open; two could spend the same budgets. Close that one."""
+    """Another process has opened the store. Close it: two could charge the same budgets."""
 
 
 class StoreOutdated(PrivacyRefused):
-    """A store, or a part of it, is an old copy or another one: it does not know what was charged.
+    """A store, or a part of it, is outdated or from elsewhere, so charges are missing in it.
 
-    Bring back what belongs there; or accept the loss, which spends every budget for good.
+    Restore the current files; or accept the loss, which exhausts every budget permanently.
     """
 
 
 class IdsAlike(PrivacyRefused):
-    """New ids differ from known ones, or others, by zeros, case or blanks only; none was added."""
+    """New ids differ from known or other new ids only in zeros, case or blanks; none was added."""
 
 
 class MissingExtra(VicinalError, ImportError):
@@ -67,18 +67,18 @@ class MissingExtra(VicinalError, ImportError):
 
 
 class StorageFailed(VicinalError, OSError):
-    """A disk or database failed; nothing was answered, and the store must be opened again."""
+    """A disk or database failed; no query was answered, and the store must be reopened."""
 
 
 class StoreDamaged(StorageFailed):
-    """A file is missing, changed or damaged: opening it again does not help. Restore a backup."""
+    """A file is missing, changed or damaged; reopening does not help. Restore a backup."""
 
 
 class ShardMissing(StorageFailed):
-    """A shard did not answer, so a block was refused; subjects charged for it stay charged.
+    """A shard did not respond, so a block of queries was refused; its charges remain.
 
-    If you retry the same queries before sending new ones, they are not charged twice. A change of
-    the data that was decided is finished by the next call.
+    If you retry the same queries before sending new ones, they are not charged twice. A committed
+    change of the data is completed by the next call.
 
     Examples
     --------
@@ -89,20 +89,20 @@ class ShardMissing(StorageFailed):
 
 
 class ShardDamaged(ShardMissing):
-    """A shard is damaged, so a block was refused at once; repair it, and the next is answered."""
+    """A shard is damaged, so a block of queries was refused at once. Repair the shard."""
 
 
 class DamagedWitness(StoreDamaged):
-    """The file that remembers how far a store came was changed or damaged."""
+    """The witness file, which records the last state of a store, was changed or damaged."""
 
 
 class ShardUnreachable(VicinalError):
-    """A shard cannot be reached at present; it may have done its task, or not.
+    """A shard cannot be reached at present; it may or may not have completed its task.
 
-    Its message says why in public words, or nothing. Callers of a coordinator see
+    The message is empty or gives the reason, without private information. A coordinator raises
     :class:`ShardMissing` instead.
     """
 
 
 class PrivacyWarning(UserWarning):
-    """The guarantee still holds, but perhaps not the one that the caller has in mind."""
+    """A guarantee holds, but it may differ from the one that the caller expects."""

@@ -1,11 +1,11 @@
-"""Parameters of estimators, each declared once: as a field of a table, with what it must be.
+"""Declarations of estimator parameters: each parameter is a field of a table, with its check.
 
-A table is a dataclass of fields made by :func:`parameter`: name, type, check, default and what it
-means. An estimator has its tables as bases, which give it ``__init__``, so that scikit-learn,
-editors and type checkers see every parameter; :func:`document_parameters` writes them into its
-docstring.
-The estimator's settings have the same tables as bases: the same names with checked values. Options
-of the command line and tests with bad values go by the tables, too. All parameters are public.
+A table is a dataclass of fields made by :func:`parameter`, which state name, type, check, default
+and meaning of each parameter. An estimator has its tables as base classes, which give it
+``__init__``, so that scikit-learn, editors and type checkers see every parameter;
+:func:`document_parameters` writes them into its docstring. The estimator's settings have the same
+tables as base classes: the same names with checked values. Command-line options and tests with
+invalid values use the tables, too. All parameters are public.
 """
 
 import dataclasses
@@ -38,56 +38,56 @@ Value = TypeVar("Value")
 AnyClass = TypeVar("AnyClass", bound=type)
 
 REQUIRED = dataclasses.MISSING
-"""In place of a default: the parameter must be given."""
+"""Placeholder for the default of a parameter that must be given."""
 
-_DOC_WIDTH = 100
+_DOC_WIDTH = 100  # characters of a line in generated docstrings
 
 AUTO = "auto"
 
 
 class Check(ABC):
-    """What a parameter must be: calling it returns the checked value or raises InvalidInput.
+    """Requirement on a parameter. Calling it returns the checked value or raises InvalidInput.
 
-    `type_name`: the type, as numpydoc writes it after the parameter's name.
+    `type_name`: the type as in numpydoc, after the parameter's name.
     """
 
     @property
     @abstractmethod
     def type_name(self) -> str:
-        """The type, as numpydoc writes it."""
+        """The type as in numpydoc."""
 
     metavar: ClassVar[str] = "<str>"
 
     @abstractmethod
     def __call__(self, name: str, value: Any) -> Any:
-        """Return `value` in the type that the code works with."""
+        """Return `value` in the type used internally; raise InvalidInput if it is invalid."""
 
     @property
     def option_type(self) -> str:
-        """What an option on the command line takes, where its metavar does not say it."""
+        """Description of the values of a command-line option, where its metavar is not enough."""
         return ""
 
     @property
     def repeatable(self) -> bool:
-        """Whether the option takes a list, and may be repeated to give each item by itself."""
+        """Whether the option takes a list and may be repeated, once for each item."""
         return False
 
     def parsed(self, text: str) -> Any:
-        """Return what an option on the command line passes; what cannot be read stays a text."""
+        """Return the value of a command-line option; unreadable text is returned unchanged."""
         return text
 
     def parsed_items(self, texts: Sequence[str]) -> Any:
-        """Return what a repeatable option passes that was given several times."""
+        """Return the value of a repeatable option that was given several times."""
         raise NotImplementedError
 
     def parsed_option(self, texts: Sequence[str]) -> Any:
-        """Return what an option passes that was given once or several times."""
+        """Return the value of an option that was given once or several times."""
         return self.parsed(texts[0]) if len(texts) == 1 else self.parsed_items(texts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Real(Check):
-    """A finite number; `above` and `below` are strict bounds, `least` and `most` are not."""
+    """A finite number; `above` and `below` are exclusive bounds, `least` and `most` inclusive."""
 
     above: float | None = None
     below: float | None = None
@@ -98,7 +98,7 @@ class Real(Check):
     type_name = "float"
 
     def parsed(self, text: str) -> float | str:
-        """Return a number."""
+        """Return the number, or `text` if it is not one."""
         return number_or_text(text, float)
 
     def __call__(self, name: str, value: object) -> float:
@@ -118,7 +118,7 @@ class Integer(Check):
     type_name = "int"
 
     def parsed(self, text: str) -> int | str:
-        """Return an integer."""
+        """Return the integer, or `text` if it is not one."""
         return number_or_text(text, int)
 
     def __call__(self, name: str, value: object) -> int:
@@ -128,18 +128,18 @@ class Integer(Check):
 
 @dataclass(frozen=True, slots=True)
 class Choice(Check):
-    """One of a few words."""
+    """One of several words."""
 
     options: Sequence[str]
 
     @property
     def type_name(self) -> str:
-        """The words in braces."""
+        """The words in braces, as in numpydoc."""
         return "{" + ", ".join(f'"{option}"' for option in self.options) + "}"
 
     @property
     def option_type(self) -> str:
-        """The words."""
+        """The words, joined by "or"."""
         return " or ".join(self.options)
 
     def __call__(self, name: str, value: object) -> str:
@@ -149,9 +149,12 @@ class Choice(Check):
 
 @dataclass(frozen=True, slots=True)
 class Unless(Check):
-    """What another check asks for, or a value in its place (None, or a word); None stands for it.
+    """Another check, with an additional value (None or a word) that selects an automatic choice.
 
-    `automatic`: the value in its place. `check`: what all other values must be.
+    The checked value is None for the additional value.
+
+    - `automatic`: the additional value.
+    - `check`: the requirement on all other values.
     """
 
     automatic: str | None
@@ -159,26 +162,26 @@ class Unless(Check):
 
     @property
     def type_name(self) -> str:
-        """The type, with the value in its place."""
+        """The type of the other check, and the additional value."""
         if self.automatic is None:
             return f"{self.check.type_name}, optional"
         return f'{self.check.type_name} or "{self.automatic}"'
 
     @property
     def repeatable(self) -> bool:
-        """Whether the check's option is."""
+        """Whether the option of the other check may be repeated."""
         return self.check.repeatable
 
     def parsed(self, text: str) -> Any:
-        """Return the value in its place as it is, else what the check reads."""
+        """Return the additional value unchanged, or the value read by the other check."""
         return text if text == self.automatic else self.check.parsed(text)
 
     def parsed_items(self, texts: Sequence[str]) -> Any:
-        """Return what the check reads."""
+        """Return the value read by the other check."""
         return self.check.parsed_items(texts)
 
     def __call__(self, name: str, value: object) -> Any:
-        """Return None for the automatic value, else what the check returns."""
+        """Return None for the additional value, or the value checked by the other check."""
         if value is None and self.automatic is None:
             return None
         if isinstance(value, str) and value == self.automatic:
@@ -188,22 +191,23 @@ class Unless(Check):
 
 @dataclass(frozen=True, slots=True)
 class Checked(Check):
-    """What a function takes, which gets the parameter's name and its value."""
+    """Requirement given by a function of the parameter's name and value, which checks the value."""
 
     function: Callable[[str, Any], Any]
     type_words: str
 
     @property
     def type_name(self) -> str:
-        """The words."""
+        """The type as given in `type_words`."""
         return self.type_words
 
     def __call__(self, name: str, value: object) -> Any:
-        """Return what the function makes of `value`."""
+        """Return the value checked by the function."""
         return self.function(name, value)
 
 
-_MOST_COUNTED = 10_000  # names that a dash stands for
+# Largest number of class names, plus one, that a range such as "0-9" may stand for.
+_MAX_RANGE = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,28 +219,33 @@ class ClassNames(Check):
     repeatable = True
 
     def parsed(self, text: str) -> list[Any]:
-        """Return the names of a list; integers if all of them are, as a column is read.
+        """Return the names in a separated list, as integers if all of them are.
 
-        Two whole numbers with a dash stand for all from the first to the last.
+        A range such as "0-9" stands for all integers from the first to the last.
         """
         first, _, last = text.partition("-")
-        if first.isdecimal() and last.isdecimal() and int(last) - int(first) < _MOST_COUNTED:
+        if first.isdecimal() and last.isdecimal() and int(last) - int(first) < _MAX_RANGE:
             return list(range(int(first), int(last) + 1))
         return self.parsed_items(split_list(text))
 
     def parsed_items(self, texts: Sequence[str]) -> list[Any]:
-        """Return names, which may hold commas and semicolons; integers if all of them are."""
+        """Return names that may contain commas and semicolons, as integers if all of them are."""
         names = [text.strip() for text in texts]
-        are_integers = all(n.removeprefix("-").isdecimal() and str(int(n)) == n for n in names)
+        are_integers = all(
+            name.removeprefix("-").isdecimal() and str(int(name)) == name for name in names
+        )
         return [int(name) for name in names] if are_integers else list(names)
 
     def __call__(self, name: str, value: object) -> Any:
-        """Return them as an array (c,)."""
+        """Return the class names as an array (c,)."""
         return _checks.class_names(value, name)
 
 
 def number_or_text(text: str, kind: Callable[[str], Number]) -> Number | str:
-    """Return a number that stands in a text; the text, which no check takes, if there is none."""
+    """Return the number in a text, or the text, which every check of numbers refuses.
+
+    `kind`: int or float.
+    """
     try:
         return kind(text)
     except ValueError:
@@ -244,12 +253,12 @@ def number_or_text(text: str, kind: Callable[[str], Number]) -> Number | str:
 
 
 def split_list(text: str) -> list[str]:
-    """Return the parts of a list that is separated by semicolons, or else by commas."""
-    return [part.strip() for part in text.split(";" if ";" in text else ",")]
+    """Return the items of a list separated by semicolons or, if there are none, by commas."""
+    return [item.strip() for item in text.split(";" if ";" in text else ",")]
 
 
 def listed_names(texts: Sequence[str]) -> list[str]:
-    """Return the names of an option that was given once, as a list, or once for each name."""
+    """Return the names of an option that was given once with a list, or once for each name."""
     return split_list(texts[0]) if len(texts) == 1 else [text.strip() for text in texts]
 
 
@@ -257,44 +266,50 @@ SEED = Unless(None, Integer(least=0))
 
 
 class Settings:
-    """Checked parameters: a subclass has the tables of an estimator as further bases."""
+    """Checked parameters. A subclass has the tables of an estimator as further base classes."""
 
     @classmethod
     def of(cls, estimator: object) -> Self:
-        """Check an estimator's parameters; raise InvalidInput naming the first bad one."""
+        """Return an estimator's checked parameters; raise InvalidInput if one is invalid."""
         return cls.checked({name: getattr(estimator, name) for name, _ in get_checks(cls)})
 
     @classmethod
     def checked(cls, values: Mapping[str, Any], **further: Any) -> Self:
-        """Check parameters by name, with defaults for the others; `further` is kept as it is."""
-        given = {each.name: values.get(each.name, each.default) for each in get_parameters(cls)}
-        missing = next((name for name, value in given.items() if value is REQUIRED), None)
+        """Return the settings for parameter values by name, with defaults for missing ones.
+
+        `further`: additional attributes, which are not checked. Raises InvalidInput.
+        """
+        passed = {
+            declared.name: values.get(declared.name, declared.default)
+            for declared in get_parameters(cls)
+        }
+        missing = next((name for name, value in passed.items() if value is REQUIRED), None)
         if missing is not None:
             raise InvalidInput(f"The {missing!r} parameter must be given.")
         settings = cls.__new__(cls)
-        vars(settings).update({name: check(name, given[name]) for name, check in get_checks(cls)})
+        vars(settings).update({name: check(name, passed[name]) for name, check in get_checks(cls)})
         vars(settings).update(further)
         settings.check_together()
         return settings
 
     def changed(self, **changes: Any) -> Self:
-        """Return the same settings with some values changed."""
+        """Return a copy of the settings with some values changed, without checking them."""
         settings = copy(self)
         vars(settings).update(changes)
         return settings
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
-        """Refuse: settings do not change."""
+        """Raise AttributeError, since settings are immutable."""
         raise AttributeError(f"Settings do not change; make others with changed({name}=...).")
 
     def check_together(self) -> None:
-        """Raise InvalidInput where parameters that are fine alone do not go together."""
+        """Raise InvalidInput if individually valid parameters contradict each other."""
 
 
 class Given(Generic[Passed, Kept]):
-    """The type of a parameter that settings keep in another form than it was passed in.
+    """Type of a parameter whose checked value in the settings differs in type from the passed one.
 
-    For type checkers only: at run time it is an ordinary attribute.
+    For type checkers only; at run time it is an ordinary attribute.
     """
 
     @overload
@@ -302,25 +317,25 @@ class Given(Generic[Passed, Kept]):
     @overload
     def __get__(self, instance: object, owner: object) -> Passed: ...
     def __get__(self, instance: object, owner: object) -> Any:
-        """Return the value: checked in settings, as it was passed in an estimator."""
+        """Return the checked value in settings, and the passed value in an estimator."""
         raise NotImplementedError
 
     def __set__(self, instance: object, value: Passed) -> None:
-        """Take what is passed."""
+        """Set the passed value."""
         raise NotImplementedError
 
 
 Auto: TypeAlias = Given[Value | str, Value | None]
-"""A value, or a word in its place, for which settings have None."""
+"""Type of a parameter that is a value or a word; for a word, the settings contain None."""
 
 
 def parameter(check: Check, *, default: Any = REQUIRED, doc: str, kw_only: bool = True) -> Any:
-    """Return the declaration of a parameter: a field of a table.
+    """Return the declaration of a parameter, a field of a parameter table.
 
-    - `check`: what it must be.
-    - `default`: left out for a parameter that must be given.
-    - `doc`: what it means, in numpydoc. The first sentence is the help of a command's option.
-    - `kw_only`: whether it can be passed by name only.
+    - `check`: the requirement on the value.
+    - `default`: the default value; omitted for a parameter that must be given.
+    - `doc`: description for numpydoc. Its first sentence is the help of the command-line option.
+    - `kw_only`: whether the parameter can be passed by name only.
     """
     return field(
         default=default, kw_only=kw_only, metadata={"check": check, "doc": " ".join(doc.split())}
@@ -329,48 +344,57 @@ def parameter(check: Check, *, default: Any = REQUIRED, doc: str, kw_only: bool 
 
 @dataclass_transform(eq_default=False, kw_only_default=True, field_specifiers=(parameter,))
 def parameter_table(cls: AnyClass) -> AnyClass:
-    """Make a class a table of parameters: a dataclass that is printed and compared as before."""
+    """Return the class as a parameter table: a dataclass without generated comparison and repr."""
     decorated = dataclass(eq=False, repr=False, match_args=False, kw_only=True)(cls)  # type: ignore[var-annotated]
     annotations = vars(decorated)["__init__"].__annotations__
-    annotations.update({name: _passed(str(kind)) for name, kind in annotations.items()})
+    annotations.update({name: _select_passed_type(str(kind)) for name, kind in annotations.items()})
     return decorated  # type: ignore[return-value]
 
 
-def _passed(kind: str) -> str:
-    """Return an annotation as a caller needs it: what is passed, and not what settings keep."""
+def _select_passed_type(kind: str) -> str:
+    """Return the type of a passed value from an annotation, without the type in the settings.
+
+    "Given[A, B]" gives "A", "Auto[A]" gives "A | str"; other annotations are returned unchanged.
+    """
     outer, _, inner = kind.removesuffix("]").partition("[")
     if outer == "Auto":
         return f"{inner} | str"
-    depths = itertools.accumulate((c == "[") - (c == "]") for c in inner)
-    comma = next((i for i, d in enumerate(depths) if d == 0 and inner[i] == ","), None)
+    depths = itertools.accumulate((character == "[") - (character == "]") for character in inner)
+    comma = next((i for i, depth in enumerate(depths) if depth == 0 and inner[i] == ","), None)
     return inner[:comma] if outer == "Given" else kind
 
 
 def get_parameters(cls: type) -> list[dataclasses.Field[Any]]:
     """Return the parameters of a class with tables, in the order of its signature."""
     fields = dataclasses.fields(cls)
-    return [each for each in fields if not each.kw_only] + [each for each in fields if each.kw_only]
+    positional = [declared for declared in fields if not declared.kw_only]
+    return positional + [declared for declared in fields if declared.kw_only]
 
 
 def get_checks(cls: type) -> list[tuple[str, Check]]:
     """Return the name and the check of every parameter."""
-    return [(each.name, each.metadata["check"]) for each in get_parameters(cls)]
+    return [(declared.name, declared.metadata["check"]) for declared in get_parameters(cls)]
 
 
 def document_parameters(cls: AnyClass) -> AnyClass:
-    """Write the parameters of an estimator into its docstring, before its attributes."""
-    before, after = inspect.cleandoc(cls.__doc__ or "").split("Attributes\n-", 1)
-    lines = "\n".join(line for each in get_parameters(cls) for line in _described(each))
+    """Insert the parameters of an estimator into its docstring, before its attributes."""
+    introduction, attributes = inspect.cleandoc(cls.__doc__ or "").split("Attributes\n-", 1)
+    lines = "\n".join(
+        line for declared in get_parameters(cls) for line in _describe_parameter(declared)
+    )
     signature: Any = inspect.getattr_static(cls, "__init__")
-    signature.__qualname__ = f"{cls.__name__}.__init__"  # wrong arguments are told by this name
-    cls.__doc__ = f"{before}Parameters\n----------\n{lines}\n\nAttributes\n-{after}"
+    signature.__qualname__ = f"{cls.__name__}.__init__"  # name in errors about wrong arguments
+    cls.__doc__ = f"{introduction}Parameters\n----------\n{lines}\n\nAttributes\n-{attributes}"
     return cls
 
 
-def _described(each: dataclasses.Field[Any]) -> Iterator[str]:
-    kind, default = each.metadata["check"].type_name, each.default
-    shown = f'"{default}"' if isinstance(default, str) else repr(default)
-    yield f"{each.name} : {kind}" + ("" if default in (REQUIRED, None) else f", default={shown}")
+def _describe_parameter(declared: dataclasses.Field[Any]) -> Iterator[str]:
+    """Yield the lines of a parameter's description in numpydoc."""
+    kind = declared.metadata["check"].type_name
+    default = declared.default
+    default_text = f'"{default}"' if isinstance(default, str) else repr(default)
+    has_shown_default = default not in (REQUIRED, None)
+    yield f"{declared.name} : {kind}" + (f", default={default_text}" if has_shown_default else "")
     yield textwrap.fill(
-        each.metadata["doc"], _DOC_WIDTH, initial_indent="    ", subsequent_indent="    "
+        declared.metadata["doc"], _DOC_WIDTH, initial_indent="    ", subsequent_indent="    "
     )

@@ -1,21 +1,21 @@
-"""How long work tells of its progress, without knowing who watches."""
+"""Reports of the progress of long work, independent of how they are displayed."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
 Step = Callable[[int], None]
-"""Called with the size of each part of the work just finished."""
+"""Function that reports a finished step of the work, called with its size."""
 
 Begin = Callable[[str, int], Step]
-"""Announces a piece of work by name and size, and returns what to call as it proceeds."""
+"""Function that starts a display of work with a name and a total size; returns its `Step`."""
 
 _begin: ContextVar[Begin | None] = ContextVar("begin", default=None)
 
 
 @contextmanager
 def show_progress(begin: Begin) -> Iterator[None]:
-    """Show the steps of all work below that calls :func:`step`, in this thread."""
+    """Display the progress of all work in this context and thread that calls :func:`step`."""
     token = _begin.set(begin)
     try:
         yield
@@ -24,11 +24,14 @@ def show_progress(begin: Begin) -> Iterator[None]:
 
 
 def step(name: str, size: int) -> Step | None:
-    """Announce a piece of work to whoever shows progress; None if nobody does."""
+    """Start work with a name and a total size; return the function that reports its steps.
+
+    Returns None if progress is not displayed.
+    """
     begin = _begin.get()
     return None if begin is None else begin(name, size)
 
 
 compile_watchers: list[Callable[[int, int], None]] = []
-"""Called as functions are compiled, as a first use on a machine does for most of a minute: with how
-many were compiled, and how many there are."""
+"""Functions called whenever numba has compiled a function, with the numbers of compiled functions
+and of all functions. Compilation takes most of a minute at the first use on a machine."""

@@ -1,7 +1,7 @@
-"""For tests and audits of private predictions: budgets in the open, known noise, two worlds.
+"""Tools for tests and audits: remaining budgets, chosen noise, neighbouring worlds, broken charges.
 
-Everything here looks behind the guarantee. It is for made-up records, or for a curator who checks
-their own system: what it returns is as private as the records, and nothing seen with it may leave.
+These tools bypass the privacy guarantee. Use them with synthetic records, or as a curator to check
+a system. Their results are as private as the records and must not be published.
 
 >>> import numpy as np
 >>> from vicinal import IndKNNClassifier, testing
@@ -42,36 +42,39 @@ from vicinal.store.store import Store
 
 
 def remaining_budgets(owner: Any, audience: str = DEFAULT) -> dict[SubjectId, float]:
-    """Return what every subject has left, as a share of a full budget. Private.
+    """Return the remaining budget of every enrolled subject, as a share of a full budget. Private.
 
     Parameters
     ----------
     owner : fitted Ind-KNN estimator, or Store
-        Whose subjects are meant; those who were erased are not there.
+        The holder of the budgets. Erased subjects are not included.
     audience : str
         The audience of a store.
 
     Raises
     ------
     InvalidInput
-        If `owner` keeps no budgets in this process: a cluster, say, or an estimator before `fit`.
+        If `owner` holds no budgets in this process, like a cluster or an estimator before `fit`.
 
     Examples
     --------
     >>> import numpy as np
     >>> from vicinal import IndKNNClassifier, testing
-    >>> X, who = np.random.default_rng(0).normal(size=(60, 3)), np.arange(60)
+    >>> X, ids = np.random.default_rng(0).normal(size=(60, 3)), np.arange(60)
     >>> clf = IndKNNClassifier(range(2), n_queries=5, n_records=60, model_share=0)
-    >>> clf = clf.fit(X, who % 2, who, public=X[:40] + 1)
+    >>> clf = clf.fit(X, ids % 2, ids, public=X[:40] + 1)
     >>> testing.remaining_budgets(clf)[17]
     1.0
     """
-    places, units = _places_and_units(owner, audience)
-    return {subject: int(units[slot]) / UNITS for subject, slot in places.items()}
+    slot_by_subject, remaining = _get_slots_and_remaining(owner, audience)
+    return {subject: int(remaining[slot]) / UNITS for subject, slot in slot_by_subject.items()}
 
 
-def _places_and_units(owner: Any, audience: str) -> tuple[Any, Ints]:
-    """Return the slot of every subject, and units left by slot: the array that is charged."""
+def _get_slots_and_remaining(owner: Any, audience: str) -> tuple[Any, Ints]:
+    """Return the mapping of subjects to slots, and the remaining units by slot.
+
+    The array is the one that is charged, not a copy. Arguments as in :func:`remaining_budgets`.
+    """
     if isinstance(owner, Store):
         ledger = owner._parts.ledger
         return ledger.slot_table.slot_of, ledger.audiences[audience].account.remaining
@@ -81,17 +84,17 @@ def _places_and_units(owner: Any, audience: str) -> tuple[Any, Ints]:
     return account._slot_of, account.remaining
 
 
-class _Silence(NoiseSource):
-    """A source of zeros: what is released is the sum itself."""
+class _NoNoise(NoiseSource):
+    """Source of zeros, with which the released values are the private sums."""
 
     exact = False
 
-    def discrete_gaussian(self, scale: int, size: int) -> Ints:  # noqa: ARG002 (whatever the scale)
+    def discrete_gaussian(self, scale: int, size: int) -> Ints:  # noqa: ARG002 (zero at every scale)
         return np.zeros(size, dtype=np.int64)
 
 
 class _WeakNoise(NoiseSource):
-    """A part of the noise that was paid for."""
+    """Source of noise that is weaker than the charges assume."""
 
     exact = False
 
@@ -104,7 +107,7 @@ class _WeakNoise(NoiseSource):
 
 
 def no_noise() -> NoiseSource:
-    """Return a source of zeros, to see the sums that charges paid for.
+    """Return a noise source of zeros, with which the private sums are released unchanged.
 
     Examples
     --------
@@ -112,11 +115,11 @@ def no_noise() -> NoiseSource:
     >>> testing.no_noise().discrete_gaussian(100, 2)
     array([0, 0])
     """
-    return _Silence()
+    return _NoNoise()
 
 
 def weak_noise(divisor: int = 2) -> NoiseSource:
-    """Return exact noise at scales divided by `divisor`: a broken version, for audits to catch.
+    """Return a source of noise at scales divided by `divisor`, a fault that audits must detect.
 
     Examples
     --------
@@ -128,13 +131,13 @@ def weak_noise(divisor: int = 2) -> NoiseSource:
 
 
 def seeded_noise(seed: int) -> NoiseSource:
-    """Return noise that is the same for the same seed and calls; it carries no guarantee.
+    """Return a source of noise that is repeatable by its seed; it gives no guarantee.
 
     Examples
     --------
     >>> from vicinal import testing
-    >>> one, two = testing.seeded_noise(3), testing.seeded_noise(3)
-    >>> bool((one.discrete_gaussian(9, 5) == two.discrete_gaussian(9, 5)).all())
+    >>> first, second = testing.seeded_noise(3), testing.seeded_noise(3)
+    >>> bool((first.discrete_gaussian(9, 5) == second.discrete_gaussian(9, 5)).all())
     True
     """
     return create_noise_source(seed)
@@ -142,18 +145,19 @@ def seeded_noise(seed: int) -> NoiseSource:
 
 @contextmanager
 def noise_from(source: NoiseSource) -> Iterator[None]:
-    """Let everything that is planned inside draw its noise from `source`.
+    """Make `source` the noise source of everything that is planned in this context.
 
-    Estimators fitted and stores made or opened inside keep it afterwards. For one thread.
+    Estimators fitted, and stores created or opened, in the context keep the source afterwards. For
+    one thread.
 
     Examples
     --------
     >>> from vicinal import testing
     >>> with testing.noise_from(testing.no_noise()):
-    ...     pass  # what is fitted here releases its sums as they are
+    ...     pass  # an estimator fitted here releases its sums without noise
     """
-    # Mechanisms are given their noise; whoever makes it above them does so by one name.
-    with _replaced(
+    # Mechanisms receive their noise source; all callers create it through this function.
+    with _replace_global(
         "create_noise_source", lambda _=None: source, ("vicinal.mechanisms", "vicinal.noise")
     ):
         yield
@@ -161,62 +165,66 @@ def noise_from(source: NoiseSource) -> Iterator[None]:
 
 @contextmanager
 def coins_from(source: BernoulliSource) -> Iterator[None]:
-    """Let everything that is planned inside toss its coins by `source`, as :func:`noise_from`.
+    """Make `source` the source of Poisson samples in this context, as :func:`noise_from` for noise.
 
     Examples
     --------
     >>> from vicinal import testing
     >>> from vicinal.mechanisms.noise_sources import SimulatedBernoulli
     >>> with testing.coins_from(SimulatedBernoulli(0)):
-    ...     pass  # what is fitted here samples alike every time
+    ...     pass  # an estimator fitted here draws repeatable samples
     """
-    with _replaced("bernoulli_source", lambda _=None: source, ("vicinal.mechanisms",)):
+    with _replace_global("bernoulli_source", lambda _=None: source, ("vicinal.mechanisms",)):
         yield
 
 
 @contextmanager
 def use_threads(number: int) -> Iterator[None]:
-    """Let searches and charges inside run on `number` threads: it must not change an answer.
+    """Run searches and charges in this context on `number` threads; answers must not change.
 
     Examples
     --------
     >>> from vicinal import testing
     >>> with testing.use_threads(3):
-    ...     pass  # what is asked here is asked by three threads
+    ...     pass  # queries are answered on three threads here
     """
-    with _replaced("THREADS", number):
+    with _replace_global("THREADS", number):
         yield
 
 
 @contextmanager
-def _replaced(name: str, value: Any, but: tuple[str, ...] = ()) -> Iterator[None]:
-    """Replace a global in all loaded modules of vicinal that have it, but in packages `but`."""
-    places = [
+def _replace_global(name: str, value: Any, excluded: tuple[str, ...] = ()) -> Iterator[None]:
+    """Replace a global variable in all loaded modules of vicinal that have it, in this context.
+
+    - `name`, `value`: the variable and its temporary value.
+    - `excluded`: prefixes of module names in which the variable is not replaced.
+    """
+    namespaces = [
         vars(module)
         for path, module in list(sys.modules.items())
-        if path.startswith("vicinal.") and not path.startswith((*but, __name__))
+        if path.startswith("vicinal.") and not path.startswith((*excluded, __name__))
         if name in vars(module)
     ]
-    before = [place[name] for place in places]
-    for place in places:
-        place[name] = value
+    original_values = [namespace[name] for namespace in namespaces]
+    for namespace in namespaces:
+        namespace[name] = value
     try:
         yield
     finally:
-        for place, old in zip(places, before, strict=True):
-            place[name] = old
+        for namespace, original_value in zip(namespaces, original_values, strict=True):
+            namespace[name] = original_value
 
 
 def draw_from(owner: Any, source: NoiseSource) -> None:
-    """Let one fitted estimator draw from `source` instead of its own noise, from now on.
+    """Make `source` the noise source of a fitted Ind-KNN estimator from now on.
 
     Examples
     --------
     >>> import numpy as np
     >>> from vicinal import IndKNNClassifier, testing
-    >>> X, who = np.random.default_rng(0).normal(size=(60, 3)), np.arange(60)
+    >>> X, ids = np.random.default_rng(0).normal(size=(60, 3)), np.arange(60)
     >>> clf = IndKNNClassifier(range(2), n_queries=5, n_records=60, model_share=0)
-    >>> clf = clf.fit(X, who % 2, who, public=X[:40] + 1)
+    >>> clf = clf.fit(X, ids % 2, ids, public=X[:40] + 1)
     >>> testing.draw_from(clf, testing.no_noise())
     """
     engine = owner._engine
@@ -227,7 +235,7 @@ def draw_from(owner: Any, source: NoiseSource) -> None:
 
 @dataclass(frozen=True)
 class World:
-    """Records to fit on: features (n, d), what they carry (n, ...), and subjects (n,).
+    """Records to fit on: features `X` (n, d), targets `y` (n, ...) and subject ids (n,).
 
     Examples
     --------
@@ -246,33 +254,39 @@ class World:
         return iter((self.X, self.y, self.subjects))
 
     def without(self, subject: SubjectId) -> World:
-        """Return the neighbouring world: all records but those of one subject."""
-        stays = np.asarray(self.subjects) != subject
-        return World(self.X[stays], self.y[stays], np.asarray(self.subjects)[stays])
+        """Return the neighbouring world, without the records of one subject."""
+        is_other = np.asarray(self.subjects) != subject
+        return World(self.X[is_other], self.y[is_other], np.asarray(self.subjects)[is_other])
 
     def only(self, subject: SubjectId) -> World:
-        """Return the records of one subject alone."""
-        own = np.asarray(self.subjects) == subject
-        return World(self.X[own], self.y[own], np.asarray(self.subjects)[own])
+        """Return the world that has only the records of one subject."""
+        is_own = np.asarray(self.subjects) == subject
+        return World(self.X[is_own], self.y[is_own], np.asarray(self.subjects)[is_own])
 
 
 class Transcript(NoiseSource):
-    """Noise, and in `released` every private sum that it was put on: (sums, scale, what left).
+    """Noise source that records every release: private sums, noise scale and released values.
 
-    Everything that the individual filter pays for goes this way: votes, vectors, gradients, counts,
-    sizes and evaluations. With `follows`, what leaves is what left there, whatever the sums are:
-    then two worlds go through one course of an interaction, and what they differ in is one
-    subject's. A course that depends on the subject shows: `strayed` is True. Private.
+    `released` is the list of (private sums, scale, released values) of all releases charged by the
+    individual filter: votes, vectors, gradients, counts, sizes and evaluations. Private.
+
+    With `follows`, the released values are those of another transcript, whatever the private sums
+    are. Two neighbouring worlds then run through the same interaction, and their private sums
+    differ by the contributions of one subject. `strayed` is True if the course of the interaction,
+    its scales and sizes, depends on the subject.
+
+    - `noise`: the underlying source; system entropy by default.
+    - `follows`: the transcript whose released values are repeated.
 
     Examples
     --------
     >>> import numpy as np
     >>> from vicinal import testing
-    >>> one = testing.Transcript(testing.no_noise())
-    >>> other = testing.Transcript(follows=one)
-    >>> one.add_to(np.array([3]), scale=8), other.add_to(np.array([5]), scale=8)
+    >>> first = testing.Transcript(testing.no_noise())
+    >>> second = testing.Transcript(follows=first)
+    >>> first.add_to(np.array([3]), scale=8), second.add_to(np.array([5]), scale=8)
     (array([3]), array([3]))
-    >>> [int(sums[0]) for sums, _, _ in other.released], other.strayed
+    >>> [int(sums[0]) for sums, _, _ in second.released], second.strayed
     ([5], False)
     """
 
@@ -286,81 +300,92 @@ class Transcript(NoiseSource):
 
     @property
     def strayed(self) -> bool:
-        """Whether anything but the same scales and sizes came up, or not as much of it."""
-        missing = self._follows is not None and len(self._follows) != len(self.released)
-        return self._off_course or missing
+        """Whether the releases differ from those followed in number, sizes or noise scales."""
+        differs_in_number = self._follows is not None and len(self._follows) != len(self.released)
+        return self._off_course or differs_in_number
 
     def discrete_gaussian(self, scale: int, size: int) -> Ints:
-        """Return draws of the noise, as they are."""
+        """Return samples of the underlying source, int64 (size,)."""
         return self._noise.discrete_gaussian(scale, size)
 
     def add_to(self, sums: Ints, scale: int) -> Ints:
-        """Return what leaves of private sums, and keep both."""
-        number, private = len(self.released), sums.copy()
+        """Return the released values for private sums, int64, and record the release."""
+        number = len(self.released)
+        private_sums = sums.copy()
         noisy = self._noise.add_to(sums, scale)
         if self._follows is not None and number < len(self._follows):
-            before, known, left = self._follows[number]
-            self._off_course |= before.shape != sums.shape or known != scale
-            noisy = noisy if self._off_course else left.copy()
-        self.released.append((private, scale, noisy.copy()))
+            followed_sums, followed_scale, followed_values = self._follows[number]
+            self._off_course |= followed_sums.shape != sums.shape or followed_scale != scale
+            noisy = noisy if self._off_course else followed_values.copy()
+        self.released.append((private_sums, scale, noisy.copy()))
         return noisy
 
 
+# Function of the budgets before a release and the units it charged, to the budgets after it.
 Charge = Callable[[Ints, Ints], Ints]
 
 
-def _everything(before: Ints) -> Ints:
-    return np.full(len(before), UNITS, dtype=np.int64)
+def _offer_full_budgets(remaining: Ints) -> Ints:
+    """Return full budgets for all subjects, whatever remains of them."""
+    return np.full(len(remaining), UNITS, dtype=np.int64)
 
 
-def _to_the_last(before: Ints, spent: Ints) -> Ints:
-    """Let the last subject pay for all."""
-    after = before.copy()
-    after[-1:] = np.maximum(after[-1:] - spent.sum(), 0)  # a shard may hold nobody
-    return after
+def _charge_last_subject(remaining: Ints, spent: Ints) -> Ints:
+    """Return the budgets after charging the last subject for all subjects."""
+    charged = remaining.copy()
+    charged[-1:] = np.maximum(charged[-1:] - spent.sum(), 0)  # a shard may be empty
+    return charged
 
 
-def _kept(before: Ints, spent: Ints) -> Ints:
-    return np.asarray(np.maximum(before - spent, 0))
+def _charge_down_to_zero(remaining: Ints, spent: Ints) -> Ints:
+    """Return the budgets after the correct charges, but at least 0."""
+    return np.asarray(np.maximum(remaining - spent, 0))
 
 
 CHARGE_FAULTS: dict[str, tuple[Callable[[Ints], Ints], Charge]] = {
-    "uncharged": (np.copy, lambda before, _: before),
-    "charged half": (np.copy, lambda before, spent: before - spent // 2),
-    "charged to somebody else": (np.copy, _to_the_last),
-    "not stopped": (_everything, _kept),
-    "stopped late": (lambda before: np.where(before > 0, UNITS, 0), _kept),
-    "neither charged nor stopped": (_everything, lambda before, _: before),
+    "uncharged": (np.copy, lambda remaining, _: remaining),
+    "charged half": (np.copy, lambda remaining, spent: remaining - spent // 2),
+    "charged to somebody else": (np.copy, _charge_last_subject),
+    "not stopped": (_offer_full_budgets, _charge_down_to_zero),
+    "stopped late": (lambda remaining: np.where(remaining > 0, UNITS, 0), _charge_down_to_zero),
+    "neither charged nor stopped": (_offer_full_budgets, lambda remaining, _: remaining),
 }
-"""By what is wrong: the units that a release finds, and those it leaves, of what it has spent."""
+"""Faults of charging by name, as pairs of functions.
+
+The first returns the budgets on which a release operates, given the true ones. The second returns
+the budgets after the release, given those before it and the units that the release charged.
+"""
 
 MEMORY_FAULT = "memory not cleaned"
-"""What was summed for one query stays, uncharged, in the sums of the next."""
+"""Fault in which the sums of a query are also added, without a charge, to the next query."""
 
 CHARGED = ("votes", "counts", "training", "size", "evaluation")
-"""What subjects pay for; and "total", by which audiences pay into one account."""
+"""Kinds of charged releases. In addition, "total" is the account that all audiences charge."""
 
 
 @contextmanager
 def charges_broken(fault: str, where: Sequence[str] = CHARGED) -> Iterator[None]:
-    """Break what releases charge inside, for audits to catch; for one thread.
+    """Introduce a fault into the charges of releases in this context, which audits must detect.
 
-    `fault`: one of :data:`CHARGE_FAULTS`, or :data:`MEMORY_FAULT`. `where`: releases of which kinds
-    are broken, of :data:`CHARGED`; a "total" is never charged then, whatever the fault.
+    For one thread.
+
+    - `fault`: a key of :data:`CHARGE_FAULTS`, or :data:`MEMORY_FAULT`.
+    - `where`: the affected kinds of releases, of :data:`CHARGED`. "total" disables the charges to
+      the total account, whatever the fault.
 
     Examples
     --------
     >>> import numpy as np
     >>> from vicinal import IndKNNClassifier, testing
-    >>> X, who = np.random.default_rng(0).normal(size=(60, 3)), np.arange(60)
+    >>> X, ids = np.random.default_rng(0).normal(size=(60, 3)), np.arange(60)
     >>> clf = IndKNNClassifier(range(2), n_queries=5, n_records=60, model_share=0)
-    >>> clf = clf.fit(X, who % 2, who, public=X[:40] + 1)
+    >>> clf = clf.fit(X, ids % 2, ids, public=X[:40] + 1)
     >>> with testing.charges_broken("uncharged"):
     ...     labels = clf.predict(X[:3])
     >>> set(testing.remaining_budgets(clf).values())
     {1.0}
     """
-    places = {
+    methods = {
         "votes": (BlockRelease, "contribute_and_charge"),
         "counts": (NoisyCount, "contribute_and_charge"),
         "training": (GradientRelease, "collect"),
@@ -373,61 +398,65 @@ def charges_broken(fault: str, where: Sequence[str] = CHARGED) -> Iterator[None]
                 TotalFilter.price = lambda *args: 0 * args[-1]  # type: ignore[method-assign]
                 continue
             if kind == "size":
-                stack.enter_context(_replaced("noisy_size", _broken(noisy_size, fault)))
+                stack.enter_context(_replace_global("noisy_size", _add_fault(noisy_size, fault)))
                 continue
-            owner, name = places[kind]
+            owner, name = methods[kind]
             honest = getattr(owner, name)
             stack.callback(setattr, owner, name, honest)
-            setattr(owner, name, _broken(honest, fault))
+            setattr(owner, name, _add_fault(honest, fault))
         yield
 
 
-def _broken(honest: Callable[..., Any], fault: str) -> Callable[..., Any]:
+def _add_fault(honest: Callable[..., Any], fault: str) -> Callable[..., Any]:
+    """Return a version of a charging function with a fault.
+
+    `honest`: one of the functions that :func:`charges_broken` replaces; `fault`: as there.
+    """
     if fault == MEMORY_FAULT:
 
-        def unclean(*args: Any) -> Any:
+        def add_previous_sums(*args: Any) -> Any:
             result = honest(*args)
             if isinstance(args[0], BlockRelease):
                 result[0][1:] += result[0][:-1].copy()
             return result
 
-        return unclean
-    offer, settle = CHARGE_FAULTS[fault]
+        return add_previous_sums
+    offer_budgets, compute_remaining = CHARGE_FAULTS[fault]
 
-    def broken(*args: Any) -> Any:
-        tables = [each.remaining for each in args if isinstance(each, SubjectTable)]
+    def charge_wrongly(*args: Any) -> Any:
+        tables = [argument.remaining for argument in args if isinstance(argument, SubjectTable)]
         remaining = tables[0] if tables else args[-1]
-        before = remaining.copy()
-        offered = offer(before)
+        remaining_before = remaining.copy()
+        offered = offer_budgets(remaining_before)
         remaining[:] = offered
         result = honest(*args)
-        remaining[:] = settle(before, offered - remaining)
+        remaining[:] = compute_remaining(remaining_before, offered - remaining)
         if not isinstance(result, tuple):
             return result
-        # The total goes along: a ledger compares it with what budgets have lost.
-        return *result[:-1], int((before - remaining).sum())
+        # The sum of charges is adjusted, because the ledger compares it with the loss of budgets.
+        return *result[:-1], int((remaining_before - remaining).sum())
 
-    return broken
+    return charge_wrongly
 
 
 @contextmanager
 def plans_broken(factor: int = 2) -> Iterator[None]:
-    """Let what is planned inside make `factor` times the releases that it was priced for.
+    """Allow plans made in this context `factor` times the releases for which they were priced.
 
-    Of Private-kNN, PATE and NoisySGD, whose every release is counted and not charged.
+    This applies to Private-kNN, PATE and NoisySGD, whose releases are counted, not charged.
 
     Examples
     --------
     >>> from vicinal import testing
     >>> with testing.plans_broken():
-    ...     pass  # what is fitted here answers twice as many queries as its plan says
+    ...     pass  # an estimator fitted here answers twice as many queries as planned
     """
     honest = ReleaseCounter.__init__
 
-    def generous(self: ReleaseCounter, planned: int, noun: str) -> None:
+    def multiply_planned(self: ReleaseCounter, planned: int, noun: str) -> None:
         honest(self, factor * planned, noun)
 
-    ReleaseCounter.__init__ = generous  # type: ignore[method-assign]
+    ReleaseCounter.__init__ = multiply_planned  # type: ignore[method-assign]
     try:
         yield
     finally:
@@ -435,51 +464,54 @@ def plans_broken(factor: int = 2) -> Iterator[None]:
 
 
 def refill_budgets(owner: Any, audience: str = DEFAULT) -> None:
-    """Break the filter: give every subject a whole budget again, uncharged.
+    """Give every enrolled subject a full budget again, a fault of the individual filter.
 
     Examples
     --------
     >>> import numpy as np
     >>> from vicinal import IndKNNClassifier, testing
-    >>> X, who = np.random.default_rng(0).normal(size=(60, 3)), np.arange(60)
+    >>> X, ids = np.random.default_rng(0).normal(size=(60, 3)), np.arange(60)
     >>> clf = IndKNNClassifier(range(2), n_queries=5, n_records=60, model_share=0)
-    >>> clf = clf.fit(X, who % 2, who, public=X[:40] + 1)
+    >>> clf = clf.fit(X, ids % 2, ids, public=X[:40] + 1)
     >>> labels = clf.predict(X[:5])
     >>> testing.refill_budgets(clf)
     >>> set(testing.remaining_budgets(clf).values())
     {1.0}
     """
     if not isinstance(owner, BaseStore):
-        _places_and_units(owner, audience)[1][:] = UNITS
+        _get_slots_and_remaining(owner, audience)[1][:] = UNITS
         return
-    for ledger in _ledgers(owner):
+    for ledger in _get_ledgers(owner):
         account = ledger.audiences[audience].account
         account.remaining[:] = UNITS
-        account.durable[:] = UNITS  # as if it had been read so: else the next charges do not add up
+        # Also in the copy of the durable state: otherwise the next charges would not add up.
+        account.durable[:] = UNITS
 
 
-def _ledgers(owner: Any) -> list[Any]:
-    """Return the ledger of a store, or those of a cluster's shards in this process."""
+def _get_ledgers(owner: Any) -> list[Any]:
+    """Return the ledger of a store, or the ledgers of a cluster's shards in this process."""
     shards = [client.transport.shard for client in getattr(owner, "_clients", ())]
     return [shard._server._parts.ledger for shard in shards] or [owner._parts.ledger]
 
 
 def forget_departed(owner: Any) -> None:
-    """Break the ledger of an estimator, store or cluster: who left comes back with a whole budget.
+    """Delete the budgets kept for erased subjects, a fault: re-enrolled, they have full budgets.
+
+    `owner`: a fitted Ind-KNN estimator, a store, or a cluster.
 
     Examples
     --------
     >>> import numpy as np
     >>> from vicinal import IndKNNClassifier, testing
-    >>> X, who = np.random.default_rng(0).normal(size=(60, 3)), np.arange(60)
+    >>> X, ids = np.random.default_rng(0).normal(size=(60, 3)), np.arange(60)
     >>> clf = IndKNNClassifier(range(2), n_queries=5, n_records=60, model_share=0)
-    >>> clf = clf.fit(X, who % 2, who, public=X[:40] + 1)
+    >>> clf = clf.fit(X, ids % 2, ids, public=X[:40] + 1)
     >>> clf.erase([17])
     1
-    >>> testing.forget_departed(clf)  # 17 would come back with a full budget
+    >>> testing.forget_departed(clf)  # 17 would be re-enrolled with a full budget
     """
     if not isinstance(owner, BaseStore):
         owner._engine.shard.ledger._departed.clear()
         return
-    for ledger in _ledgers(owner):
+    for ledger in _get_ledgers(owner):
         ledger._find_erased = lambda *_: {}

@@ -131,7 +131,7 @@ def test_nobody_changes_what_others_contribute(per_subject, monkeypatch):
         compute_contribution(gradient, subject, weights)[1] for subject in np.flatnonzero(batch)
     )
     np.testing.assert_array_equal(gradient.clip_and_sum(weights, batch), alone)
-    monkeypatch.setattr("vicinal.mechanisms.gradients._EXACT", 7 * gradient.steps)
+    monkeypatch.setattr("vicinal.mechanisms.gradients._MAX_EXACT_FLOAT", 7 * gradient.steps)
     np.testing.assert_array_equal(gradient.clip_and_sum(weights, batch), alone)
 
 

@@ -117,7 +117,7 @@ LOCAL = {"benchmarks", "docs", "examples", "experiments", "tests", "vicinal"} | 
 """Modules of the project that its own files import."""
 
 DISTRIBUTIONS = {"faiss": ["faiss-cpu"], **metadata.packages_distributions()}
-"""Distributions by module. A rival that only `vicinal bench` needs is not installed with the tests."""
+"""Distributions by module; faiss, a rival of `vicinal bench`, is not installed with the tests."""
 
 
 def imported_modules(text):

@@ -1,8 +1,9 @@
-"""What each subject contributes and pays is what it contributes and pays alone.
+"""A subject's contribution and charge do not depend on other subjects.
 
-For every kernel that charges, every index and product engine, any number of threads, and every
-kind of target; sparse and dense, with one record a subject and with several. The individual filter
-stands on this: a subject's charge is its whole influence only if nobody else's contribution moves.
+The tests cover every kernel that charges, every index and product engine, several numbers of
+threads, and every kind of target; sparse and dense, with one record per subject and with several.
+The individual filter relies on this: a subject's charge covers its whole influence only if no other
+subject's contribution changes.
 """
 
 import os
@@ -46,8 +47,8 @@ def hashing():
 INDEXES = {**{f"exact, {name}": exact(name) for name in proven_engines()}, "hashing": hashing}
 
 
-def targets_of(kind, rng):
-    """Return what N records carry; sparse vectors have few entries of many, anywhere."""
+def make_targets(kind, rng):
+    """Return the targets of N records; sparse vectors have few nonzero entries."""
     if kind in ("votes", "labels"):
         return rng.integers(0, WIDTHS[kind], N).astype(np.int32)
     rows = rng.normal(size=(N, WIDTHS[kind]))
@@ -56,24 +57,24 @@ def targets_of(kind, rng):
     return RecordVectors.of_rows(rows / 3)
 
 
-def world(kind, seed):
-    """Return integers, targets, subjects and budgets: from none left to all of it."""
+def make_world(kind, seed):
+    """Return integer features, targets, slots and remaining budgets from 0 to full."""
     rng = np.random.default_rng(seed)
     slots = rng.integers(0, SUBJECTS, N).astype(np.int32)
     slots[:SUBJECTS] = rng.permutation(SUBJECTS)
     remaining = rng.integers(0, UNITS, SUBJECTS) >> rng.integers(0, 40, SUBJECTS)
-    return KERNEL.encode(rng.normal(size=(N, D))), targets_of(kind, rng), slots, remaining
+    return KERNEL.encode(rng.normal(size=(N, D))), make_targets(kind, rng), slots, remaining
 
 
-def table_of(targets, slots, remaining, chosen):
-    """Return the subjects in `chosen` alone, numbered anew, with budgets of their own."""
+def select_subjects(targets, slots, remaining, chosen):
+    """Return rows and table of the subjects in `chosen`, renumbered, with copied budgets."""
     rows = np.flatnonzero(np.isin(slots, chosen))
-    places = np.searchsorted(chosen, slots[rows]).astype(np.int32)
-    records = np.bincount(places, minlength=len(chosen)).astype(np.int32)
-    return rows, SubjectTable(targets[rows], places, records, remaining[chosen].copy())
+    new_slots = np.searchsorted(chosen, slots[rows]).astype(np.int32)
+    records = np.bincount(new_slots, minlength=len(chosen)).astype(np.int32)
+    return rows, SubjectTable(targets[rows], new_slots, records, remaining[chosen].copy())
 
 
-def mechanism(kind):
+def make_mechanism(kind):
     grid, noise = VoteGrid(1 << 22), create_noise_source(1)
     slack = DeltaSlackAccountant(1e-5, needed=True)
     if kind == "labels":
@@ -81,8 +82,8 @@ def mechanism(kind):
     return NoisyVotes(KERNEL, D, WIDTHS[kind], BUDGET, grid, noise, slack)
 
 
-def blocks():
-    """Return two blocks of queries with their radii: what is paid in one is missing in the next."""
+def make_blocks():
+    """Return two blocks of queries with radii; the first reduces budgets for the second."""
     rng = np.random.default_rng(9)
     queries = KERNEL.encode(rng.normal(size=(2 * QUERIES, D)))
     scores = KERNEL.product_factor * (
@@ -92,44 +93,44 @@ def blocks():
     return [(queries[part], radii[part]) for part in (slice(0, QUERIES), slice(QUERIES, None))]
 
 
-BLOCKS = blocks()
+BLOCKS = make_blocks()
 
 
-def answer(priced, make_index, integers, table):
-    """Return the private sums of both blocks, and what each subject has left."""
+def contribute_blocks(priced, make_index, integers, table):
+    """Return the private sums of both blocks and the remaining budgets of all subjects."""
     index = make_index()
     index.add(integers)
     sums = []
     for queries, radii in BLOCKS:
-        before = table.remaining.sum()
-        found, spent = priced.contribute_and_charge(index.search(queries, radii), table)
-        assert spent == before - table.remaining.sum()
-        sums.append(found)
+        remaining_before = table.remaining.sum()
+        block_sums, spent = priced.contribute_and_charge(index.search(queries, radii), table)
+        assert spent == remaining_before - table.remaining.sum()
+        sums.append(block_sums)
     return np.stack(sums), table.remaining
 
 
 def check_world(kind, make_index, seed):
     """Compare all subjects together with each of them alone."""
-    integers, targets, slots, remaining = world(kind, seed)
-    priced = mechanism(kind).release(np.full(QUERIES, 30.0))
-    everybody = np.arange(SUBJECTS)
-    rows, table = table_of(targets, slots, remaining, everybody)
-    together, left = answer(priced, make_index, integers[rows], table)
-    alone, left_alone = np.zeros_like(together), np.zeros_like(left)
-    for subject in everybody:
-        rows, table = table_of(targets, slots, remaining, everybody[[subject]])
-        sums, units = answer(priced, make_index, integers[rows], table)
+    integers, targets, slots, remaining = make_world(kind, seed)
+    priced = make_mechanism(kind).release(np.full(QUERIES, 30.0))
+    all_slots = np.arange(SUBJECTS)
+    rows, table = select_subjects(targets, slots, remaining, all_slots)
+    together, left = contribute_blocks(priced, make_index, integers[rows], table)
+    alone, remaining_alone = np.zeros_like(together), np.zeros_like(left)
+    for subject in all_slots:
+        rows, table = select_subjects(targets, slots, remaining, all_slots[[subject]])
+        sums, units = contribute_blocks(priced, make_index, integers[rows], table)
         alone += sums
-        left_alone[subject] = units[0]
-    assert (left < remaining).mean() > 0.5, "hardly anybody was asked"
-    np.testing.assert_array_equal(left, left_alone)
+        remaining_alone[subject] = units[0]
+    assert (left < remaining).mean() > 0.5, "few subjects contributed"
+    np.testing.assert_array_equal(left, remaining_alone)
     np.testing.assert_array_equal(together, alone)
 
 
 @pytest.fixture(params=[1, 2, 3])
 def threads(request, monkeypatch):
-    monkeypatch.setattr(_charging, "_TILE", 16)
-    monkeypatch.setattr(_charging, "_ALONE", 1)
+    monkeypatch.setattr(_charging, "_TILE_ROWS", 16)
+    monkeypatch.setattr(_charging, "_MIN_HITS_PER_THREAD", 1)
     with testing.use_threads(request.param):
         yield request.param
 
@@ -142,7 +143,7 @@ def test_votes_together_are_the_sum_of_votes_alone(kind, index, threads):
 
 
 def test_counts_together_are_the_sum_of_counts_alone(threads):
-    def counted(integers, table):
+    def count_blocks(integers, table):
         index = ExactIndex(KERNEL, D)
         index.add(integers)
         slack = DeltaSlackAccountant(1e-5, needed=True)
@@ -153,14 +154,14 @@ def test_counts_together_are_the_sum_of_counts_alone(threads):
         ]
         return np.stack(sums), table.remaining
 
-    integers, targets, slots, remaining = world("votes", threads)
-    everybody = np.arange(SUBJECTS)
-    rows, table = table_of(targets, slots, remaining, everybody)
-    together, left = counted(integers[rows], table)
+    integers, targets, slots, remaining = make_world("votes", threads)
+    all_slots = np.arange(SUBJECTS)
+    rows, table = select_subjects(targets, slots, remaining, all_slots)
+    together, left = count_blocks(integers[rows], table)
     alone = [
-        counted(integers[rows], table)
+        count_blocks(integers[rows], table)
         for rows, table in (
-            table_of(targets, slots, remaining, everybody[[s]]) for s in range(SUBJECTS)
+            select_subjects(targets, slots, remaining, all_slots[[s]]) for s in range(SUBJECTS)
         )
     ]
     np.testing.assert_array_equal(left, np.concatenate([units for _, units in alone]))
@@ -170,14 +171,16 @@ def test_counts_together_are_the_sum_of_counts_alone(threads):
 @pytest.mark.parametrize("workers", [1, 3])
 @pytest.mark.parametrize("vectors", [False, True])
 def test_gradients_of_many_subjects_are_the_sum_of_gradients_alone(workers, vectors, monkeypatch):
-    """More one-record subjects than a chunk, more others than a group of several: all count once.
+    """More subjects with one and with several records than a block holds: all count once.
 
-    Rows of very different lengths and budgets of any size tell apart whose charge is whose.
+    Norms of rows and budgets differ widely, so that exchanged charges would be detected.
     """
-    monkeypatch.setattr(_linear_model, "_GROUP", 4)
+    monkeypatch.setattr(_linear_model, "_SUBJECT_BLOCK", 4)
     rng, several = np.random.default_rng(8), 11
     slots = np.concatenate([np.arange(1111), rng.integers(0, several, 2 * several)])
-    slots = np.concatenate([slots, np.arange(several)])  # so that each of them has several
+    slots = np.concatenate(
+        [slots, np.arange(several)]
+    )  # so that each of these subjects has several records
     order = rng.permutation(len(slots))
     slots = (slots * 7 % 1111)[order].astype(np.int32)
     rows = rng.normal(size=(len(slots), 3)) * 10 ** rng.uniform(0.5, 3.3, (len(slots), 1))
@@ -189,8 +192,8 @@ def test_gradients_of_many_subjects_are_the_sum_of_gradients_alone(workers, vect
     weights = rng.normal(size=(3, 3))
     slack = DeltaSlackAccountant(1e-5, needed=False)
 
-    def stepped(chosen, places, units):
-        records = SubjectRows(rows[chosen], labels[chosen], places.astype(np.int32), len(units))
+    def run_step(chosen, new_slots, units):
+        records = SubjectRows(rows[chosen], labels[chosen], new_slots.astype(np.int32), len(units))
         step = IndividualGradient(
             records, 3, 4095.0, 0.2, 5.0, 0.7, BUDGET, create_noise_source(1), slack
         ).release(5.0)
@@ -198,48 +201,50 @@ def test_gradients_of_many_subjects_are_the_sum_of_gradients_alone(workers, vect
 
     left = remaining.copy()
     with testing.use_threads(workers):
-        together, spent = stepped(np.arange(len(slots)), slots, left)
+        together, spent = run_step(np.arange(len(slots)), slots, left)
     assert spent == (remaining - left).sum()
     assert (left < remaining).mean() > 0.5
     total, by_subject = np.zeros_like(together), np.argsort(slots, kind="stable")
-    for mine in np.split(by_subject, np.flatnonzero(np.diff(slots[by_subject])) + 1):
-        units = remaining[slots[mine[:1]]].copy()
-        total += stepped(mine, np.zeros(len(mine)), units)[0]
-        assert units[0] == left[slots[mine[0]]]
+    for own_rows in np.split(by_subject, np.flatnonzero(np.diff(slots[by_subject])) + 1):
+        units = remaining[slots[own_rows[:1]]].copy()
+        total += run_step(own_rows, np.zeros(len(own_rows)), units)[0]
+        assert units[0] == left[slots[own_rows[0]]]
     np.testing.assert_array_equal(together, total)
 
 
 def test_what_a_kernel_leaves_in_its_memory_is_noticed(monkeypatch):
-    """The kernel that leaves one coordinate of a contribution behind must not get through."""
-    kernel = _charging.charge_vectors_of_several
+    """A kernel that leaves one coordinate of a contribution in the scratch must be detected."""
+    kernel = _charging.charge_multirecord_vectors
 
-    def dirty(*arguments):
+    def run_and_leave_entry(*arguments):
         charges = kernel(*arguments)
         arguments[-2].vector[3] = 1
         return charges
 
-    monkeypatch.setattr(_charging, "charge_vectors_of_several", dirty)
+    monkeypatch.setattr(_charging, "charge_multirecord_vectors", run_and_leave_entry)
     with pytest.raises(RuntimeError, match="left a contribution"):
         check_world("sparse", exact("float32"), seed=0)
 
 
 def test_old_entries_of_the_scratch_do_not_come_back(monkeypatch):
-    """What stands in `touched` behind its length belongs to an earlier subject."""
-    make = _charging.Scratch.of
+    """Entries of `touched` behind the valid ones belong to an earlier subject."""
+    make = _charging.Scratch.allocate
 
-    def spoilt(width):
+    def allocate_spoilt(width):
         scratch = make(width)
         scratch.touched[:] = np.arange(width)[::-1]
         return scratch
 
-    monkeypatch.setattr(_charging, "Scratch", type("Spoilt", (), {"of": staticmethod(spoilt)}))
+    monkeypatch.setattr(
+        _charging, "Scratch", type("Spoilt", (), {"allocate": staticmethod(allocate_spoilt)})
+    )
     for kind in WIDTHS:
         check_world(kind, exact("float32"), seed=1)
 
 
 @pytest.mark.slow
 def test_no_kernel_reads_or_writes_outside_its_arrays(tmp_path):
-    """Compiled code checks no bounds: here it is compiled anew, with checks."""
+    """Compiled code does not check bounds; here it is recompiled with checks."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n0", __file__]
     chosen = "votes_together and (sparse or dense or labels) and float32 or counts or gradients"
     checked = subprocess.run(

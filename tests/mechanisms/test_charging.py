@@ -1,4 +1,4 @@
-"""However the neighbours of a block are split, contributions and charges are the same numbers."""
+"""Contributions and charges are the same for every split of a block's neighbours."""
 
 import time
 
@@ -8,7 +8,7 @@ import pytest
 from vicinal import mechanisms, testing
 from vicinal.accounting.label_filter import charge_table
 from vicinal.mechanisms import charging
-from vicinal.mechanisms.charging import ALL_SUBJECTS, hits_by_subject, sort_ascending
+from vicinal.mechanisms.charging import ALL_SUBJECTS, group_hits_by_subject, sort_ascending
 from vicinal.mechanisms.noisy_labels import NoisyLabels
 from vicinal.mechanisms.subject_table import RecordVectors, SubjectTable
 from vicinal.mechanisms.votes import NoisyVotes
@@ -20,19 +20,19 @@ pytestmark = pytest.mark.quick
 N, CLASSES, QUERIES, BUDGET = 300, 3, 40, 0.02
 
 
-def block(rng, *, ascending=True):
-    """Return made-up lists of a block: 60 of 300 rows a query."""
+def make_block(rng, *, ascending=True):
+    """Return random neighbour lists of a block: 60 of 300 rows per query."""
     chosen = [rng.choice(N, 60, replace=False) for _ in range(QUERIES)]
-    rows = [np.sort(one) if ascending else one for one in chosen]
+    rows = [np.sort(row_indices) if ascending else row_indices for row_indices in chosen]
     similarities = rng.integers(10**6, 16 * 10**6, 60 * QUERIES).astype(np.int32)
     starts = 60 * np.arange(QUERIES + 1)
     return NeighbourLists(starts, np.concatenate(rows).astype(np.int32), similarities)
 
 
-def crowd(rng, kind):
-    """Return 300 records of 150 subjects who have one, two or more; some can pay little."""
+def make_subjects(rng, kind):
+    """Return 300 records of 150 subjects with one or more records; some have small budgets."""
     slots = rng.integers(0, 150, N).astype(np.int32)
-    slots[:100] = np.arange(100)  # so many subjects have few others
+    slots[:100] = np.arange(100)  # so that every subject up to 100 has a record
     targets = rng.integers(0, CLASSES, N).astype(np.int32)
     if kind == "vectors":
         targets = RecordVectors.of_rows(rng.normal(size=(N, CLASSES)) / 6)
@@ -48,7 +48,7 @@ def table():
 
 @pytest.fixture(params=["votes", "labels", "vectors"])
 def release(request, table):
-    """Return a kind of release, and one of it."""
+    """Return a kind of release, and a release of this kind."""
     grid, kernel, noise = mechanisms.VoteGrid(1 << 22), Cosine(), mechanisms.create_noise_source(1)
     slack = mechanisms.DeltaSlackAccountant(1e-5, needed=True)
     if request.param == "labels":
@@ -58,39 +58,39 @@ def release(request, table):
     return request.param, mechanism.release(np.full(QUERIES, 30.0))
 
 
-def charged(release, patch, *, threads, tile, ascending=True):
-    """Return sums, charges and what is left under one split."""
+def charge_split(release, patch, *, threads, tile, ascending=True):
+    """Return sums, charges and remaining budgets under one split."""
     kind, priced = release
-    patch.setattr(charging, "_TILE", tile)
-    patch.setattr(charging, "_ALONE", 1)
+    patch.setattr(charging, "_TILE_ROWS", tile)
+    patch.setattr(charging, "_MIN_HITS_PER_THREAD", 1)
     rng = np.random.default_rng(5)
-    near, people = block(rng, ascending=ascending), crowd(rng, kind)
-    before = people.remaining.copy()
+    neighbours, subjects = make_block(rng, ascending=ascending), make_subjects(rng, kind)
+    remaining_before = subjects.remaining.copy()
     with testing.use_threads(threads):
-        sums, spent = priced.contribute_and_charge(near, people)
-    assert spent == (before - people.remaining).sum()
-    return sums.tolist(), spent, people.remaining.tolist()
+        sums, spent = priced.contribute_and_charge(neighbours, subjects)
+    assert spent == (remaining_before - subjects.remaining).sum()
+    return sums.tolist(), spent, subjects.remaining.tolist()
 
 
 @pytest.mark.parametrize("ascending", [True, False])
 def test_no_split_changes_a_number(release, monkeypatch, ascending):
-    whole = charged(release, monkeypatch, threads=1, tile=N, ascending=ascending)
+    unsplit = charge_split(release, monkeypatch, threads=1, tile=N, ascending=ascending)
     for threads, tile in ((1, 7), (2, N), (3, 50), (5, 1)):
-        split = charged(release, monkeypatch, threads=threads, tile=tile, ascending=ascending)
-        assert split == whole
+        split = charge_split(release, monkeypatch, threads=threads, tile=tile, ascending=ascending)
+        assert split == unsplit
 
 
 def test_rows_that_do_not_ascend_must_not_be_cut(release, monkeypatch):
-    whole = charged(release, monkeypatch, threads=1, tile=N, ascending=False)
-    monkeypatch.setattr(charging, "_ascending", lambda *_: True)
-    assert charged(release, monkeypatch, threads=2, tile=50, ascending=False) != whole
+    unsplit = charge_split(release, monkeypatch, threads=1, tile=N, ascending=False)
+    monkeypatch.setattr(charging, "_are_ascending", lambda *_: True)
+    assert charge_split(release, monkeypatch, threads=2, tile=50, ascending=False) != unsplit
 
 
 def test_a_block_without_neighbours_costs_nothing(release):
     kind, priced = release
     none = NeighbourLists(np.zeros(QUERIES + 1, np.int64), *(np.zeros(0, np.int32),) * 2)
-    people = crowd(np.random.default_rng(0), kind)
-    sums, spent = priced.contribute_and_charge(none, people)
+    subjects = make_subjects(np.random.default_rng(0), kind)
+    sums, spent = priced.contribute_and_charge(none, subjects)
     assert (sums.shape, sums.any(), spent) == ((QUERIES, CLASSES), False, 0)
 
 
@@ -116,8 +116,8 @@ def test_hits_are_grouped_by_subject_in_the_order_of_hits(number, shares):
         mine = slots[rows[hits]]
         hits = hits[(records[mine] > 1) & (mine % shares == number)]
         expected = hits[np.argsort(slots[rows[hits]], kind="stable")]
-        found = hits_by_subject(start, stop, rows, slots, records, (number, shares))
-        np.testing.assert_array_equal(found, expected)
+        order = group_hits_by_subject(start, stop, rows, slots, records, (number, shares))
+        np.testing.assert_array_equal(order, expected)
 
 
 def test_no_thread_is_at_work_after_an_error():

@@ -22,7 +22,7 @@ from vicinal.mechanisms.charging import (
     SubjectArrays,
     VectorArrays,
     VotePrices,
-    charge_vectors_of_several,
+    charge_multirecord_vectors,
     scale_down,
 )
 from vicinal.mechanisms.count import NoisyCount, noisy_size
@@ -34,7 +34,7 @@ from vicinal.neighbours.kernels import LEVELS
 NO_LIMIT = DeltaSlackAccountant(1e-5, needed=False)
 
 
-def scaled(values, scale, remaining=UNITS, budget=1e3):
+def scale_contribution(values, scale, remaining=UNITS, budget=1e3):
     """Return the vector as it is scaled down, as whole numbers of any size, and its charge."""
     vector = np.array(values, dtype=np.int64)
     rate = unit_rate(scale, budget)
@@ -43,7 +43,7 @@ def scaled(values, scale, remaining=UNITS, budget=1e3):
     return [int(value) for value in vector], cost
 
 
-def square(vector):
+def compute_square(vector):
     return sum(value * value for value in vector)
 
 
@@ -55,22 +55,22 @@ def square(vector):
     ],
 )  # fmt: skip
 def test_no_contribution_is_longer_than_the_scale_or_has_another_sign(values, scale):
-    vector, cost = scaled(values, scale)
+    vector, cost = scale_contribution(values, scale)
     longest = min(scale, 1 << 31)
-    assert 0.999999 * longest**2 < square(vector) <= longest**2
+    assert 0.999999 * longest**2 < compute_square(vector) <= longest**2
     assert all(new * old >= 0 for new, old in zip(vector, values, strict=True))
-    assert square(vector) * unit_rate(scale, 1e3) <= cost < 1 << 48
+    assert compute_square(vector) * unit_rate(scale, 1e3) <= cost < 1 << 48
 
 
 def test_a_sum_of_very_many_squares_is_known_well_enough():
-    vector, _ = scaled(np.full(1_000_003, 402_000_402), 2_000_005_000)
+    vector, _ = scale_contribution(np.full(1_000_003, 402_000_402), 2_000_005_000)
     assert vector[0] ** 2 * len(vector) <= 2_000_005_000**2
 
 
 @pytest.mark.parametrize("remaining", [0, -1, -(1 << 40)])
 def test_whoever_has_nothing_left_adds_nothing_and_pays_nothing(remaining):
-    assert scaled([5, -7], 1 << 30, remaining, 1e-3) == ([0, 0], 0)
-    assert scaled([5], 1 << 30, remaining, 1e-3) == ([0], 0)
+    assert scale_contribution([5, -7], 1 << 30, remaining, 1e-3) == ([0, 0], 0)
+    assert scale_contribution([5], 1 << 30, remaining, 1e-3) == ([0], 0)
 
 
 def test_the_order_of_a_subjects_coordinates_changes_nothing():
@@ -95,8 +95,8 @@ def test_the_order_of_a_subjects_coordinates_changes_nothing():
         )
         subjects = SubjectArrays(np.zeros(8, np.int32), np.array([8], np.int32), np.array([UNITS]))
         kernel, sums = KernelWeights(np.full(LEVELS, 1 << 29), 0, 0), np.zeros((1, 8), np.int64)
-        cost = charge_vectors_of_several(
-            hits, vectors, subjects, kernel, prices, ALL_SUBJECTS, Scratch.of(8), sums
+        cost = charge_multirecord_vectors(
+            hits, vectors, subjects, kernel, prices, ALL_SUBJECTS, Scratch.allocate(8), sums
         )
         assert cost[1] == UNITS - subjects.remaining[0] > 0
         found.add((sums.tobytes(), cost))
@@ -110,7 +110,7 @@ def test_products_are_rounded_towards_zero():
             assert towards_zero(weight, signed) == int(Fraction(weight * signed, 1 << 30))
 
 
-def crowd(*records):
+def make_subjects(*records):
     """Return subjects with so many records of one class each."""
     slots = np.repeat(np.arange(len(records), dtype=np.int32), records)
     remaining = np.full(len(records), UNITS)
@@ -129,7 +129,7 @@ def one_query(size):
 def test_votes_whose_squares_would_wrap_around_are_cut(records):
     votes = NoisyVotes(Cosine(), 2, 1, 1e3, VoteGrid(1 << 22), NoNoise(), NO_LIMIT)
     votes.weights[:] = 1 << 33
-    subjects = crowd(records)
+    subjects = make_subjects(records)
     release = votes.release(np.array([2.0**18]))
     sums, spent = release.contribute_and_charge(one_query(records), subjects)
     assert release.scales[0] == 1 << 40
@@ -144,7 +144,7 @@ def test_votes_whose_squares_would_wrap_around_are_cut(records):
 )  # fmt: skip
 def test_a_count_beyond_the_scale_or_int64_is_left_out(sigma, records, counted):
     count = NoisyCount(sigma, 1e6, VoteGrid(1 << 22), NoNoise(), NO_LIMIT)
-    subjects = crowd(*records)
+    subjects = make_subjects(*records)
     counts, part, spent = count.contribute_and_charge(one_query(sum(records)), subjects)
     assert part.tolist() == np.repeat(counted, records).tolist()
     assert counts[0] == np.dot(records, counted) << 22
@@ -157,7 +157,7 @@ def test_a_count_beyond_the_scale_or_int64_is_left_out(sigma, records, counted):
 )
 def test_a_size_beyond_the_scale_or_int64_is_left_out(budget, steps, size):
     """Ten records are more than 7.07 times the noise, or than 2^31 steps."""
-    subjects = crowd(10, 7)
+    subjects = make_subjects(10, 7)
     found, spent = noisy_size(subjects, budget, VoteGrid(steps), NoNoise(), NO_LIMIT)
     assert found == size
     assert spent == (UNITS - subjects.remaining).sum() >= 0
@@ -171,13 +171,15 @@ def test_grids_on_which_squares_wrap_around_are_refused(steps):
 
 
 def test_no_two_threads_work_in_the_same_memory(monkeypatch):
-    scratches, make = [], Scratch.of
-    kept = type("Kept", (), {"of": lambda width: scratches.append(make(width)) or scratches[-1]})
-    monkeypatch.setattr(_charging, "Scratch", kept)
-    monkeypatch.setattr(_charging, "_TILE", 16)
-    monkeypatch.setattr(_charging, "_ALONE", 1)
+    scratches, make = [], Scratch.allocate
+    recording_scratch = type(
+        "Kept", (), {"allocate": lambda width: scratches.append(make(width)) or scratches[-1]}
+    )
+    monkeypatch.setattr(_charging, "Scratch", recording_scratch)
+    monkeypatch.setattr(_charging, "_TILE_ROWS", 16)
+    monkeypatch.setattr(_charging, "_MIN_HITS_PER_THREAD", 1)
     votes = NoisyVotes(Cosine(), 2, 1, 0.5, VoteGrid(1 << 22), NoNoise(), NO_LIMIT)
-    subjects = crowd(*[1] * 60, *[2] * 20)
+    subjects = make_subjects(*[1] * 60, *[2] * 20)
     with testing.use_threads(3):
         votes.release(np.array([30.0])).contribute_and_charge(one_query(100), subjects)
     arrays = {array.ctypes.data for scratch in scratches for array in scratch}

@@ -12,25 +12,25 @@ from vicinal.accounting.budget import UNITS
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.mechanisms import DeltaSlackAccountant, NoiseSource, create_noise_source, linear_model
 from vicinal.mechanisms.gradients import SubjectRows, summed_gradient
-from vicinal.mechanisms.linear_model import IndividualGradient, _whole
+from vicinal.mechanisms.linear_model import IndividualGradient, _round_weights
 from vicinal.neighbours.kernels import FLOAT32, unit_vectors
 
 BUDGET = 0.05
 CLASSES = 3
 FEATURES = 4
-UNIT_VECTOR = 1 << 30  # a number of 1 in a record's vector
+UNIT_VECTOR = 1 << 30  # grid steps of a coordinate of 1 in a target vector
 UNIT = FLOAT32.scale(FEATURES)
 SLOTS = np.array([0, 1, 1, 2, 3, 3, 3, 4], dtype=np.int32)
 
 
-def data(seed=0):
+def make_data(seed=0):
     rng = np.random.default_rng(seed)
     rows = unit_vectors(rng.normal(size=(len(SLOTS), FEATURES)))
     return rows, rng.integers(0, CLASSES, len(SLOTS)).astype(np.int32)
 
 
-def gradient(chosen=None, *, clip=0.7, share=0.7, sigma=20.0, noise=None, meter=None):
-    rows, labels = data()
+def make_gradient(chosen=None, *, clip=0.7, share=0.7, sigma=20.0, noise=None, meter=None):
+    rows, labels = make_data()
     chosen = np.ones(len(SLOTS), dtype=bool) if chosen is None else np.isin(SLOTS, chosen)
     records = SubjectRows(rows[chosen], labels[chosen], SLOTS[chosen], SLOTS.max() + 1)
     meter = meter or DeltaSlackAccountant(1e-5, needed=True)
@@ -39,25 +39,25 @@ def gradient(chosen=None, *, clip=0.7, share=0.7, sigma=20.0, noise=None, meter=
     )
 
 
-def made_of(rows, carried, slots, *rest, share=1.0, budget=BUDGET, noise=None):
-    """Return gradients of these records, without slack; `rest`: classes, unit, clip and sigma."""
+def make_gradient_of(rows, carried, slots, *rest, share=1.0, budget=BUDGET, noise=None):
+    """Return the mechanism of these records, without slack; `rest`: classes, unit, clip, sigma."""
     slots = np.asarray(slots, dtype=np.int32)
     records = SubjectRows(rows, carried, slots, int(slots.max()) + 1)
     meter = DeltaSlackAccountant(1e-5, needed=False)
     return IndividualGradient(records, *rest, share, budget, noise or NoNoise(), meter)
 
 
-def full():
+def make_full_budgets():
     return np.full(SLOTS.max() + 1, UNITS, dtype=np.int64)
 
 
 WEIGHTS = np.random.default_rng(5).normal(size=(FEATURES, CLASSES))
 
 
-def literal_gradient(subject, clip):
+def compute_literal_gradient(subject, clip):
     """The clipped gradient of one subject in the features' units, one record after the other."""
-    rows, labels = data()
-    weights, step = _whole(WEIGHTS)
+    rows, labels = make_data()
+    weights, step = _round_weights(WEIGHTS)
     total = [[0.0] * CLASSES for _ in range(FEATURES)]
     for row, label, slot in zip(rows.tolist(), labels, SLOTS, strict=True):
         if slot != subject:
@@ -77,10 +77,10 @@ def literal_gradient(subject, clip):
 
 @pytest.mark.parametrize("clip", [0.2, 0.7, 5.0])
 def test_sums_are_those_of_a_slow_transcription(clip):
-    made = gradient(clip=clip)
-    sums, _ = made.release(20.0).collect(WEIGHTS, full())
-    expected = sum(literal_gradient(subject, clip) for subject in range(5))
-    assert np.allclose(sums / made.steps * clip, expected, atol=1e-4 * clip)
+    mechanism = make_gradient(clip=clip)
+    sums, _ = mechanism.release(20.0).collect(WEIGHTS, make_full_budgets())
+    expected = sum(compute_literal_gradient(subject, clip) for subject in range(5))
+    assert np.allclose(sums / mechanism.steps * clip, expected, atol=1e-4 * clip)
 
 
 def exact_units(contribution, scale):
@@ -89,13 +89,13 @@ def exact_units(contribution, scale):
 
 
 def test_every_subject_pays_for_exactly_what_it_added_and_touches_nobody_else():
-    release = gradient().release(20.0)
-    everybody = full()
+    release = make_gradient().release(20.0)
+    everybody = make_full_budgets()
     sums, spent = release.collect(WEIGHTS, everybody)
     parts = []
     for subject in range(5):
-        alone = full()
-        part, own = gradient([subject]).release(20.0).collect(WEIGHTS, alone)
+        alone = make_full_budgets()
+        part, own = make_gradient([subject]).release(20.0).collect(WEIGHTS, alone)
         assert own == UNITS - alone[subject] == UNITS - everybody[subject]
         exact = exact_units(part, release.scale)
         assert exact <= own <= exact * (1 + Fraction(1, 2**40)) + 1
@@ -119,30 +119,36 @@ def test_the_order_of_a_subjects_records_changes_nothing(clip, left, vectors):
     found = set()
     for order in permutations(range(3)):
         some = list(order)
-        made = made_of(rows[some], carried[some], [0] * 3, 3, 4000.0, clip, 20.0)
+        mechanism = make_gradient_of(rows[some], carried[some], [0] * 3, 3, 4000.0, clip, 20.0)
         remaining = np.array([left])
-        sums, spent = made.release(20.0).collect(weights, remaining)
+        sums, spent = mechanism.release(20.0).collect(weights, remaining)
         assert spent == left - remaining[0] > 0
         found.add((sums.tobytes(), spent))
     assert len(found) == 1
 
 
 def test_nobody_is_in_a_contribution_longer_than_the_clipping_bound():
-    made = gradient(clip=0.2)
+    mechanism = make_gradient(clip=0.2)
     for subject in range(5):
-        part, _ = gradient([subject], clip=0.2).release(20.0).collect(WEIGHTS, full())
-        assert 0.999 * made.steps < math.sqrt(sum(int(v) ** 2 for v in part.ravel())) <= made.steps
+        part, _ = (
+            make_gradient([subject], clip=0.2).release(20.0).collect(WEIGHTS, make_full_budgets())
+        )
+        assert (
+            0.999 * mechanism.steps
+            < math.sqrt(sum(int(v) ** 2 for v in part.ravel()))
+            <= mechanism.steps
+        )
 
 
 @pytest.mark.parametrize("left", [0, 1000, 10**9, UNITS // 10**6])
 def test_training_takes_no_more_than_its_share(left):
-    remaining = full()
+    remaining = make_full_budgets()
     reserve = UNITS - math.floor(0.7 * UNITS)
     remaining[:] = reserve + left
-    gradient().release(0.5).collect(WEIGHTS, remaining)
+    make_gradient().release(0.5).collect(WEIGHTS, remaining)
     assert (remaining >= reserve).all()
     remaining[:] = reserve - 5
-    sums, spent = gradient().release(0.5).collect(WEIGHTS, remaining)
+    sums, spent = make_gradient().release(0.5).collect(WEIGHTS, remaining)
     assert not sums.any()
     assert spent == 0
 
@@ -153,17 +159,17 @@ def test_whoever_can_pay_for_a_step_in_every_entry_takes_part(subject, entries):
 
     That is the row times one step for a subject of one record, and one entry for the others.
     """
-    made = gradient([subject])
-    release, reserve = made.release(0.5), UNITS - math.floor(0.7 * UNITS)
-    shortest = math.ceil((made.squares[0] if subject == 0 else 1) * release.rate)
+    mechanism = make_gradient([subject])
+    release, reserve = mechanism.release(0.5), UNITS - math.floor(0.7 * UNITS)
+    shortest = math.ceil((mechanism.squares[0] if subject == 0 else 1) * release.rate)
     for left, some in ((shortest - 1, False), (math.ceil(1.01 * entries * shortest) + 1, True)):
-        remaining = full() - UNITS + reserve + left
+        remaining = make_full_budgets() - UNITS + reserve + left
         sums, spent = release.collect(WEIGHTS, remaining)
         assert sums.any() == (spent > 0) == some
         assert (remaining >= reserve).all()
 
 
-def extremes(seed):
+def make_extremes(seed):
     """Return rows, labels, weights, a clipping bound, a noise, and budgets that are left."""
     rng = np.random.default_rng(seed)
     n, d, c = int(rng.integers(1, 4)), int(rng.integers(1, 4)), int(rng.integers(2, 5))
@@ -181,8 +187,8 @@ def collected(world, facts, noise):
     """Return the release, sums and charges of those subjects of `world`, one record each."""
     rows, labels, weights, clip, left = facts
     slots, classes = range(len(world)), weights.shape[1]
-    made = made_of(rows[world], labels[world], slots, classes, UNIT, clip, noise)
-    release, remaining = made.release(noise), left[world].astype(np.int64)
+    mechanism = make_gradient_of(rows[world], labels[world], slots, classes, UNIT, clip, noise)
+    release, remaining = mechanism.release(noise), left[world].astype(np.int64)
     sums, spent = release.collect(weights, remaining)
     assert spent == (left[world] - remaining).sum()
     return release, sums, spent
@@ -190,7 +196,7 @@ def collected(world, facts, noise):
 
 def check_every_subject(noise, seeds):
     """Compare what each adds and pays, in exact numbers, with the bounds, and with all together."""
-    for facts in map(extremes, seeds):
+    for facts in map(make_extremes, seeds):
         total = 0
         for subject in range(len(facts[0])):
             release, part, spent = collected([subject], facts, noise)
@@ -220,13 +226,17 @@ def test_derivatives_that_are_rounded_up_are_caught(monkeypatch):
 
 
 def test_small_noise_shortens_contributions_to_the_scale():
-    release = gradient(sigma=0.01, clip=5.0, share=1.0).release(0.01)
-    part, _ = gradient([3], sigma=0.01, clip=5.0, share=1.0).release(0.01).collect(WEIGHTS, full())
+    release = make_gradient(sigma=0.01, clip=5.0, share=1.0).release(0.01)
+    part, _ = (
+        make_gradient([3], sigma=0.01, clip=5.0, share=1.0)
+        .release(0.01)
+        .collect(WEIGHTS, make_full_budgets())
+    )
     assert np.abs(part).max() <= release.scale
 
 
 def test_noise_has_the_scale_that_is_paid_for():
-    release = gradient(noise=create_noise_source(3)).release(20.0)
+    release = make_gradient(noise=create_noise_source(3)).release(20.0)
     zeros = np.zeros((FEATURES, CLASSES), dtype=np.int64)
     draws = np.concatenate([release.publish(zeros).ravel() for _ in range(500)])
     assert release.noise >= 20.0
@@ -246,25 +256,29 @@ class GivenNoise(NoiseSource):
 
 @pytest.mark.parametrize("vectors", [False, True])
 def test_a_training_follows_gradients_in_floats_under_the_same_noise(vectors):
-    """What all whole numbers together take from weights is a thousandth of their largest."""
+    """Rounding to integers changes the weights by at most a thousandth of the largest."""
     rng, n, rate, noise = np.random.default_rng(7), 200, 20.0, GivenNoise()
     labels, slots = rng.integers(0, CLASSES, n).astype(np.int32), np.arange(n, dtype=np.int32)
     rows = unit_vectors(rng.normal(size=(n, FEATURES)) + 2 * np.eye(FEATURES)[labels])
     sides = np.eye(CLASSES)[labels] * 0.75
     carried = (sides * UNIT_VECTOR).astype(np.int32) if vectors else labels
-    made = made_of(rows, carried, slots, CLASSES, UNIT, 0.5, 8.0, budget=10.0, noise=noise)
-    release, remaining = made.release(8.0), np.full(n, UNITS, dtype=np.int64)
+    mechanism = make_gradient_of(
+        rows, carried, slots, CLASSES, UNIT, 0.5, 8.0, budget=10.0, noise=noise
+    )
+    release, remaining = mechanism.release(8.0), np.full(n, UNITS, dtype=np.int64)
     weights, floats = np.zeros((2, FEATURES, CLASSES))
     for drawn in noise.drawn:
         sums, _ = release.collect(weights, remaining)
-        weights = weights - rate * release.publish(sums) * (made.clip / n)
+        weights = weights - rate * release.publish(sums) * (mechanism.clip / n)
         scores = rows / UNIT @ floats
         grown = np.exp(scores)
         residuals = grown / grown.sum(axis=1, keepdims=True) - np.eye(CLASSES)[labels]
         residuals = np.clip(scores - sides, -1, 1) if vectors else residuals
         lengths = np.linalg.norm(residuals, axis=1) * np.linalg.norm(rows, axis=1) / UNIT
-        residuals *= np.minimum(1, made.clip / lengths)[:, None]
-        floats = floats - rate / n * (rows.T @ residuals / UNIT + drawn * release.noise * made.clip)
+        residuals *= np.minimum(1, mechanism.clip / lengths)[:, None]
+        floats = floats - rate / n * (
+            rows.T @ residuals / UNIT + drawn * release.noise * mechanism.clip
+        )
     assert np.abs(weights).max() > 0.5
     np.testing.assert_allclose(weights, floats, atol=1e-3 * np.abs(floats).max())
 
@@ -272,91 +286,95 @@ def test_a_training_follows_gradients_in_floats_under_the_same_noise(vectors):
 def test_exponentials_are_as_good_as_stated():
     scores = -np.random.default_rng(0).uniform(0, 60, 4000)
     results, power = np.empty(len(scores)), np.empty(len(scores), dtype=np.int64)
-    linear_model._exponentials(scores, np.zeros(len(scores)), 1.0, power, results)
+    linear_model._compute_exponentials(scores, np.zeros(len(scores)), 1.0, power, results)
     np.testing.assert_allclose(results, np.exp(scores), rtol=3e-10)
 
 
 def test_as_many_as_are_summed_at_once_may_all_pull_one_way():
     """Fails if the grid is finer than sums of 64 contributions in int32 allow."""
     rows, count = np.tile(np.float32([UNIT, 0, 0, 0]), (64, 1)), 64
-    made = made_of(rows, np.zeros(64, np.int32), range(64), 2, UNIT, 0.1, 1.0, budget=1e9)
-    sums, _ = made.release(1.0).collect(np.zeros((FEATURES, 2)), np.full(count, UNITS))
-    longest = made.steps / math.sqrt(2)
+    mechanism = make_gradient_of(
+        rows, np.zeros(64, np.int32), range(64), 2, UNIT, 0.1, 1.0, budget=1e9
+    )
+    sums, _ = mechanism.release(1.0).collect(np.zeros((FEATURES, 2)), np.full(count, UNITS))
+    longest = mechanism.steps / math.sqrt(2)
     np.testing.assert_allclose(sums[0], [-64 * longest, 64 * longest], rtol=1e-3)
 
 
 def test_huge_noise_gets_a_coarser_grid():
-    made = gradient(sigma=1e8)
-    assert made.steps < gradient().steps
-    assert made.release(1e8).noise >= 1e8
+    mechanism = make_gradient(sigma=1e8)
+    assert mechanism.steps < make_gradient().steps
+    assert mechanism.release(1e8).noise >= 1e8
 
 
 def test_a_full_meter_refuses_before_anybody_is_charged():
     meter = DeltaSlackAccountant(1e-5, needed=True, spent=1e-7)
     with pytest.raises(PrivacyRefused):
-        gradient(meter=meter).release(1e-3)
+        make_gradient(meter=meter).release(1e-3)
 
 
 def test_a_training_that_the_meter_cannot_pay_whole_is_refused_before_it_begins():
     meter, noise = DeltaSlackAccountant(1e-5, needed=True), 1e-3
-    made = gradient(meter=meter)
-    made.release(noise)
+    mechanism = make_gradient(meter=meter)
+    mechanism.release(noise)
     each = meter.spent
     meter.resume(1e-7 - 10 * each)
-    made.check(noise, 9)
+    mechanism.check(noise, 9)
     with pytest.raises(PrivacyRefused, match="grid"):
-        made.check(noise, 11)
+        mechanism.check(noise, 11)
 
 
 @pytest.mark.parametrize("bad", [{"clip": 0.0}, {"share": 0.0}, {"sigma": float("nan")}])
 def test_bad_numbers_are_refused(bad):
     with pytest.raises(InvalidInput):
-        gradient(**bad)
+        make_gradient(**bad)
 
 
 @pytest.mark.parametrize("count", [1, 3])
 def test_a_charge_too_large_to_be_a_number_is_still_paid(count):
     """A charge is given as 2^62 beyond that, so one shortening by what is left is not enough."""
-    rows, labels = data()
+    rows, labels = make_data()
     some = rows[:count], labels[:count], [0] * count
-    made = made_of(*some, CLASSES, UNIT, 0.01, 0.2, share=0.5, budget=1e-7)
+    mechanism = make_gradient_of(*some, CLASSES, UNIT, 0.01, 0.2, share=0.5, budget=1e-7)
     remaining = np.array([UNITS])
-    sums, spent = made.release(0.2).collect(WEIGHTS, remaining)
-    assert remaining[0] >= made.reserve
+    sums, spent = mechanism.release(0.2).collect(WEIGHTS, remaining)
+    assert remaining[0] >= mechanism.reserve
     assert UNITS - remaining[0] == spent
-    assert math.ceil(square_of(sums) * made.release(0.2).rate) <= spent
+    assert math.ceil(compute_square_of(sums) * mechanism.release(0.2).rate) <= spent
 
 
 @pytest.mark.parametrize("count", [1, 3])
 @pytest.mark.parametrize("noise", [0.13, 0.5])
 def test_nobody_is_longer_than_a_scale_below_the_clipping_bound(count, noise):
-    """The grid's slack is proven up to the scale; with this budget nothing else shortens them."""
-    rows, labels = data()
+    """The grid's slack is proven up to the scale; with this budget no other bound is active."""
+    rows, labels = make_data()
     some = rows[:count], labels[:count], [0] * count
-    made = made_of(*some, CLASSES, UNIT, 1e-3, noise, budget=1e6)
-    release = made.release(noise)
+    mechanism = make_gradient_of(*some, CLASSES, UNIT, 1e-3, noise, budget=1e6)
+    release = mechanism.release(noise)
     sums, _ = release.collect(WEIGHTS, np.array([UNITS]))
-    assert release.scale < made.steps
-    assert 0.99 * release.scale**2 < square_of(sums) <= release.scale**2
+    assert release.scale < mechanism.steps
+    assert 0.99 * release.scale**2 < compute_square_of(sums) <= release.scale**2
 
 
-def square_of(sums):
+def compute_square_of(sums):
     return sum(int(v) ** 2 for v in sums.ravel())
 
 
 def test_derivatives_of_a_short_row_are_cut_to_what_int16_holds():
-    """They would wrap around, and be charged for what they were before."""
+    """Otherwise they would wrap around and be charged for their previous values."""
     rows = np.array([[1, 0]], dtype=np.float32)
-    made = made_of(rows, np.array([1], np.int32), [0], 2, 1.0, 1e-3, 20.0, budget=10.0)
-    release = made.release(20.0)
+    mechanism = make_gradient_of(
+        rows, np.array([1], np.int32), [0], 2, 1.0, 1e-3, 20.0, budget=10.0
+    )
+    release = mechanism.release(20.0)
     sums, spent = release.collect(np.zeros((2, 2)), np.array([UNITS]))
     assert sums[0, 0] > 0 > sums[0, 1]
-    assert 0.999 * 32767**2 < square_of(sums) <= 32767**2
-    assert spent == math.ceil(square_of(sums) * release.rate)
+    assert 0.999 * 32767**2 < compute_square_of(sums) <= 32767**2
+    assert spent == math.ceil(compute_square_of(sums) * release.rate)
 
 
 def test_a_sum_of_squares_that_is_rounded_down_makes_nobody_longer():
-    """The bound is a hair below a vector of whole numbers, which a norm too small would reach."""
+    """The bound is slightly below the norm of an integer vector that a rounded norm admits."""
     width, entry = 8000, 300
     bound = math.sqrt(width) * entry * (1 - 1e-13)
     for value in np.random.default_rng(0).random(300):
@@ -367,7 +385,7 @@ def test_a_sum_of_squares_that_is_rounded_down_makes_nobody_longer():
 
 @pytest.mark.parametrize("largest", [1.0, 0.1])
 def test_the_order_of_thousands_of_records_changes_no_bit(largest):
-    """Derivatives are in coarser steps then, so that sums of more of them stay exact."""
+    """Derivatives of many records are rounded to coarser steps, so that their sums stay exact."""
     rng = np.random.default_rng(2)
     rows = rng.integers(4000, 8000, (3000, 3)).astype(np.int16)
     residuals = rng.uniform(0.9 * largest, largest, (3000, 3))
@@ -383,7 +401,9 @@ def test_scores_far_off_a_vector_count_as_one_that_is_off_by_one(several):
     """Sums over a subject's records are exact for derivatives up to 1, as those of softmax are."""
     rows, slots = np.array([[900, 7]] * (1 + several), np.float32), [0] * (1 + several)
     near, far = (
-        made_of(rows, np.full((len(rows), 1), target, np.int32), slots, 1, 1000.0, 5.0, 20.0)
+        make_gradient_of(
+            rows, np.full((len(rows), 1), target, np.int32), slots, 1, 1000.0, 5.0, 20.0
+        )
         .release(20.0)
         .collect(np.array([[weight], [0.0]]), np.array([UNITS]))
         for target, weight in ((-UNIT_VECTOR, 0.0), (UNIT_VECTOR, 1e6))

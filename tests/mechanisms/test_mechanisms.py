@@ -1,4 +1,4 @@
-"""Grids, slack, counts and what a shard's parts cost, on cases small enough to see."""
+"""Grids, delta slack and counts in small cases."""
 
 import numpy as np
 import pytest
@@ -14,14 +14,14 @@ from vicinal.mechanisms.votes import FINE, NoisyVotes
 from vicinal.neighbours import Cosine
 
 
-def people(labels, slots, units=UNITS):
+def make_subjects(labels, slots, units=UNITS):
     slots = np.array(slots, dtype=np.int32)
     records = np.bincount(slots).astype(np.int32)
     remaining = np.full(len(records), units, dtype=np.int64)
     return SubjectTable(np.array(labels, dtype=np.int32), slots, records, remaining)
 
 
-def mechanism(budget=0.5, noise=2.0, n_classes=3, meter=None):
+def make_mechanism(budget=0.5, noise=2.0, n_classes=3, meter=None):
     grid = VoteGrid.fitting(noise, 100, n_classes, 1e-5)
     meter = meter or DeltaSlackAccountant(1e-5, needed=True)
     return NoisyVotes(Cosine(), 2, n_classes, budget, grid, NoNoise(), meter)
@@ -51,13 +51,13 @@ def test_the_meter_adds_up_and_refuses_once_its_share_is_used():
 
 
 def test_a_refused_release_charges_nobody():
-    votes = mechanism(meter=DeltaSlackAccountant(1e-13, needed=True))
+    votes = make_mechanism(meter=DeltaSlackAccountant(1e-13, needed=True))
     with pytest.raises(PrivacyRefused):
         votes.release(np.array([2.0]))
 
 
 def test_the_size_counts_at_most_ten_records_of_a_subject():
-    crowd = people([0] * 32, [0] * 30 + [1, 2])
+    crowd = make_subjects([0] * 32, [0] * 30 + [1, 2])
     grid = VoteGrid.fitting(100.0, 1, 1, 1e-5)
     size, spent = noisy_size(crowd, 0.5, grid, NoNoise(), DeltaSlackAccountant(1e-5, needed=True))
     assert size == 12

@@ -1,4 +1,4 @@
-"""PATE's teachers: disjoint by subject, and always voting."""
+"""PATE's teachers have disjoint subjects and always vote."""
 
 import warnings
 
@@ -11,7 +11,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from vicinal.mechanisms.teachers import FALLBACK, Teacher, count_votes, randomness_of, teachers_of
+from vicinal.mechanisms.teachers import FALLBACK, Teacher, count_votes, derive_seed, teachers_of
 from vicinal.noise.source import fresh_key
 
 
@@ -25,14 +25,14 @@ def test_parts_are_disjoint_by_subject():
 
 def test_one_subject_less_leaves_everybody_elses_teacher():
     key, ids = fresh_key(), [f"p{i}" for i in range(500)]
-    whole = teachers_of(ids, key, 10)
-    for gone in range(0, 500, 50):
-        rest = teachers_of(ids[:gone] + ids[gone + 1 :], key, 10)
-        np.testing.assert_array_equal(rest, np.delete(whole, gone))
+    full_result = teachers_of(ids, key, 10)
+    for erased in range(0, 500, 50):
+        rest = teachers_of(ids[:erased] + ids[erased + 1 :], key, 10)
+        np.testing.assert_array_equal(rest, np.delete(full_result, erased))
 
 
 def test_sizes_are_balanced_and_keys_fresh():
-    """Fails if some teachers get more people, or two fits the same parts."""
+    """Fails if some teachers get more subjects, or if two fits use the same parts."""
     sizes = np.bincount(teachers_of(range(20_000), fresh_key(), 40), minlength=40)
     assert chisquare(sizes).pvalue > 1e-9
     first, second = (teachers_of(range(1000), fresh_key(), 40) for _ in range(2))
@@ -40,7 +40,7 @@ def test_sizes_are_balanced_and_keys_fresh():
 
 
 class Odd(ClassifierMixin, BaseEstimator):
-    """A model that fails in the way it is told to."""
+    """A model that fails in the way given by `how`."""
 
     def __init__(self, how="fit", random_state=None):
         self.how = how
@@ -50,7 +50,7 @@ class Odd(ClassifierMixin, BaseEstimator):
         warnings.warn("about private records", UserWarning, stacklevel=1)
         if self.how == "fit":
             raise ValueError("about private records")
-        X[:] = 0  # must not reach anybody else's records
+        X[:] = 0  # must not change the records of other teachers
         return self
 
     def predict(self, X):
@@ -62,7 +62,7 @@ class Odd(ClassifierMixin, BaseEstimator):
         return np.full(len(X), wrong[self.how])
 
 
-PART = np.arange(12.0).reshape(6, 2), np.array([1, 2, 1, 2, 1, 2], np.int32)
+TRAINING_PART = np.arange(12.0).reshape(6, 2), np.array([1, 2, 1, 2, 1, 2], np.int32)
 
 
 @pytest.mark.filterwarnings("error")
@@ -70,54 +70,56 @@ PART = np.arange(12.0).reshape(6, 2), np.array([1, 2, 1, 2, 1, 2], np.int32)
     "how", ["fit", "predict", "nan", "beyond", "below", "text", "part", "short"]
 )
 def test_a_teacher_that_fails_votes_all_the_same(how):
-    """Fails if an error, a warning or a strange answer of a teacher gets out."""
-    X, labels = PART[0].copy(), PART[1].copy()
-    votes = Teacher(Odd(how), X, labels, 3, 0).votes(np.zeros((4, 2)))
+    """Fails if an error, a warning or an invalid prediction of a teacher becomes visible."""
+    X, labels = TRAINING_PART[0].copy(), TRAINING_PART[1].copy()
+    votes = Teacher(Odd(how), X, labels, 3, 0).vote(np.zeros((4, 2)))
     np.testing.assert_array_equal(votes, [FALLBACK] * 4)
-    np.testing.assert_array_equal(X, PART[0])
+    np.testing.assert_array_equal(X, TRAINING_PART[0])
 
 
 def test_every_teacher_has_one_vote():
-    teachers = [Teacher(Odd(how), *PART, 3, 0) for how in ("fit", "predict", "nan")]
-    knowing = Teacher(KNeighborsClassifier(1), *PART, 3, 0)
-    counts = count_votes([*teachers, knowing], PART[0], 3)
+    teachers = [Teacher(Odd(how), *TRAINING_PART, 3, 0) for how in ("fit", "predict", "nan")]
+    knowing = Teacher(KNeighborsClassifier(1), *TRAINING_PART, 3, 0)
+    counts = count_votes([*teachers, knowing], TRAINING_PART[0], 3)
     np.testing.assert_array_equal(counts.sum(axis=1), [4] * 6)
-    np.testing.assert_array_equal(counts[:, 1:].argmax(axis=1) + 1, PART[1])
+    np.testing.assert_array_equal(counts[:, 1:].argmax(axis=1) + 1, TRAINING_PART[1])
 
 
 def test_teachers_do_not_share_randomness():
-    """Fails if a teacher's training moves what another one draws."""
+    """Fails if the training of a teacher changes the randomness of another one."""
     key = fresh_key()
-    assert len({randomness_of(number, key) for number in range(50)}) == 50
+    assert len({derive_seed(number, key) for number in range(50)}) == 50
     model = make_pipeline(StandardScaler(), RandomForestClassifier(3))
-    before = np.random.get_state()[1].tolist()  # noqa: NPY002 (the state that teachers must not touch)
-    teachers = [Teacher(model, *PART, 3, seed) for seed in (1, 1, 2)]
-    after = np.random.get_state()[1].tolist()  # noqa: NPY002 (as above)
-    assert after == before
+    state_before = np.random.get_state()[1].tolist()  # noqa: NPY002 (the state that teachers must not touch)
+    teachers = [Teacher(model, *TRAINING_PART, 3, seed) for seed in (1, 1, 2)]
+    state_after = np.random.get_state()[1].tolist()  # noqa: NPY002 (as above)
+    assert state_after == state_before
     forests = [teacher._model[-1] for teacher in teachers]
     assert [forest.random_state for forest in forests] == [1, 1, 2]
     assert model[-1].random_state is None
 
 
 def test_one_subject_moves_one_vote_between_two_classes():
-    """Fails if removing a person changes more than one teacher's vote."""
+    """Fails if removing a subject changes the vote of more than one teacher."""
     y = (np.arange(300) % 3).astype(np.int32)
     X = np.random.default_rng(0).normal(size=(300, 5)) + 5 * np.eye(3, 5)[y]
     ids, key = np.arange(300) // 2, b"a key"
     queries = 5 * np.random.default_rng(1).normal(size=(50, 5))
 
-    def counts(kept):
-        part = teachers_of(ids[kept].tolist(), key, 12)
+    def counts(is_enrolled):
+        part = teachers_of(ids[is_enrolled].tolist(), key, 12)
         teachers = [
-            Teacher(KNeighborsClassifier(1), X[kept][part == t], y[kept][part == t], 3, t)
+            Teacher(
+                KNeighborsClassifier(1), X[is_enrolled][part == t], y[is_enrolled][part == t], 3, t
+            )
             for t in range(12)
         ]
         return count_votes(teachers, queries, 3)
 
-    whole = counts(np.ones(300, dtype=bool))
+    full_result = counts(np.ones(300, dtype=bool))
     changed = 0
-    for gone in range(0, 150, 10):
-        moved = np.abs(whole - counts(ids != gone))
+    for erased in range(0, 150, 10):
+        moved = np.abs(full_result - counts(ids != erased))
         assert moved.max() <= 1
         assert moved.sum(axis=1).max() <= 2
         changed += moved.any()

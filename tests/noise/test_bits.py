@@ -1,17 +1,17 @@
-"""The bit buffer: every bit once, in order, and where blocks end changes nothing."""
+"""The bit buffer returns every bit once, in order, independently of the ends of blocks."""
 
 import numpy as np
 import pytest
 
 from vicinal.noise._gaussian import fill_gaussian
-from vicinal.noise._gaussian_exact import gaussian_round
+from vicinal.noise._gaussian_exact import run_gaussian_round
 from vicinal.noise._uniform_bits import END, MARK, NEXT, BitBuffer, OutOfBits, next_bit, next_bits
 
 SCALES = (1, 3, 1 << 22, 1 << 40)
 
 
 class Stream:
-    """Repeatable bytes that count how often they were asked for."""
+    """Repeatable bytes, with a count of requests."""
 
     def __init__(self, seed=5):
         self._generator = np.random.default_rng(seed)
@@ -22,102 +22,102 @@ class Stream:
         return self._generator.bytes(size)
 
 
-def readable(number, bits):
-    """Return (words, place) that hold the lowest `bits` of `number`, lowest first."""
+def make_bits(number, bits):
+    """Return (words, cursor) that hold the lowest `bits` of `number`, lowest first."""
     words = [number >> shift & (1 << 64) - 1 for shift in range(0, bits + 64, 64)]
     return np.array(words, dtype=np.uint64), np.array([0, bits, 0])
 
 
-def draws(buffer, sampler, scale, size):
+def draw_samples(buffer, sampler, scale, size):
     out = np.zeros(size, dtype=np.int64)
-    buffer.fill(sampler, out, scale, gaussian_round)
+    buffer.fill(sampler, out, scale, run_gaussian_round)
     return out
 
 
 def test_bits_come_in_order_and_once():
     number = int.from_bytes(Stream()(40), "little")
-    words, place = readable(number, 320)
+    words, cursor = make_bits(number, 320)
     at = 0
     for count in (1, 63, 64, 0, 5, 64, 40, 23, 60):
-        assert int(next_bits(words, place, count)) == number >> at & (1 << count) - 1
+        assert int(next_bits(words, cursor, count)) == number >> at & (1 << count) - 1
         at += count
-        assert place[NEXT] == at
+        assert cursor[NEXT] == at
     assert not (number >> at) & ~((1 << 320 - at) - 1)
     for position in range(3):
-        words, place = readable(number >> position, 1)
-        assert next_bit(words, place) == bool(number >> position & 1)
+        words, cursor = make_bits(number >> position, 1)
+        assert next_bit(words, cursor) == bool(number >> position & 1)
 
 
 def test_every_offset_and_count():
     number = int.from_bytes(Stream()(16), "little") | 1 << 64
-    words, place = readable(number, 128)
+    words, cursor = make_bits(number, 128)
     for offset in range(64):
         for count in range(65):
-            place[NEXT] = offset
-            assert int(next_bits(words, place, count)) == number >> offset & (1 << count) - 1
+            cursor[NEXT] = offset
+            assert int(next_bits(words, cursor, count)) == number >> offset & (1 << count) - 1
 
 
 @pytest.mark.parametrize("read", [lambda *p: next_bits(*p, 5), next_bit])
 def test_the_end_is_never_passed(read):
-    words, place = readable((1 << 64) - 1, 4)
-    place[NEXT] = 4
+    words, cursor = make_bits((1 << 64) - 1, 4)
+    cursor[NEXT] = 4
     with pytest.raises(OutOfBits):
-        read(words, place)
-    assert place[NEXT] == 4
+        read(words, cursor)
+    assert cursor[NEXT] == 4
 
 
 @pytest.mark.parametrize("scale", SCALES)
 def test_where_blocks_end_changes_no_draw(scale):
-    """Fails if a draw that runs out of bits is given up for one with other bits: a biased law."""
-    few, many = Stream(), Stream()
-    small = draws(BitBuffer(few, 8), fill_gaussian, scale, 300)
-    large = draws(BitBuffer(many, 1 << 20), fill_gaussian, scale, 300)
+    """Fails if a sample that runs out of bits is replaced by one with other bits: a bias."""
+    small_blocks, large_blocks = Stream(), Stream()
+    small = draw_samples(BitBuffer(small_blocks, 8), fill_gaussian, scale, 300)
+    large = draw_samples(BitBuffer(large_blocks, 1 << 20), fill_gaussian, scale, 300)
     np.testing.assert_array_equal(small, large)
-    assert few.calls > 20
-    assert many.calls == 1
+    assert small_blocks.calls > 20
+    assert large_blocks.calls == 1
 
 
 class GivesUp(BitBuffer):
-    """Wrong on purpose: a draw that runs out of bits is started with new ones."""
+    """Deliberate fault: a sample that runs out of bits is restarted with new ones."""
 
     def _refill(self):
-        self.place[:] = 0
+        self.cursor[:] = 0
         super()._refill()
 
 
-def fill_lengths(words, place, out, done, _):
-    """Draw how many bytes come up to one below 64: larger draws need more bits."""
-    while done[0] < len(out):
-        out[done[0]] = 1
-        while next_bits(words, place, 8) >= 64:
-            out[done[0]] += 1
-        done[0] += 1
-        place[MARK] = place[NEXT]
+def fill_lengths(words, cursor, out, n_done, _):
+    """Sample the number of bytes until one is below 64; larger samples need more bits."""
+    while n_done[0] < len(out):
+        out[n_done[0]] = 1
+        while next_bits(words, cursor, 8) >= 64:
+            out[n_done[0]] += 1
+        n_done[0] += 1
+        cursor[MARK] = cursor[NEXT]
 
 
 def test_giving_up_is_caught():
-    """Fails if the check above would pass for a buffer that drops bits, and shows the bias."""
-    ours = draws(BitBuffer(Stream(), 8), fill_lengths, 1, 20_000)
-    biased = draws(GivesUp(Stream(), 8), fill_lengths, 1, 20_000)
+    """Fails if the test above would accept a buffer that drops bits; shows the bias."""
+    ours = draw_samples(BitBuffer(Stream(), 8), fill_lengths, 1, 20_000)
+    biased = draw_samples(GivesUp(Stream(), 8), fill_lengths, 1, 20_000)
     assert not np.array_equal(ours[:300], biased[:300])
     assert np.abs(biased).mean() < 0.95 * np.abs(ours).mean()
 
 
 def test_used_bits_are_zeroed():
     buffer = BitBuffer(Stream(), 4096)
-    draws(buffer, fill_gaussian, 1 << 22, 20)
-    used, end = int(buffer.place[MARK]) >> 6, int(buffer.place[END]) >> 6
+    draw_samples(buffer, fill_gaussian, 1 << 22, 20)
+    used, end = int(buffer.cursor[MARK]) >> 6, int(buffer.cursor[END]) >> 6
     assert 0 < used < end == 512
     assert not buffer.words[:used].any()
     assert buffer.words[used + 1 :].all()
     earlier = buffer.words
-    draws(buffer, fill_gaussian, 1 << 22, 1000)
+    draw_samples(buffer, fill_gaussian, 1 << 22, 1000)
     assert buffer.words is not earlier
     assert not earlier.any()
 
 
 def test_an_interruption_reuses_and_zeroes_nothing_unread():
-    """Fails if a call that was interrupted leaves used bits, or zeros, for the next to read."""
+    """Fails if an interrupted call leaves used or zeroed bits for the next call."""
     source = Stream()
 
     def interrupted(size):
@@ -128,9 +128,9 @@ def test_an_interruption_reuses_and_zeroes_nothing_unread():
 
     buffer = BitBuffer(interrupted, 64)
     with pytest.raises(KeyboardInterrupt):
-        draws(buffer, fill_gaussian, 1 << 22, 100)
-    after = draws(buffer, fill_gaussian, 1 << 22, 20)
-    undisturbed = draws(BitBuffer(Stream(), 64), fill_gaussian, 1 << 22, 100)
-    start = int(np.flatnonzero(undisturbed == after[0])[0])
+        draw_samples(buffer, fill_gaussian, 1 << 22, 100)
+    samples_after = draw_samples(buffer, fill_gaussian, 1 << 22, 20)
+    undisturbed = draw_samples(BitBuffer(Stream(), 64), fill_gaussian, 1 << 22, 100)
+    start = int(np.flatnonzero(undisturbed == samples_after[0])[0])
     assert start > 0
-    np.testing.assert_array_equal(after, undisturbed[start : start + 20])
+    np.testing.assert_array_equal(samples_after, undisturbed[start : start + 20])

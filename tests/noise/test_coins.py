@@ -1,4 +1,4 @@
-"""Coins against a reader that compares one binary digit after the other."""
+"""Coins agree with a reference that compares one binary digit after the other."""
 
 from fractions import Fraction
 
@@ -8,10 +8,10 @@ import pytest
 from vicinal.errors import InvalidInput
 from vicinal.noise._uniform_bits import BitBuffer
 from vicinal.noise.bernoulli import (
-    _HEAD,
-    _eight_bytes,
-    _sixty_four,
-    _toss,
+    _FIRST_DIGITS,
+    _fill_coins,
+    _spread_bits,
+    _toss_64_coins,
     bernoulli_probability,
     sample_bernoulli,
 )
@@ -24,14 +24,14 @@ NUMERATORS = [
 ]  # fmt: skip
 
 
-def slowly(bits, numerator):
+def toss_slowly(bits, numerator):
     """Return 64 coins: first differences of each coin's bits from the digits of `numerator`."""
     bits = iter(bits)
-    heads = [[next(bits) for _ in range(64)] for _ in range(_HEAD)]
+    heads = [[next(bits) for _ in range(64)] for _ in range(_FIRST_DIGITS)]
 
     def coin(i):
         for digit in range(64):
-            mine = heads[digit][i] if digit < _HEAD else next(bits)
+            mine = heads[digit][i] if digit < _FIRST_DIGITS else next(bits)
             wanted = numerator >> (63 - digit) & 1
             if mine != wanted:
                 return wanted == 1
@@ -44,8 +44,8 @@ def agreeing_strings(numerator, rng):
     """Yield bit strings: fair ones, and ones that keep agreeing with `numerator` for long."""
     digits = [numerator >> (63 - i) & 1 for i in range(64)]
     for share in (0.5, 0.9, 0.99):
-        heads = np.repeat(digits[:_HEAD], 64)
-        rest = np.tile(digits[_HEAD:], 200)
+        heads = np.repeat(digits[:_FIRST_DIGITS], 64)
+        rest = np.tile(digits[_FIRST_DIGITS:], 200)
         wanted = np.concatenate([heads, rest])
         yield np.where(rng.random(len(wanted)) < share, wanted, 1 - wanted)
 
@@ -57,24 +57,24 @@ def test_every_coin_compares_its_own_bits_with_the_probability(numerator):
     for string in agreeing_strings(numerator, rng):
         words = np.packbits(string.astype(np.uint8), bitorder="little")
         words = np.pad(words, (0, -len(words) % 8)).view(np.uint64)
-        found = int(_sixty_four(words, np.array([0, len(string), 0]), np.uint64(numerator)))
-        assert [bool(found >> i & 1) for i in range(64)] == slowly(string, numerator)
+        found = int(_toss_64_coins(words, np.array([0, len(string), 0]), np.uint64(numerator)))
+        assert [bool(found >> i & 1) for i in range(64)] == toss_slowly(string, numerator)
 
 
 def test_bits_become_bytes():
     for bits in range(256):
-        row = np.array([_eight_bytes(np.uint64(bits))], dtype="<u8").view(np.uint8)
+        row = np.array([_spread_bits(np.uint64(bits))], dtype="<u8").view(np.uint8)
         np.testing.assert_array_equal(row, np.unpackbits(np.uint8(bits), bitorder="little"))
 
 
 @pytest.mark.parametrize("size", [0, 1, 63, 64, 65, 1000])
 def test_where_blocks_end_changes_no_coin(size):
-    """Fails if coins are dropped, or tossed again, when the stream runs out."""
+    """Fails if coins are dropped or tossed again when the stream ends."""
     rows, numerator = -(-size // 64), np.uint64(NUMERATORS[6])
     tossed = []
     for block in (8, 1 << 16):
         out = np.empty((rows, 8), dtype=np.uint64)
-        BitBuffer(np.random.default_rng(1).bytes, block).fill(_toss, out, numerator)
+        BitBuffer(np.random.default_rng(1).bytes, block).fill(_fill_coins, out, numerator)
         tossed.append(out)
     np.testing.assert_array_equal(*tossed)
 

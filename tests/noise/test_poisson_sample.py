@@ -1,4 +1,4 @@
-"""Poisson samples by gaps, against a reader that compares whole numbers of any length."""
+"""Poisson samples by gaps agree with a reference in exact integers."""
 
 import numpy as np
 import pytest
@@ -12,13 +12,13 @@ NUMERATORS = [int(p * 2**64) for p in (0.03, 0.2, 0.5, 0.9, 0.001, 2.0**-20)]
 NUMERATORS += [(1 << 64) - 1, 1 << 63, 12345]
 
 
-def slowly(draws, numerator, size):
+def sample_slowly(draws, numerator, size):
     """Return positions by the definition: 32 digits at a time, until they say how long a gap is."""
     draws, position, found = iter(draws), 0, []
     tails = (1 << 64) - numerator
     while True:
         digits, value, gap = 32, next(draws), 0
-        while gap < module._LONGEST:
+        while gap < module._MAX_GAP:
             power, whole = tails ** (gap + 1), 1 << 64 * (gap + 1)
             if (value + 1) * whole <= power << digits:  # all of it below the power
                 gap += 1
@@ -29,13 +29,13 @@ def slowly(draws, numerator, size):
         position += gap
         if position >= size:
             return found
-        if gap < module._LONGEST:
+        if gap < module._MAX_GAP:
             found.append(position)
             position += 1
 
 
-def sampled(draws, numerator, size, block=1 << 16):
-    """Return positions from 32-bit draws, handed over so many bytes at a time."""
+def sample_from_draws(draws, numerator, size, block=1 << 16):
+    """Return sampled indices for 32-bit random values, provided in blocks of `block` bytes."""
     stream = np.asarray(draws, dtype="<u4").tobytes() + bytes(8 * block)
     at = [0]
 
@@ -45,14 +45,16 @@ def sampled(draws, numerator, size, block=1 << 16):
 
     out = np.full(size + 1, size, dtype=np.int64)
     state = np.array([0, size], dtype=np.int64)
-    parameter = (*module._powers(numerator), state, np.uint64(numerator))
-    BitBuffer(entropy, block).fill(module._fill, out, parameter, exactly=module._exactly)
+    parameter = (*module._compute_powers(numerator), state, np.uint64(numerator))
+    BitBuffer(entropy, block).fill(
+        module._fill_indices, out, parameter, run_exact_round=module._run_exact_round
+    )
     return out[: np.searchsorted(out, size)].tolist()
 
 
-def draws_for(numerator, rng, count):
+def make_draws(numerator, rng, count):
     """Return draws of which many agree with the digits of a power, some for 32 digits more."""
-    powers = module._powers(numerator)[0]
+    powers = module._compute_powers(numerator)[0]
     draws = rng.integers(0, 1 << 32, count)
     draws[::3] = powers[rng.integers(0, 8, len(draws[::3]))]
     longer = ((1 << 64) - numerator) ** 2 >> 64  # 64 digits of the second power
@@ -65,16 +67,16 @@ def test_gaps_are_those_of_the_definition(numerator):
     """Fails if a draw is compared wrongly, above all where its digits are those of a power."""
     rng = np.random.default_rng(7)
     for count in (40, 400):
-        draws = draws_for(numerator, rng, count)
-        size = 40 if numerator > 1 << 60 else 3 * module._LONGEST
-        expected = slowly([*draws.tolist(), *[0] * 10_000], numerator, size)
-        assert sampled(draws, numerator, size) == expected
+        draws = make_draws(numerator, rng, count)
+        size = 40 if numerator > 1 << 60 else 3 * module._MAX_GAP
+        expected = sample_slowly([*draws.tolist(), *[0] * 10_000], numerator, size)
+        assert sample_from_draws(draws, numerator, size) == expected
 
 
 def test_where_blocks_end_changes_nobody():
     """Fails if a draw is dropped or made twice where the stream runs out, in its middle as well."""
-    draws = draws_for(NUMERATORS[1], np.random.default_rng(2), 300)
-    found = [sampled(draws, NUMERATORS[1], 200, block) for block in (8, 24, 1 << 12)]
+    draws = make_draws(NUMERATORS[1], np.random.default_rng(2), 300)
+    found = [sample_from_draws(draws, NUMERATORS[1], 200, block) for block in (8, 24, 1 << 12)]
     assert found[0] == found[1] == found[2]
     assert len(found[0]) > 20
 
@@ -82,7 +84,7 @@ def test_where_blocks_end_changes_nobody():
 @pytest.mark.parametrize("probability", [0.0, 1e-5, 0.03, 0.5, 0.999, 1.0])
 @pytest.mark.parametrize("size", [0, 1, 1000, 30_000])
 def test_positions_are_some_of_all(probability, size):
-    """Fails if somebody is there twice, out of turn, or is nobody; by chance below 1e-9."""
+    """Fails if an index is repeated, out of order or out of range; by chance below 1e-9."""
     found = poisson_sample(probability, size)
     assert found.dtype == np.int64
     assert (np.diff(found) > 0).all()

@@ -1,4 +1,4 @@
-"""Noise made ahead: no draw is handed out twice, by whatever copies a source, and none is late."""
+"""Presampled noise: no sample is returned twice, also by copies of a source, and none is late."""
 
 import copy
 import pickle
@@ -13,8 +13,8 @@ import pytest
 from vicinal.errors import InvalidInput
 from vicinal.noise.source import (
     BATCH,
-    MOST_AHEAD,
-    RESERVE,
+    MAX_AHEAD,
+    MAX_RESERVE,
     SCALES_READY,
     PresampledNoise,
     SimulatedNoise,
@@ -25,7 +25,7 @@ LARGE = 1 << 40
 
 
 class Numbered:
-    """Hands out 1, 2, 3, ... and remembers how many were asked for at a time."""
+    """Returns 1, 2, 3, ... and records the sizes of requests."""
 
     def __init__(self):
         self._next = count(1)
@@ -65,9 +65,9 @@ def test_batches_depend_on_public_sizes_alone():
         pool.take(size), second.take(size)
     assert source.sizes == other.sizes
     assert source.sizes[0] == BATCH
-    assert source.sizes[-1] == RESERVE
+    assert source.sizes[-1] == MAX_RESERVE
     assert source.sizes == sorted(source.sizes)
-    assert source.made < 2 * 3000 + RESERVE
+    assert source.made < 2 * 3000 + MAX_RESERVE
 
 
 def test_pools_hold_no_more_than_a_law_is_asked_for():
@@ -77,18 +77,18 @@ def test_pools_hold_no_more_than_a_law_is_asked_for():
     assert source.made == BATCH
     source = Numbered()
     pool = PresampledNoise(source)
-    pool.take(10), pool.take(MOST_AHEAD + 1)
-    assert source.made < MOST_AHEAD + 2 * BATCH
+    pool.take(10), pool.take(MAX_AHEAD + 1)
+    assert source.made < MAX_AHEAD + 2 * BATCH
 
 
 def test_draws_are_zeroed_once_they_are_handed_out():
     made = []
 
-    def keep(size):
+    def draw_and_keep(size):
         made.append(np.arange(1, size + 1))
         return made[-1]
 
-    pool = PresampledNoise(keep)
+    pool = PresampledNoise(draw_and_keep)
     assert pool.take(10).all()
     base = pool._ready.base
     assert not base[:10].any()
@@ -98,7 +98,7 @@ def test_draws_are_zeroed_once_they_are_handed_out():
     assert not any(draws.any() for draws in made)
 
 
-def distinct(*draws):
+def are_distinct(*draws):
     """Return whether no draw appears twice; at scale 2^40 chance alone never does it."""
     everything = np.concatenate(draws)
     return len(np.unique(everything)) == len(everything)
@@ -108,14 +108,14 @@ def test_copies_share_no_draws():
     source = SystemNoise()
     source.discrete_gaussian(LARGE, 10), source.discrete_gaussian(LARGE, 10)
     copies = copy.copy(source), copy.deepcopy(source), pickle.loads(pickle.dumps(source))
-    assert distinct(*(each.discrete_gaussian(LARGE, 500) for each in (source, *copies)))
+    assert are_distinct(*(each.discrete_gaussian(LARGE, 500) for each in (source, *copies)))
 
 
 def test_threads_share_no_draws():
     source = SystemNoise()
     with ThreadPoolExecutor(8) as threads:
         draws = list(threads.map(lambda _: source.discrete_gaussian(LARGE, 25), range(400)))
-    assert distinct(*draws)
+    assert are_distinct(*draws)
 
 
 FORKS = """

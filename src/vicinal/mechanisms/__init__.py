@@ -1,4 +1,4 @@
-"""The trusted core: contribution, charge and noise of a release, made in one place.
+"""The trusted core: mechanisms that compute contribution, charge and noise of a release together.
 
 Each mechanism has a proof note of the same name beside it.
 """

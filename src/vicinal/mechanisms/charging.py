@@ -1,12 +1,18 @@
-"""Contribution and charge of the neighbours of a block: compiled kernels, and who works on what.
+"""Compiled kernels that compute and charge the contributions of the neighbours of a query block.
 
-Every subject meets its own charges in the order of the queries, and each query once. Subjects do
-not touch each other's budgets; sums of integers do not depend on order. Hence the result is the
-same for any order and any split of the subjects.
+The individual filter (votes.md) charges every subject for its own contribution, in the order of
+the queries. A subject's budget is read and written by that subject's contributions only, and sums
+of integers do not depend on the order of addition. The subjects can therefore be processed in any
+order and on any number of threads with the same sums and the same charges.
 
-Two splits are used. Subjects with one record are taken tile by tile, consecutive rows at a time:
-what a thread reads of them stays in its cache while all queries pass. Subjects with several records
-may have them in any tile, so these subjects are split instead.
+Work is split among threads in two ways. Subjects with one record are processed by tiles of
+consecutive rows, so that the data of a tile stays in the cache of a core while all queries pass
+over it. The records of a subject with several records may lie in different tiles; those subjects
+are split among the threads by their slot instead.
+
+Terms: a *slot* is the index of a subject in the arrays of subjects; a *hit* is one (query, record)
+pair in the neighbour lists; a *unit* is 2^-48 of a full budget; a *step* is one step of the vote
+grid.
 """
 
 from __future__ import annotations
@@ -26,21 +32,29 @@ from vicinal.neighbours.kernels import LEVELS
 from vicinal.neighbours.scan import THREADS, NeighbourLists, map_in_threads
 from vicinal.prefetch import prefetch
 
-LOW = (1 << 24) - 1  # what of a charge is summed by itself, so that sums of charges cannot overflow
+# Mask of the low 24 bits of a charge. Charges are added up as two int64 sums, of the low 24 bits
+# and of the remaining high bits, so that neither sum can overflow.
+LOW_BITS = (1 << 24) - 1
 
-# The share of subjects that leaves no subject out, see :func:`charge_vectors_of_several`.
+# The (remainder, modulus) that selects every subject; see :func:`charge_multirecord_vectors`.
 ALL_SUBJECTS = (0, 1)
 
-# Hits between the hint that a subject's numbers are wanted and their use. With many records most of
-# a walk is waiting for memory, and hints make it a third. They change no number. They stand in the
-# loops, because handing arrays to a function costs more than they save.
-_AHEAD = 12
+# Number of hits between a prefetch instruction and the use of the prefetched data. With many
+# records, most of the run time is waiting for memory, and prefetching reduces it to a third.
+# Prefetching changes no result. The instructions stand in the loops themselves because passing
+# arrays to a function would cost more than prefetching saves.
+_PREFETCH_DISTANCE = 12
 
 
 class NeighbourArrays(NamedTuple):
-    """The neighbours of q queries: `bounds` (tiles + 1, q), `rows` and `similarities` (hits,).
+    """The neighbour lists of q queries, cut into tiles of consecutive rows.
 
-    Those of query j in one tile stand at ``bounds[tile, j]:bounds[tile + 1, j]``.
+    The hits of query j in a tile are those at indices ``bounds[tile, j]`` to
+    ``bounds[tile + 1, j] - 1`` of `rows` and `similarities`.
+
+    - `bounds`, int64 (tiles + 1, q): offsets into the other two arrays.
+    - `rows`, int32 (hits,): row of the record.
+    - `similarities`, int32 (hits,): integer similarity of query and record.
     """
 
     bounds: Ints
@@ -49,7 +63,12 @@ class NeighbourArrays(NamedTuple):
 
 
 class SubjectArrays(NamedTuple):
-    """Subjects of records, (n,); records and remaining units of subjects, (m,)."""
+    """The arrays of :class:`vicinal.mechanisms.subject_table.SubjectTable`; private.
+
+    - `slots`, int32 (n,): slot of each row's subject.
+    - `records`, int32 (m,): number of rows of each subject.
+    - `remaining`, int64 (m,): remaining budget of each subject in units; charged in place.
+    """
 
     slots: Ints32
     records: Ints32
@@ -57,7 +76,7 @@ class SubjectArrays(NamedTuple):
 
 
 class VectorArrays(NamedTuple):
-    """The arrays of :class:`vicinal.mechanisms.subject_table.RecordVectors`."""
+    """The arrays of :class:`vicinal.mechanisms.subject_table.RecordVectors`; private."""
 
     starts: Ints
     coordinates: Ints32
@@ -65,7 +84,11 @@ class VectorArrays(NamedTuple):
 
 
 class KernelWeights(NamedTuple):
-    """Votes by level of similarity, int64 (levels,), and how a similarity becomes a level."""
+    """Table of the similarity kernel; public.
+
+    - `weights`, int64 (levels,): the vote of a record in steps, by similarity level.
+    - `origin`, `shift`: a similarity s has level ``(s + origin) >> shift``, clipped to the table.
+    """
 
     weights: Ints
     origin: int
@@ -73,10 +96,11 @@ class KernelWeights(NamedTuple):
 
 
 class VotePrices(NamedTuple):
-    """What votes cost; the arrays of :class:`vicinal.mechanisms.votes.BlockRelease`.
+    """Noise scales and prices of the votes of q queries; public.
 
-    `label_only` says whether moving one coordinate, at `single_rates`, costs a share of the price,
-    by `price_table`.
+    The arrays are the attributes of the same names of
+    :class:`vicinal.mechanisms.votes.BlockRelease`. If `label_only` is true, a contribution to a
+    single coordinate is charged a share of the Gaussian price, taken from `price_table`.
     """
 
     scales: Ints
@@ -88,31 +112,37 @@ class VotePrices(NamedTuple):
 
 
 class Scratch(NamedTuple):
-    """Memory in which a kernel puts one subject's contribution together; for one thread at a time.
+    """Buffers in which one thread assembles the contribution of one subject at a time.
 
-    - `vector`, int64 (c,): the contribution; `moved`, bool (c,): its coordinates that were touched.
-      Both are zero whenever a kernel begins or ends a subject: what is left in them would be added
-      to the next subject's contribution, uncharged or charged to another.
-    - `touched`, int64 (c,): the first of them name the coordinates; what stands behind is old.
+    - `vector`, int64 (c,): the contribution in steps.
+    - `is_touched`, bool (c,): whether a record of the subject has an entry at the coordinate.
+    - `touched`, int64 (c,): the touched coordinates. Only as many leading entries are valid as the
+      kernel has counted; the remaining entries are those of earlier subjects.
+
+    `vector` and `is_touched` are all zero before and after each subject. A remainder would be
+    added to the next subject's contribution without being charged to the right subject.
     """
 
     vector: Ints
-    moved: Bools
+    is_touched: Bools
     touched: Ints
 
     @classmethod
-    def of(cls, width: int) -> Scratch:
-        """Return clean memory for contributions with `width` coordinates."""
+    def allocate(cls, width: int) -> Scratch:
+        """Return zeroed buffers for contributions with `width` coordinates."""
         return cls(np.zeros(width, np.int64), np.zeros(width, np.bool_), np.empty(width, np.int64))
 
     def check_clean(self) -> None:
-        """Raise RuntimeError if a contribution was left behind, before any sum is used."""
-        if self.vector.any() or self.moved.any():
+        """Raise RuntimeError if a kernel has left a contribution in the buffers.
+
+        Call it before the sums of the kernel are used.
+        """
+        if self.vector.any() or self.is_touched.any():
             raise RuntimeError("A kernel left a contribution in its memory. Nothing is released.")
 
 
 class OnePrice(NamedTuple):
-    """What the votes of one query cost; see :class:`VotePrices`."""
+    """Noise scale and prices of the votes of one query; see :class:`VotePrices`."""
 
     scale: int
     rate: float
@@ -124,71 +154,95 @@ class OnePrice(NamedTuple):
 
 @compiled
 def charge_votes(hits, labels, subjects, kernel, prices, _scratch, votes):  # type: ignore[no-untyped-def]
-    """Do what :func:`charge_vectors` does, faster, where every record carries one class.
+    """Add and charge the class votes of all subjects with one record.
 
-    `labels`, int32 (n,), are the coordinates at which the records' vectors have their one. A
-    contribution is one number here, and needs no scratch.
+    The result is that of :func:`charge_vectors` for records whose vectors are 1 at one class. The
+    contribution is a single number, so this kernel is faster and needs no scratch.
+
+    - `hits`: :class:`NeighbourArrays`.
+    - `labels`, int32 (n,): class index of each row.
+    - `subjects`: :class:`SubjectArrays`; the remaining units are charged in place.
+    - `kernel`: :class:`KernelWeights`.
+    - `prices`: :class:`VotePrices`.
+    - `votes`, int64 (q, c): sums in steps, to which the contributions are added.
+
+    Returns (high, low, skipped) as :func:`charge_vectors`.
     """
     bounds, rows, similarities = hits
     slots, records, remaining = subjects
     weights, origin, shift = kernel
     scales, _, rates, table_scale, price_table, label_only = prices
-    high, low, several = 0, 0, 0
+    high = 0
+    low = 0
+    n_skipped = 0
     for tile in range(len(bounds) - 1):
         for j in range(bounds.shape[1]):
-            longest, rate, cells = longest_norm(scales[j]), rates[j], table_scale[j]
+            max_norm = compute_max_norm(scales[j])
+            rate = rates[j]
+            cells_per_step = table_scale[j]
             stop = bounds[tile + 1, j]
             for hit in range(bounds[tile, j], stop):
-                if hit + 2 * _AHEAD < stop:
-                    # A row's slot is asked for first: only then it is known whose budget comes.
-                    prefetch(rows[hit + 2 * _AHEAD], slots, labels)
-                    prefetch(slots[rows[hit + _AHEAD]], records, remaining)
-                row = np.uint32(rows[hit])  # unsigned: nothing is counted from the end
+                if hit + 2 * _PREFETCH_DISTANCE < stop:
+                    # The slot of a row is prefetched first: the address of the subject's budget
+                    # is known only once the slot has been read.
+                    prefetch(rows[hit + 2 * _PREFETCH_DISTANCE], slots, labels)
+                    prefetch(slots[rows[hit + _PREFETCH_DISTANCE]], records, remaining)
+                row = np.uint32(rows[hit])  # unsigned: spares the check for negative indices
                 slot = np.uint32(slots[row])
                 if records[slot] > 1:
-                    # Its other records may lie in any tile: all of them are charged at once, later.
-                    several += 1
+                    # The other records of this subject may lie in other tiles. All of them are
+                    # charged together by charge_multirecord_votes.
+                    n_skipped += 1
                     continue
-                weight = min(weights[_level(similarities[hit], origin, shift)], longest)
-                left = remaining[slot]
-                weight = find_affordable_norm(weight, left, rate)
+                weight = min(weights[_compute_level(similarities[hit], origin, shift)], max_norm)
+                remaining_units = remaining[slot]
+                weight = find_affordable_norm(weight, remaining_units, rate)
                 if label_only:
-                    cost = label_charge(weight, left, rate, cells, price_table)
+                    cost = label_charge(weight, remaining_units, rate, cells_per_step, price_table)
                 else:
                     cost = charge(weight * weight, rate)
                 remaining[slot] -= cost
                 votes[j, labels[row]] += weight
-                high, low = high + (cost >> 24), low + (cost & LOW)
-    return high, low, several
+                high += cost >> 24
+                low += cost & LOW_BITS
+    return high, low, n_skipped
 
 
 @compiled
-def charge_votes_of_several(  # type: ignore[no-untyped-def]
+def charge_multirecord_votes(  # type: ignore[no-untyped-def]
     hits, labels, subjects, kernel, prices, share, scratch, votes
 ):
-    """Do what :func:`charge_vectors_of_several` does where every record carries one class."""
+    """Add and charge the class votes of subjects with several records.
+
+    The result is that of :func:`charge_multirecord_vectors` for records whose vectors are 1 at one
+    class. Arguments as in :func:`charge_votes`; `share` selects the subjects as in
+    :func:`charge_multirecord_vectors`, `scratch` is a :class:`Scratch`. Returns (high, low).
+    """
     bounds, rows, similarities = hits
     slots, records, remaining = subjects
     weights, origin, shift = kernel
-    vector, _, every = scratch
-    # Classes are few: all of them are looked at, and none is noted as touched.
-    every[:] = np.arange(len(every))
-    high, low = 0, 0
+    vector, _, all_classes = scratch
+    # There are few classes: visiting all of them is cheaper than recording the touched ones.
+    all_classes[:] = np.arange(len(all_classes))
+    high = 0
+    low = 0
     for j in range(bounds.shape[1]):
-        price = one_price(prices, j)
-        order = hits_by_subject(bounds[0, j], bounds[-1, j], rows, slots, records, share)
+        price = select_price(prices, j)
+        order = group_hits_by_subject(bounds[0, j], bounds[-1, j], rows, slots, records, share)
         first = 0
         while first < len(order):
-            last = run_end(order, first, rows, slots)
+            last = find_run_end(order, first, rows, slots)
             for hit in order[first:last]:
-                vector[labels[rows[hit]]] += weights[_level(similarities[hit], origin, shift)]
+                level = _compute_level(similarities[hit], origin, shift)
+                vector[labels[rows[hit]]] += weights[level]
             slot = slots[rows[order[first]]]
-            cost = scale_down(vector, every, remaining[slot], price)
+            cost = scale_down(vector, all_classes, remaining[slot], price)
             remaining[slot] -= cost
-            for c in every:
+            for c in all_classes:
                 votes[j, c] += vector[c]
                 vector[c] = 0
-            high, low = high + (cost >> 24), low + (cost & LOW)
+            high += cost >> 24
+            low += cost & LOW_BITS
             first = last
     return high, low
 
@@ -197,197 +251,247 @@ def charge_votes_of_several(  # type: ignore[no-untyped-def]
 def charge_vectors(  # type: ignore[no-untyped-def]
     hits, vectors, subjects, kernel, prices, scratch, sums
 ):
-    """Add what every subject with one record contributes to `sums`, and take its charge.
+    """Add and charge the contributions of all subjects with one record.
 
-    A subject's contribution is the sum, over its records, of the kernel weight times the record's
-    vector, each rounded towards zero, then scaled down to what is left of its budget.
+    A subject's contribution is the sum, over its records near the query, of kernel weight times
+    record vector, rounded towards zero and scaled down to the subject's remaining budget.
 
-    Returns the charges summed as (high, low) with low parts of 24 bits, which cannot overflow, and
-    how many hits were left out as those of subjects with several records.
+    - `hits`: :class:`NeighbourArrays`.
+    - `vectors`: :class:`VectorArrays` of the records.
+    - `subjects`: :class:`SubjectArrays`; the remaining units are charged in place.
+    - `kernel`: :class:`KernelWeights`.
+    - `prices`: :class:`VotePrices`.
+    - `scratch`: :class:`Scratch` of this thread.
+    - `sums`, int64 (q, c): sums in steps, to which the contributions are added.
+
+    Returns
+    -------
+    high, low : int
+        The sum of all charges in units is ``high * 2^24 + low``; see :data:`LOW_BITS`.
+    n_skipped : int
+        Number of hits that belong to subjects with several records and were not charged.
     """
     bounds, rows, similarities = hits
     slots, records, remaining = subjects
     weights, origin, shift = kernel
-    vector, moved, touched = scratch
-    high, low, several = 0, 0, 0
+    vector, is_touched, touched = scratch
+    high = 0
+    low = 0
+    n_skipped = 0
     for tile in range(len(bounds) - 1):
         for j in range(bounds.shape[1]):
-            price = one_price(prices, j)
+            price = select_price(prices, j)
             stop = bounds[tile + 1, j]
             for hit in range(bounds[tile, j], stop):
-                if hit + 2 * _AHEAD < stop:
-                    prefetch(rows[hit + 2 * _AHEAD], slots, vectors.starts)
-                    prefetch(slots[rows[hit + _AHEAD]], records, remaining)
+                if hit + 2 * _PREFETCH_DISTANCE < stop:
+                    prefetch(rows[hit + 2 * _PREFETCH_DISTANCE], slots, vectors.starts)
+                    prefetch(slots[rows[hit + _PREFETCH_DISTANCE]], records, remaining)
                 row = rows[hit]
                 slot = slots[row]
                 if records[slot] > 1:
-                    several += 1
+                    n_skipped += 1
                     continue
-                weight = weights[_level(similarities[hit], origin, shift)]
-                size = _add_record(vectors, row, weight, vector, moved, touched, 0)
-                cost = scale_down(vector, touched[:size], remaining[slot], price)
+                weight = weights[_compute_level(similarities[hit], origin, shift)]
+                n_touched = _add_record(vectors, row, weight, vector, is_touched, touched, 0)
+                cost = scale_down(vector, touched[:n_touched], remaining[slot], price)
                 remaining[slot] -= cost
-                _move_to(sums[j], vector, moved, touched[:size])
-                high, low = high + (cost >> 24), low + (cost & LOW)
-    return high, low, several
+                _add_and_clear(sums[j], vector, is_touched, touched[:n_touched])
+                high += cost >> 24
+                low += cost & LOW_BITS
+    return high, low, n_skipped
 
 
 @compiled
-def charge_vectors_of_several(  # type: ignore[no-untyped-def]
+def charge_multirecord_vectors(  # type: ignore[no-untyped-def]
     hits, vectors, subjects, kernel, prices, share, scratch, sums
 ):
-    """Add what subjects with several records contribute to `sums`, and take their charges.
+    """Add and charge the contributions of subjects with several records.
 
-    `share` is (number, of how many): the subjects whose slot leaves that remainder. Returns charges
-    as :func:`charge_vectors`.
+    `share` is (remainder, modulus): the kernel processes the subjects whose slot has this
+    remainder, so that threads can divide the subjects among themselves. The other arguments are
+    those of :func:`charge_vectors`. Returns (high, low) as :func:`charge_vectors`.
     """
     bounds, rows, similarities = hits
     slots, records, remaining = subjects
     weights, origin, shift = kernel
-    vector, moved, touched = scratch
-    high, low = 0, 0
+    vector, is_touched, touched = scratch
+    high = 0
+    low = 0
     for j in range(bounds.shape[1]):
-        price = one_price(prices, j)
-        order = hits_by_subject(bounds[0, j], bounds[-1, j], rows, slots, records, share)
+        price = select_price(prices, j)
+        order = group_hits_by_subject(bounds[0, j], bounds[-1, j], rows, slots, records, share)
         first = 0
         while first < len(order):
-            last = run_end(order, first, rows, slots)
-            size = 0
+            last = find_run_end(order, first, rows, slots)
+            n_touched = 0
             for hit in order[first:last]:
-                weight = weights[_level(similarities[hit], origin, shift)]
-                size = _add_record(vectors, rows[hit], weight, vector, moved, touched, size)
-            # `scale_down` adds up in floating point, where order shows; that of a subject's records
-            # can be set by other subjects' erasures (votes.md, "Order").
-            sort_ascending(touched[:size])
+                weight = weights[_compute_level(similarities[hit], origin, shift)]
+                n_touched = _add_record(
+                    vectors, rows[hit], weight, vector, is_touched, touched, n_touched
+                )
+            # `scale_down` adds squares in floating point, where the order of the coordinates
+            # matters. The order of a subject's records can depend on erasures of other subjects,
+            # so the coordinates are sorted (votes.md, "Vectors", item on order).
+            sort_ascending(touched[:n_touched])
             slot = slots[rows[order[first]]]
-            cost = scale_down(vector, touched[:size], remaining[slot], price)
+            cost = scale_down(vector, touched[:n_touched], remaining[slot], price)
             remaining[slot] -= cost
-            _move_to(sums[j], vector, moved, touched[:size])
-            high, low = high + (cost >> 24), low + (cost & LOW)
+            _add_and_clear(sums[j], vector, is_touched, touched[:n_touched])
+            high += cost >> 24
+            low += cost & LOW_BITS
             first = last
     return high, low
 
 
 @compiled
-def longest_norm(scale):  # type: ignore[no-untyped-def]
-    """Return the longest contribution at a noise scale, in steps.
+def compute_max_norm(scale):  # type: ignore[no-untyped-def]
+    """Return the largest allowed norm of a contribution, in steps, at noise scale `scale`.
 
-    The grid's slack is proven up to the scale, and a longer square than that of 2^31 would wrap
-    around in int64: to a charge below 0, which refunds budget.
+    The delta slack of the grid is proven for norms up to the scale. A norm above 2^31 would
+    overflow when squared in int64 and give a negative charge, that is, refund budget.
     """
     return min(scale, MAX_NORM)
 
 
 @compiled
-def one_price(prices, query):  # type: ignore[no-untyped-def]
-    """Return what the votes of one query cost, as :class:`OnePrice`."""
+def select_price(prices, query):  # type: ignore[no-untyped-def]
+    """Return the noise scale and prices of the query with index `query`, as :class:`OnePrice`."""
     return OnePrice(
-        prices.scales[query], prices.rates[query], prices.single_rates[query],
-        prices.table_scale[query], prices.price_table, prices.label_only,
-    )  # fmt: skip
+        prices.scales[query],
+        prices.rates[query],
+        prices.single_rates[query],
+        prices.table_scale[query],
+        prices.price_table,
+        prices.label_only,
+    )
 
 
 @compiled
 def scale_down(vector, touched, remaining, price):  # type: ignore[no-untyped-def]
-    """Shrink `vector` in place to what `remaining` units pay for; return its charge.
+    """Shrink a contribution in place until it is affordable; return its charge in units.
 
-    Only the coordinates in `touched`, ascending, can be other than 0. The norm is first brought
-    down to the scale, the largest shift that the grid's slack allows, and to 2^31, so that its
-    square fits into int64. Coordinates are rounded towards zero. A vector with one coordinate keeps
-    the largest value that can be afforded, as for a subject with a single record.
+    The norm is first reduced to the noise scale, the largest shift for which the grid's slack is
+    proven, and to 2^31, so that its square fits into int64; then to the remaining budget.
+    Coordinates are rounded towards zero. A contribution with a single nonzero coordinate keeps the
+    largest affordable value, as for a subject with a single record.
+
+    - `vector`, int64 (c,): the contribution in steps.
+    - `touched`, int64: ascending coordinates; all other coordinates of `vector` are 0.
+    - `remaining`: remaining budget of the subject in units.
+    - `price`: :class:`OnePrice` of the query.
     """
-    longest = longest_norm(price.scale)
-    remaining = max(remaining, 0)  # below 0 no contribution but 0 is short enough
-    moved = 0
-    only = 0
-    squares = 0.0  # whole ones could wrap around before the vector is cut (votes.md, "Products")
+    max_norm = compute_max_norm(price.scale)
+    remaining = max(remaining, 0)  # with a negative budget only the zero contribution is affordable
+    n_nonzero = 0
+    last_nonzero = 0
+    # A sum of squares in int64 could overflow before the vector is shortened (votes.md,
+    # "Products"), so this one is a float.
+    squares = 0.0
     for c in touched:
         if vector[c] != 0:
-            moved += 1
-            only = c
+            n_nonzero += 1
+            last_nonzero = c
             squares += float(vector[c]) * float(vector[c])
-    if moved == 0:
+    if n_nonzero == 0:
         return 0
-    if moved == 1:
-        rate, cells, shares = price.single_rate, price.table_scale, price.price_table
-        norm = find_affordable_norm(min(abs(vector[only]), longest), remaining, rate)
+    if n_nonzero == 1:
+        rate = price.single_rate
+        cells_per_step = price.table_scale
+        shares = price.price_table
+        norm = find_affordable_norm(min(abs(vector[last_nonzero]), max_norm), remaining, rate)
         if price.label_only:
-            cost = label_charge(norm, remaining, rate, cells, shares)
+            cost = label_charge(norm, remaining, rate, cells_per_step, shares)
         else:
             cost = charge(norm * norm, rate)
-        vector[only] = norm if vector[only] > 0 else -norm
+        vector[last_nonzero] = norm if vector[last_nonzero] > 0 else -norm
         return cost
-    shrink = 1.0
-    if squares >= float(longest) * float(longest):
-        # The root, the quotient and sums of up to 1,000 squares lose less than 1e-12. Without the
-        # margin the vector could come out longer than the scale, for which no slack is proven.
-        shrink = float(longest) / math.sqrt(squares) * (1 - 1e-12)
-    square = _shrunk(vector, touched, shrink)
-    # A floating sum of a million squares is known to 1e-10 only: the whole one decides, and 1e-9
-    # is enough for that. Every entry that is left loses at least a step, so the loop ends.
-    while square > longest * longest:
-        square = _shrunk(vector, touched, 1 - 1e-9)
+    factor = 1.0
+    if squares >= float(max_norm) * float(max_norm):
+        # The root, the quotient and sums of up to 1,000 squares have a relative error below 1e-12.
+        # Without this margin the norm could exceed the noise scale, where no slack is proven.
+        factor = float(max_norm) / math.sqrt(squares) * (1 - 1e-12)
+    square = _scale_vector(vector, touched, factor)
+    # A floating-point sum of a million squares is accurate to 1e-10 only. The exact integer square
+    # decides, and factors of 1 - 1e-9 suffice to correct the error. Every nonzero entry loses at
+    # least one step per iteration, so the loop ends.
+    while square > max_norm * max_norm:
+        square = _scale_vector(vector, touched, 1 - 1e-9)
     cost = charge(square, price.rate)
-    # The charge goes with the square; the margin is for the root's own rounding.
+    # The charge is proportional to the squared norm; the margin covers the rounding of the root.
     if cost > remaining:
-        shrink = math.sqrt(remaining / cost) * (1 - 1e-12)
-        cost = charge(_shrunk(vector, touched, shrink), price.rate)
-    # Beyond 2^62 units the charge is given as 2^62, so that the root does not shrink enough, and
-    # it is rounded up. What a thousandth too much costs the answer is less than its noise.
+        factor = math.sqrt(remaining / cost) * (1 - 1e-12)
+        cost = charge(_scale_vector(vector, touched, factor), price.rate)
+    # Charges above 2^62 units are reported as 2^62, for which the factor above is too large, and
+    # charges are rounded up. Losing a thousandth of the contribution matters less than the noise.
     while cost > remaining:
-        cost = charge(_shrunk(vector, touched, 0.999), price.rate)
+        cost = charge(_scale_vector(vector, touched, 0.999), price.rate)
     return cost
 
 
 @compiled
-def _shrunk(vector, touched, factor):  # type: ignore[no-untyped-def]
-    """Multiply in place, rounding towards zero; return the squared norm of the result."""
+def _scale_vector(vector, touched, factor):  # type: ignore[no-untyped-def]
+    """Multiply the touched coordinates by `factor` in place and return the new squared norm.
+
+    Products are rounded towards zero. A factor of 1 changes nothing.
+    """
     square = 0
     for c in touched:
-        if factor < 1.0:  # a product with 1.0 would round entries beyond 2^53
+        if factor < 1.0:  # a floating-point product with 1.0 would round entries beyond 2^53
             vector[c] = int(vector[c] * factor)
         square += vector[c] * vector[c]
     return square
 
 
 @compiled
-def _add_record(vectors, row, weight, vector, moved, touched, size):  # type: ignore[no-untyped-def]
-    """Add a record's vector times its weight; return how many coordinates are in `touched`."""
+def _add_record(vectors, row, weight, vector, is_touched, touched, n_touched):  # type: ignore[no-untyped-def]
+    """Add `weight` times the vector of the record `row`; return the new number of touched entries.
+
+    `vectors` is a :class:`VectorArrays`; `vector`, `is_touched` and `touched` are the buffers of
+    :class:`Scratch`, with `n_touched` valid entries in `touched`.
+    """
     starts, coordinates, values = vectors
     for entry in range(starts[row], starts[row + 1]):
         c = coordinates[entry]
-        if not moved[c]:  # not `vector[c] == 0`: opposite records may add up to 0
-            moved[c] = True
-            touched[size] = c
-            size += 1
+        # `vector[c] == 0` would not do: the entries of opposite records may cancel to 0.
+        if not is_touched[c]:
+            is_touched[c] = True
+            touched[n_touched] = c
+            n_touched += 1
         vector[c] += towards_zero(weight, values[entry])
-    return size
+    return n_touched
 
 
 @compiled
-def _move_to(sums, vector, moved, touched):  # type: ignore[no-untyped-def]
-    """Add a contribution to the sums, and leave the buffers as they were."""
+def _add_and_clear(sums, vector, is_touched, touched):  # type: ignore[no-untyped-def]
+    """Add a contribution to the sums of one query and reset the scratch buffers to zero."""
     for c in touched:
         sums[c] += vector[c]
         vector[c] = 0
-        moved[c] = False
+        is_touched[c] = False
 
 
 @compiled
-def _level(similarity, origin, shift):  # type: ignore[no-untyped-def]
+def _compute_level(similarity, origin, shift):  # type: ignore[no-untyped-def]
+    """Return the index into the kernel's weight table for an integer similarity."""
     return min(max((np.int64(similarity) + origin) >> shift, 0), LEVELS - 1)
 
 
 @compiled
-def hits_by_subject(start, stop, rows, slots, records, share):  # type: ignore[no-untyped-def]
-    """Return the hits of subjects with several records, those in `share`, grouped by subject."""
-    number, shares = share
-    # Slot, then hit, 31 bits each: one sort of numbers groups by subject and keeps hits in order.
+def group_hits_by_subject(start, stop, rows, slots, records, share):  # type: ignore[no-untyped-def]
+    """Return the indices of the hits of subjects with several records, grouped by subject.
+
+    Considered are the hits `start` to ``stop - 1`` of `rows`, the neighbours of one query, and the
+    subjects whose slot has the (remainder, modulus) of `share`. Subjects are in ascending order of
+    their slots; the hits of a subject keep their order.
+    """
+    remainder, modulus = share
+    # The key has the slot in its high 31 bits and the hit in its low 32 bits: a single sort of
+    # integers groups the hits by subject and keeps their order.
     keys = np.empty(stop - start, dtype=np.int64)
     size = 0
     for hit in range(start, stop):
         slot = slots[rows[hit]]
-        if records[slot] > 1 and slot % shares == number:
+        if records[slot] > 1 and slot % modulus == remainder:
             keys[size] = (np.int64(slot) << 32) + (hit - start)
             size += 1
     order = keys[:size]
@@ -398,8 +502,11 @@ def hits_by_subject(start, stop, rows, slots, records, share):  # type: ignore[n
 
 
 @compiled
-def run_end(order, first, rows, slots):  # type: ignore[no-untyped-def]
-    """Return where the run of hits of the subject at `first` ends."""
+def find_run_end(order, first, rows, slots):  # type: ignore[no-untyped-def]
+    """Return the index in `order` after the last hit of the subject whose hits begin at `first`.
+
+    `order` are hits grouped by subject, as returned by :func:`group_hits_by_subject`.
+    """
     slot = slots[rows[order[first]]]
     last = first + 1
     while last < len(order) and slots[rows[order[last]]] == slot:
@@ -408,33 +515,41 @@ def run_end(order, first, rows, slots):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def find_differences(one, other, first):  # type: ignore[no-untyped-def]
-    """Return where two arrays differ, counted from `first`, int32 ascending."""
-    places = np.empty(len(one) + 1, dtype=np.int32)  # memory for what is written, no more
-    at = 0
-    for i in range(len(one)):
-        places[at] = first + i  # written first, kept or not: no branch is foreseen wrongly
-        at += one[i] != other[i]
-    return places[:at].copy()
+def find_differences(first_values, second_values, offset):  # type: ignore[no-untyped-def]
+    """Return the indices at which two arrays of equal length differ, int32, ascending.
+
+    `offset` is added to every index.
+    """
+    # Only the pages that are written to take up memory.
+    indices = np.empty(len(first_values) + 1, dtype=np.int32)
+    count = 0
+    for i in range(len(first_values)):
+        # Every index is written, and kept only if the count advances: no branch to mispredict.
+        indices[count] = offset + i
+        count += first_values[i] != second_values[i]
+    return indices[:count].copy()
 
 
 @compiled
 def sort_ascending(values):  # type: ignore[no-untyped-def]
-    """Sort all of `values`, int64 (n,), in place.
+    """Sort an int64 array (n,) in place.
 
-    A caller hands over a view of what it filled: entries of a longer buffer beyond it would belong
-    to another subject.
+    Pass a view of the filled part of a buffer: entries behind it belong to other subjects.
     """
     for i in range(1, len(values)):
         if values[i - 1] > values[i]:
-            # Not quicksort: one record that came late would make it quadratic.
+            # Merge sort, because a single late record would make a quicksort quadratic.
             values[:] = values[np.argsort(values, kind="mergesort")]
             return
-    # Rows of a subject that came together are in order already: reading them once is enough.
+    # The rows of a subject that was enrolled at once are already in order: one pass is enough.
 
 
-_TILE = 1 << 15  # rows whose labels, subjects and budgets fit a core's cache beside the hits
-_ALONE = 1 << 15  # hits that one thread is through before others have woken up
+# Rows of a tile. Their labels, slots, record counts and budgets (20 bytes a row) fit into the
+# cache of a core together with the hits.
+_TILE_ROWS = 1 << 15
+
+# Fewer hits than this are processed by one thread before further threads have woken up.
+_MIN_HITS_PER_THREAD = 1 << 15
 
 
 def charge_neighbours(
@@ -444,57 +559,90 @@ def charge_neighbours(
     prices: VotePrices,
     width: int,
 ) -> tuple[Steps, int]:
-    """Charge every neighbour for its contribution; return (sums, all charges). Private.
+    """Return the sums of all contributions and the sum of all charges; both are private.
 
-    - `neighbours`: of q queries.
-    - `subjects`: whose `remaining` is charged.
-    - `weights`, `prices`: what a neighbour contributes, and what that costs.
-    - `width`: the number of coordinates c of the sums, int64 (q, c).
+    Parameters
+    ----------
+    neighbours : NeighbourLists
+        Neighbours of q queries.
+    subjects : SubjectTable
+        The shard's subjects; their `remaining` units are charged in place.
+    weights : KernelWeights
+        Kernel weights by similarity.
+    prices : VotePrices
+        Noise scales and prices of the q queries.
+    width : int
+        Number of coordinates c: of classes, or of a record's vector.
+
+    Returns
+    -------
+    sums : int64 (q, c)
+        Sums of the contributions in steps, without noise.
+    spent : int
+        All charges together, in units.
     """
     targets: Any = subjects.targets
-    single, several = charge_votes, charge_votes_of_several
+    single_kernel = charge_votes
+    multirecord_kernel = charge_multirecord_votes
     if isinstance(targets, RecordVectors):
         targets = VectorArrays(targets.starts, targets.coordinates, targets.values)
-        single, several = charge_vectors, charge_vectors_of_several
+        single_kernel = charge_vectors
+        multirecord_kernel = charge_multirecord_vectors
     budgets = SubjectArrays(subjects.slots, subjects.records, subjects.remaining)
-    threads = max(1, min(THREADS, len(neighbours.rows) // _ALONE))
+    threads = max(1, min(THREADS, len(neighbours.rows) // _MIN_HITS_PER_THREAD))
     bounds = tile_bounds(neighbours, len(subjects.slots), threads)
 
-    def charged(kernel: Callable[..., Any], part: Steps, *share: object) -> tuple[Any, Steps]:
-        sums, scratch = np.zeros((len(neighbours), width), dtype=np.int64), Scratch.of(width)
-        hits = NeighbourArrays(part, neighbours.rows, neighbours.similarities)
+    def run_kernel(
+        kernel: Callable[..., Any], block_bounds: Steps, *share: object
+    ) -> tuple[Any, Steps]:
+        sums = np.zeros((len(neighbours), width), dtype=np.int64)
+        scratch = Scratch.allocate(width)
+        hits = NeighbourArrays(block_bounds, neighbours.rows, neighbours.similarities)
         charges = kernel(hits, targets, budgets, weights, prices, *share, scratch, sums)
-        scratch.check_clean()  # before the sum is used: an uncharged remainder would be in it
+        # Checked before the sums are used: they would contain an uncharged remainder.
+        scratch.check_clean()
         return charges, sums
 
-    tiles = len(bounds) - 1
-    cuts = np.array_split(np.arange(tiles), min(tiles, threads))  # consecutive ones for each thread
-    parts = [bounds[cut[0] : cut[-1] + 2] for cut in cuts]
-    results = map_in_threads(lambda part: charged(single, part), parts)
-    if any(left_out for (_, _, left_out), _ in results):
-        # By remainder of the slot: subjects that came together go to different threads.
-        shares = [(number, threads) for number in range(threads)]
-        results += map_in_threads(lambda share: charged(several, bounds, share), shares)
+    n_tiles = len(bounds) - 1
+    # Every thread gets consecutive tiles.
+    tile_groups = np.array_split(np.arange(n_tiles), min(n_tiles, threads))
+    blocks = [bounds[group[0] : group[-1] + 2] for group in tile_groups]
+    results = map_in_threads(lambda block_bounds: run_kernel(single_kernel, block_bounds), blocks)
+    if any(n_skipped for (_, _, n_skipped), _ in results):
+        # Subjects are divided by the remainder of their slot, so that subjects enrolled together,
+        # with adjacent slots, go to different threads.
+        shares = [(remainder, threads) for remainder in range(threads)]
+        results += map_in_threads(
+            lambda share: run_kernel(multirecord_kernel, bounds, share), shares
+        )
     spent = sum((int(charges[0]) << 24) + int(charges[1]) for charges, _ in results)
     return np.sum([sums for _, sums in results], axis=0), spent
 
 
 def tile_bounds(neighbours: NeighbourLists, size: int, threads: int) -> Steps:
-    """Return where the hits of each query begin in each tile, (tiles + 1, q).
+    """Return the offsets of the hits of each query in each tile, int64 (tiles + 1, q).
 
-    One tile holds all rows where a query's rows do not ascend.
+    There is a single tile if the rows of some query are not ascending.
+
+    - `neighbours`: neighbour lists of q queries.
+    - `size`: number of rows of the shard.
+    - `threads`: number of threads; the number of tiles is a multiple of it.
     """
-    starts, rows = neighbours.starts, neighbours.rows
-    tiles = threads * -(-size // (threads * _TILE))
-    if tiles <= 1 or not _ascending(starts, rows):
+    starts = neighbours.starts
+    rows = neighbours.rows
+    n_tiles = threads * -(-size // (threads * _TILE_ROWS))
+    if n_tiles <= 1 or not _are_ascending(starts, rows):
         return np.stack([starts[:-1], starts[1:]])
-    return np.asarray(_tile_bounds(starts, rows, np.arange(tiles + 1) * size // tiles))
+    return np.asarray(_find_tile_bounds(starts, rows, np.arange(n_tiles + 1) * size // n_tiles))
 
 
 @compiled
-def _ascending(starts, rows):  # type: ignore[no-untyped-def]
-    """Tell whether the rows of every query ascend."""
-    ascending = True  # without an early exit the comparisons fill vectors
+def _are_ascending(starts, rows):  # type: ignore[no-untyped-def]
+    """Return whether the rows of every query are strictly ascending.
+
+    The rows of query j are ``rows[starts[j] : starts[j + 1]]``.
+    """
+    ascending = True  # without an early exit the comparisons are vectorised
     for j in range(len(starts) - 1):
         for hit in range(starts[j] + 1, starts[j + 1]):
             ascending &= rows[hit - 1] < rows[hit]
@@ -502,11 +650,15 @@ def _ascending(starts, rows):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _tile_bounds(starts, rows, edges):  # type: ignore[no-untyped-def]
-    """Return where rows of at least each edge begin in the list of every query."""
+def _find_tile_bounds(starts, rows, edges):  # type: ignore[no-untyped-def]
+    """Return the offset of the first row that is at least each edge, int64 (edges, q).
+
+    `edges` are the first rows of the tiles; the ascending rows of query j are
+    ``rows[starts[j] : starts[j + 1]]``.
+    """
     bounds = np.empty((len(edges), len(starts) - 1), dtype=np.int64)
     for j in range(len(starts) - 1):
-        own = rows[starts[j] : starts[j + 1]]
+        query_rows = rows[starts[j] : starts[j + 1]]
         for tile in range(len(edges)):
-            bounds[tile, j] = starts[j] + np.searchsorted(own, edges[tile])
+            bounds[tile, j] = starts[j] + np.searchsorted(query_rows, edges[tile])
     return bounds

@@ -1,4 +1,4 @@
-"""Noisy counts: how many neighbours a query has (the paper's preset), how many records there are.
+"""Noisy counts: the number of a query's neighbours (paper preset) and the number of records.
 
 Proof note: count.md. Source: ZZGW23 Algorithm 3, lines on K.
 """
@@ -12,23 +12,44 @@ from vicinal.accounting.charges import charge
 from vicinal.accounting.gaussian import grid_slack
 from vicinal.arrays import Bools, Floats, Ints
 from vicinal.compiled import compiled
-from vicinal.mechanisms.charging import ALL_SUBJECTS, LOW, hits_by_subject, longest_norm, run_end
+from vicinal.mechanisms.charging import (
+    ALL_SUBJECTS,
+    LOW_BITS,
+    compute_max_norm,
+    find_run_end,
+    group_hits_by_subject,
+)
 from vicinal.mechanisms.subject_table import SubjectTable
 from vicinal.mechanisms.votes import DeltaSlackAccountant, VoteGrid
 from vicinal.neighbours.scan import NeighbourLists
 from vicinal.noise.source import NoiseSource
 
-SIZE_SHARE = 0.0005  # share of its budget that one record pays for being counted once, at the start
-SIZE_RECORDS = 10  # records that one subject counts for at most in the estimate of the size
+# Share of its budget that a subject with one record is charged for the estimate of the data size.
+SIZE_SHARE = 0.0005
+
+# A subject with more records than this counts for this many in the estimate of the data size.
+SIZE_RECORDS = 10
+
 MOST_OF_SIZE = SIZE_SHARE * SIZE_RECORDS**2
-"""The share of its budget that any subject pays for that estimate."""
+"""The largest share of its budget that a subject is charged for the estimate of the data size.
+
+A charge grows with the square of the contribution.
+"""
 
 
 class NoisyCount:
-    """The number of neighbours of each query, with noise of scale `sigma` records.
+    """Mechanism that releases the number of neighbours of each query with Gaussian noise.
 
-    A subject with m records inside the radius adds m and is charged m^2 / (2 sigma^2); one that
-    cannot afford its charge takes no part in the query at all, neither here nor in the vote.
+    A subject with m records inside the radius adds m and is charged m^2 / (2 sigma^2). A subject
+    that cannot afford its charge is excluded from the query, from the count and from the vote.
+
+    - `sigma`: standard deviation of the noise, in records.
+    - `budget`: the zCDP that a subject's full budget stands for.
+    - `grid`: the grid of counts and noise.
+    - `noise`: the source of the noise.
+    - `slack`: the account of the delta that rounding to the grid costs.
+
+    Attributes: `scale`, the noise scale in grid steps.
     """
 
     def __init__(
@@ -47,45 +68,62 @@ class NoisyCount:
 
     @property
     def slack(self) -> float:
-        """The delta that the grid costs in one count."""
+        """The delta that rounding to the grid costs in one count."""
         return grid_slack(self.scale)
 
     def price(self, queries: int) -> None:
-        """Meter the grid's cost of so many counts, once, before any subject is charged for them."""
+        """Charge the delta slack of `queries` counts; raise PrivacyRefused if it is used up.
+
+        Call it once, before any subject is charged for these counts.
+        """
         self._slack.charge([self.scale] * queries, 1)
 
     def contribute_and_charge(
         self, neighbours: NeighbourLists, subjects: SubjectTable
     ) -> tuple[Ints, Bools, int]:
-        """Charge the neighbours and return (counts, who takes part, all charges); still private.
+        """Return the counts, the hits of paying subjects and the sum of charges; all private.
 
-        After :meth:`price`, once for each shard that holds records.
+        Call it after :meth:`price`, once for each shard that holds records. The remaining units of
+        `subjects` are charged in place.
 
         Returns
         -------
         counts : int64 (q,)
-            Sums in grid steps.
-        part : bool (hits,)
-            Which hits belong to subjects that could pay.
+            Counts in grid steps, without noise.
+        is_paid : bool (hits,)
+            Whether the hit belongs to a subject that could afford its charge.
         spent : int
-            All charges together, in units.
+            Sum of all charges, in units.
         """
         counts = np.zeros(len(neighbours), dtype=np.int64)
-        part = np.zeros(len(neighbours.rows), dtype=np.bool_)
+        is_paid = np.zeros(len(neighbours.rows), dtype=np.bool_)
         high, low = charge_counts(
-            neighbours.starts, neighbours.rows,
-            subjects.slots, subjects.records, subjects.remaining,
-            self.grid.steps, self.scale, self._rate, counts, part,
-        )  # fmt: skip
-        return counts, part, (int(high) << 24) + int(low)
+            neighbours.starts,
+            neighbours.rows,
+            subjects.slots,
+            subjects.records,
+            subjects.remaining,
+            self.grid.steps,
+            self.scale,
+            self._rate,
+            counts,
+            is_paid,
+        )
+        return counts, is_paid, (int(high) << 24) + int(low)
 
     def publish(self, counts: Ints) -> Floats:
-        """Add the noise that the charges paid for and return counts, float64 (q,)."""
+        """Return the noisy counts in records, float64 (q,); they may be released.
+
+        `counts`, int64 (q,): sums of :meth:`contribute_and_charge` over all shards, in steps.
+        """
         return self._noise.add_to(counts, self.scale) / self.grid.steps
 
 
 def size_noise(budget: float) -> float:
-    """Return the noise scale, in records, of the estimate of the size."""
+    """Return the standard deviation, in records, of the noise of the estimated data size.
+
+    `budget`: the zCDP that a subject's full budget stands for.
+    """
     return 1 / math.sqrt(2 * SIZE_SHARE * budget)
 
 
@@ -96,10 +134,11 @@ def noisy_size(
     noise: NoiseSource,
     slack: DeltaSlackAccountant,
 ) -> tuple[float, int]:
-    """Estimate the number of records once, for `SIZE_SHARE` of the budget of each.
+    """Return a noisy number of records (public) and the sum of all charges in units (private).
 
-    A subject counts for min(records, 10) and pays the square of that. Returns the noisy size,
-    which is public, and all charges in units, which are private.
+    A subject with m records counts for c = min(m, 10) and is charged `SIZE_SHARE` * c^2 of its
+    budget. Arguments as in :class:`NoisyCount`; the remaining units of `subjects` are charged in
+    place. Raises PrivacyRefused, before any charge, if the delta slack is used up.
     """
     scale = grid.scale(size_noise(budget))
     rate = unit_rate(scale, budget)
@@ -113,59 +152,79 @@ def noisy_size(
 
 @compiled
 def charge_counts(  # type: ignore[no-untyped-def]
-    starts, rows, slots, records, remaining, steps, scale, rate, counts, part
+    starts, rows, slots, records, remaining, steps, scale, rate, counts, is_paid
 ):
-    """Count every subject that can pay for it; mark its hits in `part`.
+    """Count and charge the neighbours of every subject that can afford its charge.
 
-    See :class:`vicinal.mechanisms.count.NoisyCount`. Returns charges as :func:`charge_votes`.
+    See :class:`NoisyCount`.
+
+    - `starts`, int64 (q + 1,), `rows`, int32 (hits,): rows of the neighbours of query j are
+      ``rows[starts[j] : starts[j + 1]]``.
+    - `slots`, `records`, `remaining`: arrays of :class:`SubjectTable`; `remaining` is charged in
+      place.
+    - `steps`: grid steps of one record.
+    - `scale`: noise scale in grid steps.
+    - `rate`: units charged for a squared step.
+    - `counts`, int64 (q,): sums in steps, to which the contributions are added.
+    - `is_paid`, bool (hits,): set for the hits of subjects that are counted.
+
+    Returns the sum of charges as (high, low), see :func:`vicinal.mechanisms.charging.charge_votes`.
     """
-    high, low = 0, 0
-    longest = longest_norm(scale)
-    cost = charge(min(steps, longest) ** 2, rate)
+    high = 0
+    low = 0
+    max_norm = compute_max_norm(scale)
+    cost = charge(min(steps, max_norm) ** 2, rate)
     for j in range(len(starts) - 1):
-        several = 0
+        n_multirecord_hits = 0
         for hit in range(starts[j], starts[j + 1]):
             slot = slots[rows[hit]]
             if records[slot] > 1:
-                several += 1
+                n_multirecord_hits += 1
                 continue
-            if steps <= longest and cost <= remaining[slot]:
+            if steps <= max_norm and cost <= remaining[slot]:
                 remaining[slot] -= cost
                 counts[j] += steps
-                high, low = high + (cost >> 24), low + (cost & LOW)
-                part[hit] = True
-        if several == 0:
+                high += cost >> 24
+                low += cost & LOW_BITS
+                is_paid[hit] = True
+        if n_multirecord_hits == 0:
             continue
-        order = hits_by_subject(starts[j], starts[j + 1], rows, slots, records, ALL_SUBJECTS)
+        order = group_hits_by_subject(starts[j], starts[j + 1], rows, slots, records, ALL_SUBJECTS)
         first = 0
-        while first < several:
-            last = run_end(order, first, rows, slots)
+        while first < n_multirecord_hits:
+            last = find_run_end(order, first, rows, slots)
             slot = slots[rows[order[first]]]
             contribution = (last - first) * steps
-            whole_cost = charge(min(contribution, longest) ** 2, rate)
-            if contribution <= longest and whole_cost <= remaining[slot]:
-                remaining[slot] -= whole_cost
+            # For all hits of the subject together.
+            subject_cost = charge(min(contribution, max_norm) ** 2, rate)
+            if contribution <= max_norm and subject_cost <= remaining[slot]:
+                remaining[slot] -= subject_cost
                 counts[j] += contribution
-                high, low = high + (whole_cost >> 24), low + (whole_cost & LOW)
+                high += subject_cost >> 24
+                low += subject_cost & LOW_BITS
                 for hit in order[first:last]:
-                    part[hit] = True
+                    is_paid[hit] = True
             first = last
     return high, low
 
 
 @compiled
-def charge_sizes(records, most, remaining, steps, scale, rate):  # type: ignore[no-untyped-def]
-    """Count min(records, most) of every subject that can pay for it.
+def charge_sizes(records, max_records, remaining, steps, scale, rate):  # type: ignore[no-untyped-def]
+    """Count and charge min(records, max_records) for every subject that can afford its charge.
 
-    See :func:`vicinal.mechanisms.count.noisy_size`. Returns (count in steps, high, low).
+    See :func:`noisy_size`. Arguments as in :func:`charge_counts`; `max_records` bounds the number
+    of records for which one subject counts. Returns (count in steps, high, low).
     """
-    total, high, low = 0, 0, 0
-    longest = longest_norm(scale)
+    total = 0
+    high = 0
+    low = 0
+    max_norm = compute_max_norm(scale)
     for slot in range(len(records)):
-        contribution = min(records[slot], most) * steps
-        cost = charge(min(contribution, longest) ** 2, rate)
-        if contribution <= longest and cost <= remaining[slot]:
+        contribution = min(records[slot], max_records) * steps
+        cost = charge(min(contribution, max_norm) ** 2, rate)
+        if contribution <= max_norm and cost <= remaining[slot]:
             remaining[slot] -= cost
             total += contribution
-            high, low = high + (cost >> 24), low + (cost & LOW)
+            high += cost >> 24
+            low += cost & LOW_BITS
     return total, high, low

@@ -1,12 +1,12 @@
-"""Noisy gradients of softmax regression: Poisson batches, clipping by subject, exact noise.
+"""Noisy gradients of softmax regression: Poisson batches, clipping per subject, exact noise.
 
 Proof note: gradients.md. Sources: Abadi et al. 2016 (NoisySGD); Goodfellow 2015 (norms of gradients
 that are outer products).
 
-Everything that is summed is a whole number. A record's features are an integer row u, the
-derivatives of its loss by the scores a vector e, and its gradient is the outer product of the two,
-of norm |u| |e|: e is scaled down to the clipping bound, rounded towards zero, and the outer product
-is exact.
+All summed quantities are integers. A record's features are an integer row u, the derivatives of its
+loss with respect to the scores a vector e, and its gradient is the outer product of the two, of
+norm |u| |e|. The vector e is scaled down to the clipping bound and rounded towards zero; the outer
+product is exact.
 """
 
 import math
@@ -21,31 +21,40 @@ from vicinal.mechanisms.noise_sources import BernoulliSource
 from vicinal.mechanisms.planned_releases import FINEST, ReleaseCounter
 from vicinal.noise.source import NoiseSource
 
-MOST_SUBJECTS = 1 << 24  # with more subjects a sum of clipped gradients could overflow
+# Largest number of subjects: with more, a sum of clipped gradients could overflow int64.
+MOST_SUBJECTS = 1 << 24
 
-# Steps in a clipping bound, at most: sums of MOST_SUBJECTS of them fit into int64.
-_MOST_STEPS = 1 << 38
+# Largest number of grid steps in a clipping bound. MOST_SUBJECTS times this fits into int64.
+_MAX_STEPS = 1 << 38
 
-# Whole numbers below this are exact in float64, and so are their sums in any order.
-_EXACT = 1 << 53
+# Integers up to this are exact in float64, and so are their sums in any order.
+_MAX_EXACT_FLOAT = 1 << 53
 
-WEIGHT_STEPS = 1 << 18  # grid of the public weights: scores of integer rows are exact
+# Grid steps of a public weight of 1. Scores of integer rows are exact on this grid.
+WEIGHT_STEPS = 1 << 18
 
-_LARGEST_WEIGHT = 1 << 30
+# Bound on the size of a public weight, in steps of the grid: scores stay exact in float64.
+_MAX_WEIGHT = 1 << 30
 
-_INSIDE = 1 - 1e-9  # keeps the roundings of the clipping below the bound
+# Margin for the rounding errors of clipping, so that the bound is never exceeded.
+_ROUNDING_MARGIN = 1 - 1e-9
 
 
 class SubjectRows:
-    """Integer records, those of a subject side by side. Private.
+    """Integer features and targets of records, sorted by subject; private.
 
-    - `rows`, float32 (n, d): integer features, of norm at most 8191, none all zero; kept as int16.
-    - `labels`, int32: class index of every record, (n,), or its vector in steps of 2^-30, (n, c).
-    - `slots`, int32 (n,): subject of every record, 0 <= slot < `n_subjects`; every subject has a
-      record.
+    - `rows`, float32 (n, d): integer features, of norm at most 8191, no row all zero; stored as
+      int16.
+    - `labels`, int32: class index of every record, (n,), or its target vector in steps of 2^-30,
+      (n, c).
+    - `slots`, int32 (n,): slot of every record's subject, 0 <= slot < `n_subjects`; every subject
+      has a record.
     - `n_subjects`: number of subjects.
 
-    Raises InvalidInput if there are more than :data:`MOST_SUBJECTS`.
+    Attributes: `starts`, int64 (n_subjects + 1,), the records of subject u are those from
+    ``starts[u]`` to ``starts[u + 1] - 1``; `norms`, float64 (n,), Euclidean norms of the rows.
+
+    Raises InvalidInput if there are more than :data:`MOST_SUBJECTS` subjects.
     """
 
     def __init__(self, rows: Floats32, labels: Ints32, slots: Ints32, n_subjects: int) -> None:
@@ -63,24 +72,28 @@ class SubjectRows:
 
 
 def whole_weights(weights: Floats) -> Floats:
-    """Return public weights in steps of 2^-18, whole numbers in float64, in exact range."""
-    return np.asarray(np.clip(np.rint(weights * WEIGHT_STEPS), -_LARGEST_WEIGHT, _LARGEST_WEIGHT))
+    """Return public weights in steps of 2^-18, integers in float64, limited to the exact range."""
+    return np.asarray(np.clip(np.rint(weights * WEIGHT_STEPS), -_MAX_WEIGHT, _MAX_WEIGHT))
 
 
 class NoisyGradient:
-    """The sum of the clipped gradients of a fresh Poisson batch, with Gaussian noise.
+    """Mechanism that releases the noisy sum of clipped gradients of a new Poisson batch.
 
-    Contribution: a subject in the batch adds the gradient summed over its records, clipped to
-    Euclidean norm `clip`. Noise of scale `sigma` times `clip` is added to every coordinate.
+    The contribution of a subject in the batch is the gradient summed over its records, clipped to
+    Euclidean norm `clip`. Gaussian noise of scale `sigma` times `clip` is added to every
+    coordinate.
 
-    - `records`: who takes part.
+    - `records`: the private records.
     - `n_classes`: number of classes c.
-    - `unit`: a feature of 1 is so many integer steps.
-    - `gamma`: the probability with which each subject is in a batch.
-    - `clip`: the clipping bound, in the features' own units.
+    - `unit`: number of integer steps of a feature with value 1.
+    - `gamma`: probability with which each subject is in a batch.
+    - `clip`: the clipping bound, for features in their own units.
     - `sigma`: the noise multiplier, 0.01 <= sigma <= 10^9.
-    - `quota`: how many steps were planned.
-    - `noise`, `source`: where randomness comes from.
+    - `quota`: counter of the planned steps.
+    - `noise`: the source of the Gaussian noise.
+    - `source`: the source of the Poisson samples.
+
+    Attributes: `steps`, grid steps in a clipping bound; `scale`, noise scale in grid steps.
     """
 
     def __init__(
@@ -106,70 +119,94 @@ class NoisyGradient:
         self._source = source
 
     def publish(self, weights: Floats) -> Floats:
-        """Take from the quota and return a noisy sum of gradients, float64 (d, c), over `clip`.
+        """Return a noisy sum of gradients in clipping bounds, float64 (d, c); it may be released.
 
-        `weights`, float64 (d, c): public weights, finite; rounded to a grid of 2^-18 here. Raises
-        PrivacyRefused before any record is looked at, if another step was not planned.
+        `weights`, float64 (d, c): public, finite weights; rounded to a grid of 2^-18 here. Raises
+        PrivacyRefused, before any record is read, if all planned steps have been made.
         """
         self.quota.note_releases(1)
         sums = self.clip_and_sum(weights, self._source.bernoulli(self.gamma, len(self.records)))
         return np.asarray(self._noise.add_to(sums, self.scale) / self.steps)
 
     def clip_and_sum(self, weights: Floats, batch: Bools) -> Ints:
-        """Return the sum of clipped gradients of a batch, int64 (d, c), in steps; still private.
+        """Return the sum of the clipped gradients of a batch, int64 (d, c), in grid steps; private.
 
-        `batch`, bool (subjects,), says who is in it; `weights` as in :meth:`publish`.
+        - `weights`: as in :meth:`publish`.
+        - `batch`, bool (subjects,): whether each subject is in the batch.
         """
         integer_weights = whole_weights(weights)
         sums = np.zeros((self.records.rows.shape[1], self.n_classes), dtype=np.int64)
         counts = np.diff(self.records.starts)
-        single = self.records.starts[:-1][batch & (counts == 1)]
-        # So few at a time that sums of their whole numbers are exact in float64, in any order.
-        chunk = max(1, min(_EXACT // self.steps, 1 << 14))
-        for start in range(0, len(single), chunk):
-            self._add_single(single[start : start + chunk], integer_weights, sums)
+        single_rows = self.records.starts[:-1][batch & (counts == 1)]
+        # Few enough rows that sums of their integers are exact in float64, in any order.
+        block_size = max(1, min(_MAX_EXACT_FLOAT // self.steps, 1 << 14))
+        for start in range(0, len(single_rows), block_size):
+            self._add_single(single_rows[start : start + block_size], integer_weights, sums)
         for subject in np.flatnonzero(batch & (counts > 1)):
             self._add_several(int(subject), integer_weights, sums)
         return sums
 
-    def _add_single(self, places: Ints, integer_weights: Floats, sums: Ints) -> None:
-        """Add subjects of one record each, at `places`, by one product of whole numbers."""
-        rows = self.records.rows[places].astype(np.float64)
+    def _add_single(self, row_indices: Ints, integer_weights: Floats, sums: Ints) -> None:
+        """Add the clipped gradients of subjects with one record each to `sums`, int64 (d, c).
+
+        `row_indices`: their rows; `integer_weights`, float64 (d, c): result of `whole_weights`.
+        """
+        rows = self.records.rows[row_indices].astype(np.float64)
         residuals = rows @ integer_weights
-        norms = self.records.norms[places]
+        norms = self.records.norms[row_indices]
         clipped_residuals(
-            residuals, self.records.labels[places], norms, 1 / (self._unit * WEIGHT_STEPS),
-            self.steps / (self.clip * self._unit), float(self.steps),
-        )  # fmt: skip
+            residuals,
+            self.records.labels[row_indices],
+            norms,
+            1 / (self._unit * WEIGHT_STEPS),
+            self.steps / (self.clip * self._unit),
+            float(self.steps),
+        )
         sums += (rows.T @ residuals).astype(np.int64)
 
     def _add_several(self, subject: int, integer_weights: Floats, sums: Ints) -> None:
-        """Add a subject with several records."""
-        part = slice(self.records.starts[subject], self.records.starts[subject + 1])
-        rows = self.records.rows[part]
+        """Add the clipped gradient of a subject with several records to `sums`, int64 (d, c).
+
+        `integer_weights`, float64 (d, c): result of `whole_weights`.
+        """
+        own_records = slice(self.records.starts[subject], self.records.starts[subject + 1])
+        rows = self.records.rows[own_records]
         residuals = rows.astype(np.float64) @ integer_weights
         add_clipped(
-            residuals, rows, self.records.labels[part], 1 / (self._unit * WEIGHT_STEPS),
-            self.steps / (self.clip * self._unit), float(self.steps), sums,
-        )  # fmt: skip
+            residuals,
+            rows,
+            self.records.labels[own_records],
+            1 / (self._unit * WEIGHT_STEPS),
+            self.steps / (self.clip * self._unit),
+            float(self.steps),
+            sums,
+        )
 
 
 def gradient_grid(sigma: float) -> tuple[int, int]:
-    """Return steps in a clipping bound, a power of two, and the noise scale in steps; public."""
+    """Return the grid steps in a clipping bound, a power of two, and the noise scale in steps.
+
+    `sigma`: the noise multiplier, 0.01 <= sigma <= 10^9; public, as is the result.
+    """
     sigma = checks.check_real("sigma", sigma, least=1e-2, most=1e9)
-    steps = min(_MOST_STEPS, 1 << math.floor(math.log2(FINEST / sigma)))
-    # The logarithm may have been rounded up to a whole number.
+    steps = min(_MAX_STEPS, 1 << math.floor(math.log2(FINEST / sigma)))
+    # The logarithm may have been rounded up to an integer, which makes the grid too fine.
     steps = steps if math.ceil(sigma * steps) <= FINEST else steps >> 1
     return steps, math.ceil(sigma * steps)
 
 
 @compiled
 def softmax_residuals(scores, label, per_score):  # type: ignore[no-untyped-def]
-    """Turn the scores of one record into derivatives of its loss, in place."""
-    top = scores.max()  # taken off, so that no exponential overflows
+    """Replace the scores of one record by the derivatives of its softmax loss, in place.
+
+    - `scores`, float64 (c,): scores in integer steps.
+    - `label`: class index of the record.
+    - `per_score`: value of one step of a score.
+    """
+    max_score = scores.max()  # subtracted so that no exponential overflows
     total = 0.0
     for c in range(len(scores)):
-        scores[c] = np.exp((scores[c] - top) * per_score)
+        scores[c] = np.exp((scores[c] - max_score) * per_score)
         total += scores[c]
     for c in range(len(scores)):
         scores[c] /= total
@@ -178,9 +215,16 @@ def softmax_residuals(scores, label, per_score):  # type: ignore[no-untyped-def]
 
 @compiled
 def clipped_residuals(scores, labels, norms, per_score, factor, bound):  # type: ignore[no-untyped-def]
-    """Turn scores (n, c) into whole numbers e, in place, with norms * |e| <= bound.
+    """Replace scores by integer derivatives e of clipped gradients, in place.
 
-    Unclipped, e is `factor` times the derivative.
+    For each record the norm of the gradient, ``norms[i] * |e|``, is at most `bound`.
+
+    - `scores`, float64 (n, c): scores in integer steps, one record per subject.
+    - `labels`, int32 (n,): class indices.
+    - `norms`, float64 (n,): norms of the integer rows.
+    - `per_score`: value of one step of a score.
+    - `factor`: grid steps per unit of a derivative, without clipping.
+    - `bound`: the clipping bound in grid steps.
     """
     for i in range(len(scores)):
         softmax_residuals(scores[i], labels[i], per_score)
@@ -188,53 +232,61 @@ def clipped_residuals(scores, labels, norms, per_score, factor, bound):  # type:
         for c in range(scores.shape[1]):
             square += scores[i, c] * scores[i, c]
         size = norms[i] * math.sqrt(square)
-        scaled = factor if factor * size <= bound else bound / size
+        clipped_factor = factor if factor * size <= bound else bound / size
         for c in range(scores.shape[1]):
-            scores[i, c] = np.trunc(scores[i, c] * scaled * _INSIDE)
+            scores[i, c] = np.trunc(scores[i, c] * clipped_factor * _ROUNDING_MARGIN)
 
 
 @compiled
 def summed_gradient(residuals, rows):  # type: ignore[no-untyped-def]
-    """Return the gradient summed over one subject's records, float64 (d, c), in any order alike.
+    """Return the gradient summed over one subject's records, float64 (d, c).
 
-    `residuals`, float64 (n, c): derivatives of each record's loss by its scores; changed in place.
+    - `residuals`, float64 (n, c): derivatives of each record's loss with respect to its scores;
+      rounded in place.
+    - `rows`, int16 (n, d): integer features.
 
-    A sum of any doubles would depend on the order of the records, which other subjects' erasures
-    can set: a store fills holes with its last records. Derivatives are whole numbers of 2^-30 here,
-    so that every partial sum is exact (linear_model.md, "What u adds").
+    The sum is the same for every order of the records. A sum of arbitrary doubles would depend on
+    the order, which erasures of other subjects can change: a store fills the rows of erased records
+    with its last records. The derivatives are therefore rounded to multiples of 2^-30, so that
+    every partial sum is exact (linear_model.md, "Contribution of u").
     """
-    grain = float(1 << 30)
-    # Times entries of rows, below 2^13, that is at most 2^53. Coarser steps of a longer sum are as
-    # good, and follow from the number of records alone.
-    while len(residuals) * grain > 2.0**40:
-        grain /= 2
+    steps_per_unit = float(1 << 30)
+    # Times entries of rows, below 2^13, a sum of n derivatives stays below 2^53. For larger n the
+    # steps are coarser, which depends on the number of the subject's records alone.
+    while len(residuals) * steps_per_unit > 2.0**40:
+        steps_per_unit /= 2
     gradient = np.zeros((rows.shape[1], residuals.shape[1]))
     for i in range(len(residuals)):
         for c in range(residuals.shape[1]):
-            residuals[i, c] = np.rint(residuals[i, c] * grain)
+            residuals[i, c] = np.rint(residuals[i, c] * steps_per_unit)
         for j in range(rows.shape[1]):
             for c in range(residuals.shape[1]):
                 gradient[j, c] += rows[i, j] * residuals[i, c]
-    return gradient / grain
+    return gradient / steps_per_unit
 
 
 @compiled
 def add_clipped(scores, rows, labels, per_score, factor, bound, sums):  # type: ignore[no-untyped-def]
-    """Add the clipped sum of all gradients of one subject to `sums` (d, c)."""
+    """Add the clipped gradient of a subject with several records to `sums`, int64 (d, c).
+
+    `scores`, float64 (n, c), are overwritten; `rows`, int16 (n, d), are the integer features of the
+    subject's records. The other arguments are those of :func:`clipped_residuals`.
+    """
     for i in range(len(scores)):
         softmax_residuals(scores[i], labels[i], per_score)
     gradient = summed_gradient(scores, rows)
     size = math.sqrt((gradient * gradient).sum())
-    scaled = factor if factor * size <= bound else bound / size
+    clipped_factor = factor if factor * size <= bound else bound / size
     for j in range(rows.shape[1]):
         for c in range(scores.shape[1]):
-            sums[j, c] += np.int64(gradient[j, c] * scaled * _INSIDE)
+            sums[j, c] += np.int64(gradient[j, c] * clipped_factor * _ROUNDING_MARGIN)
 
 
 class NoisySize:
-    """How many subjects there are, once, with noise of scale `sigma` subjects.
+    """Mechanism that releases the number of subjects once, with Gaussian noise.
 
-    `sigma`: noise scale; one subject moves the number by 1. `noise`: where noise comes from.
+    - `sigma`: standard deviation of the noise, in subjects; the sensitivity is 1.
+    - `noise`: the source of the noise.
     """
 
     def __init__(self, sigma: float, noise: NoiseSource) -> None:
@@ -243,44 +295,51 @@ class NoisySize:
         self._noise = noise
 
     def publish(self, size: int) -> float:
-        """Take from the quota and return the noisy number."""
+        """Return the noisy version of the private number of subjects `size`; works only once."""
         self._quota.note_releases(1)
         (noisy,) = self._noise.add_to(np.array([size * self.steps], dtype=np.int64), self.scale)
         return int(noisy) / self.steps
 
 
 class NoisyTraining:
-    """Softmax regression by planned noisy steps; its weights may be published.
+    """Training of softmax regression by a planned number of noisy gradient steps.
 
-    `gradient`: a step, and how many were planned. `size`: the public number of subjects, or what
-    releases it once. `learning_rate`, `momentum`: step on the mean gradient in units of the
-    clipping bound, and how much of the last is kept.
+    - `gradient`: the mechanism of a step; its quota is the number of planned steps.
+    - `size`: the public number of subjects, or the mechanism that releases it.
+    - `learning_rate`: length of a step for a mean gradient of one clipping bound.
+    - `momentum`: fraction of the previous step that is added to the next.
     """
 
     def __init__(
         self, gradient: NoisyGradient, size: int | NoisySize, learning_rate: float, momentum: float
     ) -> None:
-        self._gradient, self._size = gradient, size
-        self._learning_rate, self._momentum = learning_rate, momentum
+        self._gradient = gradient
+        self._size = size
+        self._learning_rate = learning_rate
+        self._momentum = momentum
 
     def publish(self) -> tuple[float, Floats]:
-        """Take all steps; return the number that means are taken by, and weights, float64 (d, c).
+        """Return the number of subjects used for means and the weights, float64 (d, c); public.
 
-        The weights are averaged over the second half of the steps. All that follows from the noisy
-        sums is post-processing.
+        Makes all planned steps. The weights are averaged over the second half of the steps; they
+        are a function of the noisy sums, that is, post-processing.
         """
-        gradient, expected = self._gradient, self._size
+        gradient = self._gradient
+        size_or_release = self._size
         records = gradient.records
-        noisy_size = (
-            float(expected) if isinstance(expected, int) else expected.publish(len(records))
-        )
-        size, planned = max(1.0, noisy_size), gradient.quota.planned
+        if isinstance(size_or_release, int):
+            released_size = float(size_or_release)
+        else:
+            released_size = size_or_release.publish(len(records))
+        size = max(1.0, released_size)
+        n_planned = gradient.quota.planned
         rate = self._learning_rate / (gradient.gamma * size)
         weights = np.zeros((records.rows.shape[1], gradient.n_classes))
-        velocity, total = np.zeros_like(weights), np.zeros_like(weights)
-        for step in range(planned):
+        velocity = np.zeros_like(weights)
+        weight_sum = np.zeros_like(weights)
+        for step in range(n_planned):
             velocity = self._momentum * velocity + gradient.publish(weights)
             weights = weights - rate * velocity
-            if step >= planned // 2:
-                total += weights
-        return size, total / (planned - planned // 2)
+            if step >= n_planned // 2:
+                weight_sum += weights
+        return size, weight_sum / (n_planned - n_planned // 2)

@@ -1,14 +1,14 @@
-"""Noisy gradients of a linear model in the individual filter: each subject pays for its own.
+"""Noisy gradients of a linear model in the individual filter, charged by each subject's own norm.
 
-The loss is that of softmax regression where records carry classes, half a squared distance where
-they carry vectors.
+The loss is that of softmax regression for records with classes, and half the squared distance for
+records with vectors.
 
 Proof note: linear_model.md. Sources: Feldman & Zrnic 2021, section 4 (full-batch gradients charged
 by their own norm); Goodfellow 2015 (norms of gradients that are outer products).
 
-Everything that is summed is a whole number. A record's features are an integer row u, the
-derivatives of its loss by the scores a vector e of whole numbers, and its gradient is the outer
-product of the two, of norm |u| |e|.
+All summed quantities are integers. A record's features are an integer row x, the derivatives of its
+loss with respect to the scores an integer vector e, and its gradient is the outer product x e^T, of
+norm |x| |e|.
 """
 
 from __future__ import annotations
@@ -32,35 +32,59 @@ from vicinal.neighbours.engines.int16 import MOST_TOGETHER, Int16Matrix, int16_p
 from vicinal.neighbours.scan import THREADS, map_in_threads
 from vicinal.noise.source import NoiseSource
 
-# Steps in a clipping bound, at most: so many contributions together fit into int32.
-_FINEST = (1 << 31) // MOST_TOGETHER
+# Largest number of grid steps in a clipping bound: the contributions that an int16 product adds up
+# at once fit into int32.
+_MAX_STEPS = (1 << 31) // MOST_TOGETHER
 
-_CHUNK = 1024  # rows that both products find in a core's cache
-_LARGEST_WEIGHTS = 1 << 17  # norm of a class's weights: with rows of 2^13 products reach 2^30
-_FINEST_WEIGHT = 18  # weights are stored with the model in steps of 2^-18, not finer
-_GROUP = 1 << 10  # with several records each; their charges together are below 2^59
-_LOW = (1 << 24) - 1
-STEP = 1.0 / UNIT  # of what stands in a vector
-_INSIDE = 1 - 1e-9  # more than (c d + 8) 2^-53, what norms and quotients lose by rounding
-_MOST_INT16 = 32767.0  # a norm: so is every entry
-_LOG2_E, _LN_2 = math.log2(math.e), math.log(2)
+# Rows of a block: both matrix products of a block find their data in the cache of a core.
+_BLOCK_ROWS = 1024
+
+# Largest norm of the integer weights of a class. With rows of norm up to 2^13 the scores stay below
+# 2^30 and fit into int32.
+_MAX_WEIGHT_NORM = 1 << 17
+
+# Weights are rounded to steps of 2^-18 or coarser, since the model stores them in steps of 2^-18.
+_MAX_WEIGHT_BITS = 18
+
+# Subjects with several records that are processed at once. Their charges add up to less than 2^59.
+_SUBJECT_BLOCK = 1 << 10
+
+# Mask of the low 24 bits of a charge, which are summed separately so that no sum overflows.
+_LOW_BITS = (1 << 24) - 1
+
+STEP = 1.0 / UNIT  # grid step of the records' target vectors
+
+# Margin for the rounding errors of norms and quotients, which are below (c d + 8) 2^-53.
+_ROUNDING_MARGIN = 1 - 1e-9
+
+# Bound on the norm of a derivative vector, and so on its entries, which are stored as int16.
+_MAX_INT16 = 32767.0
+
+_LOG2_E = math.log2(math.e)
+_LN_2 = math.log(2)
 
 
 class IndividualGradient:
-    """The sum of the gradients of all subjects, with noise, charged to each by its length.
+    """Mechanism that releases the noisy sum of all subjects' gradients, charged by their norms.
 
-    Contribution: the gradient summed over a subject's records, scaled down to norm `clip` and to
-    what the subject may still spend here, rounded towards zero to whole steps.
+    The contribution of a subject is the gradient summed over its records, scaled down to norm
+    `clip` and to its remaining budget for training, and rounded towards zero to whole grid steps.
 
-    - `records`: who takes part; `slots` given to it are places in the ledger.
-    - `n_scores`: number of scores c: of classes, or of what vectors carry.
-    - `unit`: a feature of 1 is so many integer steps.
-    - `clip`: largest norm of a contribution, in the features' own units.
-    - `most_noise`: no noise scale will be larger than this many clipping bounds; sets the grid.
-    - `share`: the share of a full budget that training may take from a subject, 0 < share <= 1.
+    - `records`: the private records. Their slots are indices into the remaining budgets.
+    - `n_scores`: number of scores c: of classes, or of coordinates of the target vectors.
+    - `unit`: number of integer steps of a feature with value 1.
+    - `clip`: the clipping bound, the largest norm of a contribution, for features in their own
+      units.
+    - `most_noise`: the largest noise scale that will be used, in clipping bounds; determines the
+      grid.
+    - `share`: largest share of a full budget that training may use, 0 < share <= 1.
     - `budget`: the zCDP that a subject's full budget stands for.
-    - `noise`: where noise comes from.
-    - `slack`: meters what the grid costs.
+    - `noise`: the source of the noise.
+    - `slack`: the account of the delta that rounding to the grid costs.
+
+    Attributes: `steps`, grid steps in a clipping bound; `reserve`, units of a full budget that
+    training leaves to the subject; `squares`, int64 (n,), squared norms of the integer rows;
+    `single` and `several`, slots of the subjects with one and with several records.
     """
 
     def __init__(
@@ -76,53 +100,59 @@ class IndividualGradient:
         slack: DeltaSlackAccountant,
     ) -> None:
         self.clip = checks.check_real("clip", clip, above=0)
-        most = checks.check_real("most_noise", most_noise, above=0, most=MAX_SCALE)
-        # A power of two, as fine as arithmetic allows.
-        self.steps = min(_FINEST, 1 << math.floor(math.log2(MAX_SCALE / max(most, 1.0))))
+        max_noise = checks.check_real("most_noise", most_noise, above=0, most=MAX_SCALE)
+        # A power of two, as fine as the integer arithmetic allows.
+        self.steps = min(_MAX_STEPS, 1 << math.floor(math.log2(MAX_SCALE / max(max_noise, 1.0))))
         self.reserve = UNITS - math.floor(
             checks.check_real("share", share, above=0, most=1) * UNITS
         )
         self.n_scores = n_scores
         self.n_features = records.rows.shape[1]
-        # Exact: a row's norm is at most 8191.
+        # Exact, because the norm of a row is at most 8191.
         self.squares = np.rint(np.square(records.norms)).astype(np.int64)
         self._records = records
-        self._squared = records.labels.ndim > 1
+        self._is_squared_loss = records.labels.ndim > 1
         self._products = int16_products()
         counts = np.diff(records.starts)
-        self.single, self.several = np.flatnonzero(counts == 1), np.flatnonzero(counts > 1)
-        self._places = records.starts[self.single]
+        self.single = np.flatnonzero(counts == 1)
+        self.several = np.flatnonzero(counts > 1)
+        self._single_rows = records.starts[self.single]
         self.unit = unit
         self._budget = budget
         self._noise = noise
         self._slack = slack
 
     def release(self, noise: float) -> GradientRelease:
-        """Return one release at a noise scale of `noise` clipping bounds; public.
+        """Return the release of one training step and charge its delta slack.
 
-        Raises PrivacyRefused before any subject is charged, if the grid's cost does not fit.
+        `noise`: noise scale in clipping bounds; public. Raises PrivacyRefused, before any subject
+        is charged, if the slack does not fit.
         """
-        scale = self._scale(noise)
+        scale = self._convert_noise(noise)
         self._slack.charge([scale], self.n_features * self.n_scores)
         return GradientRelease(self, scale, unit_rate(scale, self._budget))
 
     def check(self, noise: float, releases: int) -> None:
-        """Raise PrivacyRefused unless what the grid costs fits, of so many releases."""
-        each = self.n_features * self.n_scores * grid_slack(self._scale(noise))
-        self._slack.check(releases * each)
+        """Raise PrivacyRefused unless the delta slack of `releases` steps fits.
 
-    def _scale(self, noise: float) -> int:
-        """Return a noise scale of `noise` clipping bounds in grid steps."""
+        `noise`: their noise scale in clipping bounds.
+        """
+        slack_per_release = self.n_features * self.n_scores * grid_slack(self._convert_noise(noise))
+        self._slack.check(releases * slack_per_release)
+
+    def _convert_noise(self, noise: float) -> int:
+        """Return a noise scale, given in clipping bounds, in grid steps, rounded up."""
         noise_steps = checks.check_real("noise", noise, above=0) * self.steps
         return max(FINE, math.ceil(min(noise_steps, MAX_SCALE)))
 
 
 @dataclass(frozen=True, slots=True)
 class GradientRelease:
-    """Contribution, charge and noise of one step, which cannot disagree.
+    """Release of one training step: contribution, charge and noise from the same scale.
 
-    `scale`: noise scale in grid steps. `rate`: units that a squared step costs under that scale,
-    rounded up.
+    - `mechanism`: the private records and the grid.
+    - `scale`: noise scale in grid steps.
+    - `rate`: units charged for a squared step at that scale, rounded up.
     """
 
     mechanism: IndividualGradient
@@ -131,138 +161,201 @@ class GradientRelease:
 
     @property
     def noise(self) -> float:
-        """The noise scale in clipping bounds, as it is paid for. Public."""
+        """The noise scale in clipping bounds, rounded up to the grid; public."""
         return self.scale / self.mechanism.steps
 
     def collect(self, weights: Floats, remaining: Units) -> tuple[Steps, int]:
-        """Charge every subject for its gradient and return the sum; still private.
+        """Return the sum of all gradients and the sum of all charges; both private.
 
-        `weights`, float64 (d, c): public weights, finite; taken on their grid. `remaining`, int64
-        (subjects,): units of budget left, by slot; charged in place. Returns sums in grid steps,
-        which must not leave before :meth:`publish` has added noise, and all charges together, in
-        units; private.
+        - `weights`, float64 (d, c): public, finite weights; rounded to a grid here.
+        - `remaining`, int64 (subjects,): remaining units by slot, charged in place.
+
+        Returns
+        -------
+        sums : int64 (d, c)
+            Sums in grid steps. They may be released only through :meth:`publish`, which adds noise.
+        spent : int
+            Sum of all charges, in units.
         """
         gradient = self.mechanism
-        whole, step = _whole(weights)
-        right = gradient._products.prepared(whole)
-        per_score = step / gradient.unit
-        tasks = np.array_split(np.arange(0, len(gradient.single), _CHUNK), THREADS)
-        parts = map_in_threads(
-            lambda starts: self._single_sums(starts, right, per_score, remaining),
+        integer_weights, weight_step = _round_weights(weights)
+        prepared_weights = gradient._products.prepared(integer_weights)
+        per_score = weight_step / gradient.unit
+        tasks = np.array_split(np.arange(0, len(gradient.single), _BLOCK_ROWS), THREADS)
+        results = map_in_threads(
+            lambda starts: self._sum_single(starts, prepared_weights, per_score, remaining),
             [task for task in tasks if len(task)],
         )
-        sums = sum((part for part, _ in parts), np.zeros(weights.shape[::-1], dtype=np.int64))
-        sums, spent = np.ascontiguousarray(sums.T), sum(cost for _, cost in parts)
+        zeros = np.zeros(weights.shape[::-1], dtype=np.int64)
+        transposed_sums = sum((task_sums for task_sums, _ in results), zeros)
+        sums = np.ascontiguousarray(transposed_sums.T)
+        spent = sum(cost for _, cost in results)
         return sums, spent + sum(
-            self._add_several(several, right, per_score, remaining, sums)
-            for several in (
-                gradient.several[start : start + _GROUP]
-                for start in range(0, len(gradient.several), _GROUP)
+            self._add_several(slots, prepared_weights, per_score, remaining, sums)
+            for slots in (
+                gradient.several[start : start + _SUBJECT_BLOCK]
+                for start in range(0, len(gradient.several), _SUBJECT_BLOCK)
             )
         )
 
     def publish(self, sums: Steps) -> Floats:
-        """Add the noise that the charges paid for; return the noisy sum in clipping bounds."""
+        """Return the noisy sum of gradients in clipping bounds, float64 (d, c); it may be released.
+
+        `sums`, int64 (d, c): result of :meth:`collect`, added up over all shards.
+        """
         return np.asarray(self.mechanism._noise.add_to(sums, self.scale) / self.mechanism.steps)
 
-    def _single_sums(
-        self, starts: Ints, right: Any, per_score: float, remaining: Units
+    def _sum_single(
+        self, starts: Ints, prepared_weights: Any, per_score: float, remaining: Units
     ) -> tuple[Steps, int]:
-        """Return the sum over some subjects of one record each, (c, d), and their charges."""
-        gradient, records = self.mechanism, self.mechanism._records
+        """Return the sum of gradients of subjects with one record, int64 (c, d), and their charges.
+
+        - `starts`: first indices of blocks of `_BLOCK_ROWS` subjects in ``mechanism.single``.
+        - `prepared_weights`: integer weights, as the engine of int16 products takes them.
+        - `per_score`: value of one step of an integer score.
+        - `remaining`: remaining units by slot, charged in place.
+        """
+        gradient = self.mechanism
+        records = gradient._records
         sums = np.zeros((gradient.n_scores, gradient.n_features), dtype=np.int64)
         spent = 0
         for start in starts:
-            some = slice(start, start + _CHUNK)
-            slots, places = gradient.single[some], gradient._places[some]
-            # A view where they lie side by side, the common case: nothing is copied.
-            together = places[-1] - places[0] == len(places) - 1
-            rows = records.rows[slice(places[0], places[-1] + 1) if together else places]
-            scores = gradient._products.times(rows, right)
+            block = slice(start, start + _BLOCK_ROWS)
+            slots = gradient.single[block]
+            row_indices = gradient._single_rows[block]
+            # Where the rows are adjacent, the common case, a view avoids a copy.
+            are_adjacent = row_indices[-1] - row_indices[0] == len(row_indices) - 1
+            rows = records.rows[
+                slice(row_indices[0], row_indices[-1] + 1) if are_adjacent else row_indices
+            ]
+            scores = gradient._products.times(rows, prepared_weights)
             derivatives = np.empty(scores.shape[::-1], dtype=np.int16)
             high, low = charge_rows(
-                scores, derivatives, gradient.squares[places], self._targets(places), slots,
-                remaining, per_score, *self._numbers,
-            )  # fmt: skip
+                scores,
+                derivatives,
+                gradient.squares[row_indices],
+                self._select_targets(row_indices),
+                slots,
+                remaining,
+                per_score,
+                *self._loop_arguments,
+            )
             gradient._products.add_outer(derivatives, rows, sums)
             spent += (int(high) << 24) + int(low)
         return sums, spent
 
     def _add_several(
-        self, slots: Ints, right: Any, per_score: float, remaining: Units, sums: Steps
+        self, slots: Ints, prepared_weights: Any, per_score: float, remaining: Units, sums: Steps
     ) -> int:
-        """Add subjects with several records each; return their charges."""
+        """Add the gradients of subjects with several records to `sums`; return their charges.
+
+        `slots`: the subjects. The other arguments are those of :meth:`_sum_single`; `sums` is
+        int64 (d, c).
+        """
         records = self.mechanism._records
         counts = records.starts[slots + 1] - records.starts[slots]
         starts = np.concatenate([[0], np.cumsum(counts)])
-        places = np.arange(starts[-1]) + np.repeat(records.starts[slots] - starts[:-1], counts)
-        rows = records.rows[places]
-        scores = self.mechanism._products.times(rows, right).astype(np.float64)
-        targets = self._targets(places)
+        row_indices = np.arange(starts[-1]) + np.repeat(records.starts[slots] - starts[:-1], counts)
+        rows = records.rows[row_indices]
+        scores = self.mechanism._products.times(rows, prepared_weights).astype(np.float64)
+        targets = self._select_targets(row_indices)
         return int(
             charge_several(
-                scores, rows, targets, starts, slots, remaining, per_score, *self._numbers, sums
+                scores,
+                rows,
+                targets,
+                starts,
+                slots,
+                remaining,
+                per_score,
+                *self._loop_arguments,
+                sums,
             )
         )
 
-    def _targets(self, places: Ints) -> Ints32:
-        """Return what records carry, a row each: the index of a class, or a vector in steps."""
-        return self.mechanism._records.labels[places].reshape(len(places), -1)
+    def _select_targets(self, row_indices: Ints) -> Ints32:
+        """Return targets, one row per record: a class index (n, 1), or a vector in steps (n, c)."""
+        return self.mechanism._records.labels[row_indices].reshape(len(row_indices), -1)
 
     @property
-    def _numbers(self) -> tuple[bool, float, float, float, int]:
-        """What the compiled loops need: loss, factor, bound, rate, reserve."""
+    def _loop_arguments(self) -> tuple[bool, float, float, float, int]:
+        """Arguments of the compiled loops: is_squared_loss, factor, bound, rate, reserve.
+
+        See :func:`charge_rows`.
+        """
         gradient = self.mechanism
-        factor, bound = (
-            gradient.steps / (gradient.clip * gradient.unit),
-            min(gradient.steps, self.scale),
-        )
-        return gradient._squared, factor, float(bound), self.rate, gradient.reserve
+        factor = gradient.steps / (gradient.clip * gradient.unit)
+        bound = min(gradient.steps, self.scale)
+        return gradient._is_squared_loss, factor, float(bound), self.rate, gradient.reserve
 
 
-def _whole(weights: Floats) -> tuple[Int16Matrix, float]:
-    """Return weights in whole steps, int16, and the step: as fine as exact scores allow; public."""
+def _round_weights(weights: Floats) -> tuple[Int16Matrix, float]:
+    """Return public weights as int16 multiples of a step, (d, c), and that step, a power of two.
+
+    The step is the finest for which the integer scores are exact in int32.
+    """
     largest = max(float(np.abs(weights).max(initial=0.0)), 2.0**-100)
     norm = largest * math.sqrt(float(np.square(weights / largest).sum(axis=0).max(initial=0.0)))
-    longest = _LARGEST_WEIGHTS - math.sqrt(len(weights))  # rounding makes columns longer
-    most = min(_MOST_INT16 / largest, longest / norm if norm else math.inf)
-    step = 2.0 ** -min(_FINEST_WEIGHT, math.floor(math.log2(most)))
+    max_norm = _MAX_WEIGHT_NORM - math.sqrt(len(weights))  # rounding can lengthen a column
+    max_multiplier = min(_MAX_INT16 / largest, max_norm / norm if norm else math.inf)
+    step = 2.0 ** -min(_MAX_WEIGHT_BITS, math.floor(math.log2(max_multiplier)))
     return np.rint(weights / step).astype(np.int16), step
 
 
 @compiled
 def charge_rows(  # type: ignore[no-untyped-def]
     scores, derivatives, squares, targets, slots, remaining,
-    per_score, squared, factor, bound, rate, reserve,
+    per_score, is_squared_loss, factor, bound, rate, reserve,
 ):  # fmt: skip
-    """Turn scores (n, c) of single records into charged whole numbers, int16 (c, n).
+    """Compute and charge the integer derivatives e of the loss for subjects with one record.
 
-    The contribution of record i is the outer product of its row with ``derivatives[:, i]``, e, of
-    squared norm squares[i] |e|^2. Returns all charges as (high, low), the low parts of 24 bits.
+    The contribution of record i is the outer product of its row with ``derivatives[:, i]``, of
+    squared norm ``squares[i] * |derivatives[:, i]|^2``.
+
+    - `scores`, int32 (n, c): integer scores of the records.
+    - `derivatives`, int16 (c, n): written here.
+    - `squares`, int64 (n,): squared norms of the rows.
+    - `targets`, int32 (n, 1) or (n, c): class indices, or vectors in steps of 2^-30.
+    - `slots`, int64 (n,): slots of the subjects.
+    - `remaining`, int64 (subjects,): remaining units, charged in place.
+    - `per_score`: value of one step of an integer score.
+    - `is_squared_loss`: whether the targets are vectors.
+    - `factor`: grid steps per unit of a derivative, without clipping.
+    - `bound`: largest norm of a contribution, in grid steps.
+    - `rate`: units charged for a squared step.
+    - `reserve`: units that training leaves to every subject.
+
+    Returns the sum of all charges as (high, low), in units ``high * 2^24 + low``.
     """
-    high, low = 0, 0
-    n_scores, together = scores.shape[1], MOST_TOGETHER
-    # Class by class, so that inner loops run over records and fill vectors.
-    residuals = np.empty((n_scores, together))
-    sizes, costs, powers = np.empty(together), np.empty(together), np.empty(together, np.int64)
-    for first in range(0, len(scores), together):
-        count = min(together, len(scores) - first)
-        some = scores[first : first + count]
-        if squared:
-            _differences(some, targets[first:], per_score, residuals)
+    high = 0
+    low = 0
+    n_scores = scores.shape[1]
+    block_size = MOST_TOGETHER
+    # Classes come first, so that the inner loops run over records and are vectorised.
+    residuals = np.empty((n_scores, block_size))
+    sizes = np.empty(block_size)
+    costs = np.empty(block_size)
+    powers = np.empty(block_size, np.int64)
+    for first in range(0, len(scores), block_size):
+        count = min(block_size, len(scores) - first)
+        block_scores = scores[first : first + count]
+        if is_squared_loss:
+            _compute_vector_residuals(block_scores, targets[first:], per_score, residuals)
         else:
-            _residuals(some, targets[first:, 0], per_score, residuals, powers, sizes)
+            _compute_class_residuals(
+                block_scores, targets[first:, 0], per_score, residuals, powers, sizes
+            )
         _clip(residuals, squares[first : first + count], factor, bound, sizes, costs)
         for i in range(count):
-            # Exact: |e|^2 is a whole number below 2^30, and |x|^2 |e|^2 is below 2^50.
+            # Exact: |e|^2 is an integer below 2^30, and |x|^2 |e|^2 is below 2^50.
             cost = charge(np.int64(costs[i]) * squares[first + i], rate)
             slot = slots[first + i]
-            allowed = max(remaining[slot] - reserve, 0)
-            if cost > allowed:
-                cost = _within(residuals[:, i], allowed, cost, squares[first + i], rate)
+            available = max(remaining[slot] - reserve, 0)
+            if cost > available:
+                cost = _shrink_to_charge(residuals[:, i], available, cost, squares[first + i], rate)
             remaining[slot] -= cost
             high += cost >> 24
-            low += cost & _LOW
+            low += cost & _LOW_BITS
         for c in range(n_scores):
             for i in range(count):
                 derivatives[c, first + i] = np.int16(residuals[c, i])
@@ -270,21 +363,27 @@ def charge_rows(  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _residuals(scores, labels, per_score, residuals, power, totals):  # type: ignore[no-untyped-def]
-    """Write derivatives of the loss by the scores (n, c), as (c, n), a class after the other.
+def _compute_class_residuals(scores, labels, per_score, residuals, powers, totals):  # type: ignore[no-untyped-def]
+    """Write the derivatives of the softmax loss with respect to the scores, (c, n).
 
-    Each record by itself: sums and products are elementwise over records, and rounded alike.
+    All operations are elementwise over records, in the same order and with the same rounding, so
+    that the result of a record does not depend on other records.
+
+    - `scores`, int32 (n, c); `labels`, int32 (at least n,): class indices.
+    - `per_score`: value of one step of an integer score.
+    - `residuals`, float64 (c, at least n): written here.
+    - `powers`, `totals`: scratch, int64 and float64 (at least n,).
     """
     count, n_scores = scores.shape
-    top = np.empty(count, np.int64)
+    max_scores = np.empty(count, np.int64)
     for i in range(count):
-        top[i] = scores[i, 0]
+        max_scores[i] = scores[i, 0]
         totals[i] = 0.0
     for c in range(1, n_scores):
         for i in range(count):
-            top[i] = max(top[i], np.int64(scores[i, c]))
+            max_scores[i] = max(max_scores[i], np.int64(scores[i, c]))
     for c in range(n_scores):
-        _exponentials(scores[:, c], top, per_score, power, residuals[c])
+        _compute_exponentials(scores[:, c], max_scores, per_score, powers, residuals[c])
         for i in range(count):
             totals[i] += residuals[c, i]
     for i in range(count):
@@ -297,62 +396,75 @@ def _residuals(scores, labels, per_score, residuals, power, totals):  # type: ig
 
 
 @compiled
-def _differences(scores, targets, per_score, residuals):  # type: ignore[no-untyped-def]
-    """Write scores less vectors in steps of 2^-30, (n, c) both, as (c, n): elementwise as well."""
+def _compute_vector_residuals(scores, targets, per_score, residuals):  # type: ignore[no-untyped-def]
+    """Write scores minus target vectors, (c, n), limited to -1..1; elementwise over records.
+
+    `scores`, int32 (n, c); `targets`, int32 (at least n, c), in steps of 2^-30; `per_score`: value
+    of one step of an integer score; `residuals`, float64 (c, at least n): written here.
+    """
     for c in range(scores.shape[1]):
         for i in range(len(scores)):
-            residuals[c, i] = _difference(scores[i, c] * per_score, targets[i, c])
+            residuals[c, i] = _subtract_target(scores[i, c] * per_score, targets[i, c])
 
 
 @compiled
-def _difference(score, target):  # type: ignore[no-untyped-def]
-    """Return a score less what stands in a vector, cut to 1: as far as derivatives of softmax go.
+def _subtract_target(score, target):  # type: ignore[no-untyped-def]
+    """Return `score` minus a target coordinate in steps of 2^-30, limited to -1..1.
 
-    So sums over a subject's records are exact for both (`summed_gradient`).
+    Derivatives of softmax have the same range, so sums over a subject's records are exact for both
+    losses (:func:`vicinal.mechanisms.gradients.summed_gradient`).
     """
     return max(-1.0, min(1.0, score - target * STEP))
 
 
 @compiled
-def _exponentials(scores, top, per_score, power, results):  # type: ignore[no-untyped-def]
-    """Write exp((scores - top) * per_score), each good to 3e-10 of itself; `power` is scratch.
+def _compute_exponentials(scores, max_scores, per_score, powers, results):  # type: ignore[no-untyped-def]
+    """Write exp((scores - max_scores) * per_score) with a relative error of at most 3e-10.
 
-    Not np.exp: compiled, that is one call a number, or one of a vector library, whose last numbers
-    of a column differ in the last bit from the others: a contribution would follow from where its
-    record stands. These are the same operations for every record (linear_model.md, "Other
-    records"), and the compiler fills vectors with them.
+    Compiled `np.exp` calls a scalar function for each number, or a vector library whose results
+    for the last numbers of a column differ in the last bit; a contribution would then depend on the
+    position of its record. Here the operations are the same for every record (linear_model.md,
+    "Other records"), and the compiler vectorises them.
+
+    `scores`, `max_scores`, `results`: arrays (n,); `powers`, int64 (at least n,): scratch.
     """
-    two = power.view(np.float64)
+    powers_of_two = powers.view(np.float64)
     for i in range(len(scores)):
-        # exp(-700) is a normal double; an exponent below -1022 would run into the sign bit.
-        x = max(np.float64(scores[i] - top[i]) * per_score, -700.0)
-        twos = np.rint(x * _LOG2_E)
-        power[i] = (np.int64(twos) + 1023) << 52  # the bits of the double 2^twos
-        results[i] = x - twos * _LN_2
+        # exp(-700) is a normal double; an exponent below -1022 would overflow into the sign bit.
+        x = max(np.float64(scores[i] - max_scores[i]) * per_score, -700.0)
+        exponent = np.rint(x * _LOG2_E)
+        powers[i] = (np.int64(exponent) + 1023) << 52  # the bits of the double 2^exponent
+        results[i] = x - exponent * _LN_2
     for i in range(len(scores)):
         x = results[i]
-        # Taylor's series up to x^8, for |x| <= log(2) / 2.
+        # Taylor series up to x^8, for |x| <= log(2) / 2.
         y = 1 / 24 + x * (1 / 120 + x * (1 / 720 + x * (1 / 5040 + x * (1 / 40320))))
-        results[i] = (1 + x * (1 + x * (1 / 2 + x * (1 / 6 + x * y)))) * two[i]
+        results[i] = (1 + x * (1 + x * (1 / 2 + x * (1 / 6 + x * y)))) * powers_of_two[i]
 
 
 @compiled
 def _clip(residuals, squares, factor, bound, sizes, costs):  # type: ignore[no-untyped-def]
-    """Shorten columns to `factor` times, to `bound` and to int16, as whole numbers.
+    """Scale derivatives to grid steps in place, clip them and truncate them to integers.
 
-    `costs` become their squared norms; `sizes` is scratch.
+    - `residuals`, float64 (c, at least n): derivatives of the loss; integers afterwards.
+    - `squares`, int64 (n,): squared norms of the records' rows.
+    - `factor`: grid steps per unit of a derivative, without clipping.
+    - `bound`: largest norm of a contribution, in grid steps.
+    - `sizes`, float64 (at least n,): scratch.
+    - `costs`, float64 (at least n,): squared norms of the resulting columns, written here.
     """
-    # In this order: the bound is on what is summed, after every rounding but truncation, which
-    # cannot lengthen (linear_model.md, "No rounding makes v longer than the bound").
+    # Clipping comes after all other roundings, and truncation cannot lengthen a vector, so the
+    # bound holds for the integers that are summed (linear_model.md, "No rounding makes v longer
+    # than the bound").
     sizes[:] = 0.0
     costs[:] = 0.0
     for c in range(len(residuals)):
         for i in range(len(squares)):
             sizes[i] += residuals[c, i] * residuals[c, i]
     for i in range(len(squares)):
-        largest = min(bound / math.sqrt(np.float64(squares[i])), _MOST_INT16)
-        # 1e-300 stands for the residuals of a record that is fitted perfectly: zeros stay zeros.
-        sizes[i] = min(factor, largest / max(math.sqrt(sizes[i]), 1e-300)) * _INSIDE
+        largest = min(bound / math.sqrt(np.float64(squares[i])), _MAX_INT16)
+        # 1e-300 avoids a division by zero where a record is fitted perfectly; zeros remain zeros.
+        sizes[i] = min(factor, largest / max(math.sqrt(sizes[i]), 1e-300)) * _ROUNDING_MARGIN
     for c in range(len(residuals)):
         for i in range(len(squares)):
             residuals[c, i] = np.trunc(residuals[c, i] * sizes[i])
@@ -360,38 +472,57 @@ def _clip(residuals, squares, factor, bound, sizes, costs):  # type: ignore[no-u
 
 
 @compiled
-def _within(vector, allowed, cost, square, rate):  # type: ignore[no-untyped-def]
-    """Shrink whole numbers until they cost at most `allowed`; return their charge."""
-    # The loop is for charges that are given as 2^62, and ends: 0.999 takes a step off every entry.
-    cost = _shrunk(vector, math.sqrt(allowed / cost) * _INSIDE, square, rate)
-    while cost > allowed:
-        cost = _shrunk(vector, 0.999, square, rate)
+def _shrink_to_charge(vector, available, cost, square, rate):  # type: ignore[no-untyped-def]
+    """Shrink an integer vector in place to a charge of at most `available`; return the charge.
+
+    - `vector`: integers stored as float64.
+    - `cost`: charge of `vector` on entry, in units.
+    - `square`: squared norm of the row of which `vector` is the factor; 1 for a whole gradient.
+    - `rate`: units charged for a squared step.
+    """
+    cost = _scale_and_charge(vector, math.sqrt(available / cost) * _ROUNDING_MARGIN, square, rate)
+    # The loop is needed for charges beyond 2^62, which are reported as 2^62. It ends, because a
+    # factor of 0.999 reduces every nonzero entry by at least one step.
+    while cost > available:
+        cost = _scale_and_charge(vector, 0.999, square, rate)
     return cost
 
 
 @compiled
 def charge_several(  # type: ignore[no-untyped-def]
     scores, rows, targets, starts, slots, remaining,
-    per_score, squared, factor, bound, rate, reserve, sums,
+    per_score, is_squared_loss, factor, bound, rate, reserve, sums,
 ):  # fmt: skip
-    """Add the charged gradients of subjects, each with records starts[i] to starts[i + 1]."""
-    spent, width = 0, sums.shape[1]
+    """Add the gradients of subjects with several records to `sums`; return the sum of charges.
+
+    - `scores`, float64 (n, c): integer scores of the records; overwritten.
+    - `rows`, int16 (n, d): integer features.
+    - `targets`, int32 (n, 1) or (n, c): class indices, or vectors in steps of 2^-30.
+    - `starts`, int64 (subjects + 1,): the records of subject i are those from ``starts[i]`` to
+      ``starts[i + 1] - 1``; ``slots[i]`` is its slot.
+    - `sums`, int64 (d, c): in grid steps.
+    - The other arguments are those of :func:`charge_rows`.
+    """
+    spent = 0
+    width = sums.shape[1]
     for i in range(len(slots)):
         first, last, slot = starts[i], starts[i + 1], slots[i]
-        some = scores[first:last]
+        residuals = scores[first:last]
         for j in range(last - first):
-            if squared:
+            if is_squared_loss:
                 for c in range(width):
-                    some[j, c] = _difference(some[j, c] * per_score, targets[first + j, c])
+                    residuals[j, c] = _subtract_target(
+                        residuals[j, c] * per_score, targets[first + j, c]
+                    )
             else:
-                softmax_residuals(some[j], targets[first + j, 0], per_score)
-        gradient = summed_gradient(some, rows[first:last]).ravel()
+                softmax_residuals(residuals[j], targets[first + j, 0], per_score)
+        gradient = summed_gradient(residuals, rows[first:last]).ravel()
         size = math.sqrt((gradient * gradient).sum())
-        shrink = (factor if factor * size <= bound else bound / size) * _INSIDE
-        cost = _shrunk(gradient, shrink, 1, rate)
-        allowed = max(remaining[slot] - reserve, 0)
-        if cost > allowed:
-            cost = _within(gradient, allowed, cost, 1, rate)
+        shrink_factor = (factor if factor * size <= bound else bound / size) * _ROUNDING_MARGIN
+        cost = _scale_and_charge(gradient, shrink_factor, 1, rate)
+        available = max(remaining[slot] - reserve, 0)
+        if cost > available:
+            cost = _shrink_to_charge(gradient, available, cost, 1, rate)
         remaining[slot] -= cost
         spent += cost
         for j in range(rows.shape[1]):
@@ -401,9 +532,13 @@ def charge_several(  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _shrunk(vector, factor, square, rate):  # type: ignore[no-untyped-def]
-    """Multiply in place, rounding towards zero; return the charge of `square` times its norm^2."""
-    total = 0  # whole, below 2^62: the charge is that of the very numbers that are summed
+def _scale_and_charge(vector, factor, square, rate):  # type: ignore[no-untyped-def]
+    """Multiply `vector` by `factor` in place, rounding towards zero; return its charge in units.
+
+    The charge is that of the squared norm of `vector` times `square`, at `rate` units for a
+    squared step.
+    """
+    total = 0  # an exact integer below 2^62: the charge is computed from the integers to be summed
     for c in range(len(vector)):
         vector[c] = np.trunc(vector[c] * factor)
         total += int(vector[c]) * int(vector[c])

@@ -1,4 +1,4 @@
-"""Where mechanisms get their noise: the system's entropy, or a seed that forfeits the guarantee."""
+"""Sources of randomness of the mechanisms: system entropy, or a seed without any guarantee."""
 
 from abc import ABC, abstractmethod
 
@@ -14,9 +14,9 @@ __all__ = ["NoiseSource", "create_noise_source", "fresh_key", "public_draws"]
 
 
 def create_noise_source(simulation_seed: int | None = None) -> NoiseSource:
-    """Return exact noise from system entropy, or repeatable noise if a seed is given.
+    """Return a source of exact noise from system entropy, or of repeatable noise if given a seed.
 
-    Results made with a seed carry no guarantee; ``NoiseSource.exact`` tells the two apart.
+    Results made with a seed have no privacy guarantee; ``NoiseSource.exact`` is then False.
 
     Examples
     --------
@@ -28,10 +28,10 @@ def create_noise_source(simulation_seed: int | None = None) -> NoiseSource:
 
 
 def public_draws(seed: int | None = None) -> np.random.Generator:  # noqa: TID251 (a type)
-    """Return a generator for draws that anybody may see and repeat: made-up public rows, say.
+    """Return a generator of public random numbers, for example for synthetic public rows.
 
-    Nothing private may depend on them, and no privacy hangs on them. A seed carries no guarantee
-    and breaks none.
+    The privacy guarantee must not depend on these numbers being secret. Without a seed, the
+    generator is seeded from system entropy.
 
     Examples
     --------
@@ -40,28 +40,28 @@ def public_draws(seed: int | None = None) -> np.random.Generator:  # noqa: TID25
     np.True_
     """
     checked = None if seed is None else checks.check_integer("seed", seed, least=0)
-    start = int.from_bytes(fresh_key()) if checked is None else checked
-    return np.random.default_rng(start)  # noqa: TID251 (public draws protect nobody)
+    generator_seed = int.from_bytes(fresh_key()) if checked is None else checked
+    return np.random.default_rng(generator_seed)  # noqa: TID251 (public numbers need no secrecy)
 
 
 class BernoulliSource(ABC):
-    """Draws independent bits; only a source whose `exact` is True carries a guarantee."""
+    """Source of independent Bernoulli samples; those with `exact` False give no guarantee."""
 
     exact: bool
     ordered: bool = True
-    """Whether draws depend on the order of calls; if not, threads may draw side by side."""
+    """Whether the samples depend on the order of calls; if not, threads may share the source."""
 
     @abstractmethod
     def bernoulli(self, probability: float, size: int) -> Bools:
-        """Return `size` draws, bool (size,), each true with at most `probability`, 0 to 1."""
+        """Return `size` samples, bool (size,), each true with at most `probability`, 0 to 1."""
 
     def sample(self, probability: float, size: int) -> Places:
-        """Return the positions of those draws of `size` that are true, int64 ascending."""
+        """Return the indices of the true ones among `size` samples, int64, ascending."""
         return np.flatnonzero(self.bernoulli(probability, size))
 
 
 class SystemBernoulli(BernoulliSource):
-    """Draws from the system's entropy, see :func:`vicinal.noise.bernoulli`."""
+    """Exact samples from system entropy, see :mod:`vicinal.noise.bernoulli`."""
 
     exact = True
     ordered = False
@@ -74,18 +74,18 @@ class SystemBernoulli(BernoulliSource):
 
 
 class SimulatedBernoulli(BernoulliSource):
-    """Repeatable draws for experiments, carrying no guarantee."""
+    """Repeatable samples for experiments, without any guarantee."""
 
     exact = False
 
     def __init__(self, seed: int) -> None:
         seed = checks.check_integer("seed", seed, least=0)
-        self._generator = np.random.default_rng(seed)  # noqa: TID251 (a simulation protects nobody)
+        self._generator = np.random.default_rng(seed)  # noqa: TID251 (simulation)
 
     def bernoulli(self, probability: float, size: int) -> Bools:
         return np.asarray(self._generator.random(size) < probability)
 
 
 def bernoulli_source(simulation_seed: int | None = None) -> BernoulliSource:
-    """Return draws from system entropy, or repeatable ones if a seed is given."""
+    """Return a source of samples from system entropy, or of repeatable ones if given a seed."""
     return SystemBernoulli() if simulation_seed is None else SimulatedBernoulli(simulation_seed)

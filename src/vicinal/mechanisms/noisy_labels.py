@@ -1,4 +1,4 @@
-"""Only the class of the most noisy votes, or of the largest score, leaves.
+"""Release of labels only: the class with the most noisy votes, or with the largest score.
 
 Proof notes: votes.md, "Labels alone" and "Labels by scores"; ../accounting/label_only.md.
 """
@@ -20,15 +20,16 @@ from vicinal.noise.source import NoiseSource
 
 
 class ClassScores:
-    """One function for each class, linear between the values of a table.
+    """Nondecreasing score functions of the noisy votes, one per class, interpolated from a table.
 
-    In floating point, too, more votes never give a lower score: every step of the way is monotone,
-    and what is between two values of the table stays between them. The price of a label needs it.
+    The price of a label requires that more votes never lower a score. This holds in floating point,
+    too: every operation is monotone, and interpolated values are limited to the end of their cell.
 
-    - `table`, array (c, m): scores at `low`, `low + step`, ..., not decreasing along a row, finite,
-      m >= 2. Below the first they stay; beyond the last they go on as between the last two.
-    - `low`, `step`: where the table begins, in noise scales, and how far its values lie apart.
-    - `pull`: noisy votes v of noise s are looked up at v / s - pull * s: one public number a query.
+    - `table`, array (c, m): finite scores at the positions `low`, `low + step`, ..., nondecreasing
+      along a row, m >= 2. Positions below the first get the first score; beyond the last, the last
+      cell is extrapolated linearly.
+    - `low`, `step`: first position and spacing of the table, in noise scales.
+    - `pull`: noisy votes v with noise scale s are looked up at the position v / s - pull * s.
 
     Raises InvalidInput if a row decreases or is not finite.
     """
@@ -39,33 +40,40 @@ class ClassScores:
             raise InvalidInput("The 'table' parameter must hold finite scores, (c, m), m >= 2.")
         if (np.diff(values, axis=1) < 0).any():
             raise InvalidInput("The 'table' parameter must hold scores that never decrease.")
-        self._table, self._low, self._step, self._pull = values, low, step, pull
+        self._table = values
+        self._low = low
+        self._step = step
+        self._pull = pull
         self._classes = np.arange(len(values))
 
     def __call__(self, votes: npt.ArrayLike, noise: npt.ArrayLike, unit: float = 1.0) -> Floats:
-        """Return the scores of noisy votes, float64 (q, c).
+        """Return the score of every class, float64 (q, c).
 
-        `votes`, (q, c): noisy votes, in steps of `unit` of them. `noise`, (q,): standard deviation
-        of their noise, in the same steps. `unit`: steps in a vote.
+        - `votes`, (q, c): noisy votes, in units of 1 / `unit` votes.
+        - `noise`, (q,): standard deviation of their noise, in the same units.
+        - `unit`: number of these units in a vote, such as the grid's steps.
         """
         scale = np.asarray(noise, dtype=np.float64)[:, None]
-        place = np.asarray(votes, dtype=np.float64) / scale - self._pull * (scale / unit)
-        place = np.maximum((place - self._low) / self._step, 0.0)
-        last = self._table.shape[1] - 2
-        cell = np.minimum(place, last).astype(np.int64)
-        start, end = self._table[self._classes, cell], self._table[self._classes, cell + 1]
-        scores = start + (end - start) * (place - cell)
-        return np.asarray(np.where(cell < last, np.minimum(scores, end), scores))
+        position = np.asarray(votes, dtype=np.float64) / scale - self._pull * (scale / unit)
+        position = np.maximum((position - self._low) / self._step, 0.0)
+        last_cell = self._table.shape[1] - 2
+        cell = np.minimum(position, last_cell).astype(np.int64)
+        cell_start = self._table[self._classes, cell]
+        cell_end = self._table[self._classes, cell + 1]
+        scores = cell_start + (cell_end - cell_start) * (position - cell)
+        return np.asarray(np.where(cell < last_cell, np.minimum(scores, cell_end), scores))
 
 
 class NoisyLabels(VoteMechanism):
-    """Only the class with the most noisy votes leaves, which costs a share of what votes cost.
+    """Mechanism that releases only the winning class, at a fraction of the price of noisy votes.
 
-    - `table`: shares of the price, and the budget. The others are the attributes of
-      :class:`VoteMechanism`.
-    - `scores`, optional: the class of the largest score leaves instead. Public.
+    - `table`: table of the prices of labels; it contains the budget.
+    - `scores`, optional: public score functions; the class with the largest score wins. Without
+      them, the class with the most noisy votes wins.
+    - The other parameters are those of :class:`VoteMechanism`.
 
-    Raises InvalidInput if there are scores, and the price holds for the number of classes only.
+    Raises InvalidInput if there are scores and the prices of `table` are valid only for a certain
+    number of classes.
     """
 
     label_only = True
@@ -90,17 +98,22 @@ class NoisyLabels(VoteMechanism):
     def release(self, noise: Floats) -> LabelRelease:
         """Return the release of one block of queries, see :meth:`VoteMechanism.release`.
 
-        Raises InvalidInput if a noise scale is below the 2^22 steps that the proof of the price
-        needs.
+        Raises InvalidInput if a noise scale is below the 2^22 grid steps for which the price is
+        proven.
         """
-        scales, rates = self._prices(noise)
+        scales, rates = self._price_and_account(noise)
         if len(scales) and scales.min() < LINE_GRID:
             raise InvalidInput("The noise scale of a label must be at least 2^22 grid steps.")
-        single, cells = self._table.narrow * rates, self._table.density / scales
-        return LabelRelease(self, scales, rates, single, cells, self._table.shares)
+        single_rates = self._table.narrow * rates
+        cells_per_step = self._table.density / scales
+        return LabelRelease(self, scales, rates, single_rates, cells_per_step, self._table.shares)
 
-    def places(self, noisy: Steps, scales: Steps) -> Steps:
-        """Return the classes that win, int64 (q,): of most votes, or of the largest score."""
+    def select_classes(self, noisy: Steps, scales: Steps) -> Steps:
+        """Return the index of each query's winning class, int64 (q,).
+
+        - `noisy`, int64 (q, c): noisy votes in grid steps.
+        - `scales`, int64 (q,): noise scale of each query in grid steps.
+        """
         if self._scores is None:
             return np.asarray(noisy.argmax(axis=1))
         return np.asarray(self._scores(noisy, scales, self.grid.steps).argmax(axis=1))
@@ -108,13 +121,14 @@ class NoisyLabels(VoteMechanism):
 
 @dataclass(frozen=True, slots=True)
 class LabelRelease(BlockRelease):
-    """A release of labels."""
+    """Release of labels."""
 
     mechanism: NoisyLabels
 
     def publish(self, votes: Steps) -> Steps:
-        """Return the position of the class with the most noisy votes, or score, int64 (q,).
+        """Return the index of the class with the most noisy votes or the largest score, int64 (q,).
 
-        Ties, in whole steps or of scores, go to the first class.
+        `votes`, int64 (q, c): sums of the contributions in steps; private. Ties, of whole steps or
+        of scores, go to the first class.
         """
-        return self.mechanism.places(self._noisy(votes), self.scales)
+        return self.mechanism.select_classes(self._add_noise(votes), self.scales)

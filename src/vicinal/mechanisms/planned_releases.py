@@ -1,4 +1,4 @@
-"""Releases that a plan was priced for: counted before they are made, then screened and voted.
+"""Releases of a fixed plan: screening by a noisy threshold and noisy votes, counted beforehand.
 
 Proof notes: screening.md, noisy_max.md. Sources: ZYCW20, section 3; P18 (GNMax and
 Confident-GNMax).
@@ -17,12 +17,13 @@ from vicinal.noise.source import NoiseSource
 
 
 class ReleaseCounter:
-    """Counts releases of one kind; used by one thread at a time.
+    """Counter of the releases of one kind that a plan covers; for one thread at a time.
 
-    The guarantee of a plan is known before its first release and covers `planned` releases. What
-    was taken is spent, whether or not the release came to an end.
+    The guarantee of a plan is computed before its first release and covers `planned` releases. A
+    release counts as soon as it begins, even if it fails later.
 
-    `planned`: releases that the plan was priced for. `noun`: their name, as in "screenings".
+    - `planned`: number of releases for which the plan was priced.
+    - `noun`: their name in error messages, such as "screenings".
     """
 
     def __init__(self, planned: int, noun: str) -> None:
@@ -32,11 +33,11 @@ class ReleaseCounter:
 
     @property
     def remaining(self) -> int:
-        """Return how many releases can still be made."""
+        """Number of releases that can still be made."""
         return self.planned - self.used
 
     def check(self, size: int) -> None:
-        """Raise PrivacyRefused if `size` more releases are not covered."""
+        """Raise PrivacyRefused unless the plan covers `size` further releases."""
         if size > self.remaining:
             raise PrivacyRefused(
                 f"The plan covers {self.planned} {self._noun}, of which {self.remaining} are left; "
@@ -44,28 +45,32 @@ class ReleaseCounter:
             )
 
     def note_releases(self, size: int) -> None:
-        """Pay for `size` releases, before any of them is made."""
+        """Count `size` releases before they are made; raise PrivacyRefused if not covered."""
         self.check(size)
         self.used += size
 
 
-# Noise scale in steps: what the steps change in any probability is below 1e-25 (screening.md).
+# Largest noise scale in grid steps. At this scale, rounding to the grid changes a probability by
+# less than 1e-24 (screening.md).
 FINEST = 1 << 40
 
-_FARTHEST = 1 << 62  # no noise reaches this; a threshold beyond is out of reach
+# Bound on the limit that noise must exceed, in grid steps. Noise never reaches it, so a limit
+# beyond it can be replaced by it.
+_MAX_LIMIT = 1 << 62
 
 
 class NoisyThreshold:
-    """Answers whether t + N(0, sigma^2) >= threshold, in steps so fine that it makes no difference.
+    """Mechanism that releases whether t + N(0, sigma^2) >= threshold, on a very fine grid.
 
-    Contribution: t is a largest vote count, which one subject moves by at most 1. Noise and quota
-    belong to the same call, :meth:`publish`.
+    t is the largest vote count of a query; its sensitivity to one subject is 1. Counting the
+    release and adding the noise happen in one call, :meth:`publish`.
 
-    - `threshold`, `sigma`: T and the noise scale, in votes, as accounted for; any finite doubles,
+    - `threshold`, `sigma`: threshold T and noise scale in votes, as in the accounting; finite,
       sigma > 0.
-    - `quota`: how many answers were planned.
-    - `noise`, `source`: where randomness comes from.
-    - `scale`: the noise scale in steps.
+    - `quota`: counter of the planned screenings.
+    - `noise`: the source of the Gaussian noise.
+    - `source`: the source of the coin that decides ties.
+    - `scale`: noise scale in grid steps.
     """
 
     def __init__(
@@ -85,63 +90,70 @@ class NoisyThreshold:
         self._source = source
 
     def publish(self, largest: Ints) -> Bools:
-        """Take from the quota, add noise and return who passes, bool (q,).
+        """Return whether each query passes the screening, bool (q,); may be released.
 
-        `largest`, int64 (q,): the largest vote count of each query, private. Raises PrivacyRefused
-        before any noise is drawn, if so many answers were not planned.
+        `largest`, int64 (q,): the largest vote count of each query; private. Raises
+        PrivacyRefused, before any noise is drawn, if the plan does not cover q further screenings.
         """
         self.quota.note_releases(len(largest))
         limits = [self.noise_limit(int(votes)) for votes in largest]
-        steps_of = np.array([steps for steps, _ in limits], dtype=np.int64)
-        drawn = self._noise.discrete_gaussian(self.scale, len(largest))
-        passed = drawn > steps_of
-        for j in np.flatnonzero(drawn == steps_of):
+        limit_steps = np.array([steps for steps, _ in limits], dtype=np.int64)
+        noise_steps = self._noise.discrete_gaussian(self.scale, len(largest))
+        passed = noise_steps > limit_steps
+        for j in np.flatnonzero(noise_steps == limit_steps):
             passed[j] = not self._source.bernoulli(limits[j][1], 1)[0]
         return passed
 
     def noise_limit(self, votes: int) -> tuple[int, float]:
-        """Return what noise must exceed at so many `votes`: whole steps, and a part of a step.
+        """Return the limit that noise must exceed: whole grid steps and a fraction of a step.
 
-        The limit is (T - votes) in steps plus a half, worked out in whole numbers. Noise above the
-        whole steps passes, noise below fails, noise that equals them fails as often as the part
-        says.
+        `votes`: the largest vote count. The limit is T - votes in steps plus one half, computed in
+        exact integers. Noise above the whole steps passes, noise below them fails, and noise equal
+        to them fails with the probability given by the fraction.
         """
-        top, over = self._threshold
-        sigma_top, sigma_over = self._sigma
-        denominator = 2 * over * sigma_top
-        numerator = 2 * (top - votes * over) * self.scale * sigma_over + over * sigma_top
+        threshold_top, threshold_bottom = self._threshold
+        sigma_top, sigma_bottom = self._sigma
+        denominator = 2 * threshold_bottom * sigma_top
+        numerator = (
+            2 * (threshold_top - votes * threshold_bottom) * self.scale * sigma_bottom
+            + threshold_bottom * sigma_top
+        )
         quotient, remainder = divmod(numerator, denominator)
-        return min(max(quotient, -_FARTHEST), _FARTHEST), remainder / denominator
+        return min(max(quotient, -_MAX_LIMIT), _MAX_LIMIT), remainder / denominator
 
 
-MOST_SUM = 1 << 60  # sums of votes stay below this many steps, so that noise never overflows
+# Bound on sums of votes, in grid steps: sums plus noise, which is below 2^61, fit into int64.
+MOST_SUM = 1 << 60
 
 
 def steps_of_vote(noise: float, most: float) -> int:
-    """Return how many steps, a power of two, a vote is cut into; public.
+    """Return the number of grid steps in a vote, a power of two; public.
 
-    As fine as the sampler of noise takes.
+    It is the largest for which the noise scale is at most 2^40 steps and sums fit into int64.
 
-    `noise`: the noise scale in votes, > 0. `most`: the largest sum of votes that there can be, in
-    votes.
+    - `noise`: the noise scale in votes, > 0.
+    - `most`: upper bound on the sum of votes of a class, in votes.
     """
     noise = checks.check_real("noise scale", noise, above=0, most=FINEST)
     most = checks.check_real("largest sum", most, least=1, most=MOST_SUM)
     steps = 1 << math.floor(min(math.log2(FINEST / noise), math.log2(MOST_SUM / most)))
-    # The logarithm may have been rounded up to a whole number.
+    # The logarithm may have been rounded up to an integer, which makes the grid too fine.
     return steps if math.ceil(noise * steps) <= FINEST else steps >> 1
 
 
 class NoisyMax:
-    """Adds Gaussian noise to votes that were planned for, and lets votes or labels leave.
+    """Mechanism that releases the noisy votes of planned queries, or only their winning classes.
 
-    Contribution: whole steps; a subject moves the votes by at most sqrt(2) votes, as planned.
+    Votes are in grid steps. One subject changes them by at most sqrt(2) votes in Euclidean norm, as
+    the plan assumes.
 
-    - `noise_scale`: scale of the noise on every class, in votes.
-    - `most`: the largest sum of votes of a class that there can be.
-    - `quota`: how many answers were planned.
-    - `noise`: where noise comes from.
-    - `label_only`: whether the class with the most noisy votes leaves, rather than all noisy votes.
+    - `noise_scale`: standard deviation of the noise of every class, in votes.
+    - `most`: upper bound on the sum of votes of a class, in votes.
+    - `quota`: counter of the planned answers.
+    - `noise`: the source of the noise.
+    - `label_only`: whether only the class with the most noisy votes is released.
+
+    Attributes: `steps`, grid steps in a vote; `scale`, noise scale in grid steps.
     """
 
     def __init__(
@@ -160,10 +172,10 @@ class NoisyMax:
         self._noise = noise
 
     def publish(self, votes: Steps) -> AnyArray:
-        """Take from the quota, add noise and return votes, float64 (q, c), or classes, int64 (q,).
+        """Return noisy votes, float64 (q, c), or classes, int64 (q,); may be released.
 
-        `votes`, int64 (q, c): sums in steps; private. Raises PrivacyRefused before any noise is
-        drawn, if so many answers were not planned.
+        `votes`, int64 (q, c): sums in grid steps; private. Raises PrivacyRefused, before any noise
+        is drawn, if the plan does not cover q further answers.
         """
         self.quota.note_releases(len(votes))
         noisy = self._noise.add_to(votes, self.scale)
@@ -171,27 +183,36 @@ class NoisyMax:
 
 
 class PlannedAnswers:
-    """Queries as planned, of which those that pass a screening are answered.
+    """Base of mechanisms that screen planned queries and answer those that pass.
 
-    - `screening`: which queries are answered; None for all.
-    - `voting`: what an answer is.
-    - `planned`: how many queries were planned.
+    - `screening`: decides which queries are answered; None to answer all.
+    - `voting`: releases the answers.
+    - `planned`: counter of the planned queries.
     """
 
     def __init__(
         self, screening: NoisyThreshold | None, voting: NoisyMax, planned: ReleaseCounter
     ) -> None:
-        self._screening, self._voting, self._planned = screening, voting, planned
+        self._screening = screening
+        self._voting = voting
+        self._planned = planned
 
     def check(self, size: int) -> None:
-        """Raise PrivacyRefused if `size` more queries were not planned."""
+        """Raise PrivacyRefused unless the plan covers `size` further queries."""
         self._planned.check(size)
 
     def _passed(self, size: int, largest_votes: Callable[[], Ints]) -> Bools:
-        """Return who is answered, bool (q,): who passes, as long as answers are left."""
+        """Return whether each query is answered, bool (q,); public.
+
+        Queries that pass the screening are answered until the planned answers are used up.
+
+        - `size`: number of queries q.
+        - `largest_votes`: returns the largest vote count of each query, int64 (q,), private; called
+          only if there is a screening.
+        """
         passed = np.full(size, self._voting.quota.remaining > 0)
         if self._screening is not None and passed.any():
             passed = self._screening.publish(largest_votes())
-        # Who passed is public, so this is, too: the first of them up to what was planned.
+        # The first queries that pass, up to the number of remaining answers. Both are public.
         passed &= np.cumsum(passed) <= self._voting.quota.remaining
         return passed

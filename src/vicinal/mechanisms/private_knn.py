@@ -1,6 +1,6 @@
-"""Private-kNN's way of a query: sample, screen, sample again, vote. Source: ZYCW20, section 3.
+"""Private-kNN: sample, screen, sample again, vote. Source: ZYCW20, section 3.
 
-A fresh Poisson sample for every release; the walk by distance is
+Each release uses a new Poisson sample. The search by distance is
 :mod:`vicinal.neighbours.poisson_knn`. Proof notes: sampling.md, screening.md, noisy_max.md.
 """
 
@@ -26,21 +26,23 @@ from vicinal.neighbours.scan import THREADS, NeighbourLists, map_in_threads
 
 
 class VoteEncoding(ABC):
-    """What every record votes for; fixed before the first query."""
+    """Encoding of the records' targets as votes, fixed before the first query."""
 
     @abstractmethod
     def count(self, chosen: Chosen, steps: int) -> Steps:
-        """Return the sums over the chosen records, int64 (q, c), in steps; private.
+        """Return the sums of votes over the selected records, int64 (q, c), in steps; private.
 
-        `chosen`, int32 (q, k): rows of records, at most one of a subject in a query, or
-        ``NO_RECORD``. `steps`: steps in a vote.
+        - `chosen`, int32 (q, k): rows of the selected records of each query, at most one of a
+          subject, padded with ``NO_RECORD``.
+        - `steps`: grid steps in a vote.
         """
 
 
 class OneHotVotes(VoteEncoding):
-    """One vote for one class.
+    """Votes of records with one class each.
 
-    `labels`, int32 (n,): class index of every record. `n_classes`: the number of classes.
+    - `labels`, int32 (n,): class index of every record.
+    - `n_classes`: number of classes.
     """
 
     def __init__(self, labels: Ints32, n_classes: int) -> None:
@@ -54,37 +56,43 @@ class OneHotVotes(VoteEncoding):
 
 
 class ClippedVotes(VoteEncoding):
-    """Votes for any number of attributes, together at most `tau`: the tau-approximation.
+    """Votes of records with several attributes, limited to L1 norm `tau` (tau-approximation).
 
-    A record with m attributes gives each floor(steps min(tau / m, 1)) steps: its vector v has
-    |v|^2 <= m min(tau / m, 1)^2 <= tau in squared votes, exactly, for any tau.
+    A record with m attributes gives floor(steps min(tau / m, 1)) steps to each of them. Its vote
+    vector v satisfies |v|^2 <= m min(tau / m, 1)^2 <= tau in squared votes, exactly, for every tau.
 
-    `attributes`, bool (n, c): which attributes every record has. `tau`: the bound on the L1 norm of
-    a record's votes.
+    - `attributes`, bool (n, c): whether a record has each attribute.
+    - `tau`: bound on the L1 norm of a record's votes.
     """
 
     def __init__(self, attributes: Bools, tau: float) -> None:
-        top, over = checks.check_real("tau", tau, above=0).as_integer_ratio()
+        numerator, denominator = checks.check_real("tau", tau, above=0).as_integer_ratio()
         self._attributes = np.ascontiguousarray(attributes)
         self._sizes = attributes.sum(axis=1)
-        self._tau = (top, over)
+        self._tau = (numerator, denominator)
 
     def count(self, chosen: Chosen, steps: int) -> Steps:
         sums = np.zeros((len(chosen), self._attributes.shape[1]), dtype=np.int64)
-        weights = self.weights(steps)[self._sizes]
+        weights = self.compute_weights(steps)[self._sizes]
         _count_attributes(chosen, self._attributes, weights, sums)
         return sums
 
-    def weights(self, steps: int) -> Steps:
-        """Return the steps of one vote of a record, by its number of attributes 0..c."""
-        top, over = self._tau
+    def compute_weights(self, steps: int) -> Steps:
+        """Return a record's votes for each of its attributes, by their number 0..c, int64 (c + 1,).
+
+        The votes are in grid steps; `steps`: grid steps in a vote.
+        """
+        numerator, denominator = self._tau
         sizes = range(self._attributes.shape[1] + 1)
-        clipped = [min(steps * top // (over * size), steps) if size else 0 for size in sizes]
+        clipped = [
+            min(steps * numerator // (denominator * size), steps) if size else 0 for size in sizes
+        ]
         return np.array(clipped, dtype=np.int64)
 
 
 @compiled
 def _count_labels(chosen, labels, steps, sums):  # type: ignore[no-untyped-def]
+    """Add one vote of `steps` steps for the label of every selected record to `sums`, (q, c)."""
     for j in range(chosen.shape[0]):
         for i in range(chosen.shape[1]):
             if chosen[j, i] >= 0:
@@ -93,6 +101,7 @@ def _count_labels(chosen, labels, steps, sums):  # type: ignore[no-untyped-def]
 
 @compiled
 def _count_attributes(chosen, attributes, weights, sums):  # type: ignore[no-untyped-def]
+    """Add ``weights[row]`` steps for every attribute of every selected record to `sums`, (q, c)."""
     for j in range(chosen.shape[0]):
         for i in range(chosen.shape[1]):
             row = chosen[j, i]
@@ -103,10 +112,11 @@ def _count_attributes(chosen, attributes, weights, sums):  # type: ignore[no-unt
 
 
 class NearestOfSample:
-    """The k nearest subjects of a Poisson sample of all subjects, anew for every draw.
+    """Search for the k nearest subjects in a new Poisson sample of all subjects.
 
-    `knn`: the records, their subjects, and k. `gamma`: the probability with which each subject
-    takes part in a sample. `source`: where draws come from.
+    - `knn`: the private records, their subjects, and k.
+    - `gamma`: probability with which each subject is in a sample.
+    - `source`: the source of the samples.
     """
 
     def __init__(self, knn: PoissonKNN, gamma: float, source: BernoulliSource) -> None:
@@ -115,37 +125,42 @@ class NearestOfSample:
         self._source = source
 
     def candidates(self, queries: IntegerMatrix) -> NeighbourLists | None:
-        """Return candidates, good for any number of draws for these queries; private.
+        """Return candidates of the nearest records, usable for any number of samples; private.
 
-        None where the sample is drawn first and needs none.
+        None if the sample is drawn before the search, which then needs no candidates.
         """
         return None if self.knn.sample_first else self.knn.candidates(queries)
 
     def draw(self, queries: IntegerMatrix, candidates: NeighbourLists | None) -> Chosen:
-        """Return the rows of the k nearest of a fresh sample, int32 (q, k); private.
+        """Return the rows of the k nearest records in a new sample, int32 (q, k); private.
 
-        One independent draw for every pair of query and subject. A subject stands there with its
-        nearest record; ``NO_RECORD`` fills up where the sample was smaller than k.
+        Each pair of query and subject is sampled independently. A subject is represented by its
+        nearest record. Rows are padded with ``NO_RECORD`` where the sample has fewer than k
+        subjects. `candidates`: result of :meth:`candidates` for the same queries.
         """
-        pieces = 1 if self._source.ordered else min(THREADS, len(queries))
-        edges = [piece * len(queries) // max(pieces, 1) for piece in range(pieces + 1)]
+        n_blocks = 1 if self._source.ordered else min(THREADS, len(queries))
+        edges = [block * len(queries) // max(n_blocks, 1) for block in range(n_blocks + 1)]
 
-        def drawn(between: tuple[int, int]) -> Chosen:
-            some = queries[slice(*between)]
+        def draw_block(bounds: tuple[int, int]) -> Chosen:
+            block_queries = queries[slice(*bounds)]
             if candidates is None:
-                sample = self._source.sample(self.gamma, len(some) * len(self.knn))
-                return self.knn.of_sample(some, sample)
-            return self._of_candidates(some, candidates.of(*between))
+                sample = self._source.sample(self.gamma, len(block_queries) * len(self.knn))
+                return self.knn.of_sample(block_queries, sample)
+            return self._of_candidates(block_queries, candidates.of(*bounds))
 
-        parts = list(pairwise(edges)) or [(0, 0)]
-        return np.concatenate(map_in_threads(drawn, parts))
+        block_bounds = list(pairwise(edges)) or [(0, 0)]
+        return np.concatenate(map_in_threads(draw_block, block_bounds))
 
     def _of_candidates(self, queries: IntegerMatrix, candidates: NeighbourLists) -> Chosen:
-        """Draw for candidates, and for all others where the sample holds fewer than k of them."""
+        """Return the k nearest records, sampling the candidates first, int32 (q, k).
+
+        Subjects that are not candidates are sampled only for queries whose sampled candidates are
+        fewer than k.
+        """
         sample = self._source.sample(self.gamma, len(candidates.rows))
         chosen = self.knn.first(candidates, sample)
-        short = (chosen[:, -1] == NO_RECORD) & (np.diff(candidates.starts) < len(self.knn))
-        for j in np.flatnonzero(short):
+        is_incomplete = (chosen[:, -1] == NO_RECORD) & (np.diff(candidates.starts) < len(self.knn))
+        for j in np.flatnonzero(is_incomplete):
             start, stop = candidates.starts[j : j + 2]
             hits = sample[slice(*np.searchsorted(sample, [start, stop]))] - start
             rows = candidates.rows[start:stop]
@@ -153,36 +168,48 @@ class NearestOfSample:
         return chosen
 
     def _of_all(self, query: IntegerMatrix, rows: Ints32, hits: Places) -> Chosen:
-        """Draw for all who were no candidates; who was one, in `rows`, keeps the draw it has."""
+        """Return the k nearest records of one query among all subjects, int32 (1, k).
+
+        - `rows`: rows of the candidates, whose subjects have been sampled already.
+        - `hits`: indices in `rows` of the sampled candidates; their subjects keep this outcome, and
+          all other subjects are sampled now.
+        """
         slots = self.knn.slots
-        distinct, first = np.unique(slots[rows], return_index=True)
-        takes_part = np.zeros(self.knn.n_subjects, dtype=np.bool_)
-        takes_part[self._source.sample(self.gamma, self.knn.n_subjects)] = True
-        takes_part[distinct] = np.isin(first, hits)
+        sampled_slots, first_hit = np.unique(slots[rows], return_index=True)
+        is_in_sample = np.zeros(self.knn.n_subjects, dtype=np.bool_)
+        is_in_sample[self._source.sample(self.gamma, self.knn.n_subjects)] = True
+        is_in_sample[sampled_slots] = np.isin(first_hit, hits)
         all_records = self.knn.all_records(query)
-        return self.knn.first(all_records, np.flatnonzero(takes_part[slots[all_records.rows]]))
+        return self.knn.first(all_records, np.flatnonzero(is_in_sample[slots[all_records.rows]]))
 
 
-_MOST_HITS = 1 << 22  # candidates of a block of queries that are held at a time, or so
-BLOCK = 256  # queries whose progress is told together: public, whatever the number of records
+# Approximate number of candidates that are held in memory at a time.
+_MOST_HITS = 1 << 22
 
-# From public rows (m, d), and how far beyond them the bound lies, to the kernel.
+# Queries between two reports of progress. It is public, so it must not depend on the number of
+# records.
+BLOCK = 256
+
+# Function that returns the kernel for public rows (m, d) and a margin: the factor by which the
+# norms of private rows may exceed those of the public rows.
 Grid = Callable[[FloatMatrix, float], RBF]
 
 
 class PrivateKNNRelease(PlannedAnswers):
-    """Private records that answer as planned; encoded once the grid of features is known.
+    """Mechanism that answers planned queries by the noisy votes of sampled nearest neighbours.
 
-    Nothing leaves :meth:`answer` without noise, and without being counted first. Used by one
+    :meth:`answer` counts every release before it is made and returns noisy values only. For one
     thread at a time.
 
-    - `features`, float (n, d): features of the private records; a copy is kept until the grid is
-      known.
-    - `slots`, `n_subjects`, int32 (n,), int: the subject of every record, and their number.
-    - `encoding`: what records vote for.
-    - `k`, `gamma`: how many vote, and the probability with which each subject takes part.
-    - `grid`: what chooses the grid of the features, see :data:`Grid`.
-    - `coins`: who takes part.
+    - `features`, float (n, d): features of the private records. A copy is kept until the grid is
+      chosen.
+    - `slots`, int32 (n,): slot of every record's subject.
+    - `n_subjects`: number of subjects.
+    - `encoding`: the records' votes.
+    - `k`: number of neighbours that vote.
+    - `gamma`: probability with which each subject is in a sample.
+    - `grid`: chooses the kernel, and with it the grid of the features, see :data:`Grid`.
+    - `coins`: the source of the Poisson samples.
     - `screening`, `voting`, `planned`: see :class:`PlannedAnswers`.
     """
 
@@ -201,15 +228,22 @@ class PrivateKNNRelease(PlannedAnswers):
         coins: BernoulliSource,
         planned: ReleaseCounter,
     ) -> None:
-        FLOAT32.scale(features.shape[1])  # refuses too many features
+        FLOAT32.scale(features.shape[1])  # raises InvalidInput if there are too many features
         self._features: FloatMatrix | None = features.copy()
-        self._slots, self._n_subjects = slots, n_subjects
+        self._slots = slots
+        self._n_subjects = n_subjects
         super().__init__(screening, voting, planned)
-        self._encoding, self._k, self._gamma, self._grid = encoding, k, gamma, grid
+        self._encoding = encoding
+        self._k = k
+        self._gamma = gamma
+        self._grid = grid
         self._coins = coins
 
     def encode_by(self, public: FloatMatrix, margin: float) -> None:
-        """Fix the grid by public rows (m, d), unless it is fixed; drop the features themselves."""
+        """Choose the kernel from public rows (m, d) and encode the private records.
+
+        `margin`: see :data:`Grid`. The unencoded features are dropped; further calls do nothing.
+        """
         if self._features is None:
             return
         self.kernel = self._grid(public, margin)
@@ -219,29 +253,33 @@ class PrivateKNNRelease(PlannedAnswers):
         self._features = None
 
     def blocks(self, queries: FloatMatrix) -> Iterator[FloatMatrix]:
-        """Yield consecutive queries, always as many at a time.
+        """Yield blocks of :data:`BLOCK` consecutive queries.
 
-        They fix the grid, if nothing has fixed it: with room for queries somewhat longer.
+        If the grid has not been chosen yet, it is chosen from these queries, with a margin for
+        later queries of larger norm.
         """
         self.encode_by(queries, margin=1.25)
         for start in range(0, len(queries), BLOCK):
             yield queries[start : start + BLOCK]
 
     def answer(self, queries: FloatMatrix) -> tuple[Bools, AnyArray]:
-        """Take from the quotas; return who is answered, bool (q,), and their answers.
+        """Return whether each query is answered, bool (q,), and the answers of those that are.
 
-        As many queries at a time as memory allows. That follows from the number of records, so
-        nothing outside may see it. Once the planned answers are given no more are screened.
+        Raises PrivacyRefused, before any sample is drawn, if the plan does not cover the queries.
+        Once the planned answers are used up, no further queries are screened.
         """
         self._planned.note_releases(len(queries))
         integers = self.kernel.encode(queries)
+        # As many queries at a time as fit into memory. The number depends on the number of records
+        # and is therefore private.
         size = max(1, _MOST_HITS // (int(self.nearest.knn.n_expected) + self._k + 1))
         starts = range(0, len(integers), size)
-        parts = [self._answered(integers[start : start + size]) for start in starts]
-        return np.concatenate([p for p, _ in parts]), np.concatenate([a for _, a in parts])
+        results = [self._answered(integers[start : start + size]) for start in starts]
+        passed = np.concatenate([block_passed for block_passed, _ in results])
+        return passed, np.concatenate([answers for _, answers in results])
 
     def _answered(self, queries: IntegerMatrix) -> tuple[Bools, AnyArray]:
-        """Sample and screen; sample again and vote."""
+        """Return whether each of a block of encoded queries is answered, and the answers."""
         candidates = self.nearest.candidates(queries)
 
         def largest_votes() -> Ints:
@@ -251,6 +289,6 @@ class PrivateKNNRelease(PlannedAnswers):
         passed = self._passed(len(queries), largest_votes)
         if candidates is not None:
             candidates = candidates_of(candidates, passed)
-        # A fresh sample: screening and vote are priced as two releases, each with its own.
+        # A new sample: screening and vote are priced as two releases with independent samples.
         chosen = self.nearest.draw(queries[passed], candidates)
         return passed, self._voting.publish(self._encoding.count(chosen, self._voting.steps))

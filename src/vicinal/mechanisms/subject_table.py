@@ -1,6 +1,7 @@
-"""Who stands behind the rows: what they carry, subjects, and what each subject has left.
+"""Columns of a shard that the mechanisms read: targets, subjects of rows, remaining budgets.
 
-A record carries a class, or a vector of length at most one on a grid; votes.md, "Vectors".
+The target of a record is a class index or a vector of norm at most 1 on a grid (votes.md,
+"Vectors").
 """
 
 from __future__ import annotations
@@ -16,18 +17,20 @@ from vicinal.compiled import compiled
 from vicinal.errors import InvalidInput
 
 UNIT_BITS = 30
-# Grid steps of a vector of length one: with a kernel weight below 2^30 a product fits int64.
+# Grid steps of a vector of norm 1. The product of such a value and a kernel weight, which is below
+# 2^30, fits into int64.
 UNIT = 1 << UNIT_BITS
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RecordVectors:
-    """Sparse vectors of n records, each of length at most one; private.
+    """Sparse target vectors of n records, each of norm at most 1; private.
 
-    - `width`: the number of coordinates; public.
-    - `starts`, int64 (n + 1,): where the entries of each record begin in the other two.
-    - `coordinates`, int32 (entries,): ascending within a record, each at most once.
-    - `values`, int32 (entries,): in steps of 2^-30, none of them 0; rounded towards zero.
+    - `width`: number of coordinates c; public.
+    - `starts`, int64 (n + 1,): record i has the entries ``starts[i]`` to ``starts[i + 1] - 1`` of
+      the other two arrays.
+    - `coordinates`, int32 (entries,): ascending within a record, without repetition.
+    - `values`, int32 (entries,): in steps of 2^-30, rounded towards zero, never 0.
     """
 
     width: int
@@ -37,62 +40,69 @@ class RecordVectors:
 
     @classmethod
     def of_rows(cls, rows: npt.ArrayLike) -> RecordVectors:
-        """Return the vectors in the rows of a matrix (n, c); longer ones are cut to length one.
+        """Return the vectors in the rows of a matrix (n, c), shortened to norm 1 where longer.
 
-        Raises InvalidInput, without a value of the data, if it is none.
+        Raises InvalidInput if `rows` is not a matrix of finite numbers. The message contains no
+        value of the data.
         """
         dense = np.asarray(rows, dtype=np.float64)
         if dense.ndim != 2 or not dense.shape[1]:
             raise InvalidInput("Vectors of records must stand in the rows of a matrix.")
         if not np.isfinite(dense).all():
             raise InvalidInput("Vectors of records must hold finite numbers only.")
-        # By the largest entry first: squares of huge or tiny numbers would not be numbers.
-        longest = np.abs(dense).max(axis=1)
-        relative = dense / np.where(longest > 0, longest, 1.0)[:, None]
-        numbers, coordinates = np.nonzero(dense)
-        squares = np.bincount(numbers, np.square(relative[numbers, coordinates]), len(dense))
+        # Rows are divided by their largest entry first, since squares of very large or very small
+        # numbers overflow or underflow.
+        largest = np.abs(dense).max(axis=1)
+        relative = dense / np.where(largest > 0, largest, 1.0)[:, None]
+        entry_rows, coordinates = np.nonzero(dense)
+        squares = np.bincount(entry_rows, np.square(relative[entry_rows, coordinates]), len(dense))
         with np.errstate(over="ignore"):
-            long = longest * np.sqrt(squares) > 1
-        factor = np.where(long, (1 - 1e-9) / np.sqrt(np.maximum(squares, 1.0)), 1.0)
-        shortened = np.where(long[:, None], relative, dense) * factor[:, None]
+            is_too_long = largest * np.sqrt(squares) > 1
+        factor = np.where(is_too_long, (1 - 1e-9) / np.sqrt(np.maximum(squares, 1.0)), 1.0)
+        shortened = np.where(is_too_long[:, None], relative, dense) * factor[:, None]
         return cls.of_steps(np.trunc(shortened * UNIT).astype(np.int32))
 
     @classmethod
     def of_steps(cls, rows: Ints32) -> RecordVectors:
-        """Return the vectors whose steps stand in the rows of a matrix, int32 (n, c), exactly."""
-        numbers, coordinates = np.nonzero(rows)
-        lengths = np.bincount(numbers, minlength=len(rows))
-        values = np.asarray(rows[numbers, coordinates], dtype=np.int32)
-        return cls(rows.shape[1], _starts(lengths), coordinates.astype(np.int32), values)
+        """Return the vectors in the rows of a matrix in steps of 2^-30, int32 (n, c)."""
+        entry_rows, coordinates = np.nonzero(rows)
+        lengths = np.bincount(entry_rows, minlength=len(rows))
+        values = np.asarray(rows[entry_rows, coordinates], dtype=np.int32)
+        return cls(rows.shape[1], _compute_starts(lengths), coordinates.astype(np.int32), values)
 
     def steps(self) -> Ints32:
-        """Return what :meth:`of_steps` takes, int32 (n, width)."""
-        out = np.zeros((len(self), self.width), dtype=np.int32)
+        """Return the vectors as a matrix in steps of 2^-30, int32 (n, width)."""
+        dense = np.zeros((len(self), self.width), dtype=np.int32)
         rows = np.repeat(np.arange(len(self)), np.diff(self.starts))
-        out[rows, self.coordinates] = self.values
-        return out
+        dense[rows, self.coordinates] = self.values
+        return dense
 
     def __len__(self) -> int:
         return len(self.starts) - 1
 
     def __getitem__(self, rows: AnyInts) -> RecordVectors:
         lengths = np.diff(self.starts)[rows]
-        begin = _starts(lengths)
-        entries = np.repeat(self.starts[:-1][rows] - begin[:-1], lengths) + np.arange(begin[-1])
-        return RecordVectors(self.width, begin, self.coordinates[entries], self.values[entries])
+        starts = _compute_starts(lengths)
+        entries = np.repeat(self.starts[:-1][rows] - starts[:-1], lengths) + np.arange(starts[-1])
+        return RecordVectors(self.width, starts, self.coordinates[entries], self.values[entries])
 
     def dense(self) -> Floats:
-        """Return float64 (n, width)."""
+        """Return the vectors as a matrix, float64 (n, width)."""
         return self.steps() / UNIT
 
 
-RecordTargets = Ints32 | RecordVectors  # what records carry: class indices (n,), or vectors
+# Targets of n records: class indices, int32 (n,), or vectors.
+RecordTargets = Ints32 | RecordVectors
 
 
 def join_targets(first: RecordTargets, second: RecordTargets) -> RecordTargets:
-    """Return what two groups of records carry, one after the other; both of one kind."""
+    """Return the targets of two groups of records, those of `first` before those of `second`.
+
+    Raises InvalidInput unless both are class indices or both are vectors of the same width. An
+    empty `first` may be of either kind.
+    """
     if not isinstance(first, RecordVectors) or not isinstance(second, RecordVectors):
-        # A shard without records does not know yet what they will carry.
+        # A shard without records has an empty array of class indices until its first enrolment.
         if isinstance(second, RecordVectors) and len(first) == 0:
             return second
         if isinstance(first, RecordVectors) or isinstance(second, RecordVectors):
@@ -108,7 +118,8 @@ def join_targets(first: RecordTargets, second: RecordTargets) -> RecordTargets:
     )
 
 
-def _starts(lengths: AnyInts | Sequence[int]) -> Ints:
+def _compute_starts(lengths: AnyInts | Sequence[int]) -> Ints:
+    """Return the offsets of n consecutive groups of the given lengths, int64 (n + 1,)."""
     return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
 
 
@@ -121,13 +132,13 @@ def towards_zero(weight, value):  # type: ignore[no-untyped-def]
 
 @dataclass(frozen=True, slots=True)
 class SubjectTable:
-    """Views of a shard's private columns, as the mechanisms read and charge them.
+    """Views of a shard's private columns, which the mechanisms read and charge.
 
-    - `targets`, int32 (n,) or RecordVectors: class index of every row, or its vector.
-    - `slots`, int32 (n,): subject of every row, as a position in `remaining`.
+    - `targets`, int32 (n,) or RecordVectors: class index or vector of every row.
+    - `slots`, int32 (n,): slot of every row's subject, an index into `records` and `remaining`.
     - `records`, int32 (subjects,): number of rows of every subject.
-    - `remaining`, int64 (subjects,): units of budget left; the mechanisms charge it in place,
-      before any noise is drawn.
+    - `remaining`, int64 (subjects,): remaining budget of every subject in units. The mechanisms
+      charge it in place, before any noise is drawn.
     """
 
     targets: RecordTargets
@@ -137,7 +148,7 @@ class SubjectTable:
 
     @property
     def labels(self) -> Ints32:
-        """Class index of every row, int32 (n,), where rows carry classes."""
+        """Class index of every row, int32 (n,); raises InvalidInput if the targets are vectors."""
         if isinstance(self.targets, RecordVectors):
             raise InvalidInput("These records carry vectors, not classes.")
         return self.targets

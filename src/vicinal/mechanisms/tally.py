@@ -1,6 +1,7 @@
-"""Noisy histograms of what subjects bring along, once, charged to each by what it adds.
+"""Noisy histograms of labelled rows that subjects provide for an evaluation.
 
-Proof note: tally.md. Source: individual filter of Feldman & Zrnic 2021.
+Every subject is charged for its own contribution. Proof note: tally.md. Source: individual filter
+of Feldman & Zrnic 2021.
 """
 
 import math
@@ -17,19 +18,22 @@ from vicinal.arrays import Floats, Steps, Units
 from vicinal.mechanisms.votes import DeltaSlackAccountant, VoteGrid
 from vicinal.noise.source import NoiseSource
 
-_PLANNED = 20  # tallies that the grid is planned for
+# Number of tallies for which the grid is chosen, so that their delta slack stays small.
+_PLANNED_TALLIES = 20
 
-_INSIDE = 1 - 1e-9  # for the rounding of the root; the loop around it decides
+# Margin for the rounding of the square root that shrinks a contribution. Whether the charge is
+# affordable is decided by the surrounding loop.
+_ROOT_MARGIN = 1 - 1e-9
 
 
 @dataclass(frozen=True, slots=True)
 class TallyPlan:
-    """Sizes and price of a tally; public.
+    """Table sizes and price of a tally; public.
 
-    - `sizes`: cells of each table.
-    - `share`: part of a full budget that a subject pays at most, 0 < share <= 1.
-    - `budget`, `delta`: the zCDP that a full budget stands for, and the delta that the grid may use
-      a share of.
+    - `sizes`: number of cells of each table.
+    - `share`: largest share of a full budget that a subject is charged, 0 < share <= 1.
+    - `budget`: the zCDP that a full budget stands for.
+    - `delta`: the delta of the guarantee, of which the grid's slack may use a share.
     """
 
     sizes: tuple[int, ...]
@@ -39,79 +43,100 @@ class TallyPlan:
 
 
 class NoisyTally:
-    """How many subjects fall into every cell of some tables, each subject weighing one a table.
+    """Mechanism that releases histograms of the subjects' rows with Gaussian noise.
 
-    Contribution: each of a subject's m rows adds 1 / m to one cell of every table, rounded down to
-    whole steps; all of it is scaled down to what the subject can still pay. Made before any subject
-    is charged; one object is one release. Sums of several shards add up before noise is added,
-    once.
+    Each of a subject's m rows adds 1 / m to one cell of every table, rounded down to whole steps,
+    so that a subject has weight at most 1 in each table. The contribution is scaled down to the
+    subject's remaining budget. One object makes one release; create it before any subject is
+    charged. The sums of several shards are added up, and noise is added once to the total.
 
-    - `plan`: what is counted, and what it may cost.
-    - `noise`: where noise comes from.
-    - `slack`: meters what the grid costs.
+    - `plan`: table sizes and price.
+    - `noise`: the source of the noise.
+    - `slack`: the account of the delta that rounding to the grid costs.
 
-    - `scale`: noise scale in grid steps. Public.
+    Attributes: `scale`, the noise scale in grid steps; public.
 
-    Raises PrivacyRefused if the grid's cost does not fit.
+    Raises PrivacyRefused if the grid's slack does not fit into delta.
     """
 
     def __init__(self, plan: TallyPlan, noise: NoiseSource, slack: DeltaSlackAccountant) -> None:
         share = checks.check_real("share", plan.share, above=0, most=1)
-        tables, cells = len(plan.sizes), sum(plan.sizes)
-        # Rounded up: less noise would be paid for by more than the share.
-        sigma = max(1.0, math.sqrt(tables / (2 * share * plan.budget)) * (1 + 1e-12))
-        self._grid = VoteGrid.fitting(sigma, _PLANNED, cells, plan.delta)
+        n_tables = len(plan.sizes)
+        n_cells = sum(plan.sizes)
+        # Rounded up: with less noise, a full contribution would cost more than the share.
+        sigma = max(1.0, math.sqrt(n_tables / (2 * share * plan.budget)) * (1 + 1e-12))
+        self._grid = VoteGrid.fitting(sigma, _PLANNED_TALLIES, n_cells, plan.delta)
         self.scale = self._grid.scale(sigma)
         self._rate = unit_rate(self.scale, plan.budget)
-        self.plan, self._noise, self._slack = plan, noise, slack
-        self._most = math.floor(share * UNITS)
-        slack.check(cells * grid_slack(self.scale))
+        self.plan = plan
+        self._noise = noise
+        self._slack = slack
+        self._max_charge = math.floor(share * UNITS)
+        slack.check(n_cells * grid_slack(self.scale))
 
     @property
     def noise(self) -> float:
-        """Standard deviation of the noise of a cell, in subjects. Public."""
+        """Standard deviation of the noise of a cell, in subjects; public."""
         return self.scale / self._grid.steps
 
     def collect(self, cells: Steps, slots: Steps, remaining: Units) -> Steps:
-        """Charge every subject for what it adds, and return the sum, int64 (all cells,); private.
+        """Charge every subject and return the sums of all tables, one after another; private.
 
         - `cells`, int64 (rows, tables): the cell of every row in every table, from 0.
-        - `slots`, int64 (rows,): whose each row is: a place in `remaining`.
-        - `remaining`, int64 (subjects,): units left; charged in place.
+        - `slots`, int64 (rows,): slot of every row's subject, an index into `remaining`.
+        - `remaining`, int64 (subjects,): remaining units, charged in place.
+
+        Returns int64 (all cells,), in grid steps.
         """
-        flat = cells + np.concatenate([[0], np.cumsum(self.plan.sizes)[:-1]])
-        owners = np.repeat(slots, len(self.plan.sizes))
-        records = np.maximum(np.bincount(slots, minlength=len(remaining)), 1)
-        weight = (self._grid.steps // records)[owners]  # rounded down: together at most one subject
-        size = sum(self.plan.sizes)
-        places, which = np.unique(owners * size + flat.ravel(), return_inverse=True)
-        values = np.zeros(len(places), dtype=np.int64)
-        np.add.at(values, which, weight)
-        self._charge(values, places // size, remaining)
-        sums = np.zeros(size, dtype=np.int64)
-        np.add.at(sums, places % size, values)
+        flat_cells = cells + np.concatenate([[0], np.cumsum(self.plan.sizes)[:-1]])
+        entry_slots = np.repeat(slots, len(self.plan.sizes))
+        n_rows = np.maximum(np.bincount(slots, minlength=len(remaining)), 1)
+        # Rounded down, so that the rows of a subject together weigh at most 1.
+        weights = (self._grid.steps // n_rows)[entry_slots]
+        n_cells = sum(self.plan.sizes)
+        # One key for each distinct pair of subject and cell, ordered by subject.
+        keys, key_of_entry = np.unique(
+            entry_slots * n_cells + flat_cells.ravel(), return_inverse=True
+        )
+        values = np.zeros(len(keys), dtype=np.int64)
+        np.add.at(values, key_of_entry, weights)
+        self._charge(values, keys // n_cells, remaining)
+        sums = np.zeros(n_cells, dtype=np.int64)
+        np.add.at(sums, keys % n_cells, values)
         return sums
 
     def publish(self, sums: Steps) -> list[Floats]:
-        """Add noise and return the tables, in subjects; they may leave once charges are durable."""
+        """Return the noisy tables, in subjects; release them once the charges are durable.
+
+        `sums`: the sum of :meth:`collect` over all shards. Charges the grid's delta slack.
+        """
         self._slack.charge([self.scale], len(sums))
         noisy = self._noise.add_to(sums, self.scale) / self._grid.steps
         return np.split(noisy, np.cumsum(self.plan.sizes)[:-1])
 
     def _charge(self, values: Steps, owners: Steps, remaining: Units) -> None:
-        """Scale contributions to what their owners can pay, and charge it, both in place."""
+        """Scale contributions down to affordable ones and charge the subjects, both in place.
+
+        `values` are the nonzero entries of the contributions in steps, `owners` the ascending
+        slots of their subjects, `remaining` the units of all subjects.
+        """
         starts = np.flatnonzero(np.diff(owners, prepend=-1))
         for start, stop in pairwise([*starts, len(owners)]):
-            owner, mine = owners[start], values[start:stop]
-            remaining[owner] -= self._fitted(mine, min(int(remaining[owner]), self._most))
+            owner = owners[start]
+            contribution = values[start:stop]
+            max_charge = min(int(remaining[owner]), self._max_charge)
+            remaining[owner] -= self._scale_down(contribution, max_charge)
 
-    def _fitted(self, mine: Steps, allowed: int) -> int:
-        """Shrink one contribution in place until it costs at most `allowed`; return its cost."""
-        cost = self._cost(mine)
-        while cost > allowed:
-            mine[:] = np.trunc(mine * (math.sqrt(max(allowed, 0) / cost) * _INSIDE))
-            cost = self._cost(mine)
+    def _scale_down(self, contribution: Steps, max_charge: int) -> int:
+        """Shrink a contribution in place to a charge of at most `max_charge`; return the charge."""
+        cost = self._compute_charge(contribution)
+        while cost > max_charge:
+            contribution[:] = np.trunc(
+                contribution * (math.sqrt(max(max_charge, 0) / cost) * _ROOT_MARGIN)
+            )
+            cost = self._compute_charge(contribution)
         return cost
 
-    def _cost(self, mine: Steps) -> int:
-        return int(charge(int(np.square(mine).sum()), self._rate))
+    def _compute_charge(self, contribution: Steps) -> int:
+        """Return the charge in units of a contribution in steps, rounded up."""
+        return int(charge(int(np.square(contribution).sum()), self._rate))

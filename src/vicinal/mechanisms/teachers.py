@@ -1,4 +1,4 @@
-"""PATE: teachers on disjoint parts of the subjects, and the planned answers of their votes.
+"""PATE: teachers trained on disjoint sets of subjects, and planned answers from their votes.
 
 Proof note: teachers.md. Source: Papernot et al. 2017, 2018.
 """
@@ -19,68 +19,73 @@ from vicinal.mechanisms.planned_releases import (
     ReleaseCounter,
 )
 
-FALLBACK = 0  # the class that a teacher votes for when it cannot tell: public, and the same for all
+# The class for which a teacher votes when it has no usable prediction: public, and the same for all
+# teachers.
+FALLBACK = 0
 
-
+# Queries of a block, between two reports of progress.
 _BLOCK = 1000
 
 
 def teacher_of(subject: SubjectId, key: bytes, n_teachers: int) -> int:
-    """Return the teacher of a subject: a secret function of its id, and of nothing else.
+    """Return the index of a subject's teacher, a secret function of its id only.
 
-    `subject` is in its one form, as :func:`vicinal.checks.subject_ids` returns it.
+    - `subject`: the id in canonical form, as :func:`vicinal.checks.subject_ids` returns it.
+    - `key`: the secret key of the hash.
     """
-    named = f"{type(subject).__name__}:{subject}".encode()
-    digest = hashlib.blake2b(named, key=key, digest_size=16).digest()
+    message = f"{type(subject).__name__}:{subject}".encode()
+    digest = hashlib.blake2b(message, key=key, digest_size=16).digest()
     return int.from_bytes(digest, "big") % n_teachers
 
 
 def teachers_of(ids: Sequence[SubjectId], key: bytes, n_teachers: int) -> Ints:
-    """Return the teacher of every record's subject, int64 (n,)."""
-    place = {subject: teacher_of(subject, key, n_teachers) for subject in dict.fromkeys(ids)}
-    return np.array([place[subject] for subject in ids], dtype=np.int64)
+    """Return the teacher of every record's subject, int64 (n,); arguments as in `teacher_of`."""
+    teacher_by_subject = {
+        subject: teacher_of(subject, key, n_teachers) for subject in dict.fromkeys(ids)
+    }
+    return np.array([teacher_by_subject[subject] for subject in ids], dtype=np.int64)
 
 
-def randomness_of(teacher: int, key: bytes) -> int:
-    """Return a seed for what a teacher draws while it trains, apart from all others'."""
+def derive_seed(teacher: int, key: bytes) -> int:
+    """Return the seed of a teacher's training, independent of the seeds of other teachers."""
     digest = hashlib.blake2b(f"seed:{teacher}".encode(), key=key, digest_size=4).digest()
     return int.from_bytes(digest, "big") >> 1
 
 
 class Teacher:
-    """A classifier on one part of the records, which always votes.
+    """A classifier trained on one part of the records, which always votes; private.
 
-    A part without records, or with one class only, needs no model; a model that raises, or says
-    something that is no class, counts as :data:`FALLBACK`. Warnings are kept back: they speak of
-    private records.
+    A part without records, or with one class only, needs no model. If a model raises an exception
+    or predicts something other than a class index, the teacher votes for :data:`FALLBACK`. Warnings
+    are suppressed, because they may describe private records.
 
-    - `model`: cloned, and trained on class positions; everything in it called ``random_state`` is
-      set.
-    - `X`, float (m, d): the part's features.
-    - `labels`, int32 (m,): the part's class positions.
+    - `model`: scikit-learn classifier, which is cloned and trained on class indices. Every
+      parameter called ``random_state`` is set to `seed`.
+    - `X`, float (m, d): features of the part.
+    - `labels`, int32 (m,): class indices of the part.
     - `n_classes`: number of classes.
-    - `seed`: seed of the model's own randomness.
+    - `seed`: seed of the model's randomness.
     """
 
     def __init__(
         self, model: Any, X: FloatMatrix, labels: Ints32, n_classes: int, seed: int
     ) -> None:
         self._n_classes = n_classes
-        present = np.unique(labels)
-        self._only = int(present[0]) if len(present) == 1 else FALLBACK
-        self._model = _trained(model, X, labels, seed) if len(present) > 1 else None
+        classes = np.unique(labels)
+        self._constant_vote = int(classes[0]) if len(classes) == 1 else FALLBACK
+        self._model = _train_model(model, X, labels, seed) if len(classes) > 1 else None
 
-    def votes(self, queries: FloatMatrix) -> Ints:
-        """Return the class position that the teacher votes for, int64 (q,). Private."""
+    def vote(self, queries: FloatMatrix) -> Ints:
+        """Return the class index for which the teacher votes, int64 (q,); private."""
         if self._model is None:
-            return np.full(len(queries), self._only, dtype=np.int64)
-        labels = _predictions_of(self._model, queries)
+            return np.full(len(queries), self._constant_vote, dtype=np.int64)
+        labels = _predict_classes(self._model, queries)
         usable = (labels >= 0) & (labels < self._n_classes)
         return np.where(usable, labels, FALLBACK)
 
 
-def _trained(model: Any, X: FloatMatrix, labels: Ints32, seed: int) -> Any | None:
-    """Return a model trained on a copy of the part, or None if that is not to be had."""
+def _train_model(model: Any, X: FloatMatrix, labels: Ints32, seed: int) -> Any | None:
+    """Return a clone of `model` trained on copies of the part, or None if training fails."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -93,30 +98,31 @@ def _trained(model: Any, X: FloatMatrix, labels: Ints32, seed: int) -> Any | Non
         return None
 
 
-def _predictions_of(model: Any, queries: FloatMatrix) -> Ints:
-    """Return what a model says, -1 for all if it raises or says no class positions."""
-    nothing = np.full(len(queries), -1, dtype=np.int64)
+def _predict_classes(model: Any, queries: FloatMatrix) -> Ints:
+    """Return the predicted class indices, int64 (q,); all -1 if the predictions are unusable."""
+    unusable = np.full(len(queries), -1, dtype=np.int64)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             labels = np.asarray(model.predict(queries.copy()))
             integers = labels.astype(np.int64)
     except Exception:  # noqa: BLE001 (as above)
-        return nothing
-    fits = labels.shape == (len(queries),) and bool((integers == labels).all())
-    return integers if fits else nothing
+        return unusable
+    are_integers = labels.shape == (len(queries),) and bool((integers == labels).all())
+    return integers if are_integers else unusable
 
 
 def _is_random_state(name: str) -> bool:
+    """Return whether a (possibly nested) scikit-learn parameter is a seed."""
     return name == "random_state" or name.endswith("__random_state")
 
 
 def count_votes(teachers: Sequence[Teacher], queries: FloatMatrix, n_classes: int) -> Ints:
-    """Return the votes of all teachers, int64 (q, c); one each. Private."""
+    """Return the number of teachers that vote for each class, int64 (q, c); private."""
     counts = np.zeros((len(queries), n_classes), dtype=np.int64)
-    every = np.arange(len(queries))
+    query_indices = np.arange(len(queries))
     for teacher in teachers:
-        counts[every, teacher.votes(queries)] += 1
+        counts[query_indices, teacher.vote(queries)] += 1
     return counts
 
 
@@ -129,21 +135,33 @@ def train_teachers(
     n_teachers: int,
     n_classes: int,
 ) -> list[Teacher]:
-    """Return teachers, each trained on the records of the subjects that `key` gives it."""
-    part = teachers_of(ids, key, n_teachers)
+    """Return the teachers, each trained on the records of its subjects; private.
+
+    - `model`: scikit-learn classifier, cloned for each teacher.
+    - `X`, float (n, d), `labels`, int32 (n,): features and class indices of the records.
+    - `ids`: canonical subject id of every record.
+    - `key`: the secret key that assigns subjects to teachers and derives the teachers' seeds.
+    """
+    teacher_indices = teachers_of(ids, key, n_teachers)
     return [
-        Teacher(model, X[part == t], labels[part == t], n_classes, randomness_of(t, key))
-        for t in range(n_teachers)
+        Teacher(
+            model,
+            X[teacher_indices == teacher],
+            labels[teacher_indices == teacher],
+            n_classes,
+            derive_seed(teacher, key),
+        )
+        for teacher in range(n_teachers)
     ]
 
 
 class PATERelease(PlannedAnswers):
-    """Teachers that answer as planned, and remember their votes for the curator.
+    """Mechanism that answers planned queries by the noisy votes of teachers.
 
-    Nothing leaves :meth:`answer` without noise, and without being counted first. Used by one
+    :meth:`answer` counts every release before it is made and returns noisy values only. For one
     thread at a time.
 
-    - `teachers`: who votes.
+    - `teachers`: the trained teachers; private.
     - `n_classes`: number of classes.
     - `screening`, `voting`, `planned`: see :class:`PlannedAnswers`.
     """
@@ -156,16 +174,20 @@ class PATERelease(PlannedAnswers):
         voting: NoisyMax,
         planned: ReleaseCounter,
     ) -> None:
-        self.teachers, self._n_classes = teachers, n_classes
+        self.teachers = teachers
+        self._n_classes = n_classes
         super().__init__(screening, voting, planned)
 
     def blocks(self, queries: FloatMatrix) -> Iterator[FloatMatrix]:
-        """Yield consecutive queries, as many as a progress bar wants to hear of at a time."""
+        """Yield blocks of consecutive queries, each between two reports of progress."""
         for start in range(0, len(queries), _BLOCK):
             yield queries[start : start + _BLOCK]
 
     def answer(self, queries: FloatMatrix) -> tuple[Bools, AnyArray]:
-        """Take from the quotas; return who is answered, bool (q,), and their answers."""
+        """Return whether each query is answered, bool (q,), and the answers of those that are.
+
+        Raises PrivacyRefused, before any noise is drawn, if the plan does not cover the queries.
+        """
         self._planned.note_releases(len(queries))
         votes = count_votes(self.teachers, queries, self._n_classes)
         passed = self._passed(len(queries), lambda: votes.max(axis=1))

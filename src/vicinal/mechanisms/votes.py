@@ -1,7 +1,7 @@
-"""Kernel-weighted votes or vectors of neighbours, charged to each subject exactly; sums leave.
+"""Noisy sums of the neighbours' kernel-weighted votes or vectors, with individual charges.
 
-Votes and noise are whole numbers of steps of a grid, and what that costs in delta is metered.
-Proof note: votes.md. Source: ZZGW23 Algorithm 3; individual filter of Feldman & Zrnic 2021.
+Votes and noise are integers on a grid; the delta that the grid costs is accounted for. Proof note:
+votes.md. Source: ZZGW23 Algorithm 3; individual filter of Feldman & Zrnic 2021.
 """
 
 from __future__ import annotations
@@ -24,21 +24,25 @@ from vicinal.neighbours.kernels import Kernel
 from vicinal.neighbours.scan import NeighbourLists
 from vicinal.noise.source import NoiseSource
 
-_WHOLE_PRICE = np.ones((1, 1))
+# Price table of releases of noisy votes: every contribution is charged the full Gaussian price.
+_FULL_PRICE_TABLE = np.ones((1, 1))
 
 
 class VoteMechanism(ABC):
-    """What the releases of one classifier share: kernel, classes, grid and noise, all public.
+    """Public settings shared by all releases of one predictor.
 
-    - `kernel`: its table of values, rounded down to whole steps, gives the weights.
-    - `n_classes`: the number of coordinates: classes, or the width of the records' vectors.
-    - `grid`: the grid on which votes and noise live.
-    - `noise`: where noise comes from.
+    - `kernel`: the similarity kernel; its values, rounded down to whole steps, weight the votes.
+    - `n_features`: number of features of a record.
+    - `n_classes`: number of coordinates c of the sums: of classes, or of the records' vectors.
     - `budget`: the zCDP that a subject's full budget stands for.
-    - `meter`: of what the grid costs in delta.
+    - `grid`: the grid of votes and noise.
+    - `noise`: the source of the noise.
+    - `meter`: the account of the delta that rounding to the grid costs.
+
+    Attributes: `weights`, int64 (levels,), vote weights in steps by similarity level.
     """
 
-    label_only: bool  # whether labels leave, or votes
+    label_only: bool  # whether only labels are released, rather than noisy votes
 
     def __init__(
         self,
@@ -56,53 +60,62 @@ class VoteMechanism(ABC):
         self.noise = noise
         self.budget = budget
         self.meter = meter
-        # Rounded down: what is added is what is charged, so rounding costs accuracy alone.
+        # Rounded down. The charge is computed from the rounded weights that are added, so rounding
+        # affects accuracy only.
         self.weights = np.floor(kernel.table(n_features) * grid.steps).astype(np.int64)
 
     @abstractmethod
     def release(self, noise: Floats) -> BlockRelease:
-        """Return the release of one block of queries.
+        """Return the release of one block of q queries and charge its delta slack.
 
-        - `noise`, float64 (q,): the noise scale of every query in votes, fixed by public things
-          alone.
+        `noise`, float64 (q,): noise scale of every query in votes; a function of public
+        information only. Raises PrivacyRefused if the delta slack is used up.
         """
 
     def slack(self, noise: float) -> float:
-        """Return the delta that the grid costs in one release of at least this noise scale."""
+        """Return the largest delta slack of a release whose noise scale is at least `noise`.
+
+        `noise` is in votes.
+        """
         return self.n_classes * grid_slack(self.grid.scale(noise))
 
-    def _prices(self, noise: Floats) -> tuple[Steps, Floats]:
-        """Return noise scales in steps, int64 (q,), and what a squared step costs in units.
+    def _price_and_account(self, noise: Floats) -> tuple[Steps, Floats]:
+        """Return noise scales in steps, int64 (q,), and the units charged for a squared step, (q,).
 
-        What the grid costs is metered, and may refuse the release before any subject is charged.
+        `noise`, float64 (q,), is in votes. The delta slack is charged here, which may refuse the
+        release with PrivacyRefused before any subject is charged.
         """
-        distinct, which = np.unique(noise, return_inverse=True)
-        scales = [self.grid.scale(value) for value in distinct]
+        distinct_noise, noise_index = np.unique(noise, return_inverse=True)
+        scales = [self.grid.scale(value) for value in distinct_noise]
         rates = [unit_rate(scale, self.budget) for scale in scales]
-        self.meter.charge([scales[place] for place in which], self.n_classes)
-        return np.array(scales, dtype=np.int64)[which], np.array(rates, dtype=np.float64)[which]
+        self.meter.charge([scales[index] for index in noise_index], self.n_classes)
+        query_scales = np.array(scales, dtype=np.int64)[noise_index]
+        return query_scales, np.array(rates, dtype=np.float64)[noise_index]
 
 
 class NoisyVotes(VoteMechanism):
-    """All noisy votes leave; a subject pays for the length of what it contributed."""
+    """Mechanism that releases all noisy votes; the charge depends on the contribution's norm."""
 
     label_only = False
 
     def release(self, noise: Floats) -> VoteRelease:
-        scales, rates = self._prices(noise)
-        return VoteRelease(self, scales, rates, rates, np.zeros(len(scales)), _WHOLE_PRICE)
+        scales, rates = self._price_and_account(noise)
+        return VoteRelease(self, scales, rates, rates, np.zeros(len(scales)), _FULL_PRICE_TABLE)
 
 
 @dataclass(frozen=True, slots=True)
 class BlockRelease(ABC):
-    """Contribution, charge and noise of one block of queries, which cannot disagree.
+    """Release of one block of q queries: contribution, charge and noise from the same scales.
 
+    - `mechanism`: the settings shared by all releases.
     - `scales`, int64 (q,): noise scale of each query, in grid steps.
-    - `rates`, float64 (q,): units that a squared step costs under that scale, rounded up.
-    - `single_rates`, float64 (q,): the same where it is the only coordinate that is moved.
-    - `table_scale`, float64 (q,): cells of `price_table` that a step goes up by under that scale.
-    - `price_table`, float64 (r, m): what moving one coordinate costs, as shares of that price, by
-      what is left and by cells; unused where votes leave.
+    - `rates`, float64 (q,): units charged for a squared step at that scale, rounded up.
+    - `single_rates`, float64 (q,): the same for a contribution to a single coordinate.
+    - `table_scale`, float64 (q,): columns of `price_table` per step of a contribution, times the
+      index of the row.
+    - `price_table`, float64 (r, m): share of the price at `single_rates` that a contribution to a
+      single coordinate is charged, by remaining budget (rows) and by the size of the contribution
+      relative to it (columns). Not used where votes are released.
     """
 
     mechanism: VoteMechanism
@@ -117,43 +130,57 @@ class BlockRelease(ABC):
         """Standard deviation of the noise on every vote of a query, in votes, (q,). Public."""
         return self.scales / self.mechanism.grid.steps
 
-    def of(self, part: slice) -> Self:
-        """Return what belongs to consecutive queries, to be charged in parts."""
+    def of(self, queries: slice) -> Self:
+        """Return the release of consecutive queries of the block, to be charged separately."""
         return replace(
             self,
-            scales=self.scales[part],
-            rates=self.rates[part],
-            single_rates=self.single_rates[part],
-            table_scale=self.table_scale[part],
+            scales=self.scales[queries],
+            rates=self.rates[queries],
+            single_rates=self.single_rates[queries],
+            table_scale=self.table_scale[queries],
         )
 
     def contribute_and_charge(
         self, neighbours: NeighbourLists, subjects: SubjectTable
     ) -> tuple[Steps, int]:
-        """Charge every neighbour for its votes and return their sums; still private.
+        """Return the sums of the neighbours' contributions and of their charges; both private.
 
-        Each subject adds the sum of its records' vectors, by their kernel weights, scaled down to
-        what it can still afford, and is charged for exactly that, query after query. The vector of
-        a record with a class is 1 at that class.
+        The contribution of a subject to a query is the sum of its records' vectors, weighted by
+        the kernel and scaled down to its remaining budget. The vector of a record with a class is
+        1 at that class. Every subject is charged for its contribution, query after query; the
+        remaining units of `subjects` are charged in place.
 
-        Returns sums in grid steps, int64 (q, c), which must not leave before :meth:`publish` has
-        added noise, and all charges together, in units; private.
+        Returns
+        -------
+        sums : int64 (q, c)
+            Sums in grid steps. They may be released only through :meth:`publish`, which adds noise.
+        spent : int
+            Sum of all charges, in units.
         """
-        mechanism, kernel = self.mechanism, self.mechanism.kernel
+        mechanism = self.mechanism
+        kernel = mechanism.kernel
         weights = KernelWeights(mechanism.weights, kernel.level_origin, kernel.level_shift)
         prices = VotePrices(
-            self.scales, self.rates, self.single_rates, self.table_scale, self.price_table,
+            self.scales,
+            self.rates,
+            self.single_rates,
+            self.table_scale,
+            self.price_table,
             mechanism.label_only,
-        )  # fmt: skip
+        )
         return charge_neighbours(neighbours, subjects, weights, prices, mechanism.n_classes)
 
     @abstractmethod
     def publish(self, votes: Steps) -> AnyArray:
-        """Add the noise that the charges paid for, and return what may leave."""
+        """Return the released values: noisy votes, or labels computed from them.
 
-    def _noisy(self, votes: Steps) -> Steps:
+        `votes`, int64 (q, c): sums of :meth:`contribute_and_charge` over all shards, in steps.
+        """
+
+    def _add_noise(self, votes: Steps) -> Steps:
+        """Return the votes plus discrete Gaussian noise of each query's scale, int64 (q, c)."""
         noise = self.mechanism.noise
-        # Equal scales, the common case, take one vector call; the order of draws is the same.
+        # Equal scales, the common case, need a single call. The order of the samples is the same.
         if len(set(self.scales.tolist())) == 1:
             return noise.add_to(votes, int(self.scales[0]))
         rows = zip(votes, self.scales.tolist(), strict=True)
@@ -163,30 +190,36 @@ class BlockRelease(ABC):
 
 @dataclass(frozen=True, slots=True)
 class VoteRelease(BlockRelease):
-    """A release of noisy votes."""
+    """Release of noisy votes."""
 
     def publish(self, votes: Steps) -> Floats:
-        return self._noisy(votes) / self.mechanism.grid.steps
+        return self._add_noise(votes) / self.mechanism.grid.steps
 
 
-FINE = 1 << 22  # noise scales are at least this many grid steps
+# Smallest noise scale in grid steps. The delta slack of a release falls with the square of the
+# scale (accounting/gaussian.py), and the prices of labels are proven from 2^22 steps.
+FINE = 1 << 22
 
-# Steps in a unit contribution are at most this many: squared norms stay inside int64.
+# Largest number of grid steps in a unit contribution: squared norms fit into int64.
 FINEST = 1 << 29
 
-SLACK_SHARE = 0.01  # share of delta that the grid may use up in a GDP guarantee
+# Share of delta that the grid's slack may use in a GDP guarantee. The budget is computed for the
+# remaining delta.
+SLACK_SHARE = 0.01
 
+# Relative margin for rounding errors of sums of slack.
 _ROUNDING = 1e-9
 
-# Where arithmetic allows, two hundred times the planned releases would still fit into the share.
-_RESERVE = 200
+# The grid is refined, as far as the arithmetic allows, until this multiple of the planned releases
+# would fit into the slack's share of delta.
+_RELEASE_MULTIPLE = 200
 
 
 @dataclass(frozen=True, slots=True)
 class VoteGrid:
-    """A grid of ``steps`` (a power of two) steps in a unit contribution.
+    """A grid with ``steps`` (a power of two) steps in a unit contribution.
 
-    Everything that is summed is a whole number of steps, and so is every noise scale.
+    All contributions and noise scales are whole numbers of steps.
 
     Examples
     --------
@@ -198,7 +231,8 @@ class VoteGrid:
     steps: int
 
     def __post_init__(self) -> None:
-        # Beyond 2^29 a kernel weight of 1 could be squared past int64, and the charge wrap around.
+        # With more than 2^29 steps the square of a kernel weight of 1 could overflow int64 and
+        # make the charge negative.
         steps = checks.check_integer("steps", self.steps, least=1, most=FINEST)
         if steps & (steps - 1):
             raise InvalidInput(f"The 'steps' parameter must be a power of two. Got {steps}.")
@@ -206,35 +240,39 @@ class VoteGrid:
     @classmethod
     def fitting(
         cls,
-        least_noise: float,
+        min_noise: float,
         releases: int,
         coordinates: int,
         delta: float,
         remedy: str = "Choose a smaller 'epsilon' or a larger 'delta'.",
     ) -> VoteGrid:
-        """Return the coarsest grid on which the slack of a whole plan is negligible.
+        """Return the coarsest grid on which the delta slack of a whole plan is negligible.
 
         Parameters
         ----------
-        least_noise : float
+        min_noise : float
             The smallest noise scale that will be used, in unit contributions.
         releases, coordinates : int
-            Planned number of releases, and of coordinates that one subject can move in each.
+            Planned number of releases, and number of coordinates of each release.
         delta : float
             The delta of the guarantee.
         remedy : str
-            The parameters that make the noise larger, for the message of InvalidInput.
+            Advice on parameters that increase the noise, for the message of InvalidInput.
+
+        Raises InvalidInput if the noise is too small for the finest possible grid.
         """
-        least_noise = checks.check_real("noise scale", least_noise, above=0)
+        min_noise = checks.check_real("noise scale", min_noise, above=0)
         # grid_slack(s) <= 0.43 / s^2 for s >= 4 (2 * 2.57 / 12, plus a vanishing term).
-        enough = math.sqrt(0.43 * releases * coordinates / (SLACK_SHARE * delta))
-        least = max(FINE, enough)
-        bits = math.ceil(math.log2(max(FINE, enough * math.sqrt(_RESERVE)) / least_noise))
-        finest = min(FINEST, MAX_NORM / least_noise)
-        bits = min(max(0, bits), math.floor(math.log2(finest)))
-        if bits < 0 or least_noise * (1 << bits) < least:
+        planned_scale = math.sqrt(0.43 * releases * coordinates / (SLACK_SHARE * delta))
+        min_scale = max(FINE, planned_scale)
+        desired_scale = max(FINE, planned_scale * math.sqrt(_RELEASE_MULTIPLE))
+        desired_bits = math.ceil(math.log2(desired_scale / min_noise))
+        max_steps = min(FINEST, MAX_NORM / min_noise)
+        bits = min(max(0, desired_bits), math.floor(math.log2(max_steps)))
+        if bits < 0 or min_noise * (1 << bits) < min_scale:
             raise InvalidInput(
-                # Not how large it is: beside a private model that follows from its weights.
+                # The message does not state the noise: with a private model it follows from the
+                # model's weights.
                 "The noise must be larger: such a scale would need a grid finer than exact "
                 f"arithmetic allows. {remedy}"
             )
@@ -242,19 +280,23 @@ class VoteGrid:
 
     @property
     def largest(self) -> float:
-        """The largest noise scale, in unit contributions, that arithmetic allows."""
+        """The largest noise scale, in unit contributions, that the integer arithmetic allows."""
         return MAX_SCALE / self.steps
 
     def scale(self, noise: float) -> int:
-        """Return the noise scale of `noise` unit contributions in steps, rounded up."""
+        """Return a noise scale, given in unit contributions, in steps, rounded up."""
         return math.ceil(checks.check_real("noise scale", noise, above=0) * self.steps)
 
 
 class DeltaSlackAccountant:
-    """Adds up what the grid has cost so far, and refuses to pass its share of delta.
+    """Account of the delta slack of all releases on the grid, limited to a share of delta.
 
-    An RDP guarantee needs no slack (the discrete Gaussian is as good there); its meter never
-    refuses.
+    An RDP guarantee needs no slack, because the discrete Gaussian has the same RDP as the
+    continuous one; without need of slack, the accountant never refuses a release.
+
+    - `delta`: the delta of the guarantee, of which `SLACK_SHARE` may be used.
+    - `needed`: whether the guarantee needs slack (GDP).
+    - `spent`: the delta used by earlier releases.
 
     Examples
     --------
@@ -271,32 +313,37 @@ class DeltaSlackAccountant:
 
     @property
     def spent(self) -> float:
-        """Return the delta used up so far by releases on the grid."""
+        """Return the delta used so far by releases on the grid."""
         return self._spent
 
     def resume(self, spent: float) -> None:
-        """Go on from what is on record: releases after it were never given away."""
+        """Continue from the recorded delta `spent`; releases not on record were never published."""
         self._spent = checks.check_real("spent", spent, least=0)
 
-    def check(self, more: float) -> None:
-        """Raise PrivacyRefused unless releases that cost up to `more` fit, in any parts.
+    def check(self, additional: float) -> None:
+        """Raise PrivacyRefused unless further releases with `additional` slack in total fit.
 
-        For the whole of a request, before anything is drawn for it: `more` must bound what
-        :meth:`charge` is given later, whatever noise decides in between.
+        Call it for a whole request before any noise is drawn. `additional` must be at least the sum
+        passed to :meth:`charge` for the request, in any number of calls and for any outcome of the
+        noise.
         """
-        # Room for what charge() rounds up by: an ulp of the sum for every block.
-        if self._spent + more * (1 + _ROUNDING) > self._limit * (1 - _ROUNDING):
+        # The margin covers the rounding up in charge(), one unit in the last place for every call.
+        if self._spent + additional * (1 + _ROUNDING) > self._limit * (1 - _ROUNDING):
             raise PrivacyRefused(
                 "So many answers were given that their rounding to a grid would use up 1 % of "
                 "delta. Start a new classifier with a larger 'n_queries'."
             )
 
     def charge(self, scales: list[int], coordinates: int) -> None:
-        """Add the slack of releases at `scales`, before any of them is made."""
-        slack_of = {scale: grid_slack(scale) for scale in set(scales)}
-        more = coordinates * math.fsum(slack_of[scale] for scale in scales)
-        # Rounded up: a long sum of small parts must not fall behind what was released.
-        total = math.nextafter(self._spent + more, math.inf)
+        """Add the slack of releases before they are made; raise PrivacyRefused if it does not fit.
+
+        - `scales`: noise scale of each release, in grid steps.
+        - `coordinates`: number of coordinates of each release.
+        """
+        slack_by_scale = {scale: grid_slack(scale) for scale in set(scales)}
+        additional = coordinates * math.fsum(slack_by_scale[scale] for scale in scales)
+        # Rounded up: a long sum of small terms must not fall below the true slack.
+        total = math.nextafter(self._spent + additional, math.inf)
         if total > self._limit:
             self.check(math.inf)
         self._spent = total

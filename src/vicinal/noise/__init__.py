@@ -1,4 +1,4 @@
-"""The only door to randomness: exact discrete noise, coins, and a marked simulation mode.
+"""The only source of randomness: exact discrete noise, coins, and a marked simulation mode.
 
 Only `vicinal.mechanisms` may import this package.
 """

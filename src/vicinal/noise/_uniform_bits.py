@@ -1,12 +1,13 @@
-"""Random bits for compiled samplers: a buffer that is read once, zeroed, and never skips a bit.
+"""Buffer of random bits for compiled samplers; every bit is used once and then zeroed.
 
-A compiled sampler reads bits one after the other. When they run out in the middle of a draw it
-raises `OutOfBits`; the buffer appends fresh bits and the draw starts again *from its own first
-bit*. So every draw is the same function of an endless string of fair bits, wherever the blocks of
-entropy end; to give such a draw up for a new one would favour draws that need few bits.
+A compiled sampler reads bits one after the other. If they run out in the middle of a sample, the
+sampler raises `OutOfBits`; the buffer appends new bits, and the sample starts again *from its own
+first bit*. Every sample is therefore the same function of an infinite string of fair bits, wherever
+the blocks of entropy end. Discarding the unfinished sample instead would favour samples that need
+few bits.
 
-`place`, int64 (3,), says where reading stands: the next bit, the end of what may be read, and the
-mark, which is the first bit of the draw in hand.
+`cursor`, int64 (3,), is the position in the buffer: the index of the next bit (NEXT), the end of
+the readable bits (END), and the mark (MARK), which is the first bit of the current sample.
 """
 
 from collections.abc import Callable
@@ -17,102 +18,109 @@ import numpy as np
 from vicinal.arrays import AnyArray
 from vicinal.compiled import compiled
 
-NEXT, END, MARK = 0, 1, 2
+NEXT, END, MARK = 0, 1, 2  # indices in `cursor`
 
-_ALL = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
+_ALL_BITS = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
 _ONE = np.uint64(1)
 
 
 class OutOfBits(Exception):
-    """The sampler needs more bits than are left; never leaves this package."""
+    """The sampler needs more bits than the buffer holds; never raised outside this package."""
 
 
 class Undecided(Exception):
-    """The sampler needs more than doubles tell; never leaves this package."""
+    """The sampler needs more precision than doubles have; never raised outside this package."""
 
 
 @compiled
-def next_bit(words, place):  # type: ignore[no-untyped-def]
-    """Return the next bit as a truth value."""
-    at = place[NEXT]
-    if at >= place[END]:
+def next_bit(words, cursor):  # type: ignore[no-untyped-def]
+    """Return the next bit as a bool and advance the cursor; raise OutOfBits at the end."""
+    bit = cursor[NEXT]
+    if bit >= cursor[END]:
         raise OutOfBits
-    place[NEXT] = at + 1
-    return (words[at >> 6] >> np.uint64(at & 63)) & _ONE == _ONE
+    cursor[NEXT] = bit + 1
+    return (words[bit >> 6] >> np.uint64(bit & 63)) & _ONE == _ONE
 
 
 @compiled
-def next_bits(words, place, count):  # type: ignore[no-untyped-def]
-    """Return the next `count` bits, 0 to 64, as uint64: the first of them is the lowest."""
-    at = place[NEXT]
-    if at + count > place[END]:
+def next_bits(words, cursor, count):  # type: ignore[no-untyped-def]
+    """Return the next `count` bits, 0 to 64, as uint64, the first bit lowest.
+
+    Advances the cursor; raises OutOfBits, without advancing it, if there are fewer.
+    """
+    bit = cursor[NEXT]
+    if bit + count > cursor[END]:
         raise OutOfBits
-    place[NEXT] = at + count
+    cursor[NEXT] = bit + count
     if count == 0:
         return np.uint64(0)
-    offset = at & 63
-    bits = words[at >> 6] >> np.uint64(offset)
+    offset = bit & 63
+    bits = words[bit >> 6] >> np.uint64(offset)
     if offset + count > 64:
-        bits |= words[(at >> 6) + 1] << np.uint64(64 - offset)
-    return bits & (_ALL >> np.uint64(64 - count))
+        bits |= words[(bit >> 6) + 1] << np.uint64(64 - offset)
+    return bits & (_ALL_BITS >> np.uint64(64 - count))
 
 
 class BitBuffer:
-    """Bits from `entropy`, handed to compiled samplers; used by one thread at a time.
+    """Buffer of random bits, read by compiled samplers; for one thread at a time.
 
-    `entropy` returns that many independent, uniform bytes; it is asked for `block` at a time, a
-    multiple of 8.
+    - `entropy`: function that returns a given number of independent, uniform bytes.
+    - `block`: number of bytes requested at a time, a multiple of 8.
     """
 
     def __init__(self, entropy: Callable[[int], bytes], block: int) -> None:
         self._entropy = entropy
         self._block = block
         self.words = np.zeros(0, dtype=np.uint64)
-        self.place = np.zeros(3, dtype=np.int64)
+        self.cursor = np.zeros(3, dtype=np.int64)
 
     def fill(
         self,
         sampler: Callable[..., Any],
-        out: AnyArray,
+        samples: AnyArray,
         parameter: object,
-        exactly: Callable[..., Any] | None = None,
+        run_exact_round: Callable[..., Any] | None = None,
     ) -> None:
-        """Fill `out` by `sampler(words, place, out, done, parameter)`, and zero the bits it used.
+        """Fill `samples` with the output of a sampler and zero the bits that it has used.
 
-        `done`, int64 (1,), counts the finished entries; the sampler moves the mark with it. Where
-        it is `Undecided`, `exactly` does one round from the mark on, the same function of the bits.
+        - `sampler`: called as ``sampler(words, cursor, samples, n_done, parameter)``. `n_done`,
+          int64 (1,), is the number of finished entries; the sampler advances it and the mark.
+        - `parameter`: the parameter of the distribution.
+        - `run_exact_round`: called in the same way for one round, from the mark on, where the
+          sampler raises `Undecided`. It must be the same function of the bits.
         """
-        done = np.zeros(1, dtype=np.int64)
-        # An interrupted call may have left a draw half-way: nobody saw it, it starts again.
-        self.place[NEXT] = self.place[MARK]
-        if self.place[NEXT] == self.place[END]:
+        n_done = np.zeros(1, dtype=np.int64)
+        # An interrupted call may have left an unfinished sample. It was never returned, so it
+        # starts again.
+        self.cursor[NEXT] = self.cursor[MARK]
+        if self.cursor[NEXT] == self.cursor[END]:
             self._refill()
         step = sampler
         while True:
             try:
-                step(self.words, self.place, out, done, parameter)
+                step(self.words, self.cursor, samples, n_done, parameter)
                 if step is sampler:
                     break
                 step = sampler
             except Undecided:
-                assert exactly is not None  # noqa: S101 (samplers that raise it have one)
-                self.place[NEXT] = self.place[MARK]
-                step = exactly
+                assert run_exact_round is not None  # noqa: S101 (samplers that raise it have one)
+                self.cursor[NEXT] = self.cursor[MARK]
+                step = run_exact_round
             except OutOfBits:
                 self._refill()
-        self.words[: self.place[MARK] >> 6] = 0
+        self.words[: self.cursor[MARK] >> 6] = 0
 
     def _refill(self) -> None:
-        """Go back to the mark, drop what lies before it and append a block.
+        """Drop the bits before the mark, append a block of new bits and go back to the mark.
 
-        An interruption between any two lines leaves a buffer without bits or one with bits that
-        nobody has read, never one with used or zeroed bits.
+        An interruption between any two statements leaves a buffer without bits, or one with unread
+        bits only, never one with used or zeroed bits.
         """
-        fresh = np.frombuffer(self._entropy(self._block), dtype="<u8").astype(np.uint64)
-        mark, end = int(self.place[MARK]), int(self.place[END])
-        joined = np.concatenate([self.words[mark >> 6 : end >> 6], fresh])
-        self.place[:] = 0
+        fresh_words = np.frombuffer(self._entropy(self._block), dtype="<u8").astype(np.uint64)
+        mark, end = int(self.cursor[MARK]), int(self.cursor[END])
+        joined_words = np.concatenate([self.words[mark >> 6 : end >> 6], fresh_words])
+        self.cursor[:] = 0
         self.words.fill(0)
-        fresh.fill(0)
-        self.words = joined
-        self.place[:] = (mark & 63, 64 * len(joined), mark & 63)
+        fresh_words.fill(0)
+        self.words = joined_words
+        self.cursor[:] = (mark & 63, 64 * len(joined_words), mark & 63)

@@ -1,10 +1,11 @@
-"""A Poisson sample without a draw for every subject: exact gaps between those who are in it.
+"""Poisson samples by exact geometric gaps, without a coin for every subject.
 
-Each of n takes part with probability p, independently. How many are passed over before the next
-one is geometric: at least m with probability (1 - p)^m. A uniform real below (1 - p)^m says so for
-every m at once. Its first 32 digits are compared with those of the powers, worked out in whole
-numbers; where they agree with one, more digits are read. No subject is remembered:
-after the longest gap of the table the next one starts anew.
+Each of n subjects is in the sample independently with probability p. The number of subjects that
+are skipped before the next one in the sample is geometric: at least m with probability (1 - p)^m.
+It is the number of m >= 1 for which a uniform real U is below (1 - p)^m. The first 32 binary digits
+of U are compared with those of the powers, computed in exact integers; where they are equal, more
+digits are read. The table of powers ends at a longest gap. Since a geometric distribution has no
+memory, a longer gap is continued by a new one.
 """
 
 import math
@@ -18,21 +19,27 @@ from vicinal.compiled import compiled
 from vicinal.noise._uniform_bits import END, MARK, NEXT, BitBuffer, Undecided, next_bits
 from vicinal.noise.bernoulli import secure_stream
 
-DIGITS = 32  # binary digits of a draw; half a word of the stream
+# Binary digits of a uniform real that are read at a time; half a word of the stream.
+DIGITS = 32
 
-_MASK = np.uint64((1 << DIGITS) - 1)
+_DIGITS_MASK = np.uint64((1 << DIGITS) - 1)
 
-_LONGEST = 1024  # the longest gap that one draw tells
-_GUIDE = 10  # binary digits of a draw that the search among powers starts from
+# Number of powers in the table, and so the longest gap that one uniform real determines.
+_MAX_GAP = 1024
 
-_MOST_STREAM = 1 << 16
+# Number of leading digits of a uniform real that select the start of the search among the powers.
+_GUIDE_DIGITS = 10
+
+# Bytes of a stream from one key, see bernoulli.py.
+_MAX_STREAM_BYTES = 1 << 16
 
 
 def poisson_sample(probability: float, size: int) -> Places:
-    """Return who of `size` takes part, each independently: positions, int64, ascending.
+    """Return the indices of a Poisson sample from `size` subjects, int64, ascending.
 
-    The law is that of :func:`vicinal.noise.bernoulli`: each with probability exactly
-    ``bernoulli_probability(probability)``. It costs a draw for every subject that takes part.
+    The distribution is that of :func:`vicinal.noise.bernoulli.sample_bernoulli`: each subject is in
+    the sample with probability exactly ``bernoulli_probability(probability)``. The cost is
+    proportional to the size of the sample.
     """
     numerator = int(checks.check_real("probability", probability, least=0, most=1) * 2.0**64)
     size = checks.check_integer("size", size, least=0)
@@ -40,88 +47,110 @@ def poisson_sample(probability: float, size: int) -> Places:
         return np.arange(size if numerator else 0)
     expected = size * probability
     capacity = int(expected + 4 * math.sqrt(expected)) + 16
-    source = BitBuffer(
-        secure_stream, min(DIGITS // 8 * (capacity + size // _LONGEST) // 8 * 8 + 8, _MOST_STREAM)
+    buffer = BitBuffer(
+        secure_stream,
+        min(DIGITS // 8 * (capacity + size // _MAX_GAP) // 8 * 8 + 8, _MAX_STREAM_BYTES),
     )
     state = np.array([0, size], dtype=np.int64)
-    parameter = (*_powers(numerator), state, np.uint64(numerator))
-    parts = []
+    parameter = (*_compute_powers(numerator), state, np.uint64(numerator))
+    blocks = []
     while state[0] < size:
-        out = np.full(capacity, size, dtype=np.int64)
-        source.fill(_fill, out, parameter, exactly=_exactly)
-        parts.append(out[: np.searchsorted(out, size)])
-    return parts[0] if len(parts) == 1 else np.concatenate([np.zeros(0, dtype=np.int64), *parts])
+        indices = np.full(capacity, size, dtype=np.int64)
+        buffer.fill(_fill_indices, indices, parameter, run_exact_round=_run_exact_round)
+        blocks.append(indices[: np.searchsorted(indices, size)])
+    return blocks[0] if len(blocks) == 1 else np.concatenate([np.zeros(0, dtype=np.int64), *blocks])
 
 
 @lru_cache(maxsize=16)
-def _powers(numerator: int) -> tuple[UInts64, Ints]:
-    """Return floor((1 - p)^m 2^32) for m = 1 to the longest, and where to start to look.
+def _compute_powers(numerator: int) -> tuple[UInts64, Ints]:
+    """Return the table of powers and the guide to it, for p = numerator / 2^64.
 
-    Entry g of the second: how many of the powers are above every draw whose first digits are g.
+    Returns
+    -------
+    powers : uint64 (_MAX_GAP,)
+        floor((1 - p)^m 2^32) for m = 1, 2, ...; descending.
+    guide : int64 (2^_GUIDE_DIGITS,)
+        Entry g is the number of powers that are above every 32-digit value with leading digits g.
     """
-    tails, power, powers = (1 << 64) - numerator, 1, []
-    for m in range(1, _LONGEST + 1):
+    tails = (1 << 64) - numerator  # 2^64 times the probability of being skipped
+    power = 1
+    powers = []
+    for m in range(1, _MAX_GAP + 1):
         power *= tails
         powers.append(power >> (64 * m - DIGITS))
     table = np.array(powers, dtype=np.uint64)
-    last = (np.arange(1 << _GUIDE, dtype=np.uint64) + np.uint64(1)) << np.uint64(DIGITS - _GUIDE)
-    last -= np.uint64(1)  # the largest draw of each group
-    above = _LONGEST - np.searchsorted(table[::-1], last, side="right")
-    return table, above.astype(np.int64)
+    next_groups = np.arange(1 << _GUIDE_DIGITS, dtype=np.uint64) + np.uint64(1)
+    largest_values = next_groups << np.uint64(DIGITS - _GUIDE_DIGITS)
+    largest_values -= np.uint64(1)  # the largest value of each group
+    n_above = _MAX_GAP - np.searchsorted(table[::-1], largest_values, side="right")
+    return table, n_above.astype(np.int64)
 
 
 @compiled
-def _fill(words, place, out, done, parameter):  # type: ignore[no-untyped-def]
-    """Fill `out` with positions from `done[0]` on, until it is full or none is left.
+def _fill_indices(words, cursor, indices, n_done, parameter):  # type: ignore[no-untyped-def]
+    """Fill `indices` with sampled subjects from ``n_done[0]`` on, until it or the sample is full.
 
-    `parameter`: the two tables of :func:`_powers`; the next position and the number of all, int64
-    (2,); and the probability's numerator.
+    - `words`, `cursor`, `n_done`: see :mod:`vicinal.noise._uniform_bits`.
+    - `parameter`: (powers, guide, state, numerator): the tables of :func:`_compute_powers`; the
+      next subject and the number of subjects, int64 (2,), of which the first is advanced; and the
+      numerator of the probability, not used here.
     """
     powers, guide, state, _ = parameter
-    at, bit, end = done[0], place[NEXT], place[END]
-    position, size = state[0], state[1]
-    while at < len(out) and position < size:
+    i = n_done[0]
+    bit = cursor[NEXT]
+    end = cursor[END]
+    subject = state[0]
+    size = state[1]
+    while i < len(indices) and subject < size:
         if bit + DIGITS > end:
             break
-        draw = (words[bit >> 6] >> np.uint64(bit & 32)) & _MASK
-        gap = guide[draw >> np.uint64(DIGITS - _GUIDE)]
-        while gap < _LONGEST and draw < powers[gap]:
+        value = (words[bit >> 6] >> np.uint64(bit & 32)) & _DIGITS_MASK
+        gap = guide[value >> np.uint64(DIGITS - _GUIDE_DIGITS)]
+        while gap < _MAX_GAP and value < powers[gap]:
             gap += 1
-        if gap < _LONGEST and draw == powers[gap]:
+        if gap < _MAX_GAP and value == powers[gap]:
             break
         bit += DIGITS
-        position += gap
-        if gap < _LONGEST:
-            if position < size:
-                out[at] = position
-                at += 1
-            position += 1
-    done[0], state[0] = at, position
-    place[NEXT], place[MARK] = bit, bit
-    if at < len(out) and position < size:
-        next_bits(words, place, DIGITS)  # says so if there are none
+        subject += gap
+        if gap < _MAX_GAP:
+            if subject < size:
+                indices[i] = subject
+                i += 1
+            subject += 1
+    n_done[0] = i
+    state[0] = subject
+    cursor[NEXT] = bit
+    cursor[MARK] = bit
+    if i < len(indices) and subject < size:
+        next_bits(words, cursor, DIGITS)  # raises OutOfBits if that is the reason
         raise Undecided
 
 
-def _exactly(words, place, out, done, parameter):  # type: ignore[no-untyped-def]
-    """Do one round as :func:`_fill` does, with as many digits as it takes."""
+def _run_exact_round(words, cursor, indices, n_done, parameter):  # type: ignore[no-untyped-def]
+    """Determine one gap in exact integers, with as many digits as necessary.
+
+    The arguments are those of :func:`_fill_indices`.
+    """
     *_, state, numerator = parameter
-    tails, digits, gap = (1 << 64) - int(numerator), DIGITS, 0
-    draw = int(next_bits(words, place, DIGITS))
-    while gap < _LONGEST:
-        scaled, below = tails ** (gap + 1) << digits, 64 * (gap + 1)
-        power = scaled >> below
-        if draw < power:
+    tails = (1 << 64) - int(numerator)  # 2^64 times the probability of being skipped
+    digits = DIGITS
+    gap = 0
+    value = int(next_bits(words, cursor, DIGITS))
+    while gap < _MAX_GAP:
+        scaled = tails ** (gap + 1) << digits
+        n_dropped = 64 * (gap + 1)
+        power = scaled >> n_dropped
+        if value < power:
             gap += 1
-        elif draw > power or power << below == scaled:
+        elif value > power or power << n_dropped == scaled:
             break
         else:
-            draw = draw << DIGITS | int(next_bits(words, place, DIGITS))
+            value = value << DIGITS | int(next_bits(words, cursor, DIGITS))
             digits += DIGITS
     state[0] += gap
-    if gap < _LONGEST:
+    if gap < _MAX_GAP:
         if state[0] < state[1]:
-            out[done[0]] = state[0]
-            done[0] += 1
+            indices[n_done[0]] = state[0]
+            n_done[0] += 1
         state[0] += 1
-    place[MARK] = place[NEXT]
+    cursor[MARK] = cursor[NEXT]

@@ -1,8 +1,8 @@
-"""Discrete noise on the integers: what a source must deliver, and one for simulations.
+"""Sources of discrete Gaussian noise: exact noise from system entropy, and simulated noise.
 
-Only exact noise from the operating system's entropy carries a guarantee. Its draws are made ahead:
-what an answer is noised with was drawn before the answer was asked for. Secret keys come from the
-same entropy.
+Only exact noise from the operating system's entropy gives a guarantee. Its samples are drawn in
+advance: the noise of an answer was drawn before the query arrived. Secret keys come from the same
+entropy.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ import numpy as np
 from vicinal import checks
 from vicinal.arrays import Ints
 from vicinal.noise._gaussian import fill_gaussian
-from vicinal.noise._gaussian_exact import gaussian_round
+from vicinal.noise._gaussian_exact import run_gaussian_round
 from vicinal.noise._uniform_bits import BitBuffer
 
-__all__ = ["MAX_SCALE", "NoiseSource", "SimulatedNoise", "checked"]
+__all__ = ["MAX_SCALE", "NoiseSource", "SimulatedNoise", "check_request"]
 
-MAX_SCALE = 1 << 40  # largest noise scale in grid steps; a million scales stay inside int64
+# Largest noise scale in grid steps. Even a million scales fit into int64.
+MAX_SCALE = 1 << 40
 
 
 class NoiseSource(ABC):
-    """Draws integers from discrete Gaussian laws.
+    """Source of discrete Gaussian noise.
 
-    A source whose `exact` is True draws from exactly the stated law, independently of everything
-    else and of all other draws, with randomness that nobody can predict. Only such a source
-    carries a guarantee.
+    If `exact` is True, samples have exactly the stated distribution, are independent, and come from
+    unpredictable randomness. Only such a source gives a privacy guarantee.
 
     Examples
     --------
@@ -45,21 +45,22 @@ class NoiseSource(ABC):
 
     @abstractmethod
     def discrete_gaussian(self, scale: int, size: int) -> Ints:
-        """Return `size` draws, int64 (size,), P(x) proportional to exp(-x^2 / (2 scale^2)).
+        """Return `size` samples, int64 (size,), with P(x) proportional to exp(-x^2 / (2 scale^2)).
 
-        `scale` is in grid steps, a whole number from 1 to 2^40; anything else raises InvalidInput.
+        `scale`: integer from 1 to 2^40, in grid steps; other values raise InvalidInput.
         """
 
     def add_to(self, sums: Ints, scale: int) -> Ints:
-        """Return private whole numbers of any shape, each with a draw of its own: they may leave.
+        """Return private integer sums plus independent noise, int64, which may be released.
 
-        Every release of the individual filter goes this one way, so that an audit can see all.
+        `sums`: int64 of any shape, in grid steps; `scale`: noise scale in grid steps. All releases
+        of the individual filter use this method, so that an audit can observe them.
         """
         return sums + self.discrete_gaussian(scale, sums.size).reshape(sums.shape)
 
 
-def checked(scale: object, size: object) -> tuple[int, int]:
-    """Return a noise scale in grid steps and a number of draws, or raise InvalidInput."""
+def check_request(scale: object, size: object) -> tuple[int, int]:
+    """Return a valid noise scale in grid steps and number of samples, or raise InvalidInput."""
     return (
         checks.check_integer("scale", scale, least=1, most=MAX_SCALE),
         checks.check_integer("size", size, least=0),
@@ -67,7 +68,7 @@ def checked(scale: object, size: object) -> tuple[int, int]:
 
 
 class SimulatedNoise(NoiseSource):
-    """Repeatable noise for experiments: rounded reals from a seed, carrying no guarantee."""
+    """Repeatable noise for experiments: rounded Gaussian reals from a seed, without guarantee."""
 
     exact = False
 
@@ -75,25 +76,28 @@ class SimulatedNoise(NoiseSource):
         self._generator = np.random.default_rng(checks.check_integer("seed", seed, least=0))
 
     def discrete_gaussian(self, scale: int, size: int) -> Ints:
-        scale, size = checked(scale, size)
+        scale, size = check_request(scale, size)
         return np.rint(self._generator.standard_normal(size) * scale).astype(np.int64)
 
 
-ENTROPY_BLOCK = 1 << 15  # bytes asked of the operating system at a time: some two thousand draws
-SCALES_READY = 256  # scales for which draws are kept ready; the one unused for longest goes
+# Bytes requested from the operating system at a time, enough for about two thousand samples.
+ENTROPY_BLOCK = 1 << 15
+
+# Number of scales for which samples are kept ready. The least recently used scale is dropped.
+SCALES_READY = 256
 
 
 class SystemNoise(NoiseSource):
-    """Exact sampling (proof note gaussian.md).
+    """Exact discrete Gaussian noise from the operating system (proof note gaussian.md).
 
-    Bits come from the operating system, in blocks, each bit used for one draw and then zeroed.
-    Draws are made ahead; see :class:`~vicinal.noise.source.PresampledNoise` for what time
-    reveals.
+    Random bits are requested in blocks; each bit is used for one sample and then zeroed. Samples
+    are drawn in advance; see :class:`~vicinal.noise.source.PresampledNoise` for the information
+    that run times reveal.
 
-    Threads may share a source: one lock guards bits and draws. Another process has neither: a
-    forked child, however it was forked, starts with fresh ones, and so does a copy or an unpickled
-    source. No two of them ever hand out the same draw. What copies a whole running machine (a
-    snapshot that is resumed twice) copies the draws, too.
+    Threads may share a source; a lock protects bits and samples. Processes do not share them: a
+    forked child, by any kind of fork, starts with new ones, and so does a copy or an unpickled
+    source. No two of them ever return the same sample. A copy of a whole running machine (a
+    snapshot that is resumed twice) does copy the samples.
     """
 
     exact = True
@@ -102,22 +106,22 @@ class SystemNoise(NoiseSource):
         self._state = _ProcessState()
 
     def discrete_gaussian(self, scale: int, size: int) -> Ints:
-        scale, size = checked(scale, size)
-        # Read once: a thread that finds the parent's state goes on with the one it has created.
+        scale, size = check_request(scale, size)
+        # Read once, so that a thread that replaces the parent's state uses its own new one.
         state = self._state
         if state.process != os.getpid():
             state = self._state = _ProcessState()
-        return state.draw(scale, size)
+        return state.sample(scale, size)
 
     def __reduce__(self) -> tuple[type[SystemNoise], tuple[()]]:
         return type(self), ()
 
 
 class _ProcessState:
-    """Random bits, and draws made ahead of them, of one source in one process.
+    """Random bits and presampled noise of one source in one process.
 
-    `process`: the identifier of the process that created it. It is compared at every draw, because
-    a fork that does not go through Python (`fork` of the C library) calls no hook of Python.
+    `process`: identifier of the process that created it. It is compared at every call, because a
+    fork outside Python (`fork` of the C library) does not run Python's fork hooks.
     """
 
     def __init__(self) -> None:
@@ -126,35 +130,44 @@ class _ProcessState:
         self._bits = BitBuffer(os.urandom, ENTROPY_BLOCK)
         self.pools: OrderedDict[int, PresampledNoise] = OrderedDict()
 
-    def draw(self, scale: int, size: int) -> Ints:
-        """Return `size` draws at a checked `scale`, int64 (size,)."""
+    def sample(self, scale: int, size: int) -> Ints:
+        """Return `size` samples at a valid `scale`, int64 (size,)."""
         with self._lock:
-            pool = self.pools.pop(scale, None) or PresampledNoise(partial(self._sample, scale))
+            pool = self.pools.pop(scale, None) or PresampledNoise(partial(self._sample_now, scale))
             self.pools[scale] = pool
             if len(self.pools) > SCALES_READY:
                 self.pools.popitem(last=False)
             return pool.take(size)
 
-    def _sample(self, scale: int, size: int) -> Ints:
-        out = np.zeros(size, dtype=np.int64)
-        self._bits.fill(fill_gaussian, out, scale, gaussian_round)
-        return out
+    def _sample_now(self, scale: int, size: int) -> Ints:
+        """Return `size` samples from new random bits, int64 (size,)."""
+        samples = np.zeros(size, dtype=np.int64)
+        self._bits.fill(fill_gaussian, samples, scale, run_gaussian_round)
+        return samples
 
 
-BATCH = 64  # draws are made in multiples of this
-RESERVE = 1024  # what is made ahead grows with what was asked for so far, up to this
+# Samples are drawn in advance in multiples of this number.
+BATCH = 64
 
-# A call for more than this draws for itself, and nothing is kept ready for another like it.
-MOST_AHEAD = 1 << 16
+# The number of samples kept ready grows with the number used so far, up to this one.
+MAX_RESERVE = 1024
+
+# A call for more samples than this draws its own, and none are kept ready for a similar call.
+MAX_AHEAD = 1 << 16
 
 
 class PresampledNoise:
-    """Independent draws of one law, each handed out once; used by one thread at a time.
+    """Stock of independent samples of one distribution, each returned once.
 
-    What time reveals: a call is served from draws of earlier calls, then makes up for them in
-    whole batches whose sizes follow from public call sizes alone. So its duration tells nothing
-    about its own noise, and about noise of later calls no more than the total work of a batch.
-    The first call of a law, and one larger than what is ready, waits for its own batch.
+    For one thread at a time.
+
+    Information in the run time: a call is served from samples drawn in earlier calls, and then
+    restocks in whole batches whose sizes depend on public call sizes alone. Its run time therefore
+    reveals nothing about its own noise, and about the noise of later calls no more than the total
+    work of a batch. The first call, and a call for more samples than are ready, wait for their own
+    batch.
+
+    `draw`: function that returns a given number of new samples.
     """
 
     def __init__(self, draw: Callable[[int], Ints]) -> None:
@@ -163,25 +176,28 @@ class PresampledNoise:
         self._n_taken = 0
 
     def take(self, size: int) -> Ints:
-        """Return `size` draws, int64 (size,), and zero them here."""
+        """Return `size` samples, int64 (size,), and zero them in the stock."""
         if size > len(self._ready):
-            self._add(size - len(self._ready))
+            self._restock(size - len(self._ready))
         used = self._ready[:size]
-        draws, self._ready = used.copy(), self._ready[size:]
+        samples = used.copy()
+        self._ready = self._ready[size:]
         used.fill(0)
-        # A scale that never comes back, as with private counts, should not cost a reserve.
-        if self._n_taken and len(self._ready) < size <= MOST_AHEAD:
-            self._add(max(size, min(self._n_taken, RESERVE)))
+        # The first call builds no reserve: many scales, such as those of noisy counts, occur once.
+        if self._n_taken and len(self._ready) < size <= MAX_AHEAD:
+            self._restock(max(size, min(self._n_taken, MAX_RESERVE)))
         self._n_taken += size
-        return draws
+        return samples
 
-    def _add(self, size: int) -> None:
-        drawn, ready = self._draw(-(-size // BATCH) * BATCH), self._ready
-        self._ready = np.concatenate([ready, drawn])
-        ready.fill(0)
-        drawn.fill(0)
+    def _restock(self, size: int) -> None:
+        """Draw at least `size` samples, in whole batches, and append them to the stock."""
+        new_samples = self._draw(-(-size // BATCH) * BATCH)
+        old_samples = self._ready
+        self._ready = np.concatenate([old_samples, new_samples])
+        old_samples.fill(0)
+        new_samples.fill(0)
 
 
 def fresh_key(size: int = 32) -> bytes:
-    """Return `size` unpredictable bytes."""
+    """Return `size` unpredictable bytes of system entropy."""
     return os.urandom(size)
