@@ -108,6 +108,16 @@ class Real(Check):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ZeroOrReal(Real):
+    """Zero, which switches something off, or a finite number within the bounds."""
+
+    def __call__(self, name: str, value: object) -> float:
+        """Return `value` as a float."""
+        is_zero = not isinstance(value, bool) and value == 0
+        return 0.0 if is_zero else Real.__call__(self, name, value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Integer(Check):
     """An integer in ``least .. most``."""
 

@@ -184,3 +184,28 @@ def test_an_epsilon_that_no_noise_keeps_is_refused_before_anything_changes():
     with pytest.raises(PrivacyRefused, match="larger epsilon"):
         teachers.fit(np.eye(4), [0, 1, 2, 0])
     assert vars(teachers).keys() == before.keys()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("noise_multiplier", value) for value in (5e-324, 1e-310, 1e-7)),
+        *(("model_share", value) for value in (5e-324, 1e-7)),
+        *(("delta", value) for value in (5e-324, 1e-20, 9e-13)),
+    ],
+)
+def test_values_below_the_floor_of_a_parameter_are_refused_by_its_name(name, value):
+    """Fails if a value whose square or inverse is no float ends as an error of the arithmetic."""
+    with pytest.raises(InvalidInput, match=rf"The '{name}' parameter must be .*>= 1e-"):
+        IndKNNPlan.of(IndKNNClassifier(range(2), **{name: value}))
+
+
+def test_no_model_is_still_asked_for_by_zero():
+    assert IndKNNPlan.of(IndKNNClassifier(range(2), model_share=0)).model_share == 0
+
+
+@pytest.mark.parametrize("estimator", [NoisySGDClassifier, PrivateKNNClassifier])
+def test_a_fixed_plan_has_a_smallest_delta(estimator):
+    X, y = np.arange(40.0).reshape(20, 2), np.arange(20) % 2
+    with pytest.raises(InvalidInput, match="The 'delta' parameter"):
+        estimator(range(2), delta=5e-324, simulation_seed=0).fit(X, y)

@@ -18,6 +18,9 @@ from vicinal.arrays import Floats, Steps, Units
 from vicinal.mechanisms.votes import DeltaSlackAccountant, VoteGrid
 from vicinal.noise.source import NoiseSource
 
+_MIN_SHARE = 1e-6
+"""Smallest share of a budget: the inverse of a smaller one may leave the range of floats."""
+
 # Number of tallies for which the grid is chosen, so that their delta slack stays small.
 _PLANNED_TALLIES = 20
 
@@ -60,7 +63,7 @@ class NoisyTally:
     """
 
     def __init__(self, plan: TallyPlan, noise: NoiseSource, slack: DeltaSlackAccountant) -> None:
-        share = checks.check_real("share", plan.share, above=0, most=1)
+        share = checks.check_real("share", plan.share, least=_MIN_SHARE, most=1)
         n_tables = len(plan.sizes)
         n_cells = sum(plan.sizes)
         # Rounded up: with less noise, a full contribution would cost more than the share.

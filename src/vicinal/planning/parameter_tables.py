@@ -21,6 +21,7 @@ from vicinal.parameters import (
     Integer,
     Real,
     Unless,
+    ZeroOrReal,
     number_or_text,
     parameter,
     parameter_table,
@@ -125,6 +126,14 @@ class ClassNumbers(Check):
         return numbers
 
 
+MIN_DELTA = 1e-12
+"""Smallest delta: with less, the rounding of votes to a grid may use up its share of delta."""
+
+MIN_SHARE = 1e-6
+"""Smallest noise multiplier and smallest share of a budget: far below useful values, and far above
+those whose squares and inverses leave the range of floating-point numbers."""
+
+
 @parameter_table
 class IndKNNParameters:
     """Parameters of every Ind-KNN estimator."""
@@ -137,7 +146,7 @@ class IndKNNParameters:
         together, when all records of the subject are added or removed.""",
     )
     delta: Given[float | str, float] = parameter(
-        Unless(AUTO, Real(above=0, below=1)),
+        Unless(AUTO, Real(least=MIN_DELTA, below=1)),
         default=AUTO,
         kw_only=False,
         doc="""Probability that the bound fails. "auto": 1e-5, or a tenth of 1 / `n_records` if
@@ -156,7 +165,7 @@ class IndKNNParameters:
         doc="How many records to expect in an adaptive radius (k).",
     )
     noise_multiplier: Auto[float] = parameter(
-        Unless(AUTO, Real(above=0)),
+        Unless(AUTO, Real(least=MIN_SHARE)),
         default=AUTO,
         doc="""Scale of the noise on each sum, divided by the root of the neighbour count (sigma2).
         A class's votes are such a sum. "auto" takes what the plan can afford.""",
@@ -227,7 +236,7 @@ class IndKNNParameters:
         need no protection, nothing is counted, and the guarantee is void.""",
     )
     model_share: Auto[float] = parameter(
-        Unless(AUTO, Real(least=0, below=1)),
+        Unless(AUTO, ZeroOrReal(least=MIN_SHARE, below=1)),
         default=AUTO,
         doc="""Largest share of each budget that trains a private linear model; 0 for no model.
         Each subject pays only for the length of its own gradients. The model is public once it is

@@ -71,12 +71,16 @@ def decision_scores(votes: Floats) -> Floats:
     return votes[:, 1] - votes[:, 0] if votes.shape[1] == 2 else votes
 
 
+MIN_FIXED_DELTA = 1e-100
+"""Smallest delta of a fixed plan: its logarithm and inverse stay in the range of floats."""
+
+
 @parameter_table
 class FixedPlanParameters(ClassesParameter):
     """What every estimator takes whose releases are all planned beforehand."""
 
     delta: float = parameter(
-        Real(above=0, below=1),
+        Real(least=MIN_FIXED_DELTA, below=1),
         default=1e-5,
         doc="The delta at which :meth:`guarantee` states the cost, unless you pass another.",
     )
@@ -319,7 +323,8 @@ class FixedPlanEstimator(
         Of all interactions together, where several were declared.
         """
         planned = self._planned()
-        delta = checks.check_real("delta", self.delta if delta is None else delta, above=0, below=1)
+        stated = self.delta if delta is None else delta
+        delta = checks.check_real("delta", stated, least=MIN_FIXED_DELTA, below=1)
         return planned.together(planned.releases(), delta)
 
     def guarantee(self, delta: float | None = None) -> Guarantee:
