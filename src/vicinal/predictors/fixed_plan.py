@@ -295,12 +295,12 @@ class FixedPlanEstimator(
         public: npt.ArrayLike | None = None,
     ) -> Self:
         """Check everything, claim the records, and start; or leave the estimator as it was."""
-        with inputs.unchanged_if_refused(self):
+        with inputs.restore_on_error(self):
             settings = self._settings_type.of(self)
             check_row_order(X, y=y, subjects=subjects)
-            records = inputs.records(self, X, subjects, public)
+            records = inputs.check_fit_inputs(self, X, subjects, public)
             targets = settings.targets(y, len(records))
-            inputs.claim(self, settings, records)
+            inputs.claim_records(self, settings, records)
             self.classes_ = settings.classes
             self._start(settings, records, targets)
             self._settings = settings

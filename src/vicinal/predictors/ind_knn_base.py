@@ -86,7 +86,7 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
         PrivacyRefused
             If records took part in an earlier interaction of this process.
         """
-        with inputs.unchanged_if_refused(self):
+        with inputs.restore_on_error(self):
             inputs.refuse_same_memory(X, public)
             check_row_order(X, y=y, subjects=subjects)
             self._table: TableFeatures | None = None
@@ -106,9 +106,9 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
         public: npt.ArrayLike | None,
     ) -> None:
         settings = IndKNNPlan.of(self)
-        records = inputs.records(self, X, subjects, public)
+        records = inputs.check_fit_inputs(self, X, subjects, public)
         targets = settings.target.encode(y, len(records))
-        claimed = inputs.claim(self, settings, records)
+        claimed = inputs.claim_records(self, settings, records)
         assembled = plan_engine(
             settings, records.features, targets, records.names, records.reference, claimed
         )

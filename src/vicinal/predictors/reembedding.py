@@ -125,7 +125,7 @@ def resume_fit(
     answers, why = int(spent["answers"]), str(spent.get("why_no_model", ""))
     # A model belongs to the features that it was trained in: other features have none.
     model_share = float(spent.get("model_share", 0))
-    with inputs.unchanged_if_refused(classifier):
+    with inputs.restore_on_error(classifier):
         earlier = vars(classifier).get("_interaction")
         inputs.OneOfSeveralFits(resumed=True, interaction=earlier).join(classifier)
         # A second estimate of the size would be a second release.
@@ -165,10 +165,10 @@ def _embed(
     Beside a model that was trained before, features are those that the model makes of them.
     """
     X, y, subjects, public = arrays
-    records = inputs.records(classifier, X, subjects, public)
+    records = inputs.check_fit_inputs(classifier, X, subjects, public)
     targets = settings.target.encode(y, len(records))
-    claimed = inputs.claim(classifier, settings, records)
-    del classifier._one_of
+    claimed = inputs.claim_records(classifier, settings, records)
+    del classifier._fit_series
     reference, model = records.reference, None
     kernel = encoder = kernel_for(settings, reference)
     # What can still be refused comes before subjects are enrolled.
