@@ -24,7 +24,7 @@ class AveragingEstimator(IndKNNEstimator):
     def _answers(self, X: npt.ArrayLike) -> Any:
         """Return the target's answers, see :class:`vicinal.targets.target.VectorTarget`."""
         check_is_fitted(self)
-        answers, target = self._answered(X), self._settings.target
+        answers, target = self._query_cached(X), self._settings.target
         assert isinstance(target, VectorTarget)  # noqa: S101 (narrows the type)
         assert answers.votes is not None  # noqa: S101 (sums leave)
         return target.answers(answers.votes, answers.noise)

@@ -108,8 +108,8 @@ def check_fit_inputs(
         feature_index, share = dominant
         warnings.warn(
             f"Feature {feature_index + 1} of {rows.shape[1]} has {share:.0%} of the public "
-            "reference's variance, and alone decides who is near. Map features with PublicMap, and columns of "
-            "a table with TableFeatures, or pass 'schema' to fit.",
+            "reference's variance, and alone decides who is near. Map features with PublicMap, and "
+            "columns of a table with TableFeatures, or pass 'schema' to fit.",
             UserWarning,
             stacklevel=5,
         )
