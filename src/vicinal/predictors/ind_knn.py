@@ -163,7 +163,7 @@ class IndKNNClassifier(NamedClassesMixin, IndKNNEstimator, IndKNNClassifierParam
         )
 
     def decision_function(self, X: npt.ArrayLike) -> Floats:
-        """Return noisy votes, float64 (q, c); for two classes their difference, second - first (q,).
+        """Return noisy votes, float64 (q, c); for two classes second - first, (q,).
 
         Charged like :meth:`predict`; cached answers to an identical array are not charged.
 
