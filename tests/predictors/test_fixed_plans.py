@@ -1,4 +1,4 @@
-"""What Private-kNN and PATE have in common: one plan, carried out once, and refusals."""
+"""Fixed plans of Private-kNN and PATE: each is executed once, and further queries are refused."""
 
 import copy
 import pickle

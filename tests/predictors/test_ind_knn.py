@@ -1,4 +1,4 @@
-"""The estimator at its edges: bad inputs, empty data, spent budgets, strange queries."""
+"""Edge cases of Ind-KNN: invalid inputs, empty data, spent budgets and unusual queries."""
 
 import warnings
 

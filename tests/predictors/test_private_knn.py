@@ -1,4 +1,4 @@
-"""Private-kNN: who votes, what passes, what it costs, and what is refused."""
+"""Private-kNN: sampled votes, screening, charges and refusals."""
 
 import json
 import multiprocessing

@@ -1,4 +1,4 @@
-"""Numbers and several labels: against a literal transcription, and as people use them."""
+"""Number and label-set estimators: against a literal transcription, and in typical use."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""From noisy votes to probabilities and labels: rare classes, costs, and what labels then cost."""
+"""Probabilities and labels from noisy votes: rare classes, costs, and the price of labels."""
 
 import json
 

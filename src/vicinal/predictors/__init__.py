@@ -1,4 +1,4 @@
-"""scikit-learn estimators that answer from private records."""
+"""scikit-learn estimators that predict from private records under differential privacy."""
 
 from vicinal.lazy import attach_exports
 

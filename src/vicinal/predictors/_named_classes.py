@@ -1,4 +1,4 @@
-"""Scores of classifiers against labels, which are compared as class names are."""
+"""Accuracy of classifiers on string labels, compared after Unicode normalisation (NFC)."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from vicinal import checks
 
 
 class NamedClassesMixin(ClassifierMixin):
-    """A classifier whose predictions are composed class names (NFC)."""
+    """A classifier whose predictions are class names in the composed Unicode form (NFC)."""
 
     def score(self, X: Any, y: npt.ArrayLike, sample_weight: npt.ArrayLike | None = None) -> float:
         """Return the accuracy of predictions.
@@ -17,15 +17,15 @@ class NamedClassesMixin(ClassifierMixin):
         Parameters
         ----------
         X : rows
-            As `predict` takes them.
+            Queries, as for `predict`.
         y : array-like (n,)
             The true labels.
         sample_weight : array-like (n,), optional
-            How much each row counts.
+            Weight of each row in the accuracy.
 
         Returns
         -------
         float
-            The share of rows whose prediction is the label.
+            The (weighted) share of rows with a correct prediction.
         """
         return float(super().score(X, checks.composed_labels(y), sample_weight))

@@ -1,4 +1,4 @@
-"""Private averages over neighbours, of numbers and several labels; which estimator a target has."""
+"""Estimators by private averages over neighbours, and the table of estimators by target kind."""
 
 from typing import Any
 
@@ -19,31 +19,36 @@ from vicinal.targets.target import CLASSES, LABELS, NUMBERS, Target, VectorTarge
 
 
 class AveragingEstimator(IndKNNEstimator):
-    """Answers queries with averages of what private records carry."""
+    """Answers queries with averages of the target vectors of private records."""
 
     def _answers(self, X: npt.ArrayLike) -> Any:
-        """Return the target's answers, see :class:`vicinal.targets.target.VectorTarget`."""
+        """Return the predictions of :meth:`vicinal.targets.target.VectorTarget.answers`.
+
+        `X`, (q, d): public queries. Cached answers to an identical array are not charged.
+        """
         check_is_fitted(self)
-        answers, target = self._answered(X), self._settings.target
+        answers = self._query_cached(X)
+        target = self._settings.target
         assert isinstance(target, VectorTarget)  # noqa: S101 (narrows the type)
-        assert answers.votes is not None  # noqa: S101 (sums leave)
+        assert answers.votes is not None  # noqa: S101 (sums are released)
         return target.answers(answers.votes, answers.noise)
 
 
 @document_parameters
 class IndKNNRegressor(RegressorMixin, AveragingEstimator, RegressorParameters):
-    r"""Predicts numbers from private records; every subject has a budget of its own.
+    r"""Predicts numbers from private records; every subject has a separate privacy budget.
 
-    A record near a query adds its kernel weight, and its weight times its number, scaled to -1..1
-    by the bounds. Noise goes on both sums, and the answer is their ratio. A subject is charged for
-    the length of exactly what its records added, as in :class:`~vicinal.IndKNNClassifier`.
+    A record near a query adds its kernel weight to one sum, and its weight times its number, scaled
+    to -1..1 by the bounds, to another. Both sums receive noise, and the answer is their ratio. A
+    subject is charged for the exact length of its contribution, as in
+    :class:`~vicinal.IndKNNClassifier`.
 
     Attributes
     ----------
     n_features_in_ : int
         Number of features.
     feature_names_in_ : ndarray (d,)
-        Names of the columns of `X`, if it came as a table whose names are texts.
+        Names of the columns of `X`, if it is a table with string column names.
     n_records_ : int
         Number of records: `n_records`, or its noisy estimate.
     n_neighbors_ : int
@@ -51,7 +56,7 @@ class IndKNNRegressor(RegressorMixin, AveragingEstimator, RegressorParameters):
     noise_multiplier_ : float
         Noise scale of the plan.
     budget_ : float
-        Budget of each subject that is left for averages, in the units of `accounting`.
+        Budget of each subject for averages, after planning, in the units of `accounting`.
     n_answers_ : int
         Answers given since ``fit``.
 
@@ -75,15 +80,15 @@ class IndKNNRegressor(RegressorMixin, AveragingEstimator, RegressorParameters):
         return tags
 
     def predict(self, X: npt.ArrayLike, *, return_std: bool = False) -> Any:
-        """Return predictions, float64 (q,), or (q, p) for named targets; spends budget.
+        """Return predictions, float64 (q,), or (q, p) for named targets; charged.
 
         Parameters
         ----------
         X : array (q, d)
             Queries. They are public.
         return_std : bool
-            Return the standard error of each prediction, too: what the noise does to it, which is
-            known. It does not say how unlike each other the neighbours are.
+            Also return the standard error of each prediction from the noise. It does not include
+            the variance of the neighbours' numbers.
 
         Returns
         -------
@@ -91,7 +96,8 @@ class IndKNNRegressor(RegressorMixin, AveragingEstimator, RegressorParameters):
             Predictions; with `return_std` also errors.
         """
         answers: NumberAnswers = self._answers(X)
-        means, errors, target = answers.means, answers.errors, self._settings.target
+        means, errors = answers.means, answers.errors
+        target = self._settings.target
         assert isinstance(target, Numbers)  # noqa: S101 (narrows the type)
         if target.bounds.names is None:
             means, errors = means[:, 0], errors[:, 0]
@@ -100,12 +106,12 @@ class IndKNNRegressor(RegressorMixin, AveragingEstimator, RegressorParameters):
 
 @document_parameters
 class IndKNNMultiLabelClassifier(ClassifierMixin, AveragingEstimator, MultiLabelParameters):
-    r"""Tells which of several labels a query has; every subject has a budget of its own.
+    r"""Predicts several labels for a query; every subject has a separate privacy budget.
 
     A record near a query adds its kernel weight, and its weight times its vector of labels, whose
-    length is at most one. Noise goes on all sums. A label is given where its noisy share of the
-    weight is at least one half. A subject is charged for the length of exactly what its records
-    added, as in :class:`~vicinal.IndKNNClassifier`.
+    length is at most one. All sums receive noise. A label is predicted if its noisy share of the
+    weight is at least one half. A subject is charged for the exact length of its contribution, as
+    in :class:`~vicinal.IndKNNClassifier`.
 
     Attributes
     ----------
@@ -114,7 +120,7 @@ class IndKNNMultiLabelClassifier(ClassifierMixin, AveragingEstimator, MultiLabel
     n_features_in_ : int
         Number of features.
     feature_names_in_ : ndarray (d,)
-        Names of the columns of `X`, if it came as a table whose names are texts.
+        Names of the columns of `X`, if it is a table with string column names.
     n_records_ : int
         Number of records: `n_records`, or its noisy estimate.
     n_neighbors_ : int
@@ -122,7 +128,7 @@ class IndKNNMultiLabelClassifier(ClassifierMixin, AveragingEstimator, MultiLabel
     noise_multiplier_ : float
         Noise scale of the plan.
     budget_ : float
-        Budget of each subject that is left for averages, in the units of `accounting`.
+        Budget of each subject for averages, after planning, in the units of `accounting`.
     n_answers_ : int
         Answers given since ``fit``.
 
@@ -146,7 +152,7 @@ class IndKNNMultiLabelClassifier(ClassifierMixin, AveragingEstimator, MultiLabel
         return tags
 
     def predict(self, X: npt.ArrayLike) -> Ints:
-        """Return 1 where a label is given and 0 elsewhere, int64 (q, c); spends budget.
+        """Return 1 for each predicted label and 0 for the rest, int64 (q, c); charged.
 
         Parameters
         ----------
@@ -157,7 +163,7 @@ class IndKNNMultiLabelClassifier(ClassifierMixin, AveragingEstimator, MultiLabel
         return answers.present.astype(np.int64)
 
     def predict_proba(self, X: npt.ArrayLike) -> Floats:
-        """Return the noisy share of neighbours with each label, float64 (q, c); spends budget.
+        """Return the noisy share of neighbours with each label, float64 (q, c); charged.
 
         Parameters as for :meth:`predict`.
         """
@@ -170,7 +176,9 @@ ESTIMATORS: dict[str, type[IndKNNEstimator]] = {
     NUMBERS: IndKNNRegressor,
     LABELS: IndKNNMultiLabelClassifier,
 }
+"""Estimator classes by kind of target."""
 
 
 def estimator_for(target: Target) -> IndKNNEstimator:
+    """Return an unfitted estimator for a declared target, with default values of the plan."""
     return ESTIMATORS[target.kind](**target.parameters)

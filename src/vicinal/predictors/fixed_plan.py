@@ -1,4 +1,4 @@
-"""What estimators share whose releases are all alike: a plan priced beforehand, and no copies."""
+"""Base classes of estimators with a fixed plan: the charge is known before the first release."""
 
 import json
 from abc import ABC, abstractmethod
@@ -46,28 +46,32 @@ from vicinal.tabular import check_row_order
 from vicinal.targets.classes import ClassesParameter, encode_labels
 
 ABSTAIN = -1
-"""The answer, with integer classes, to a query that was not answered; else it is None."""
+"""The label of a query that failed the screening, for integer classes; None for other classes."""
 
 _VOTE_NOISE = Real(least=1e-2, most=1e9)
-"""What a noise scale in votes must be."""
+"""Check of a noise standard deviation in votes, from 0.01 to 1e9."""
 
 
 class GuaranteeDisplay(BaseEstimator):
-    """An estimator whose HTML ends with its guarantee, once there is one."""
+    """An estimator whose HTML representation ends with its guarantee, if it has one."""
 
     def guarantee(self) -> Guarantee:
         raise NotImplementedError
 
     def _html_repr(self) -> str:
-        shown: str = super()._html_repr()
+        html: str = super()._html_repr()
         try:
-            return shown + self.guarantee()._repr_html_()
+            return html + self.guarantee()._repr_html_()
         except (NotFittedError, VicinalError):
-            return shown
+            return html
 
 
 def decision_scores(votes: Floats) -> Floats:
-    """Return scores as scikit-learn has them: of two classes the lead of the second, (q,)."""
+    """Return decision scores in the convention of scikit-learn.
+
+    `votes`, float64 (q, c). The scores are the votes, or for two classes those of the second minus
+    those of the first, (q,).
+    """
     return votes[:, 1] - votes[:, 0] if votes.shape[1] == 2 else votes
 
 
@@ -77,42 +81,43 @@ MIN_FIXED_DELTA = 1e-100
 
 @parameter_table
 class FixedPlanParameters(ClassesParameter):
-    """What every estimator takes whose releases are all planned beforehand."""
+    """Parameters of every estimator with a fixed plan."""
 
     delta: float = parameter(
         Real(least=MIN_FIXED_DELTA, below=1),
         default=1e-5,
-        doc="The delta at which :meth:`guarantee` states the cost, unless you pass another.",
+        doc="The delta of :meth:`guarantee`, unless you pass another.",
     )
     interactions: Given[int | str, int] = parameter(
         INTERACTIONS,
         default=1,
-        doc="""How many interactions with the same subjects, each carrying out this same plan, the
+        doc="""Number of interactions with the same subjects, each with this plan, that the
         guarantee covers together. A further one is refused. "public": the records need no
-        protection, nothing is counted, and the guarantee is void.""",
+        protection, interactions are not counted, and the guarantee is void.""",
     )
     simulation_seed: int | None = parameter(
         SEED,
         default=None,
-        doc="Makes all randomness repeatable for experiments, and the guarantee void.",
+        doc="Seed that makes experiments repeatable; with it the guarantee is void.",
     )
 
 
 @parameter_table
 class AnsweringParameters(FixedPlanParameters):
-    """What classifiers take whose planned releases are noisy votes on their answers."""
+    """Parameters of classifiers with a fixed plan of noisy votes."""
 
     sigma_votes: Auto[float] = parameter(
         Unless(AUTO, _VOTE_NOISE),
         default=AUTO,
-        doc="""Scale of the Gaussian noise on the votes of every class. "auto": the least that keeps
-        `epsilon` over the whole plan; without an `epsilon` 25 for Private-kNN, and 40 for PATE.""",
+        doc="""Standard deviation of the Gaussian noise on the votes of every class. "auto": the
+        smallest that keeps `epsilon` over the whole plan; without `epsilon` 25 for Private-kNN and
+        40 for PATE.""",
     )
     sigma_screen: float | None = parameter(
         Unless(None, _VOTE_NOISE),
         default=None,
-        doc="""Noise scale of the screening, in votes: a query is answered only if its largest vote
-        count, with this noise, reaches `threshold`. Leave both None for no screening.""",
+        doc="""Noise standard deviation of the screening, in votes: a query is answered only if its
+        largest vote count plus this noise reaches `threshold`. None for both: no screening.""",
     )
     threshold: float | None = parameter(
         Unless(None, Real(least=-1e7, most=1e7)),
@@ -122,54 +127,56 @@ class AnsweringParameters(FixedPlanParameters):
     epsilon: float | None = parameter(
         Unless(None, Real(above=0)),
         default=None,
-        doc="""The guarantee for a subject at `delta` over the whole plan, instead of the scale of
-        the noise.""",
+        doc="""The guarantee for a subject at `delta` over the whole plan; replaces the declaration
+        of the noise.""",
     )
     n_queries: int = parameter(
         Integer(least=1, most=10**9),
         default=1000,
-        doc="""How many queries are planned. More are refused, because the cost is stated for the
+        doc="""Planned number of queries. More are refused, because the guarantee holds for the
         plan.""",
     )
     n_answers: int | None = parameter(
         Unless(None, Integer(least=0)),
         default=None,
-        doc="""How many of them may pass the screening and be answered; all, if left out. Once so
-        many answers are given, no other query is screened or answered.""",
+        doc="""Largest number of queries that may pass the screening and be answered; None for all.
+        After that many answers no query is screened or answered.""",
     )
     release: str = parameter(
         Choice(("votes", "label")),
         default="votes",
-        doc="What leaves: noisy votes, or the label alone, which costs less in Renyi DP.",
+        doc="Released values: noisy votes, or the label alone, which costs less in Renyi DP.",
     )
 
 
 class FixedPlanSettings(Settings, FixedPlanParameters):
-    """Checked parameters whose releases are all planned beforehand."""
+    """Checked parameters of an estimator with a fixed plan; `_name` identifies the method."""
 
     _name: ClassVar[str]
 
     @abstractmethod
     def releases(self) -> list[Plan]:
-        """Return the planned releases as in the JSON of a plan."""
+        """Return the planned releases in the JSON types of a plan."""
 
     @abstractmethod
     def draws(self) -> dict[int, float]:
-        """Return how many draws of noise are planned at each scale in steps."""
+        """Return the planned number of noise samples by noise scale in grid steps."""
 
     @abstractmethod
     def start(self, records: inputs.FitInputs, targets: AnyArray) -> Any:
-        """Return what makes the planned releases, with fresh quotas."""
+        """Return the mechanism that makes the planned releases on private records and targets."""
 
     @property
     def plan_identity(self) -> Hashable:
-        """What interactions that share the guarantee must have in common: all of the plan."""
+        """The whole plan as a key; interactions under one guarantee must have equal keys."""
         return self._name, json.dumps(self.releases(), sort_keys=True)
 
     def targets(self, y: npt.ArrayLike | None, size: int) -> AnyArray:
+        """Return the encoded targets `y` of `size` records; private."""
         return encode_labels(y, size, self.classes)
 
     def together(self, releases: list[Plan], delta: float | None = None) -> Plan:
+        """Return the plan of all declared interactions, each with these `releases`, at `delta`."""
         plan = {"delta": self.delta if delta is None else delta, "releases": releases}
         return repeat_plan(plan, self.interactions)
 
@@ -177,24 +184,25 @@ class FixedPlanSettings(Settings, FixedPlanParameters):
 class AnsweringSettings(AnsweringParameters, FixedPlanSettings):
     """Checked parameters of a classifier whose planned releases are its answers.
 
-    `_default_noise`: of the votes, where neither it nor an epsilon is given.
+    `_default_noise`: noise standard deviation in votes if neither `sigma_votes` nor `epsilon` is
+    given.
     """
 
     _default_noise: ClassVar[float]
 
     @property
     def _noise_field(self) -> str:
-        """What the noise on votes is called in the last release of the plan."""
+        """Field name of the noise on votes in the last release of the plan."""
         return "sigma"
 
     @property
     @abstractmethod
     def most_votes(self) -> int:
-        """How many vote in a query."""
+        """Largest number of votes in a query."""
 
     @abstractmethod
     def _releases(self, noise: float) -> list[Plan]:
-        """Return the planned releases, with this noise on votes."""
+        """Return the planned releases for a noise standard deviation in votes."""
 
     def check_together(self) -> None:
         self._check_screening()
@@ -204,9 +212,13 @@ class AnsweringSettings(AnsweringParameters, FixedPlanSettings):
                 "'sigma_votes' at 'auto', or read the epsilon of this noise off guarantee()."
             )
         if self.n_answers is not None:
-            least = 0 if self.epsilon is None else 1  # no noise keeps an epsilon of nothing
-            checks.check_integer("n_answers", self.n_answers, least=least, most=self.n_queries)
-        self.releases()  # what no noise can keep is refused before anything is changed
+            # Without an answer there is no noise on votes that could be fitted to epsilon.
+            min_answers = 0 if self.epsilon is None else 1
+            checks.check_integer(
+                "n_answers", self.n_answers, least=min_answers, most=self.n_queries
+            )
+        # An epsilon that no noise can keep must be refused before the estimator changes.
+        self.releases()
 
     def _check_screening(self) -> None:
         if (self.sigma_screen is None) != (self.threshold is None):
@@ -238,7 +250,7 @@ class AnsweringSettings(AnsweringParameters, FixedPlanSettings):
 
     @property
     def vote_noise(self) -> float:
-        """The noise scale on votes: as given, or the least that keeps epsilon."""
+        """Noise standard deviation in votes: as given, or the smallest that keeps epsilon."""
         if self.epsilon is None:
             return self._default_noise if self.sigma_votes is None else self.sigma_votes
         plan = self.together(self._releases(self._default_noise))
@@ -248,23 +260,28 @@ class AnsweringSettings(AnsweringParameters, FixedPlanSettings):
         return self._releases(self.vote_noise)
 
     def draws(self) -> dict[int, float]:
-        screened = float(self.n_queries) * self.screened
-        voted = float(self.planned_answers) * len(self.classes)
-        return count_draws_by_scale([(FINEST, screened), (self.voting().scale, voted)])
+        n_screening_samples = float(self.n_queries) * self.screened
+        n_vote_samples = float(self.planned_answers) * len(self.classes)
+        return count_draws_by_scale(
+            [(FINEST, n_screening_samples), (self.voting().scale, n_vote_samples)]
+        )
 
     def voting(self) -> NoisyMax:
-        """Return the noisy maximum, with a fresh quota."""
+        """Return the noisy maximum with a new quota of the planned answers."""
         quota = ReleaseCounter(self.planned_answers, "answers")
         noise = create_noise_source(self.simulation_seed)
         return NoisyMax(self.vote_noise, self.most_votes, quota, noise, label_only=self.label_only)
 
     def screening(self, coins: BernoulliSource | None = None) -> NoisyThreshold | None:
-        """Return the screening, with a fresh quota, or None; `coins` are shared with a sampling."""
+        """Return the screening with a new quota of the planned queries, or None without screening.
+
+        `coins`: source of random bits shared with the Poisson sampling; a new one if None.
+        """
         if self.sigma_screen is None or self.threshold is None:
             return None
         quota = ReleaseCounter(self.n_queries, "screenings")
-        noise, seed = create_noise_source(self.simulation_seed), self.simulation_seed
-        coins = coins or bernoulli_source(seed)
+        noise = create_noise_source(self.simulation_seed)
+        coins = coins or bernoulli_source(self.simulation_seed)
         return NoisyThreshold(self.threshold, self.sigma_screen, quota, noise, coins)
 
 
@@ -277,10 +294,11 @@ Answering = TypeVar("Answering", bound=AnsweringSettings)
 class FixedPlanEstimator(
     NamedClassesMixin, GuaranteeDisplay, FixedPlanParameters, ABC, Generic[Plans]
 ):
-    """An estimator whose releases are all planned beforehand, and priced before the first.
+    """An estimator with a fixed plan, whose guarantee is known before the first release.
 
-    A subclass says of what class its settings are, and starts its releases in :meth:`_start`.
-    What is planned is, after ``fit``, what was planned then, whatever has been set since.
+    A subclass defines the class of its settings, `_settings_type`, and starts the releases in
+    :meth:`_start`; `_also_public` and `_also_assumed` are further entries of its guarantee. After
+    ``fit`` the plan is fixed: later changes of parameters do not affect it.
     """
 
     _settings_type: type[Plans]
@@ -289,7 +307,7 @@ class FixedPlanEstimator(
 
     @abstractmethod
     def _start(self, settings: Plans, records: inputs.FitInputs, targets: AnyArray) -> None:
-        """Start the planned releases on records that are claimed."""
+        """Start the planned releases on claimed records with encoded targets; both are private."""
 
     def _fit(
         self,
@@ -298,29 +316,33 @@ class FixedPlanEstimator(
         subjects: npt.ArrayLike | None,
         public: npt.ArrayLike | None = None,
     ) -> Self:
-        """Check everything, claim the records, and start; or leave the estimator as it was."""
-        with inputs.unchanged_if_refused(self):
+        """Check all arguments, claim the records and start the releases.
+
+        Arguments are those of ``fit``. After an error the estimator is unchanged.
+        """
+        with inputs.restore_on_error(self):
             settings = self._settings_type.of(self)
             check_row_order(X, y=y, subjects=subjects)
-            records = inputs.records(self, X, subjects, public)
+            records = inputs.check_fit_inputs(self, X, subjects, public)
             targets = settings.targets(y, len(records))
-            inputs.claim(self, settings, records)
+            inputs.claim_records(self, settings, records)
             self.classes_ = settings.classes
             self._start(settings, records, targets)
             self._settings = settings
         return self
 
     def _planned(self) -> Plans:
-        """Return the settings of ``fit``, or before it those that the parameters make."""
+        """Return the settings of ``fit``, or before it those of the current parameters."""
         return vars(self).get("_settings") or self._settings_type.of(self)
 
     def _draws(self) -> dict[int, float]:
+        """Return the planned number of noise samples by noise scale in grid steps."""
         return self._planned().draws()
 
     def plan(self, delta: float | None = None) -> Plan:
-        """Return the plan as the JSON that ``vicinal account`` reads, at `delta` or the default.
+        """Return the plan in the JSON types that ``vicinal account`` reads.
 
-        Of all interactions together, where several were declared.
+        `delta`: None for that of the estimator. The plan covers all declared interactions.
         """
         planned = self._planned()
         stated = self.delta if delta is None else delta
@@ -330,13 +352,13 @@ class FixedPlanEstimator(
     def guarantee(self, delta: float | None = None) -> Guarantee:
         """Return the guarantee of the whole plan, known before the first release.
 
-        It covers all planned releases, however many are made. ``str()`` of it reads as a
-        paragraph; its epsilon is what ``vicinal account`` says of :meth:`plan`.
+        It covers all planned releases, even if fewer are made. Its ``str()`` is a paragraph; its
+        epsilon equals the output of ``vicinal account`` for :meth:`plan`.
 
         Parameters
         ----------
         delta : float, optional
-            The delta to state it at, instead of the estimator's own.
+            The delta of the guarantee; None for that of the estimator.
         """
         planned = self._planned()
         return guarantee_of(
@@ -350,15 +372,15 @@ class FixedPlanEstimator(
 
 
 class FixedPlanClassifier(FixedPlanEstimator[Answering]):
-    """A classifier that answers as many queries as were planned, and then no more."""
+    """A classifier that answers at most the planned number of queries."""
 
     n_asked_: int
     n_answers_: int
 
     def predict(self, X: npt.ArrayLike) -> AnyArray:
-        """Return labels, (q,); -1, or None with string classes, where the screening fails.
+        """Return labels, (q,); -1, or None for string classes, if a query fails the screening.
 
-        With `tau` (Private-kNN): 0 and 1 for every attribute, int64 (q, c). An attribute is there
+        With `tau` (Private-kNN): 0 and 1 for every attribute, int64 (q, c). An attribute is present
         if its noisy votes reach half of k.
 
         Parameters
@@ -369,27 +391,33 @@ class FixedPlanClassifier(FixedPlanEstimator[Answering]):
         Raises
         ------
         PrivacyRefused
-            Before anything is asked, if so many queries were not planned.
+            If the queries exceed the planned number; then none is answered.
         """
-        return self._decided(*self._answers(X))
+        return self._decide_labels(*self._answers(X))
 
-    def _decided(self, passed: Bools, answers: AnyArray) -> AnyArray:
-        return self._named(answers if self._settings.label_only else answers.argmax(axis=1), passed)
+    def _decide_labels(self, passed: Bools, answers: AnyArray) -> AnyArray:
+        """Return the label of every query, (q,).
+
+        `passed`, bool (q,): queries that passed the screening. `answers`: their class indices (p,)
+        if labels alone are released, else their noisy votes (p, c).
+        """
+        class_indices = answers if self._settings.label_only else answers.argmax(axis=1)
+        return self._map_to_class_names(class_indices, passed)
 
     def decision_function(self, X: npt.ArrayLike) -> Floats:
-        """Return :meth:`votes`; of two classes the lead of the second over the first, (q,)."""
+        """Return :meth:`votes`; for two classes those of the second minus the first, (q,)."""
         votes = self.votes(X)
         return votes if getattr(self._settings, "tau", None) else decision_scores(votes)
 
     def votes(self, X: npt.ArrayLike) -> Floats:
         """Return noisy votes, float64 (q, c); NaN where a query did not pass the screening.
 
-        Costs the same as ``predict``: ask once, and derive labels from the votes.
+        Charged like ``predict``: query once, and derive labels from the votes.
 
         Raises
         ------
         PrivacyRefused
-            If only labels are paid for, or so many queries were not planned.
+            If labels alone are released, or the queries exceed the planned number.
         """
         check_is_fitted(self)
         if self._planned().label_only:
@@ -403,28 +431,40 @@ class FixedPlanClassifier(FixedPlanEstimator[Answering]):
         return votes
 
     def _start(self, settings: Answering, records: inputs.FitInputs, targets: AnyArray) -> None:
-        self._release, self._lock = settings.start(records, targets), ForkSafeLock()
+        self._release = settings.start(records, targets)
+        self._lock = ForkSafeLock()
         self.vote_noise_ = settings.vote_noise
         self.n_asked_ = self.n_answers_ = 0
 
     def _answers(self, X: npt.ArrayLike) -> tuple[Bools, AnyArray]:
+        """Return which queries passed the screening, bool (q,), and the answers to those.
+
+        Answers are class indices (p,) or noisy votes (p, c). `X`, (q, d): queries. Raises
+        PrivacyRefused if they exceed the plan.
+        """
         check_is_fitted(self)
         queries = inputs.checked_features(self, X)
         with self._lock:
             self._release.check(len(queries))
             inputs.note_release(self)
-            parts, done = [], step("answers", len(queries))
+            block_results = []
+            report_progress = step("answers", len(queries))
             for block in self._release.blocks(queries):
                 passed, answers = self._release.answer(block)
                 self.n_asked_ += len(passed)
                 self.n_answers_ += len(answers)
-                parts.append((passed, answers))
-                if done is not None:
-                    done(len(passed))
-        return np.concatenate([p for p, _ in parts]), np.concatenate([a for _, a in parts])
+                block_results.append((passed, answers))
+                if report_progress is not None:
+                    report_progress(len(passed))
+        all_passed = np.concatenate([passed for passed, _ in block_results])
+        return all_passed, np.concatenate([answers for _, answers in block_results])
 
-    def _named(self, best: Ints, passed: Bools) -> AnyArray:
-        names: AnyArray = self.classes_[best]
+    def _map_to_class_names(self, class_indices: Ints, passed: Bools) -> AnyArray:
+        """Return the class names of queries (q,), with -1 or None for those that did not pass.
+
+        `class_indices`, (p,): answers to the queries that passed. `passed`, (q,): the screening.
+        """
+        names: AnyArray = self.classes_[class_indices]
         if passed.all():
             return names
         are_integers = self.classes_.dtype.kind in "iu"

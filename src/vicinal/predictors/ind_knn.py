@@ -1,4 +1,4 @@
-"""Ind-KNN: private prediction with a budget for every subject.
+"""Ind-KNN: private prediction with an individual privacy budget for every subject.
 
 Source: Zhu, Zhao, Guo & Wang 2023 (ZZGW23), *"Private Prediction Strikes Back!" Private Kernelized
 Nearest Neighbors with Individual Renyi Filter*.
@@ -29,15 +29,15 @@ ABSTAIN = -1
 
 @document_parameters
 class IndKNNClassifier(NamedClassesMixin, IndKNNEstimator, IndKNNClassifierParameters):
-    r"""Answers queries from private records; every subject has a budget of its own.
+    r"""Answers queries from private records; every subject has a separate privacy budget.
 
-    The neighbours of a query vote with their kernel weight. A subject is charged exactly for what
-    its records contributed. When its budget runs out, it contributes less, and then nothing (it
-    retires). Only noisy votes are released. Whoever sees all answers learns about any one subject
-    no more than (epsilon, delta) allows, however many queries are asked.
+    The neighbours of a query vote with their kernel weight. A subject is charged exactly for the
+    contribution of its records. When its budget runs out, it contributes less, and then nothing (it
+    retires). Only noisy votes are released. All answers together, however many, are
+    (epsilon, delta)-differentially private for every subject.
 
-    Start with :doc:`/tutorials/python`; :doc:`/explanation/guarantee` says what is promised, and
-    :doc:`/how-to/pick-epsilon` how to set `epsilon` and `n_queries`.
+    Start with :doc:`/tutorials/python`; :doc:`/explanation/guarantee` describes the guarantee, and
+    :doc:`/how-to/pick-epsilon` the choice of `epsilon` and `n_queries`.
 
     Attributes
     ----------
@@ -46,7 +46,7 @@ class IndKNNClassifier(NamedClassesMixin, IndKNNEstimator, IndKNNClassifierParam
     n_features_in_ : int
         Number of features.
     feature_names_in_ : ndarray (d,)
-        Names of the columns of `X`, if it came as a table whose names are texts.
+        Names of the columns of `X`, if it is a table with string column names.
     n_records_ : int
         Number of records: `n_records`, or its noisy estimate.
     n_neighbors_ : int or None
@@ -54,7 +54,7 @@ class IndKNNClassifier(NamedClassesMixin, IndKNNEstimator, IndKNNClassifierParam
     noise_multiplier_ : float
         Noise scale of the plan.
     budget_ : float
-        Budget of each subject that is left for votes, in the units of `accounting`.
+        Budget of each subject for votes, after planning, in the units of `accounting`.
     model_share_ : float
         Share of the budgets that trained a model; 0 if there is none.
     n_answers_ : int
@@ -72,12 +72,12 @@ class IndKNNClassifier(NamedClassesMixin, IndKNNEstimator, IndKNNClassifierParam
     Shapes: n records, d features, q queries, c classes.
 
     ``fit`` starts new budgets: fitting again on the same subjects is a second interaction, whose
-    loss adds to the first. It is refused in the process that made the first, unless `interactions`
-    declared it. For the same reason a fitted classifier cannot be copied or pickled. With a private
-    model, `fit` itself is the first release, whether anything is asked or not.
+    privacy loss adds to the first. The same process refuses it unless `interactions` declared it.
+    For the same reason a fitted classifier cannot be copied or pickled. With a private model, `fit`
+    itself is a release, even without any query.
 
     With a private model, ``predict_proba`` gives its probabilities, joined with the votes where
-    private records were asked. Votes, ``decision_function``, confidence and abstention are these
+    private records were used. Votes, ``decision_function``, confidence and abstention are these
     probabilities times the number of votes expected.
 
     Examples
@@ -132,30 +132,40 @@ class IndKNNClassifier(NamedClassesMixin, IndKNNEstimator, IndKNNClassifierParam
            15 must sum the clipped weight, not kappa.
         2. The theorem's proof charges the count 1 / (2 sigma1^2 K); it is 1 / (2 sigma1^2).
         3. The code tests the budget before the count's charge and overspends, answers label 0
-           without noise when nobody is near, and with hashing lets a negative budget become a NaN
+           without noise when no record is near, and with hashing turns a negative budget into a NaN
            that wins the argmax. Here all cases take the same path.
         4. The code centres features by the private mean, calibrates B by the Gaussian formula
-           while the paper says RDP (here: RDP), seeds the noise with 0, and divides the RBF's
+           while the paper uses RDP (here: RDP), seeds the noise with 0, and divides the RBF's
            exponent by e^1.5 where the paper's nu = e^1.5 gives e^3 (here: the paper's nu).
         5. sigma1 = sqrt(T / (6 B)) charges 3 B / T a selection, not "half of the budget".
 
         With `reuse_predictions` answered queries vote from then on, with the released label, and
-        count towards K: they are public, so it costs nothing (ZZGW23, 3.1).
+        count towards K: they are public, so they are not charged (ZZGW23, 3.1).
 
         Other parameters are those of the class; `tau` is the radius as a kernel value.
         """
         return cls(
-            classes, epsilon, delta, n_queries,
-            noise_multiplier=noise_multiplier, kernel=kernel, min_similarity=tau,
-            neighbor_count="private", accounting="rdp", execution=execution, model_share=0,
-            bandwidth=bandwidth, norm_bound=norm_bound, simulation_seed=simulation_seed,
+            classes,
+            epsilon,
+            delta,
+            n_queries,
+            noise_multiplier=noise_multiplier,
+            kernel=kernel,
+            min_similarity=tau,
+            neighbor_count="private",
+            accounting="rdp",
+            execution=execution,
+            model_share=0,
+            bandwidth=bandwidth,
+            norm_bound=norm_bound,
+            simulation_seed=simulation_seed,
             reuse_predictions=reuse_predictions,
-        )  # fmt: skip
+        )
 
     def decision_function(self, X: npt.ArrayLike) -> Floats:
-        """Return noisy votes, float64 (q, c); of two classes the lead of the second, (q,).
+        """Return noisy votes, float64 (q, c); for two classes second - first, (q,).
 
-        Spends budget like :meth:`predict`; nothing for the very same rows as before.
+        Charged like :meth:`predict`; cached answers to an identical array are not charged.
 
         Raises
         ------
@@ -163,16 +173,16 @@ class IndKNNClassifier(NamedClassesMixin, IndKNNEstimator, IndKNNClassifierParam
             With release="label": the votes are not paid for.
         """
         check_is_fitted(self)
-        self._check_votes_leave("The noisy votes")
-        votes = self._answered(X).votes
-        assert votes is not None  # noqa: S101 (votes leave: just checked)
+        self._check_votes_released("The noisy votes")
+        votes = self._query_cached(X).votes
+        assert votes is not None  # noqa: S101 (votes are released: just checked)
         return decision_scores(votes)
 
     def predict_proba(self, X: npt.ArrayLike) -> Floats:
         """Return the probability of every class, float64 (q, c); rows sum to 1.
 
-        Spends budget like :meth:`predict`; nothing for the very same rows as before. It weighs
-        `class_prior` against the noisy votes and their noise.
+        Charged like :meth:`predict`; cached answers to an identical array are not charged.
+        Combines `class_prior` with the noisy votes according to their noise.
 
         Raises
         ------
@@ -180,23 +190,23 @@ class IndKNNClassifier(NamedClassesMixin, IndKNNEstimator, IndKNNClassifierParam
             With release="label": the votes are not paid for.
         """
         check_is_fitted(self)
-        self._check_votes_leave("Probabilities")
-        return self.probabilities(self._answered(X))
+        self._check_votes_released("Probabilities")
+        return self.probabilities(self._query_cached(X))
 
     def probabilities(self, answers: QueryAnswers) -> Floats:
-        """Return what :meth:`predict_proba` does for answers of :meth:`query`; costs nothing."""
+        """Return class probabilities, float64 (q, c), of answers of :meth:`query`; not charged."""
         check_is_fitted(self)
-        self._check_votes_leave("Probabilities")
-        assert answers.votes is not None  # noqa: S101 (votes leave: just checked)
+        self._check_votes_released("Probabilities")
+        assert answers.votes is not None  # noqa: S101 (votes are released: just checked)
         if answers.probabilities is not None:
             return answers.probabilities
         return self._engine.decision.probabilities(answers.votes, answers.noise)
 
     def model_probabilities(self, X: npt.ArrayLike) -> Floats | None:
-        """Return what the private model alone says, float64 (q, c); None without a model.
+        """Return class probabilities of the private model alone, float64 (q, c); None without one.
 
-        Costs nothing, however often: training has paid for the model's weights, they are released,
-        and no record is read here. Rows sum to 1.
+        Never charged: the weights of the model were charged and released in training, and no record
+        is read here. Rows sum to 1.
         """
         check_is_fitted(self)
         queries = inputs.checked_features(self, X)
@@ -204,7 +214,8 @@ class IndKNNClassifier(NamedClassesMixin, IndKNNEstimator, IndKNNClassifierParam
             return None
         return self._model.predicted(convert_to_float(self._encoder.encode(queries)))
 
-    def _check_votes_leave(self, noun: str) -> None:
+    def _check_votes_released(self, noun: str) -> None:
+        """Raise PrivacyRefused if labels alone are released; `noun`: the requested values."""
         if self._settings.label_only:
             raise PrivacyRefused(
                 f"{noun} cannot be given with release='label': only labels are paid for. Fit "
@@ -212,54 +223,53 @@ class IndKNNClassifier(NamedClassesMixin, IndKNNEstimator, IndKNNClassifierParam
             )
 
     def predict(self, X: npt.ArrayLike, *, abstain_below: float | None = None) -> AnyArray:
-        """Return a label for every query; the same rows in the same order spend budget once.
+        """Return a label for every query; an identical array of queries is charged only once.
 
         Parameters
         ----------
         X : array (q, d)
             Queries. They are public.
         abstain_below : float, optional
-            Give no answer (-1, or None for string classes) where the best class leads the next by
-            less than this many standard deviations of the noise on the lead; see
-            :meth:`confidence`. Costs nothing: it looks at the noisy votes only. Refused with
-            release="label".
+            Smallest :meth:`confidence` of an answer, the lead of the best class over the next in
+            noise standard deviations; below it the answer is -1, or None for string classes. Not
+            charged: it depends on noisy votes only. Refused with release="label".
 
         Returns
         -------
         array (q,)
-            Names out of ``classes_``.
+            Elements of ``classes_``.
         """
         check_is_fitted(self)
         if abstain_below is None:
-            return np.asarray(self.classes_[self._answered(X).labels])
-        least = checks.check_real("abstain_below", abstain_below, least=0)
-        self._check_votes_leave("Abstentions")
+            return np.asarray(self.classes_[self._query_cached(X).labels])
+        min_lead = checks.check_real("abstain_below", abstain_below, least=0)
+        self._check_votes_released("Abstentions")
         integer_names = self.classes_.dtype.kind in "iu"
         if integer_names and ABSTAIN in self.classes_:
             raise InvalidInput(
                 "The 'abstain_below' parameter must be None when -1 is a class, because -1 marks "
                 "an abstention. Rename the class."
             )
-        answers = self._answered(X)
-        assert answers.votes is not None  # noqa: S101 (votes leave: just checked)
+        answers = self._query_cached(X)
+        assert answers.votes is not None  # noqa: S101 (votes are released: just checked)
         labels = self.classes_[answers.labels]
         labels = labels.astype(np.int64) if integer_names else labels.astype(object)
         leads = self.confidence(answers.votes, answers.noise)
-        labels[leads < least] = ABSTAIN if integer_names else None
+        labels[leads < min_lead] = ABSTAIN if integer_names else None
         return np.asarray(labels)
 
     def confidence(self, votes: npt.ArrayLike, noise: npt.ArrayLike | None = None) -> Floats:
         """Return the lead of the best class over the next, (q,), in noise standard deviations.
 
-        Post-processing of noisy votes: costs nothing.
+        Post-processing of noisy votes: not charged.
 
         Parameters
         ----------
         votes : float (q, c)
             As :meth:`query` returned them; NaN stays NaN.
         noise : float (q,), optional
-            The noise in them, as :meth:`query` returned it. Not needed where it is the same in all
-            answers: with public counts, without reuse, at the planned noise.
+            Standard deviation of the noise, as :meth:`query` returned it. Not needed if it is equal
+            for all answers: with public counts, without reuse, at the planned noise.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""What all Ind-KNN estimators share: records, budgets, queries, and what they guarantee."""
+"""The base class of Ind-KNN estimators: records, budgets, queries and the guarantee."""
 
 import hashlib
 import warnings
@@ -30,22 +30,23 @@ from vicinal.predictors import inputs
 from vicinal.predictors.fixed_plan import GuaranteeDisplay
 from vicinal.tabular import check_row_order
 
-_LOOKED_AT = 256
-"""Queries that are compared with the public reference, to warn where they are unlike it."""
+_MAX_COMPARED_QUERIES = 256
+"""Number of first queries that are compared with the public reference, for a warning."""
 
 
-_RECENT = 8
-"""Calls whose answers are remembered."""
+_MAX_CACHED_CALLS = 8
+"""Number of latest calls of `query` whose answers are cached."""
 
 
-def _digest(queries: FloatMatrix) -> bytes:
+def _hash_queries(queries: FloatMatrix) -> bytes:
+    """Return a SHA-256 digest of the type, shape and values of queries (q, d): a cache key."""
     return hashlib.sha256(f"{queries.dtype} {queries.shape}".encode() + queries.tobytes()).digest()
 
 
 class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
-    """Answers queries from private records; every subject has a budget of its own.
+    """Answers queries from private records; every subject has a separate privacy budget.
 
-    A subclass says what it makes of the noisy sums that leave.
+    A subclass converts the released noisy sums into predictions.
     """
 
     _settings: IndKNNPlan
@@ -65,16 +66,16 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
         X : array or table (n, d); with `schema` a table of any columns
             Private features: finite numbers. Later queries and records need the same column names.
         y : array (n,)
-            What the records carry, private: labels, each one of `classes`. The columns of a table
-            of several targets are found by name.
+            Private targets: labels, each one of `classes`. The columns of a table of several
+            targets are matched by name.
         subjects : array (n,), optional
             Integer or string id of the subject behind each record; the guarantee is for a subject
             with all its records. The number 5 and the text "5" are one id. Without it every record
             is a subject, its id its row number.
         public : array or table (m, d), optional
-            Public, unlabelled reference points; needed for everything that is "adaptive",
-            "public" or "auto". Columns are found by name where `X` has names, too. With `schema` a
-            table, and made up from it if left out.
+            Public, unlabelled reference points; required by every parameter that is "adaptive",
+            "public" or "auto". Columns are matched by name if `X` has names, too. With `schema` a
+            table, which is generated from the schema if left out.
         schema : TableSchema, dict or path, optional
             The public schema of a table. `X`, `public`, and later queries and records are tables
             then, as :class:`~vicinal.features.TableFeatures` takes them.
@@ -86,7 +87,7 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
         PrivacyRefused
             If records took part in an earlier interaction of this process.
         """
-        with inputs.unchanged_if_refused(self):
+        with inputs.restore_on_error(self):
             inputs.refuse_same_memory(X, public)
             check_row_order(X, y=y, subjects=subjects)
             self._table: TableFeatures | None = None
@@ -95,27 +96,29 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
                 self._table = TableFeatures(declared)
                 rows = rows_from_schema(declared, seed=0) if public is None else public
                 public = self._table.transform(rows)
-            self._take_in(X, y, subjects, public)
+            self._fit_arrays(X, y, subjects, public)
         return self
 
-    def _take_in(
+    def _fit_arrays(
         self,
         X: npt.ArrayLike,
         y: npt.ArrayLike,
         subjects: npt.ArrayLike | None,
         public: npt.ArrayLike | None,
     ) -> None:
+        """Check and claim the records, plan the engine, and install it; arguments as in `fit`."""
         settings = IndKNNPlan.of(self)
-        records = inputs.records(self, X, subjects, public)
+        records = inputs.check_fit_inputs(self, X, subjects, public)
         targets = settings.target.encode(y, len(records))
-        claimed = inputs.claim(self, settings, records)
+        claimed = inputs.claim_records(self, settings, records)
         assembled = plan_engine(
             settings, records.features, targets, records.names, records.reference, claimed
         )
         if settings.model_share is None:
-            settled = assembled.plan
+            # "auto": planning has decided whether a private model is trained.
+            final_plan = assembled.plan
             settings = settings.changed(
-                model_share=settled.model_share, why_no_model=settled.why_no_model
+                model_share=final_plan.model_share, why_no_model=final_plan.why_no_model
             )
         self._install(assembled, settings, records)
         self.n_answers_ = 0
@@ -123,16 +126,21 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
     def _install(
         self, assembled: PlannedEngine, settings: IndKNNPlan, records: inputs.FitInputs
     ) -> None:
-        self._engine, self._settings = assembled.engine, settings
-        self._recent: dict[bytes, QueryAnswers] = {}
+        """Make `assembled`, the engine with its model and encoder, the one that answers queries.
+
+        `settings`: the plan of the fit. `records`: its checked records.
+        """
+        self._engine = assembled.engine
+        self._settings = settings
+        self._recent_answers: dict[bytes, QueryAnswers] = {}
         self._encoder = assembled.encoder
         if len(settings.class_names):
             self.classes_ = settings.class_names
         self._model = assembled.model
         self.model_share_ = (settings.model_share or 0.0) if self._model else 0.0
-        # Beside a model, noise is set such that budgets last.
+        # With a private model the noise is adapted so that budgets last: no plan can be exceeded.
         self._planned_answers = None if assembled.model is not None else settings.n_queries
-        self._next_number = len(records) if records.ids is None else 0
+        self._next_subject_id = len(records) if records.ids is None else 0
         self._subjects_given = records.ids is not None
         self.n_records_ = assembled.n_records
         self.n_neighbors_ = assembled.n_neighbors
@@ -142,11 +150,11 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
     def add(
         self, X: npt.ArrayLike, y: npt.ArrayLike, subjects: npt.ArrayLike | None = None
     ) -> Self:
-        """Add records; a known or erased subject keeps what is left of its budget.
+        """Add records; an enrolled or erased subject keeps its remaining budget.
 
-        Arguments are those of :meth:`fit`. Give `subjects` exactly if you gave them there. Without
-        them every record is a new subject, whose id continues the row numbers. The radius and the
-        noise stay as planned.
+        Arguments are those of :meth:`fit`. Pass `subjects` if and only if `fit` received them.
+        Without them every record is a new subject, whose id continues the row numbers. The radius
+        and the noise stay as planned.
         """
         check_is_fitted(self)
         check_row_order(X, y=y, subjects=subjects)
@@ -156,39 +164,38 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
         ids = None if subjects is None else inputs.checked_subjects(subjects, len(X))
         records = inputs.FitInputs(X, ids, None)
         if self._interaction is not None:
-            added = RecordDigests.from_records(records.features, records.ids)
-            REGISTRY.extend(self._interaction, added, same_records=False)
+            digests = RecordDigests.from_records(records.features, records.ids)
+            REGISTRY.extend(self._interaction, digests, same_records=False)
         with self._engine.lock:
-            self._recent.clear()
+            self._recent_answers.clear()
             integers = self._encoded(X)
-            self._shard.add(integers, targets, ids or self._new_numbers(len(X)))
+            self._shard.add(integers, targets, ids or self._allocate_subject_ids(len(X)))
         return self
 
     def erase(self, subjects: npt.ArrayLike) -> int:
-        """Erase all records of `subjects`; return how many records went.
+        """Erase all records of `subjects`; return the number of erased records.
 
-        Features, labels and ids are overwritten. What stays is a keyed hash of each id with what
-        was left of its budget, so that coming back does not refill it. Answers already given stay
-        as they are, and so do the weights of a private model. Ids that are not there are passed
-        over.
+        Features, labels and ids are overwritten. A keyed hash of each id is kept with its remaining
+        budget, so that re-enrolment does not refill it. Released answers and the weights of a
+        private model do not change. Ids without records are ignored.
         """
         check_is_fitted(self)
         ids = checks.subject_ids("subjects", subjects)
         with self._engine.lock:
-            self._recent.clear()
+            self._recent_answers.clear()
             return self._shard.erase(ids)
 
     def query(self, X: npt.ArrayLike) -> QueryAnswers:
-        """Return answers with all that was released; spends budget, also for the same rows again.
+        """Return all released values for queries `X` (q, d); repeated rows are charged again.
 
-        Other methods remember the answers to the very same rows, and repeat them at no cost.
+        The other methods use cached answers for identical arrays `X`, without a charge.
 
         Returns
         -------
         QueryAnswers
-            With ``labels`` (q,), positions in ``classes_``; ``votes`` (q, c), the noisy votes, or
-            None where they are not released; ``noise`` (q,), their standard deviation; ``asked``
-            (q,), whether private records were used, for otherwise the answer cost nothing; and
+            With ``labels`` (q,), indices into ``classes_``; ``votes`` (q, c), the noisy votes, or
+            None if they are not released; ``noise`` (q,), their standard deviation; ``asked``
+            (q,), whether private records were used (otherwise the answer is not charged); and
             ``probabilities`` (q, c), or None.
         """
         check_is_fitted(self)
@@ -196,40 +203,41 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
         engine = self._engine
         with engine.lock:
             self._warn_beyond_plan(len(queries))
-            integers, predicted = self._encoder.encode(queries), None
+            integers = self._encoder.encode(queries)
+            predicted = None
             if self._model is not None:
                 rows, predicted = self._model.mapped(convert_to_float(integers))
                 integers = engine.votes.kernel.encode(rows)
             self._warn_of_far_queries(integers)
             answers = engine.answer(integers, predicted=predicted)
             self.n_answers_ += len(queries)
-            self._recent[_digest(queries)] = answers
-            while len(self._recent) > _RECENT:
-                self._recent.pop(next(iter(self._recent)))
+            self._recent_answers[_hash_queries(queries)] = answers
+            while len(self._recent_answers) > _MAX_CACHED_CALLS:
+                self._recent_answers.pop(next(iter(self._recent_answers)))
         return answers
 
-    def _answered(self, X: npt.ArrayLike) -> QueryAnswers:
-        """Return what the very same rows, all in this order, were answered, or :meth:`query` them.
+    def _query_cached(self, X: npt.ArrayLike) -> QueryAnswers:
+        """Return the cached answers to an identical array `X` (q, d), else those of :meth:`query`.
 
-        Answers are public. They are forgotten as the records change.
+        Repeating released answers is not charged. The cache is cleared when records change.
         """
         check_is_fitted(self)
         queries = inputs.checked_features(self, X)
         with self._engine.lock:
-            known = self._recent.get(_digest(queries))
-        return self.query(X) if known is None else known
+            cached_answers = self._recent_answers.get(_hash_queries(queries))
+        return self.query(X) if cached_answers is None else cached_answers
 
     def budget_usage(self) -> BudgetUsage:
-        """Return a public estimate of how much of their budgets subjects have used.
+        """Return a public estimate of the share of their budgets that subjects have used.
 
         The true budgets are private. The estimate charges public points as if they were records, so
-        you may publish it. It is for subjects present since ``fit``; later ones have used less.
+        you may publish it. It holds for subjects enrolled since ``fit``; later ones have used less.
 
         Returns
         -------
         BudgetUsage
             With ``used``, the mean share of a budget, ``quantiles`` of that share, and ``retired``,
-            the share of subjects whose budgets are spent.
+            the share of subjects with spent budgets.
 
         Raises
         ------
@@ -237,35 +245,36 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
             Without a public reference, or with private counts.
         """
         check_is_fitted(self)
-        proxies = self._proxies("Budget usage is estimated")
+        proxies = self._get_proxy_ledger()
         with self._engine.lock:
             return proxies.budget_usage()
 
-    def _proxies(self, noun: str) -> ProxyLedger:
+    def _get_proxy_ledger(self) -> ProxyLedger:
+        """Return the ledger of public points that are charged like records, or InvalidInput."""
         proxies = self._engine.proxies
         if proxies is None:
             raise InvalidInput(
-                f"{noun} on the public reference, with public counts. Pass 'public' to fit, and "
-                "neighbor_count='public'."
+                "Budget usage is estimated on the public reference, with public counts. Pass "
+                "'public' to fit, and neighbor_count='public'."
             )
         return proxies
 
     def guarantee(self) -> Guarantee:
-        """Return what all answers since `fit` guarantee to every subject; costs nothing.
+        """Return the privacy guarantee of all answers since `fit` for every subject; not charged.
 
-        ``str()`` of it reads as a paragraph: the bound, what is protected, what is public, and what
-        is assumed.
+        Its ``str()`` is a paragraph with the bound, the protected data, the public data and the
+        assumptions.
 
         Returns
         -------
         Guarantee
-            With `epsilon` and `delta`, among others.
+            With `epsilon`, `delta` and further fields.
         """
         check_is_fitted(self)
         return ind_knn_guarantee(self._settings)
 
     def _encoded(self, X: FloatMatrix) -> IntegerMatrix:
-        """Return integer features, in the metric of the private model if there is one."""
+        """Return integer features of rows `X` (n, d), in the metric of a private model if any."""
         integers = self._encoder.encode(X)
         if self._model is None:
             return integers
@@ -274,21 +283,21 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
     @property
     def _shard(self) -> Shard:
         shard = self._engine.shard
-        assert isinstance(shard, Shard)  # noqa: S101 (assemble made it)
+        assert isinstance(shard, Shard)  # noqa: S101 (narrows the type)
         return shard
 
-    def _new_numbers(self, size: int) -> list[checks.SubjectId]:
-        """Return ids for new subjects: the next numbers that nobody has, or had."""
-        numbers: list[checks.SubjectId] = []
-        while len(numbers) < size:
-            if self._next_number not in self._shard.ledger:
-                numbers.append(self._next_number)
-            self._next_number += 1
-        return numbers
+    def _allocate_subject_ids(self, size: int) -> list[checks.SubjectId]:
+        """Return `size` ids for new subjects: the next numbers that no subject ever had."""
+        new_ids: list[checks.SubjectId] = []
+        while len(new_ids) < size:
+            if self._next_subject_id not in self._shard.ledger:
+                new_ids.append(self._next_subject_id)
+            self._next_subject_id += 1
+        return new_ids
 
     def _warn_of_far_queries(self, queries: IntegerMatrix) -> None:
-        """Warn, when the first are asked, if queries lie elsewhere than the public set."""
-        if self.n_answers_ == 0 and not self._engine.radius.covers(queries[:_LOOKED_AT]):
+        """Warn at the first call if queries (q, d), integer features, are far from public rows."""
+        if self.n_answers_ == 0 and not self._engine.radius.covers(queries[:_MAX_COMPARED_QUERIES]):
             warnings.warn(
                 "The queries do not look like the public reference set: they are further from it "
                 "than its own points are. Radius and noise were planned for other queries, so "
@@ -299,7 +308,7 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
             )
 
     def _warn_beyond_plan(self, size: int) -> None:
-        """Warn once that budgets will run out."""
+        """Warn if `size` further queries exceed the planned number for the first time."""
         planned = self._planned_answers
         if planned is not None and self.n_answers_ <= planned < self.n_answers_ + size:
             warnings.warn(

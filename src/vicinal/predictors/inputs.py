@@ -1,8 +1,8 @@
-"""Checks of what callers hand to an estimator, before anything is changed or spent; and claims.
+"""Checks of estimator arguments before any change of state, and claims of private records.
 
 Features and public rows are read by :mod:`vicinal.tabular`, and columns are matched by name
-wherever both sides have names. No message quotes values of the data, because a traceback may end
-up in a log.
+wherever both tables have names. No message quotes data values, because a traceback may be logged.
+A claim registers the records of a fit, so that a second fit on them is recognised.
 """
 
 from __future__ import annotations
@@ -40,31 +40,35 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def unchanged_if_refused(estimator: BaseEstimator) -> Iterator[None]:
-    """Put all attributes of `estimator` back if the body raises; one of its claims goes."""
-    before = dict(vars(estimator))
-    earlier = before.get("_interaction")
+def restore_on_error(estimator: BaseEstimator) -> Iterator[None]:
+    """Restore all attributes of `estimator` if the body raises.
+
+    Afterwards only one interaction stays claimed: the previous one after an error, else the new.
+    """
+    previous_state = dict(vars(estimator))
+    previous_interaction = previous_state.get("_interaction")
     try:
         yield
     except BaseException:
-        _withdraw(vars(estimator).get("_interaction"), earlier)
+        _withdraw_unless_kept(vars(estimator).get("_interaction"), previous_interaction)
         vars(estimator).clear()
-        vars(estimator).update(before)
+        vars(estimator).update(previous_state)
         raise
-    _withdraw(earlier, vars(estimator).get("_interaction"))
+    _withdraw_unless_kept(previous_interaction, vars(estimator).get("_interaction"))
 
 
-def _withdraw(claimed: Interaction | None, other: Interaction | None) -> None:
-    if claimed is not None and claimed is not other:
+def _withdraw_unless_kept(claimed: Interaction | None, kept: Interaction | None) -> None:
+    """Withdraw the interaction `claimed` unless it is the one that the estimator keeps."""
+    if claimed is not None and claimed is not kept:
         claimed.withdraw()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FitInputs:
-    """What ``fit`` was given besides labels, checked.
+    """The checked arguments of ``fit``, without the targets.
 
-    `features`, float (n, d): private, finite. `ids`: the subject of every record; None where every
-    record is a subject of its own. `reference`, float (m, d) or None: public rows.
+    `features`, float (n, d): private, finite. `ids`: the subject id of every record, private; None
+    if every record is a separate subject. `reference`, float (m, d) or None: public rows.
     """
 
     features: FloatMatrix
@@ -76,80 +80,84 @@ class FitInputs:
 
     @property
     def names(self) -> Sequence[checks.SubjectId]:
-        """One subject for each record; its row number where it is one of its own."""
+        """The subject id of each record; its row number if every record is a separate subject."""
         return range(len(self)) if self.ids is None else self.ids
 
     @property
     def slots(self) -> tuple[Ints32, int]:
-        """The subject of every record, int32 (n,), and their number."""
-        place = {name: slot for slot, name in enumerate(dict.fromkeys(self.names))}
-        return np.array([place[name] for name in self.names], dtype=np.int32), len(place)
+        """The subject index of every record, int32 (n,), and the number of subjects."""
+        slot_of_subject = {name: slot for slot, name in enumerate(dict.fromkeys(self.names))}
+        slots = np.array([slot_of_subject[name] for name in self.names], dtype=np.int32)
+        return slots, len(slot_of_subject)
 
 
-def records(
+def check_fit_inputs(
     estimator: BaseEstimator, X: Any, ids: npt.ArrayLike | None = None, public: Any = None
 ) -> FitInputs:
-    """Check the arguments of a ``fit``; the estimator takes note of the features' shape and names.
+    """Return the checked arguments of ``fit``, and store the number and names of the columns.
 
-    Raises InvalidInput naming the first bad argument.
+    `X`: private rows. `ids`: a subject id for each row, if any. `public`: public rows, if any.
+    Raises InvalidInput naming the first invalid argument.
     """
     rows = checked_features(estimator, X, reset=True)
     refuse_same_memory(X, public)
     names = vars(estimator)["_column_names"]
     reference = None if public is None else checked_reference(public, rows, names)
-    if reference is not None and (swamping := swamping_feature(reference)) is not None:
-        place, share = swamping
+    dominant = None if reference is None else swamping_feature(reference)
+    if dominant is not None:
+        feature_index, share = dominant
         warnings.warn(
-            f"Feature {place + 1} of {rows.shape[1]} has {share:.0%} of the public reference's "
-            "variance, and alone decides who is near. Map features with PublicMap, and columns of "
-            "a table with TableFeatures, or pass 'schema' to fit.",
+            f"Feature {feature_index + 1} of {rows.shape[1]} has {share:.0%} of the public "
+            "reference's variance, and alone decides who is near. Map features with PublicMap, and "
+            "columns of a table with TableFeatures, or pass 'schema' to fit.",
             UserWarning,
             stacklevel=5,
         )
     return FitInputs(rows, None if ids is None else checked_subjects(ids, len(rows)), reference)
 
 
-_SWAMPED = 0.95
+_MAX_VARIANCE_SHARE = 0.95
+"""Share of the total variance above which one feature practically determines all distances."""
 
 
 def swamping_feature(points: FloatMatrix) -> tuple[int, float] | None:
-    """Return the place of a feature with nearly all variance of public rows (m, d), and its share.
+    """Return the index and the variance share of a feature that dominates distances, else None.
 
-    None where distances hang on several.
+    `points`, float (m, d): public rows. A feature dominates with more than 95 % of the variance.
     """
     if points.shape[1] < 2 or not points.size:
         return None
     spread = (points / (np.abs(points).max() or 1.0)).std(axis=0)  # Squares stay finite.
-    place = int(spread.argmax())
-    share = 1 / np.square(spread / spread[place]).sum() if spread[place] > 0 else 0.0
-    return (place, float(share)) if share > _SWAMPED else None
+    widest = int(spread.argmax())
+    share = 1 / np.square(spread / spread[widest]).sum() if spread[widest] > 0 else 0.0
+    return (widest, float(share)) if share > _MAX_VARIANCE_SHARE else None
 
 
 def checked_features(estimator: BaseEstimator, X: Any, *, reset: bool = False) -> FloatMatrix:
-    """Return a finite float matrix (n, d) in C order.
+    """Return the features `X` as a finite float matrix (n, d) in C order.
 
-    `reset`: whether the estimator takes note of its width and of the names of its columns, which
-    later features must have in the same order, as scikit-learn asks of all estimators.
-    Raises InvalidInput; no message quotes values.
+    `reset`: store the number and names of the columns in the estimator (in ``fit``); otherwise `X`
+    must have the stored ones, in the same order. Raises InvalidInput without quoting values.
     """
     table = vars(estimator).get("_table")
     rows = X if table is None else table.transform(X)
     if not reset:
         check_names(estimator, read_names("X", rows))
-    read = read_matrix("X", rows)
+    matrix = read_matrix("X", rows)
     if reset:
-        note_columns(estimator, read.values.shape[1], read.names)
+        note_columns(estimator, matrix.values.shape[1], matrix.names)
     else:
-        refuse_other_width(read.values, estimator.n_features_in_, type(estimator).__name__)
-    return checked_floats("X", read)
+        refuse_other_width(matrix.values, estimator.n_features_in_, type(estimator).__name__)
+    return checked_floats("X", matrix)
 
 
 def check_names(estimator: BaseEstimator, names: Names | None) -> None:
-    """Raise InvalidInput, in scikit-learn's words, unless features have the names of ``fit``.
+    """Raise InvalidInput if column `names` differ from those of ``fit``.
 
-    Warns where one side only has names, as scikit-learn does.
+    Messages are those of scikit-learn; so is the warning if only one of the tables has names.
     """
-    kind, expected = type(estimator).__name__, vars(estimator).get("_column_names")
+    kind = type(estimator).__name__
+    expected = vars(estimator).get("_column_names")
     refuse_other_names(names, expected)
     if text_names(expected) and not text_names(names):
         _warn(f"X does not have valid feature names, but {kind} was fitted with feature names")
@@ -162,17 +170,21 @@ def _warn(message: str) -> None:
 
 
 def checked_subjects(ids: npt.ArrayLike, size: int) -> list[checks.SubjectId]:
-    listed = checks.subject_ids("subjects", ids)
-    if len(listed) != size:
+    """Return the subject ids of `size` records as a list; raise InvalidInput for another length."""
+    subject_ids = checks.subject_ids("subjects", ids)
+    if len(subject_ids) != size:
         raise InvalidInput(
             f"The 'subjects' parameter must hold one id for each of {size} records. "
-            f"Got {len(listed)}."
+            f"Got {len(subject_ids)}."
         )
-    return listed
+    return subject_ids
 
 
 def check_subjects_given(now: bool, *, before: bool) -> None:
-    """Raise InvalidInput if records come with ids where earlier ones had none, or without."""
+    """Raise InvalidInput unless all records or none have subject ids.
+
+    `now`: whether ids are given with the new records. `before`: whether they were for earlier ones.
+    """
     if before and not now:
         raise InvalidInput(
             "The 'subjects' parameter must be given: earlier records came with subject ids, and "
@@ -186,46 +198,50 @@ def check_subjects_given(now: bool, *, before: bool) -> None:
 
 
 def checked_reference(public: Any, X: FloatMatrix, names: Names | None = None) -> FloatMatrix:
-    """Return the public reference set (m, d), in the form of the private features.
+    """Return the public rows as a float matrix (m, d) with the columns and type of `X`.
 
-    `names`: labels of the columns of `X`, which those of `public` are matched with.
+    `X`, (n, d): private features. `names`: its column names, which the columns of `public` are
+    matched with. Raises InvalidInput, also if public rows are copies of private ones.
     """
-    points = align_columns("public", public, names, "X", advice=_IN_A_PIPELINE)
+    points = align_columns("public", public, names, "X", advice=_PIPELINE_ADVICE)
     if points.shape[1] != X.shape[1]:
         raise InvalidInput(
             f"The 'public' parameter must have shape (m, {X.shape[1]}) with m >= 1, as X has "
-            f"{X.shape[1]} columns. Got {points.shape}. {_IN_A_PIPELINE}"
+            f"{X.shape[1]} columns. Got {points.shape}. {_PIPELINE_ADVICE}"
         )
     points = checked_floats("public", NumberTable(points, None), X.dtype)
     if are_copies(points, X):
-        raise InvalidInput(_OF_THE_RECORDS)
+        raise InvalidInput(_REFERENCE_IS_PRIVATE)
     return points
 
 
-_IN_A_PIPELINE = (
+_PIPELINE_ADVICE = (
     'Inside a Pipeline, its transform_input=["public"] sends public rows through the same steps '
     "as X."
 )
 
 
 def refuse_same_memory(X: object, public: object) -> None:
-    """Raise if the public reference is a part of the array of private records, whatever is in it.
+    """Raise InvalidInput if the public reference is the object `X`, or a view of its memory.
 
-    Copies of rows are :func:`checked_reference`'s to find.
+    :func:`checked_reference` detects copies of rows.
     """
-    arrays = isinstance(X, np.ndarray) and isinstance(public, np.ndarray)
-    if np.shares_memory(X, public) if arrays else X is public:
-        raise InvalidInput(_OF_THE_RECORDS)
+    are_arrays = isinstance(X, np.ndarray) and isinstance(public, np.ndarray)
+    if np.shares_memory(X, public) if are_arrays else X is public:
+        raise InvalidInput(_REFERENCE_IS_PRIVATE)
 
 
-_OF_THE_RECORDS = (
+_REFERENCE_IS_PRIVATE = (
     "The 'public' parameter must not be a part of the private records, because it is not "
     "protected. Take public rows from another source."
 )
 
 
 class Claiming(Protocol):
-    """Checked settings, as far as claims need them: no seed, and interactions, mean protection."""
+    """The settings that a claim depends on.
+
+    Records are protected if there is no `simulation_seed` and `interactions` is not 0.
+    """
 
     @property
     def simulation_seed(self) -> int | None: ...
@@ -237,77 +253,94 @@ class Claiming(Protocol):
 
 @dataclass(eq=False)
 class OneOfSeveralFits:
-    """Several fits that are priced as one interaction: the rounds of a labelling.
+    """A series of fits that are charged as one interaction, such as the rounds of a labelling.
 
-    `resumed`: whether an earlier holder, of this process perhaps, was cut off. `interaction`:
-    theirs, since the first fit.
+    `resumed`: whether the series continues an interrupted one, possibly of this process.
+    `interaction`: the interaction that the fits share; None before the first fit.
     """
 
     resumed: bool = False
     interaction: Interaction | None = None
 
     def join(self, estimator: BaseEstimator) -> None:
-        estimator._one_of = self
+        """Make the next fit of `estimator` a part of this series."""
+        estimator._fit_series = self
 
 
-def claim(estimator: BaseEstimator, settings: Claiming, records: FitInputs) -> Interaction | None:
-    """Claim the records of a ``fit`` for `estimator`, before anything is drawn.
+def claim_records(
+    estimator: BaseEstimator, settings: Claiming, records: FitInputs
+) -> Interaction | None:
+    """Return the interaction that registers the `records` of a fit; call before sampling noise.
 
-    Returns None for simulations and public records, which are not counted. Raises PrivacyRefused if
-    the records took part in another interaction.
+    Returns None for simulations and for records declared public, which are not registered. Raises
+    PrivacyRefused if the records took part in another interaction, and in cross-validation.
     """
-    sized = getattr(settings, "n_records", 0) is None
+    # Without a declared n_records, the number of records is estimated from the private records.
+    estimates_size = getattr(settings, "n_records", 0) is None
     state = vars(estimator)
-    before, several = state.get("_interaction"), state.get("_one_of")
+    previous_interaction = state.get("_interaction")
+    series = state.get("_fit_series")
     if settings.simulation_seed is not None or settings.interactions == 0:
         estimator._interaction = None
         return None
-    if settings.interactions == 1 and (where := _cross_validating()):
-        words = (
+    sklearn_function = _find_cross_validation() if settings.interactions == 1 else ""
+    if sklearn_function:
+        message = (
             "scikit-learn would fit several times on the same records here, and score by held-out "
             "labels that nothing protects; the guarantee is for one fit. Do so on records that "
             'need no protection, with simulation_seed or interactions="public".'
         )
-        if where == "validation_curve":  # which shows refusals as NaN, and says nothing of them
-            warnings.warn(words, PrivacyWarning, stacklevel=2)
-        raise PrivacyRefused(words)
+        if sklearn_function == "validation_curve":
+            # It turns exceptions into NaN scores silently, so only a warning reaches the user.
+            warnings.warn(message, PrivacyWarning, stacklevel=2)
+        raise PrivacyRefused(message)
     digests = RecordDigests.from_records(records.features, records.ids)
     declaration = (settings.plan_identity, settings.interactions)
     interaction: Interaction
-    if several is not None and several.interaction and not several.interaction.withdrawn:
-        REGISTRY.extend(several.interaction, digests, same_records=True)
-        interaction = several.interaction
-    elif several is not None and several.resumed:
+    if series is not None and series.interaction and not series.interaction.withdrawn:
+        REGISTRY.extend(series.interaction, digests, same_records=True)
+        interaction = series.interaction
+    elif series is not None and series.resumed:
         interaction = REGISTRY.resume(digests, declaration)
     else:
-        interaction = REGISTRY.begin(digests, declaration, before, sized=sized)
-    if several is not None:
-        several.interaction = interaction
+        interaction = REGISTRY.begin(
+            digests, declaration, previous_interaction, sized=estimates_size
+        )
+    if series is not None:
+        series.interaction = interaction
     estimator._interaction = interaction
     return interaction
 
 
-_CROSS_VALIDATING = (
-    "validation_curve", "_fit_and_score", "_fit_and_predict", "_fit_and_score_over_thresholds",
-    "_fit_classifier_calibrator_pair", "_permutation_test_score", "_rfe_single_fit",
-)  # fmt: skip
+_CROSS_VALIDATION_FUNCTIONS = (
+    "validation_curve",
+    "_fit_and_score",
+    "_fit_and_predict",
+    "_fit_and_score_over_thresholds",
+    "_fit_classifier_calibrator_pair",
+    "_permutation_test_score",
+    "_rfe_single_fit",
+)
+"""Functions of scikit-learn that fit on one fold of several."""
 
 
-def _cross_validating() -> str:
-    """Return which function of scikit-learn fits for one fold of several; "" for none.
+def _find_cross_validation() -> str:
+    """Return the name of the scikit-learn cross-validation function on the call stack, or "".
 
-    The first fit would be answered and spent, and the others be refused, which it shows as NaN
-    among scores. Nothing but the callers tells.
+    Cross-validation would spend the budgets in its first fit, and report the refusal of each
+    further fit as a NaN score. Only the call stack reveals that a fit belongs to one.
     """
-    frame, names = sys._getframe(), set()
+    frame = sys._getframe()
+    sklearn_functions = set()
     while frame.f_back is not None:
         frame = frame.f_back
         if str(frame.f_globals.get("__name__")).startswith("sklearn."):
-            names.add(frame.f_code.co_name)
-    return next((name for name in _CROSS_VALIDATING if name in names), "")
+            sklearn_functions.add(frame.f_code.co_name)
+    return next((name for name in _CROSS_VALIDATION_FUNCTIONS if name in sklearn_functions), "")
 
 
 def note_release(estimator: BaseEstimator) -> None:
+    """Record that the estimator's interaction has released something about its records."""
     interaction: Interaction | None = vars(estimator).get("_interaction")
     if interaction is not None:
         interaction.release()

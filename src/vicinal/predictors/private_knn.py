@@ -1,4 +1,4 @@
-"""Private-kNN: noisy votes of the nearest of a fresh Poisson sample, for every query anew.
+"""Private-kNN: noisy votes of the nearest records in a new Poisson sample for every query.
 
 Source: Zhu, Yu, Chandraker & Wang 2020 (ZYCW20), *Private-kNN: Practical Differential Privacy for
 Computer Vision*.
@@ -41,15 +41,16 @@ from vicinal.targets.classes import encode_labels
 from vicinal.targets.label_sets import label_sets
 
 _FEW_FEATURES = 64
-"""With fewer products are cheap, and the fine grid is taken. Distances are exact on either."""
+"""Number of features below which the fine float32 grid is used, since products are cheap there.
+Above, features are rounded to int8 precision. Distances are exact on both grids."""
 
 
 @parameter_table
 class PrivateKNNParameters(AnsweringParameters):
-    """What Private-kNN takes besides."""
+    """Parameters of Private-kNN in addition to those of all classifiers with a fixed plan."""
 
     n_neighbors: int = parameter(
-        Integer(least=1, most=10**6), default=300, kw_only=False, doc="How many records vote."
+        Integer(least=1, most=10**6), default=300, kw_only=False, doc="Number of records that vote."
     )
     sampling_rate: float = parameter(
         Real(above=0, most=1),
@@ -66,14 +67,14 @@ class PrivateKNNParameters(AnsweringParameters):
     norm_bound: Auto[float] = parameter(
         Unless(AUTO, Real(above=0)),
         default=AUTO,
-        doc="""The longest feature vector that distances are exact for; longer ones are pulled back
-        to this length. "auto" takes it from the public reference of `fit`, else from the first
-        queries asked, which are public, too.""",
+        doc="""Largest length of feature vectors; longer ones are scaled to this length. "auto"
+        takes it from the public reference of `fit`, else from the first queries, which are public,
+        too.""",
     )
 
 
 class PrivateKNNSettings(PrivateKNNParameters, AnsweringSettings):
-    """Checked parameters; None stands for "auto", and for no screening."""
+    """Checked parameters; None represents "auto", and no screening."""
 
     _name = "Private-kNN"
     _default_noise = 25.0
@@ -91,9 +92,10 @@ class PrivateKNNSettings(PrivateKNNParameters, AnsweringSettings):
             )
 
     def _releases(self, noise: float) -> list[Plan]:
-        return [*self._screening(), *self._votes(self.planned_answers, noise)]
+        return [*self._plan_screening(), *self._plan_votes(self.planned_answers, noise)]
 
-    def _screening(self) -> list[Plan]:
+    def _plan_screening(self) -> list[Plan]:
+        """Return the release of the screening, or none without screening."""
         if self.sigma_screen is None:
             return []
         fields: Plan = {
@@ -104,7 +106,8 @@ class PrivateKNNSettings(PrivateKNNParameters, AnsweringSettings):
         noise = {"sigma": self.sigma_screen, "gamma": self.sampling_rate}
         return [{"kind": "screening", **fields, **noise, "count": self.n_queries}]
 
-    def _votes(self, count: int, noise: float) -> list[Plan]:
+    def _plan_votes(self, count: int, noise: float) -> list[Plan]:
+        """Return the release of `count` noisy votes; `noise`: their standard deviation."""
         shared: Plan = {"sigma": noise, "gamma": self.sampling_rate, "count": count}
         if count == 0:
             return []
@@ -120,15 +123,16 @@ class PrivateKNNSettings(PrivateKNNParameters, AnsweringSettings):
         return label_sets(y, size, self.classes.tolist())
 
     def encoding(self, targets: AnyArray) -> VoteEncoding:
+        """Return the votes of records with encoded targets: one class each, or clipped to `tau`."""
         if self.tau is None:
             return OneHotVotes(targets, len(self.classes))
         return ClippedVotes(targets, self.tau)
 
     def kernel(self, public: FloatMatrix, margin: float) -> RBF:
-        """Return the kernel whose similarities are negative squared distances.
+        """Return the kernel whose similarities are negative squared distances of rounded features.
 
-        `public` (m, d) are public rows that bound and grid are chosen by; `margin` is how far
-        beyond them the bound lies.
+        `public`, (m, d): public rows that determine the length bound and the grid. `margin`: the
+        bound over the length of the longest public row, if `norm_bound` is "auto".
         """
         bound = self.norm_bound
         if bound is None:
@@ -158,13 +162,13 @@ class PrivateKNNSettings(PrivateKNNParameters, AnsweringSettings):
 
 @document_parameters
 class PrivateKNNClassifier(FixedPlanClassifier[PrivateKNNSettings], PrivateKNNParameters):
-    r"""Labels queries by a noisy vote of the k nearest in a Poisson sample of private records.
+    r"""Labels queries by a noisy vote of the k nearest records in a Poisson sample.
 
-    For every query each subject takes part by an independent coin of probability `sampling_rate`,
-    and the `n_neighbors` nearest who do vote. *Screening*: the query passes if its largest vote
-    count plus N(0, sigma_screen^2) reaches the threshold. Then **a fresh sample** votes, and the
+    For every query each subject is sampled independently with probability `sampling_rate`, and the
+    `n_neighbors` nearest sampled subjects vote. *Screening*: the query passes if its largest vote
+    count plus N(0, sigma_screen^2) reaches the threshold. Then **a new sample** votes, and the
     class with the most votes, with noise N(0, sigma_votes^2) on each, is the answer. All queries
-    cost the same, so the whole cost is known before the first one.
+    are charged equally, so the total charge is known before the first.
 
     Attributes
     ----------
@@ -173,21 +177,21 @@ class PrivateKNNClassifier(FixedPlanClassifier[PrivateKNNSettings], PrivateKNNPa
     n_features_in_ : int
         Number of features.
     feature_names_in_ : ndarray (d,)
-        Names of the columns of `X`, if it came as a table whose names are texts.
+        Names of the columns of `X`, if it is a table with string column names.
     vote_noise_ : float
         `sigma_votes` as planned; public.
     n_asked_, n_answers_ : int
-        Queries asked, and answered, since ``fit``.
+        Numbers of queries received, and answered, since ``fit``.
 
     Notes
     -----
     Corrections to the published code: samples are Poisson, never of fixed size or with
-    replacement; the vote is on a sample of its own; votes are compared with the threshold as it
-    is; the cost is that of the screening's own law (:mod:`vicinal.accounting.screening`); the
-    tau-clipping leaves votes of 0 at 0.
+    replacement; the vote uses a separate sample; votes are compared with the unmodified threshold;
+    the screening is charged by its exact distribution (:mod:`vicinal.accounting.screening`); the
+    tau-clipping keeps votes of 0 at 0.
 
-    A subject with several records takes part by one coin and has one vote, by its nearest record.
-    A fitted classifier cannot be copied or pickled: every copy could carry out the plan.
+    A subject with several records is sampled as a whole and has one vote, by its nearest record.
+    A fitted classifier cannot be copied or pickled: every copy could execute the plan.
 
     Examples
     --------
@@ -207,7 +211,7 @@ class PrivateKNNClassifier(FixedPlanClassifier[PrivateKNNSettings], PrivateKNNPa
         subjects: npt.ArrayLike | None = None,
         public: npt.ArrayLike | None = None,
     ) -> Self:
-        """Take in private records.
+        """Fit on private records; the releases start with the first query.
 
         Parameters
         ----------
@@ -220,8 +224,8 @@ class PrivateKNNClassifier(FixedPlanClassifier[PrivateKNNSettings], PrivateKNNPa
             Integer or string id of the subject behind each record. Without it every record is a
             subject.
         public : array or table (m, d), optional
-            Public, unlabelled points that the grid of the features is chosen by. Columns are found
-            by name where `X` has names, too.
+            Public, unlabelled points that determine the grid of the features. Columns are matched
+            by name if `X` has names, too.
 
         Raises
         ------
@@ -232,7 +236,7 @@ class PrivateKNNClassifier(FixedPlanClassifier[PrivateKNNSettings], PrivateKNNPa
         """
         return self._fit(X, y, subjects, public)
 
-    def _decided(self, passed: Bools, answers: AnyArray) -> AnyArray:
+    def _decide_labels(self, passed: Bools, answers: AnyArray) -> AnyArray:
         if self._settings.tau is None:
-            return super()._decided(passed, answers)
+            return super()._decide_labels(passed, answers)
         return np.asarray(2 * answers >= self._settings.n_neighbors).astype(np.int64)

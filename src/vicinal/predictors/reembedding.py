@@ -1,11 +1,10 @@
-"""One set of budgets, several sets of features: re-embedding, and going on after a kill.
+"""Fits that continue the budgets of an earlier fit: with new features, or after an interruption.
 
-A student trained on released answers is public, and so is the map that it makes of raw records. A
-record's next features are therefore a function of that record and of the transcript, which is all
-that the individual filter asks (ZZGW23, Algorithm 3; Feldman & Zrnic 2021): contributions go on
-depending on a record, its own remaining budget and public things. What must not happen is that a
-budget is refilled on the way: every subject goes on with what it had left. The index, the radius
-and the noise are planned anew, from public numbers.
+A student trained on released answers is public, and so is its feature map. The new features of a
+record are therefore a function of this record and of the released answers, as the individual filter
+requires (ZZGW23, Algorithm 3; Feldman & Zrnic 2021): a contribution depends on the record, its
+remaining budget and public values only. Budgets must not be refilled: every subject continues with
+its remaining budget. The index, the radius and the noise are planned again from public values.
 """
 
 from __future__ import annotations
@@ -32,47 +31,49 @@ from vicinal.predictors.ind_knn import IndKNNClassifier
 from vicinal.tabular import read_column
 
 SpentBudget = dict[str, AnyArray]
-"""What an interaction has used up, as a file holds it. **As private as the records.**
+"""The state of the budgets of an interaction, as arrays of a file. **As private as the records.**
 
-- `remaining`, int64 (s,): units that every subject has left, in the order of their first records.
-- `slack`, `answers`, `n_records`: delta that the grid has used up, answers given, and the public
-  size, as declared or as estimated once with noise.
-- `why_no_model`: why "auto" trained no private model, if it did not.
-- Of a private model, if one was trained: `model_share`, the share of budgets that it was trained
-  with; `model_put`: queries that it has put to the vote; and its arrays, `model_weights`,
-  `model_used` and others (:meth:`vicinal.linear.private_model.PrivateModel.arrays`).
+- `remaining`, int64 (s,): remaining budget units of every subject, in the order of first records.
+- `slack`, `answers`, `n_records`: delta spent by the integer grid, number of answers, and the
+  public number of records, as declared or as estimated once with noise.
+- `why_no_model`: the reason why "auto" trained no private model, if so.
+- With a private model: `model_share`, the share of the budgets spent on its training; `model_put`,
+  the number of queries that it passed on to a vote; and its arrays `model_weights`, `model_used`
+  and further ones (:meth:`vicinal.linear.private_model.PrivateModel.arrays`).
 """
 
-_NONE_OF_IND_KNN = "The journal does not hold the budgets of Ind-KNN."
-_OTHER_ROWS = "The model to go on with must be of the same public rows."
+_NOT_IND_KNN_MESSAGE = "The journal does not hold the budgets of Ind-KNN."
+_OTHER_REFERENCE_MESSAGE = "The model to go on with must be of the same public rows."
 
 
 def planned_queries(n_queries: int, share: float) -> int:
-    """Return how many queries a whole budget would last for at this rate, rounded up.
+    """Return n_queries / share, rounded up: the number of queries to plan for with full budgets.
 
-    Planning goes by queries over budget: n queries from a share of all budgets get the noise and
-    the neighbours that n / share queries get from whole budgets.
+    `share`, in (0, 1]: the part of full budgets that `n_queries` queries may spend. They get the
+    noise and the neighbours that n_queries / share queries would get from full budgets.
     """
     n_queries = checks.check_integer("n_queries", n_queries, least=1)
     return math.ceil(n_queries / checks.check_real("share", share, above=0, most=1))
 
 
 def spent_budget(classifier: IndKNNClassifier) -> SpentBudget:
-    """Return what `classifier` has used up; for the curator, to go on from after a kill. Private.
+    """Return the state of the budgets of `classifier`, from which :func:`resume_fit` continues.
 
-    Raises sklearn.exceptions.NotFittedError if it was not fitted.
+    Private: for the curator only. Raises sklearn.exceptions.NotFittedError if it was not fitted.
     """
     check_is_fitted(classifier)
     with classifier._engine.lock:
-        votes, gate = classifier._engine.votes, classifier._engine.model_gate
+        votes = classifier._engine.votes
+        gate = classifier._engine.model_gate
         spent = {
             "remaining": classifier._shard.ledger.remaining.copy(),
             "slack": np.array(votes.meter.spent),
             "answers": np.array(classifier.n_answers_),
             "n_records": np.array(classifier.n_records_),
         }
-        if why := classifier._settings.why_no_model:
-            spent["why_no_model"] = np.array(why)
+        why_no_model = classifier._settings.why_no_model
+        if why_no_model:
+            spent["why_no_model"] = np.array(why_no_model)
         if gate is not None:
             spent["model_share"] = np.array(classifier.model_share_)
             spent["model_put"] = np.array(gate.n_asked)
@@ -81,20 +82,22 @@ def spent_budget(classifier: IndKNNClassifier) -> SpentBudget:
 
 
 def check_spent(spent: SpentBudget) -> None:
-    """Raise InvalidInput for budgets that nobody can have."""
+    """Raise InvalidInput if `spent` lacks an array, or an array has an impossible value."""
     try:
-        units, slack = spent["remaining"], float(spent["slack"])
-        answers, size = int(spent["answers"]), int(spent["n_records"])
+        remaining_units = spent["remaining"]
+        slack = float(spent["slack"])
+        n_answers = int(spent["answers"])
+        n_records = int(spent["n_records"])
     except (KeyError, TypeError, ValueError):
-        raise InvalidInput(_NONE_OF_IND_KNN) from None
+        raise InvalidInput(_NOT_IND_KNN_MESSAGE) from None
     if "model_share" in spent and "model_put" not in spent:
-        raise InvalidInput(_NONE_OF_IND_KNN)
-    sound = units.ndim == 1 and units.dtype == np.int64
-    if not sound or (units < 0).any() or (units > UNITS).any():
+        raise InvalidInput(_NOT_IND_KNN_MESSAGE)
+    is_vector = remaining_units.ndim == 1 and remaining_units.dtype == np.int64
+    if not is_vector or (remaining_units < 0).any() or (remaining_units > UNITS).any():
         raise InvalidInput("The 'remaining' budgets must be int64 units between none and all.")
     checks.check_real("slack", slack, least=0)
-    checks.check_integer("answers", answers, least=0)
-    checks.check_integer("n_records", size, least=1)
+    checks.check_integer("answers", n_answers, least=0)
+    checks.check_integer("n_records", n_records, least=1)
 
 
 def resume_fit(
@@ -108,33 +111,36 @@ def resume_fit(
     n_queries: int,
     share: float = 1.0,
 ) -> None:
-    """Fit `classifier` with the budgets that an earlier fit left, instead of new ones.
+    """Fit `classifier` with the remaining budgets of an earlier fit instead of new budgets.
 
-    - `classifier`: fitted in other features, or new in a process that goes on after a kill.
-    - `X`, array (n, d): features of the records of the earlier fit, in the same order, made record
-      by record by a public map.
-    - `y`, `subjects`, array (n,): as given there.
-    - `public`, array (m, d): the public reference in these features.
-    - `spent`: what :func:`spent_budget` returned last.
-    - `n_queries`: how many more queries to plan for.
-    - `share`: from which share of full budgets; shares of all rounds should come to 1.
+    - `classifier`: fitted with other features, or new in a process that continues after a crash.
+    - `X`, array (n, d): features of the records of the earlier fit, in the same order, computed
+      record by record by a public map.
+    - `y`, `subjects`, array (n,): those of the earlier fit.
+    - `public`, array (m, d): the public reference in the new features.
+    - `spent`: the last result of :func:`spent_budget`.
+    - `n_queries`: number of further queries to plan for.
+    - `share`: share of full budgets for these queries; the shares of all rounds should sum to 1.
 
-    Raises InvalidInput before anything is changed; also if `spent` is about another number of
-    subjects.
+    Raises InvalidInput, also for another number of subjects; the classifier is then unchanged.
     """
-    answers, why = int(spent["answers"]), str(spent.get("why_no_model", ""))
-    # A model belongs to the features that it was trained in: other features have none.
+    n_answers = int(spent["answers"])
+    why_no_model = str(spent.get("why_no_model", ""))
+    # A model is valid only for the features of its training, so `spent` has none for new features.
     model_share = float(spent.get("model_share", 0))
-    with inputs.unchanged_if_refused(classifier):
+    with inputs.restore_on_error(classifier):
         earlier = vars(classifier).get("_interaction")
         inputs.OneOfSeveralFits(resumed=True, interaction=earlier).join(classifier)
-        # A second estimate of the size would be a second release.
+        # The size is not estimated again, since a second estimate would be a second release.
         settings = IndKNNPlan.of(classifier).changed(
-            n_queries=planned_queries(n_queries, share), n_records=int(spent["n_records"]),
-            model_share=model_share, why_no_model=why,
-        )  # fmt: skip
-        if settings.simulation_seed is not None:  # noise must not repeat that of earlier answers
-            seed = settings.simulation_seed + answers + 1
+            n_queries=planned_queries(n_queries, share),
+            n_records=int(spent["n_records"]),
+            model_share=model_share,
+            why_no_model=why_no_model,
+        )
+        if settings.simulation_seed is not None:
+            # The noise must differ from that of earlier answers.
+            seed = settings.simulation_seed + n_answers + 1
             settings = settings.changed(simulation_seed=seed)
         ledger = MemoryLedger()
         size = len(read_column("y", y))
@@ -143,42 +149,46 @@ def resume_fit(
         if ledger.remaining.shape != spent["remaining"].shape:
             raise InvalidInput("The budgets to go on with must be those of the same records.")
         ledger.remaining[:] = spent["remaining"]
-        classifier.n_answers_ = answers
-        _embed(classifier, settings, ledger, (X, y, subjects, public), spent)
-        planned = answers + settings.n_queries
+        classifier.n_answers_ = n_answers
+        _install_features(classifier, settings, ledger, (X, y, subjects, public), spent)
+        n_planned = n_answers + settings.n_queries
         classifier._settings = IndKNNPlan.of(classifier).changed(
-            n_queries=planned, model_share=model_share, why_no_model=why
+            n_queries=n_planned, model_share=model_share, why_no_model=why_no_model
         )
         if classifier._planned_answers is not None:
-            classifier._planned_answers = planned
+            classifier._planned_answers = n_planned
 
 
-def _embed(
+def _install_features(
     classifier: IndKNNClassifier,
     settings: IndKNNPlan,
     ledger: MemoryLedger,
     arrays: tuple[npt.ArrayLike, npt.ArrayLike, npt.ArrayLike | None, npt.ArrayLike | None],
     spent: SpentBudget,
 ) -> None:
-    """Put records with their features, on the budgets of `ledger`, behind the classifier.
+    """Build an engine on the records with the budgets of `ledger`, and install it in `classifier`.
 
-    Beside a model that was trained before, features are those that the model makes of them.
+    `settings`: the plan of the further queries. `arrays`: X, y, subjects and public reference.
+    `spent`: the state of the earlier fit; its private model, if any, maps the features.
     """
     X, y, subjects, public = arrays
-    records = inputs.records(classifier, X, subjects, public)
+    records = inputs.check_fit_inputs(classifier, X, subjects, public)
     targets = settings.target.encode(y, len(records))
-    claimed = inputs.claim(classifier, settings, records)
-    del classifier._one_of
-    reference, model = records.reference, None
+    claimed = inputs.claim_records(classifier, settings, records)
+    del classifier._fit_series
+    reference = records.reference
+    model = None
     kernel = encoder = kernel_for(settings, reference)
-    # What can still be refused comes before subjects are enrolled.
+    # Checks that may raise precede the enrolment of subjects.
     integers = encoder.encode(records.features)
     if "model_share" in spent:
         if reference is None or not isinstance(encoder, Cosine):
-            raise InvalidInput(_OTHER_ROWS)
+            raise InvalidInput(_OTHER_REFERENCE_MESSAGE)
         points = convert_to_float(encoder.encode(reference))
-        kept = {name: spent[part] for name in MODEL_ARRAYS if (part := f"model_{name}") in spent}
-        model = PrivateModel.kept(kept, points, settings.loss, lifted=encoder.lifts)
+        model_arrays = {
+            name: spent[f"model_{name}"] for name in MODEL_ARRAYS if f"model_{name}" in spent
+        }
+        model = PrivateModel.kept(model_arrays, points, settings.loss, lifted=encoder.lifts)
         reference = model.features(points)
         kernel = metric_kernel(reference)
         integers = kernel.encode(model.features(convert_to_float(integers)))

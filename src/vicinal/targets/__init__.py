@@ -1,1 +1,1 @@
-"""What records carry, and what answers make of it: classes, numbers, several labels."""
+"""Kinds of record targets (classes, numbers, label sets) and the computation of their answers."""

@@ -1,7 +1,8 @@
-"""Averages over neighbours, from noisy sums: post-processing, which costs nothing.
+"""Averages of targets over neighbours, computed from noisy sums (post-processing: not charged).
 
-A record's vector has length at most one. Its first coordinate is the record's weight `a`; the
-others are b times what is averaged, with a^2 + b^2 = 1.
+A record's target vector has length at most 1. Its first coordinate is the constant a, which
+measures the record's kernel weight; the other coordinates are b times the target values, where
+a^2 + b^2 = 1. An average is the ratio of a noisy sum of values and the noisy sum of weights.
 """
 
 from __future__ import annotations
@@ -14,36 +15,45 @@ from scipy.special import log_ndtr
 from vicinal.arrays import Floats
 
 WEIGHT_SHARE = 1 / 3
-"""a^2, the squared length of a record's weight: best where what is averaged is about half as large
-as it may be."""
+"""a^2, the share of the weight coordinate in the squared length of a target vector. It minimises
+the variance of the ratio, (1 / b^2 + m^2 / a^2) times a constant, where the average m is 1/2
+(docs/decisions/0073-vectors.md)."""
 
 CENTRED_WEIGHT_SHARE = 0.1
-"""The same where an answer is read off the sign of a sum."""
+"""a^2 for label sets with values -1 and 1. Smaller, because a label is predicted by the sign of
+its noisy sum, for which the weight is irrelevant; only the reported shares need the weight."""
 
 
-def parts(weight_share: float) -> tuple[float, float]:
-    """Return (a, b), the lengths of a record's weight and of what it says."""
+def split_unit_length(weight_share: float) -> tuple[float, float]:
+    """Return the factors (a, b) of the weight coordinate and of the values; a^2 = weight_share."""
     return math.sqrt(weight_share), math.sqrt(1 - weight_share)
 
 
-def noisy_averages(sums: Floats, noise: Floats, a: float, b: float) -> tuple[Floats, Floats]:
-    """Return what neighbours say on average, and its standard errors, both float64 (q, m); public.
+def compute_noisy_averages(
+    sums: Floats, noise: Floats, a: float, b: float
+) -> tuple[Floats, Floats]:
+    """Return the average of each target value over the neighbours, and its standard error.
 
-    The errors are what the noise does, not how unlike each other the neighbours are.
+    Both are public, float64 (q, m). The errors cover the noise alone, not the variance of the
+    neighbours' values.
 
-    `sums`, float64 (q, 1 + m): as released, in units of a unit vote. `noise`, float64 (q,):
-    standard deviation of the noise on every coordinate. `a`, `b`: what a record's weight, and
-    what it says, were multiplied by.
+    `sums`, float64 (q, 1 + m): the released noisy sums of target vectors, in votes. `noise`,
+    float64 (q,): standard deviation of the noise on every coordinate, in votes. `a`, `b`: the
+    factors of the weight coordinate and of the values in a target vector.
     """
     weight_error = noise / a
-    weight = _positive(sums[:, 0] / a, weight_error)
+    weight = _posterior_mean_nonnegative(sums[:, 0] / a, weight_error)
     means = sums[:, 1:] / b / weight[:, None]
     return means, np.hypot(noise[:, None] / b, means * weight_error[:, None]) / weight[:, None]
 
 
-def _positive(noisy: Floats, noise: Floats) -> Floats:
-    """Return the expectation of what is above 0 and anything there equally likely, given noise."""
-    z = noisy / noise
+def _posterior_mean_nonnegative(observed: Floats, noise: Floats) -> Floats:
+    """Return the posterior mean of a nonnegative value under a flat prior, float64 (q,).
+
+    `observed`, float64 (q,): the value plus Gaussian noise of standard deviation `noise`, (q,).
+    """
+    z = observed / noise
     mean = z + np.exp(-0.5 * z * z - 0.5 * np.log(2 * np.pi) - log_ndtr(z))
-    deep = np.maximum(-z, 50.0)
-    return np.asarray(noise * np.where(z < -50, 1 / deep - 2 / deep**3, mean))
+    # The sum cancels for very negative z, so its asymptotic expansion replaces it below -50.
+    tail = np.maximum(-z, 50.0)
+    return np.asarray(noise * np.where(z < -50, 1 / tail - 2 / tail**3, mean))

@@ -1,19 +1,20 @@
-r"""From noisy votes to probabilities and labels: post-processing, which costs nothing.
+r"""Class probabilities and labels computed from noisy votes (post-processing: not charged).
 
-What is known before a query: how common each class is in the population, pi_c, how many votes are
-to be expected in all, K, and the noise s on the votes of each class. How the K votes are divided is
-taken to be Dirichlet(c pi), which for equal shares is every division alike; its parts are
-independent gamma variables of shape a = c pi_c and mean K pi_c. Given a noisy vote v, the expected
-true votes of a class are then
+The public prior of a query consists of the share pi_c of each of c classes in the population, the
+expected total K of true votes, and the standard deviation s of the noise on each class's votes. The
+division of the votes among the classes has a Dirichlet(c pi) prior, which is uniform for equal
+shares. The true votes of a class are then gamma variables of shape a = c pi_c and mean K pi_c.
+Given a noisy vote v, the posterior mean of a class's true votes is
 
     s T(v / s - c s / K),   T(b) = a D_{-a-1}(-b) / D_{-a}(-b)
 
-with parabolic cylinder functions D (the integrals of t^a exp(b t - t^2/2) and the same without a
-t). Probabilities are these numbers over their sum. The label is the class with the largest
-`cost` times probability: the one rule, whatever leaves. T never decreases, so the rule is
+with parabolic cylinder functions D (T is the ratio of the integrals of t^a exp(b t - t^2/2) and of
+t^(a-1) exp(b t - t^2/2) over t > 0). A probability is a class's posterior mean divided by the sum
+over all classes. The label is the class with the largest product of cost and probability, whether
+votes or labels are released. T never decreases, so the rule is expressed by
 :class:`~vicinal.mechanisms.noisy_labels.ClassScores`, for which labels alone have a price.
 
-docs/decisions/0062-rare-classes.md has what was measured and what was rejected.
+Measurements and rejected alternatives: docs/decisions/0062-rare-classes.md.
 """
 
 from collections.abc import Callable
@@ -27,93 +28,127 @@ from vicinal import checks
 from vicinal.arrays import Floats, Ints
 from vicinal.mechanisms.noisy_labels import ClassScores
 
-_REACH = 30.0
-_STEP = 1 / 64
-_LARGEST_SHAPE = 50.0
+_MAX_SCALED_VOTES = 30.0
+"""Largest absolute value of votes, in noise standard deviations, for which D is evaluated; T
+continues by its asymptotic expansions beyond."""
+
+_TABLE_STEP = 1 / 64
+"""Spacing of the tables of T, in noise standard deviations."""
+
+_MAX_SHAPE = 50.0
+"""Largest gamma shape a for which D is evaluated: for larger ones D overflows."""
 
 
 class ClassDecision:
-    """The one rule by which noisy votes become probabilities and labels.
+    """The rule that converts noisy votes into probabilities and labels.
 
-    `shares`, float64 (c,): how common each class is, adding up to 1. Public. `costs`, float64 (c,):
-    what it costs to miss a record of each class, above 0. Public. `total`: returns the votes to be
-    expected in all, above 0; called once, when first needed. Public.
+    All arguments are public. `shares`, float64 (c,): share of each class in the population; the sum
+    is 1. `costs`, float64 (c,): cost of misclassifying a record of each class, above 0.
+    `estimate_total`: returns the expected total of votes in a query; called once, at first use.
     """
 
-    def __init__(self, shares: Floats, costs: Floats, total: Callable[[], float]) -> None:
-        self._shares, self._costs, self._total = shares, costs, total
+    def __init__(self, shares: Floats, costs: Floats, estimate_total: Callable[[], float]) -> None:
+        self._shares = shares
+        self._costs = costs
+        self._estimate_total = estimate_total
 
     @property
     def plain(self) -> bool:
-        """Whether the class with the most votes always wins."""
+        """Whether the label is always the class with the most votes (equal shares and costs)."""
         return bool(np.ptp(self._shares) == 0 and np.ptp(self._costs) == 0)
 
     @cached_property
     def scores(self) -> ClassScores:
-        """Cost times expected votes, in noise scales: the largest is the label."""
-        return self._scores(self._costs / self._costs.max())
+        """The map of noisy votes to cost times expected votes; the label has the largest score."""
+        return self._build_scores(self._costs / self._costs.max())
 
     def probabilities(self, votes: npt.ArrayLike, noise: npt.ArrayLike) -> Floats:
         """Return the probability of every class, float64 (q, c); rows sum to 1.
 
-        `votes`, float (q, c): as released; a row of NaN stays one. `noise`, float or float (q,):
-        standard deviation of the noise in each vote, above 0.
+        `votes`, float (q, c): released noisy votes; a row with NaN has probabilities NaN. `noise`,
+        float or float (q,): standard deviation of the noise on each vote, above 0.
         """
-        noisy = np.asarray(votes, dtype=np.float64)
-        probabilities = np.full(noisy.shape, np.nan)
-        known = np.isfinite(noisy).all(axis=1)
-        expected = self._plain_scores(noisy[known], _spread(noise, len(noisy))[known])
-        probabilities[known] = expected / expected.sum(axis=1, keepdims=True)
+        noisy_votes = np.asarray(votes, dtype=np.float64)
+        probabilities = np.full(noisy_votes.shape, np.nan)
+        is_finite = np.isfinite(noisy_votes).all(axis=1)
+        query_noise = _broadcast_noise(noise, len(noisy_votes))
+        expected_votes = self._vote_scores(noisy_votes[is_finite], query_noise[is_finite])
+        probabilities[is_finite] = expected_votes / expected_votes.sum(axis=1, keepdims=True)
         return probabilities
 
     def chosen(self, probabilities: Floats) -> Ints:
-        """Return the class of the largest cost times probability, int64 (q,)."""
+        """Return the index of the class with the largest cost times probability, int64 (q,)."""
         return np.asarray((probabilities * self._costs).argmax(axis=1))
 
     def labels(self, votes: Floats, noise: npt.ArrayLike) -> Ints:
-        """Return the position of every label, int64 (q,); ties go to the first class."""
+        """Return the class index of every query's label, int64 (q,); ties go to the first class.
+
+        `votes`, float64 (q, c): released noisy votes. `noise`, float or float (q,): their standard
+        deviation.
+        """
         if self.plain:
             return np.asarray(votes.argmax(axis=1))
-        return np.asarray(self.scores(votes, _spread(noise, len(votes))).argmax(axis=1))
+        return np.asarray(self.scores(votes, _broadcast_noise(noise, len(votes))).argmax(axis=1))
 
     @cached_property
-    def _expected_votes(self) -> float:
-        return self._total()
+    def _expected_total(self) -> float:
+        return self._estimate_total()
 
     @cached_property
-    def _plain_scores(self) -> ClassScores:
-        return self._scores(np.ones(len(self._shares)))
+    def _vote_scores(self) -> ClassScores:
+        return self._build_scores(np.ones(len(self._shares)))
 
-    def _scores(self, weights: Floats) -> ClassScores:
-        number = len(self._shares)
-        tables = [_expected(number * float(share)) for share in self._shares]
-        table = np.stack(tables) * weights[:, None]
-        return ClassScores(table, -_REACH, _STEP, number / self._expected_votes)
+    def _build_scores(self, class_weights: Floats) -> ClassScores:
+        """Return one tabulated function T for each class, times the class's weight (c,)."""
+        n_classes = len(self._shares)
+        tables = [_tabulate_expected_votes(n_classes * float(share)) for share in self._shares]
+        table = np.stack(tables) * class_weights[:, None]
+        return ClassScores(table, -_MAX_SCALED_VOTES, _TABLE_STEP, n_classes / self._expected_total)
 
 
-def _spread(noise: npt.ArrayLike, size: int) -> Floats:
-    spread = np.broadcast_to(np.asarray(noise, dtype=np.float64), (size,))
-    for scale in np.unique(spread[np.isfinite(spread)]):
+def _broadcast_noise(noise: npt.ArrayLike, n_queries: int) -> Floats:
+    """Return the noise std of every query, float64 (q,); InvalidInput unless it is above 0."""
+    query_noise = np.broadcast_to(np.asarray(noise, dtype=np.float64), (n_queries,))
+    for scale in np.unique(query_noise[np.isfinite(query_noise)]):
         checks.check_real("noise", float(scale), above=0)
-    return spread
+    return query_noise
 
 
 @lru_cache(maxsize=256)
-def _expected(shape: float) -> Floats:
-    """Return T on a grid of votes in noise scales; rounding must not make it fall."""
-    votes = np.linspace(-_REACH, _REACH, round(2 * _REACH / _STEP) + 1)
-    return np.asarray(np.maximum.accumulate(_mean(np.full(len(votes), shape), votes)))
+def _tabulate_expected_votes(shape: float) -> Floats:
+    """Return T for a gamma prior of this shape, on a grid of votes in noise standard deviations."""
+    n_points = round(2 * _MAX_SCALED_VOTES / _TABLE_STEP) + 1
+    votes = np.linspace(-_MAX_SCALED_VOTES, _MAX_SCALED_VOTES, n_points)
+    expected_votes = _compute_expected_votes(np.full(len(votes), shape), votes)
+    # The price of a label requires scores that never decrease; rounding errors could violate it.
+    return np.asarray(np.maximum.accumulate(expected_votes))
 
 
-def _mean(shape: Floats, votes: Floats) -> Floats:
-    """Return T at votes in noise scales; beyond the reach of D it goes on as its expansions do."""
-    within = np.clip(votes, -_REACH, _REACH)
-    small = np.minimum(shape, _LARGEST_SHAPE)
-    means = small * pbdv(-small - 1, -within)[0] / pbdv(-small, -within)[0]
-    back = np.minimum(votes, -_REACH)
-    means = np.where(votes < -_REACH, -small / back * (1 - (small + 1) / back**2), means)
-    # Where D overflows, the mode is within 1 % of the mean. Written so that nothing cancels.
-    capped, large = np.minimum(votes, _REACH), np.maximum(shape, 1.0)
-    root = np.sqrt(capped**2 + 4 * large - 2)
-    mode = np.where(capped < 0, (2 * large - 1) / (root + np.abs(capped)), (capped + root) / 2)
-    return np.asarray(np.where(shape > _LARGEST_SHAPE, mode, means) + np.maximum(votes - _REACH, 0))
+def _compute_expected_votes(shape: Floats, votes: Floats) -> Floats:
+    """Return T, the posterior mean of true votes, float64 (m,).
+
+    `shape`, (m,): shapes a of the gamma prior. `votes`, (m,): the argument b of T, noisy votes in
+    noise standard deviations. Outside the range of D the asymptotic expansions of T are used.
+    """
+    clipped_votes = np.clip(votes, -_MAX_SCALED_VOTES, _MAX_SCALED_VOTES)
+    small_shape = np.minimum(shape, _MAX_SHAPE)
+    means = (
+        small_shape
+        * pbdv(-small_shape - 1, -clipped_votes)[0]
+        / pbdv(-small_shape, -clipped_votes)[0]
+    )
+    low_votes = np.minimum(votes, -_MAX_SCALED_VOTES)
+    low_means = -small_shape / low_votes * (1 - (small_shape + 1) / low_votes**2)
+    means = np.where(votes < -_MAX_SCALED_VOTES, low_means, means)
+    # Where D overflows, the posterior mode replaces the mean; they differ by less than 1 %. The two
+    # forms of the mode avoid cancellation for negative and for positive votes.
+    capped_votes = np.minimum(votes, _MAX_SCALED_VOTES)
+    large_shape = np.maximum(shape, 1.0)
+    root = np.sqrt(capped_votes**2 + 4 * large_shape - 2)
+    mode = np.where(
+        capped_votes < 0,
+        (2 * large_shape - 1) / (root + np.abs(capped_votes)),
+        (capped_votes + root) / 2,
+    )
+    excess_votes = np.maximum(votes - _MAX_SCALED_VOTES, 0)
+    return np.asarray(np.where(shape > _MAX_SHAPE, mode, means) + excess_votes)

@@ -1,4 +1,4 @@
-"""Classes: every record has one of a few, which neighbours vote on."""
+"""Class targets: every record has one of c declared classes, and neighbours vote."""
 
 from collections.abc import Iterable
 from numbers import Integral
@@ -18,20 +18,21 @@ from vicinal.targets.target import CLASSES, Target
 
 @parameter_table
 class ClassesParameter:
-    """The class names of a classifier."""
+    """The parameter that declares class targets: the class names."""
 
     classes: Given[Iterable[Any], AnyArray] = parameter(
         ClassNames(),
         kw_only=False,
-        doc="""All class names. Public, and an input: they are never read off the private
-        labels.""",
+        doc="""All class names. They are public and must be given: they are never derived from the
+        private labels.""",
     )
 
 
 class Classes(ClassesParameter, Target):
-    """Every record carries one class."""
+    """Targets that are one class for each record, encoded as class indices."""
 
-    kind, words = CLASSES, "classes"
+    kind = CLASSES
+    words = "classes"
     public_facts = ("the class names",)
     voted = True
 
@@ -60,6 +61,7 @@ class Classes(ClassesParameter, Target):
         return len(self.classes)
 
     def encode(self, y: npt.ArrayLike | None, size: int) -> Ints32:
+        """Return the class index of each of `size` labels, int32 (n,); private."""
         return encode_labels(y, size, self.classes)
 
     @property
@@ -67,15 +69,15 @@ class Classes(ClassesParameter, Target):
         return 1
 
     def rows(self, targets: RecordTargets) -> Ints32:
-        assert not isinstance(targets, RecordVectors)  # noqa: S101 (what encode returns)
+        assert not isinstance(targets, RecordVectors)  # noqa: S101 (narrows the type)
         return targets.reshape(-1, 1)
 
     def of_rows(self, rows: Ints32) -> Ints32:
         return np.array(rows[:, 0], dtype=np.int32)
 
     def fault(self, rows: Ints32) -> str | None:
-        bad = ((rows < 0) | (rows >= len(self.classes))).any()
-        return "A label is not one of the classes." if bad else None
+        is_invalid = ((rows < 0) | (rows >= len(self.classes))).any()
+        return "A label is not one of the classes." if is_invalid else None
 
     def examples(self, size: int) -> AnyArray:
         return np.resize(np.array(self.names, dtype=object), size)
@@ -85,16 +87,17 @@ class Classes(ClassesParameter, Target):
 
 
 def encode_labels(y: npt.ArrayLike | None, size: int, classes: AnyArray) -> Ints32:
-    """Return the class index of every label, int32 (n,).
+    """Return the class index of every record's label, int32 (n,); private.
 
-    Raises InvalidInput; no label is quoted.
+    `y`: labels of `size` records, each one of `classes` (c,). Raises InvalidInput without quoting a
+    label.
     """
     if y is None:
         raise InvalidInput(
             "The 'y' parameter must hold one label for each record: fit requires y to be passed, "
             "but the target y is None."
         )
-    column = _names(read_column("y", y))
+    column = _convert_to_class_names(read_column("y", y))
     if len(column) != size:
         raise InvalidInput(
             "The 'y' parameter must hold one label for each record. X has another length."
@@ -102,30 +105,31 @@ def encode_labels(y: npt.ArrayLike | None, size: int, classes: AnyArray) -> Ints
     return checks.label_indices(column, classes)
 
 
-def _names(column: list[Any] | AnyArray) -> AnyArray:
-    """Return labels as an array (n,), which hold integers, whole floats, booleans or texts.
+def _convert_to_class_names(column: list[Any] | AnyArray) -> AnyArray:
+    """Return labels as an array (n,) of integers, integral floats, booleans or strings.
 
-    Raises InvalidInput naming the type of another label, or saying that one is missing.
+    `column`: the private labels as read from `y`. Raises InvalidInput for a missing label, and for
+    a label of another type, which the message names.
     """
     if isinstance(column, np.ndarray):
         if column.dtype.kind in "biuU":
             return column
         column = column.tolist()
-    kinds = set(map(type, column))
-    if kinds == {str}:
-        texts = np.empty(len(column), dtype=object)
-        texts[:] = column
-        return texts
+    label_types = set(map(type, column))
+    if label_types == {str}:
+        strings = np.empty(len(column), dtype=object)
+        strings[:] = column
+        return strings
     if any(is_missing(label) for label in column):
         raise InvalidInput(
             "The 'y' parameter must hold a label for each record. Got a missing label (None or "
             "NaN). Drop these rows, or declare a class for them."
         )
-    for kind in kinds:
-        if not issubclass(kind, str | Integral | float | np.floating | np.bool_):
+    for label_type in label_types:
+        if not issubclass(label_type, str | Integral | float | np.floating | np.bool_):
             raise InvalidInput(
                 "The 'y' parameter must hold integers or strings. Unknown label type: "
-                f"{kind.__name__}. Convert every label to the name of its class first."
+                f"{label_type.__name__}. Convert every label to the name of its class first."
             )
     if any(isinstance(label, float | np.floating) and label % 1 != 0 for label in column):
         raise InvalidInput(

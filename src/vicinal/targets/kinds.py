@@ -1,4 +1,4 @@
-"""The kinds of targets, each once."""
+"""The table of target kinds, and the construction of a target from estimator parameters."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,19 +9,20 @@ from vicinal.targets.label_sets import LabelSets
 from vicinal.targets.numbers import Numbers
 from vicinal.targets.target import Target
 
-KINDS: dict[str, type[Target]] = {each.kind: each for each in (Classes, Numbers, LabelSets)}
-"""Kinds of targets, by the parameter that declares each."""
+KINDS: dict[str, type[Target]] = {target.kind: target for target in (Classes, Numbers, LabelSets)}
+"""Target classes by the name of the parameter that declares each kind."""
 
 
 def declared_target(parameters: Mapping[str, Any]) -> Target:
-    """Return what all parameters of an estimator say of its targets.
+    """Return the checked target that the parameters of an estimator declare.
 
-    Raises InvalidInput if none of the kinds is declared, or several are.
+    `parameters`: values of all parameters by name; exactly one of the names in `KINDS` must have a
+    value other than None, else InvalidInput is raised.
     """
-    kinds = [kind for kind in KINDS if parameters.get(kind) is not None]
-    if len(kinds) != 1:
+    declared_kinds = [kind for kind in KINDS if parameters.get(kind) is not None]
+    if len(declared_kinds) != 1:
         raise InvalidInput(
             "The 'classes' parameter must name all classes. For numbers give the 'bounds' "
             "parameter in its place, and for several labels per record the 'labels' parameter."
         )
-    return KINDS[kinds[0]].checked(parameters)
+    return KINDS[declared_kinds[0]].checked(parameters)

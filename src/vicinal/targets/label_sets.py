@@ -1,4 +1,4 @@
-"""Several labels a record: which of them it has, and their shares among neighbours."""
+"""Label-set targets: every record has any of c labels; answers are shares among neighbours."""
 
 from __future__ import annotations
 
@@ -15,13 +15,18 @@ from vicinal.errors import InvalidInput
 from vicinal.mechanisms.subject_table import RecordVectors
 from vicinal.parameters import ClassNames, Given, Real, Unless, parameter, parameter_table
 from vicinal.tabular import align_columns, read_numbers, refuse_missing
-from vicinal.targets._averages import CENTRED_WEIGHT_SHARE, WEIGHT_SHARE, noisy_averages, parts
+from vicinal.targets._averages import (
+    CENTRED_WEIGHT_SHARE,
+    WEIGHT_SHARE,
+    compute_noisy_averages,
+    split_unit_length,
+)
 from vicinal.targets.target import LABELS, ExpectedError, VectorTarget
 
 
 @parameter_table
 class LabelSetsParameters:
-    """What declares that records carry several labels."""
+    """The parameters that declare label-set targets."""
 
     labels: Given[Iterable[Any], AnyArray] = parameter(
         ClassNames(), kw_only=False, doc="All label names. They are public."
@@ -30,17 +35,18 @@ class LabelSetsParameters:
     tau: float | None = parameter(
         Unless(None, Real(above=0, most=1e6)),
         default=None,
-        doc="""Largest squared length of a record's label vector, if a record has few of the
-        labels. Longer vectors are cut to sqrt(tau), and all are divided by it (Zhu et al. 2020).
-        Without it, a record says of every label whether it is there, which is better if most
-        records have several.""",
+        doc="""Largest squared length of a record's 0/1 label vector, for records with few of the
+        labels. Longer vectors are clipped to sqrt(tau), and all are divided by it (Zhu et al.
+        2020). None: a label counts 1 if present and -1 if absent, which is better if most records
+        have several labels.""",
     )
 
 
 class LabelSets(LabelSetsParameters, VectorTarget):
-    """Records carry several labels: a weight, and one coordinate for each label."""
+    """Targets that are sets of labels, encoded as vectors of a weight and one value per label."""
 
-    kind, words = LABELS, "several labels per record"
+    kind = LABELS
+    words = "several labels per record"
     answer_prefixes = ("share_", "error_")
     public_facts = ("the names of the labels",)
 
@@ -61,50 +67,58 @@ class LabelSets(LabelSetsParameters, VectorTarget):
         return 1 + len(self.labels)
 
     def encode(self, y: npt.ArrayLike | None, size: int) -> RecordVectors:
-        """Return the vectors of records with labels, 0 and 1 in shape (n, c).
+        """Return the target vectors of `size` records, (n, 1 + c); private.
 
-        With `tau`: the 0/1 vector, cut to length sqrt(tau) and divided by it (the tau-approximation
-        of ZYCW20). Without: 1 for every label that is there and -1 for the others, over sqrt(c).
+        `y`: 0 and 1 in shape (n, c). The first coordinate is a, the rest is b times the 0/1 vector,
+        clipped to length sqrt(tau) and divided by it (the tau-approximation of ZYCW20);
+        without `tau`, b times 1 for a present and -1 for an absent label, divided by sqrt(c).
         """
-        sets, (a, b) = label_sets(y, size, self.names), self._parts
+        is_present = label_sets(y, size, self.names)
+        a, b = self._vector_factors
         if self.tau is None:
-            components = np.where(sets, b, -b) / math.sqrt(len(self.labels))
+            values = np.where(is_present, b, -b) / math.sqrt(len(self.labels))
         else:
-            sizes = np.maximum(sets.sum(axis=1, keepdims=True), 1)
-            components = sets * (b / np.sqrt(np.maximum(sizes, self.tau)))
-        return RecordVectors.of_rows(np.column_stack([np.full(size, a), components]))
+            n_present = np.maximum(is_present.sum(axis=1, keepdims=True), 1)
+            values = is_present * (b / np.sqrt(np.maximum(n_present, self.tau)))
+        return RecordVectors.of_rows(np.column_stack([np.full(size, a), values]))
 
     def answers(self, sums: Floats, noise: Floats) -> LabelAnswers:
+        """Return present labels, shares and errors from noisy sums (q, 1 + c) with noise (q,)."""
         tau = self.tau
-        a, b = self._parts
+        a, b = self._vector_factors
         b = b / np.sqrt(len(self.labels) if tau is None else tau)
-        means, errors = noisy_averages(sums, noise, a, b)
+        means, errors = compute_noisy_averages(sums, noise, a, b)
         if tau is None:
             means, errors = (means + 1) / 2, errors / 2
         return LabelAnswers(means >= 0.5, np.clip(means, 0, 1), errors)
 
     def expected_errors(self, weight: float, noise: Floats) -> list[ExpectedError]:
-        half = np.zeros((2, len(self.labels)), dtype=int)
-        half[0, ::2] = half[1, 1::2] = 1
-        sums = weight * self.encode(half, 2).dense().mean(axis=0, keepdims=True)
+        # Two records with complementary label sets average to a share of one half for every label.
+        complementary_sets = np.zeros((2, len(self.labels)), dtype=int)
+        complementary_sets[0, ::2] = complementary_sets[1, 1::2] = 1
+        sums = weight * self.encode(complementary_sets, 2).dense().mean(axis=0, keepdims=True)
         answers = self.answers(sums, noise)
-        pairs = zip(self.names, answers.shares[0], answers.errors[0], strict=True)
-        return [ExpectedError(str(name), float(share), float(e)) for name, share, e in pairs]
+        label_errors = zip(self.names, answers.shares[0], answers.errors[0], strict=True)
+        return [
+            ExpectedError(str(name), float(share), float(error))
+            for name, share, error in label_errors
+        ]
 
     def examples(self, size: int) -> AnyArray:
         return np.resize([0, 1, 1], (size, len(self.labels)))
 
     @property
-    def _parts(self) -> tuple[float, float]:
-        return parts(CENTRED_WEIGHT_SHARE if self.tau is None else WEIGHT_SHARE)
+    def _vector_factors(self) -> tuple[float, float]:
+        """Factors (a, b) of the weight coordinate and of the values in a target vector."""
+        return split_unit_length(CENTRED_WEIGHT_SHARE if self.tau is None else WEIGHT_SHARE)
 
     @property
     def weight(self) -> float:
-        return self._parts[0]
+        return self._vector_factors[0]
 
     @property
     def residual(self) -> float:
-        return self._parts[1]
+        return self._vector_factors[1]
 
     @property
     def extremes(self) -> tuple[Any, Any]:
@@ -115,10 +129,10 @@ class LabelSets(LabelSetsParameters, VectorTarget):
 
 
 def label_sets(y: Any, size: int, names: Sequence[Any]) -> Bools:
-    """Return which labels every record has, bool (n, c).
+    """Return whether each record has each label, bool (n, c); private.
 
-    `y`: 0 and 1, or booleans, (n, c); the columns of a table are found by the `names` of labels.
-    Raises InvalidInput; no value of `y` is quoted.
+    `y`: 0 and 1, or booleans, (n, c), for `size` records; the columns of a table are matched with
+    the label `names`. Raises InvalidInput without quoting a value of `y`.
     """
     if y is None:
         raise InvalidInput("The 'y' parameter must be passed: which labels every record has.")
@@ -134,10 +148,11 @@ def label_sets(y: Any, size: int, names: Sequence[Any]) -> Bools:
 
 @dataclass(frozen=True, slots=True)
 class LabelAnswers:
-    """Which of c labels q queries have.
+    """Predictions of c labels for q queries; public.
 
-    `present`, bool (q, c): whether a label's noisy share is at least one half. `shares`, `errors`,
-    float64 (q, c): shares of the neighbours with each label, in 0..1, and their standard errors.
+    `present`, bool (q, c): whether a label's noisy share is at least one half. `shares`, float64
+    (q, c): noisy share of the neighbours with each label, in 0..1. `errors`, float64 (q, c): the
+    standard errors of the shares from the noise.
     """
 
     present: Bools
@@ -146,6 +161,9 @@ class LabelAnswers:
 
     @property
     def fields(self) -> dict[str, AnyArray]:
-        """What a reply says: 1 for each label given and 0 for the others, shares, and errors."""
-        given = self.present.astype(np.int64)
-        return {"labels": given, "shares": self.shares, "errors": self.errors}
+        """The arrays of a reply: predicted labels as 0 and 1, shares, and standard errors."""
+        return {
+            "labels": self.present.astype(np.int64),
+            "shares": self.shares,
+            "errors": self.errors,
+        }

@@ -1,4 +1,4 @@
-"""Numbers: between declared bounds, averaged as they are or as logarithms."""
+"""Number targets within declared bounds, averaged arithmetically or as logarithms."""
 
 from __future__ import annotations
 
@@ -26,27 +26,29 @@ from vicinal.parameters import (
     split_list,
 )
 from vicinal.tabular import align_columns, read_column, read_numbers, refuse_missing
-from vicinal.targets._averages import WEIGHT_SHARE, noisy_averages, parts
+from vicinal.targets._averages import WEIGHT_SHARE, compute_noisy_averages, split_unit_length
 from vicinal.targets.target import NUMBERS, ExpectedError, VectorTarget
 
 LINEAR = "linear"
 LOG = "log"
 
 NUMBERS_PER_NOISE = 60
-"""Neighbours for each unit of noise and dimension: more than for a vote, as all of the noise is in
-the answer."""
+"""Planned number of neighbours per unit of noise and dimension: more than for votes, because the
+noise enters a mean directly. Measured in docs/decisions/0073-vectors.md (R2 on log price)."""
 
-_LEAST_LENGTH = 0.01  # of typical vectors: a fiftieth of the bounds, at one of their ends
+_MIN_TYPICAL_LENGTH = 0.01
+"""Shortest permitted typical vector (the longest has length 1): the typical range must be at least
+about a fiftieth of the bounds."""
 
-TYPICAL = 0.75
-"""Where a number's expected error is stated: this part of the way through its typical range."""
+_TYPICAL_POSITION = 0.75
+"""Position of the number with a stated expected error in the typical range, from 0 to 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class TargetBounds:
-    """Between which values each target lies; public.
+    """Public lower and upper bounds of p targets.
 
-    `names`: names of several targets; None for a single one without a name. `low`, `high`, float64
+    `names`: names of the targets; None for a single target without a name. `low`, `high`, float64
     (p,): bounds of each target.
     """
 
@@ -59,18 +61,18 @@ class TargetBounds:
 
     @property
     def plain(self) -> Any:
-        """What declares them, as JSON has it."""
+        """The bounds in JSON types: a pair, or a mapping of names to pairs."""
         pairs = np.stack([self.low, self.high], axis=1).tolist()
         return pairs[0] if self.names is None else dict(zip(self.names, pairs, strict=True))
 
-    def logarithms(self) -> TargetBounds:
+    def take_logarithms(self) -> TargetBounds:
         """Return the bounds of the targets' logarithms."""
         return TargetBounds(self.names, np.log(self.low), np.log(self.high))
 
 
 @dataclass(frozen=True, slots=True)
 class BoundsOfTargets(Check):
-    """(low, high) of one target, or a mapping of several targets' names to such pairs."""
+    """The check of a parameter that is a pair (low, high), or a mapping of names to pairs."""
 
     type_name = "pair of float, or mapping"
 
@@ -83,34 +85,36 @@ class BoundsOfTargets(Check):
         return self.parsed_items(split_list(text))
 
     def parsed_items(self, texts: Sequence[str]) -> dict[str, tuple[float | str, ...]]:
-        # A name may hold an equals sign, its bounds cannot.
-        named = [part.rpartition("=") if "=" in part else (part, "", "") for part in texts]
-        names = checks.distinct_names("bounds", [name.strip() for name, _, _ in named])
-        pairs = [pair.split("..") for _, _, pair in named]
+        """Return the bounds by target name; a bound that is not a number stays a string."""
+        # A name may contain an equals sign, bounds cannot: the last one separates them.
+        items = [text.rpartition("=") if "=" in text else (text, "", "") for text in texts]
+        names = checks.distinct_names("bounds", [name.strip() for name, _, _ in items])
+        pairs = [pair.split("..") for _, _, pair in items]
         bounds = [tuple(number_or_text(bound, float) for bound in pair) for pair in pairs]
         return dict(zip(names, bounds, strict=True))
 
     def __call__(self, name: str, value: object) -> TargetBounds:
         if not isinstance(value, Mapping):
-            low, high = _pair(name, value)
+            low, high = _check_pair(name, value)
             return TargetBounds(None, np.array([low]), np.array([high]))
-        if not value or not all(isinstance(each, str) and each for each in value):
+        if not value or not all(isinstance(target, str) and target for target in value):
             raise InvalidInput(f"The {name!r} parameter must map names of targets to pairs.")
         names = checks.distinct_names(name, value)
-        pairs = np.array([_pair(name, pair) for pair in value.values()])
+        pairs = np.array([_check_pair(name, pair) for pair in value.values()])
         return TargetBounds(tuple(names), pairs[:, 0], pairs[:, 1])
 
 
-def _pair(name: str, value: object) -> tuple[float, float]:
+def _check_pair(name: str, value: object) -> tuple[float, float]:
+    """Return a parameter's value as finite (low, high) with low < high, else InvalidInput."""
     message = f"The {name!r} parameter must be a pair (low, high) of numbers with low < high."
-    if isinstance(value, tuple) and any(isinstance(each, str) for each in value):
-        # What an option could not read stays a text.
+    if isinstance(value, tuple) and any(isinstance(bound, str) for bound in value):
+        # A tuple with strings comes from the command line: a bound that is not a number.
         raise InvalidInput(
             f"The {name!r} parameter must be written NAME=LOW..HIGH with numbers, as in age=0..110."
         )
     if isinstance(value, str) or not isinstance(value, Sequence) or len(value) != 2:
         raise InvalidInput(message)
-    low, high = (checks.check_real(name, each) for each in value)
+    low, high = (checks.check_real(name, bound) for bound in value)
     if not low < high or not math.isfinite(high - low):
         raise InvalidInput(message)
     return low, high
@@ -118,13 +122,13 @@ def _pair(name: str, value: object) -> tuple[float, float]:
 
 @parameter_table
 class NumbersParameters:
-    """What declares that records carry numbers."""
+    """The parameters that declare number targets."""
 
     bounds: Given[Sequence[float] | Mapping[str, Sequence[float]], TargetBounds] = parameter(
         BoundsOfTargets(),
         kw_only=False,
-        doc="""Public bounds (low, high) of the numbers. Never read them off the private numbers,
-        which are cut to them. For several targets, pass a mapping of names to such pairs; the
+        doc="""Public bounds (low, high) of the numbers. Never derive them from private numbers,
+        which are clipped to them. For several targets, pass a mapping of names to such pairs; the
         columns of `y` follow its order. A target in (0, 1) may be a yes or no.""",
     )
 
@@ -140,7 +144,7 @@ class NumbersParameters:
         Unless(None, BoundsOfTargets()),
         default=None,
         doc="""Public range (low, high) inside the bounds that holds most numbers. Noise is planned
-        for numbers in it, so a narrow range means less noise. Numbers beyond it are not cut, but
+        for numbers in it, so a narrow range means less noise. Numbers beyond are not clipped, but
         their subjects pay more for an answer and take part in fewer. A wrong range costs accuracy,
         never privacy. For several targets pass a mapping, as for `bounds`. None: the bounds.""",
     )
@@ -148,42 +152,42 @@ class NumbersParameters:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TypicalScale:
-    """Where numbers in -1..1 typically lie: their middle and how far from it.
+    """The typical range of each target, on the scale on which the bounds are -1 and 1.
 
-    `centre`, `half`, float64 (p,): typical numbers z of a target have |z - centre| <= half. By
-    default all are typical.
+    `centre`, `half_width`, float64 (p,): typical numbers z have |z - centre| <= half_width.
     """
 
     centre: Floats
-    half: Floats
+    half_width: Floats
 
     @classmethod
-    def of(cls, bounds: TargetBounds, typical: TargetBounds | None) -> Self:
-        """Return the middle and half the width of typical ranges, by bounds that are -1 and 1."""
+    def from_bounds(cls, bounds: TargetBounds, typical: TargetBounds | None) -> Self:
+        """Return the scale of the ranges `typical` (None: the bounds), in the units of `bounds`."""
         if typical is None:
             return cls(np.zeros(len(bounds)), np.ones(len(bounds)))
-        width = (bounds.high - bounds.low) / 2
+        half_bounds = (bounds.high - bounds.low) / 2
         centre = (typical.low + typical.high) / 2 - (bounds.low + bounds.high) / 2
-        return cls(centre / width, (typical.high - typical.low) / 2 / width)
+        return cls(centre / half_bounds, (typical.high - typical.low) / 2 / half_bounds)
 
     @property
     def length(self) -> float:
-        """Length of the vectors at the ends of the typical ranges, where the longest have 1."""
-        farthest = (1 + np.abs(self.centre)) / self.half
-        square = WEIGHT_SHARE + (1 - WEIGHT_SHARE) * float(np.square(farthest).mean())
+        """Length of target vectors at the ends of typical ranges; the longest vector has 1."""
+        max_deviation = (1 + np.abs(self.centre)) / self.half_width
+        square = WEIGHT_SHARE + (1 - WEIGHT_SHARE) * float(np.square(max_deviation).mean())
         return 1 / math.sqrt(square)
 
     @property
-    def parts(self) -> tuple[float, float]:
-        """(a, b) of a number's vector (a, b (z - centre) / half)."""
-        a, b = parts(WEIGHT_SHARE)
+    def vector_factors(self) -> tuple[float, float]:
+        """Factors (a, b) in a number's target vector (a, b (z - centre) / half_width)."""
+        a, b = split_unit_length(WEIGHT_SHARE)
         return self.length * a, self.length * b
 
 
 class Numbers(NumbersParameters, VectorTarget):
-    """Records carry numbers: a weight, and each number."""
+    """Targets that are numbers, encoded as vectors of a weight and one value per number."""
 
-    kind, words = NUMBERS, "numbers"
+    kind = NUMBERS
+    words = "numbers"
     answer_prefixes = ("error_",)
     public_facts = ("the names and bounds of the targets",)
 
@@ -192,19 +196,20 @@ class Numbers(NumbersParameters, VectorTarget):
         self._check_typical_range()
         if self.scale == LOG and not (self.bounds.low > 0).all():
             raise InvalidInput("The 'bounds' parameter must be above 0 with scale='log'.")
-        if self.typical_scale.length < _LEAST_LENGTH:
+        if self.typical_scale.length < _MIN_TYPICAL_LENGTH:
             raise InvalidInput(
                 "The 'typical_range' parameter must be at least a fiftieth of the 'bounds' "
                 "parameter. Give narrower bounds: numbers beyond them are cut."
             )
 
     def _check_typical_range(self) -> None:
-        typical, bounds = self.typical_range, self.bounds
+        typical = self.typical_range
+        bounds = self.bounds
         if typical is None:
             return
-        inside = typical.names == bounds.names
-        inside = inside and bool((typical.low >= bounds.low).all())
-        if not inside or not bool((typical.high <= bounds.high).all()):
+        is_within = typical.names == bounds.names
+        is_within = is_within and bool((typical.low >= bounds.low).all())
+        if not is_within or not bool((typical.high <= bounds.high).all()):
             raise InvalidInput(
                 "The 'typical_range' parameter must lie within the 'bounds' parameter, and name "
                 "the same targets in the same order."
@@ -219,11 +224,11 @@ class Numbers(NumbersParameters, VectorTarget):
         return self.bounds.plain
 
     def encode(self, y: npt.ArrayLike | None, size: int) -> RecordVectors:
-        """Return (a, b (z - centre) / half / sqrt(p)) of numbers (n,) or (n, p), as z in -1..1."""
+        """Return vectors (a, b (z - centre) / half_width / sqrt(p)) of numbers z in -1..1."""
         values = scale_numbers(y, size, self.bounds, log=self.scale == LOG)
         scale = self.typical_scale
-        a, b = scale.parts
-        components = (values - scale.centre) / scale.half
+        a, b = scale.vector_factors
+        components = (values - scale.centre) / scale.half_width
         components = components * (b / math.sqrt(values.shape[1]))
         return RecordVectors.of_rows(np.column_stack([np.full(size, a), components]))
 
@@ -237,43 +242,46 @@ class Numbers(NumbersParameters, VectorTarget):
 
     @cached_property
     def typical_scale(self) -> TypicalScale:
-        """Where most numbers lie, on the scale on which they are averaged."""
+        """The typical range relative to the bounds, in the units in which records are averaged."""
         typical = self.typical_range
         if typical is not None and self.scale == LOG:
-            typical = typical.logarithms()
-        return TypicalScale.of(self.scaled_bounds, typical)
+            typical = typical.take_logarithms()
+        return TypicalScale.from_bounds(self.scaled_bounds, typical)
 
     @property
     def scaled_bounds(self) -> TargetBounds:
         """The bounds on the scale on which records are averaged."""
-        return self.bounds.logarithms() if self.scale == LOG else self.bounds
+        return self.bounds.take_logarithms() if self.scale == LOG else self.bounds
 
     @property
     def n_coordinates(self) -> int:
         return 1 + len(self.bounds)
 
     def answers(self, sums: Floats, noise: Floats) -> NumberAnswers:
-        a, b = self.typical_scale.parts
+        """Return predictions and standard errors from noisy sums (q, 1 + p) with noise (q,)."""
+        a, b = self.typical_scale.vector_factors
         b /= math.sqrt(len(self.bounds))
-        means, errors = noisy_averages(sums, noise, a, b)
-        typical, bounds = self.typical_scale, self.scaled_bounds
-        half = (bounds.high - bounds.low) / 2
-        scaled = np.clip(means * typical.half + typical.centre, -1, 1)
-        values = bounds.low + half * (scaled + 1)
+        means, errors = compute_noisy_averages(sums, noise, a, b)
+        typical = self.typical_scale
+        bounds = self.scaled_bounds
+        units_per_scale = (bounds.high - bounds.low) / 2
+        scaled_means = np.clip(means * typical.half_width + typical.centre, -1, 1)
+        values = bounds.low + units_per_scale * (scaled_means + 1)
         if self.scale == LOG:
             values = np.exp(values)
-            half = values * half
-        return NumberAnswers(values, half * (errors * typical.half))
+            # The derivative of exp converts the errors of logarithms (delta method).
+            units_per_scale = values * units_per_scale
+        return NumberAnswers(values, units_per_scale * (errors * typical.half_width))
 
     def expected_errors(self, weight: float, noise: Floats) -> list[ExpectedError]:
-        usual = self.typical_range or self.bounds
-        usual = usual.logarithms() if self.scale == LOG else usual
-        y = usual.low + TYPICAL * (usual.high - usual.low)
+        typical = self.typical_range or self.bounds
+        typical = typical.take_logarithms() if self.scale == LOG else typical
+        y = typical.low + _TYPICAL_POSITION * (typical.high - typical.low)
         y = np.exp(y) if self.scale == LOG else y
         sums = weight * self.encode(y if self.bounds.names is None else y[None], 1).dense()
         errors = self.answers(sums, noise).errors[0]
-        pairs = zip(self.names, y.tolist(), errors.tolist(), strict=True)
-        return [ExpectedError(*each) for each in pairs]
+        number_errors = zip(self.names, y.tolist(), errors.tolist(), strict=True)
+        return [ExpectedError(name, value, error) for name, value, error in number_errors]
 
     def examples(self, size: int) -> Floats:
         low = self.bounds.low
@@ -281,12 +289,12 @@ class Numbers(NumbersParameters, VectorTarget):
 
     @property
     def weight(self) -> float:
-        return self.typical_scale.parts[0]
+        return self.typical_scale.vector_factors[0]
 
     @property
     def residual(self) -> float:
-        # Half-way to the ends of their range.
-        return self.typical_scale.parts[1] / 2
+        # Assumes a typical deviation from the mean of half the distance to the ends of the range.
+        return self.typical_scale.vector_factors[1] / 2
 
     @property
     def extremes(self) -> tuple[Any, Any]:
@@ -294,8 +302,8 @@ class Numbers(NumbersParameters, VectorTarget):
         return (high[0], low[0]) if self.bounds.names is None else (high, low)
 
     def described(self) -> str:
-        pairs = zip(self.names, self.bounds.low, self.bounds.high, strict=True)
-        return "the numbers " + ", ".join(f"{name} ({a:g} to {b:g})" for name, a, b in pairs)
+        bounds = zip(self.names, self.bounds.low, self.bounds.high, strict=True)
+        return "the numbers " + ", ".join(f"{name} ({a:g} to {b:g})" for name, a, b in bounds)
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -305,11 +313,11 @@ class Numbers(NumbersParameters, VectorTarget):
 
 
 def scale_numbers(y: Any, size: int, bounds: TargetBounds, *, log: bool) -> Floats:
-    """Return targets on a scale from -1, the lower bound, to 1, (n, p); beyond them they are cut.
+    """Return the targets scaled so that the bounds are -1 and 1, float64 (n, p); private.
 
-    The columns of a table are found by the names of the bounds.
-    Raises InvalidInput if they are not finite numbers, one for each record and target; no value is
-    quoted.
+    `y`: numbers of `size` records, (n,) or (n, p), clipped to `bounds`; the columns of a table are
+    matched with the names of the bounds. `log`: scale the logarithms. Raises InvalidInput unless
+    there is one finite number for each record and target; no value is quoted.
     """
     if y is None:
         raise InvalidInput(
@@ -337,9 +345,10 @@ def scale_numbers(y: Any, size: int, bounds: TargetBounds, *, log: bool) -> Floa
 
 @dataclass(frozen=True, slots=True)
 class NumberAnswers:
-    """Predictions of p targets for q queries, and their standard errors from the noise.
+    """Predictions of p targets for q queries; public.
 
-    `means`, `errors`, float64 (q, p): both in units of the targets.
+    `means`, `errors`, float64 (q, p): predictions, and their standard errors from the noise, both
+    in the units of the targets.
     """
 
     means: Floats
@@ -347,5 +356,5 @@ class NumberAnswers:
 
     @property
     def fields(self) -> dict[str, AnyArray]:
-        """What a reply says: predictions as its labels, and errors."""
+        """The arrays of a reply: predictions ("labels") and their standard errors."""
         return {"labels": self.means, "errors": self.errors}

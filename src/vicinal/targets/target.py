@@ -1,4 +1,4 @@
-"""What a record carries: how it is said, kept, averaged and shown; one class for each kind."""
+"""The interface of record targets: declaration, encoding, storage, averaging and description."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from vicinal.parameters import Settings, get_parameters
 CLASSES = "classes"
 NUMBERS = "bounds"
 LABELS = "labels"
-"""Kinds of targets, each by the parameter that declares it."""
+"""Kinds of targets: the name of the estimator parameter that declares each kind."""
 
 NEIGHBORS_PER_NOISE = 20
-"""k over the noise multiplier in units of the kernel weight, for each dimension of the data, where
-the largest of several sums counts."""
+"""Planned number of neighbours k per unit of noise (in kernel weights) and dimension of the data,
+for answers that are the largest of several sums (votes; 60 for numbers, see 0073-vectors.md)."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExpectedError:
-    """What noise does to a typical answer: the standard error that the answer would state.
+    """The standard error from the noise that a typical answer will have.
 
-    `name`: of the number or the label. `value`: the typical answer: a number, or a share. `error`:
+    `name`: name of the number or label. `value`: the typical answer, a number or a share. `error`:
     its standard error, in the same units.
     """
 
@@ -38,12 +38,12 @@ class ExpectedError:
 
 
 class Target(Settings, ABC):
-    """What every record carries, as declared. All of it is public.
+    """The declared type of the records' targets; the declaration is public, the targets private.
 
-    `kind`: the parameter that declares it. `words`: what records carry. `public_facts`: what is
-    public of it. `voted`: whether records vote for a class: only then are there probabilities, a
-    private model, and labels that leave alone. A subclass has a table of the parameters that say
-    what records carry as a further base.
+    `kind`: name of the parameter that declares the type. `words`: the type in words, for messages.
+    `public_facts`: the public parts of the declaration, for guarantees. `voted`: whether records
+    vote for a class; probabilities and the release of labels alone require it. A subclass has a
+    parameter table with the declaring parameters as a second base.
     """
 
     kind: ClassVar[str]
@@ -54,102 +54,104 @@ class Target(Settings, ABC):
     @property
     @abstractmethod
     def names(self) -> list[Any]:
-        """Names of classes, of numbers, or of labels."""
+        """Names of the classes, numbers or labels."""
 
     @property
     @abstractmethod
     def answer_columns(self) -> list[str]:
-        """Names of the columns of a table of answers; those of what does not leave are reserved."""
+        """Column names of a table of answers, including columns that a release may leave out."""
 
     @property
     def class_names(self) -> AnyArray:
-        """Names of classes or labels, (c,); none of numbers."""
+        """Names of the classes or labels, (c,); empty for numbers."""
         return np.zeros(0, dtype=np.int64)
 
     @property
     @abstractmethod
     def n_coordinates(self) -> int:
-        """Coordinates of what a record contributes."""
+        """Number of coordinates of the vector that a record contributes to a sum."""
 
     @property
     def n_groups(self) -> int:
-        """Kinds of records that an answer tells apart; each needs neighbours of its own.
+        """Number of groups of records that an answer distinguishes; each needs neighbours.
 
-        Numbers and labels are planned for as two classes are.
+        Numbers and label sets are planned like two classes.
         """
         return 2
 
     @property
     def neighbors_per_noise(self) -> float:
-        """Neighbours for each unit of noise and dimension."""
+        """Planned number of neighbours per unit of noise and dimension of the data."""
         return NEIGHBORS_PER_NOISE
 
     @property
     def typical_length(self) -> float:
-        """How long most records' vectors are; the longest have length 1."""
+        """Length of most records' target vectors; the longest have length 1."""
         return 1.0
 
     @abstractmethod
     def encode(self, y: npt.ArrayLike | None, size: int) -> RecordTargets:
-        """Check what `size` records carry, and return it as the records' shard keeps it. Private.
+        """Return the encoded targets of `size` records, as a shard stores them; private.
 
-        Raises InvalidInput; no value is quoted.
+        `y`: targets as passed to `fit`. Raises InvalidInput without quoting a value.
         """
 
     @property
     @abstractmethod
     def declaration(self) -> Any:
-        """The parameter `kind`, as JSON has it."""
+        """The value of the declaring parameter, in JSON types."""
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """The parameters that say what records carry, as JSON has them, but for defaults."""
-        further = {name: getattr(self, name) for name in self.own if name != self.kind}
-        defaults = {each.name: each.default for each in get_parameters(type(self))}
-        given = {name: value for name, value in further.items() if value != defaults[name]}
-        return {self.kind: self.declaration, **given}
+        """The declaring parameters in JSON types; those with default values are left out."""
+        options = {name: getattr(self, name) for name in self.own if name != self.kind}
+        defaults = {field.name: field.default for field in get_parameters(type(self))}
+        non_default_options = {
+            name: value for name, value in options.items() if value != defaults[name]
+        }
+        return {self.kind: self.declaration, **non_default_options}
 
     @property
     def own(self) -> tuple[str, ...]:
-        """The names of the parameters that say what records carry."""
-        return tuple(each.name for each in get_parameters(type(self)))
+        """Names of the parameters that declare the targets."""
+        return tuple(field.name for field in get_parameters(type(self)))
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Kind and parameters as they are shown."""
+        """Kind and parameters, for display."""
         return {"kind": self.kind, **self.parameters}
 
     @property
     @abstractmethod
     def row_width(self) -> int:
-        """Numbers that stand on the disk for a record: its class, or its vector on the grid."""
+        """Number of int32 values stored for a record: a class, or a vector in steps of 1 / UNIT."""
 
     @abstractmethod
     def rows(self, targets: RecordTargets) -> Ints32:
-        """Return what records carry as rows, int32 (n, row_width). Private."""
+        """Return encoded targets in the form stored on disk, int32 (n, row_width); private."""
 
     @abstractmethod
     def of_rows(self, rows: Ints32) -> RecordTargets:
-        """Return what :meth:`rows` was made of, exactly."""
+        """Return the encoded targets of stored rows: the exact inverse of :meth:`rows`."""
 
     @abstractmethod
     def fault(self, rows: Ints32) -> str | None:
-        """Return in words what cannot be in such rows; None if all can."""
+        """Return a message if stored rows (n, row_width) are not valid targets, else None."""
 
     @abstractmethod
     def examples(self, size: int) -> AnyArray:
-        """Return made-up targets (size, ...), as `y` of the estimator."""
+        """Return artificial targets of `size` records in the form of `y`."""
 
     @abstractmethod
     def described(self) -> str:
-        """Return what records carry, in words with names."""
+        """Return a description of the targets with their names, for messages."""
 
 
 class VectorTarget(Target):
-    """Records carry vectors, which are averaged over neighbours.
+    """A target that is encoded as a vector; answers are averages of vectors over neighbours.
 
-    `answer_prefixes`: in a table of answers, each name has a column of its own, and one more with
-    each prefix.
+    `answer_prefixes`: prefixes of the further columns that each name has in a table of answers,
+    such as "error_" for its standard error.
     """
 
     answer_prefixes: ClassVar[tuple[str, ...]]
@@ -159,6 +161,7 @@ class VectorTarget(Target):
         return [f"{prefix}{name}" for name in self.names for prefix in ("", *self.answer_prefixes)]
 
     def check_together(self) -> None:
+        """Raise InvalidInput if two columns of a table of answers would have the same name."""
         columns = self.answer_columns
         repeated = next((name for name in columns if columns.count(name) > 1), None)
         if repeated is not None:
@@ -170,26 +173,29 @@ class VectorTarget(Target):
 
     @abstractmethod
     def answers(self, sums: Floats, noise: Floats) -> VectorAnswers:
-        """Return what sums (q, n_coordinates) with this noise (q,) say."""
+        """Return predictions from noisy `sums` (q, n_coordinates) with noise std `noise` (q,)."""
 
     @abstractmethod
     def expected_errors(self, weight: float, noise: Floats) -> list[ExpectedError]:
-        """Return what noise (1,) does to typical answers of neighbours of such a weight."""
+        """Return the standard error from the noise in a typical answer, for each name.
+
+        `weight`: total kernel weight of the neighbours. `noise`, (1,): standard deviation.
+        """
 
     @property
     @abstractmethod
     def weight(self) -> float:
-        """The first coordinate of every record's vector, by which averages are taken."""
+        """The first coordinate of every record's vector; its sum is the divisor of averages."""
 
     @property
     @abstractmethod
     def residual(self) -> float:
-        """How far a typical record's other coordinates are from their mean, at most; public."""
+        """Distance of a typical record's other coordinates from their mean, at most; public."""
 
     @property
     @abstractmethod
     def extremes(self) -> tuple[Any, Any]:
-        """What the longest vector says, as in `y`, and what its opposite says."""
+        """Two opposite targets in the form of a row of `y`; the first has the longest vector."""
 
     @abstractmethod
     def encode(self, y: npt.ArrayLike | None, size: int) -> RecordVectors: ...
@@ -199,20 +205,21 @@ class VectorTarget(Target):
         return self.n_coordinates
 
     def rows(self, targets: RecordTargets) -> Ints32:
-        assert isinstance(targets, RecordVectors)  # noqa: S101 (what encode returns)
+        assert isinstance(targets, RecordVectors)  # noqa: S101 (narrows the type)
         return targets.steps()
 
     def of_rows(self, rows: Ints32) -> RecordVectors:
         return RecordVectors.of_steps(rows)
 
     def fault(self, rows: Ints32) -> str | None:
-        lengths = np.square(rows.astype(np.float64) / UNIT).sum(axis=1)
-        return "A record carries a vector longer than 1." if (lengths > 1 + 1e-9).any() else None
+        squared_lengths = np.square(rows.astype(np.float64) / UNIT).sum(axis=1)
+        is_too_long = (squared_lengths > 1 + 1e-9).any()
+        return "A record carries a vector longer than 1." if is_too_long else None
 
 
 class VectorAnswers(Protocol):
-    """What noisy sums say of some queries; public."""
+    """Predictions computed from the noisy sums of q queries; public."""
 
     @property
     def fields(self) -> dict[str, AnyArray]:
-        """What a reply says: labels, and what is known of their errors."""
+        """The arrays of a reply by name: predictions ("labels") and their errors."""
