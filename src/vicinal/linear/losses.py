@@ -49,7 +49,7 @@ class TrainingLoss(ABC):
     `n_scores`: c. `residual`: how long the derivative of a typical record's loss by its scores is.
     `spread`: standard deviation of scores over public rows before anything is known, by columns and
     by trees. `spread_of_components`: by these alone. `scatter`: the variance that
-    records have by themselves, over that of noise; the clip follows from it. `n_doubts`: directions
+    records have by themselves, over that of noise; the clip follows from it. `n_variance_directions`: directions
     whose part in what is not known of a score is told query by query, those with most of it.
     """
 
@@ -58,11 +58,11 @@ class TrainingLoss(ABC):
     spread: ClassVar[tuple[float, float]] = 0.5, 0.2
     spread_of_components: ClassVar[tuple[float]]
     scatter: ClassVar[float] = 8.0
-    n_doubts: ClassVar[int] = 0
+    n_variance_directions: ClassVar[int] = 0
 
-    def doubts_of(self, width: int) -> int:
+    def count_variance_columns(self, width: int) -> int:
         """Return how many doubts a model of so many features has; the last is of the rest."""
-        return min(self.n_doubts, width) + 1
+        return min(self.n_variance_directions, width) + 1
 
     @abstractmethod
     def targets(self, carried: RecordTargets) -> Ints32:
@@ -192,7 +192,7 @@ class VectorLoss(TrainingLoss):
     weight: float
     residual: float
     spread_of_components = (0.5,)
-    n_doubts = 64
+    n_variance_directions = 64
 
     def targets(self, carried: RecordTargets) -> Ints32:
         assert isinstance(carried, RecordVectors)  # noqa: S101 (narrows the type)

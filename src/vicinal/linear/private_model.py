@@ -16,7 +16,7 @@ import numpy as np
 from vicinal.arrays import AnyArray, Bools, FloatMatrix, Floats, Floats32, Ints16, Steps
 from vicinal.errors import InvalidInput
 from vicinal.ledger.memory import Account
-from vicinal.linear.descent import STEPS, Descent, clip_of, step_noise
+from vicinal.linear.descent import STEPS, Descent, compute_clip, compute_step_noise
 from vicinal.linear.kernel_map import KERNEL_ARRAYS
 from vicinal.linear.losses import Predictions, TrainingLoss
 from vicinal.linear.model_features import CHUNK, IntegerRows, ModelFeatures, one_thread, scores_of
@@ -99,7 +99,7 @@ class PrivateModel:
     - `loss`: what it was trained for; with declared class shares, which its probabilities have on
       average over public rows.
     - `doubts`, float64 (D, r): weights in whole numbers of what training has left unknown, see
-      :attr:`Descent.doubts`.
+      :attr:`Descent.variance_directions`.
 
     `doubt`: the standard deviation that is left in a public row's score.
     """
@@ -145,7 +145,7 @@ class PrivateModel:
             raise InvalidInput(_NOT_KEPT)
         weights, used, doubts = (arrays[name] for name in _OWN_ARRAYS)
         width = features.width
-        shapes = (width, loss.n_scores), (len(public),), (width, loss.doubts_of(width))
+        shapes = (width, loss.n_scores), (len(public),), (width, loss.count_variance_columns(width))
         if (weights.shape, used.shape, doubts.shape) != shapes:
             raise InvalidInput(_NOT_KEPT)
         # Of texts and dates nothing below can be asked, and complex numbers nothing be computed.
@@ -244,12 +244,12 @@ class TrainingBudget:
     @property
     def step_noise(self) -> float:
         """The noise scale of a step, in clipping bounds."""
-        return step_noise(self.share / self.trainings * self.budget)
+        return compute_step_noise(self.share / self.trainings * self.budget)
 
     def clip(self, width: int) -> float:
         """Return the norm that gradients of so many features, with the bias, are cut to."""
         share = self.share / self.trainings * self.budget
-        return clip_of(share, self.n_records, width, self.loss)
+        return compute_clip(share, self.n_records, width, self.loss)
 
     def mechanism(
         self, records: SubjectRows, unit: float, noise: NoiseSource, slack: DeltaSlackAccountant
@@ -371,4 +371,4 @@ def descend_gradients(
             descent.step(gradient)
         model = LinearModel(whole_weights(descent.weights), features)
     used = np.minimum(used / training.budget, training.share / training.trainings)
-    return PrivateModel(model, public, used, loss, whole_weights(descent.doubts))
+    return PrivateModel(model, public, used, loss, whole_weights(descent.variance_directions))
