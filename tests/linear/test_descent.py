@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from vicinal.linear.descent import (
-    RETAINED_INFORMATION,
     LEAST_CLIP,
     MOST_CLIP,
+    RETAINED_INFORMATION,
     STEPS,
     Descent,
     compute_clip,

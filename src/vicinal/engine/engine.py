@@ -172,7 +172,7 @@ class QueryEngine:
             labels = self.decision.chosen(said)
             labels[queried] = released
             return QueryAnswers(labels, None, queried, noise)
-        joined, chances = loss.joined(said, votes, released, queried, expected)
+        joined, chances = loss.join_votes(said, votes, released, queried, expected)
         labels = joined.argmax(axis=1) if chances is None else self.decision.chosen(chances)
         noise = np.asarray(loss.noise_left(noise, expected, predicted.doubts))
         return QueryAnswers(labels, joined, queried, noise, chances)

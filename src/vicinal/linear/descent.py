@@ -106,7 +106,7 @@ class Descent:
         # rows show correlations between columns that other rows do not have.
         moment += np.eye(len(moment)) * np.diag(moment)[:-1].mean() / len(scaled_features)
         moment /= len(scaled_features) + 1
-        # The noise is equal on all unscaled weights, hence proportional to the prior deviation here.
+        # Noise is equal on all unscaled weights, hence proportional to the prior deviation here.
         whitened_moment = moment / (prior_std * noise)
         self._information, directions = np.linalg.eigh(whitened_moment @ whitened_moment.T)
         self._gain = directions.T @ (whitened_moment / (prior_std * noise))

@@ -120,8 +120,8 @@ class PrivateModel:
         self._center = scores.mean(axis=0)
         away = scores - self._center
         self._length = max(float(np.sqrt(np.square(away).sum(axis=1)).mean()), 1e-12)
-        self._shift = loss.shift(scores)
-        margins = loss.margins(loss.predicted(scores + self._shift))
+        self._shift = loss.compute_shift(scores)
+        margins = loss.compute_margins(loss.predict(scores + self._shift))
         self._sure = float(np.quantile(margins, ASKED))
         self.used = used
         self.typical_use = float(used[margins <= self._sure].mean())
@@ -177,12 +177,12 @@ class PrivateModel:
             scores, doubts[part] = self._split(both)
             features[part, :n_features] = rows / np.float32(FLOAT32.scale(n_features))
             features[part, n_features:] = (scores - self._center) * (_METRIC / self._length)
-            predicted[part] = self.loss.predicted(scores + self._shift)
+            predicted[part] = self.loss.predict(scores + self._shift)
         return features, Predictions(predicted, doubts, self.model.features.kernel is None)
 
     def predicted(self, X: FloatMatrix) -> Floats:
         """Return what the model says: probabilities, above 0, or vectors; float64 (n, c)."""
-        return self.loss.predicted(self.model.scores(X) + self._shift)
+        return self.loss.predict(self.model.scores(X) + self._shift)
 
     def _split(self, scores: Floats) -> tuple[Floats, Floats]:
         """Return scores, and what standard deviation training has left in each row's."""
@@ -191,7 +191,7 @@ class PrivateModel:
 
     def sure(self, predicted: Floats) -> Bools:
         """Return where the model answers alone, bool (n,)."""
-        return np.asarray(self.loss.margins(predicted) > self._sure)
+        return np.asarray(self.loss.compute_margins(predicted) > self._sure)
 
 
 def metric_kernel(public: FloatMatrix) -> Cosine:
@@ -307,7 +307,7 @@ class LocalGradients:
         noise: NoiseSource,
         slack: DeltaSlackAccountant,
     ) -> None:
-        targets = training.loss.targets(table.targets)
+        targets = training.loss.convert_targets(table.targets)
         self._records = SubjectRows(features.rows(X), targets, table.slots, len(table.remaining))
         self.mechanism = training.mechanism(self._records, features.unit, noise, slack)
         self._remaining, self._account, self._slots = table.remaining, account, table.slots
@@ -367,7 +367,7 @@ def descend_gradients(
         for _ in range(STEPS):
             scores = scores_of(wide, whole_weights(descent.weights), features.unit)
             gradient, paid = published(descent.weights)
-            used += loss.squares(scores, squares) / (2 * paid**2)
+            used += loss.compute_gradient_squares(scores, squares) / (2 * paid**2)
             descent.step(gradient)
         model = LinearModel(whole_weights(descent.weights), features)
     used = np.minimum(used / training.budget, training.share / training.trainings)
