@@ -348,7 +348,7 @@ def test_a_gate_that_saw_labels_without_noise_is_caught(model, monkeypatch):
         return records["labels"][away.argmin(axis=1)] != shares.argmax(axis=1)
 
     monkeypatch.setattr(IndKNNClassifier, "fit", seen)
-    monkeypatch.setattr(ModelGate, "to_ask", peeking)
+    monkeypatch.setattr(ModelGate, "select_queries", peeking)
     loss, _ = gate_loss(victim, model, monkeypatch)
     assert loss == np.inf
 

@@ -163,7 +163,7 @@ class QueryEngine:
         assert self.model_gate is not None  # noqa: S101 (narrows the type)
         loss, said = self.model_gate.model.loss, predicted.values
         # The model is public, so which queries it leaves to private records is public as well.
-        queried = self.model_gate.to_ask(said)
+        queried = self.model_gate.select_queries(said)
         expected = self.radius.expected(block)
         noise = self.multiplier * np.sqrt(expected)
         votes = loss.votes(predicted, noise, expected)

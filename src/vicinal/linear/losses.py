@@ -19,20 +19,17 @@ from vicinal.mechanisms.subject_table import RecordTargets, RecordVectors
 AnyFloats = Floats | float
 
 _DIRICHLET_VOTES = 40.0
-"""Model probabilities are as uncertain as a Dirichlet distribution of this many votes, without
-training noise. Votes joined so were within .001 of the better of votes and model on ten plans of
-six data sets (decision 0053)."""
+"""A model's probabilities are as uncertain as a Dirichlet distribution of this many votes.
+Chosen on ten plans of six data sets (decision 0053)."""
 
 _TABLE_DIRICHLET_VOTES = 160.0
-"""The same for a model of a table's columns and trees; chosen by AUC on eight tuning tables."""
+"""The same for a model of a table's columns and trees; chosen on eight tuning tables."""
 
 _NEIGHBOUR_MISMATCH_STD = 0.1
-"""Standard deviation of neighbours' class shares (or mean vectors) from the query's expectation,
-because neighbours are not at the query's position."""
+"""Standard deviation of neighbours' class shares or mean vector from the query's own."""
 
 _VECTOR_MISFIT_STD = 0.04
-"""Standard deviation of a model's vectors from the query's expectation that training noise does not
-explain, but that neighbours could correct."""
+"""Standard deviation of a model's error, apart from the noise of training (decision 0073)."""
 
 _MAX_VOTES_PER_NOISE = 1e4
 """Maximum model votes, in noise scales of the votes: in grid steps they must fit into int64."""
@@ -91,8 +88,7 @@ class TrainingLoss(ABC):
     def curvature(self, scores: Floats, lengths: Floats) -> float:
         """Return the mean curvature, per score, of the loss whose gradients are clipped.
 
-        `scores`, float64 (m, c): of public rows. `lengths`, float64 (m, 1): their norms over the
-        clip.
+        `scores`, float64 (m, c): of public rows. `lengths`, float64 (m, 1): row norms in clips.
         """
 
     @abstractmethod
@@ -133,15 +129,10 @@ class TrainingLoss(ABC):
         `expected`, (q,): expected number of neighbours. Probabilities are None for vectors.
         """
 
-    def noise_left(
-        self,
-        noise: AnyFloats,
-        expected: AnyFloats,  # noqa: ARG002
-        posterior_std: AnyFloats,  # noqa: ARG002
-    ) -> AnyFloats:
+    def noise_left(self, noise: AnyFloats, expected: AnyFloats, score_std: AnyFloats) -> AnyFloats:  # noqa: ARG002
         """Return the standard deviation of the noise in :meth:`join_votes`, in votes.
 
-        `noise` and `expected`: as for :meth:`votes`. `posterior_std`: of scores, from training.
+        `noise` and `expected`: as for :meth:`votes`. `score_std`: posterior std of scores.
         """
         return noise
 
@@ -266,17 +257,13 @@ class VectorLoss(TrainingLoss):
         # All coordinates are scaled alike, so averages (ratios to the first one) do not change.
         return joined * (expected / (expected + votes[:, 0] / self.weight))[:, None], None
 
-    def noise_left(
-        self, noise: AnyFloats, expected: AnyFloats, posterior_std: AnyFloats
-    ) -> AnyFloats:
-        n_votes = self._count_votes(noise, expected, posterior_std)
-        return np.hypot(noise, n_votes * posterior_std) * (expected / (expected + n_votes))
+    def noise_left(self, noise: AnyFloats, expected: AnyFloats, score_std: AnyFloats) -> AnyFloats:
+        n_votes = self._count_votes(noise, expected, score_std)
+        return np.hypot(noise, n_votes * score_std) * (expected / (expected + n_votes))
 
-    def _count_votes(
-        self, noise: AnyFloats, expected: AnyFloats, posterior_std: AnyFloats
-    ) -> Floats:
+    def _count_votes(self, noise: AnyFloats, expected: AnyFloats, score_std: AnyFloats) -> Floats:
         """Return how many votes the model counts for, given its scores' posterior deviation."""
-        variance = _VECTOR_MISFIT_STD**2 + np.square(posterior_std)
+        variance = _VECTOR_MISFIT_STD**2 + np.square(score_std)
         return _count_model_votes(variance, noise, expected)
 
 
