@@ -53,7 +53,7 @@ def test_a_row_s_leaves_do_not_depend_on_others():
             GROWN.count_shared_leaves(np.asfortranarray(X[part])), whole[part]
         )
     np.testing.assert_array_equal(
-        GROWN.count_shared_leaves(X.astype(np.int8)), GROWN.shared(X.astype("f8"))
+        GROWN.count_shared_leaves(X.astype(np.int8)), GROWN.count_shared_leaves(X.astype("f8"))
     )
 
 
