@@ -23,8 +23,8 @@ from vicinal.progress import step
 from vicinal.targets.class_decision import ClassDecision
 
 BLOCK = 256
-"""Queries answered together. With private counts, all counts of a block are charged before its first
-vote, so larger blocks lose accuracy once budgets run out."""
+"""Queries answered together. With private counts, all counts of a block are charged before its
+first vote, so larger blocks lose accuracy once budgets run out."""
 
 Released = tuple[AnyArray, Floats]
 
@@ -196,8 +196,8 @@ class QueryEngine:
         thresholds = self.radius.thresholds(block)
         if self.count is None:
             release = self._create_release(self.radius.expected(block))
-            # Proxies are charged before records, so that an interrupted answer, which may have
-            # charged records, cannot leave the proxies' usage below that of the records.
+            # Proxies are charged before the records, so that their public usage does not depend on
+            # whether the private charges were interrupted.
             if self.proxies is not None:
                 self.proxies.charge(release, block, thresholds)
             sums = self.shard.charge_and_sum(release, block, thresholds)
