@@ -51,7 +51,7 @@ class BudgetUsage:
 class ProxyLedger:
     """Virtual budgets of public points; everything in it is public.
 
-    - `reference`: the public points, with the kernel of the votes; at most `MAX_POINTS` of them, at
+    - `reference`: the public points, with the kernel of the votes; at most `MAX_POINTS`, taken at
       even distances, are charged.
     - `radius`: selects the points that take part in a query, as it selects records.
     - `use`: ratio of a subject's charge to that of a single record, which a point represents.
@@ -64,8 +64,8 @@ class ProxyLedger:
         self._index = ExactIndex(reference.kernel, points.shape[1])
         self._index.add(points)
         size = len(points)
-        # A subject is charged `use` times as much as a point with one record, so a point's budget is
-        # smaller by that factor.
+        # A subject is charged `use` times as much as a single record, so the budget of a point with
+        # one record is smaller by that factor.
         self._full_units = math.floor(UNITS / use)
         self._subjects = SubjectTable(
             targets=np.zeros(size, dtype=np.int32),
@@ -99,12 +99,12 @@ class ProxyLedger:
         self.start(shares / WHOLE if len(shares) else np.zeros(len(self)))
 
     def start(self, used: Floats) -> None:
-        """Set budgets from the shares spent before the first query; `used`: of all reference points."""
+        """Set budgets to those after shares `used`, (m,), given for all reference points."""
         used = used[:: -(-len(used) // len(self))]
         self._subjects.remaining[:] = np.floor((1 - used) * self._full_units).astype(np.int64)
 
     def spend(self, used: Floats) -> None:
-        """Subtract shares from the budgets, down to 0; `used`: of all reference points."""
+        """Subtract shares `used`, (m,), of all reference points from the budgets, down to 0."""
         used = used[:: -(-len(used) // len(self))]
         units = np.ceil(used * self._full_units).astype(np.int64)
         self._subjects.remaining[:] = np.maximum(self._subjects.remaining - units, 0)

@@ -106,10 +106,7 @@ def _descend(rows, columns, cuts, leaves):  # type: ignore[no-untyped-def]
 
 @compiled
 def _add_shared_leaves(leaves, landmarks, counts):  # type: ignore[no-untyped-def]
-    """Add to `counts`, (n, landmarks), the trees in which a row and a landmark share a leaf.
-
-    `leaves`, (n, trees), and `landmarks`, (trees, landmarks): leaf indices of both.
-    """
+    """Add the leaves that rows, (n, trees), share with landmarks, (trees, L), to `counts`, (n, L)."""
     for i in range(len(leaves)):
         for tree in range(len(landmarks)):
             for j in range(landmarks.shape[1]):

@@ -29,12 +29,9 @@ from vicinal.mechanisms.gradients import whole_weights
 STEPS = 40
 """Gradients per training. Half or twice as many change accuracy little (decision 0053)."""
 
-LEAST_CLIP = 0.25
-"""Minimum clip, relative to a typical gradient norm (features have length 1, a class gradient at
-most 1.5). Almost all gradients are longer, so below it noise and signal would shrink alike."""
-
-MOST_CLIP = 1.0
-"""Maximum clip, relative to a typical gradient norm."""
+LEAST_CLIP, MOST_CLIP = 0.25, 1.0
+"""Minimum and maximum clip, relative to a typical gradient norm (at most 1.5). Almost all gradients
+are longer than the minimum, so below it noise and signal would shrink alike."""
 
 RETAINED_INFORMATION = 0.95
 """Share of the information from earlier gradients that is kept at each step. The loss is not

@@ -146,7 +146,7 @@ def _compute_kernel(landmarks: IntegerRows) -> npt.NDArray[np.float64]:
 def _find_largest_eigenvalues(
     symmetric: npt.NDArray[np.float64], count: int
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Return the `count` largest eigenvalues, falling, and eigenvectors; float32 is precise enough."""
+    """Return the `count` largest eigenvalues, falling, and eigenvectors, computed in float32."""
     from scipy.linalg import eigh  # imported late: it takes .3 s, and few processes train
 
     last = len(symmetric) - 1

@@ -18,22 +18,12 @@ from vicinal.mechanisms.subject_table import RecordTargets, RecordVectors
 
 AnyFloats = Floats | float
 
-_DIRICHLET_VOTES = 40.0
-"""A model's probabilities are as uncertain as a Dirichlet distribution of this many votes.
-Chosen on ten plans of six data sets (decision 0053)."""
-
-_TABLE_DIRICHLET_VOTES = 160.0
-"""The same for a model of a table's columns and trees; chosen on eight tuning tables."""
-
-_NEIGHBOUR_MISMATCH_STD = 0.1
-"""Standard deviation of neighbours' class shares or mean vector from the query's own."""
-
-_VECTOR_MISFIT_STD = 0.04
-"""Standard deviation of a model's error, apart from the noise of training (decision 0073)."""
-
-_MAX_VOTES_PER_NOISE = 1e4
-"""Maximum model votes, in noise scales of the votes: in grid steps they must fit into int64."""
-
+# Chosen on ten plans of six data sets, and on eight tuning tables (decisions 0053 and 0073).
+_DIRICHLET_VOTES = 40.0  # a model's probabilities vary like a Dirichlet distribution of these votes
+_TABLE_DIRICHLET_VOTES = 160.0  # the same for a model of a table's columns and trees
+_NEIGHBOUR_MISMATCH_STD = 0.1  # of neighbours' class shares or mean vector from the query's own
+_VECTOR_MISFIT_STD = 0.04  # of a model's vectors from the query's own, without training noise
+_MAX_VOTES_PER_NOISE = 1e4  # model votes per noise scale, at most: grid steps must fit into int64
 _MIN_PROBABILITY = 1e-9  # lower bound of probabilities and variances before logarithm or division
 _MIN_MODEL_VOTE_SHARE = 0.01  # share of the model's votes that noise cannot remove
 _SHIFT_ITERATIONS = 50  # fixed-point iterations that match mean probabilities to class shares
@@ -274,7 +264,7 @@ def _compute_residual_squares(probabilities: Floats) -> Floats:
 
 
 def _count_model_votes(variance: AnyFloats, noise: AnyFloats, expected: AnyFloats) -> Floats:
-    """Return the number of votes a model counts for, by precision relative to the neighbours'.
+    """Return the number of votes of a model, by its precision relative to the neighbours'.
 
     `variance`: of the model's predictions. `noise`, `expected`: see :meth:`TrainingLoss.votes`.
     """

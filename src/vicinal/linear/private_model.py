@@ -120,7 +120,6 @@ class PrivateModel:
         self.doubts = doubts
         self.used = used
         self._n_scores = model.weights.shape[1]
-        # One product gives the scores and their uncertainty.
         self._extended_model = LinearModel(np.hstack([model.weights, doubts]), model.features)
         scores, posterior_std = self._split(self._extended_model.scores(public))
         self.doubt = math.sqrt(float(np.square(posterior_std).mean()))
@@ -225,10 +224,7 @@ class ModelGate:
         self.n_asked = 0
 
     def select_queries(self, predicted: Floats) -> Bools:
-        """Count and return the queries of a block that go to the vote, bool (q,).
-
-        `predicted`, (q, c): the model's predictions.
-        """
+        """Return which queries go to the vote, bool (q,), by predictions (q, c), and count them."""
         unsure = ~self.model.sure(predicted)
         queried = unsure & (np.cumsum(unsure) <= self.planned - self.n_asked)
         self.n_asked += int(queried.sum())
@@ -299,9 +295,9 @@ class Gradients(Protocol):
     """Sets the charge and the noise of a step."""
 
     def publish(self, release: GradientRelease, weights: Floats) -> Floats:
-        """Charge all subjects for a gradient at `weights`; return its noisy sum (D, c), in clips.
+        """Charge all subjects, durably, for a gradient at `weights`; return its noisy sum (D, c).
 
-        The charges must be durable before the method returns, as for an answer.
+        The unit of the sum is the clip.
         """
 
 
