@@ -20,10 +20,10 @@ def test_answered_queries_vote_with_their_kernel_weight_and_are_counted():
     X, _ = data(5, 40)
     known, asked = kernel.encode(X[:30]), kernel.encode(X[30:])
     labels = np.arange(30) % CLASSES
-    memory.learn(known[:12], labels[:12])
-    memory.learn(known[12:], labels[12:])
+    memory.add_answers(known[:12], labels[:12])
+    memory.add_answers(known[12:], labels[12:])
     threshold = kernel.similarity_at(0.4, D)
-    support = memory.support(asked, np.full(10, threshold))
+    support = memory.sum_votes(asked, np.full(10, threshold))
     similarities = asked.astype(np.int64) @ known.astype(np.int64).T
     inside = similarities >= threshold
     np.testing.assert_array_equal(support.counts, inside.sum(axis=1))
@@ -64,7 +64,7 @@ def test_a_sequential_walk_learns_after_every_query():
     classifier.predict(np.repeat(query, 5, axis=0))
     assert classifier._engine.block == 1
     encoded = classifier._engine.votes.kernel.encode(query)
-    assert memory.support(encoded, classifier._engine.radius.thresholds(encoded)).counts[0] == 5
+    assert memory.sum_votes(encoded, classifier._engine.radius.thresholds(encoded)).counts[0] == 5
 
 
 def test_earlier_answers_vote_in_the_published_algorithm_alone():

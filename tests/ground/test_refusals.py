@@ -92,7 +92,7 @@ def test_no_noisy_count_decides_a_refusal(count, execution, monkeypatch):
 def test_a_huge_count_is_answered_with_the_most_noise():
     """Fails if a count so large that arithmetic ends refuses the query that it was drawn for."""
     engine = fitted(counted())._engine
-    release = engine._priced(np.array([1e300]))
+    release = engine._create_release(np.array([1e300]))
     assert release.scales[0] == 1 << 40
 
 

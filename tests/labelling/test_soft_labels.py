@@ -71,7 +71,9 @@ def test_without_a_model_there_are_none(world, tmp_path):
 def test_labels_alone_that_are_not_the_models_count_as_much_as_the_model(
     world, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr("vicinal.linear.losses._KNOWN_OF_COLUMNS", 1e-9)  # or votes change nothing
+    monkeypatch.setattr(
+        "vicinal.linear.losses._TABLE_DIRICHLET_VOTES", 1e-9
+    )  # or votes change nothing
     asker = labeller(world[1], release="label", epsilon=0.5)
     asked = labelled(world, tmp_path, asker)
     model = asker._classifier.model_probabilities(mapped(world)[1])

@@ -61,7 +61,9 @@ def test_a_stored_map_is_the_same():
 def test_no_likenesses_have_sums_beyond_32_bits(scale):
     """Of all columns, also of one whose entries have one sign, under any likenesses up to 1."""
     projection = np.abs(RNG.normal(size=(2000, 3))) * scale * [1, -1, 16] // 1
-    fitting, shifts = kernel_map._fitting(projection.astype(np.int16), np.zeros(3, np.int16))
+    fitting, shifts = kernel_map._coarsen_projection(
+        projection.astype(np.int16), np.zeros(3, np.int16)
+    )
     for sign in (1, -1):
         ends = np.maximum(sign * fitting.astype(np.int64), 0).sum(axis=0) << 12
         assert ends.max() < 2**31

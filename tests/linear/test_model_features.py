@@ -35,7 +35,9 @@ def test_rows_are_standardised_columns_over_the_longest_public_row_and_a_bias():
     encoded = fine.encode(X)
     found = features.rows(encoded) / features.unit
     uncut = (encoded[:, :D] - features.center[:D]) * features.factors[:D]
-    trees = (features.trees.shared(encoded[:, :D]) - features.center[D:]) * features.factors[D:]
+    trees = (
+        features.trees.count_shared_leaves(encoded[:, :D]) - features.center[D:]
+    ) * features.factors[D:]
     inside = np.square(np.hstack([uncut, trees])).sum(axis=1) < 1
     inside &= np.linalg.norm(X, axis=1) < KERNEL.bound
     assert inside.sum() > 150

@@ -41,7 +41,7 @@ def both():
 def test_it_asks_about_what_the_model_is_unsure_of(both):
     classifier, answers = both
     assert 0 < answers.asked.mean() < 0.5
-    margins = _losses.margins_of(np.log(classifier.model_probabilities(Q)))
+    margins = _losses.subtract_second_best(np.log(classifier.model_probabilities(Q)))
     # As many as votes were planned for; after these the model answers alone.
     before = np.arange(len(Q)) < np.flatnonzero(answers.asked).max()
     assert margins[answers.asked].max() <= margins[~answers.asked & before].min()
@@ -213,7 +213,7 @@ def test_scores_are_a_quarter_as_long_as_features_in_the_metric(both):
 @pytest.mark.parametrize("known", [1e-6, 1e6])
 def test_what_a_model_is_worth_decides_who_is_right(known, monkeypatch):
     """Without a word of the model's neighbours decide; with all of it they change nothing."""
-    monkeypatch.setattr(_losses, "_KNOWN_OF_COLUMNS", known)
+    monkeypatch.setattr(_losses, "_TABLE_DIRICHLET_VOTES", known)
     monkeypatch.setattr(_private_model, "ASKED", 0.5)
     monkeypatch.setattr("vicinal.planning.plan.ASKED", 0.5)
     classifier = fitted(epsilon=50.0)

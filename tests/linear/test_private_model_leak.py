@@ -104,7 +104,7 @@ def loss_and_price(subjects, victim, monkeypatch, **parameters):
     """Return the zCDP that the training loses about the victim, and what the victim paid."""
     fitted, steps = trained(subjects, monkeypatch, **parameters)
     model, carried = fitted._model.model, fitted._shard.subject_table.targets
-    targets = fitted._model.loss.targets(carried)
+    targets = fitted._model.loss.convert_targets(carried)
     assert len(steps) == descent.STEPS
     loss = 0.0
     for step in steps:
@@ -316,7 +316,7 @@ def model():
 
 def unsure_of(model, turn):
     """Return a subject near the border of the model's classes: one that is asked about."""
-    return int(np.argsort(losses.margins_of(np.log(shares_of(model))))[turn])
+    return int(np.argsort(losses.subtract_second_best(np.log(shares_of(model))))[turn])
 
 
 def shares_of(model):
@@ -348,7 +348,7 @@ def test_a_gate_that_saw_labels_without_noise_is_caught(model, monkeypatch):
         return records["labels"][away.argmin(axis=1)] != shares.argmax(axis=1)
 
     monkeypatch.setattr(IndKNNClassifier, "fit", seen)
-    monkeypatch.setattr(ModelGate, "to_ask", peeking)
+    monkeypatch.setattr(ModelGate, "select_queries", peeking)
     loss, _ = gate_loss(victim, model, monkeypatch)
     assert loss == np.inf
 
@@ -388,7 +388,7 @@ def test_what_joins_the_votes_moves_no_charge(monkeypatch):
     """The model's votes are public: who pays how much stays the same."""
     left = []
     for known in (100.0, 1e-9):
-        monkeypatch.setattr(losses, "_KNOWN", known)
+        monkeypatch.setattr(losses, "_DIRICHLET_VOTES", known)
         fitted = classifier(release="label").fit(X, Y, public=R)
         fitted.query(Q)
         left.append(fitted._shard.ledger.remaining.copy())

@@ -33,24 +33,28 @@ def test_features_are_how_many_leaves_are_shared_with_public_rows():
     """An independent walk."""
     landmarks = PUBLIC[[i * len(PUBLIC) // LANDMARKS for i in range(LANDMARKS)]]
     expected = (walked(X)[:, None] == walked(landmarks)).sum(axis=2)
-    np.testing.assert_array_equal(GROWN.shared(X), expected)
-    assert (np.diag(GROWN.shared(landmarks)) == TREES).all()
+    np.testing.assert_array_equal(GROWN.count_shared_leaves(X), expected)
+    assert (np.diag(GROWN.count_shared_leaves(landmarks)) == TREES).all()
 
 
 def test_they_are_these_on_every_machine():
     """Whole numbers, by comparisons of whole numbers: a digest, made once."""
     cuts = np.where(np.isinf(GROWN.cuts), 1e6, 2 * GROWN.cuts).astype("<i8")
     digest = hashlib.sha256(GROWN.columns.astype("<i8").tobytes() + cuts.tobytes())
-    digest.update(GROWN.shared(X).astype("<i8").tobytes())
+    digest.update(GROWN.count_shared_leaves(X).astype("<i8").tobytes())
     assert digest.hexdigest()[:16] == "fdcba9ebb0f51170"
 
 
 def test_a_row_s_leaves_do_not_depend_on_others():
-    whole = GROWN.shared(X)
+    whole = GROWN.count_shared_leaves(X)
     for part in (slice(0, 1), slice(5, 400, 7), slice(None, None, -1)):
-        np.testing.assert_array_equal(GROWN.shared(X[part]), whole[part])
-        np.testing.assert_array_equal(GROWN.shared(np.asfortranarray(X[part])), whole[part])
-    np.testing.assert_array_equal(GROWN.shared(X.astype(np.int8)), GROWN.shared(X.astype("f8")))
+        np.testing.assert_array_equal(GROWN.count_shared_leaves(X[part]), whole[part])
+        np.testing.assert_array_equal(
+            GROWN.count_shared_leaves(np.asfortranarray(X[part])), whole[part]
+        )
+    np.testing.assert_array_equal(
+        GROWN.count_shared_leaves(X.astype(np.int8)), GROWN.count_shared_leaves(X.astype("f8"))
+    )
 
 
 def test_a_cut_lies_between_public_values_and_most_nodes_have_one():

@@ -1,1 +1,1 @@
-"""The way of a query: from integer features to a noisy answer, charged before it leaves."""
+"""Query answering: from integer features to noisy answers, charged before release."""

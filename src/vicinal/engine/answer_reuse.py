@@ -1,4 +1,4 @@
-"""Earlier answers as voters: they are public, so they vote for nothing (ZZGW23, section 3.1)."""
+"""Reuse of earlier answers as public, uncharged voters (ZZGW23, section 3.1)."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from vicinal.neighbours.kernels import IntegerMatrix, Kernel
 
 @dataclass(frozen=True, slots=True)
 class PublicVotes:
-    """Public votes for a block of queries, which join the private ones behind a private count.
+    """Public votes for a block of queries, added to the private votes.
 
-    `votes`, int64 (q, c): sums of kernel weights, in grid steps. `counts`, int64 (q,): how many
-    earlier answers took part.
+    `votes`, int64 (q, c): sums of kernel weights, in grid steps. `counts`, int64 (q,): number of
+    earlier answers that voted on each query.
     """
 
     votes: Steps
     counts: Places
 
-    def of(self, part: slice) -> PublicVotes:
-        """Return the support of consecutive queries."""
-        return PublicVotes(self.votes[part], self.counts[part])
+    def slice_queries(self, queries: slice) -> PublicVotes:
+        """Return the public votes for consecutive queries of the block."""
+        return PublicVotes(self.votes[queries], self.counts[queries])
 
 
 class AnsweredNeighbours:
-    """Answered queries vote like records, with their kernel weight and for free (ZZGW23, 3.1).
+    """Answered queries, which vote like records with their kernel weight but are not charged.
 
-    Of the published algorithm: votes join where counts are private.
+    Part of the published algorithm (ZZGW23, 3.1), so only used where counts are private.
 
-    `kernel`: the kernel of the private votes. `weights`, int64 (LEVELS,): its table of values in
-    grid steps. `n_features`, `n_classes`: sizes.
+    `kernel`: the kernel of the private votes. `weights`, int64 (LEVELS,): kernel value of each
+    similarity level, in grid steps. `n_features`: columns of queries. `n_classes`: of votes.
     """
 
     def __init__(self, kernel: Kernel, weights: Steps, n_features: int, n_classes: int) -> None:
@@ -43,16 +43,20 @@ class AnsweredNeighbours:
         self._index = ExactIndex(kernel, n_features)
         self._labels = np.zeros(0, dtype=np.int64)
 
-    def support(self, queries: IntegerMatrix, thresholds: Places) -> PublicVotes:
-        """Return the votes of earlier queries inside the radii."""
+    def sum_votes(self, queries: IntegerMatrix, thresholds: Places) -> PublicVotes:
+        """Return the votes of earlier answers within each query's radius.
+
+        `queries`, (q, d). `thresholds`, int64 (q,): radii as minimum similarities.
+        """
         neighbours = self._index.search(queries, thresholds)
         counts = np.diff(neighbours.starts)
         votes = np.zeros((len(queries), self._n_classes), dtype=np.int64)
-        place = np.repeat(np.arange(len(queries)), counts), self._labels[neighbours.rows]
-        np.add.at(votes, place, self._weights[self._kernel.levels(neighbours.similarities)])
+        query_indices = np.repeat(np.arange(len(queries)), counts)
+        weights = self._weights[self._kernel.levels(neighbours.similarities)]
+        np.add.at(votes, (query_indices, self._labels[neighbours.rows]), weights)
         return PublicVotes(votes, counts)
 
-    def learn(self, queries: IntegerMatrix, labels: Places) -> None:
-        """Add queries with their answers as public records."""
+    def add_answers(self, queries: IntegerMatrix, labels: Places) -> None:
+        """Add queries (q, d) with their released labels, (q,), as public records."""
         self._index.add(queries)
         self._labels = np.concatenate([self._labels, labels])

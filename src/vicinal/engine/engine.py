@@ -1,4 +1,4 @@
-"""From queries to answers: one way down, one way up, in either order of execution."""
+"""Engine that answers queries: search, charge and sum votes, add noise, decide on labels."""
 
 from __future__ import annotations
 
@@ -23,25 +23,24 @@ from vicinal.progress import step
 from vicinal.targets.class_decision import ClassDecision
 
 BLOCK = 256
-"""Queries answered together. With a private count, larger blocks would spend every count of the
-block before its first vote, and lose accuracy once budgets run out."""
+"""Queries answered together. With private counts, all counts of a block are charged before its
+first vote, so larger blocks lose accuracy once budgets run out."""
 
 Released = tuple[AnyArray, Floats]
 
 
 @dataclass(frozen=True, slots=True)
 class QueryAnswers:
-    """What leaves for a batch of queries.
+    """Released answers to a batch of queries.
 
-    - `labels`, int64 (q,): positions of classes.
-    - `votes`, float64 (q, c) or None: noisy votes, where votes leave. Beside a private model its
-      probabilities, and what votes make of them, times the number of votes expected.
-    - `asked`, bool (q,): whether private records were asked. Where not, a private model answered.
-    - `noise`, float64 (q,): standard deviation of the noise on every vote, in votes; for queries
-      not asked what it would have been.
-    - `probabilities`, float64 (q, c) or None: beside a private model, where votes leave: its
-      probabilities, and where private records were asked what their votes make of them. Without a
-      model they follow from the votes.
+    - `labels`, int64 (q,): indices of classes.
+    - `votes`, float64 (q, c): noisy votes; None if only labels are released. With a private model:
+      the joined probabilities, times the expected number of votes.
+    - `asked`, bool (q,): whether private records voted. If not, the private model answered alone.
+    - `noise`, float64 (q,): standard deviation of the noise on every vote, in votes; for other
+      queries, the deviation that a vote would have had.
+    - `probabilities`, float64 (q, c): class probabilities of the private model, joined with private
+      votes where there are any. None without a model, or if only labels are released.
     """
 
     labels: Places
@@ -51,46 +50,45 @@ class QueryAnswers:
     probabilities: Floats | None = None
 
     def __post_init__(self) -> None:
-        # They are said again at no cost, and must be the same then, whatever somebody does to them.
-        for each in (self.labels, self.votes, self.asked, self.noise, self.probabilities):
-            if each is not None:
-                each.setflags(write=False)
+        # Cached answers are returned again without a charge, so the arrays must be read-only.
+        for array in (self.labels, self.votes, self.asked, self.noise, self.probabilities):
+            if array is not None:
+                array.setflags(write=False)
 
     @classmethod
-    def joined(cls, parts: Sequence[QueryAnswers]) -> QueryAnswers:
-        """Return the answers to consecutive queries as one."""
-        votes = [part.votes for part in parts if part.votes is not None]
-        chances = [part.probabilities for part in parts if part.probabilities is not None]
+    def concatenate(cls, blocks: Sequence[QueryAnswers]) -> QueryAnswers:
+        """Return the answers to consecutive blocks of queries as one object."""
+        votes = [block.votes for block in blocks if block.votes is not None]
+        probabilities = [block.probabilities for block in blocks if block.probabilities is not None]
         return cls(
-            np.concatenate([part.labels for part in parts]),
+            np.concatenate([block.labels for block in blocks]),
             np.concatenate(votes) if votes else None,
-            np.concatenate([part.asked for part in parts]),
-            np.concatenate([part.noise for part in parts]),
-            np.concatenate(chances) if chances else None,
+            np.concatenate([block.asked for block in blocks]),
+            np.concatenate([block.noise for block in blocks]),
+            np.concatenate(probabilities) if probabilities else None,
         )
 
 
 @dataclass(frozen=True, slots=True)
 class QueryEngine:
-    """Everything that a fitted classifier answers with; scales and radii are public.
+    """Answers queries from private records; noise scales and radii are public.
 
-    - `shard`: the private records and the accounts that answers are charged to: one shard, or
-      several.
-    - `radius`: which records take part.
-    - `votes`: the mechanism whose noisy votes, or labels, are the answer.
+    - `shard`: the private records, on one shard or several, and the accounts that are charged.
+    - `radius`: selects the records that vote on a query.
+    - `votes`: the mechanism that releases noisy votes, or labels only.
     - `count`: the paper's private count; None if counts are public estimates.
     - `multiplier`: sigma2: the noise scale is sigma2 sqrt(K) votes at a count of K.
     - `reuse`: earlier answers that vote, in the published algorithm.
-    - `slack`: what the grid of counts and votes costs.
-    - `decision`: how noisy votes become labels and probabilities.
-    - `plain`: whether the class with the most votes always wins, so that nothing has to decide.
-    - `least_noise`: no vote ever has a smaller noise scale, whatever is counted.
-    - `sequential`: whether queries are answered one by one where counts are private.
-    - `interaction`: the claim on the records; None where none is needed, or the store remembers.
-    - `model_gate`: the private model whose scores join the votes.
-    - `proxies`: public points that are charged along, where there is a public reference and count.
-    - `block`: queries that are answered together; earlier answers vote from the next block on.
-    - `lock`: held by whoever touches the records or their budgets.
+    - `slack`: accountant of the delta that rounding counts and votes to the grid costs.
+    - `decision`: converts noisy votes into labels and probabilities.
+    - `plain`: whether the class with the most votes always wins, without a `decision`.
+    - `least_noise`: lower bound of every vote's noise scale, whatever the noisy count.
+    - `sequential`: whether queries with private counts are answered one by one.
+    - `interaction`: registration of this use of the records; None if the store keeps track of it.
+    - `model_gate`: the private model whose votes join the private votes.
+    - `proxies`: public points with virtual budgets, if there are a public reference and count.
+    - `block`: number of queries answered together; earlier answers vote from the next block on.
+    - `lock`: must be held while records or budgets are used.
     """
 
     shard: Shards
@@ -116,109 +114,127 @@ class QueryEngine:
     def answer(
         self, queries: IntegerMatrix, *, predicted: Predictions | None = None
     ) -> QueryAnswers:
-        """Answer all queries, a block at a time.
+        """Return the answers to all queries, (q, d), computed block by block.
 
-        `predicted` is what the model of :attr:`model_gate` says of the queries.
+        `predicted`: predictions for the queries by the model of :attr:`model_gate`.
 
-        Raises PrivacyRefused before anything is charged or drawn, if the grid's cost of all answers
-        does not fit. It is taken at the smallest count, so that no noisy count decides whether it
-        does.
+        Raises PrivacyRefused, before anything is charged or sampled, if the slack does not cover
+        all answers. Their cost is taken at the smallest count, so it depends on no noisy count.
         """
         # Refused as a whole or not at all: a refusal half-way would depend on noisy counts.
         self.check_grid(len(queries))
         if self.interaction is not None:
             self.interaction.release()
-        parts, done = [], step("answers", len(queries))
+        answers = []
+        report_progress = step("answers", len(queries))
         for start in range(0, len(queries), self.block):
             block = queries[start : start + self.block]
             if predicted is None:
-                parts.append(self._answer_block(block))
+                answers.append(self._answer_block(block))
             else:
-                part = predicted[start : start + self.block]
-                parts.append(self._answer_with_model(block, part))
-            if done is not None:
-                done(len(block))
-        return QueryAnswers.joined(parts)
+                predictions = predicted[start : start + self.block]
+                answers.append(self._answer_with_model(block, predictions))
+            if report_progress is not None:
+                report_progress(len(block))
+        return QueryAnswers.concatenate(answers)
 
     def check_grid(self, n_queries: int) -> None:
-        """Raise PrivacyRefused if the most that the grid can cost in so many answers does not fit.
+        """Raise PrivacyRefused if the slack does not cover the maximum cost of `n_queries` answers.
 
-        It follows from the plan alone.
+        The cost follows from the plan alone.
         """
-        counted = 0.0 if self.count is None else self.count.slack
-        self.slack.check(n_queries * (counted + self.votes.slack(self.least_noise)))
+        count_slack = 0.0 if self.count is None else self.count.slack
+        self.slack.check(n_queries * (count_slack + self.votes.slack(self.least_noise)))
 
     def _answer_block(self, block: IntegerMatrix) -> QueryAnswers:
-        released, noise = self._ask(block)
-        labels, votes = released, None
+        """Return the answers to a block of queries, (q, d), by private votes alone."""
+        released, noise = self._release_votes(block)
+        labels = released
+        votes = None
         if not self.votes.label_only:
             votes = released
             labels = votes.argmax(axis=1) if self.plain else self.decision.labels(votes, noise)
         if self.reuse is not None:
-            self.reuse.learn(block, labels)
+            self.reuse.add_answers(block, labels)
         return QueryAnswers(labels, votes, np.ones(len(block), dtype=np.bool_), noise)
 
     def _answer_with_model(self, block: IntegerMatrix, predicted: Predictions) -> QueryAnswers:
-        """Ask where the model is unsure; its votes join those of records, or stand alone."""
+        """Return answers by the model, joined with private votes where the model is uncertain.
+
+        `block`, (q, d): queries. `predicted`: the model's predictions for them.
+        """
         assert self.model_gate is not None  # noqa: S101 (narrows the type)
-        loss, said = self.model_gate.model.loss, predicted.values
-        # The model is public, so which queries it leaves to private records is public as well.
-        queried = self.model_gate.to_ask(said)
+        loss = self.model_gate.model.loss
+        values = predicted.values
+        # The model is public, so the selection of queries for the private vote is public as well.
+        queried = self.model_gate.select_queries(values)
         expected = self.radius.expected(block)
         noise = self.multiplier * np.sqrt(expected)
         votes = loss.votes(predicted, noise, expected)
-        released, noise[queried] = self._ask(block[queried], beside=votes[queried])
+        released, noise[queried] = self._release_votes(block[queried], votes[queried])
         if self.votes.label_only:
-            labels = self.decision.chosen(said)
+            labels = self.decision.chosen(values)
             labels[queried] = released
             return QueryAnswers(labels, None, queried, noise)
-        joined, chances = loss.joined(said, votes, released, queried, expected)
-        labels = joined.argmax(axis=1) if chances is None else self.decision.chosen(chances)
+        joined, probabilities = loss.join_votes(values, votes, released, queried, expected)
+        if probabilities is None:
+            labels = joined.argmax(axis=1)
+        else:
+            labels = self.decision.chosen(probabilities)
         noise = np.asarray(loss.noise_left(noise, expected, predicted.doubts))
-        return QueryAnswers(labels, joined, queried, noise, chances)
+        return QueryAnswers(labels, joined, queried, noise, probabilities)
 
-    def _ask(self, block: IntegerMatrix, beside: Floats | None = None) -> Released:
-        """Return votes (q, c), or positions of labels (q,), and the noise in them (q,)."""
-        # Nobody is charged and no noise is drawn for nothing.
+    def _release_votes(self, block: IntegerMatrix, model_votes: Floats | None = None) -> Released:
+        """Return noisy votes (q, c), or class indices (q,), and their noise scales (q,), in votes.
+
+        `block`, (q, d): queries. `model_votes`, (q, c): public votes to add to the private ones.
+        """
+        # Without queries, no subject is charged and no noise is sampled.
         if not len(block):
             shape = (0,) if self.votes.label_only else (0, self.votes.n_classes)
             return np.zeros(shape), np.zeros(0)
         thresholds = self.radius.thresholds(block)
         if self.count is None:
-            release = self._priced(self.radius.expected(block))
-            # Public points pay by the same release before records do, so that what they have used
-            # can never be told from an answer that was broken off.
+            release = self._create_release(self.radius.expected(block))
+            # Proxies are charged before the records, so that their public usage does not depend on
+            # whether the private charges were interrupted.
             if self.proxies is not None:
                 self.proxies.charge(release, block, thresholds)
             sums = self.shard.charge_and_sum(release, block, thresholds)
-            if beside is not None:
-                # Public, and added after the charges: it moves no one's contribution. Rounded to
-                # the grid, on which the discrete Gaussian's price holds.
+            if model_votes is not None:
+                # Model votes are public and added after the charges, so they change no subject's
+                # contribution. They are rounded to the grid, as the discrete Gaussian requires.
                 steps = release.scales / release.noise
-                sums = sums + np.rint(beside * steps[:, None]).astype(np.int64)
+                sums = sums + np.rint(model_votes * steps[:, None]).astype(np.int64)
             return release.publish(sums), release.noise
-        support = None if self.reuse is None else self.reuse.support(block, thresholds)
+        public = None if self.reuse is None else self.reuse.sum_votes(block, thresholds)
         released = [
-            self._counted(rounds, support and support.of(rounds.queries), self.count)
+            self._release_after_count(
+                rounds, public and public.slice_queries(rounds.queries), self.count
+            )
             for rounds in self.shard.rounds(block, thresholds, together=not self.sequential)
         ]
         votes, noise = zip(*released, strict=True)
         return np.concatenate(votes), np.concatenate(noise)
 
-    def _counted(
-        self, rounds: TwoRounds, support: PublicVotes | None, counter: NoisyCount
+    def _release_after_count(
+        self, rounds: TwoRounds, public: PublicVotes | None, counter: NoisyCount
     ) -> Released:
-        """Release the private counts of queries, then their votes, from those who paid for both."""
+        """Return :meth:`_release_votes` of queries whose noise follows from their noisy counts.
+
+        `rounds`: queries with their neighbours. `public`: votes of earlier answers. `counter`: the
+        count mechanism. Only subjects who could pay for the count also vote.
+        """
         counter.price(rounds.queries.stop - rounds.queries.start)
-        # The floor is taken of the noisy count: no un-noised number may decide a noise scale.
+        # The minimum applies to the noisy count: no exact count may decide a noise scale.
         counts = np.maximum(counter.publish(rounds.charge_counts(counter)), LEAST_COUNT)
-        release = self._priced(counts if support is None else counts + support.counts)
+        release = self._create_release(counts if public is None else counts + public.counts)
         sums = rounds.charge_and_sum(release)
-        total = sums if support is None else sums + support.votes
+        total = sums if public is None else sums + public.votes
         return release.publish(total), release.noise
 
-    def _priced(self, counts: Floats) -> BlockRelease:
-        """Return one release for all queries; nothing that was counted can get it refused."""
-        # Cut to what the grid can hold: a noisy count may be anything, and must not be refused.
+    def _create_release(self, counts: Floats) -> BlockRelease:
+        """Return the release of all queries, with noise for `counts`, (q,), public or noisy."""
+        # Clipped to the range of the grid, as a release must not be refused by a noisy count.
         noise = np.minimum(self.multiplier * np.sqrt(counts), self.votes.grid.largest)
         return self.votes.release(noise)

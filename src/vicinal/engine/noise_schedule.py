@@ -1,4 +1,4 @@
-"""Neighbours and noise of a plan, from public facts alone."""
+"""Number of neighbours and noise multiplier of a plan, from public information alone."""
 
 import math
 from collections.abc import Callable
@@ -10,49 +10,47 @@ from vicinal.neighbours.radius import Radius, Reference
 from vicinal.targets.target import NEIGHBORS_PER_NOISE
 
 # ----------------------------------------------------------------
-# Public planning: neighbours and noise from the plan and the public set, nothing private.
-#
 # A record expects T k / n participations in T queries, each charged w^2 / (2 sigma2^2 k) for a
-# kernel weight w, so its budget B is just used up at
+# kernel weight w, so its budget B is just spent at
 #
 #     sigma2 = sqrt(headroom spread w^2 T / (2 n B)),
 #
-# where `spread` makes room for records that are near more queries than others (hubs); it and w^2
-# are measured on public points that stand in for records and for queries. The headroom is there
-# because the two sides are not alike: noise a third too large costs a point of accuracy, noise a
-# third too small retires the records that matter and costs 2 to 10 points.
+# where `spread` accounts for hubs, records that are near more queries than others. It and w^2 are
+# measured on public points in the place of records and queries. The headroom reflects asymmetric
+# errors: noise a third too large costs a point of accuracy, but noise a third too small exhausts
+# the most useful records and costs 2 to 10 points.
 #
-# The number of neighbours trades noise against nearness: the votes' signal over noise grows as
-# sqrt(k) / sigma2. The optimum is flat. It grows in proportion to the noise, and with the dimension
-# of the data: where there are many directions, twice the neighbours are hardly further away.
+# The number of neighbours k trades noise against nearness: the votes' signal-to-noise ratio grows
+# as sqrt(k) / sigma2. The optimum is flat. It grows in proportion to the noise, and with the
+# dimension of the data, since in many dimensions twice the neighbours are hardly more distant.
 # docs/decisions/0008-automatic-plan.md has the measurements behind all constants.
 
 
-LEAST_DIMENSION = 15.0
-"""Data of fewer dimensions are given as many neighbours as these."""
+MIN_DIMENSION = 15.0
+"""Lower bound of the intrinsic dimension that the number of neighbours grows with."""
 
 HEADROOM = 1.4
-"""Budget that noise is planned for, over what a typical busy record needs."""
+"""Ratio of the budget that noise is planned for to the expected use of a busy record."""
 
 TYPICAL_SPREAD = 1.3
-"""Spread assumed for choosing k, before there is a radius to measure it with."""
+"""Spread assumed for choosing k, before there is a radius to measure it with (decision 0008)."""
 
-LEAST_RANK = 5
-"""Automatic k keeps at least this many reference points inside a radius."""
+MIN_RANK = 5
+"""Minimum number of reference points inside a radius at the automatic k."""
 
 COUNT_SHARE = 3.0
-"""A selection costs this over T of the budget in the paper's count: sigma1 = sqrt(T / (6 B))."""
+"""Charge of a private count, in budgets over T, at the paper's sigma1 = sqrt(T / (6 B))."""
 
-_PROBES = 2000
-_SCALES = 4
+_MAX_PROBES = 2000  # public points that serve as queries
+_RANK_RATIO = 4  # of the two neighbour ranks whose distances give the dimension
 
 
 @dataclass(frozen=True, slots=True)
 class ReferenceUsage:
-    """How public points would be used if they were records.
+    """Participation of public points if they were records.
 
-    `weight`: mean squared kernel weight of a participation. `spread`: mean square over squared mean
-    of the number of participations of a point.
+    `weight`: mean squared kernel weight of a participation. `spread`: ratio of the mean square to
+    the squared mean of a point's number of participations.
     """
 
     weight: float
@@ -65,19 +63,23 @@ def expected_neighbors(
     budget: float,
     n_classes: int,
     n_reference: int,
-    dimension: float = LEAST_DIMENSION,
+    dimension: float = MIN_DIMENSION,
     per_noise: float = NEIGHBORS_PER_NOISE,
 ) -> int:
-    """Return k for a plan, from public numbers alone."""
+    """Return k, the number of neighbours, for a plan, from public numbers alone.
+
+    `budget`: of a subject, in zCDP. `n_reference`: number of public reference points. `dimension`:
+    intrinsic dimension of the data. `per_noise`: neighbours per dimension and noise multiplier.
+    """
     noise = typical_noise(n_records, n_queries, budget)
-    proposed = round(per_noise * max(dimension, LEAST_DIMENSION) * noise)
-    most = max(1, n_records // (2 * n_classes))
-    least = math.ceil(LEAST_RANK * n_records / n_reference)
-    return max(min(proposed, most), min(least, n_records), 1)
+    proposed = round(per_noise * max(dimension, MIN_DIMENSION) * noise)
+    maximum = max(1, n_records // (2 * n_classes))
+    minimum = math.ceil(MIN_RANK * n_records / n_reference)
+    return max(min(proposed, maximum), min(minimum, n_records), 1)
 
 
 def typical_noise(n_records: int, n_queries: int, budget: float) -> float:
-    """Return the noise multiplier at which a record of typical use lasts, for weights of 1."""
+    """Return the noise multiplier that just spends a typical record's budget, for weights of 1."""
     return math.sqrt(TYPICAL_SPREAD * n_queries / (2 * n_records * budget))
 
 
@@ -89,7 +91,7 @@ def fitting_neighbors(
     n_classes: int,
     per_noise: float = NEIGHBORS_PER_NOISE,
 ) -> int:
-    """Return :func:`expected_neighbors` for data of the dimension that public points have."""
+    """Return :func:`expected_neighbors` at the intrinsic dimension of the `reference` points."""
     plan = n_records, n_queries, budget, n_classes, len(reference)
     rank = round(expected_neighbors(*plan, per_noise=per_noise) * len(reference) / n_records)
     return expected_neighbors(*plan, estimate_dimension(reference, rank), per_noise)
@@ -98,30 +100,30 @@ def fitting_neighbors(
 def estimate_dimension(reference: Reference, rank: int) -> float:
     """Return the intrinsic dimension of public points at the scale of their `rank`-th neighbours.
 
-    In D dimensions four times the neighbours reach 4^(1/D) times as far; the logarithms of that
-    are averaged over points, as MacKay & Ghahramani (2005) average those of Levina & Bickel (2004).
-    0 where there are too few points to tell.
+    In D dimensions the distance of the 4 k-th neighbour is 4^(1/D) times that of the k-th. Their
+    logarithms are averaged over points, as MacKay & Ghahramani (2005) average those of Levina &
+    Bickel (2004). Returns 0 if there are too few points for an estimate.
     """
-    # Four times the neighbours, or as far as there are points: nearer ones are noise of the
-    # sample, further ones see the edge of the data.
-    far = min(rank, len(reference) - 1)
-    near = far // _SCALES
-    if near < 1:
+    # The ranks are `rank` and a quarter of it: smaller ranks have more sampling noise, and larger
+    # ones reach the boundary of the data.
+    far_rank = min(rank, len(reference) - 1)
+    near_rank = far_rank // _RANK_RATIO
+    if near_rank < 1:
         return 0.0
-    probes = reference.points[:_PROBES]
-    # A point is its own nearest.
-    spans = [
+    probes = reference.points[:_MAX_PROBES]
+    # Ranks are one higher here, as every point is its own nearest neighbour.
+    log_distances = [
         np.log(reference.kernel.squared_distance(reference.largest(probes, k + 1), probes.shape[1]))
-        for k in (near, far)
+        for k in (near_rank, far_rank)
     ]
-    growth = float(np.mean(spans[1] - spans[0])) / 2
-    return math.log(far / near) / growth if growth > 0 else 0.0
+    growth = float(np.mean(log_distances[1] - log_distances[0])) / 2
+    return math.log(far_rank / near_rank) / growth if growth > 0 else 0.0
 
 
 def fitting_multiplier(
     usage: ReferenceUsage, n_records: int, n_queries: int, budget: float
 ) -> float:
-    """Return the noise multiplier sigma2 at which a busy record lasts, with headroom."""
+    """Return the noise multiplier sigma2 that just spends a busy record's budget, with headroom."""
     return math.sqrt(HEADROOM * usage.spread * usage.weight * n_queries / (2 * n_records * budget))
 
 
@@ -132,50 +134,51 @@ def planned_multiplier(
     count: float,
     affordable: Callable[[float], float],
 ) -> float:
-    """Return the fitting multiplier where the price of a contribution depends on its size.
+    """Return the noise multiplier sigma2 if a charge is not proportional to the squared shift.
 
-    `usage`, `n_records`, `n_queries`: as for :func:`fitting_multiplier`. `count`: records that take
-    part in a query. `affordable`: the budget as contributions of so many noise scales feel it.
+    `count`: expected number of records that vote on a query. `affordable`: returns the equivalent
+    budget for contributions of a given shift, in noise scales. Others: :func:`fitting_multiplier`.
     """
 
-    def fitting(shift: float) -> float:
+    def fit_to_shift(shift: float) -> float:
         return fitting_multiplier(usage, n_records, n_queries, affordable(shift))
 
-    # The share of labels rises with the shift: take it at the largest that is planned for, so
-    # that the price is over- rather than underestimated.
-    return fitting(math.sqrt(usage.weight / count) / fitting(0.0))
+    # The relative charge of label-only releases rises with the shift. It is taken at the largest
+    # planned shift, so that charges are over- rather than underestimated.
+    return fit_to_shift(math.sqrt(usage.weight / count) / fit_to_shift(0.0))
 
 
 def count_noise(n_queries: int, budget: float) -> float:
-    """Return sigma1 of the paper's private count, sqrt(T / (6 B)), and at least one record.
+    """Return sigma1 of the paper's private count, sqrt(T / (6 B)), but at least one record.
 
-    Less noise than one record would put a record further from its neighbour than the grid's slack
-    allows, so that nobody could be counted.
+    With less noise, the shift by one record would exceed the range of the grid's slack bound, and
+    no record could be counted.
     """
     return max(1.0, math.sqrt(n_queries / (2 * COUNT_SHARE * budget)))
 
 
 def reference_usage(reference: Reference, radius: Radius, n_features: int) -> ReferenceUsage:
-    """Measure :class:`ReferenceUsage` by asking public points about all other public points."""
+    """Return the usage of reference points when public points query all others with `radius`."""
     kernel = reference.kernel
-    table = kernel.table(n_features)
-    probes = reference.points[:_PROBES]
+    weights = kernel.table(n_features)
+    probes = reference.points[:_MAX_PROBES]
     thresholds = radius.thresholds(probes)
     counts = np.zeros(len(reference), dtype=np.int64)
-    squares, start = 0.0, 0
+    squared_weights = 0.0
+    start = 0
     for similarities in reference.similarities(probes):
         stop = start + len(similarities)
         inside = similarities >= thresholds[start:stop, None]
-        # A point is inside its own radius, where a query would not be.
+        # Every point is inside its own radius, but a query is not a record.
         inside[np.arange(stop - start), np.arange(start, stop)] = False
         counts += inside.sum(axis=0)
         levels = kernel.levels(similarities[inside].astype(np.int32))
-        squares += float(np.square(table[levels]).sum())
+        squared_weights += float(np.square(weights[levels]).sum())
         start = stop
     total = int(counts.sum())
     if total == 0:
         return ReferenceUsage(weight=1.0, spread=TYPICAL_SPREAD)
     spread = float(np.square(counts.astype(np.float64)).mean() / counts.mean() ** 2)
     return ReferenceUsage(
-        weight=max(squares / total, 1e-4), spread=min(spread, float(len(reference)))
+        weight=max(squared_weights / total, 1e-4), spread=min(spread, float(len(reference)))
     )

@@ -1,10 +1,10 @@
-"""Budget usage, estimated on public points that are charged along.
+"""Estimate of budget usage by virtual charges to public points.
 
-The true budgets are private; nothing may depend on them. But points of the public reference lie
-where records lie, and every release is public: its queries, radii and noise. So the same charging
-rule is run on the points, with the very object that charges the records, and what they have used
-estimates what records have used. This proxy ledger is a function of public things alone: whatever
-is told from it is post-processing. docs/decisions/0008-automatic-plan.md has measurements.
+The true budgets are private, so nothing may depend on them. But the points of the public reference
+are distributed like the records, and the queries, radii and noise of every release are public. So
+each release also charges the points by the same rule, and the points' usage estimates that of the
+records. The estimate is a function of public data alone and may be released freely.
+docs/decisions/0008-automatic-plan.md has the measurements.
 """
 
 import math
@@ -22,25 +22,25 @@ from vicinal.neighbours.kernels import IntegerMatrix
 from vicinal.neighbours.radius import Radius, Reference
 
 WHOLE = (1 << 16) - 1
-"""A budget in :data:`Shares`."""
+"""A full budget in :data:`Shares`, which are uint16."""
 
-WATCHED = 2048
-"""Public points that are charged, at most."""
+MAX_POINTS = 2048
+"""Maximum number of public points that are charged."""
 
 RETIRED = 0.99
-"""Share of a budget from which on it counts as spent: what is left buys next to no vote."""
+"""Share of a budget above which it counts as spent: the rest pays for almost no vote."""
 
 QUANTILES = (0.5, 0.9, 0.99)
-"""Quantiles of budget usage that are stated."""
+"""Quantile levels of budget usage that are reported."""
 
 
 @dataclass(frozen=True, slots=True)
 class BudgetUsage:
-    """How much of their budgets subjects have used, estimated from public things; public.
+    """Estimated shares of their budgets that subjects have spent; public.
 
-    - `used`: mean share of a budget that is used.
-    - `quantiles`: of that share, at `QUANTILES`.
-    - `retired`: share of subjects that have used at least `RETIRED` of their budget.
+    - `used`: mean spent share of a budget.
+    - `quantiles`: quantiles of that share, at the levels `QUANTILES`.
+    - `retired`: share of subjects that have spent at least `RETIRED` of their budget.
     """
 
     used: float
@@ -51,27 +51,27 @@ class BudgetUsage:
 class ProxyLedger:
     """Virtual budgets of public points; everything in it is public.
 
-    - `reference`: the public points, with the kernel of the votes. Where there are more than
-      `WATCHED`, an even choice of so many is charged.
-    - `radius`: which points take part in a query: as for records.
-    - `use`: what a subject is charged, over what each of its records would be: a point stands for
-      one.
+    - `reference`: the public points, with the kernel of the votes; at most `MAX_POINTS`, taken at
+      even distances, are charged.
+    - `radius`: selects the points that take part in a query, as it selects records.
+    - `use`: ratio of a subject's charge to that of a single record, which a point represents.
     """
 
     def __init__(self, reference: Reference, radius: Radius, use: float) -> None:
-        points = reference.points[:: -(-len(reference) // WATCHED)]
+        points = reference.points[:: -(-len(reference) // MAX_POINTS)]
         self._points = points
         self._radius = radius
         self._index = ExactIndex(reference.kernel, points.shape[1])
         self._index.add(points)
         size = len(points)
-        # A point has one record, a subject `use` records' worth of charges: so it starts with less.
-        self._full = math.floor(UNITS / use)
+        # A subject is charged `use` times as much as a single record, so the budget of a point with
+        # one record is smaller by that factor.
+        self._full_units = math.floor(UNITS / use)
         self._subjects = SubjectTable(
             targets=np.zeros(size, dtype=np.int32),
             slots=np.arange(size, dtype=np.int32),
             records=np.ones(size, dtype=np.int32),
-            remaining=np.full(size, self._full, dtype=np.int64),
+            remaining=np.full(size, self._full_units, dtype=np.int64),
         )
 
     def __len__(self) -> int:
@@ -80,41 +80,44 @@ class ProxyLedger:
 
     @property
     def used(self) -> Floats:
-        """The share of its virtual budget that every point has used, (m,)."""
-        return np.asarray(1 - self._subjects.remaining / self._full)
+        """The share of its virtual budget that every charged point has spent, (m,)."""
+        return np.asarray(1 - self._subjects.remaining / self._full_units)
 
     @property
     def shares(self) -> Shares:
-        """The same in few bytes, to be stored and resumed from."""
-        # Rounded up: after a restart points must not seem less used than they are.
+        """The spent shares (m,) in the compact form that is stored, for :meth:`resume`."""
+        # Rounded up, so that a restart never lowers the usage.
         return np.asarray(np.ceil(self.used * WHOLE), dtype=np.uint16)
 
     def resume(self, shares: Shares) -> None:
-        """Go on from shares used (m,); from full budgets if there are none.
+        """Restore stored `shares` (m,), or full budgets if there are none.
 
-        Raises InvalidInput if they belong to other points.
+        Raises InvalidInput if their number is not that of the charged points.
         """
         if len(shares) not in (0, len(self)):
             raise InvalidInput(f"Shares must be one for each of {len(self)} points.")
         self.start(shares / WHOLE if len(shares) else np.zeros(len(self)))
 
     def start(self, used: Floats) -> None:
-        """Take off shares that every reference point (m,) has used before the first query."""
+        """Set budgets to those after shares `used`, (m,), given for all reference points."""
         used = used[:: -(-len(used) // len(self))]
-        self._subjects.remaining[:] = np.floor((1 - used) * self._full).astype(np.int64)
+        self._subjects.remaining[:] = np.floor((1 - used) * self._full_units).astype(np.int64)
 
     def spend(self, used: Floats) -> None:
-        """Take off shares that every reference point (m,) uses at once, as far as they have any."""
+        """Subtract shares `used`, (m,), of all reference points from the budgets, down to 0."""
         used = used[:: -(-len(used) // len(self))]
-        taken = np.ceil(used * self._full).astype(np.int64)
-        self._subjects.remaining[:] = np.maximum(self._subjects.remaining - taken, 0)
+        units = np.ceil(used * self._full_units).astype(np.int64)
+        self._subjects.remaining[:] = np.maximum(self._subjects.remaining - units, 0)
 
     def charge(self, release: BlockRelease, queries: IntegerMatrix, thresholds: Places) -> None:
-        """Charge the points for a release as it charges records; their votes are dropped."""
+        """Charge the points for a release, as it charges records, and discard their votes.
+
+        `queries`, (q, d): integer features. `thresholds`, int64 (q,): radii as similarities.
+        """
         release.contribute_and_charge(self._index.search(queries, thresholds), self._subjects)
 
     def budget_usage(self) -> BudgetUsage:
-        """Return the estimate of how far the private budgets are used."""
+        """Return the estimated usage of the private budgets."""
         used = self.used
         quantiles = tuple(np.quantile(used, QUANTILES).tolist())
         return BudgetUsage(float(used.mean()), quantiles, float((used >= RETIRED).mean()))

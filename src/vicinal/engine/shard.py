@@ -1,11 +1,9 @@
-"""A shard: records with their features, labels and subjects, and the ledger of those subjects.
+"""Shards: records with their features, targets and subjects, and the subjects' budgets.
 
-How a release is carried through the records: on one shard, or on several whose votes are summed.
-
-The engine knows nothing of where records are. It hands a release to :class:`Shards` and gets sums
-of integer votes back, already charged; it adds the noise once. Subjects live on one shard with all
-their records, no contribution depends on anybody else's (mechanisms/votes.md), and sums of integers
-do not depend on order: so any split of the records gives the same sums and the same charges.
+The engine passes a release to :class:`Shards`, which charges the subjects and returns sums of
+integer votes, to which the engine adds noise once. All records of a subject are on one shard, a
+subject's contribution does not depend on other subjects' records (mechanisms/votes.md), and integer
+sums do not depend on the order. So any split of the records gives the same sums and charges.
 """
 
 from __future__ import annotations
@@ -32,99 +30,102 @@ from vicinal.neighbours.scan import NeighbourLists, fill_holes
 
 @dataclass(slots=True, eq=False)
 class MappedIndex:
-    """An index of what a public map makes of records: the same records in another metric.
+    """A further index of the same records, in the metric of a public feature map.
 
-    `index`: holds what was made. `made_of`: returns the integer rows of this index for integer rows
-    (m, d) of the shard, each by itself.
+    `index`: holds the mapped rows. `map_rows`: returns the mapped integer rows for integer rows
+    (m, d) of the shard; every row is mapped independently of the others.
     """
 
     index: Index
-    made_of: Callable[[IntegerMatrix], IntegerMatrix]
+    map_rows: Callable[[IntegerMatrix], IntegerMatrix]
 
     def add(self, integers: IntegerMatrix) -> None:
         """Append records given as the shard's integer features."""
-        self.index.add(self.made_of(integers))
+        self.index.add(self.map_rows(integers))
 
 
-_AT_ONCE = 1 << 14
-"""Records that are counted at a time, so that no second array of all is made."""
+_COUNT_CHUNK = 1 << 14
+"""Records counted at a time, to avoid temporary arrays of the size of the data."""
 
 
 class Shards(Protocol):
-    """All private records, wherever they are."""
+    """All private records, in this process or on several machines."""
 
     def charge_and_sum(
         self, release: BlockRelease, queries: IntegerMatrix, thresholds: Steps
     ) -> Steps:
         """Charge the neighbours of the queries; return the sums of their votes.
 
-        `release`: of the whole block: what contributions and charges follow from. `queries`, int8
+        `release`: fixes noise scales, contributions and charges of the whole block. `queries`, int8
         or float32 (q, d): integer features. `thresholds`, int64 (q,): radii as similarities.
-        Returns int64 (q, c): in grid steps. Private: nothing may leave before ``release.publish``
-        has added noise.
+        Returns int64 (q, c), in grid steps. The sums are private: only ``release.publish``, which
+        adds the noise, may release them.
         """
 
     def rounds(
         self, queries: IntegerMatrix, thresholds: Steps, *, together: bool
     ) -> Iterator[TwoRounds]:
-        """Yield the queries for two rounds: all `together`, or one after the other."""
+        """Yield the queries for a count and a vote: all `together`, or one at a time.
+
+        `queries`, (q, d), and `thresholds`, (q,): as for :meth:`charge_and_sum`.
+        """
 
 
 class LocalShardBase(ABC):
-    """A shard in this process: records in memory, and an account that charges go to."""
+    """A shard in this process: records in memory, and the account that is charged."""
 
     ledger: Account
 
     @property
     @abstractmethod
     def subject_table(self) -> SubjectTable:
-        """Labels, subjects and budgets as the mechanisms see them."""
+        """Targets, subjects and budgets of the records, as the mechanisms need them."""
 
     @abstractmethod
-    def searched(self) -> Index:
-        """Return the index of the records, after a check that they stand beside their subjects."""
+    def get_index(self) -> Index:
+        """Return the index to search, after a check that its rows match targets and subjects."""
 
     def search(self, queries: IntegerMatrix, thresholds: Steps) -> NeighbourLists:
-        """Return the records inside each query's radius."""
-        return self.searched().search(queries, thresholds)
+        """Return the records within each query's radius; `thresholds`: radii as similarities."""
+        return self.get_index().search(queries, thresholds)
 
-    def parts(self, queries: IntegerMatrix, thresholds: Steps) -> Iterator[NeighbourLists]:
-        """Yield the same for consecutive queries, as many at a time as memory allows."""
-        return self.searched().parts(queries, thresholds)
+    def search_blocks(self, queries: IntegerMatrix, thresholds: Steps) -> Iterator[NeighbourLists]:
+        """Yield :meth:`search` of consecutive blocks of queries, as many as fit in memory."""
+        return self.get_index().parts(queries, thresholds)
 
     def charge_and_sum(
         self, release: BlockRelease, queries: IntegerMatrix, thresholds: Steps
     ) -> Steps:
         """Charge the neighbours and sum their votes, see :meth:`Shards.charge_and_sum`.
 
-        How the search cuts a block into parts follows from private counts, and decides nothing:
-        the release was priced as a whole, and no contribution depends on the order of subjects.
+        The search divides the queries by private counts, but the division affects no result: the
+        release covers the whole block, and no contribution depends on the order of subjects.
         """
-        # Queries in order: a subject meets its charges in the order of the queries, whatever the
-        # parts are (mechanisms/votes.md).
+        # Every subject is charged in the order of the queries, for any division of them
+        # (mechanisms/votes.md).
         sums = np.zeros((len(queries), release.mechanism.n_classes), dtype=np.int64)
         start = 0
-        for neighbours in self.parts(queries, thresholds):
-            part = slice(start, start + len(neighbours))
-            sums[part] = self.charge(release.of(part), neighbours)
+        for neighbours in self.search_blocks(queries, thresholds):
+            chunk = slice(start, start + len(neighbours))
+            sums[chunk] = self.charge(release.of(chunk), neighbours)
             start += len(neighbours)
         return sums
 
     def rounds(
         self, queries: IntegerMatrix, thresholds: Steps, *, together: bool
     ) -> Iterator[TwoRounds]:
-        """Yield the queries for two rounds, see :meth:`Shards.rounds`."""
+        """Yield the queries for a count and a vote, see :meth:`Shards.rounds`."""
         if together:
             yield TwoRounds(self, slice(0, len(queries)), self.search(queries, thresholds))
             return
         start = 0
-        for neighbours in self.parts(queries, thresholds):
-            for j in range(len(neighbours)):
-                yield TwoRounds(self, slice(start, start + 1), neighbours.one(j))
+        for neighbours in self.search_blocks(queries, thresholds):
+            for query in range(len(neighbours)):
+                yield TwoRounds(self, slice(start, start + 1), neighbours.one(query))
                 start += 1
 
     def charge(self, release: BlockRelease, neighbours: NeighbourLists) -> Steps:
-        """Charge neighbours that were found, and return the sums of their votes."""
+        """Charge the given neighbours of queries, and return the sums of their votes, (q, c)."""
         sums, spent = release.contribute_and_charge(neighbours, self.subject_table)
         self.ledger.note_charged_total(spent)
         return sums
@@ -132,12 +133,12 @@ class LocalShardBase(ABC):
 
 @dataclass(slots=True)
 class TwoRounds:
-    """Queries that are asked twice: counted first, then put to the vote of who paid for both.
+    """Queries answered in two rounds: a count of neighbours, then a vote of those who paid for it.
 
-    The counts of all queries come before the first vote. So they must not be split to save memory:
-    the split follows from private counts, and would change who can pay. Private.
+    All queries are counted before the first vote. They must not be divided to save memory, since
+    the division would depend on private counts and change which subjects can pay. Private.
 
-    `queries`: which of the block these are. `neighbours`: found once for both rounds.
+    `shard`: holds the records. `queries`: slice of the block. `neighbours`: used by both rounds.
     """
 
     shard: LocalShardBase
@@ -145,33 +146,36 @@ class TwoRounds:
     neighbours: NeighbourLists
 
     def charge_counts(self, counter: NoisyCount) -> Steps:
-        """Charge the neighbours for being counted, and keep only those who could pay."""
-        counts, part, spent = counter.contribute_and_charge(
+        """Charge the neighbours for the count; return the counts (q,), in grid steps, private.
+
+        Only the neighbours whose subjects could pay remain for the vote.
+        """
+        counts, is_counted, spent = counter.contribute_and_charge(
             self.neighbours, self.shard.subject_table
         )
         self.shard.ledger.note_charged_total(spent)
-        self.neighbours = self.neighbours.keep(part)
+        self.neighbours = self.neighbours.keep(is_counted)
         return counts
 
     def charge_and_sum(self, release: BlockRelease) -> Steps:
-        """Charge those who were counted, and sum their votes."""
+        """Charge the counted neighbours for the vote, and return the sums of votes, (q, c)."""
         return self.shard.charge(release, self.neighbours)
 
 
-def sum_steps(parts: Iterable[Steps]) -> Steps:
-    """Return the sum of what at least one shard returned. Private."""
-    first, *others = parts
+def sum_steps(shard_sums: Iterable[Steps]) -> Steps:
+    """Return the sum of the arrays of at least one shard, in grid steps. Private."""
+    first, *remaining = shard_sums
     total = first.copy()
-    for other in others:
-        total += other
+    for shard_sum in remaining:
+        total += shard_sum
     return total
 
 
 class Shard(LocalShardBase):
-    """Holds records, charges them and sums their votes; knows nothing of noise or answers.
+    """Records in memory, with the methods that charge their subjects and sum their votes.
 
-    Subjects live on one shard with all their records. Sums of integer votes over shards equal
-    those of a single shard that holds everything.
+    `kernel`, `n_features`, `index`: of the search. `register`: assigns slots to subjects; by
+    default, a new ledger in memory. All records of a subject must be on the same shard.
     """
 
     def __init__(
@@ -196,14 +200,14 @@ class Shard(LocalShardBase):
 
     @property
     def subject_table(self) -> SubjectTable:
-        """Labels, subjects and budgets as the mechanisms see them."""
+        """Targets, subjects and budgets of the records, as the mechanisms need them."""
         return self.subject_table_of(self.ledger)
 
     def subject_table_of(self, account: Account) -> SubjectTable:
-        """Return the same people with the budgets of another account."""
+        """Return the records' targets and subjects with the budgets of `account`."""
         return SubjectTable(self._targets, self._slots, self._records, account.remaining)
 
-    def searched(self) -> Index:
+    def get_index(self) -> Index:
         """Return the index of all records."""
         self.check_consistent()
         return self.index
@@ -211,19 +215,20 @@ class Shard(LocalShardBase):
     def add(
         self, integers: IntegerMatrix, targets: RecordTargets, subjects: Sequence[SubjectId]
     ) -> Ints32:
-        """Add records; a subject that is known, or was, continues with the budget it has left.
+        """Add records and return the slot of each record's subject, int32 (n,). Private.
 
-        `targets` are what the records carry: class indices, int32 (n,), or vectors. Returns the
-        slot of each record's subject, int32 (n,). Private.
+        A subject that is or was enrolled continues with its remaining budget. `integers`, (n, d):
+        features. `targets`: class indices, int32 (n,), or vectors. `subjects`: n subject ids.
         """
-        # Whatever can be refused is refused here, before a subject is enrolled.
-        carried = join_targets(self._targets, targets)
-        with self._changing():
+        # Raises errors of invalid targets before a subject is enrolled.
+        all_targets = join_targets(self._targets, targets)
+        with self._mark_changing():
             slots = self._register.enroll(subjects)
             self.index.add(integers)
             for mapped in self._mapped:
                 mapped.add(integers)
-            self._targets, self._slots = carried, np.concatenate([self._slots, slots])
+            self._targets = all_targets
+            self._slots = np.concatenate([self._slots, slots])
             counts = np.zeros(self._register.size, dtype=np.int32)
             counts[: len(self._records)] = self._records
             np.add.at(counts, slots, 1)
@@ -231,7 +236,7 @@ class Shard(LocalShardBase):
         return slots
 
     def erase(self, subjects: Sequence[SubjectId]) -> int:
-        """Erase all records of `subjects` physically; return how many records went."""
+        """Erase all records of `subjects` physically, and return their number."""
         rows = self.rows_of(subjects)
         with self.erasing(rows):
             self._register.remove(subjects)
@@ -239,90 +244,93 @@ class Shard(LocalShardBase):
 
     @contextmanager
     def erasing(self, rows: Ints) -> Iterator[None]:
-        """Erase `rows` physically; the body takes their subjects off the register.
+        """Erase `rows` physically; the body of the context removes their subjects' enrolment.
 
-        `rows`, int64 (m,): positions of all records of some subjects, ascending.
+        `rows`, int64 (m,): ascending indices of all records of some subjects.
         """
         movers = fill_holes(rows, len(self))
         new_size = len(self) - len(rows)
-        with self._changing():
+        with self._mark_changing():
             for index in (self.index, *(mapped.index for mapped in self._mapped)):
                 index.remove(rows, movers)
-            # The same moves in the columns as in the indexes: a row and its subject stay together.
-            order = _order_after(rows, movers, new_size)
+            # Targets and slots are moved as the index rows are, so that they still match.
+            order = _compute_order(rows, movers, new_size)
             self._records[self._slots[rows]] = 0
-            self._targets, self._slots = self._targets[order], self._slots[order]
+            self._targets = self._targets[order]
+            self._slots = self._slots[order]
             yield
 
-    def follow(self, mapped: MappedIndex, parts: Iterable[IntegerMatrix]) -> None:
-        """Put what a public map makes of all records, given in `parts`, into another index too.
+    def follow(self, mapped: MappedIndex, blocks: Iterable[IntegerMatrix]) -> None:
+        """Add all records to a further index, and update it with every later change of records.
 
-        From now on it changes with the records.
+        `blocks`, iterable of (m, d): integer features of all records, in order.
         """
-        with self._changing():
-            for part in parts:
-                mapped.add(part)
+        with self._mark_changing():
+            for block in blocks:
+                mapped.add(block)
             self._mapped.append(mapped)
 
     def unfollow(self, mapped: MappedIndex) -> None:
-        """Let go of an index that nobody searches any more."""
+        """Stop updating an index that is no longer searched."""
         self._mapped.remove(mapped)
 
     def rows_of(self, subjects: Iterable[SubjectId]) -> Ints:
-        """Return the positions of all records of `subjects`, ascending. Private."""
+        """Return the ascending indices of all records of `subjects`. Private."""
         return self.rows_at(self._register.slots(subjects))
 
     def rows_at(self, slots: Ints32) -> Ints:
-        """Return the positions of all records of the subjects at `slots`, ascending. Private."""
+        """Return the ascending indices of all records of the subjects at `slots`. Private."""
         return np.flatnonzero(np.isin(self._slots, slots))
 
-    def resume(self, parts: Iterable[IntegerMatrix], targets: RecordTargets, slots: Ints32) -> None:
-        """Take in records whose subjects the register already knows, into an empty shard.
+    def resume(
+        self, blocks: Iterable[IntegerMatrix], targets: RecordTargets, slots: Ints32
+    ) -> None:
+        """Load records of subjects that are already enrolled into an empty shard.
 
-        `parts`, iterable of (m, d): integer features in consecutive parts, together n rows.
-        `targets`, int32 (n,) or RecordVectors: what the records carry: class indices, or vectors.
-        `slots`, int32 (n,): subject of every record.
+        `blocks`, iterable of (m, d): integer features in consecutive blocks, together n rows.
+        `targets`: class indices, int32 (n,), or RecordVectors. `slots`, int32 (n,): of subjects.
         """
-        with self._changing():
-            for part in parts:
-                self.index.add(part)
-            self._targets, self._slots = targets, slots
-            self._recount()
+        with self._mark_changing():
+            for block in blocks:
+                self.index.add(block)
+            self._targets = targets
+            self._slots = slots
+            self._count_records()
 
     @contextmanager
-    def _changing(self) -> Iterator[None]:
-        """Mark the shard unusable until the body is through.
+    def _mark_changing(self) -> Iterator[None]:
+        """Mark the shard as inconsistent until the body of the context has finished.
 
-        A change that is broken off half-way, by an interrupt say, could leave rows beside the wrong
-        labels or subjects, and charge the wrong person.
+        An interrupted change could leave rows next to wrong targets or subjects, so that the wrong
+        subjects would be charged.
         """
         self.check_consistent()
         self._consistent = False
-        # No `finally`: an error in the body must leave the shard unusable.
+        # No `finally`: after an error in the body the shard must stay unusable.
         yield
         self._consistent = True
 
     def check_consistent(self) -> None:
-        """Raise PrivacyRefused if a change of the records was broken off."""
+        """Raise PrivacyRefused if a change of the records was interrupted."""
         if not self._consistent:
             raise PrivacyRefused(
                 "A change of the records was interrupted, so records may no longer belong to "
                 "their subjects. Fit again."
             )
 
-    def _recount(self) -> None:
+    def _count_records(self) -> None:
+        """Set the number of records of every slot."""
         self._records = np.zeros(self._register.size, dtype=np.int32)
-        for start in range(0, len(self), _AT_ONCE):
-            np.add.at(self._records, self._slots[start : start + _AT_ONCE], 1)
+        for start in range(0, len(self), _COUNT_CHUNK):
+            np.add.at(self._records, self._slots[start : start + _COUNT_CHUNK], 1)
 
 
 @dataclass(frozen=True, slots=True)
 class SharedShard(LocalShardBase):
-    """A shard as one of several accounts sees it: the same records, budgets of its own.
+    """The records of a shard with the budgets of one of several accounts.
 
-    `shard`: the records, which all accounts share. `ledger`: the budgets that answers through this
-    object are charged to. `mapped`: what is searched, in a metric that is this account's own; it
-    follows the shard.
+    `shard`: the records, shared by all accounts. `ledger`: the account that is charged. `mapped`:
+    index in a metric of this account, updated with the shard; None to search the shard's own.
     """
 
     shard: Shard
@@ -331,17 +339,21 @@ class SharedShard(LocalShardBase):
 
     @property
     def subject_table(self) -> SubjectTable:
-        """Labels and subjects of the shard, budgets of the account."""
+        """Targets and subjects of the shard, with the budgets of this account."""
         return self.shard.subject_table_of(self.ledger)
 
-    def searched(self) -> Index:
-        """Return the index in this account's metric, else that of the shard."""
-        index = self.shard.searched()
+    def get_index(self) -> Index:
+        """Return the index in this account's metric if there is one, else that of the shard."""
+        index = self.shard.get_index()
         return index if self.mapped is None else self.mapped.index
 
 
-def _order_after(rows: Ints, movers: Ints, new_size: int) -> Ints:
-    """Return which row stands where once `movers` have filled the holes left by `rows`, (kept,)."""
+def _compute_order(rows: Ints, movers: Ints, new_size: int) -> Ints:
+    """Return the old index of every remaining row, (new_size,), after an erasure.
+
+    `rows`: ascending indices of erased rows. `movers`: rows from the end that take the places of
+    those below `new_size`, in the same order.
+    """
     order = np.arange(new_size)
     order[rows[rows < new_size]] = movers
     return order

@@ -1,12 +1,12 @@
-"""Random trees that see public rows and no label: what a model of a table bends by.
+"""Random trees grown on unlabeled public rows: nonlinear features for a model of a table.
 
-A node draws two of the public rows in it and a column in which they differ, and cuts it half-way
-between them. Rows are alike as far as they share leaves, whatever a column's scale (Geurts, Ernst &
-Wehenkel 2006, section 5, on the kernel of such trees). A row's features are how many leaves it
-shares with each of some public rows: Nyström's method, without a factorisation that would have to
-be stored. They come of comparisons of whole numbers, alike on every machine and in any company.
+A node samples two of its public rows and a column in which they differ, and splits half-way between
+the two values. The number of leaves that two rows share is a kernel that does not depend on the
+scale of columns (Geurts, Ernst & Wehenkel 2006, section 5). A row's features are its kernel values
+with landmarks, a sample of public rows. They follow from comparisons of whole numbers, so they are
+equal on every machine and do not depend on other rows.
 
-docs/decisions/0053-private-model.md has what was measured.
+docs/decisions/0053-private-model.md has the measurements.
 """
 
 import numpy as np
@@ -15,68 +15,78 @@ from vicinal.arrays import FloatMatrix, Floats, Floats32, Places, UInts8
 from vicinal.compiled import compiled
 from vicinal.mechanisms.noise_sources import public_draws
 
-TREES, DEPTH = 100, 4
+TREES, DEPTH = 100, 4  # measured in decision 0053
 
 LANDMARKS = 150
-"""Public rows that leaves are shared with, at most."""
+"""Maximum number of public rows as landmarks. Twice as many lose .07 on the worst tuning table."""
 
-_SEED = 0
-_NODES = (1 << DEPTH) - 1
-_MOST_ROWS = 2000  # public rows that trees are grown on
+_SEED = 0  # of the public random numbers: the same rows always give the same trees
+_NODES = (1 << DEPTH) - 1  # inner nodes of a tree
+_MAX_ROWS = 2000  # public rows that trees are grown on, at most
 
 
 class RandomTrees:
-    """Trees grown on public rows (m, d) of whole numbers, always the same on the same ones.
+    """Trees grown on public rows (m, d) of whole numbers; equal rows give equal trees.
 
-    `columns`, int64 (trees, nodes), and `cuts`, float64: a row above node i's cut goes to node
-    2 i + 2, any other to 2 i + 1.
+    `columns`, int64 (trees, nodes), and `cuts`, float64: at node i, a row whose value in the node's
+    column is above the cut goes to node 2 i + 2, any other to 2 i + 1.
     """
 
     def __init__(self, public: FloatMatrix) -> None:
         self.columns = np.zeros((TREES, _NODES), dtype=np.int64)
-        self.cuts = np.full((TREES, _NODES), np.inf)  # where rows are alike, all go one way
-        grown_on = _evenly(public, _MOST_ROWS)
-        _, kinds = np.unique(grown_on, axis=0, return_inverse=True)  # of alike rows, compared once
-        kinds = kinds.reshape(-1)
-        # Raw bits: what the library makes of them elsewhere may change with its version.
-        draws = public_draws(_SEED).bit_generator.random_raw((TREES, _NODES, 3)).tolist()
-        for columns, cuts, drawn in zip(self.columns, self.cuts, draws, strict=True):
-            inside = [np.arange(len(grown_on))]  # of every node
+        self.cuts = np.full((TREES, _NODES), np.inf)  # without a split, all rows go to one side
+        sample = _select_evenly(public, _MAX_ROWS)
+        # Equal rows get equal ids, so that rows are compared only once.
+        _, row_ids = np.unique(sample, axis=0, return_inverse=True)
+        row_ids = row_ids.reshape(-1)
+        # Raw bits, since derived random numbers may change with the version of NumPy.
+        bits = public_draws(_SEED).bit_generator.random_raw((TREES, _NODES, 3)).tolist()
+        for columns, cuts, tree_bits in zip(self.columns, self.cuts, bits, strict=True):
+            node_rows = [np.arange(len(sample))]  # row indices in every node, breadth first
             for node in range(_NODES):
-                places = inside[node]
-                columns[node], cuts[node] = _split(grown_on, kinds, places, *drawn[node])
-                right = grown_on[places, columns[node]] > cuts[node]
-                inside += places[~right], places[right]
-        self._landmarks = _leaves(_evenly(public, LANDMARKS), self.columns, self.cuts).T.copy()
+                indices = node_rows[node]
+                columns[node], cuts[node] = _sample_split(sample, row_ids, indices, tree_bits[node])
+                is_right = sample[indices, columns[node]] > cuts[node]
+                node_rows += indices[~is_right], indices[is_right]
+        landmarks = _select_evenly(public, LANDMARKS)
+        self._landmark_leaves = _find_leaves(landmarks, self.columns, self.cuts).T.copy()
 
-    def shared(self, rows: FloatMatrix) -> Floats32:
-        """Return in how many trees rows (n, d) share a leaf with each landmark, (n, landmarks)."""
-        counts = np.zeros((len(rows), self._landmarks.shape[1]), dtype=np.float32)
-        _count(_leaves(rows, self.columns, self.cuts), self._landmarks, counts)
+    def count_shared_leaves(self, rows: FloatMatrix) -> Floats32:
+        """Return the number of leaves that rows (n, d) share with each landmark, (n, landmarks)."""
+        counts = np.zeros((len(rows), self._landmark_leaves.shape[1]), dtype=np.float32)
+        leaves = _find_leaves(rows, self.columns, self.cuts)
+        _add_shared_leaves(leaves, self._landmark_leaves, counts)
         return counts
 
 
-def _evenly(rows: FloatMatrix, most: int) -> FloatMatrix:
-    count = min(len(rows), most)
+def _select_evenly(rows: FloatMatrix, max_rows: int) -> FloatMatrix:
+    """Return at most `max_rows` of the rows, at even distances."""
+    count = min(len(rows), max_rows)
     return rows[np.arange(count) * len(rows) // max(count, 1)]
 
 
-def _split(
-    rows: FloatMatrix, kinds: Places, places: Places, first: int, second: int, third: int
+def _sample_split(
+    rows: FloatMatrix, row_ids: Places, indices: Places, bits: list[int]
 ) -> tuple[int, float]:
-    """Return column and cut of a node with the public rows at `places`, by three draws."""
-    if len(places):
-        at = places[first % len(places)]
-        others = places[kinds[places] != kinds[at]]
-        if len(others):
-            one, other = rows[at], rows[others[second % len(others)]]
-            differing = np.flatnonzero(one != other)
-            column = int(differing[third % len(differing)])
-            return column, (float(one[column]) + float(other[column])) / 2
+    """Return the column and cut of a node; an infinite cut if all its rows are equal.
+
+    `rows`, (m, d), and `row_ids`, (m,): public rows, with equal ids for equal rows. `indices`: the
+    rows in the node. `bits`: random numbers for the first row, the second row and the column.
+    """
+    if len(indices):
+        first = indices[bits[0] % len(indices)]
+        different = indices[row_ids[indices] != row_ids[first]]
+        if len(different):
+            first_row = rows[first]
+            second_row = rows[different[bits[1] % len(different)]]
+            columns = np.flatnonzero(first_row != second_row)
+            column = int(columns[bits[2] % len(columns)])
+            return column, (float(first_row[column]) + float(second_row[column])) / 2
     return 0, np.inf
 
 
-def _leaves(rows: FloatMatrix, columns: Places, cuts: Floats) -> UInts8:
+def _find_leaves(rows: FloatMatrix, columns: Places, cuts: Floats) -> UInts8:
+    """Return the index of each row's leaf in every tree, (n, trees)."""
     leaves = np.zeros((len(rows), TREES), dtype=np.uint8)
     _descend(np.ascontiguousarray(rows, dtype=np.float32), columns, cuts, leaves)
     return leaves
@@ -84,7 +94,7 @@ def _leaves(rows: FloatMatrix, columns: Places, cuts: Floats) -> UInts8:
 
 @compiled
 def _descend(rows, columns, cuts, leaves):  # type: ignore[no-untyped-def]
-    """Write the leaf of every row (n, d) in every tree, (n, trees)."""
+    """Write the leaf of every row (n, d) in every tree to `leaves`, (n, trees)."""
     n_nodes = columns.shape[1]
     for i in range(len(rows)):
         for tree in range(len(columns)):
@@ -95,8 +105,8 @@ def _descend(rows, columns, cuts, leaves):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _count(leaves, landmarks, counts):  # type: ignore[no-untyped-def]
-    """Add how many leaves (n, trees) are those of every landmark, (trees, landmarks)."""
+def _add_shared_leaves(leaves, landmarks, counts):  # type: ignore[no-untyped-def]
+    """Add the leaves that rows, (n, trees), share with landmarks, (trees, L), to `counts`, (n, L)."""
     for i in range(len(leaves)):
         for tree in range(len(landmarks)):
             for j in range(landmarks.shape[1]):

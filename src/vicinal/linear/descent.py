@@ -1,17 +1,19 @@
-"""From noisy mean gradients to weights: each is a measurement, the weights what all of them say.
+"""Kalman filter that turns noisy mean gradients into the weights of a linear model.
 
-All but the gradients is public, and these are released before they come here. Weights v are scaled
-to have variance 1 before anything is known. Public rows tell their second moment, G, and how curved
-the loss is: h, at the weights of now, of gradients that are cut to the clip. So a gradient is
-h G (v - v*) and noise of covariance N, and weights are their mean given all so far (Kalman 1960):
+Everything here is public: the gradients have been released with noise before they arrive. Weights v
+are scaled to prior variance 1. Public rows give the second moment G of the scaled features and the
+curvature h of the loss of clipped gradients at the current weights. A gradient is treated as a
+noisy linear measurement h G (v - v*) of the optimum v*, with noise covariance N. The weights are
+the mean of their Gaussian posterior P^-1, given all gradients so far (Kalman 1960):
 
-    known <- 1 + KEPT (known - 1) + h^2 G N^-1 G
-    v <- v - known^-1 h G N^-1 gradient
+    P <- 1 + RETAINED_INFORMATION (P - 1) + h^2 G N^-1 G
+    v <- v - P^-1 h G N^-1 gradient
 
-Known is diagonal in one basis for all steps. No step along a direction of G, of length g, is longer
-than 2 / g, as g / 2 bounds the curvature of softmax (Böhning 1992). Where noise is all there is,
-nothing moves: there is no threshold below which nothing is trained.
-docs/decisions/0053-private-model.md has what was measured.
+The posterior precision P is diagonal in the eigenbasis of G N^-1 G, the same basis for all steps.
+A step along an eigenvector of G with eigenvalue g is at most 2 / g times the gradient, as g / 2
+bounds the curvature of softmax regression (Böhning 1992). If the gradients are almost only noise,
+the weights hardly move, so training needs no minimum number of records.
+docs/decisions/0053-private-model.md has the measurements.
 """
 
 import math
@@ -25,111 +27,143 @@ from vicinal.linear.model_features import IntegerRows, scores_of
 from vicinal.mechanisms.gradients import whole_weights
 
 STEPS = 40
-"""Gradients of a training."""
+"""Gradients per training. Half or twice as many change accuracy little (decision 0053)."""
 
 LEAST_CLIP, MOST_CLIP = 0.25, 1.0
-"""Norms that a subject's gradient is cut to, over that of a typical one; features have length 1, a
-gradient of classes at most 1.5. At the lowest nearly all are cut, so noise falls no further against
-what they say."""
+"""Minimum and maximum clip, relative to a typical gradient norm (at most 1.5). Almost all gradients
+are longer than the minimum, so below it noise and signal would shrink alike."""
 
-KEPT = 0.95
-"""How much of what was known stays from step to step: the loss is not the parabola that a gradient
-is read by, the less so the further off it was taken."""
+RETAINED_INFORMATION = 0.95
+"""Share of the information from earlier gradients that is kept at each step. The loss is not
+exactly quadratic, so old measurements lose validity. Chosen on the 40 tuning tables, AG News, MNIST
+and Fashion-MNIST (decision 0053)."""
 
-_FREE = 20.0  # standard deviation of the bias' weight: nearly free
-_SHORT = 1e-4  # mean square of public rows below which one of them outdoes all others
+_BIAS_PRIOR_STD = 20.0  # prior standard deviation of the bias weight: almost no regularization
+_MIN_MEAN_SQUARE = 1e-4  # mean square norm of public features below which one row would dominate
 
 
-def step_noise(share: float) -> float:
-    """Return the noise scale of a step in clipping bounds, where training may take `share`, zCDP.
+def compute_step_noise(share: float) -> float:
+    """Return the noise scale of a step, in clipping bounds, for a training that costs `share` zCDP.
 
-    For the worst case, a gradient of full length in every step: who would be stopped half-way are
-    those who are unlike the others, a rare class, and what is learnt would lack them.
+    The scale covers the worst case, a gradient of full length in every step. With less noise,
+    subjects of rare classes would exhaust their share early and be missing from the model.
     """
     return math.sqrt(STEPS / (2 * share))
 
 
-def clip_of(share: float, n_records: float, width: int, loss: TrainingLoss) -> float:
-    """Return the norm that gradients are cut to; `share`, in zCDP, of `width` features.
+def compute_clip(share: float, n_records: float, width: int, loss: TrainingLoss) -> float:
+    """Return the norm to which gradients are clipped.
 
-    Cut to C, the mean of all steps has noise of variance C^2 / (2 share n^2) on each of width *
-    n_scores entries; the scatter of n records has about residual^2 / n over all entries.
+    `share`: cost of the training, in zCDP. `n_records`: records that gradients are averaged over.
+    `width`: features with the bias. With clip C, the mean over all steps has noise variance
+    C^2 / (2 share n^2) on each of width * n_scores entries, and the sampling variance of n records
+    is about residual^2 / n over all entries; the loss fixes the ratio of the two (`scatter`).
     """
-    even = math.sqrt(2 * share * n_records / (width * loss.n_scores))
-    return loss.residual * min(max(even / math.sqrt(loss.scatter), LEAST_CLIP), MOST_CLIP)
+    equal_variance_clip = math.sqrt(2 * share * n_records / (width * loss.n_scores))
+    relative_clip = equal_variance_clip / math.sqrt(loss.scatter)
+    return loss.residual * min(max(relative_clip, LEAST_CLIP), MOST_CLIP)
 
 
 class Descent:
-    """Weights that follow noisy mean gradients; public.
+    """Posterior mean and variance of weights, updated by noisy mean gradients; public.
 
-    - `rows`, float32 (m, D): public integer rows of the model's features.
-    - `unit`: a feature of 1 is so many integer steps.
-    - `parts`: how many features, but for the bias, belong together, and the standard deviation of
-      scores by them over public rows before anything is known.
-    - `loss`: what the model is for. Classes have equal shares at first, whatever is declared: what
-      is learnt would not rank rows alike.
-    - `n_records`: which means are taken by.
-    - `clip`: the norm that gradients are cut to.
+    - `rows`, float32 (m, D): public integer rows of the model's features; the last is the bias.
+    - `unit`: integer steps per feature value of 1.
+    - `blocks`: size of each block of features, without the bias, and the prior standard deviation
+      of the scores from that block over public rows.
+    - `loss`: the training loss. Classes start with equal shares even if others are declared, since
+      a model trained from declared shares would rank rows differently.
+    - `n_records`: number of records that gradients are averaged over.
+    - `clip`: norm to which gradients are clipped.
     - `noise`: standard deviation of the noise on each entry of a mean gradient.
 
-    `weights`, float64 (D, c): as they are now.
+    `weights`, float64 (D, c): the current weights.
     """
 
     def __init__(
-        self, rows: IntegerRows, unit: float, parts: Sequence[tuple[int, float]],
-        loss: TrainingLoss, n_records: float, clip: float, noise: float,
-    ) -> None:  # fmt: skip
-        self._rows, self._unit, self._n_records = rows.astype(np.float64), unit, n_records
+        self,
+        rows: IntegerRows,
+        unit: float,
+        blocks: Sequence[tuple[int, float]],
+        loss: TrainingLoss,
+        n_records: float,
+        clip: float,
+        noise: float,
+    ) -> None:
+        self._rows = rows.astype(np.float64)
+        self._unit = unit
+        self._n_records = n_records
+        self._loss = loss
         features = self._rows / unit
-        self._in_clips = np.sqrt(np.square(features).sum(axis=1, keepdims=True)) / clip
-        squares, before, start = np.square(features).mean(axis=0), np.empty(0), 0
-        for count, spread in parts:
-            length = squares[start : (start := start + count)].sum()
-            before = np.append(before, np.full(count, spread / math.sqrt(max(length, _SHORT))))
-        before = np.append(before, _FREE)
-        wide = features * before
-        moment = wide.T @ wide
-        # As if one more public row went every way alike: what columns do together in a few rows
-        # they need not do in others.
-        moment += np.eye(len(moment)) * np.diag(moment)[:-1].mean() / len(wide)
-        moment /= len(wide) + 1
-        # Noise is alike on all weights, before they are scaled.
-        told = moment / (before * noise)
-        self._told, directions = np.linalg.eigh(told @ told.T)
-        self._toward = directions.T @ (told / (before * noise))
-        self._from_directions = before[:, None] * directions
-        self._lengths = (directions * (moment @ directions)).sum(axis=0)
-        curved, self._axes = np.linalg.eigh(moment)
-        self._longest = 1 / (curved / 2 + 1 / n_records)[:, None]
-        self._known, self._before, self._loss = np.ones(len(before)), before[:, None], loss
-        self._scaled = self.weights = np.zeros((len(before), loss.n_scores))
+        self._lengths_in_clips = np.sqrt(np.square(features).sum(axis=1, keepdims=True)) / clip
+        prior_std = _compute_prior_std(np.square(features).mean(axis=0), blocks)
+        scaled_features = features * prior_std
+        moment = scaled_features.T @ scaled_features
+        # Shrink towards a multiple of the identity, with the weight of one more public row: few
+        # rows show correlations between columns that other rows do not have.
+        moment += np.eye(len(moment)) * np.diag(moment)[:-1].mean() / len(scaled_features)
+        moment /= len(scaled_features) + 1
+        # Noise is equal on all unscaled weights, hence proportional to the prior deviation here.
+        whitened_moment = moment / (prior_std * noise)
+        self._information, directions = np.linalg.eigh(whitened_moment @ whitened_moment.T)
+        self._gain = directions.T @ (whitened_moment / (prior_std * noise))
+        self._eigenbasis_to_weights = prior_std[:, None] * directions
+        self._score_variances = (directions * (moment @ directions)).sum(axis=0)
+        moment_eigenvalues, self._moment_axes = np.linalg.eigh(moment)
+        self._max_step_per_gradient = 1 / (moment_eigenvalues / 2 + 1 / n_records)[:, None]
+        self._precision = np.ones(len(prior_std))
+        self._prior_std = prior_std[:, None]
+        self._scaled_weights = np.zeros((len(prior_std), loss.n_scores))
+        self.weights = self._scaled_weights
 
     def step(self, gradient: Floats) -> None:
-        """Follow a mean gradient, float64 (D, c), with its noise."""
-        curvature = self._curvature()
-        self._known = 1 + KEPT * (self._known - 1) + curvature**2 * self._told
-        # Gradients are of a mean, and what is known before counts as much as one record.
-        pull = self._before * gradient + self._scaled / self._n_records
-        along = (curvature / self._known)[:, None] * (self._toward @ pull)
-        move = self._axes.T @ (self._from_directions @ along / self._before)
-        most = self._longest * np.abs(self._axes.T @ pull)
-        self._scaled = self._scaled - self._axes @ np.clip(move, -most, most)
-        self.weights = self._before * self._scaled
+        """Update the posterior by a noisy mean gradient at the current weights, float64 (D, c)."""
+        curvature = self._compute_curvature()
+        retained = RETAINED_INFORMATION * (self._precision - 1)
+        self._precision = 1 + retained + curvature**2 * self._information
+        # The gradient is a mean over records, and the prior weighs as much as one record.
+        regularized = self._prior_std * gradient + self._scaled_weights / self._n_records
+        eigenbasis_step = (curvature / self._precision)[:, None] * (self._gain @ regularized)
+        scaled_step = self._eigenbasis_to_weights @ eigenbasis_step / self._prior_std
+        axis_step = self._moment_axes.T @ scaled_step
+        max_step = self._max_step_per_gradient * np.abs(self._moment_axes.T @ regularized)
+        bounded_step = self._moment_axes @ np.clip(axis_step, -max_step, max_step)
+        self._scaled_weights = self._scaled_weights - bounded_step
+        self.weights = self._prior_std * self._scaled_weights
 
     @property
-    def doubts(self) -> Floats:
-        """Weights of what is not known, float64 (D, r).
+    def variance_directions(self) -> Floats:
+        """Weights whose squared scores add up to the posterior variance of a row's score, (D, r).
 
-        Squares of a row's scores by them add up to the variance of its score, given all gradients.
+        The first r - 1 columns are the directions of largest variance; the last one is constant and
+        adds the mean variance, over public rows, of all remaining directions.
         """
-        left = self._lengths / self._known
-        most, rest = np.split(np.argsort(-left, kind="stable"), [self._loss.n_doubts])
-        doubts = np.zeros((len(left), self._loss.doubts_of(len(left))))
-        doubts[:, :-1] = self._from_directions[:, most] / np.sqrt(self._known[most])
-        # All else is as it is on average of public rows.
-        doubts[-1, -1] = math.sqrt(float(left[rest].sum())) / (self._rows[0, -1] / self._unit)
-        return doubts
+        variances = self._score_variances / self._precision
+        by_variance = np.argsort(-variances, kind="stable")
+        largest, remaining = np.split(by_variance, [self._loss.n_variance_directions])
+        n_columns = self._loss.count_variance_columns(len(variances))
+        columns = np.zeros((len(variances), n_columns))
+        precision_root = np.sqrt(self._precision[largest])
+        columns[:, :-1] = self._eigenbasis_to_weights[:, largest] / precision_root
+        bias = self._rows[0, -1] / self._unit
+        columns[-1, -1] = math.sqrt(float(variances[remaining].sum())) / bias
+        return columns
 
-    def _curvature(self) -> float:
+    def _compute_curvature(self) -> float:
+        """Return the mean curvature of the clipped loss at the current weights, on public rows."""
         scores = scores_of(self._rows, whole_weights(self.weights), self._unit)
-        return self._loss.curvature(scores, self._in_clips)
+        return self._loss.curvature(scores, self._lengths_in_clips)
+
+
+def _compute_prior_std(mean_squares: Floats, blocks: Sequence[tuple[int, float]]) -> Floats:
+    """Return the prior standard deviation of every feature's weight, bias last, (D,).
+
+    `mean_squares`, (D,): of each feature over public rows. `blocks`: see :class:`Descent`.
+    """
+    prior_std = np.empty(0)
+    start = 0
+    for size, score_std in blocks:
+        mean_square_norm = max(mean_squares[start : start + size].sum(), _MIN_MEAN_SQUARE)
+        prior_std = np.append(prior_std, np.full(size, score_std / math.sqrt(mean_square_norm)))
+        start += size
+    return np.append(prior_std, _BIAS_PRIOR_STD)

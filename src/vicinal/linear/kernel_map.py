@@ -1,12 +1,11 @@
-"""Principal components of a kernel of public rows: what a private model of many features sees.
+"""Principal components of a kernel: the nonlinear features of a private model of many features.
 
-A linear model of features that are likenesses to public rows bends with the data. Its components
-are those of kernel principal component analysis (Schölkopf, Smola & Müller 1998) on landmarks,
-public rows alone (Nyström's method). Landmarks and projection are public, so a record's components
-are a function of that record: products of whole numbers, elementwise arithmetic, and products of
-whole numbers again, exact in any order and any company.
+The components are those of kernel principal component analysis (Schölkopf, Smola & Müller 1998) on
+landmarks, a sample of public rows (Nyström's method). Landmarks and projection are public, and a
+record's components depend on that record alone: the products are of whole numbers, hence exact in
+any order, and everything between them is elementwise arithmetic.
 
-docs/decisions/0136-int16-training.md has what was measured.
+docs/decisions/0136-int16-training.md has the measurements.
 """
 
 from collections.abc import Iterator
@@ -23,35 +22,35 @@ from vicinal.neighbours.kernels import FLOAT32, IntegerMatrix, unit_vectors
 IntegerRows = npt.NDArray[np.float32]
 
 LANDMARKS = 2000
-"""Public rows that likenesses are taken to, at most."""
+"""Maximum number of landmarks (public rows)."""
 
 COMPONENTS = 400
-"""Components, at most."""
+"""Maximum number of components."""
 
 KERNEL_ARRAYS = ("landmarks", "projection", "shifts")
-"""What a map consists of; names on disk."""
+"""Names of the stored arrays of a map."""
 
 BITS = 12
-"""A likeness of 1 has 2^12 steps."""
+"""A kernel value of 1 is 2^12 integer steps."""
 
-_LARGEST_SUM = (1 << (31 - BITS)) - 1  # of one sign in a column: int32 holds all sums
-_LEAST_VARIANCE = 1e-5  # of a component, over that of the first; below is rounding
-_ROUNDING = 1e-10  # variance for each landmark that rounding can make up
-_LARGEST = 1 << 14
-_CHUNK = 128  # their likenesses stay in a core's cache
+_MAX_COLUMN_SUM = (1 << (31 - BITS)) - 1  # of a column's entries of one sign: products fit int32
+_MIN_VARIANCE_RATIO = 1e-5  # of a component to the first; smaller ones are rounding errors
+_ROUNDING_VARIANCE = 1e-10  # maximum variance per landmark that rounding alone can cause
+_MAX_ENTRY = 1 << 14  # of the integer projection, inside int16
+_CHUNK = 128  # rows at a time: their kernel values stay in a core's cache
 
 
 class KernelMap:
-    """A kernel's likeness to public rows, projected on its principal components; public.
+    """Map of rows to principal components of their kernel values with landmarks; public.
 
     Parameters
     ----------
     landmarks : int16 (L, d)
         Public integer rows of length one.
     projection : int16 (L, D)
-        From likenesses to components, in steps of its column.
+        From kernel values to components, in integer steps per column.
     shifts : int16 (D,)
-        A step of column j is 2^shifts[j].
+        Exponents: a step of column j is 2^shifts[j].
     """
 
     def __init__(
@@ -60,40 +59,44 @@ class KernelMap:
         projection: npt.NDArray[np.int16],
         shifts: npt.NDArray[np.int16],
     ) -> None:
-        self._landmarks, self._projection, self._shifts = landmarks, projection, shifts
+        self._landmarks = landmarks
+        self._projection = projection
+        self._shifts = shifts
         self._products = int16_products()
-        self._towards = self._products.prepared(np.ascontiguousarray(landmarks.T))
-        self._along = self._products.prepared(projection)
+        self._prepared_landmarks = self._products.prepared(np.ascontiguousarray(landmarks.T))
+        self._prepared_projection = self._products.prepared(projection)
         sums = np.zeros(self.width)
-        for _, projected in self._projected(landmarks):
+        for _, projected in self._project_chunks(landmarks):
             sums += projected.sum(axis=0, dtype=np.float64)
         self._center = np.rint(sums / len(landmarks))
 
     @classmethod
     def of(cls, public: FloatMatrix, n_components: int = COMPONENTS, *, power: float = 0.0) -> Self:
-        """Return the map of public rows (m, d), at most :data:`LANDMARKS` of them, evenly taken.
+        """Return the map whose landmarks are at most :data:`LANDMARKS` of the public rows (m, d).
 
-        Components are divided by their variance to this `power`: .25 half-whitens them.
+        Each component is divided by its variance to the `power`; 1/4 half-whitens them.
         """
         landmarks = unit_vectors(public[:: -(-len(public) // LANDMARKS)])
-        likeness = _likeness_of(landmarks)
-        means = likeness.mean(axis=0)
-        along, directions = _largest(
-            likeness - means - means[:, None] + means.mean(), min(n_components, len(landmarks))
-        )
-        # One stays where all rows are alike: what it tells is rounding, and nothing fails.
-        least = max(along[0] * _LEAST_VARIANCE, len(landmarks) * _ROUNDING)
-        along = np.maximum(along[: max(1, np.count_nonzero(along > least))], least)
-        projection = directions[:, : len(along)] / np.sqrt(along)
-        projection *= (along[0] / along) ** power
-        shifts = np.ceil(np.log2(np.abs(projection).max(axis=0) / _LARGEST)).astype(np.int16)
+        kernel_values = _compute_kernel(landmarks)
+        means = kernel_values.mean(axis=0)
+        centered = kernel_values - means - means[:, None] + means.mean()
+        n_components = min(n_components, len(landmarks))
+        eigenvalues, eigenvectors = _find_largest_eigenvalues(centered, n_components)
+        # At least one component remains, even if all rows are equal and it is only rounding.
+        minimum = max(eigenvalues[0] * _MIN_VARIANCE_RATIO, len(landmarks) * _ROUNDING_VARIANCE)
+        n_retained = max(1, np.count_nonzero(eigenvalues > minimum))
+        eigenvalues = np.maximum(eigenvalues[:n_retained], minimum)
+        projection = eigenvectors[:, :n_retained] / np.sqrt(eigenvalues)
+        projection *= (eigenvalues[0] / eigenvalues) ** power
+        shifts = np.ceil(np.log2(np.abs(projection).max(axis=0) / _MAX_ENTRY)).astype(np.int16)
         integers = np.rint(projection / 2.0 ** shifts.astype(float)).astype(np.int16)
-        return cls(landmarks.astype(np.int16), *_fitting(integers, shifts))
+        integers, shifts = _coarsen_projection(integers, shifts)
+        return cls(landmarks.astype(np.int16), integers, shifts)
 
     def arrays(self) -> dict[str, npt.NDArray[np.int16]]:
-        """Return the parameters by name, to be stored: another factorisation would not fit."""
-        parts = self._landmarks, self._projection, self._shifts
-        return dict(zip(KERNEL_ARRAYS, parts, strict=True))
+        """Return the parameters by name; stored, as recomputed eigenvectors could differ."""
+        parameters = self._landmarks, self._projection, self._shifts
+        return dict(zip(KERNEL_ARRAYS, parameters, strict=True))
 
     @property
     def width(self) -> int:
@@ -101,68 +104,71 @@ class KernelMap:
         return len(self._shifts)
 
     def components(self, unit: IntegerMatrix) -> npt.NDArray[np.float64]:
-        """Return the components of integer rows of length one, float64 (n, D), each by itself."""
+        """Return the components, float64 (n, D), of integer unit vectors `unit`, (n, d)."""
         components = np.empty((len(unit), self.width))
         steps = 2.0 ** self._shifts.astype(float)
-        for part, projected in self._projected(unit):
-            np.subtract(projected, self._center, out=components[part])
-            components[part] *= steps
+        for chunk, projected in self._project_chunks(unit):
+            np.subtract(projected, self._center, out=components[chunk])
+            components[chunk] *= steps
         return components
 
-    def _projected(self, unit: IntegerMatrix) -> Iterator[tuple[slice, npt.NDArray[Any]]]:
-        """Yield which of some rows, and their exact products with the projection."""
+    def _project_chunks(self, unit: IntegerMatrix) -> Iterator[tuple[slice, npt.NDArray[Any]]]:
+        """Yield slices of the rows `unit`, (n, d), and their exact integer components."""
         factor = np.float32(0.5 / FLOAT32.scale(unit.shape[1]) ** 2)
         steps = np.float32(1 << BITS)
         for start in range(0, len(unit), _CHUNK):
-            part = slice(start, start + _CHUNK)
-            products = self._products.times(unit[part].astype(np.int16), self._towards)
-            likeness = np.empty(products.shape, np.int16)
-            _bend(products, factor, steps, likeness)
-            yield part, self._products.times(likeness, self._along)
+            chunk = slice(start, start + _CHUNK)
+            products = self._products.times(unit[chunk].astype(np.int16), self._prepared_landmarks)
+            kernel_values = np.empty(products.shape, np.int16)
+            _apply_kernel(products, factor, steps, kernel_values)
+            yield chunk, self._products.times(kernel_values, self._prepared_projection)
 
 
-def _fitting(projection: Int16Matrix, shifts: Int16Matrix) -> tuple[Int16Matrix, Int16Matrix]:
-    """Return a projection, coarse enough for its products with likenesses to fit, and its shifts.
+def _coarsen_projection(
+    projection: Int16Matrix, shifts: Int16Matrix
+) -> tuple[Int16Matrix, Int16Matrix]:
+    """Return the projection and its shifts, rounded so that products with kernel values fit int32.
 
-    Entries of one sign in a column add up to less than 2^19, and likenesses are at most 2^12.
+    Entries of one sign in a column add up to less than 2^19, and kernel values are at most 2^12.
     """
     wide = projection.astype(np.int64)
     sums = np.maximum(np.maximum(wide, 0).sum(axis=0), np.maximum(-wide, 0).sum(axis=0))
-    less = np.ceil(np.log2(np.maximum(sums / (_LARGEST_SUM - len(wide)), 1.0))).astype(np.int16)
-    return (np.rint(wide / 2.0 ** less.astype(float)).astype(np.int16), shifts + less)
+    extra = np.ceil(np.log2(np.maximum(sums / (_MAX_COLUMN_SUM - len(wide)), 1.0))).astype(np.int16)
+    return (np.rint(wide / 2.0 ** extra.astype(float)).astype(np.int16), shifts + extra)
 
 
-def _likeness_of(landmarks: IntegerRows) -> npt.NDArray[np.float64]:
-    """Return the likenesses of public rows among themselves, in floats, (L, L)."""
+def _compute_kernel(landmarks: IntegerRows) -> npt.NDArray[np.float64]:
+    """Return the kernel ((1 + cosine) / 2)^8 between all pairs of landmarks, (L, L)."""
     cosines = (landmarks @ landmarks.T).astype(np.float64) / FLOAT32.scale(landmarks.shape[1]) ** 2
     return np.asarray(np.clip((1 + cosines) / 2, 0.0, 1.0) ** 8)
 
 
-def _largest(
+def _find_largest_eigenvalues(
     symmetric: npt.NDArray[np.float64], count: int
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Return the largest eigenvalues, falling, and their directions; public, so float32 will do."""
-    from scipy.linalg import eigh  # a third of a second, and few processes train
+    """Return the `count` largest eigenvalues, falling, and eigenvectors, computed in float32."""
+    from scipy.linalg import eigh  # imported late: it takes .3 s, and few processes train
 
     last = len(symmetric) - 1
-    along, directions = eigh(
+    eigenvalues, eigenvectors = eigh(
         symmetric.astype(np.float32), subset_by_index=[last - count + 1, last], check_finite=False
     )
-    return along[::-1].astype(np.float64), directions[:, ::-1].astype(np.float64)
+    return eigenvalues[::-1].astype(np.float64), eigenvectors[:, ::-1].astype(np.float64)
 
 
 @compiled
-def _bend(products, factor, steps, likeness):  # type: ignore[no-untyped-def]
-    """Write ((1 + cosine) / 2)^8 in whole steps for integer products, both (n, L).
+def _apply_kernel(products, factor, steps, kernel_values):  # type: ignore[no-untyped-def]
+    """Write ((1 + cosine) / 2)^8 in integer steps to `kernel_values`, (n, L).
 
-    Elementwise, and rounded alike everywhere. `steps`: of a likeness of 1.
+    `products`, (n, L): integer products, cosine / 2 after multiplication by `factor`. `steps`: of a
+    kernel value of 1. Elementwise, so it rounds equally on every machine.
     """
     for i in range(len(products)):
-        row, to = products[i], likeness[i]
+        row, output = products[i], kernel_values[i]
         for j in range(len(row)):
             value = np.float32(row[j]) * factor + np.float32(0.5)
             value = min(max(value, np.float32(0.0)), np.float32(1.0))
             value *= value
             value *= value
             value *= value
-            to[j] = np.rint(value * steps)
+            output[j] = np.rint(value * steps)

@@ -1,6 +1,7 @@
-"""What a private model is trained for: classes by softmax regression, vectors by least squares.
+"""Training losses of a private model: softmax regression for classes, least squares for vectors.
 
-Everything that depends on what records carry stands here; features, steps and charges do not.
+A loss covers everything that depends on the kind of record targets: gradients' curvature and
+clipping, predictions, and how they are joined with noisy votes. Everything here is public.
 """
 
 from __future__ import annotations
@@ -16,238 +17,263 @@ from vicinal.linear.model_features import softmax
 from vicinal.mechanisms.subject_table import RecordTargets, RecordVectors
 
 AnyFloats = Floats | float
-_KNOWN = 40.0  # votes that a model's probabilities are worth, were there no noise
-_KNOWN_OF_COLUMNS = 160.0  # the same of a model of columns and trees
-_UNLIKE = 0.1  # standard deviation of what neighbours are unlike a query, in shares
-_ASTRAY = 0.04  # of what a model's vectors miss that neighbours could tell
-_MOST = 1e4  # noise scales of votes that a model stands for: in grid steps these stay inside int64
-_LEAST_SHARE = 1e-9
-_LEAST_TOLD = 0.01  # of a model's votes, which noise does not take away
-_ROUNDS = 50
+
+# Chosen on ten plans of six data sets, and on eight tuning tables (decisions 0053 and 0073).
+_DIRICHLET_VOTES = 40.0  # a model's probabilities vary like a Dirichlet distribution of these votes
+_TABLE_DIRICHLET_VOTES = 160.0  # the same for a model of a table's columns and trees
+_NEIGHBOUR_MISMATCH_STD = 0.1  # of neighbours' class shares or mean vector from the query's own
+_VECTOR_MISFIT_STD = 0.04  # of a model's vectors from the query's own, without training noise
+_MAX_VOTES_PER_NOISE = 1e4  # model votes per noise scale, at most: grid steps must fit into int64
+_MIN_PROBABILITY = 1e-9  # lower bound of probabilities and variances before logarithm or division
+_MIN_MODEL_VOTE_SHARE = 0.01  # share of the model's votes that noise cannot remove
+_SHIFT_ITERATIONS = 50  # fixed-point iterations that match mean probabilities to class shares
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Predictions:
-    """What a model says of queries; public.
+    """Predictions of a private model for a batch of queries; public.
 
-    `values`, float64 (q, c): probabilities, or vectors. `doubts`, float64 (q,): the standard
-    deviation that training has left in a query's score. `of_columns`: whether the model is one of a
-    table's columns and trees, whose neighbours tell little more.
+    `values`, float64 (q, c): class probabilities, or vectors. `doubts`, float64 (q,): posterior
+    standard deviation of each query's score. `of_columns`: whether the model uses a table's columns
+    and trees, to which neighbours add little information.
     """
 
     values: Floats
     doubts: Floats
     of_columns: bool = False
 
-    def __getitem__(self, some: Bools | Places | slice) -> Predictions:
-        return Predictions(self.values[some], self.doubts[some], self.of_columns)
+    def __getitem__(self, selection: Bools | Places | slice) -> Predictions:
+        return Predictions(self.values[selection], self.doubts[selection], self.of_columns)
 
 
 class TrainingLoss(ABC):
-    """What is learnt of scores (n, c) and records; all of it public.
+    """A loss of scores (n, c) and record targets; public.
 
-    `n_scores`: c. `residual`: how long the derivative of a typical record's loss by its scores is.
-    `spread`: standard deviation of scores over public rows before anything is known, by columns and
-    by trees. `spread_of_components`: by these alone. `scatter`: the variance that
-    records have by themselves, over that of noise; the clip follows from it. `n_doubts`: directions
-    whose part in what is not known of a score is told query by query, those with most of it.
+    - `n_scores`: c.
+    - `residual`: norm of the derivative of a typical record's loss by its scores.
+    - `spread`: prior standard deviation of scores over public rows, by columns and by trees.
+    - `spread_of_components`: the same by kernel components, which replace columns and trees.
+    - `scatter`: ratio of the sampling variance of mean gradients to their noise variance, from
+      which the clip follows.
+    - `n_variance_directions`: posterior directions whose variance is computed per query, those of
+      largest variance; the variance of the remaining ones is averaged over public rows.
     """
 
     n_scores: int
     residual: float
     spread: ClassVar[tuple[float, float]] = 0.5, 0.2
     spread_of_components: ClassVar[tuple[float]]
-    scatter: ClassVar[float] = 8.0
-    n_doubts: ClassVar[int] = 0
+    scatter: ClassVar[float] = 8.0  # an eighth: gradients of vectors are much alike (decision 0053)
+    n_variance_directions: ClassVar[int] = 0
 
-    def doubts_of(self, width: int) -> int:
-        """Return how many doubts a model of so many features has; the last is of the rest."""
-        return min(self.n_doubts, width) + 1
+    def count_variance_columns(self, width: int) -> int:
+        """Return the columns of :attr:`Descent.variance_directions` for `width` features."""
+        return min(self.n_variance_directions, width) + 1
 
     @abstractmethod
-    def targets(self, carried: RecordTargets) -> Ints32:
-        """Return the targets of records as :class:`~vicinal.mechanisms.gradients.SubjectRows`."""
+    def convert_targets(self, targets: RecordTargets) -> Ints32:
+        """Return targets in the form of :class:`~vicinal.mechanisms.gradients.SubjectRows`."""
 
     @abstractmethod
     def curvature(self, scores: Floats, lengths: Floats) -> float:
-        """Return the mean curvature of losses whose gradients are cut, in a score.
+        """Return the mean curvature, per score, of the loss whose gradients are clipped.
 
-        `scores`, float64 (m, c), and `lengths`, float64 (m, 1), over the clip: of public rows.
+        `scores`, float64 (m, c): of public rows. `lengths`, float64 (m, 1): row norms in clips.
         """
 
     @abstractmethod
-    def squares(self, scores: Floats, squares: Floats) -> Floats:
-        """Return mean squared lengths of cut gradients, float64 (m,); `squares`, (m,), of rows."""
+    def compute_gradient_squares(self, scores: Floats, row_squares: Floats) -> Floats:
+        """Return the expected squared norm of each row's clipped gradient, in clips, float64 (m,).
 
-    def shift(self, scores: Floats) -> Floats:
-        """Return what is added to scores, float64 (c,), given those of public rows, (m, c)."""
+        `scores`, (m, c), and `row_squares`, (m,): scores of rows and their squared norms in clips.
+        """
+
+    def compute_shift(self, scores: Floats) -> Floats:
+        """Return the shift to add to all scores, float64 (c,), from public rows' scores, (m, c)."""
         return np.zeros(scores.shape[1])
 
     @abstractmethod
-    def predicted(self, scores: Floats) -> Floats:
-        """Return what scores say of a query: probabilities, or a vector; float64 (q, c)."""
+    def predict(self, scores: Floats) -> Floats:
+        """Return class probabilities, or vectors, of scores; float64 (q, c)."""
 
     @abstractmethod
-    def margins(self, predicted: Floats) -> Floats:
-        """Return how sure that is, float64 (q,): who is least sure asks the records."""
+    def compute_margins(self, predicted: Floats) -> Floats:
+        """Return the certainty of predictions, float64 (q,): the least certain go to the vote."""
 
     @abstractmethod
-    def votes(self, predicted: Predictions, noise: AnyFloats, expected: AnyFloats) -> Floats:
-        """Return the votes that the model stands for, float64 (q, coordinates of a record).
+    def votes(self, predictions: Predictions, noise: AnyFloats, expected: AnyFloats) -> Floats:
+        """Return the votes that represent the model's prediction, float64 (q, w).
 
-        `noise`, float64 (q,): scales, in votes. `expected`, float64 (q,): records that take part.
+        w: coordinates of a record's vote. `noise`: noise scales of the private votes, in votes.
+        `expected`: expected number of neighbours. Both (q,) or one number.
         """
 
     @abstractmethod
-    def joined(
+    def join_votes(
         self, predicted: Floats, votes: Floats, released: Floats, queried: Bools, expected: Floats
     ) -> tuple[Floats, Floats | None]:
-        """Return votes as if as many had voted as are expected, and probabilities.
+        """Return joined votes (q, w), scaled to the expected number of votes, and probabilities.
 
-        `votes` (q, w): of the model. `released`: with those of the records, where `queried`.
+        `predicted`, (q, c): of the model. `votes`, (q, w): the model's. `released`: noisy sums of
+        the model's and private votes, rows of the queries where `queried`, (q,), is true.
+        `expected`, (q,): expected number of neighbours. Probabilities are None for vectors.
         """
 
-    def noise_left(self, noise: AnyFloats, expected: AnyFloats, doubt: AnyFloats) -> AnyFloats:  # noqa: ARG002
-        """Return the standard deviation of noise, that of training too, in :meth:`joined` votes."""
+    def noise_left(self, noise: AnyFloats, expected: AnyFloats, score_std: AnyFloats) -> AnyFloats:  # noqa: ARG002
+        """Return the standard deviation of the noise in :meth:`join_votes`, in votes.
+
+        `noise` and `expected`: as for :meth:`votes`. `score_std`: posterior std of scores.
+        """
         return noise
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClassLoss(TrainingLoss):
-    """The loss of softmax regression. `shares`, float64 (c,): of classes, declared or equal."""
+    """The loss of softmax regression. `shares`, float64 (c,): class shares, declared or equal."""
 
     shares: Floats
     residual = 1.0
-    spread_of_components = (2.0,)  # columns of a table say less of a class than embeddings do
-    scatter = 2.0  # a rare class has the longest gradients
+    spread_of_components = (2.0,)  # larger than for columns: embeddings separate classes better
+    scatter = 2.0  # a half: a rare class has the longest gradients and needs a larger clip
 
     @property
     def n_scores(self) -> int:  # type: ignore[override]
         return len(self.shares)
 
-    def targets(self, carried: RecordTargets) -> Ints32:
-        assert not isinstance(carried, RecordVectors)  # noqa: S101 (narrows the type)
-        return carried
+    def convert_targets(self, targets: RecordTargets) -> Ints32:
+        assert not isinstance(targets, RecordVectors)  # noqa: S101 (narrows the type)
+        return targets
 
     def curvature(self, scores: Floats, lengths: Floats) -> float:
-        chances = softmax(scores)
-        # Labels are as the model expects them.
-        uncut = (chances / np.maximum(np.sqrt(_missed(chances)) * lengths, 1.0)).sum(axis=1)
-        curved = (chances * (1 - chances)).sum(axis=1) * uncut
-        return float(curved.mean() / max(chances.shape[1] - 1, 1))
+        probabilities = softmax(scores)
+        # Labels are assumed to follow the model's probabilities.
+        gradient_norms = np.sqrt(_compute_residual_squares(probabilities)) * lengths
+        clip_factors = (probabilities / np.maximum(gradient_norms, 1.0)).sum(axis=1)
+        curvatures = (probabilities * (1 - probabilities)).sum(axis=1) * clip_factors
+        return float(curvatures.mean() / max(probabilities.shape[1] - 1, 1))
 
-    def squares(self, scores: Floats, squares: Floats) -> Floats:
-        chances = softmax(scores)
-        cut = np.minimum(_missed(chances) * squares[:, None], 1.0)
-        return np.asarray((chances * cut).sum(axis=1))
+    def compute_gradient_squares(self, scores: Floats, row_squares: Floats) -> Floats:
+        probabilities = softmax(scores)
+        squares = _compute_residual_squares(probabilities) * row_squares[:, None]
+        return np.asarray((probabilities * np.minimum(squares, 1.0)).sum(axis=1))
 
-    def shift(self, scores: Floats) -> Floats:
-        """Return what makes probabilities average the shares; nothing for equal ones.
+    def compute_shift(self, scores: Floats) -> Floats:
+        """Return the shift with which mean probabilities over public rows equal `shares`.
 
-        These are what is taken where none are declared.
+        No shift for equal shares, since these also stand for shares that were not declared.
         """
         shift = np.zeros(scores.shape[1])
-        for _ in range(_ROUNDS if np.ptp(self.shares) else 0):
+        for _ in range(_SHIFT_ITERATIONS if np.ptp(self.shares) else 0):
             means = softmax(scores + shift).mean(axis=0)
-            shift += np.log(self.shares / np.maximum(means, _LEAST_SHARE))
+            shift += np.log(self.shares / np.maximum(means, _MIN_PROBABILITY))
         return shift
 
-    def predicted(self, scores: Floats) -> Floats:
-        return np.maximum(softmax(scores), _LEAST_SHARE)
+    def predict(self, scores: Floats) -> Floats:
+        return np.maximum(softmax(scores), _MIN_PROBABILITY)
 
-    def margins(self, predicted: Floats) -> Floats:
-        return margins_of(np.log(predicted))
+    def compute_margins(self, predicted: Floats) -> Floats:
+        return subtract_second_best(np.log(predicted))
 
-    def votes(self, predicted: Predictions, noise: AnyFloats, expected: AnyFloats) -> Floats:
-        """Return votes by what is known of both witnesses of how a query's class is distributed.
+    def votes(self, predictions: Predictions, noise: AnyFloats, expected: AnyFloats) -> Floats:
+        """Return the model's probabilities, weighted by their precision relative to the votes'.
 
-        The model's p is off as a Dirichlet distribution of :data:`_KNOWN` votes is; that of
-        neighbours by their noise over their number, and by :data:`_UNLIKE`, as they are not the
-        query. Each counts by its precision.
+        The model's probabilities have the variance of a Dirichlet distribution of
+        :data:`_DIRICHLET_VOTES`. The shares of neighbours have the variance of their noise over
+        their number, plus :data:`_NEIGHBOUR_MISMATCH_STD` squared.
         """
-        chances, known = predicted.values, _KNOWN_OF_COLUMNS if predicted.of_columns else _KNOWN
-        spread = (1 - np.square(chances).sum(axis=1)) / (2 * (known + 1))
-        return np.asarray(chances * _weight(spread, noise, expected)[:, None])
+        probabilities = predictions.values
+        dirichlet_votes = _TABLE_DIRICHLET_VOTES if predictions.of_columns else _DIRICHLET_VOTES
+        variance = (1 - np.square(probabilities).sum(axis=1)) / (2 * (dirichlet_votes + 1))
+        n_votes = _count_model_votes(variance, noise, expected)
+        return np.asarray(probabilities * n_votes[:, None])
 
-    def joined(
+    def join_votes(
         self, predicted: Floats, votes: Floats, released: Floats, queried: Bools, expected: Floats
     ) -> tuple[Floats, Floats]:
-        # Noise can outvote both; then the order of classes is the model's.
-        both, chances = np.maximum(released, votes[queried] * _LEAST_TOLD), predicted.copy()
-        chances[queried] = both / both.sum(axis=1, keepdims=True)
-        # What as many neighbours would say as are expected: the model's own votes weigh more the
-        # louder the noise is, so that leads of two queries could not be compared.
-        return chances * expected[:, None], chances
+        # Noise can make joined votes negative; the model then decides the order of classes.
+        joined = np.maximum(released, votes[queried] * _MIN_MODEL_VOTE_SHARE)
+        probabilities = predicted.copy()
+        probabilities[queried] = joined / joined.sum(axis=1, keepdims=True)
+        # Scaled to the expected number of neighbours: the number of model votes grows with the
+        # noise, so unscaled leads of two queries would not be comparable.
+        return probabilities * expected[:, None], probabilities
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class VectorLoss(TrainingLoss):
-    """Half the squared distance of scores from what a record's vector holds but for its weight.
+    """Half the squared distance of scores from a record's vector, without its first coordinate.
 
-    `n_scores`: what it holds. `weight`: the first coordinate of every record's vector. `residual`:
-    how far a typical record's vector is from the mean of all.
+    `n_scores`: number of the other coordinates. `weight`: the first coordinate, equal in all
+    records. `residual`: typical distance of a record's vector from the mean of all.
     """
 
     n_scores: int
     weight: float
     residual: float
     spread_of_components = (0.5,)
-    n_doubts = 64
+    n_variance_directions = 64  # one mean variance for all queries misjudged the weight of votes
 
-    def targets(self, carried: RecordTargets) -> Ints32:
-        assert isinstance(carried, RecordVectors)  # noqa: S101 (narrows the type)
-        return np.ascontiguousarray(carried.steps()[:, 1:])
+    def convert_targets(self, targets: RecordTargets) -> Ints32:
+        assert isinstance(targets, RecordVectors)  # noqa: S101 (narrows the type)
+        return np.ascontiguousarray(targets.steps()[:, 1:])
 
     def curvature(self, scores: Floats, lengths: Floats) -> float:  # noqa: ARG002
         return float((1 / np.maximum(self.residual * lengths, 1.0)).mean())
 
-    def squares(self, scores: Floats, squares: Floats) -> Floats:  # noqa: ARG002
-        return np.minimum(self.residual**2 * squares, 1.0)
+    def compute_gradient_squares(self, scores: Floats, row_squares: Floats) -> Floats:  # noqa: ARG002
+        return np.minimum(self.residual**2 * row_squares, 1.0)
 
-    def predicted(self, scores: Floats) -> Floats:
+    def predict(self, scores: Floats) -> Floats:
         return np.clip(scores, -1.0, 1.0)
 
-    def margins(self, predicted: Floats) -> Floats:
-        return np.zeros(len(predicted))  # a square says nothing of how sure it is: all are asked
+    def compute_margins(self, predicted: Floats) -> Floats:
+        return np.zeros(len(predicted))  # least squares give no certainty, so all go to the vote
 
-    def votes(self, predicted: Predictions, noise: AnyFloats, expected: AnyFloats) -> Floats:
-        vectors = np.insert(predicted.values, 0, self.weight, axis=1)
-        return np.asarray(vectors * self._weight(noise, expected, predicted.doubts)[:, None])
+    def votes(self, predictions: Predictions, noise: AnyFloats, expected: AnyFloats) -> Floats:
+        vectors = np.insert(predictions.values, 0, self.weight, axis=1)
+        n_votes = self._count_votes(noise, expected, predictions.doubts)
+        return np.asarray(vectors * n_votes[:, None])
 
-    def joined(
+    def join_votes(
         self,
-        predicted: Floats,  # noqa: ARG002 (votes say it, too)
+        predicted: Floats,  # noqa: ARG002 (`votes` contain the predictions)
         votes: Floats,
         released: Floats,
         queried: Bools,
         expected: Floats,
     ) -> tuple[Floats, None]:
-        both = votes.copy()
-        both[queried] = released
-        # Averages stay what they are.
-        return both * (expected / (expected + votes[:, 0] / self.weight))[:, None], None
+        joined = votes.copy()
+        joined[queried] = released
+        # All coordinates are scaled alike, so averages (ratios to the first one) do not change.
+        return joined * (expected / (expected + votes[:, 0] / self.weight))[:, None], None
 
-    def noise_left(self, noise: AnyFloats, expected: AnyFloats, doubt: AnyFloats) -> AnyFloats:
-        weight = self._weight(noise, expected, doubt)
-        return np.hypot(noise, weight * doubt) * (expected / (expected + weight))
+    def noise_left(self, noise: AnyFloats, expected: AnyFloats, score_std: AnyFloats) -> AnyFloats:
+        n_votes = self._count_votes(noise, expected, score_std)
+        return np.hypot(noise, n_votes * score_std) * (expected / (expected + n_votes))
 
-    def _weight(self, noise: AnyFloats, expected: AnyFloats, doubt: AnyFloats) -> Floats:
-        return _weight(_ASTRAY**2 + np.square(doubt), noise, expected)
-
-
-def _missed(chances: Floats) -> Floats:
-    """Return squared lengths of the derivatives of softmax's loss, for each label, (m, c)."""
-    return np.asarray(np.square(chances).sum(axis=1, keepdims=True) - 2 * chances + 1)
+    def _count_votes(self, noise: AnyFloats, expected: AnyFloats, score_std: AnyFloats) -> Floats:
+        """Return how many votes the model counts for, given its scores' posterior deviation."""
+        variance = _VECTOR_MISFIT_STD**2 + np.square(score_std)
+        return _count_model_votes(variance, noise, expected)
 
 
-def _weight(spread: AnyFloats, noise: AnyFloats, expected: AnyFloats) -> Floats:
-    """Return how many votes a model counts for beside neighbours, by both variances."""
-    error = np.square(noise / expected) + _UNLIKE**2
-    most = np.multiply(_MOST, noise)
-    return np.asarray(np.minimum(expected * error / np.maximum(spread, _LEAST_SHARE), most))
+def _compute_residual_squares(probabilities: Floats) -> Floats:
+    """Return squared norms of softmax's residual p - onehot(label) for each label, (m, c)."""
+    norms = np.square(probabilities).sum(axis=1, keepdims=True)
+    return np.asarray(norms - 2 * probabilities + 1)
 
 
-def margins_of(scores: Floats) -> Floats:
-    """Return the best score less the second best, (n,)."""
+def _count_model_votes(variance: AnyFloats, noise: AnyFloats, expected: AnyFloats) -> Floats:
+    """Return the number of votes of a model, by its precision relative to the neighbours'.
+
+    `variance`: of the model's predictions. `noise`, `expected`: see :meth:`TrainingLoss.votes`.
+    """
+    neighbour_variance = np.square(noise / expected) + _NEIGHBOUR_MISMATCH_STD**2
+    n_votes = expected * neighbour_variance / np.maximum(variance, _MIN_PROBABILITY)
+    return np.asarray(np.minimum(n_votes, np.multiply(_MAX_VOTES_PER_NOISE, noise)))
+
+
+def subtract_second_best(scores: Floats) -> Floats:
+    """Return the lead of the best score over the second best in each row, (n,)."""
     best = np.partition(scores, -2, axis=1)
     return np.asarray(best[:, -1] - best[:, -2])

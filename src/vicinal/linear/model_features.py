@@ -1,9 +1,9 @@
-"""What a private model is linear in: a table's columns and trees, or components of a kernel.
+"""Features of a private linear model: a table's columns and random trees, or kernel components.
 
-Columns are centred and divided by their public deviation; then rows are divided by the longest
-public one and cut to length 1, and not made unit vectors: a linear model uses lengths. Beside them
-stands what random trees of public rows tell, which bends. Many features are replaced by components
-of a kernel of public rows, which bend as well.
+Columns are centered and divided by their public standard deviation. Then all rows are divided by
+the largest norm of a public row and cut to norm 1; they are not normalized to unit vectors, since a
+linear model uses lengths. Shared leaves of random trees add nonlinear features. Beyond a number of
+features, principal components of a kernel of public rows replace all of these.
 """
 
 import math
@@ -28,37 +28,37 @@ from vicinal.neighbours.scan import map_in_threads
 IntegerRows = Floats32
 
 BIAS = 0.3
-"""A feature that every record has besides its own."""
+"""Value of the constant bias feature, relative to other features of norm at most 1."""
 
 OF_COLUMNS, OF_TREES = 0.9, 0.44
-"""Lengths of the longest public row's columns, and of a typical one's trees; 1 together."""
+"""Norm of the longest public row by its columns, and typical norm by trees; 1 together."""
 
 CHUNK = 1024
-"""Rows whose components stay in a core's cache."""
+"""Rows encoded at a time: their features fit into a core's cache."""
 
 LEAST_MANY = 64
-"""So many features are many: embeddings and gradients of images, unless they are :func:`columns
-<are_columns>`."""
+"""Minimum number of features for the kernel, as embeddings and image gradients have, unless they
+are :func:`columns of a table <are_columns>`."""
 
 MOST_COLUMNS = 400
-"""Columns of a table that a model is linear in, at most: as many as components."""
+"""Maximum number of table columns as features: the number of kernel components."""
 
 MOST_RECORDS = 1 << 21
-"""With more records their components would take more than 4 GB."""
+"""Maximum records for the kernel: components of more would take more than 4 GB."""
 
-_NOT_KEPT = "The features of a model must be those of the same public rows."
+_ARRAYS_MISMATCH = "The features of a model must be those of the same public rows."
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ModelFeatures:
-    """The features of a model: d columns and trees, or components in their place; and a bias.
+    """The features of a model, computed from rows (n, d), and a constant bias.
 
-    - `n_columns`: d. Of rows that were lifted to one length (:class:`~vicinal.neighbours.Cosine`)
-      it is all but the last.
-    - `trees`: what is counted beside columns.
-    - `center`, float64: whole numbers, what is taken off columns and counts.
-    - `factors`, float64, as long: what they are multiplied by then.
-    - `kernel`: makes components that stand in place of all these.
+    - `n_columns`: number of columns used: d, or d - 1 if rows were lifted to one length by an extra
+      column (:class:`~vicinal.neighbours.Cosine`).
+    - `trees`: random trees whose shared leaves are counted.
+    - `center`, float64: whole numbers, subtracted from columns and counts.
+    - `factors`, float64, equally long: multiply the differences.
+    - `kernel`: its components replace columns and trees, if present.
     """
 
     n_columns: int
@@ -71,21 +71,22 @@ class ModelFeatures:
     def planned(
         cls, public: FloatMatrix, n_records: int, *, lifted: bool, with_trees: bool = True
     ) -> Self:
-        """Return what a model of so many records is trained on, beside public rows (m, d).
+        """Return features for a model of `n_records` records, from public rows (m, d).
 
-        `with_trees`: for models that weigh features by what they know of each.
+        `lifted`: whether the last column makes rows equally long. `with_trees`: for models that
+        have a prior for each block of features.
         """
-        many = _are_many(public.shape[1], n_records) and not lifted
+        needs_kernel = _allows_kernel(public.shape[1], n_records) and not lifted
         with one_thread():
-            kernel = KernelMap.of(public) if many else None
+            kernel = KernelMap.of(public) if needs_kernel else None
             return cls.of(public, kernel, lifted=lifted, with_trees=with_trees)
 
     @staticmethod
     def most(n_features: int, n_records: int) -> int:
-        """Return how many there are at most, with the bias, in place of so many features."""
-        many = _are_many(n_features, n_records)
-        columns = LANDMARKS + (min(n_features, MOST_COLUMNS) if many else n_features)
-        return 1 + max(COMPONENTS * many, columns)
+        """Return the maximum `width`, bias included, for rows of `n_features` features."""
+        may_use_kernel = _allows_kernel(n_features, n_records)
+        max_columns = min(n_features, MOST_COLUMNS) if may_use_kernel else n_features
+        return 1 + max(COMPONENTS * may_use_kernel, LANDMARKS + max_columns)
 
     @classmethod
     def of(
@@ -96,80 +97,85 @@ class ModelFeatures:
         lifted: bool,
         with_trees: bool = True,
     ) -> Self:
-        """Return features beside public rows (m, d): columns, or components of a known kernel."""
+        """Return features from public rows (m, d): columns and trees, or components of `kernel`."""
         rows = public.astype(np.float64)[:, : public.shape[1] - lifted]
-        # Components stand in place of these as well, and trees of many features take seconds.
+        # Components replace the trees, whose growth on many features would take seconds.
         trees = RandomTrees(rows if with_trees and kernel is None else rows[:0])
-        center, away = _centred(rows)
-        # As if one more row had all columns' mean deviation: none is divided by nothing.
-        variances = (away.sum(axis=0) + max(away.mean(), 1.0)) / (len(rows) + 1)
-        longest = float(np.sqrt((away / variances).sum(axis=1)).max())
-        factors = (OF_COLUMNS if with_trees else 1) / (np.sqrt(variances) * max(longest, 1e-12))
-        shared, counted = _centred(trees.shared(rows))
-        typical = math.sqrt(max(float(counted.sum(axis=1).mean()), 1.0))
-        beside = np.full(len(shared), OF_TREES / typical)
-        return cls(
-            len(center), trees, np.append(center, shared), np.append(factors, beside), kernel
-        )
+        column_center, squares = _center_columns(rows)
+        # As if one more row had the mean square in all columns, so that no variance is 0.
+        variances = (squares.sum(axis=0) + max(squares.mean(), 1.0)) / (len(rows) + 1)
+        max_norm = float(np.sqrt((squares / variances).sum(axis=1)).max())
+        column_norm = OF_COLUMNS if with_trees else 1
+        column_factors = column_norm / (np.sqrt(variances) * max(max_norm, 1e-12))
+        leaf_center, leaf_squares = _center_columns(trees.count_shared_leaves(rows))
+        typical_norm = math.sqrt(max(float(leaf_squares.sum(axis=1).mean()), 1.0))
+        leaf_factors = np.full(len(leaf_center), OF_TREES / typical_norm)
+        center = np.append(column_center, leaf_center)
+        factors = np.append(column_factors, leaf_factors)
+        return cls(len(column_center), trees, center, factors, kernel)
 
     @classmethod
     def kept(cls, public: FloatMatrix, arrays: Mapping[str, AnyArray], *, lifted: bool) -> Self:
-        """Return the features whose :meth:`arrays` were kept, beside the same public rows (m, d).
+        """Return the features with the stored :meth:`arrays` and the same public rows (m, d).
 
-        Raises InvalidInput for arrays that are none of such rows.
+        Raises InvalidInput if the arrays do not fit such rows.
         """
-        if not (names := arrays.keys() & set(KERNEL_ARRAYS)):
+        names = arrays.keys() & set(KERNEL_ARRAYS)
+        if not names:
             return cls.of(public, lifted=lifted)
         if len(names) < len(KERNEL_ARRAYS):
-            raise InvalidInput(_NOT_KEPT)
+            raise InvalidInput(_ARRAYS_MISMATCH)
         landmarks, projection, shifts = (arrays[name] for name in KERNEL_ARRAYS)
         shapes = (len(landmarks), public.shape[1]), (len(landmarks), len(shifts)), (len(shifts),)
-        # Compiled products read memory without a look at its bounds.
+        # The compiled kernels do not check array bounds.
         if (landmarks.shape, projection.shape, shifts.shape) != shapes or any(
             arrays[name].dtype != np.int16 for name in KERNEL_ARRAYS
         ):
-            raise InvalidInput(_NOT_KEPT)
+            raise InvalidInput(_ARRAYS_MISMATCH)
         return cls.of(public, KernelMap(landmarks, projection, shifts), lifted=lifted)
 
     def arrays(self) -> dict[str, AnyArray]:
-        """Return what cannot be computed from public rows again, by name."""
+        """Return the kernel's arrays by name; all else is recomputed from the public rows."""
         return {} if self.kernel is None else {**self.kernel.arrays()}
 
     @property
     def width(self) -> int:
-        """D, how many there are, with the bias."""
+        """D, the number of features with the bias."""
         return sum(self.parts) + 1
 
     @property
     def parts(self) -> tuple[int, ...]:
-        """How many are columns, and how many of trees; or how many are components."""
+        """Sizes of the blocks of features without the bias: columns and trees, or components."""
         if self.kernel is not None:
             return (self.kernel.width,)
         return self.n_columns, len(self.center) - self.n_columns
 
     @property
     def unit(self) -> float:
-        """So many integer steps are a feature of 1."""
+        """Integer steps per feature value of 1."""
         return FLOAT32.scale(self.width - 1)
 
     def rows(self, X: FloatMatrix) -> IntegerRows:
-        """Return integer rows, float32 (n, D), of norm below 1.1 units: every row by itself."""
+        """Return the integer features of rows `X`, float32 (n, D), each of norm below 1.1 units."""
         rows = np.empty((len(X), self.width), dtype=np.float32)
 
-        def write(start: int) -> None:
-            part = slice(start, start + CHUNK)
-            rows[part] = self.of_encoded(X[part])
+        def encode_chunk(start: int) -> None:
+            chunk = slice(start, start + CHUNK)
+            rows[chunk] = self.of_encoded(X[chunk])
 
-        map_in_threads(write, range(0, len(X), CHUNK))
+        map_in_threads(encode_chunk, range(0, len(X), CHUNK))
         return rows
 
     def of_encoded(self, X: FloatMatrix) -> IntegerRows:
-        """Return the same for few rows, which stay in a core's cache."""
+        """Return :meth:`rows` for at most :data:`CHUNK` rows, which stay in a core's cache."""
         if self.kernel is None:
-            # As they are stored, not made of one length: a value that comes again is the same.
+            # Not normalized to one length, so that equal values of a column stay equal.
             columns = X[:, : self.n_columns]
-            rows = (np.hstack([columns, self.trees.shared(columns)]) - self.center) * self.factors
-            lengths = np.sqrt(np.square(rows).sum(axis=1))  # along a row: every row by itself
+            counts = self.trees.count_shared_leaves(columns)
+            rows = (np.hstack([columns, counts]) - self.center) * self.factors
+            lengths = np.sqrt(
+                np.square(rows).sum(axis=1)
+            )  # each row's sum is independent of other rows
             rows = np.rint(rows * (self.unit / np.maximum(lengths, 1.0))[:, None])
         else:
             rows = unit_vectors(self.kernel.components(unit_vectors(X)))
@@ -177,19 +183,18 @@ class ModelFeatures:
         return np.hstack([rows, bias]).astype(np.float32)
 
 
-def _centred(rows: FloatMatrix) -> tuple[Floats, Floats]:
-    """Return whole numbers near the means of rows (m, d), and squared distances from them."""
+def _center_columns(rows: FloatMatrix) -> tuple[Floats, Floats]:
+    """Return the rounded column means of rows (m, d), (d,), and squared deviations, (m, d)."""
     center = np.rint(rows.mean(axis=0, dtype=np.float64))
     return center, np.square(rows - center)
 
 
 def are_columns(public: FloatMatrix) -> bool:
-    """Tell whether public rows (m, d) are columns of a table, whose lengths say something.
+    """Return whether public rows (m, d) are columns of a table, whose norms carry information.
 
-    Few, or most of them with values that come again, as categories and counts do. A linear model of
-    them is ahead of one that bends where rows are hardly like each other: by .085 of AUC and R2, on
-    average of four tables of the tuning set with 67 to 132 columns, and behind it by .02 to .2 on
-    embeddings.
+    True for few columns, or if most columns have repeated values, as categories and counts have. On
+    four tables of the tuning set with 67 to 132 columns, a linear model of the columns is better
+    than one of kernel components by .085 of AUC and R2; on embeddings it is worse by .02 to .2.
     """
     if public.shape[1] < LEAST_MANY:
         return True
@@ -199,26 +204,28 @@ def are_columns(public: FloatMatrix) -> bool:
     return float(np.mean(repeated)) > 1 / 2
 
 
-def _are_many(n_features: int, n_records: int) -> bool:
+def _allows_kernel(n_features: int, n_records: int) -> bool:
+    """Return whether kernel components are worthwhile and their records fit into memory."""
     return n_features >= LEAST_MANY and n_records <= MOST_RECORDS
 
 
 @cache
-def _blas() -> ThreadpoolController:
-    import scipy.linalg  # noqa: F401 (has a BLAS of its own, which must be there to be found)
+def _find_blas() -> ThreadpoolController:
+    import scipy.linalg  # noqa: F401 (loads a BLAS of its own, which the controller must find)
 
     return ThreadpoolController()
 
 
 def one_thread() -> AbstractContextManager[object]:
-    """Have BLAS use one thread meanwhile: the same weights come out on any number of them."""
-    return _blas().limit(limits=1, user_api="blas")  # type: ignore[no-any-return]
+    """Limit BLAS to one thread in a context: weights must not depend on the number of threads."""
+    return _find_blas().limit(limits=1, user_api="blas")  # type: ignore[no-any-return]
 
 
 def scores_of(rows: IntegerRows | Ints16 | Floats, integer_weights: Floats, unit: float) -> Floats:
-    """Return the scores of integer rows under whole weights: exact in any company.
+    """Return the exact scores, (n, c), of integer rows (n, D) under whole weights (D, c).
 
-    Sums of whole numbers below 2^53 are those of any order; threads of a BLAS would only wait.
+    Sums of whole numbers below 2^53 do not depend on their order, hence not on other rows. `unit`:
+    see :attr:`ModelFeatures.unit`. A BLAS would gain nothing by its threads.
     """
     sums = np.zeros((len(rows), integer_weights.shape[1]))
     _add_products(rows, np.ascontiguousarray(integer_weights), sums)
@@ -228,20 +235,22 @@ def scores_of(rows: IntegerRows | Ints16 | Floats, integer_weights: Floats, unit
 @compiled
 def _add_products(rows, weights, sums):  # type: ignore[no-untyped-def]
     """Add the product of rows (n, d) and weights (d, c) to `sums`, (n, c)."""
-    n_classes, last = weights.shape[1], rows.shape[1] - rows.shape[1] % 4
+    n_classes = weights.shape[1]
+    last = rows.shape[1] - rows.shape[1] % 4  # four columns at a time up to here
     for i in range(len(rows)):
         for j in range(0, last, 4):
             a, b = np.float64(rows[i, j]), np.float64(rows[i, j + 1])
             c, d = np.float64(rows[i, j + 2]), np.float64(rows[i, j + 3])
             for k in range(n_classes):
-                two, more = a * weights[j, k] + b * weights[j + 1, k], c * weights[j + 2, k]
-                sums[i, k] += (two + more) + d * weights[j + 3, k]
+                first_two = a * weights[j, k] + b * weights[j + 1, k]
+                third = c * weights[j + 2, k]
+                sums[i, k] += (first_two + third) + d * weights[j + 3, k]
         for j in range(last, rows.shape[1]):
             for k in range(n_classes):
                 sums[i, k] += np.float64(rows[i, j]) * weights[j, k]
 
 
 def softmax(scores: Floats) -> Floats:
-    """Return probabilities of scores, (n, c)."""
-    grown = np.exp(scores - scores.max(axis=1, keepdims=True))
-    return np.asarray(grown / grown.sum(axis=1, keepdims=True))
+    """Return class probabilities of scores, (n, c)."""
+    exponentials = np.exp(scores - scores.max(axis=1, keepdims=True))
+    return np.asarray(exponentials / exponentials.sum(axis=1, keepdims=True))

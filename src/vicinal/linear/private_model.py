@@ -1,8 +1,9 @@
-"""A linear model trained with noise on the private records, which Ind-KNN's neighbours use.
+"""A linear model, trained privately, that improves the answers of Ind-KNN.
 
-Training is releases of the same individual filter that pays for the votes: one ledger, one
-guarantee. What comes out is public, and used in three ways that cost nothing more: a metric in
-which neighbours agree, scores that join their votes, and a gate that asks only what is unsure.
+The noisy gradients are releases of the same individual filter that charges for the votes: one
+ledger, one guarantee. The trained model is public and has three uses without a further charge: a
+metric for the neighbour search, votes that join the private votes, and a gate that sends only
+uncertain queries to the private vote.
 docs/decisions/0053-private-model.md has the measurements behind the constants.
 """
 
@@ -16,7 +17,7 @@ import numpy as np
 from vicinal.arrays import AnyArray, Bools, FloatMatrix, Floats, Floats32, Ints16, Steps
 from vicinal.errors import InvalidInput
 from vicinal.ledger.memory import Account
-from vicinal.linear.descent import STEPS, Descent, clip_of, step_noise
+from vicinal.linear.descent import STEPS, Descent, compute_clip, compute_step_noise
 from vicinal.linear.kernel_map import KERNEL_ARRAYS
 from vicinal.linear.losses import Predictions, TrainingLoss
 from vicinal.linear.model_features import CHUNK, IntegerRows, ModelFeatures, one_thread, scores_of
@@ -29,35 +30,35 @@ from vicinal.neighbours.kernels import FLOAT32, Cosine, int8_precision, unit_vec
 from vicinal.neighbours.scan import THREADS, map_in_threads
 
 SHARE = 0.9
-"""The share of a budget that training takes at most."""
+"""Maximum share of a budget that training spends; chosen on the tuning set (decision 0053)."""
 
 ASKED = 0.1
-"""The share of queries that is put to the vote, those that the model is least sure of."""
+"""Share of queries that go to the private vote, those with the smallest margins."""
 
 LEAST_PUBLIC = 10
-"""Public rows that "auto" needs: a model's border between sure and unsure is read off them."""
+"""Minimum public rows for "auto": the gate's margin is a quantile over them."""
 
 MODEL_ARRAYS = ("weights", "used", "doubts", *KERNEL_ARRAYS)
-"""What a trained model is kept as, by name; the last ones where many features have a kernel."""
+"""Names of the stored arrays of a trained model; the last ones only exist with a kernel map."""
 
 _OWN_ARRAYS = MODEL_ARRAYS[:3]
-_METRIC = 0.25  # mean length of the scores beside features of length 1
+_METRIC_SCORE_NORM = 0.25  # mean norm of the centered scores, appended to features of norm 1
 
-_NOT_KEPT = "A private model must be that of the same public rows, whole."
+_ARRAYS_MISMATCH = "A private model must be that of the same public rows, whole."
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LinearModel:
-    """Scores by public weights; every row's depend on that row alone.
+    """A linear model with public weights; the scores of a row depend on that row alone.
 
-    `weights`, float64 (D, c): in steps of 2^-18, whole numbers. `features`: what they are for.
+    `weights`, float64 (D, c): whole numbers, in steps of 2^-18. `features`: the D model features.
     """
 
     weights: Floats
     features: ModelFeatures
 
     def __post_init__(self) -> None:
-        # Compiled products read memory without a look at its bounds.
+        # The compiled kernels do not check array bounds.
         if self.weights.ndim != 2 or len(self.weights) != self.features.width:
             raise InvalidInput("The weights must be those of a model of these features.")
         if not (whole_weights(self.weights / WEIGHT_STEPS) == self.weights).all():
@@ -65,43 +66,45 @@ class LinearModel:
 
     def scores(self, X: FloatMatrix) -> Floats:
         """Return the scores of all classes, float64 (n, c)."""
-        none = np.zeros((0, self.weights.shape[1]))
-        return np.concatenate([none, *(scores for *_, scores in self.scored(X))])
+        empty = np.zeros((0, self.weights.shape[1]))
+        return np.concatenate([empty, *(scores for *_, scores in self.iterate_scores(X))])
 
-    def scored(
-        self, X: FloatMatrix, known: Ints16 | None = None
+    def iterate_scores(
+        self, X: FloatMatrix, encoded: Ints16 | None = None
     ) -> Iterator[tuple[int, IntegerRows, Floats]]:
-        """Yield where some rows begin, their integers of length one, and their scores.
+        """Yield the start of each chunk of rows, their integer unit vectors, and their scores.
 
-        `known`: what the model's features make of all rows, where that was computed before.
+        `X`, (n, d). `encoded`, (n, D): the integer model features of all rows, if already computed.
         """
 
-        def scored(start: int) -> tuple[int, IntegerRows, Floats]:
-            part = X[start : start + CHUNK]
+        def score_chunk(start: int) -> tuple[int, IntegerRows, Floats]:
+            chunk = X[start : start + CHUNK]
             rows: IntegerRows | Ints16 = (
-                self.features.of_encoded(part) if known is None else known[start : start + CHUNK]
+                self.features.of_encoded(chunk)
+                if encoded is None
+                else encoded[start : start + CHUNK]
             )
             scores = scores_of(rows, self.weights, self.features.unit)
-            return start, unit_vectors(part), scores
+            return start, unit_vectors(chunk), scores
 
         starts = range(0, len(X), CHUNK)
         for first in range(0, len(starts), THREADS):
-            yield from map_in_threads(scored, starts[first : first + THREADS])
+            yield from map_in_threads(score_chunk, starts[first : first + THREADS])
 
 
 class PrivateModel:
-    """What neighbours use of a trained model, calibrated on public rows; all of it is public.
+    """A trained model, calibrated on public rows; everything in it is public.
 
-    - `model`: the trained model.
+    - `model`: the linear model.
     - `public`, array (m, d): public rows.
-    - `used`, float64 (m,): the share of its budget that each would have paid for the training, were
-      it a record.
-    - `loss`: what it was trained for; with declared class shares, which its probabilities have on
-      average over public rows.
-    - `doubts`, float64 (D, r): weights in whole numbers of what training has left unknown, see
-      :attr:`Descent.doubts`.
+    - `used`, float64 (m,): share of a budget that each public row would have spent on the training
+      if it were a private record.
+    - `loss`: the training loss. Class probabilities average its declared shares over public rows.
+    - `doubts`, float64 (D, r): posterior uncertainty of the weights, in whole numbers, see
+      :attr:`Descent.variance_directions`.
 
-    `doubt`: the standard deviation that is left in a public row's score.
+    `doubt`: root mean square of the posterior standard deviation of public rows' scores.
+    `typical_use`: mean of `used` over the public rows that would go to the vote.
     """
 
     def __init__(
@@ -112,19 +115,21 @@ class PrivateModel:
         loss: TrainingLoss,
         doubts: Floats,
     ) -> None:
-        self.model, self.loss, self.doubts = model, loss, doubts
-        self._n_scores = model.weights.shape[1]
-        self._all = LinearModel(np.hstack([model.weights, doubts]), model.features)
-        scores, left = self._split(self._all.scores(public))
-        self.doubt = math.sqrt(float(np.square(left).mean()))
-        self._center = scores.mean(axis=0)
-        away = scores - self._center
-        self._length = max(float(np.sqrt(np.square(away).sum(axis=1)).mean()), 1e-12)
-        self._shift = loss.shift(scores)
-        margins = loss.margins(loss.predicted(scores + self._shift))
-        self._sure = float(np.quantile(margins, ASKED))
+        self.model = model
+        self.loss = loss
+        self.doubts = doubts
         self.used = used
-        self.typical_use = float(used[margins <= self._sure].mean())
+        self._n_scores = model.weights.shape[1]
+        self._extended_model = LinearModel(np.hstack([model.weights, doubts]), model.features)
+        scores, posterior_std = self._split(self._extended_model.scores(public))
+        self.doubt = math.sqrt(float(np.square(posterior_std).mean()))
+        self._center = scores.mean(axis=0)
+        norms = np.sqrt(np.square(scores - self._center).sum(axis=1))
+        self._mean_norm = max(float(norms.mean()), 1e-12)
+        self._shift = loss.compute_shift(scores)
+        margins = loss.compute_margins(loss.predict(scores + self._shift))
+        self._min_sure_margin = float(np.quantile(margins, ASKED))
+        self.typical_use = float(used[margins <= self._min_sure_margin].mean())
 
     @classmethod
     def kept(
@@ -135,78 +140,82 @@ class PrivateModel:
         *,
         lifted: bool,
     ) -> Self:
-        """Return the model whose :meth:`arrays` were kept, beside the same public rows (m, d).
+        """Return the model with the stored :meth:`arrays`; `public`: rows of its training, (m, d).
 
-        `lifted`: whether these rows were lifted to one length. Raises InvalidInput for arrays that
-        are no model of such rows.
+        `lifted`: whether an extra column makes all rows equally long. Raises InvalidInput if the
+        arrays do not fit such rows.
         """
         features = ModelFeatures.kept(public, arrays, lifted=lifted)
         if not set(_OWN_ARRAYS) <= arrays.keys():
-            raise InvalidInput(_NOT_KEPT)
+            raise InvalidInput(_ARRAYS_MISMATCH)
         weights, used, doubts = (arrays[name] for name in _OWN_ARRAYS)
         width = features.width
-        shapes = (width, loss.n_scores), (len(public),), (width, loss.doubts_of(width))
+        shapes = (width, loss.n_scores), (len(public),), (width, loss.count_variance_columns(width))
         if (weights.shape, used.shape, doubts.shape) != shapes:
-            raise InvalidInput(_NOT_KEPT)
-        # Of texts and dates nothing below can be asked, and complex numbers nothing be computed.
+            raise InvalidInput(_ARRAYS_MISMATCH)
+        # Comparisons below fail for text and dates, and later arithmetic for complex numbers.
         if any(array.dtype != np.float64 for array in (weights, used, doubts)):
-            raise InvalidInput(_NOT_KEPT)
+            raise InvalidInput(_ARRAYS_MISMATCH)
         if not ((used >= 0) & (used <= 1)).all():
-            raise InvalidInput(_NOT_KEPT)
+            raise InvalidInput(_ARRAYS_MISMATCH)
         return cls(LinearModel(weights, features), public, used, loss, doubts)
 
     def arrays(self) -> dict[str, AnyArray]:
-        """Return what :meth:`kept` makes the same model of, by the names of MODEL_ARRAYS."""
-        own = self.model.weights, self.used, self.doubts
-        return {**dict(zip(_OWN_ARRAYS, own, strict=True)), **self.model.features.arrays()}
+        """Return the arrays from which :meth:`kept` restores the model, keyed by MODEL_ARRAYS."""
+        own_arrays = self.model.weights, self.used, self.doubts
+        named_arrays = dict(zip(_OWN_ARRAYS, own_arrays, strict=True))
+        return {**named_arrays, **self.model.features.arrays()}
 
-    def features(self, X: FloatMatrix, known: Ints16 | None = None) -> Floats32:
-        """Return rows in the learnt metric, float32 (n, d + c): every row by itself."""
-        return self.mapped(X, known)[0]
+    def features(self, X: FloatMatrix, encoded: Ints16 | None = None) -> Floats32:
+        """Return rows in the learned metric, float32 (n, d + c); arguments: see :meth:`mapped`."""
+        return self.mapped(X, encoded)[0]
 
-    def mapped(self, X: FloatMatrix, known: Ints16 | None = None) -> tuple[Floats32, Predictions]:
-        """Return what :meth:`features` returns, and what the model says.
+    def mapped(self, X: FloatMatrix, encoded: Ints16 | None = None) -> tuple[Floats32, Predictions]:
+        """Return rows in the learned metric, float32 (n, d + c), and the model's predictions.
 
-        `known`: what it was trained on, if that were these rows: most of the work was done then.
+        A metric row is the unit vector of a row of `X`, (n, d), and its scaled scores. `encoded`,
+        (n, D): the integer model features of the rows, if already computed.
         """
-        n_features, n_scores = X.shape[1], self._n_scores
-        features = np.empty((len(X), n_features + n_scores), dtype=np.float32)
-        predicted, doubts = np.empty((len(X), n_scores)), np.empty(len(X))
-        for start, rows, both in self._all.scored(X, known):
-            part = slice(start, start + len(rows))
-            scores, doubts[part] = self._split(both)
-            features[part, :n_features] = rows / np.float32(FLOAT32.scale(n_features))
-            features[part, n_features:] = (scores - self._center) * (_METRIC / self._length)
-            predicted[part] = self.loss.predicted(scores + self._shift)
-        return features, Predictions(predicted, doubts, self.model.features.kernel is None)
+        n_features = X.shape[1]
+        features = np.empty((len(X), n_features + self._n_scores), dtype=np.float32)
+        values = np.empty((len(X), self._n_scores))
+        posterior_std = np.empty(len(X))
+        for start, rows, extended_scores in self._extended_model.iterate_scores(X, encoded):
+            chunk = slice(start, start + len(rows))
+            scores, posterior_std[chunk] = self._split(extended_scores)
+            features[chunk, :n_features] = rows / np.float32(FLOAT32.scale(n_features))
+            metric_scale = _METRIC_SCORE_NORM / self._mean_norm
+            features[chunk, n_features:] = (scores - self._center) * metric_scale
+            values[chunk] = self.loss.predict(scores + self._shift)
+        of_columns = self.model.features.kernel is None
+        return features, Predictions(values, posterior_std, of_columns)
 
     def predicted(self, X: FloatMatrix) -> Floats:
-        """Return what the model says: probabilities, above 0, or vectors; float64 (n, c)."""
-        return self.loss.predicted(self.model.scores(X) + self._shift)
+        """Return the model's class probabilities, above 0, or vectors; float64 (n, c)."""
+        return self.loss.predict(self.model.scores(X) + self._shift)
 
-    def _split(self, scores: Floats) -> tuple[Floats, Floats]:
-        """Return scores, and what standard deviation training has left in each row's."""
-        own, unknown = np.split(scores, [self._n_scores], axis=1)
-        return own, np.sqrt(np.square(unknown).sum(axis=1))
+    def _split(self, extended_scores: Floats) -> tuple[Floats, Floats]:
+        """Return scores (n, c) and the posterior standard deviation of each row's score (n,)."""
+        scores, deviations = np.split(extended_scores, [self._n_scores], axis=1)
+        return scores, np.sqrt(np.square(deviations).sum(axis=1))
 
     def sure(self, predicted: Floats) -> Bools:
-        """Return where the model answers alone, bool (n,)."""
-        return np.asarray(self.loss.margins(predicted) > self._sure)
+        """Return whether the model answers alone, bool (n,), given its predictions (n, c)."""
+        return np.asarray(self.loss.compute_margins(predicted) > self._min_sure_margin)
 
 
 def metric_kernel(public: FloatMatrix) -> Cosine:
-    """Return the kernel of a model's metric, from public rows as the model maps them."""
+    """Return the search kernel of a model's metric; `public`: public rows in that metric."""
     return Cosine(int8_precision(public))
 
 
 class ModelGate:
-    """The public model beside the votes: who is asked, and what joins the votes.
+    """Decides which queries go to the private vote, and which the public model answers alone.
 
-    At most `planned` queries are asked, as many as the votes' noise was planned for; after them the
-    model answers alone. Which are asked follows from queries and public weights.
+    The decision depends on queries and public weights only. After `planned` queries, the number
+    for which the votes' noise was planned, the model answers alone.
 
-    `model`: the model. `planned`: queries that are put to the vote, at most. `n_asked`: queries
-    that were put to the vote so far. Public.
+    `planned`: maximum number of queries that go to the vote. `n_asked`: their number so far.
     """
 
     def __init__(self, model: PrivateModel, planned: int) -> None:
@@ -214,8 +223,8 @@ class ModelGate:
         self.planned = planned
         self.n_asked = 0
 
-    def to_ask(self, predicted: Floats) -> Bools:
-        """Return which queries of a block are asked, bool (q,), and count them."""
+    def select_queries(self, predicted: Floats) -> Bools:
+        """Return which queries go to the vote, bool (q,), by predictions (q, c), and count them."""
         unsure = ~self.model.sure(predicted)
         queried = unsure & (np.cumsum(unsure) <= self.planned - self.n_asked)
         self.n_asked += int(queried.sum())
@@ -224,14 +233,14 @@ class ModelGate:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TrainingBudget:
-    """What a private model is trained with; public.
+    """Budget and loss of the training of a private model; public.
 
-    - `n_records`: which means are taken by.
-    - `budget`: of every subject, in zCDP.
-    - `share`: the largest share of it that a subject pays for training.
-    - `trainings`: how many trainings share that evenly.
-    - `loss`: what records carry.
-    - `subject_use`: what a subject is charged, over what each of its records would be.
+    - `n_records`: public size estimate by which sums of gradients are divided.
+    - `budget`: privacy budget of every subject, in zCDP.
+    - `share`: maximum share of the budget that a subject spends on all trainings together.
+    - `trainings`: number of planned trainings, each with an equal part of `share`.
+    - `loss`: the training loss.
+    - `subject_use`: ratio of a subject's charge to that of a single record of its own.
     """
 
     n_records: int
@@ -244,57 +253,62 @@ class TrainingBudget:
     @property
     def step_noise(self) -> float:
         """The noise scale of a step, in clipping bounds."""
-        return step_noise(self.share / self.trainings * self.budget)
+        return compute_step_noise(self.share / self.trainings * self.budget)
 
     def clip(self, width: int) -> float:
-        """Return the norm that gradients of so many features, with the bias, are cut to."""
+        """Return the norm to which gradients of `width` features, bias included, are clipped."""
         share = self.share / self.trainings * self.budget
-        return clip_of(share, self.n_records, width, self.loss)
+        return compute_clip(share, self.n_records, width, self.loss)
 
     def mechanism(
         self, records: SubjectRows, unit: float, noise: NoiseSource, slack: DeltaSlackAccountant
     ) -> IndividualGradient:
-        """Return what charges gradients; a coordinator's has no `records`, and adds the noise."""
-        # A later training may find less than a part left, and may use all: nothing is reserved.
-        most, n_scores = self.share if self.trainings == 1 else 1.0, self.loss.n_scores
+        """Return the mechanism that charges subjects for gradients and adds the noise.
+
+        `records`: encoded private rows, none on a coordinator. `unit`: see `ModelFeatures.unit`.
+        `noise`: noise source. `slack`: accountant of the delta that rounding to the grid costs.
+        """
+        # Retrainings may use a subject's whole remaining budget, since none of it is reserved.
+        max_share = self.share if self.trainings == 1 else 1.0
+        n_scores = self.loss.n_scores
         clip = self.clip(records.rows.shape[1])
         return IndividualGradient(
-            records, n_scores, unit, clip, self.step_noise, most, self.budget, noise, slack
+            records, n_scores, unit, clip, self.step_noise, max_share, self.budget, noise, slack
         )
 
     def rehearse(self, width: int, slack: DeltaSlackAccountant, trainings: int) -> None:
-        """Raise PrivacyRefused if the grid costs too much in `trainings` of so many features."""
+        """Raise PrivacyRefused if `slack` does not cover `trainings` with `width` features."""
         mechanism = self.mechanism(no_records(width), 1.0, create_noise_source(), slack)
         mechanism.check(self.step_noise, STEPS * trainings)
 
 
 def no_records(width: int) -> SubjectRows:
-    """Return no records of so many features: a mechanism with these only adds the noise."""
-    nobody = np.zeros(0, dtype=np.int32)
-    return SubjectRows(np.zeros((0, width), dtype=np.float32), nobody, nobody, 0)
+    """Return an empty set of records of `width` features, for a mechanism that only adds noise."""
+    empty = np.zeros(0, dtype=np.int32)
+    return SubjectRows(np.zeros((0, width), dtype=np.float32), empty, empty, 0)
 
 
 class Gradients(Protocol):
-    """All subjects whose gradients a model is trained by, wherever they are."""
+    """A source of noisy gradients of all subjects, in this process or on shards."""
 
     mechanism: IndividualGradient
-    """What sets price and noise of a step."""
+    """Sets the charge and the noise of a step."""
 
     def publish(self, release: GradientRelease, weights: Floats) -> Floats:
-        """Charge everybody for a gradient at public weights; return the noisy sum, in clips.
+        """Charge all subjects, durably, for a gradient at `weights`; return its noisy sum (D, c).
 
-        The charges are as durable then as those of an answer must be before it leaves.
+        The unit of the sum is the clip.
         """
 
 
 class LocalGradients:
-    """Records in this process, their subjects and budgets; private.
+    """Gradients of the records in this process; private.
 
-    - `training`, `features`: what is trained.
+    - `training`, `features`: budget and features of the model.
     - `X`, array (n, d): private features.
-    - `table`: what the records carry, and their subjects.
-    - `account`: where the budgets are: `table.remaining` is its own.
-    - `noise`, `slack`: where noise comes from, and what the grid costs.
+    - `table`: targets and subjects of the records.
+    - `account`: the account that is charged; `table.remaining` is its array of budgets.
+    - `noise`, `slack`: the noise source, and the accountant of the delta that rounding costs.
     """
 
     def __init__(
@@ -307,18 +321,20 @@ class LocalGradients:
         noise: NoiseSource,
         slack: DeltaSlackAccountant,
     ) -> None:
-        targets = training.loss.targets(table.targets)
+        targets = training.loss.convert_targets(table.targets)
         self._records = SubjectRows(features.rows(X), targets, table.slots, len(table.remaining))
         self.mechanism = training.mechanism(self._records, features.unit, noise, slack)
-        self._remaining, self._account, self._slots = table.remaining, account, table.slots
+        self._remaining = table.remaining
+        self._account = account
+        self._slots = table.slots
 
     @property
     def rows(self) -> Ints16:
-        """What the features make of every row of `X`, (n, D): gradients keep it by subject."""
+        """Integer model features of `X`, (n, D), in its order; they are stored by subject."""
         return self._records.rows[np.argsort(np.argsort(self._slots, kind="stable"))]
 
     def charge_and_sum(self, release: GradientRelease, weights: Floats) -> Steps:
-        """Charge everybody here for a gradient, and return the sum; still private."""
+        """Charge the subjects for a gradient; return its sum in grid steps, still private."""
         sums, spent = release.collect(weights, self._remaining)
         self._account.note_charged_total(spent)
         return sums
@@ -330,45 +346,53 @@ class LocalGradients:
 def train(
     training: TrainingBudget, features: ModelFeatures, public: FloatMatrix, gradients: Gradients
 ) -> PrivateModel:
-    """Train on private records; each subject pays for its gradients.
+    """Return a model trained on private records, whose subjects are charged for the gradients.
 
-    `public`, array (m, d): public rows.
+    `training`, `features`: budget and features of the model. `public`, array (m, d): public rows.
+    `gradients`: the source of noisy gradients.
     """
-    mechanism, sigma = gradients.mechanism, training.step_noise
+    mechanism = gradients.mechanism
+    sigma = training.step_noise
 
-    def published(weights: Floats) -> tuple[Floats, float]:
+    def release_gradient(weights: Floats) -> tuple[Floats, float]:
         release = mechanism.release(sigma)
         mean = gradients.publish(release, weights) * (mechanism.clip / training.n_records)
         return mean, release.noise
 
-    return descend_gradients(training, features, public, published)
+    return descend_gradients(training, features, public, release_gradient)
 
 
 def descend_gradients(
     training: TrainingBudget,
     features: ModelFeatures,
     public: FloatMatrix,
-    published: Callable[[Floats], tuple[Floats, float]],
+    release_gradient: Callable[[Floats], tuple[Floats, float]],
 ) -> PrivateModel:
-    """Follow as many gradients as are planned; all of it is public.
+    """Return the model after the planned number of gradient steps; all arguments are public.
 
-    `published`: returns the noisy mean gradient at some weights, and its noise scale in clips.
+    `public`, array (m, d): public rows. `release_gradient`: returns the noisy mean gradient at
+    given weights, (D, c), and its noise scale in clips.
     """
-    with one_thread():  # thin products: others would only wait
+    with one_thread():  # threads gain nothing on such thin products
         rows = features.rows(public)
-        used, wide = np.zeros(len(rows)), rows.astype(np.float64)
-        # Of a subject's gradient, which is longer than that of one of its records.
-        clip, n_records, loss = training.clip(features.width), training.n_records, training.loss
-        squares = np.square(wide).sum(axis=1) * (training.subject_use / (features.unit * clip) ** 2)
+        used = np.zeros(len(rows))
+        float_rows = rows.astype(np.float64)
+        clip = training.clip(features.width)
+        n_records = training.n_records
+        loss = training.loss
+        # `subject_use`: the gradient of a subject is longer than that of one of its records.
+        squares = np.square(float_rows).sum(axis=1) * (
+            training.subject_use / (features.unit * clip) ** 2
+        )
         noise = training.step_noise * clip / n_records
-        spreads = loss.spread if features.kernel is None else loss.spread_of_components
-        parts = list(zip(features.parts, spreads, strict=True))
-        descent = Descent(rows, features.unit, parts, loss, n_records, clip, noise)
+        score_std = loss.spread if features.kernel is None else loss.spread_of_components
+        blocks = list(zip(features.parts, score_std, strict=True))
+        descent = Descent(rows, features.unit, blocks, loss, n_records, clip, noise)
         for _ in range(STEPS):
-            scores = scores_of(wide, whole_weights(descent.weights), features.unit)
-            gradient, paid = published(descent.weights)
-            used += loss.squares(scores, squares) / (2 * paid**2)
+            scores = scores_of(float_rows, whole_weights(descent.weights), features.unit)
+            gradient, noise_scale = release_gradient(descent.weights)
+            used += loss.compute_gradient_squares(scores, squares) / (2 * noise_scale**2)
             descent.step(gradient)
         model = LinearModel(whole_weights(descent.weights), features)
     used = np.minimum(used / training.budget, training.share / training.trainings)
-    return PrivateModel(model, public, used, loss, whole_weights(descent.doubts))
+    return PrivateModel(model, public, used, loss, whole_weights(descent.variance_directions))
