@@ -288,7 +288,7 @@ def test_a_commit_that_meets_no_disk_s_failure_shuts_nobody_out(tmp_path, monkey
     """Fails if shards learn of a commit that failed: they would refuse the coordinator as old."""
     path = shard_tools.clustered(tmp_path, 2)
     with shard_tools.local(path) as cluster:
-        with tools.broken_off(monkeypatch, AnswerBlock, "row", error=MemoryError):
+        with tools.broken_off(monkeypatch, AnswerBlock, "to_row", error=MemoryError):
             cluster.predict(tools.Q[:6])
         assert not cluster.is_consistent
     charged = shard_tools.budgets(path)

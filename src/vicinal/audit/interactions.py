@@ -319,8 +319,8 @@ class AuditInteraction:
 class _EstimatorSession:
     """A fitted estimator, and all outputs of the actions that were carried out on it.
 
-    A method `do_X` carries out the action "X". Its arguments are the index of the action and
-    `present`: which victims are in the data set.
+    A method `do_X` carries out the action "X". Its arguments are the index of the action and the
+    victims that are in the data set.
     """
 
     _add_options: Mapping[str, Any] = {}

@@ -343,7 +343,7 @@ class Coordinator(BaseStore):
         again for it, even if a shard is missing, because the period was decided.
 
         - `kind`: kind of the change in the ledger's history.
-        - `decide`: returns the change, inside the transaction that decides it.
+        - `decide_change`: returns the change, inside the transaction that decides it.
         """
         try:
             with warned_after():

@@ -173,7 +173,7 @@ class Database(ABC):
             if self.chain is not None:
                 self.chain.discard_pending()
             with suppress(StorageFailed), self._mark_failures():
-                self._roll_back()
+                self._rollback()
             raise
         finally:
             self._transaction_open = False
@@ -275,7 +275,7 @@ class Database(ABC):
     def _commit(self) -> None:
         self._run("COMMIT", ())
 
-    def _roll_back(self) -> None:
+    def _rollback(self) -> None:
         self._run("ROLLBACK", ())
 
     @abstractmethod

@@ -179,9 +179,9 @@ class PostgresDatabase(Database):
                 "then open the store again."
             )
 
-    def _roll_back(self) -> None:
+    def _rollback(self) -> None:
         if not self._connection.closed:
-            super()._roll_back()
+            super()._rollback()
 
     @contextmanager
     def _translate_errors(self) -> Iterator[None]:

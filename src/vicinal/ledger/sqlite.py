@@ -173,9 +173,9 @@ class SQLiteDatabase(Database):
     def _run_many(self, statement: str, rows: Iterable[Sequence[Value]]) -> None:
         self._connection.executemany(statement, rows)
 
-    def _roll_back(self) -> None:
+    def _rollback(self) -> None:
         if self._connection.in_transaction:
-            super()._roll_back()
+            super()._rollback()
 
     @contextmanager
     def _translate_errors(self) -> Iterator[None]:

@@ -106,7 +106,7 @@ def _descend(rows, columns, cuts, leaves):  # type: ignore[no-untyped-def]
 
 @compiled
 def _add_shared_leaves(leaves, landmarks, counts):  # type: ignore[no-untyped-def]
-    """Add the leaves that rows, (n, trees), share with landmarks, (trees, L), to `counts`, (n, L)."""
+    """Add to `counts`, (n, L), the leaves that rows, (n, trees), share with landmarks."""
     for i in range(len(leaves)):
         for tree in range(len(landmarks)):
             for j in range(landmarks.shape[1]):
