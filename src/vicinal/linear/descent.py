@@ -133,7 +133,7 @@ class Descent:
 
     @property
     def variance_directions(self) -> Floats:
-        """Weights whose squared scores add up to the posterior variance of a row's score, (D, r).
+        """Weights (D, r): a row's squared scores by them add up to its score's posterior variance.
 
         The first r - 1 columns are the directions of largest variance; the last one is constant and
         adds the mean variance, over public rows, of all remaining directions.
@@ -152,7 +152,7 @@ class Descent:
     def _compute_curvature(self) -> float:
         """Return the mean curvature of the clipped loss at the current weights, on public rows."""
         scores = scores_of(self._rows, whole_weights(self.weights), self._unit)
-        return self._loss.curvature(scores, self._lengths_in_clips)
+        return self._loss.compute_curvature(scores, self._lengths_in_clips)
 
 
 def _compute_prior_std(mean_squares: Floats, blocks: Sequence[tuple[int, float]]) -> Floats:

@@ -346,7 +346,7 @@ class LocalGradients:
 def train(
     training: TrainingBudget, features: ModelFeatures, public: FloatMatrix, gradients: Gradients
 ) -> PrivateModel:
-    """Return a model trained on private records, whose subjects are charged for the gradients.
+    """Train a model on private records and charge their subjects for the gradients.
 
     `training`, `features`: budget and features of the model. `public`, array (m, d): public rows.
     `gradients`: the source of noisy gradients.
