@@ -220,7 +220,7 @@ class QueryEngine:
     def _release_after_count(
         self, rounds: TwoRounds, public: PublicVotes | None, counter: NoisyCount
     ) -> Released:
-        """Return :meth:`_release_votes` of queries, with noise that follows from their noisy counts.
+        """Return :meth:`_release_votes` of queries, with noise that follows from noisy counts.
 
         `rounds`: queries with their neighbours. `public`: votes of earlier answers. `counter`: the
         count mechanism. Only subjects that could pay for the count also vote.

@@ -106,10 +106,7 @@ def _descend_trees(rows, columns, cuts, leaves):  # type: ignore[no-untyped-def]
 
 @compiled
 def _add_shared_leaves(leaves, landmarks, counts):  # type: ignore[no-untyped-def]
-    """Add the number of shared leaves of rows and landmarks to `counts`, (n, L).
-
-    `leaves`, (n, trees), and `landmarks`, (trees, L): leaf indices.
-    """
+    """Add shared leaves of rows, (n, trees), and landmarks, (trees, L), to `counts`, (n, L)."""
     for i in range(len(leaves)):
         for tree in range(len(landmarks)):
             for j in range(landmarks.shape[1]):

@@ -11,8 +11,8 @@ the mean of their Gaussian posterior P^-1, given all gradients so far (Kalman 19
 
 The posterior precision P is diagonal in the eigenbasis of G N^-1 G, the same basis for all steps.
 A step along an eigenvector of G with eigenvalue g is at most 2 / g times the gradient, as g / 2
-bounds the curvature of softmax regression (Böhning 1992). If the gradients are almost only noise,
-the weights hardly move, so training needs no minimum number of records.
+bounds the curvature of softmax regression (Böhning 1992). Gradients of almost only noise hardly
+move the weights, so no minimum number of records is needed.
 docs/decisions/0053-private-model.md has the measurements.
 """
 
@@ -141,8 +141,8 @@ class Descent:
         variances = self._score_variances / self._precision
         by_variance = np.argsort(-variances, kind="stable")
         largest, remaining = np.split(by_variance, [self._loss.n_variance_directions])
-        n_columns = self._loss.count_variance_columns(len(variances))
-        columns = np.zeros((len(variances), n_columns))
+        width = len(variances)
+        columns = np.zeros((width, self._loss.count_variance_columns(width)))
         precision_root = np.sqrt(self._precision[largest])
         columns[:, :-1] = self._eigenbasis_to_weights[:, largest] / precision_root
         bias = self._rows[0, -1] / self._unit

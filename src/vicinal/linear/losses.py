@@ -120,10 +120,7 @@ class TrainingLoss(ABC):
         """
 
     def noise_left(self, noise: AnyFloats, expected: AnyFloats, score_std: AnyFloats) -> AnyFloats:  # noqa: ARG002
-        """Return the standard deviation of the noise in :meth:`join_votes`, in votes.
-
-        `noise` and `expected`: as for :meth:`votes`. `score_std`: posterior std of scores.
-        """
+        """Return the noise scale of :meth:`join_votes`; `score_std`: of scores, from training."""
         return noise
 
 
