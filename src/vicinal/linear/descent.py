@@ -96,7 +96,14 @@ class Descent:
         self._loss = loss
         features = self._rows / unit
         self._lengths_in_clips = np.sqrt(np.square(features).sum(axis=1, keepdims=True)) / clip
-        prior_std = _compute_prior_std(np.square(features).mean(axis=0), blocks)
+        mean_squares = np.square(features).mean(axis=0)
+        prior_std = np.empty(0)
+        start = 0
+        for size, score_std in blocks:
+            mean_square_norm = max(mean_squares[start : start + size].sum(), _MIN_MEAN_SQUARE)
+            prior_std = np.append(prior_std, np.full(size, score_std / math.sqrt(mean_square_norm)))
+            start += size
+        prior_std = np.append(prior_std, _BIAS_PRIOR_STD)
         scaled_features = features * prior_std
         moment = scaled_features.T @ scaled_features
         # Shrink towards a multiple of the identity, with the weight of one more public row: few
@@ -153,17 +160,3 @@ class Descent:
         """Return the mean curvature of the clipped loss at the current weights, on public rows."""
         scores = scores_of(self._rows, whole_weights(self.weights), self._unit)
         return self._loss.compute_curvature(scores, self._lengths_in_clips)
-
-
-def _compute_prior_std(mean_squares: Floats, blocks: Sequence[tuple[int, float]]) -> Floats:
-    """Return the prior standard deviation of every feature's weight, bias last, (D,).
-
-    `mean_squares`, (D,): of each feature over public rows. `blocks`: see :class:`Descent`.
-    """
-    prior_std = np.empty(0)
-    start = 0
-    for size, score_std in blocks:
-        mean_square_norm = max(mean_squares[start : start + size].sum(), _MIN_MEAN_SQUARE)
-        prior_std = np.append(prior_std, np.full(size, score_std / math.sqrt(mean_square_norm)))
-        start += size
-    return np.append(prior_std, _BIAS_PRIOR_STD)
