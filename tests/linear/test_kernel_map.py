@@ -15,7 +15,7 @@ RNG = np.random.default_rng(0)
 PUBLIC = RNG.normal(size=(M, D)) * np.linspace(3, 0.5, D)
 X = RNG.normal(size=(900, D)) * np.linspace(3, 0.5, D)
 MAP = KernelMap.of(PUBLIC, WIDTH)
-FEATURES = ModelFeatures.of(PUBLIC, MAP, lifted=False)
+FEATURES = ModelFeatures.from_rows(PUBLIC, MAP, lifted=False)
 ROWS = MAP.components(unit_vectors(X))
 
 
@@ -83,7 +83,7 @@ def test_public_rows_that_are_few_or_alike_give_fewer_components():
 @pytest.mark.parametrize("row", [np.zeros(D), np.ones(D), PUBLIC[0]])
 def test_public_rows_that_are_all_alike_leave_a_model_to_train(row):
     kernel = KernelMap.of(np.tile(row, (M, 1)), WIDTH)
-    rows = ModelFeatures.of(PUBLIC, kernel, lifted=False).rows(X)
+    rows = ModelFeatures.from_rows(PUBLIC, kernel, lifted=False).rows(X)
     assert kernel.width == 1
     assert np.isfinite(rows).all()
 

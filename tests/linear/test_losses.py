@@ -19,7 +19,7 @@ PREDICTIONS = Predictions(PREDICTED, DOUBT)
 
 
 def count_model_votes():
-    """Return the number of model votes of each query, from both variances."""
+    """Return the number of model votes of each query, by the variances of both witnesses."""
     return (
         EXPECTED
         * ((NOISE / EXPECTED) ** 2 + _NEIGHBOUR_MISMATCH_STD**2)

@@ -17,7 +17,7 @@ PUBLIC = RNG.normal(2.0, 1.0, size=(300, D)) * SCALES
 X = RNG.normal(2.0, 1.0, size=(200, D)) * SCALES
 KERNEL = Cosine.fitting(PUBLIC)
 ROWS = KERNEL.encode(PUBLIC).astype(np.float32)
-FEATURES = ModelFeatures.of(ROWS, lifted=KERNEL.lifts)
+FEATURES = ModelFeatures.from_rows(ROWS, lifted=KERNEL.lifts)
 
 
 def features_of(X):
@@ -28,7 +28,7 @@ def test_rows_are_standardised_columns_over_the_longest_public_row_and_a_bias():
     """An independent computation in floats."""
     assert KERNEL.lifts
     fine = Cosine(bound=KERNEL.bound)
-    features = ModelFeatures.of(fine.encode(PUBLIC), lifted=True)
+    features = ModelFeatures.from_rows(fine.encode(PUBLIC), lifted=True)
     deviation = PUBLIC.std(axis=0)
     longest = np.linalg.norm((PUBLIC - PUBLIC.mean(axis=0)) / deviation, axis=1).max()
     expected = OF_COLUMNS * (X - PUBLIC.mean(axis=0)) / deviation / longest
@@ -49,7 +49,7 @@ def test_directions_alone_count_where_public_rows_are_alike_long():
     unit = PUBLIC / np.linalg.norm(PUBLIC, axis=1, keepdims=True)
     kernel = Cosine.fitting(unit)
     assert not kernel.lifts
-    assert ModelFeatures.of(kernel.encode(unit), lifted=False).parts == (D, LANDMARKS)
+    assert ModelFeatures.from_rows(kernel.encode(unit), lifted=False).parts == (D, LANDMARKS)
     assert FEATURES.parts == (D, LANDMARKS)
 
 
@@ -65,9 +65,9 @@ def test_a_row_does_not_depend_on_others_and_is_short_enough(rows):
 
 def test_a_column_that_public_rows_do_not_have_is_not_divided_by_nothing():
     flat = np.column_stack([PUBLIC, np.zeros(len(PUBLIC))])
-    features = ModelFeatures.of(flat, lifted=False)
+    features = ModelFeatures.from_rows(flat, lifted=False)
     assert np.isfinite(features.rows(np.eye(D + 1))).all()
-    alike = ModelFeatures.of(np.ones((5, D)), lifted=False)
+    alike = ModelFeatures.from_rows(np.ones((5, D)), lifted=False)
     assert np.isfinite(alike.rows(X)).all()
 
 

@@ -157,7 +157,7 @@ def test_trees_are_those_of_public_rows(control, monkeypatch):
     """And so are centre, factors and landmarks, whoever is in the data."""
     if control is not None:
         control(monkeypatch)
-    given = ModelFeatures.of(ENCODER.encode(R).astype(np.float32), lifted=True)
+    given = ModelFeatures.from_rows(ENCODER.encode(R).astype(np.float32), lifted=True)
     made = classifier().fit(X[:400] + 1e-3, Y[:400], public=R)._model.model.features
     assert np.array_equal(given.trees.cuts, made.trees.cuts) == (control is None)
     same = np.array_equal(given.rows(ENCODER.encode(X)), made.rows(ENCODER.encode(X)))
@@ -223,7 +223,7 @@ def test_broken_trainings_are_caught(control, components, numbers, monkeypatch):
 
 # ---------------------------------------------------------------- the metric
 
-FEATURES = ModelFeatures.of(R, lifted=False)
+FEATURES = ModelFeatures.from_rows(R, lifted=False)
 WEIGHTS, DOUBTS = (
     np.rint(np.random.default_rng(3).normal(size=(FEATURES.width, width)) * 2**18)
     for width in (CLASSES, 20)

@@ -82,10 +82,10 @@ class QueryEngine:
     - `slack`: accountant of the delta that rounding counts and votes to the grid costs.
     - `decision`: converts noisy votes into labels and probabilities.
     - `plain`: whether the class with the most votes always wins, without a `decision`.
-    - `least_noise`: lower bound of every vote's noise scale, whatever the noisy count.
+    - `least_noise`: lower bound of every vote's noise scale, for any noisy count.
     - `sequential`: whether queries with private counts are answered one by one.
     - `interaction`: registration of this use of the records; None if the store keeps track of it.
-    - `model_gate`: the private model whose votes join the private votes.
+    - `model_gate`: the private model, with votes that join the private votes.
     - `proxies`: public points with virtual budgets, if there are a public reference and count.
     - `block`: number of queries answered together; earlier answers vote from the next block on.
     - `lock`: must be held while records or budgets are used.
@@ -220,10 +220,10 @@ class QueryEngine:
     def _release_after_count(
         self, rounds: TwoRounds, public: PublicVotes | None, counter: NoisyCount
     ) -> Released:
-        """Return :meth:`_release_votes` of queries whose noise follows from their noisy counts.
+        """Return :meth:`_release_votes` of queries, with noise that follows from noisy counts.
 
         `rounds`: queries with their neighbours. `public`: votes of earlier answers. `counter`: the
-        count mechanism. Only subjects who could pay for the count also vote.
+        count mechanism. Only subjects that could pay for the count also vote.
         """
         counter.price(rounds.queries.stop - rounds.queries.start)
         # The minimum applies to the noisy count: no exact count may decide a noise scale.

@@ -42,7 +42,7 @@ COUNT_SHARE = 3.0
 """Charge of a private count, in budgets over T, at the paper's sigma1 = sqrt(T / (6 B))."""
 
 _MAX_PROBES = 2000  # public points that serve as queries
-_RANK_RATIO = 4  # of the two neighbour ranks whose distances give the dimension
+_RANK_RATIO = 4  # of the two neighbour ranks used to estimate the dimension
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ def planned_multiplier(
     """Return the noise multiplier sigma2 if a charge is not proportional to the squared shift.
 
     `count`: expected number of records that vote on a query. `affordable`: returns the equivalent
-    budget for contributions of a given shift, in noise scales. Others: :func:`fitting_multiplier`.
+    budget for contributions of a given shift, in noise scales. See :func:`fitting_multiplier`.
     """
 
     def fit_to_shift(shift: float) -> float:

@@ -33,7 +33,7 @@ class MappedIndex:
     """A further index of the same records, in the metric of a public feature map.
 
     `index`: holds the mapped rows. `map_rows`: returns the mapped integer rows for integer rows
-    (m, d) of the shard; every row is mapped independently of the others.
+    (m, d) of the shard; every row is mapped independently.
     """
 
     index: Index
@@ -133,7 +133,7 @@ class LocalShardBase(ABC):
 
 @dataclass(slots=True)
 class TwoRounds:
-    """Queries answered in two rounds: a count of neighbours, then a vote of those who paid for it.
+    """Queries answered in two rounds: a count of neighbours, then a vote of those that paid for it.
 
     All queries are counted before the first vote. They must not be divided to save memory, since
     the division would depend on private counts and change which subjects can pay. Private.
@@ -148,7 +148,7 @@ class TwoRounds:
     def charge_counts(self, counter: NoisyCount) -> Steps:
         """Charge the neighbours for the count; return the counts (q,), in grid steps, private.
 
-        Only the neighbours whose subjects could pay remain for the vote.
+        Only neighbours of subjects that could pay remain for the vote.
         """
         counts, is_counted, spent = counter.contribute_and_charge(
             self.neighbours, self.shard.subject_table

@@ -28,8 +28,8 @@ _MAX_ROWS = 2000  # public rows that trees are grown on, at most
 class RandomTrees:
     """Trees grown on public rows (m, d) of whole numbers; equal rows give equal trees.
 
-    `columns`, int64 (trees, nodes), and `cuts`, float64: at node i, a row whose value in the node's
-    column is above the cut goes to node 2 i + 2, any other to 2 i + 1.
+    `columns`, int64 (trees, nodes), and `cuts`, float64: a row above the cut of node i, in the
+    node's column, goes to node 2 i + 2, any other row to 2 i + 1.
     """
 
     def __init__(self, public: FloatMatrix) -> None:
@@ -88,12 +88,12 @@ def _sample_split(
 def _find_leaves(rows: FloatMatrix, columns: Places, cuts: Floats) -> UInts8:
     """Return the index of each row's leaf in every tree, (n, trees)."""
     leaves = np.zeros((len(rows), TREES), dtype=np.uint8)
-    _descend(np.ascontiguousarray(rows, dtype=np.float32), columns, cuts, leaves)
+    _descend_trees(np.ascontiguousarray(rows, dtype=np.float32), columns, cuts, leaves)
     return leaves
 
 
 @compiled
-def _descend(rows, columns, cuts, leaves):  # type: ignore[no-untyped-def]
+def _descend_trees(rows, columns, cuts, leaves):  # type: ignore[no-untyped-def]
     """Write the leaf of every row (n, d) in every tree to `leaves`, (n, trees)."""
     n_nodes = columns.shape[1]
     for i in range(len(rows)):
@@ -106,7 +106,7 @@ def _descend(rows, columns, cuts, leaves):  # type: ignore[no-untyped-def]
 
 @compiled
 def _add_shared_leaves(leaves, landmarks, counts):  # type: ignore[no-untyped-def]
-    """Add to `counts`, (n, L), the leaves that rows, (n, trees), share with landmarks."""
+    """Add shared leaves of rows, (n, trees), and landmarks, (trees, L), to `counts`, (n, L)."""
     for i in range(len(leaves)):
         for tree in range(len(landmarks)):
             for j in range(landmarks.shape[1]):

@@ -11,8 +11,8 @@ the mean of their Gaussian posterior P^-1, given all gradients so far (Kalman 19
 
 The posterior precision P is diagonal in the eigenbasis of G N^-1 G, the same basis for all steps.
 A step along an eigenvector of G with eigenvalue g is at most 2 / g times the gradient, as g / 2
-bounds the curvature of softmax regression (Böhning 1992). If the gradients are almost only noise,
-the weights hardly move, so training needs no minimum number of records.
+bounds the curvature of softmax regression (Böhning 1992). Gradients of almost only noise hardly
+move the weights, so no minimum number of records is needed.
 docs/decisions/0053-private-model.md has the measurements.
 """
 
@@ -96,7 +96,14 @@ class Descent:
         self._loss = loss
         features = self._rows / unit
         self._lengths_in_clips = np.sqrt(np.square(features).sum(axis=1, keepdims=True)) / clip
-        prior_std = _compute_prior_std(np.square(features).mean(axis=0), blocks)
+        mean_squares = np.square(features).mean(axis=0)
+        prior_std = np.empty(0)
+        start = 0
+        for size, score_std in blocks:
+            mean_square_norm = max(mean_squares[start : start + size].sum(), _MIN_MEAN_SQUARE)
+            prior_std = np.append(prior_std, np.full(size, score_std / math.sqrt(mean_square_norm)))
+            start += size
+        prior_std = np.append(prior_std, _BIAS_PRIOR_STD)
         scaled_features = features * prior_std
         moment = scaled_features.T @ scaled_features
         # Shrink towards a multiple of the identity, with the weight of one more public row: few
@@ -133,7 +140,7 @@ class Descent:
 
     @property
     def variance_directions(self) -> Floats:
-        """Weights whose squared scores add up to the posterior variance of a row's score, (D, r).
+        """Weights (D, r): a row's squared scores by them add up to its score's posterior variance.
 
         The first r - 1 columns are the directions of largest variance; the last one is constant and
         adds the mean variance, over public rows, of all remaining directions.
@@ -141,8 +148,8 @@ class Descent:
         variances = self._score_variances / self._precision
         by_variance = np.argsort(-variances, kind="stable")
         largest, remaining = np.split(by_variance, [self._loss.n_variance_directions])
-        n_columns = self._loss.count_variance_columns(len(variances))
-        columns = np.zeros((len(variances), n_columns))
+        width = len(variances)
+        columns = np.zeros((width, self._loss.count_variance_columns(width)))
         precision_root = np.sqrt(self._precision[largest])
         columns[:, :-1] = self._eigenbasis_to_weights[:, largest] / precision_root
         bias = self._rows[0, -1] / self._unit
@@ -152,18 +159,4 @@ class Descent:
     def _compute_curvature(self) -> float:
         """Return the mean curvature of the clipped loss at the current weights, on public rows."""
         scores = scores_of(self._rows, whole_weights(self.weights), self._unit)
-        return self._loss.curvature(scores, self._lengths_in_clips)
-
-
-def _compute_prior_std(mean_squares: Floats, blocks: Sequence[tuple[int, float]]) -> Floats:
-    """Return the prior standard deviation of every feature's weight, bias last, (D,).
-
-    `mean_squares`, (D,): of each feature over public rows. `blocks`: see :class:`Descent`.
-    """
-    prior_std = np.empty(0)
-    start = 0
-    for size, score_std in blocks:
-        mean_square_norm = max(mean_squares[start : start + size].sum(), _MIN_MEAN_SQUARE)
-        prior_std = np.append(prior_std, np.full(size, score_std / math.sqrt(mean_square_norm)))
-        start += size
-    return np.append(prior_std, _BIAS_PRIOR_STD)
+        return self._loss.compute_curvature(scores, self._lengths_in_clips)

@@ -72,7 +72,7 @@ class KernelMap:
 
     @classmethod
     def of(cls, public: FloatMatrix, n_components: int = COMPONENTS, *, power: float = 0.0) -> Self:
-        """Return the map whose landmarks are at most :data:`LANDMARKS` of the public rows (m, d).
+        """Return the map with at most :data:`LANDMARKS` of the public rows (m, d) as landmarks.
 
         Each component is divided by its variance to the `power`; 1/4 half-whitens them.
         """
@@ -131,10 +131,12 @@ def _coarsen_projection(
 
     Entries of one sign in a column add up to less than 2^19, and kernel values are at most 2^12.
     """
-    wide = projection.astype(np.int64)
-    sums = np.maximum(np.maximum(wide, 0).sum(axis=0), np.maximum(-wide, 0).sum(axis=0))
-    extra = np.ceil(np.log2(np.maximum(sums / (_MAX_COLUMN_SUM - len(wide)), 1.0))).astype(np.int16)
-    return (np.rint(wide / 2.0 ** extra.astype(float)).astype(np.int16), shifts + extra)
+    entries = projection.astype(np.int64)
+    sums = np.maximum(np.maximum(entries, 0).sum(axis=0), np.maximum(-entries, 0).sum(axis=0))
+    extra = np.ceil(np.log2(np.maximum(sums / (_MAX_COLUMN_SUM - len(entries)), 1.0))).astype(
+        np.int16
+    )
+    return (np.rint(entries / 2.0 ** extra.astype(float)).astype(np.int16), shifts + extra)
 
 
 def _compute_kernel(landmarks: IntegerRows) -> npt.NDArray[np.float64]:

@@ -55,8 +55,8 @@ class TrainingLoss(ABC):
     - `spread_of_components`: the same by kernel components, which replace columns and trees.
     - `scatter`: ratio of the sampling variance of mean gradients to their noise variance, from
       which the clip follows.
-    - `n_variance_directions`: posterior directions whose variance is computed per query, those of
-      largest variance; the variance of the remaining ones is averaged over public rows.
+    - `n_variance_directions`: posterior directions of largest variance, for which the variance of
+      a score is computed per query; that of the remaining ones is averaged over public rows.
     """
 
     n_scores: int
@@ -75,8 +75,8 @@ class TrainingLoss(ABC):
         """Return targets in the form of :class:`~vicinal.mechanisms.gradients.SubjectRows`."""
 
     @abstractmethod
-    def curvature(self, scores: Floats, lengths: Floats) -> float:
-        """Return the mean curvature, per score, of the loss whose gradients are clipped.
+    def compute_curvature(self, scores: Floats, lengths: Floats) -> float:
+        """Return the mean curvature, per score, of the loss with clipped gradients.
 
         `scores`, float64 (m, c): of public rows. `lengths`, float64 (m, 1): row norms in clips.
         """
@@ -120,10 +120,7 @@ class TrainingLoss(ABC):
         """
 
     def noise_left(self, noise: AnyFloats, expected: AnyFloats, score_std: AnyFloats) -> AnyFloats:  # noqa: ARG002
-        """Return the standard deviation of the noise in :meth:`join_votes`, in votes.
-
-        `noise` and `expected`: as for :meth:`votes`. `score_std`: posterior std of scores.
-        """
+        """Return the noise scale of :meth:`join_votes`; `score_std`: of scores, from training."""
         return noise
 
 
@@ -144,7 +141,7 @@ class ClassLoss(TrainingLoss):
         assert not isinstance(targets, RecordVectors)  # noqa: S101 (narrows the type)
         return targets
 
-    def curvature(self, scores: Floats, lengths: Floats) -> float:
+    def compute_curvature(self, scores: Floats, lengths: Floats) -> float:
         probabilities = softmax(scores)
         # Labels are assumed to follow the model's probabilities.
         gradient_norms = np.sqrt(_compute_residual_squares(probabilities)) * lengths
@@ -217,7 +214,7 @@ class VectorLoss(TrainingLoss):
         assert isinstance(targets, RecordVectors)  # noqa: S101 (narrows the type)
         return np.ascontiguousarray(targets.steps()[:, 1:])
 
-    def curvature(self, scores: Floats, lengths: Floats) -> float:  # noqa: ARG002
+    def compute_curvature(self, scores: Floats, lengths: Floats) -> float:  # noqa: ARG002
         return float((1 / np.maximum(self.residual * lengths, 1.0)).mean())
 
     def compute_gradient_squares(self, scores: Floats, row_squares: Floats) -> Floats:  # noqa: ARG002

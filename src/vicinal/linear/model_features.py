@@ -55,7 +55,7 @@ class ModelFeatures:
 
     - `n_columns`: number of columns used: d, or d - 1 if rows were lifted to one length by an extra
       column (:class:`~vicinal.neighbours.Cosine`).
-    - `trees`: random trees whose shared leaves are counted.
+    - `trees`: random trees; counts of shared leaves are features.
     - `center`, float64: whole numbers, subtracted from columns and counts.
     - `factors`, float64, equally long: multiply the differences.
     - `kernel`: its components replace columns and trees, if present.
@@ -79,7 +79,7 @@ class ModelFeatures:
         needs_kernel = _allows_kernel(public.shape[1], n_records) and not lifted
         with one_thread():
             kernel = KernelMap.of(public) if needs_kernel else None
-            return cls.of(public, kernel, lifted=lifted, with_trees=with_trees)
+            return cls.from_rows(public, kernel, lifted=lifted, with_trees=with_trees)
 
     @staticmethod
     def most(n_features: int, n_records: int) -> int:
@@ -89,7 +89,7 @@ class ModelFeatures:
         return 1 + max(COMPONENTS * may_use_kernel, LANDMARKS + max_columns)
 
     @classmethod
-    def of(
+    def from_rows(
         cls,
         public: FloatMatrix,
         kernel: KernelMap | None = None,
@@ -99,7 +99,7 @@ class ModelFeatures:
     ) -> Self:
         """Return features from public rows (m, d): columns and trees, or components of `kernel`."""
         rows = public.astype(np.float64)[:, : public.shape[1] - lifted]
-        # Components replace the trees, whose growth on many features would take seconds.
+        # Components replace the trees, which would take seconds to grow on many features.
         trees = RandomTrees(rows if with_trees and kernel is None else rows[:0])
         column_center, squares = _center_columns(rows)
         # As if one more row had the mean square in all columns, so that no variance is 0.
@@ -122,7 +122,7 @@ class ModelFeatures:
         """
         names = arrays.keys() & set(KERNEL_ARRAYS)
         if not names:
-            return cls.of(public, lifted=lifted)
+            return cls.from_rows(public, lifted=lifted)
         if len(names) < len(KERNEL_ARRAYS):
             raise InvalidInput(_ARRAYS_MISMATCH)
         landmarks, projection, shifts = (arrays[name] for name in KERNEL_ARRAYS)
@@ -132,7 +132,7 @@ class ModelFeatures:
             arrays[name].dtype != np.int16 for name in KERNEL_ARRAYS
         ):
             raise InvalidInput(_ARRAYS_MISMATCH)
-        return cls.of(public, KernelMap(landmarks, projection, shifts), lifted=lifted)
+        return cls.from_rows(public, KernelMap(landmarks, projection, shifts), lifted=lifted)
 
     def arrays(self) -> dict[str, AnyArray]:
         """Return the kernel's arrays by name; all else is recomputed from the public rows."""
@@ -190,7 +190,7 @@ def _center_columns(rows: FloatMatrix) -> tuple[Floats, Floats]:
 
 
 def are_columns(public: FloatMatrix) -> bool:
-    """Return whether public rows (m, d) are columns of a table, whose norms carry information.
+    """Return whether public rows (m, d) are columns of a table, with informative norms.
 
     True for few columns, or if most columns have repeated values, as categories and counts have. On
     four tables of the tuning set with 67 to 132 columns, a linear model of the columns is better

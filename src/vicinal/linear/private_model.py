@@ -295,10 +295,7 @@ class Gradients(Protocol):
     """Sets the charge and the noise of a step."""
 
     def publish(self, release: GradientRelease, weights: Floats) -> Floats:
-        """Charge all subjects, durably, for a gradient at `weights`; return its noisy sum (D, c).
-
-        The unit of the sum is the clip.
-        """
+        """Charge all subjects durably for a gradient; return its noisy sum (D, c), in clips."""
 
 
 class LocalGradients:
@@ -346,10 +343,9 @@ class LocalGradients:
 def train(
     training: TrainingBudget, features: ModelFeatures, public: FloatMatrix, gradients: Gradients
 ) -> PrivateModel:
-    """Return a model trained on private records, whose subjects are charged for the gradients.
+    """Train a model on private records and charge their subjects for the gradients.
 
-    `training`, `features`: budget and features of the model. `public`, array (m, d): public rows.
-    `gradients`: the source of noisy gradients.
+    `training`, `features`: of the model. `public`, (m, d): public rows. `gradients`: their source.
     """
     mechanism = gradients.mechanism
     sigma = training.step_noise
