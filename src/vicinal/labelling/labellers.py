@@ -47,8 +47,8 @@ class Answered:
 
     `labels`, int64 (q,): class indices; `ABSTAINED` where there is no answer. `margins`,
     float64 (q,): the noisy lead of the best class over the second, in votes or in standard
-    deviations of the noise; None where votes are not released. `soft_labels`, float64 (q, c): class probabilities from the released votes and the
-    private model together; None without a model, or where votes are not released.
+    deviations of the noise; None where votes are not released. `soft_labels`, float64 (q, c): class
+    probabilities from released votes and the private model together; None without either.
     """
 
     labels: Ints
