@@ -31,14 +31,9 @@ from vicinal.ledger.rollback_guard import RollbackGuard, WitnessState, default_w
 from vicinal.ledger.sealed_files import parse_json, read_arrays, write_arrays
 from vicinal.mechanisms.noise_sources import fresh_key
 
-_FORMAT = 1
-"""Version of the file format."""
-
-_IDENTITY_BYTES = 16
-"""Size of the journal's random identity, as the witness file stores it."""
-
-_HEAD_BYTES = 32
-"""Size of the random head of an entry, as the witness file stores it."""
+_FORMAT = 1  # version of the file format
+_IDENTITY_BYTES = 16  # size of the journal's random identity in the witness file
+_HEAD_BYTES = 32  # size of an entry's random head in the witness file
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -234,10 +229,7 @@ def _unpack_entry(
         for number in range(head["rounds"])
     )
     prefix = "state_"
-    state = {
-        name.removeprefix(prefix): values
-        for name, values in arrays.items()
-        if name.startswith(prefix)
-    }
+    state_names = [name for name in arrays if name.startswith(prefix)]
+    state = {name.removeprefix(prefix): arrays[name] for name in state_names}
     heads = [row.tobytes() for row in arrays["heads"]]
     return JournalEntry(head["run"], rounds, state), bytes.fromhex(head["identity"]), heads

@@ -85,20 +85,10 @@ class Labeller(ABC):
     def embed(self, records: AnyArray, reference: AnyArray, part: Round) -> Floats | None:
         """Start a round, or resume it: fit the mechanism to the features of the private records.
 
-        Parameters
-        ----------
-        records : array (n, d)
-            Features of all private records, in the order of their labels.
-        reference : array (m, d)
-            Features of all public examples, from which neighbourhood radii are computed.
-        part : Round
-            The planned round, whose number of queries and share of the budgets apply.
-
-        Returns
-        -------
-        array (m, c) or None
-            Class probabilities of the public examples by a private model, which are released.
-            None without a model.
+        `records` (n, d) are features of all private records in the order of their labels,
+        `reference` (m, d) features of all public examples, from which neighbourhood radii are
+        computed, and `part` is the planned round. Returns the class probabilities (m, c) of the
+        public examples by a private model, which are released; None without a model.
 
         Raises
         ------
@@ -305,7 +295,6 @@ class FeatureExtractor(Protocol):
 
     def transform(self, examples: AnyArray, /) -> AnyArray:
         """Return features (n, d) of examples (n, ...)."""
-        ...
 
 
 class StudentModel(FeatureExtractor, Protocol):
@@ -346,7 +335,6 @@ class Learner(Protocol[AnyStudent]):
 
     def load(self, path: Path) -> AnyStudent:
         """Return the student that :meth:`save` wrote."""
-        ...
 
 
 # ---------------------------------------------------------------- all queries cost the same
@@ -455,15 +443,10 @@ class FixedPlanLabeller(Labeller):
     def restore(self, state: State) -> None:
         n_answered = state.get("asked", np.array([-1])).tolist()
         n_planned = [planned.queries for planned in self._plan.rounds]
-        # All begun rounds but the last must be complete.
-        n_complete = len(n_answered) - 1
-        matches_plan = len(n_answered) <= len(n_planned) and (
-            n_answered[:-1] == n_planned[:n_complete]
-        )
-        if not matches_plan or any(
-            not 0 <= answered <= planned
-            for answered, planned in zip(n_answered, n_planned, strict=False)
-        ):
+        n_complete = len(n_answered) - 1  # every round before the last begun one is complete
+        matches = len(n_answered) <= len(n_planned) and n_answered[:-1] == n_planned[:n_complete]
+        counts = zip(n_answered, n_planned, strict=False)
+        if not matches or any(not 0 <= answered <= planned for answered, planned in counts):
             raise InvalidInput("The journal does not hold the queries of this plan.")
         self._n_answered = n_answered
         self._fits = OneOfSeveralFits(resumed=True)
@@ -475,10 +458,7 @@ class FixedPlanLabeller(Labeller):
         return {**plans[0], "releases": releases}
 
     def epsilon(self) -> float:
-        """Return the epsilon of all rounds together, also in a simulation.
-
-        Without a simulation seed it equals the epsilon of :meth:`guarantee`.
-        """
+        """Return the epsilon of all rounds together, as in :meth:`guarantee`, also if simulated."""
         plan = PricedPlan.from_dict(self.plan())
         return plan.composition().least_epsilon(plan.delta)
 

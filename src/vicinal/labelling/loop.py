@@ -128,14 +128,8 @@ def transfer(
 
     Parameters
     ----------
-    job : LabellingTask
-        Private records, public examples, and the features of the first round.
-    labeller : Labeller
-        The private mechanism that answers queries.
-    learner : Learner
-        Trains, writes and reads the students.
-    plan : LabellingPlan
-        Number of queries and share of the budgets of each round.
+    job, labeller, learner, plan
+        The data, the mechanism that answers queries, the trainer of students, and the rounds.
     journal : FileJournal
         Makes answers durable before they are used. Students are stored in its folder.
     begin : callable
@@ -243,9 +237,7 @@ class _Transfer:
         planned = self.plan.rounds[number]
         if number == len(self.rounds):
             queries = self._choose_queries(planned, students)
-            no_labels = np.zeros(0, dtype=np.int64)
-            no_margins = np.zeros(0)
-            self.rounds.append(AskedRound(queries, no_labels, no_margins))
+            self.rounds.append(AskedRound(queries, np.zeros(0, dtype=np.int64), np.zeros(0)))
         if not self.rounds[number].complete:
             extractor = students[-1] if students else self.job.extractor
             self._ask(number, planned, extractor)

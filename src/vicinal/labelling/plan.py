@@ -201,12 +201,9 @@ _MIN_NOISE = 0.1
 _MAX_NOISE = 1e7
 """Noise scales between which :func:`least_noise` searches, in votes."""
 
-_INITIAL_NOISE = 25.0
-_BRACKET_FACTOR = 4.0
-"""First noise scale of the search, in votes, and the factor of its steps up and down."""
-
-_PRECISION = 1e-5
-"""Relative precision of the noise scale."""
+_INITIAL_NOISE = 25.0  # where the search starts, in votes
+_BRACKET_FACTOR = 4.0  # ratio of successive noise scales until the result is bracketed
+_PRECISION = 1e-5  # relative, of the noise scale
 
 
 def noise_of(planned: Round, plan: LabellingPlan, sigma: float) -> float:
