@@ -1,7 +1,7 @@
-"""Rounds of knowledge transfer: ask private records about public examples, learn, ask better.
+"""Knowledge transfer in rounds: private labels for public examples, and students trained on them.
 
-Whatever is asked, kept or learnt from is decided by the plan and by released answers. Only the
-labeller sees private records.
+The plan and released answers alone decide which examples are queried and which answers are used for
+training. Only the labeller has access to private labels.
 """
 
 from vicinal.lazy import attach_exports

@@ -1,4 +1,4 @@
-"""Released answers in a file that may be published: what was asked, what was said, how sure."""
+"""Files of released answers, which may be published: labels, margins and the guarantee."""
 
 import json
 from dataclasses import dataclass
@@ -14,33 +14,34 @@ from vicinal.errors import InvalidInput, OtherFormat
 from vicinal.ledger.sealed_files import parse_json, read_arrays, write_arrays
 
 _FORMAT = 1
+"""Version of the file format."""
 
-_SUMS = 1e-3
-"""How far float32 rows of many classes may be from adding up to 1."""
+_SUM_TOLERANCE = 1e-3
+"""Largest deviation of a row of soft labels from sum 1, which allows for float32 rounding."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReleasedLabels:
-    """Answers about public examples, with the guarantee that they were given under.
+    """Released answers to queries about public examples, with their privacy guarantee.
 
     Attributes
     ----------
     rows : int64 (q,)
-        Which public examples, as rows of their file.
+        Row indices of the queried public examples in their file.
     labels : array (q,)
-        Class names.
+        Class names that answer the queries.
     margins : float64 (q,) or None
-        Noisy leads, larger is surer; None where labels alone were released.
+        Noisy leads of the best classes over the second; None where labels alone were released.
     selected : bool (q,)
-        Which answers a student should learn from.
+        Whether a student should be trained on each answer.
     classes : tuple of int or str
         All class names.
     guarantee : dict
-        As ``Guarantee.to_dict`` gives it.
+        The guarantee, as returned by ``Guarantee.to_dict``.
     soft_labels : float32 (m, c) or None
-        Beside a private model: how likely every class is for every row of the public file, asked
-        about or not. They are made of the model's weights and of the answers, which are released,
-        so the guarantee holds for them unchanged.
+        Class probabilities of all rows of the public file, queried or not; None without a private
+        model. They are computed from the released model weights and answers, so the guarantee
+        holds for them unchanged.
 
     Examples
     --------
@@ -69,7 +70,7 @@ class ReleasedLabels:
 
 
 def save_answers(answers: ReleasedLabels, path: str | Path) -> None:
-    """Write answers to an npz file without Python objects."""
+    """Write answers to an npz file, which holds arrays and JSON but no pickled objects."""
     about = {"format": _FORMAT, "classes": list(answers.classes), "guarantee": answers.guarantee}
     arrays: dict[str, AnyArray] = {
         "about": np.array(json.dumps(about)),
@@ -106,29 +107,36 @@ def load_answers(path: str | Path) -> ReleasedLabels:
         arrays = read_arrays(Path(path))
         about = parse_json(str(arrays["about"]))
         rows, labels, selected = arrays["rows"], arrays["labels"], arrays["kept"]
-        flat = rows.ndim == 1 and rows.shape == labels.shape == selected.shape
+        shapes_match = rows.ndim == 1 and rows.shape == labels.shape == selected.shape
         checks.file_format(path, about["format"], _FORMAT)
-        if not flat or rows.dtype.kind != "i":
+        if not shapes_match or rows.dtype.kind != "i":
             raise ValueError("another layout")
-        classes, soft = tuple(about["classes"]), arrays.get("soft_labels")
-        if soft is not None:
-            soft = checked_soft_labels(soft, len(soft), len(classes))
+        classes = tuple(about["classes"])
+        soft_labels = arrays.get("soft_labels")
+        if soft_labels is not None:
+            soft_labels = checked_soft_labels(soft_labels, len(soft_labels), len(classes))
         return ReleasedLabels(
-            rows, labels, arrays.get("margins"), selected.astype(bool), classes,
-            dict(about["guarantee"]), soft,
-        )  # fmt: skip
+            rows,
+            labels,
+            arrays.get("margins"),
+            selected.astype(bool),
+            classes,
+            dict(about["guarantee"]),
+            soft_labels,
+        )
     except FileNotFoundError:
         raise InvalidInput(f"There is no file {path}.") from None
     except OtherFormat:
         raise
-    except Exception as error:  # whatever an archive of a stranger makes
+    except Exception as error:  # a damaged or foreign file can raise any error
         raise InvalidInput(f"{path} is damaged, or is not a file of answers.") from error
 
 
 def checked_soft_labels(soft_labels: npt.ArrayLike, n_examples: int, n_classes: int) -> Floats32:
-    """Return soft labels as float32 (m, c).
+    """Return soft labels as float32 (`n_examples`, `n_classes`).
 
-    Raises InvalidInput unless they are a distribution over the classes for every public example.
+    Raises InvalidInput unless they are floats of this shape and each row, for one public example,
+    is a probability distribution over the classes.
     """
     soft = np.asarray(soft_labels)
     if soft.dtype.kind != "f" or soft.shape != (n_examples, n_classes):
@@ -136,7 +144,7 @@ def checked_soft_labels(soft_labels: npt.ArrayLike, n_examples: int, n_classes: 
             f"The soft labels must be floats ({n_examples}, {n_classes}), a row for each public "
             f"example and a column for each class. Got {soft.dtype} {soft.shape}."
         )
-    near_one = (np.abs(soft.sum(axis=1) - 1) <= _SUMS).all()
+    near_one = (np.abs(soft.sum(axis=1) - 1) <= _SUM_TOLERANCE).all()
     if not (np.isfinite(soft).all() and (soft >= 0).all() and near_one):
         raise InvalidInput("Each row of the soft labels must be finite, at least 0, and sum to 1.")
     return soft.astype(np.float32)

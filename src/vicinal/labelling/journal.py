@@ -1,18 +1,18 @@
-"""What has been answered and what it has cost, on the disk before an answer is used.
+"""The journal of a labelling run: answers and spent budgets, written before an answer is used.
 
-**What a kill can do.** A block's charges and its answers are written together, in one file that
-replaces the one before it: after a kill the file is the old one or the new one, whole. If it is the
-old one, the block's answers were seen by nobody, its charges are forgotten with them, and the block
-is asked again with fresh noise. If it is the new one, the answers are used and the charges stay. So
-no answer is lost or paid for twice, and a run that was killed costs what one that was not would
-have. (The answers of a lost block existed in a process that is gone; whoever could read its memory
-could read the records too.)
+**Kills.** The charges and answers of a block are written together to a file that atomically
+replaces the previous one, so that after a kill either file is complete. If it is the previous one,
+no answer of the block has been used: its charges are lost too, and the block is queried again with
+fresh noise. If it is the new one, both answers and charges are kept. No answer is therefore lost or
+charged twice, and a killed run costs as much as an uninterrupted one. (The answers of a lost block
+existed only in the memory of the killed process, which also held the private records.)
 
-**What a backup can do.** Nothing: beside the folder lies its witness, which counts entries and
-knows the last one's head, 32 random bytes that each entry adds to those before. A journal that is
-behind its witness, has another head there, or has no witness, is refused, for its budgets would be
-refilled. Whoever copies both and runs both has two sets of budgets, which nothing here can see; but
-neither goes on beside the other's witness. Both files are as private as the records.
+**Backups.** Restoring an old journal would refill the budgets. A witness file beside the folder
+therefore stores the number of entries and the head of the last one. A head is 32 random bytes, and
+each entry appends a new one to the list in the journal. The journal is refused if it has fewer
+entries than the witness, another head at that position, or no witness. A copy of both files can be
+run separately with its own budgets, which cannot be detected, but neither copy can continue with
+the witness of the other. Both files are as private as the records.
 """
 
 import json
@@ -31,18 +31,20 @@ from vicinal.ledger.rollback_guard import RollbackGuard, WitnessState, default_w
 from vicinal.ledger.sealed_files import parse_json, read_arrays, write_arrays
 from vicinal.mechanisms.noise_sources import fresh_key
 
-_FORMAT = 1
-_IDENTITY, _HEAD = 16, 32
+_FORMAT = 1  # version of the file format
+_IDENTITY_BYTES = 16  # size of the journal's random identity in the witness file
+_HEAD_BYTES = 32  # size of an entry's random head in the witness file
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AskedRound:
-    """One round so far.
+    """The queries of a round and their answers so far.
 
-    `queries`, int64 (q,): public examples that the round asks about, in this order. `labels`,
-    int64 (a,): answers to the first a of them. `margins`, float64 (a,): theirs, if votes leave.
-    `soft_labels`, float32 (m, c): beside a private model, how likely every class is for all public
-    examples, by the model and by the votes so far.
+    `queries`, int64 (q,): row indices of the public examples to query, in this order. `labels`,
+    int64 (a,): class indices that answer the first a queries. `margins`, float64 (a,): the noisy
+    leads of these answers; None where votes are not released. `soft_labels`, float32 (m, c): class
+    probabilities of all public examples, by the private model and the answers so far; None without
+    a model.
     """
 
     queries: Ints
@@ -52,15 +54,17 @@ class AskedRound:
 
     @property
     def complete(self) -> bool:
+        """Whether all queries are answered."""
         return len(self.labels) == len(self.queries)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JournalEntry:
-    """All that a run must remember: rounds so far, and the labeller's state after them.
+    """The state from which a run resumes: its rounds so far, and the labeller's state after them.
 
-    `run`: digest of everything that makes the run what it is; another run must not go on from here.
-    `rounds`: those that were begun. `state`: the labeller's; private.
+    `run`: digest of the data, labeller and plan; a run with another digest must not resume from
+    this entry. `rounds`: the rounds that have begun. `state`: spent budgets of the labeller;
+    private.
     """
 
     run: str
@@ -69,12 +73,12 @@ class JournalEntry:
 
 
 class FileJournal:
-    """The last entry in a file of a folder, which one process holds at a time.
+    """A folder with the last journal entry of a run, locked by one process at a time.
 
     Parameters
     ----------
     folder : Path
-        Is made if need be. Its file ``journal.npz`` is private.
+        Created if it does not exist. Its file ``journal.npz`` is private.
 
     Raises
     ------
@@ -87,7 +91,7 @@ class FileJournal:
     --------
     >>> from vicinal.labelling import FileJournal
     >>> journal = FileJournal("run")
-    >>> journal.read() is None  # nothing was asked yet
+    >>> journal.read() is None  # no query has been answered yet
     True
     >>> journal.close()
     """
@@ -102,7 +106,7 @@ class FileJournal:
         self._lock = Lock(self.folder / "lock")
 
     def close(self) -> None:
-        """Let others have the folder."""
+        """Release the locks on the folder and on its witness file."""
         try:
             if self._witness is not None:
                 self._witness.close()
@@ -116,72 +120,80 @@ class FileJournal:
         self.close()
 
     def read(self) -> JournalEntry | None:
-        """Return the last entry; None before the first.
+        """Return the last entry, or None if there is none yet.
 
         Raises
         ------
         InvalidInput
-            If the file is damaged, which a kill cannot do.
+            If the file is damaged, which a kill cannot cause.
         PrivacyRefused
-            If the witness knows of a later entry or of another one, or there is but one of the two.
+            If the witness has counted more entries or holds another head, or if only one of the
+            journal and its witness exists.
         """
-        place = default_witness_path(self.folder)
-        stored = self._read()
-        if stored is None:
-            if place.exists() and WitnessState.read(place).clock > 0:
+        witness_path = default_witness_path(self.folder)
+        contents = self._read_file()
+        if contents is None:
+            if witness_path.exists() and WitnessState.read(witness_path).clock > 0:
                 self._refuse("is gone")
             return None
-        entry, identity, self._heads = stored
-        if not place.exists():
+        entry, identity, self._heads = contents
+        if not witness_path.exists():
             self._refuse("has lost its witness")
-        self._witness = self._witness or RollbackGuard(place, identity)
-        seen = self._witness.state
-        if len(self._heads) < seen.clock:
+        self._witness = self._witness or RollbackGuard(witness_path, identity)
+        witnessed = self._witness.state
+        if len(self._heads) < witnessed.clock:
             self._refuse("is an earlier one")
-        # Before the first entry is noted, there can be but this one.
-        same = self._heads[seen.clock - 1] == seen.head if seen.clock else len(self._heads) == 1
-        if not same:
+        if witnessed.clock:
+            matches_witness = self._heads[witnessed.clock - 1] == witnessed.head
+        else:
+            # A kill came between writing the first entry and counting it.
+            matches_witness = len(self._heads) == 1
+        if not matches_witness:
             self._refuse("comes from a copy that ran elsewhere")
         return entry
 
     def commit(self, entry: JournalEntry) -> None:
-        """Replace the file, which is the old one or the new one at any time, whole."""
+        """Replace the stored entry atomically, and count it in the witness."""
         if self._witness is None and self.read() is None:
-            # Before the file: a kill between the two leaves a witness of nothing.
-            identity = fresh_key()[:_IDENTITY]
+            # The witness is created before the journal file. A kill between the two leaves a
+            # witness that counts no entries, which read() accepts.
+            identity = fresh_key()[:_IDENTITY_BYTES]
             self._witness = RollbackGuard.create(
                 default_witness_path(self.folder), identity, over=True
             )
-        assert self._witness is not None  # noqa: S101 (narrows the type: read, or made just now)
+        assert self._witness is not None  # noqa: S101 (narrows the type: set by read() or above)
         self._heads.append(fresh_key())
-        write_arrays(self._path, _arrays(entry, self._witness.state.identity, self._heads))
+        write_arrays(self._path, _pack_entry(entry, self._witness.state.identity, self._heads))
         self._witness.advance(len(self._heads), self._heads[-1])
         if len(self._heads) == 1:
             self._witness.sync()
 
-    def _read(self) -> tuple[JournalEntry, bytes, list[bytes]] | None:
+    def _read_file(self) -> tuple[JournalEntry, bytes, list[bytes]] | None:
+        """Return entry, identity and heads as in :func:`_unpack_entry`; None without a file."""
         try:
-            return _entry(self._path, read_arrays(self._path))
+            return _unpack_entry(self._path, read_arrays(self._path))
         except FileNotFoundError:
             return None
         except OtherFormat:
             raise
-        except Exception as error:  # whatever an archive of a stranger makes
+        except Exception as error:  # a damaged or foreign file can raise any error
             raise InvalidInput(
                 f"{self._path} is damaged. It holds what was paid for: restore it, or take the "
                 "budgets as spent."
             ) from error
 
-    def _refuse(self, fault: str) -> NoReturn:
+    def _refuse(self, problem: str) -> NoReturn:
+        """Raise PrivacyRefused; `problem` completes the sentence "The journal ..."."""
         witness = default_witness_path(self.folder)
         raise PrivacyRefused(
-            f"The journal {self._path} {fault}: going on could spend the same budgets again. Put "
+            f"The journal {self._path} {problem}: going on could spend the same budgets again. Put "
             f"the last journal and {witness} back, or choose another folder and take these budgets "
             "as spent."
         )
 
 
-def _arrays(entry: JournalEntry, identity: bytes, heads: list[bytes]) -> dict[str, AnyArray]:
+def _pack_entry(entry: JournalEntry, identity: bytes, heads: list[bytes]) -> dict[str, AnyArray]:
+    """Return the named arrays of a journal file: `entry`, the journal's identity, and all heads."""
     head = {
         "format": _FORMAT,
         "identity": identity.hex(),
@@ -189,27 +201,35 @@ def _arrays(entry: JournalEntry, identity: bytes, heads: list[bytes]) -> dict[st
         "rounds": len(entry.rounds),
     }
     arrays: dict[str, AnyArray] = {"head": np.array(json.dumps(head))}
-    arrays["heads"] = np.frombuffer(b"".join(heads), np.uint8).reshape(-1, _HEAD)
+    arrays["heads"] = np.frombuffer(b"".join(heads), np.uint8).reshape(-1, _HEAD_BYTES)
     for number, asked_round in enumerate(entry.rounds):
         for name in AskedRound.__slots__:
-            if (values := getattr(asked_round, name)) is not None:
+            values = getattr(asked_round, name)
+            if values is not None:
                 arrays[f"{name}_{number}"] = values
     return arrays | {f"state_{name}": value for name, value in entry.state.items()}
 
 
-def _entry(path: Path, arrays: dict[str, AnyArray]) -> tuple[JournalEntry, bytes, list[bytes]]:
+def _unpack_entry(
+    path: Path, arrays: dict[str, AnyArray]
+) -> tuple[JournalEntry, bytes, list[bytes]]:
+    """Return the entry, identity and heads of the arrays from :func:`_pack_entry`.
+
+    `path` is the file's name for error messages.
+    """
     head = parse_json(str(arrays["head"]))
     checks.file_format(path, head["format"], _FORMAT)
     rounds = tuple(
         AskedRound(
-            arrays[f"queries_{n}"],
-            arrays[f"labels_{n}"],
-            arrays.get(f"margins_{n}"),
-            arrays.get(f"soft_labels_{n}"),
+            arrays[f"queries_{number}"],
+            arrays[f"labels_{number}"],
+            arrays.get(f"margins_{number}"),
+            arrays.get(f"soft_labels_{number}"),
         )
-        for n in range(head["rounds"])
+        for number in range(head["rounds"])
     )
     prefix = "state_"
-    state = {n.removeprefix(prefix): v for n, v in arrays.items() if n.startswith(prefix)}
-    heads = [one.tobytes() for one in arrays["heads"]]
+    state_names = [name for name in arrays if name.startswith(prefix)]
+    state = {name.removeprefix(prefix): arrays[name] for name in state_names}
+    heads = [row.tobytes() for row in arrays["heads"]]
     return JournalEntry(head["run"], rounds, state), bytes.fromhex(head["identity"]), heads

@@ -1,6 +1,6 @@
-"""Who answers: private records behind a mechanism, and how much of a plan they have used up.
+"""Labellers answer queries from private records and keep the state of the spent budgets.
 
-Who takes part in the rounds beside the labeller: extractors, students, and who trains them.
+Also the interfaces of the feature extractors, student models and learners that a run needs.
 """
 
 import hashlib
@@ -32,23 +32,23 @@ from vicinal.progress import Begin
 from vicinal.tabular import read_column
 
 State = dict[str, AnyArray]
-"""What a labeller must remember to go on after a kill. **As private as the records.**"""
+"""Arrays from which a labeller resumes after a kill. **As private as the records.**"""
 
-_ROUNDS = "features change from round to round"
-"""Why the labeller of several rounds has no private model."""
+_NO_MODEL_REASON = "features change from round to round"
+"""The reason given in plans and guarantees why several rounds train no private model."""
 
 ABSTAINED = -1
-"""Position of a class where a query was not answered."""
+"""The class index of a query that was not answered."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Answered:
     """Released answers to queries about public examples.
 
-    `labels`, int64 (q,): positions of classes; `ABSTAINED` where there is no answer. `margins`,
-    float64 (q,): the noisy lead of the best class, larger is surer; None where votes do not leave.
-    `soft_labels`, float64 (q, c): beside a private model, where votes leave, how likely every class
-    is, by both together.
+    `labels`, int64 (q,): class indices; `ABSTAINED` where there is no answer. `margins`,
+    float64 (q,): the noisy lead of the best class over the second, in votes or in standard
+    deviations of the noise; None where votes are not released. `soft_labels`, float64 (q, c): class
+    probabilities from released votes and the private model together; None without either.
     """
 
     labels: Ints
@@ -57,12 +57,12 @@ class Answered:
 
 
 class Labeller(ABC):
-    """Answers about public examples at a guarantee that holds over all rounds together.
+    """Answers queries about public examples under one guarantee for all rounds together.
 
-    A labeller is told features round by round; its budgets are one set. Between :meth:`ask` and
-    the next call, :meth:`state` says what all answers so far have cost, and :meth:`restore` makes a
-    new labeller go on from there: with the same records it must then answer, and charge, as the
-    old one would have.
+    :meth:`embed` sets the features of a round, :meth:`label` answers queries in these features. All
+    rounds share one set of budgets. After each call of :meth:`label`, :meth:`state` returns the
+    budgets spent so far, and :meth:`restore` gives them to a new labeller, which must then answer
+    and charge queries on the same records as the old one would have.
 
     Examples
     --------
@@ -83,46 +83,49 @@ class Labeller(ABC):
 
     @abstractmethod
     def embed(self, records: AnyArray, reference: AnyArray, part: Round) -> Floats | None:
-        """Take in features of all private records (n, d) and of the public examples (m, d).
+        """Start a round, or resume it: fit the mechanism to the features of the private records.
 
-        Returns what is released with that about the public examples: how likely every class is by
-        a private model, (m, c). None without one.
+        `records` (n, d) are features of all private records in the order of their labels,
+        `reference` (m, d) features of all public examples, from which neighbourhood radii are
+        computed, and `part` is the planned round. Returns the class probabilities (m, c) of the
+        public examples by a private model, which are released; None without a model.
 
         Raises
         ------
         PrivacyRefused
-            If all rounds of a fixed plan are over: the guarantee is for the plan.
+            If all rounds of a fixed plan have ended, because the guarantee covers only these.
         """
 
     @abstractmethod
     def label(self, queries: AnyArray) -> Answered:
-        """Answer queries (q, d), of which those that fail a screening get `ABSTAINED`.
+        """Return released answers to queries (q, d) and charge the records for them.
 
-        Spends budget. Raises PrivacyRefused, before anything is asked, if so many were not planned.
+        The label is `ABSTAINED` for queries that fail the mechanism's noisy screening. Raises
+        PrivacyRefused, before any charge, if the plan has fewer queries left than `queries`.
         """
 
     @abstractmethod
     def state(self) -> State:
-        """Return what has been used up. Private."""
+        """Return the spent budgets, as :meth:`restore` expects them. Private."""
 
     @abstractmethod
     def restore(self, state: State) -> None:
-        """Go on from a state, before the first :meth:`embed`.
+        """Resume from a state of :meth:`state`; call it before the first :meth:`embed`.
 
         Raises
         ------
         InvalidInput
-            If the state is not one of this kind, or of this plan.
+            If the state belongs to another kind of labeller or to another plan.
         """
 
     @abstractmethod
     def guarantee(self) -> Guarantee:
-        """Return what holds over all rounds, known before the first query."""
+        """Return the guarantee of all planned rounds together, fixed before the first query."""
 
     def digest(self) -> str:
-        """Return a digest of private labels, subjects and all parameters. Private.
+        """Return a SHA-256 digest of the private labels, subjects and parameters. Private.
 
-        Ids count in their one form, whatever file they are of.
+        Subject ids are normalised first, so that the file format they come from has no effect.
         """
         ids = None if self._subjects is None else checks.subject_ids("subjects", self._subjects)
         labels = np.asarray(read_column("labels", self._labels)).tolist()
@@ -131,11 +134,11 @@ class Labeller(ABC):
 
     @abstractmethod
     def _parameters(self) -> object:
-        """Return all parameters, in an order of their own."""
+        """Return all parameters that affect answers, in a fixed order, for :meth:`digest`."""
 
 
 class IndKNNLabeller(Labeller):
-    """Ind-KNN over rounds: every subject has one budget, whatever the features.
+    """A labeller by Ind-KNN: each subject has one budget for all rounds.
 
     Parameters
     ----------
@@ -144,22 +147,23 @@ class IndKNNLabeller(Labeller):
     labels : array (n,)
         Private labels of the records, each one of `classes`.
     subjects : array (n,), optional
-        Whose records they are.
+        Subject id of each record; without it, every record is its own subject.
     epsilon, delta : float
         The guarantee over all rounds; delta "auto" as for
         :class:`~vicinal.predictors.IndKNNClassifier`.
     release : {"votes", "label"}
-        What leaves. Labels alone cost less, and come without margins to choose by.
+        The released values. Labels alone cost less, but answers then have no margins by which
+        the most certain ones could be selected.
     n_records : int, optional
         Public size of the data; without it, it is estimated once with noise.
     records_per_subject : float
-        Public mean number of records of a subject, >= 1; planning alone reads it.
+        Public mean number of records per subject, >= 1; used for planning only.
     model_share : float or "auto"
-        The share of budgets that trains a private model beside the votes, as for
-        :class:`~vicinal.predictors.IndKNNClassifier`; in a plan of one round. Where features change
-        from round to round there is none. 0: none.
+        The share of each budget that trains a private model beside the votes, as for
+        :class:`~vicinal.predictors.IndKNNClassifier`; 0 for no model. Plans of several rounds
+        train none, because their features change.
     simulation_seed : int, optional
-        Makes noise repeatable, and the guarantee void.
+        Seed that makes the noise repeatable, which voids the guarantee.
 
     Examples
     --------
@@ -185,15 +189,23 @@ class IndKNNLabeller(Labeller):
         simulation_seed: int | None = None,
     ) -> None:
         self._classifier = IndKNNClassifier(
-            list(classes), epsilon, delta, release=release, n_records=n_records,
-            records_per_subject=records_per_subject, model_share=model_share,
+            list(classes),
+            epsilon,
+            delta,
+            release=release,
+            n_records=n_records,
+            records_per_subject=records_per_subject,
+            model_share=model_share,
             simulation_seed=simulation_seed,
-        )  # fmt: skip
-        IndKNNPlan.of(self._classifier)  # refuses parameters before anything is asked
-        self._labels, self._subjects = labels, subjects
-        self._share = model_share
+        )
+        IndKNNPlan.of(self._classifier)  # raises for invalid parameters
+        self._labels = labels
+        self._subjects = subjects
+        self._model_share = model_share
+        # The spent budgets of an earlier fit or of a restored state; None before the first fit.
         self._spent: State | None = None
-        self._settled: tuple[float, str] | None = None
+        # The model share that the first fit chose, and its reason for no model, "" if none.
+        self._model_choice: tuple[float, str] | None = None
         self._fitted = False
 
     @property
@@ -201,31 +213,43 @@ class IndKNNLabeller(Labeller):
         return checks.class_names(self._classifier.classes)
 
     def embed(self, records: AnyArray, reference: AnyArray, part: Round) -> Floats | None:
-        # The first time fills the budgets, or takes those of restore(). What is returned follows
-        # from released weights, and costs nothing.
-        training_set = records, self._labels, self._subjects, reference
+        # The first call creates full budgets, unless restore() has set spent ones. The returned
+        # probabilities are computed from released model weights, so they are not charged.
         if self._fitted:
             self._spent = spent_budget(self._classifier)
         if self._spent is None:
-            self._set_plan(part).fit(*training_set)
-            share, why = self._classifier.model_share_, ""
-            if self._share == AUTO and not share:
-                why = self._classifier._settings.why_no_model or _ROUNDS
-            self._settled = share, why
+            self._set_plan(part).fit(records, self._labels, self._subjects, reference)
+            share = self._classifier.model_share_
+            reason = ""
+            if self._model_share == AUTO and not share:
+                reason = self._classifier._settings.why_no_model or _NO_MODEL_REASON
+            self._model_choice = (share, reason)
         else:
-            plan = {"n_queries": part.queries, "share": part.share}
-            resume_fit(self._classifier, *training_set, self._spent, **plan)  # type: ignore[arg-type]
+            resume_fit(
+                self._classifier,
+                records,
+                self._labels,
+                self._subjects,
+                reference,
+                self._spent,
+                n_queries=part.queries,
+                share=part.share,
+            )
         self._fitted = True
         return self._classifier.model_probabilities(reference)
 
-    def _set_plan(self, part: Round) -> IndKNNClassifier:
-        queries = planned_queries(part.queries, part.share)
-        share = self._share if part.share == 1 else 0
-        self._classifier.set_params(n_queries=queries, model_share=share)
+    def _set_plan(self, first_round: Round) -> IndKNNClassifier:
+        """Return the classifier with its number of queries set as the first round requires.
+
+        A model is allowed only if this round has the whole budget, so that features never change.
+        """
+        n_queries = planned_queries(first_round.queries, first_round.share)
+        model_share = self._model_share if first_round.share == 1 else 0
+        self._classifier.set_params(n_queries=n_queries, model_share=model_share)
         return self._classifier
 
     def plan(self, part: Round) -> IndKNNPlan:
-        """Return the plan of a first round, before anything is asked."""
+        """Return the Ind-KNN plan (noise, number of neighbours) of the first round, `part`."""
         return IndKNNPlan.of(self._set_plan(part))
 
     def label(self, queries: AnyArray) -> Answered:
@@ -235,38 +259,46 @@ class IndKNNLabeller(Labeller):
         return Answered(answers.labels, margins, answers.probabilities)
 
     def state(self) -> State:
-        _, why = self._settled or (0.0, "")
-        spent = spent_budget(self._classifier)
-        return spent | ({"why_no_model": np.array(why)} if why else {})
+        state = spent_budget(self._classifier)
+        if self._model_choice is not None:
+            _, reason = self._model_choice
+            if reason:
+                state = state | {"why_no_model": np.array(reason)}
+        return state
 
     def restore(self, state: State) -> None:
         check_spent(state)
         self._spent = state
-        self._settled = float(state.get("model_share", 0)), str(state.get("why_no_model", ""))
+        model_share = float(state.get("model_share", 0))
+        self._model_choice = (model_share, str(state.get("why_no_model", "")))
 
     def guarantee(self) -> Guarantee:
-        settings = IndKNNPlan.of(self._classifier)
-        if self._settled is not None:
-            share, why = self._settled
-            settings = settings.changed(model_share=share, why_no_model=why)
-        elif settings.may_train():  # not known yet; what is stated covers both
-            share = settings.model_share or SHARE
-            settings = settings.changed(model_share=share)
-        return ind_knn_guarantee(settings)
+        plan = IndKNNPlan.of(self._classifier)
+        if self._model_choice is not None:
+            share, reason = self._model_choice
+            plan = plan.changed(model_share=share, why_no_model=reason)
+        elif plan.may_train():
+            # Whether a model is trained is decided by the fit. The guarantee with a model also
+            # holds without one.
+            share = plan.model_share or SHARE
+            plan = plan.changed(model_share=share)
+        return ind_knn_guarantee(plan)
 
     def _parameters(self) -> object:
-        own = {"n_queries": None, "model_share": self._share}
-        return sorted({**self._classifier.get_params(), **own}.items())
+        # Rounds change these two parameters of the classifier, so the constructor's values count.
+        constructor_values = {"n_queries": None, "model_share": self._model_share}
+        return sorted({**self._classifier.get_params(), **constructor_values}.items())
 
 
 class FeatureExtractor(Protocol):
-    """Makes features of examples, each from that example and public things alone."""
+    """A feature map: each row depends on its own example and on public data alone."""
 
-    def transform(self, examples: AnyArray, /) -> AnyArray: ...
+    def transform(self, examples: AnyArray, /) -> AnyArray:
+        """Return features (n, d) of examples (n, ...)."""
 
 
 class StudentModel(FeatureExtractor, Protocol):
-    """What was learnt from released answers; may be published."""
+    """A model trained on released answers, which may be published; also a feature extractor."""
 
     def predict_proba(self, examples: AnyArray, /) -> AnyArray:
         """Return the probability of every class, (n, c)."""
@@ -277,7 +309,7 @@ AnyStudent = TypeVar("AnyStudent", bound=StudentModel)
 
 
 class Learner(Protocol[AnyStudent]):
-    """Trains students, and keeps them."""
+    """Trains student models, and reads and writes their files."""
 
     def learn(
         self,
@@ -288,46 +320,49 @@ class Learner(Protocol[AnyStudent]):
         begin: Begin,
         soft_labels: Floats32 | None,
     ) -> AnyStudent:
-        """Return a student trained on answers about `rows` of public examples, for round `number`.
+        """Return a student trained on released answers.
 
-        `labels` are positions of classes; `soft_labels` how likely every class is for all examples,
-        (m, c), where a private model has told them. Nothing else may be learnt from.
+        `examples` (m, ...) are all public examples, `rows` (a,) the indices of the answered ones,
+        and `labels` (a,) their class indices. `number` is the round's index from 0, `begin` starts
+        a progress display. `soft_labels` (m, c) are class probabilities of all examples; None
+        without a private model. Training may use no other data.
         """
         ...
 
     def save(self, student: AnyStudent, path: Path, guarantee: Guarantee) -> None:
-        """Write a student so that a kill leaves the whole file or none."""
+        """Write a student and its guarantee; a kill leaves the complete file or none."""
         ...
 
-    def load(self, path: Path) -> AnyStudent: ...
+    def load(self, path: Path) -> AnyStudent:
+        """Return the student that :meth:`save` wrote."""
 
 
 # ---------------------------------------------------------------- all queries cost the same
 
 
 class FixedPlanLabeller(Labeller):
-    """A classifier whose queries all cost the same; each round has one of its own.
+    """A labeller by Private-kNN: all queries of a round cost the same, for every record.
 
-    The rounds' plans are priced together. Shares of budgets mean nothing here: what a round costs
-    is decided by its classifier's noise and its number of queries.
+    Each round has its own classifier, whose noise and number of queries decide the round's cost.
+    The guarantee composes the costs of all rounds; ``Round.share`` has no effect here.
 
     Parameters
     ----------
     make : callable
-        Round to an unfitted :class:`PrivateKNNClassifier`; its number of queries is set to the
-        round's. Called again, it must return an equal one.
+        Function from a :class:`Round` to its unfitted :class:`PrivateKNNClassifier`, whose number
+        of queries is then set to the round's. Equal rounds must give equal classifiers.
     plan : LabellingPlan
-        All rounds; the plan that is carried out.
+        All rounds of the run.
     labels : array (n,)
         Private labels of the records.
     subjects : array (n,), optional
-        Whose records they are.
+        Subject id of each record; without it, every record is its own subject.
 
     Raises
     ------
     InvalidInput
-        If a classifier limits its answers (n_answers): a limit would have to be carried over kills;
-        or has an epsilon of its own.
+        If a classifier limits its answers (n_answers), since the state does not keep that limit,
+        has an epsilon of its own, or has `interactions` other than 1.
 
     Examples
     --------
@@ -349,12 +384,15 @@ class FixedPlanLabeller(Labeller):
         labels: npt.ArrayLike,
         subjects: npt.ArrayLike | None = None,
     ) -> None:
-        self._make, self._plan = make, plan
-        self._labels, self._subjects = labels, subjects
-        self._n_asked: list[int] = []
+        self._make_classifier = make
+        self._plan = plan
+        self._labels = labels
+        self._subjects = subjects
+        # The number of queries answered in each round that has begun.
+        self._n_answered: list[int] = []
         self._classifier: PrivateKNNClassifier | None = None
         self._fits = OneOfSeveralFits()
-        for classifier in self._classifiers():
+        for classifier in self._make_classifiers():
             if classifier.n_answers is not None:
                 raise InvalidInput("The 'n_answers' parameter must be None in rounds.")
             if classifier.epsilon is not None:
@@ -367,7 +405,7 @@ class FixedPlanLabeller(Labeller):
 
     @property
     def classes(self) -> AnyArray:
-        return checks.class_names(self._classifiers()[0].classes)
+        return checks.class_names(self._make_classifiers()[0].classes)
 
     def embed(
         self,
@@ -375,15 +413,17 @@ class FixedPlanLabeller(Labeller):
         reference: AnyArray,  # noqa: ARG002 (the queries themselves are enough)
         part: Round,  # noqa: ARG002 (the plan is known)
     ) -> None:
-        # For the next round, or for what is left of one that was cut off.
+        # Begin the next round if the last one is complete. Otherwise fit for the remaining queries
+        # of a round that was interrupted.
         rounds = self._plan.rounds
-        if not self._n_asked or self._n_asked[-1] == rounds[len(self._n_asked) - 1].queries:
-            if len(self._n_asked) == len(rounds):
+        n_begun = len(self._n_answered)
+        if not n_begun or self._n_answered[-1] == rounds[n_begun - 1].queries:
+            if n_begun == len(rounds):
                 raise PrivacyRefused("All planned rounds are over.")
-            self._n_asked.append(0)
-        current = rounds[len(self._n_asked) - 1]
-        classifier = self._make(current)
-        classifier.set_params(n_queries=current.queries - self._n_asked[-1])
+            self._n_answered.append(0)
+        current_round = rounds[len(self._n_answered) - 1]
+        classifier = self._make_classifier(current_round)
+        classifier.set_params(n_queries=current_round.queries - self._n_answered[-1])
         self._fits.join(classifier)
         self._classifier = classifier.fit(records, self._labels, self._subjects)
 
@@ -391,60 +431,69 @@ class FixedPlanLabeller(Labeller):
         if self._classifier is None:
             raise InvalidInput("Records must be embedded before they are asked.")
         if self._classifier.release == "votes":
-            answered = _by_votes(self._classifier.votes(queries))
+            answered = _select_best_classes(self._classifier.votes(queries))
         else:
-            answered = Answered(self._places(self._classifier.predict(queries)), None)
-        self._n_asked[-1] += len(queries)
+            answered = Answered(self._class_indices(self._classifier.predict(queries)), None)
+        self._n_answered[-1] += len(queries)
         return answered
 
     def state(self) -> State:
-        return {"asked": np.array(self._n_asked, dtype=np.int64)}
+        return {"asked": np.array(self._n_answered, dtype=np.int64)}
 
     def restore(self, state: State) -> None:
-        counts = state.get("asked", np.array([-1])).tolist()
-        most = [part.queries for part in self._plan.rounds]
-        fits = len(counts) <= len(most) and counts[:-1] == most[: len(counts) - 1]
-        if not fits or any(not 0 <= a <= b for a, b in zip(counts, most, strict=False)):
+        n_answered = state.get("asked", np.array([-1])).tolist()
+        n_planned = [planned.queries for planned in self._plan.rounds]
+        n_complete = len(n_answered) - 1  # every round before the last begun one is complete
+        matches = len(n_answered) <= len(n_planned) and n_answered[:-1] == n_planned[:n_complete]
+        counts = zip(n_answered, n_planned, strict=False)
+        if not matches or any(not 0 <= answered <= planned for answered, planned in counts):
             raise InvalidInput("The journal does not hold the queries of this plan.")
-        self._n_asked = counts
+        self._n_answered = n_answered
         self._fits = OneOfSeveralFits(resumed=True)
 
     def plan(self) -> dict[str, Any]:
         """Return the releases of all rounds as the JSON that ``vicinal account`` reads."""
-        plans = [classifier.plan() for classifier in self._classifiers()]
+        plans = [classifier.plan() for classifier in self._make_classifiers()]
         releases = list(chain.from_iterable(plan["releases"] for plan in plans))
         return {**plans[0], "releases": releases}
 
     def epsilon(self) -> float:
-        """Return what all rounds cost, as :meth:`guarantee` does, also in a simulation."""
+        """Return the epsilon of all rounds together, as in :meth:`guarantee`, also if simulated."""
         plan = PricedPlan.from_dict(self.plan())
         return plan.composition().least_epsilon(plan.delta)
 
     def guarantee(self) -> Guarantee:
-        classifiers = self._classifiers()
-        settings = [classifier._planned() for classifier in classifiers]
+        classifiers = self._make_classifiers()
+        plans = [classifier._planned() for classifier in classifiers]
         return guarantee_of(
             self.plan(),
-            count_draws_by_scale(chain.from_iterable(each.draws().items() for each in settings)),
-            simulated=any(each.simulation_seed is not None for each in settings),
+            count_draws_by_scale(chain.from_iterable(plan.draws().items() for plan in plans)),
+            simulated=any(plan.simulation_seed is not None for plan in plans),
             public=classifiers[0]._also_public,
             assumed=classifiers[0]._also_assumed,
         )
 
     def _parameters(self) -> object:
-        return [sorted(c.get_params().items()) for c in self._classifiers()]
+        return [sorted(c.get_params().items()) for c in self._make_classifiers()]
 
-    def _classifiers(self) -> list[PrivateKNNClassifier]:
-        pairs = [(self._make(part), part.queries) for part in self._plan.rounds]
-        return [classifier.set_params(n_queries=queries) for classifier, queries in pairs]
+    def _make_classifiers(self) -> list[PrivateKNNClassifier]:
+        """Return the unfitted classifier of each round."""
+        return [
+            self._make_classifier(planned).set_params(n_queries=planned.queries)
+            for planned in self._plan.rounds
+        ]
 
-    def _places(self, names: AnyArray) -> Ints:
-        place_of = {name: place for place, name in enumerate(self.classes.tolist())}
-        return np.array([place_of.get(name, ABSTAINED) for name in names.tolist()], dtype=np.int64)
+    def _class_indices(self, names: AnyArray) -> Ints:
+        """Return class indices (q,) of predicted names; `ABSTAINED` for any other value."""
+        index_of = {name: index for index, name in enumerate(self.classes.tolist())}
+        return np.array([index_of.get(name, ABSTAINED) for name in names.tolist()], dtype=np.int64)
 
 
-def _by_votes(votes: Floats) -> Answered:
-    """Return best classes and their leads; rows of NaN were not answered."""
+def _select_best_classes(votes: Floats) -> Answered:
+    """Return the best class and its margin for each row of noisy votes (q, c).
+
+    Rows of NaN are queries that failed the screening; they get `ABSTAINED` and a margin of -inf.
+    """
     answered = ~np.isnan(votes).any(axis=1)
     labels = np.full(len(votes), ABSTAINED, dtype=np.int64)
     margins = np.full(len(votes), -np.inf)

@@ -1,4 +1,8 @@
-"""The rounds: embed, ask, keep what is sure, train, and ask again with better features."""
+"""The rounds of a labelling run.
+
+Each round extracts features, queries the labeller, selects the most certain answers, and trains a
+student model on them, whose features the next round uses.
+"""
 
 import hashlib
 import json
@@ -25,21 +29,21 @@ from vicinal.progress import Begin
 from vicinal.tabular import align_columns, is_table, read_matrix
 
 BLOCK = 256
-"""Questions between two entries of the journal."""
+"""Queries per commit to the journal. A kill loses at most one such block of answers."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LabellingTask:
-    """What the rounds are about.
+    """The data of a run: private records, public examples, and the features of the first round.
 
     Attributes
     ----------
     records : array (n, ...), or table of numbers
-        Private examples, raw. Their labels and subjects are with the labeller.
+        Private examples before feature extraction. The labeller has their labels and subjects.
     pool : array (m, ...), or table of numbers
-        Public examples without labels, of the same kind. Columns of tables are found by name.
+        Public examples without labels, of the same shape. Table columns are matched by name.
     extractor : FeatureExtractor
-        Features of the first round. Learnt from public data, if at all.
+        Feature map of the first round; it must not be trained on private data.
 
     Examples
     --------
@@ -70,7 +74,7 @@ class LabellingTask:
             )
 
     def digest(self) -> str:
-        """Return a digest of all examples; private, as it is made from records."""
+        """Return a SHA-256 digest of all examples. Private, since it covers the records."""
         digest = hashlib.sha256()
         for examples in (self.records, self.pool):
             digest.update(f"{examples.dtype}{examples.shape}".encode())
@@ -80,20 +84,20 @@ class LabellingTask:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TransferResult:
-    """What came of all rounds; everything in it is released.
+    """The released results of all rounds.
 
     Attributes
     ----------
     student : StudentModel
-        The last round's.
+        The student of the last round.
     students : tuple of StudentModel
-        One for each round.
+        The student of each round.
     rounds : tuple of AskedRound
-        Questions and answers of each round.
+        Queries and answers of each round.
     selected : tuple of int64 arrays
-        Which answers of each round were learnt from, as positions in the round.
+        For each round, the indices of the answers in it that students were trained on.
     guarantee : Guarantee
-        Of everything together, the students included.
+        The guarantee of all answers and students together.
 
     Examples
     --------
@@ -118,21 +122,23 @@ def transfer(
     journal: FileJournal,
     begin: Begin,
 ) -> TransferResult:
-    """Carry out a plan, or what is left of it after a kill.
+    """Run all rounds of a plan and return the answers and students.
+
+    After a kill, a call with the same arguments resumes from the journal.
 
     Parameters
     ----------
     job, labeller, learner, plan
-        What to ask about, who answers, who learns, how much.
+        The data, the mechanism that answers queries, the trainer of students, and the rounds.
     journal : FileJournal
-        Where answers become durable before they are used. Students are kept in its folder.
+        Makes answers durable before they are used. Students are stored in its folder.
     begin : callable
-        Is told of progress.
+        Starts the progress display of a step, given its name and size.
 
     Raises
     ------
     InvalidInput
-        If the journal is of another run.
+        If the journal belongs to another run.
 
     Examples
     --------
@@ -141,25 +147,25 @@ def transfer(
     >>> result.student.predict_proba(images).shape  # doctest: +SKIP
     (100, 10)
     """
-    return _Transfer(job, labeller, plan, journal, begin, learner).carry_out()
+    return _Transfer(job, labeller, plan, journal, begin, learner).run_all_rounds()
 
 
 def label(
     job: LabellingTask, labeller: Labeller, plan: LabellingPlan, journal: FileJournal, begin: Begin
 ) -> tuple[AskedRound, Places]:
-    """Carry out a plan of one round without training anybody.
+    """Run a plan of one round without training a student; arguments as for :func:`transfer`.
 
     Returns
     -------
     asked : AskedRound
-        Questions and answers.
+        Queries and answers.
     kept : int64 (k,)
-        Which of them a student should learn from.
+        Indices of the answers that a student should be trained on.
 
     Raises
     ------
     InvalidInput
-        If there are more rounds, which would need a student; if the journal is of another run.
+        If the plan has several rounds, which need a student, or the journal belongs to another run.
 
     Examples
     --------
@@ -186,11 +192,13 @@ def label(
     """
     if len(plan.rounds) != 1:
         raise InvalidInput("The plan must be of one round: more need a student between them.")
-    return _Transfer(job, labeller, plan, journal, begin).answers()
+    return _Transfer(job, labeller, plan, journal, begin).run_first_round()
 
 
 @dataclass(slots=True)
 class _Transfer:
+    """State of a run: `rounds` are the rounds begun so far, `run` is the digest of its inputs."""
+
     job: LabellingTask
     labeller: Labeller
     plan: LabellingPlan
@@ -200,41 +208,44 @@ class _Transfer:
     rounds: list[AskedRound] = field(default_factory=list)
     run: str = ""
 
-    def carry_out(self) -> TransferResult:
-        """Go through all rounds, from where the journal ends to the last student."""
-        self._take_up()
+    def run_all_rounds(self) -> TransferResult:
+        """Query and train in every round, starting where the journal ends."""
+        self._resume_from_journal()
         students: list[StudentModel] = []
         for number in range(len(self.plan.rounds)):
-            self._answer(number, students)
-            students.append(self._student(number))
+            self._complete_round(number, students)
+            students.append(self._load_or_train_student(number))
         return TransferResult(
             students[-1],
             tuple(students),
             tuple(self.rounds),
-            tuple(self._selected(number) for number in range(len(self.rounds))),
+            tuple(self._select_answers(number) for number in range(len(self.rounds))),
             self.labeller.guarantee(),
         )
 
-    def answers(self) -> tuple[AskedRound, Places]:
-        """Ask the first round only; return its answers, and which of them to learn from."""
-        self._take_up()
-        self._answer(0, [])
-        return self.rounds[0], self._selected(0)
+    def run_first_round(self) -> tuple[AskedRound, Places]:
+        """Return the answers of the first round, and the indices of the selected ones."""
+        self._resume_from_journal()
+        self._complete_round(0, [])
+        return self.rounds[0], self._select_answers(0)
 
-    def _answer(self, number: int, students: list[StudentModel]) -> None:
-        part = self.plan.rounds[number]
+    def _complete_round(self, number: int, students: list[StudentModel]) -> None:
+        """Query the labeller until all queries of round `number` (from 0) are answered.
+
+        `students` are those of the previous rounds.
+        """
+        planned = self.plan.rounds[number]
         if number == len(self.rounds):
-            nothing = np.zeros(0, dtype=np.int64), np.zeros(0)
-            self.rounds.append(AskedRound(self._queries(part, students), *nothing))
+            queries = self._choose_queries(planned, students)
+            self.rounds.append(AskedRound(queries, np.zeros(0, dtype=np.int64), np.zeros(0)))
         if not self.rounds[number].complete:
-            self._ask(number, part, self._extractor(students))
+            extractor = students[-1] if students else self.job.extractor
+            self._ask(number, planned, extractor)
 
-    def _extractor(self, students: list[StudentModel]) -> FeatureExtractor:
-        return students[-1] if students else self.job.extractor
-
-    def _take_up(self) -> None:
-        parts = [self.job.digest(), self.labeller.digest(), self.plan.to_dict()]
-        self.run = hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+    def _resume_from_journal(self) -> None:
+        """Restore rounds and budgets from the journal, which must belong to this run."""
+        inputs = [self.job.digest(), self.labeller.digest(), self.plan.to_dict()]
+        self.run = hashlib.sha256(json.dumps(inputs).encode()).hexdigest()
         entry = self.journal.read()
         if entry is None:
             if any(self.journal.folder.glob("student-*")):
@@ -251,29 +262,35 @@ class _Transfer:
         self.rounds = list(entry.rounds)
         self.labeller.restore(entry.state)
 
-    def _queries(self, part: Round, students: list[StudentModel]) -> Places:
-        """Return whom to ask about: next in the public order, or where the student is unsure."""
-        order = self.plan.order(len(self.job.pool))
-        if part.choose == UNSURE:
-            sureness = students[-1].predict_proba(self.job.pool).max(axis=1)
-            return np.sort(np.argsort(sureness, kind="stable")[: part.queries])
-        # Those that nobody asked about come first.
-        queried = np.isin(order, np.concatenate([r.queries for r in self.rounds] or [order[:0]]))
-        return np.concatenate([order[~queried], order[queried]])[: part.queries]
+    def _choose_queries(self, planned: Round, students: list[StudentModel]) -> Places:
+        """Return the row indices of the public examples that a round queries.
 
-    def _ask(self, number: int, part: Round, extractor: FeatureExtractor) -> None:
+        They are the next ones of the public order, or, where `planned.choose` is "unsure", those
+        to which the last student gives the smallest maximal class probability.
+        """
+        order = self.plan.order(len(self.job.pool))
+        if planned.choose == UNSURE:
+            confidence = students[-1].predict_proba(self.job.pool).max(axis=1)
+            return np.sort(np.argsort(confidence, kind="stable")[: planned.queries])
+        # Examples that no earlier round queried come first.
+        queried = np.isin(order, np.concatenate([r.queries for r in self.rounds] or [order[:0]]))
+        return np.concatenate([order[~queried], order[queried]])[: planned.queries]
+
+    def _ask(self, number: int, planned: Round, extractor: FeatureExtractor) -> None:
+        """Embed all examples by `extractor` and answer the remaining queries of round `number`."""
         step = self.begin(f"round {number + 1}: features", 2)
         features = extractor.transform(self.job.pool)
-        public_map = PublicMap(part.components).fit(features)
+        public_map = PublicMap(planned.components).fit(features)
         reference = public_map.transform(features)
         step(1)
         records = public_map.transform(extractor.transform(self.job.records))
         step(1)
-        released = self.labeller.embed(records, reference, part)
-        if released is not None and self.rounds[number].soft_labels is None:
-            soft = np.asarray(released, dtype=np.float32)
-            self.rounds[number] = replace(self.rounds[number], soft_labels=soft)
-        # The first embedding may have estimated a size: durable before anything follows from it.
+        probabilities = self.labeller.embed(records, reference, planned)
+        if probabilities is not None and self.rounds[number].soft_labels is None:
+            soft_labels = np.asarray(probabilities, dtype=np.float32)
+            self.rounds[number] = replace(self.rounds[number], soft_labels=soft_labels)
+        # The first embedding may release a noisy number of records, which must be durable before
+        # any answer depends on it.
         self._commit()
         asked_round = self.rounds[number]
         step = self.begin(f"round {number + 1}: answers", len(asked_round.queries))
@@ -282,23 +299,28 @@ class _Transfer:
             step(self._ask_block(number, reference))
 
     def _ask_block(self, number: int, reference: AnyArray) -> int:
+        """Answer and commit the next block of round `number`; return its number of queries.
+
+        `reference` (m, d) are the features of all public examples.
+        """
         asked_round = self.rounds[number]
-        done = len(asked_round.labels)
-        block = asked_round.queries[done : done + BLOCK]
+        n_answered = len(asked_round.labels)
+        block = asked_round.queries[n_answered : n_answered + BLOCK]
         answered = self.labeller.label(reference[block])
         margins = answered.margins
         if margins is not None and asked_round.margins is not None:
             margins = np.concatenate([asked_round.margins, margins])
         labels = np.concatenate([asked_round.labels, answered.labels])
-        soft = _updated(asked_round.soft_labels, block, answered)
-        self.rounds[number] = AskedRound(asked_round.queries, labels, margins, soft)
+        soft_labels = _update_soft_labels(asked_round.soft_labels, block, answered)
+        self.rounds[number] = AskedRound(asked_round.queries, labels, margins, soft_labels)
         self._commit()
         return len(block)
 
     def _commit(self) -> None:
         self.journal.commit(JournalEntry(self.run, tuple(self.rounds), self.labeller.state()))
 
-    def _selected(self, number: int) -> Places:
+    def _select_answers(self, number: int) -> Places:
+        """Return the indices of the answers of round `number` that students are trained on."""
         asked_round = self.rounds[number]
         answered = np.flatnonzero(asked_round.labels != ABSTAINED)
         if asked_round.margins is None:
@@ -309,38 +331,45 @@ class _Transfer:
             )
         ]
 
-    def _student(self, number: int) -> StudentModel:
-        """Return the student of a round: the stored one, or a new one, which is stored."""
-        assert self.learner is not None  # noqa: S101 (narrows the type: label() trains nobody)
+    def _load_or_train_student(self, number: int) -> StudentModel:
+        """Return the student of round `number` from its file, or train it and write the file."""
+        assert self.learner is not None  # noqa: S101 (narrows the type: transfer() has a learner)
         path = self.journal.folder / f"student-{number + 1}.pt"
         if path.exists():
             stored: StudentModel = self.learner.load(path)
             return stored
-        rows, labels = self._labelled(number)
+        rows, labels = self._collect_training_set(number)
         student: StudentModel = self.learner.learn(
             self.job.pool, rows, labels, number, self.begin, self.rounds[number].soft_labels
-        )  # fmt: skip
+        )
         self.learner.save(student, path, self.labeller.guarantee())
         return student
 
-    def _labelled(self, number: int) -> tuple[Places, Places]:
-        """Return examples and answers up to a round; a later answer replaces an earlier one."""
+    def _collect_training_set(self, number: int) -> tuple[Places, Places]:
+        """Return row indices and class indices of the selected answers up to round `number`.
+
+        Rows ascend. Where rounds answered the same example, the last selected answer counts.
+        """
         label_of: dict[int, int] = {}
-        for earlier in range(number + 1):
-            asked_round, places = self.rounds[earlier], self._selected(earlier)
+        for index in range(number + 1):
+            asked_round = self.rounds[index]
+            selected = self._select_answers(index)
             label_of |= zip(
-                asked_round.queries[places].tolist(),
-                asked_round.labels[places].tolist(),
+                asked_round.queries[selected].tolist(),
+                asked_round.labels[selected].tolist(),
                 strict=True,
             )
         rows = np.array(sorted(label_of), dtype=np.int64)
         return rows, np.array([label_of[row] for row in rows.tolist()], dtype=np.int64)
 
 
-def _updated(soft_labels: Floats32 | None, rows: Places, answered: Answered) -> Floats32 | None:
-    """Return soft labels (m, c) with what the answers of a block say in their rows.
+def _update_soft_labels(
+    soft_labels: Floats32 | None, rows: Places, answered: Answered
+) -> Floats32 | None:
+    """Return a copy of soft labels (m, c), updated by a block of answers to queries `rows` (q,).
 
-    Where labels alone are released, one that is not the model's counts as much as the model.
+    An answer with class probabilities replaces its row. A label alone that differs from the row's
+    most probable class is averaged with the row, with equal weights. None stays None.
     """
     if soft_labels is None:
         return None
@@ -348,7 +377,7 @@ def _updated(soft_labels: Floats32 | None, rows: Places, answered: Answered) -> 
     if answered.soft_labels is not None:
         updated[rows] = answered.soft_labels
         return updated
-    voted = updated[rows].argmax(axis=1) != answered.labels
-    updated[rows[voted]] /= 2
-    updated[rows[voted], answered.labels[voted]] += 0.5
+    differs = updated[rows].argmax(axis=1) != answered.labels
+    updated[rows[differs]] /= 2
+    updated[rows[differs], answered.labels[differs]] += 0.5
     return updated

@@ -1,12 +1,11 @@
-"""What is asked in which round, and which share of every budget it may cost: fixed beforehand.
+"""Plans of labelling runs: queries and budget share of each round, and the required noise.
 
-Source: the rounds of ZYCW20 (section 3, "iterative"), with one set of budgets over all of them.
+The rounds are those of ZYCW20 (section 3, "iterative"), with one set of budgets for all rounds. A
+plan is fixed before the first query.
 
-How much noise a plan of rounds needs, found before the first query.
-
-Private-kNN charges nobody in particular: every query costs the same, and what all rounds
-cost together is decided by their noise. A round that has a share w of the budget for n queries
-gets noise in proportion to sqrt(n / w), for the cost of Gaussian noise falls with its square.
+With Private-kNN, every query costs each record the same, so the noise decides the cost of all
+rounds together. The cost of a query with Gaussian noise falls with the square of the noise scale: a
+round with share w of the budget for n queries therefore gets noise proportional to sqrt(n / w).
 """
 
 import math
@@ -28,25 +27,26 @@ CHOICES = (FIRST, UNSURE)
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One round of queries, all of it public.
+    """The public parameters of one round of queries.
 
     Attributes
     ----------
     queries : int
-        How many public examples are asked about.
+        Number of public examples that are queried.
     share : float
-        Share of every subject's budget that the round is planned for.
+        Share of every subject's budget that the round is planned for, in (0, 1].
     keep : float
-        Share of the answers that a student learns from: those with the largest noisy margin, which
-        costs nothing. All of them, where the labeller gives no margins.
+        Share of the answers that a student is trained on, in (0, 1]: those with the largest noisy
+        margins, which are released and therefore not charged. If the labeller gives no margins,
+        all answers are used.
     by_class : bool
-        Whether that share is kept of each answer's class, so that classes that overlap, whose
-        margins are small, are not left out.
+        Whether `keep` applies to the answers of each class separately. Otherwise few answers of
+        overlapping classes are selected, since their margins are small.
     components : int or None
-        Public principal components of the features; None for the features as they are.
+        Number of principal components, computed from public features; None for no projection.
     choose : {"shuffled", "unsure"}
-        Which examples are asked about: the next of a public order, or those that the last round's
-        student is least sure of. Both look at released things only.
+        Which examples are queried: the next ones of a public random order, or those where the
+        previous round's student is least certain. Both depend on released values only.
 
     Examples
     --------
@@ -74,24 +74,25 @@ class Round:
             checks.check_integer("components", self.components, least=1)
 
     def selected(self, margins: Floats, labels: Places) -> Places:
-        """Return which answers are kept, ascending: those with the largest margins.
+        """Return the ascending indices of the answers with the largest margins.
 
         Parameters
         ----------
         margins : float64 (a,)
-            Noisy leads of the answers.
+            Noisy margins of the answers: the lead of the best class over the second.
         labels : int64 (a,)
-            The answers.
+            Class indices of the answers.
         """
         if not self.by_class:
-            return np.sort(self._surest(np.arange(len(margins)), margins))
-        classes = [np.flatnonzero(labels == label) for label in np.unique(labels)]
-        parts = [self._surest(places, margins) for places in classes]
-        return np.sort(np.concatenate([np.zeros(0, dtype=np.int64), *parts]))
+            return np.sort(self._select_largest(np.arange(len(margins)), margins))
+        indices_by_class = [np.flatnonzero(labels == label) for label in np.unique(labels)]
+        selected = [self._select_largest(indices, margins) for indices in indices_by_class]
+        return np.sort(np.concatenate([np.zeros(0, dtype=np.int64), *selected]))
 
-    def _surest(self, places: Places, margins: Floats) -> Places:
-        size = max(1, round(self.keep * len(places)))
-        return places[np.argsort(-margins[places], kind="stable")[:size]]
+    def _select_largest(self, indices: Places, margins: Floats) -> Places:
+        """Return the share `keep` of `indices` whose margins are largest, at least one index."""
+        size = max(1, round(self.keep * len(indices)))
+        return indices[np.argsort(-margins[indices], kind="stable")[:size]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +102,9 @@ class LabellingPlan:
     Attributes
     ----------
     rounds : tuple of Round
-        At least one; their shares come to at most 1.
+        At least one round; the sum of their shares is at most 1.
     seed : int
-        Of the public order in which examples are asked about. No privacy hangs on it.
+        Seed of the public order of queries. Privacy does not depend on it.
 
     Examples
     --------
@@ -118,8 +119,8 @@ class LabellingPlan:
 
     def __post_init__(self) -> None:
         checks.check_integer("seed", self.seed, least=0)
-        total = math.fsum(part.share for part in self.rounds)
-        if not self.rounds or total > 1 + 1e-9:
+        total = math.fsum(planned.share for planned in self.rounds)
+        if not self.rounds or total > 1 + 1e-9:  # allows for rounding of the shares
             raise InvalidInput(
                 "The rounds must be at least one, and their shares of the budget must come to at "
                 f"most 1. Got {len(self.rounds)} with {total:g}."
@@ -129,52 +130,53 @@ class LabellingPlan:
 
     @property
     def queries(self) -> int:
-        """Questions of all rounds."""
-        return sum(part.queries for part in self.rounds)
+        """Number of queries of all rounds together."""
+        return sum(planned.queries for planned in self.rounds)
 
     def order(self, size: int) -> Places:
-        """Return the public order (size,) in which examples are asked about.
+        """Return a random permutation of `size` row indices, the public order of queries.
 
         Raises
         ------
         InvalidInput
-            If a round has more queries than there are examples.
+            If a round has more queries than there are examples, whose number is `size`.
         """
-        most = max(part.queries for part in self.rounds)
-        if most > size:
-            raise InvalidInput(f"There must be at least {most} public examples. Got {size}.")
+        max_queries = max(planned.queries for planned in self.rounds)
+        if max_queries > size:
+            raise InvalidInput(f"There must be at least {max_queries} public examples. Got {size}.")
         generator = np.random.default_rng(self.seed)  # noqa: TID251 (a public order)
         return generator.permutation(size).astype(np.int64)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values, for JSON."""
+        """Return the plan as values that JSON can hold."""
         return asdict(self)
 
 
 def default_plan(
     rounds: int, pool: int, *, seed: int = 0, overlapping: bool = False
 ) -> LabellingPlan:
-    """Return the plan that measured best on MNIST, for any number of rounds.
+    """Return the plan that gave the best students on MNIST at epsilon .47, for any rounds.
 
-    The first round asks 30 % of the public examples, from 30 % of the budgets, and keeps three
-    quarters of the answers: its features are the weakest, and a student needs few right answers to
-    begin with. Later rounds share the rest evenly, ask where the student before is least sure, and
-    keep nine tenths. One round alone asks as many from all.
+    Every round queries 30 % of the public examples. The first has 30 % of the budgets, and three
+    quarters of its answers are used: its features are the weakest, and a first student needs few
+    correct answers. Later rounds divide the other 70 % evenly, query the examples where the
+    previous student is least certain, and use nine tenths of the answers. A single round has the
+    whole budget and uses three quarters of its answers.
 
-    Where classes overlap, least sure means that nobody can tell, and large margins mean easy
-    classes: then every round asks in shuffled order, and keeps three quarters of
-    each class. One round alone asks 60 %.
+    Where classes overlap, the least certain examples have no clear label, and large margins select
+    easy classes. Then every round queries in shuffled order and uses three quarters of the answers
+    of each class; a single round queries 60 %. docs/decisions/0028-students.md has measurements.
 
     Parameters
     ----------
     rounds : int
-        How many rounds.
+        Number of rounds.
     pool : int
-        How many public examples there are.
+        Number of public examples.
     seed : int
-        Of the order of queries.
+        Seed of the public order of queries.
     overlapping : bool
-        Whether classes overlap, as far as is publicly known.
+        Whether classes are publicly known to overlap.
 
     Examples
     --------
@@ -183,59 +185,72 @@ def default_plan(
     [(300, 0.3), (300, 0.7)]
     """
     rounds = checks.check_integer("rounds", rounds, least=1)
-    asked_share = 0.6 if overlapping and rounds == 1 else 0.3
-    queries = max(1, round(asked_share * checks.check_integer("pool", pool, least=1)))
+    queried_share = 0.6 if overlapping and rounds == 1 else 0.3
+    queries = max(1, round(queried_share * checks.check_integer("pool", pool, least=1)))
     if rounds == 1:
         return LabellingPlan((Round(queries, 1.0, by_class=overlapping),), seed)
     first = Round(queries, 0.3, by_class=overlapping)
     share = 0.7 / (rounds - 1)
-    later = Round(queries, share, keep=0.9, choose=UNSURE)
+    later_round = Round(queries, share, keep=0.9, choose=UNSURE)
     if overlapping:
-        later = Round(queries, share, by_class=True)
-    return LabellingPlan((first, *[later] * (rounds - 1)), seed)
+        later_round = Round(queries, share, by_class=True)
+    return LabellingPlan((first, *[later_round] * (rounds - 1)), seed)
 
 
-_LEAST, _MOST = 0.1, 1e7
-_START, _FACTOR = 25.0, 4.0
-_PRECISION = 1e-5
+_MIN_NOISE = 0.1
+_MAX_NOISE = 1e7
+"""Noise scales between which :func:`least_noise` searches, in votes."""
+
+_INITIAL_NOISE = 25.0  # where the search starts, in votes
+_BRACKET_FACTOR = 4.0  # ratio of successive noise scales until the result is bracketed
+_PRECISION = 1e-5  # relative, of the noise scale
 
 
-def noise_of(part: Round, plan: LabellingPlan, sigma: float) -> float:
-    """Return a round's noise where the whole plan's is `sigma`; a single round's is just that."""
-    return sigma * math.sqrt(part.queries / (part.share * plan.queries))
+def noise_of(planned: Round, plan: LabellingPlan, sigma: float) -> float:
+    """Return the noise scale of one round of `plan`, in votes.
+
+    `sigma` is the scale that a single round with all queries and the whole budget would have.
+    """
+    return sigma * math.sqrt(planned.queries / (planned.share * plan.queries))
 
 
 def least_noise(cost: Callable[[float], float], epsilon: float) -> float:
-    """Return the least noise with which a plan keeps a target, up to two parts in 100,000.
+    """Return the smallest noise scale at which a plan costs at most `epsilon`.
 
-    `cost` maps noise to epsilon of the whole plan; it falls. Refuses a target that no noise keeps:
-    something else of the plan, its screening say, is too dear.
+    The result may be too large by two parts in 100,000, and is never below `_MIN_NOISE`. `cost`
+    maps a noise scale to the epsilon of the whole plan, and must decrease. Raises PrivacyRefused if
+    no noise on the votes suffices, because another release, such as the screening, costs too much.
     """
     target = checks.check_real("epsilon", epsilon, above=0)
 
-    def gap(logarithm: float) -> float:
-        # Costs that come to nothing have no logarithm.
-        return math.log(max(cost(math.exp(logarithm)), 1e-6 * target) / target)
+    def log_excess(log_noise: float) -> float:
+        """Return log(cost / target), which is positive where the noise is too small."""
+        # The floor avoids the logarithm of a cost of 0.
+        return math.log(max(cost(math.exp(log_noise)), 1e-6 * target) / target)
 
-    low, high = _bracket(lambda sigma: gap(math.log(sigma)))
+    low, high = _bracket_root(lambda noise: log_excess(math.log(noise)))
     if low == high:
         return low
-    noise = math.exp(brentq(gap, math.log(low), math.log(high), xtol=_PRECISION))
+    noise = math.exp(brentq(log_excess, math.log(low), math.log(high), xtol=_PRECISION))
     while cost(noise) > target:
         noise *= 1 + _PRECISION
     return noise
 
 
-def _bracket(gap: Callable[[float], float]) -> tuple[float, float]:
-    """Return noise that is too little and noise that is enough; the same twice at the least."""
-    low = high = _START
-    while gap(high) > 0:
-        low, high = high, high * _FACTOR
-        if high > _MOST:
+def _bracket_root(excess: Callable[[float], float]) -> tuple[float, float]:
+    """Return a noise scale that is too small and one that suffices.
+
+    `excess` maps a noise scale to a value that is positive where the noise is too small. Both
+    results are `_MIN_NOISE` if that already suffices.
+    """
+    low = high = _INITIAL_NOISE
+    while excess(high) > 0:
+        low, high = high, high * _BRACKET_FACTOR
+        if high > _MAX_NOISE:
             raise PrivacyRefused(
                 "No noise on the votes can keep this epsilon, because the screening alone costs "
                 "more. Take a larger epsilon, or more noise on the screening."
             )
-    while gap(low) <= 0 and low > _LEAST:
-        low, high = max(low / _FACTOR, _LEAST), low
-    return (low, high) if gap(low) > 0 else (low, low)
+    while excess(low) <= 0 and low > _MIN_NOISE:
+        low, high = max(low / _BRACKET_FACTOR, _MIN_NOISE), low
+    return (low, high) if excess(low) > 0 else (low, low)

@@ -1,5 +1,5 @@
-"""What commands show: the demo's page, plans, prices, transfers, smoothed audits, searches.
+"""Reports of the commands: the demo page, plans, accuracies, certificates and smoothed audits.
 
-Nothing here looks at a ledger. What is shown is public facts of a plan, answers, and (in
-comparisons on public demonstration data only) simulations, which are marked as such.
+No module here reads remaining budgets. Reports contain public facts of a plan, released answers
+and, for public demonstration data only, simulations, which are marked as such.
 """

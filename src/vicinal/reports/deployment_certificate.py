@@ -1,9 +1,9 @@
-"""What a data protection officer files about a store, as plain values; everything in it is public.
+"""Certificates of stores for data protection officers, as JSON values and as a page; all public.
 
-Lists of others are mapped to its fields: sections of NIST SP 800-226 (Guidelines for Evaluating
-Differential Privacy Guarantees), tiers of the Differential Privacy Deployments Registry, items of
-OWASP AISVS. What is not covered is said, and with which text each list was compared. These lists
-stand in templates/certificate.json.
+A certificate covers three external checklists: sections of NIST SP 800-226 (Guidelines for
+Evaluating Differential Privacy Guarantees), tiers of the Differential Privacy Deployments Registry,
+and items of OWASP AISVS. templates/certificate.json lists for each item whether it is covered, and
+the version of each checklist.
 """
 
 import hashlib
@@ -20,9 +20,12 @@ from vicinal.mechanisms.votes import SLACK_SHARE
 from vicinal.reports.text import gaussian_guess_limit, guess_limit, rendered
 
 STATED = ("controller", "purpose", "retention", "vouched_by", "accuracy")
-NOT_STATED = "not stated by the operator"
+"""Fields that only the operator can fill in."""
 
-_NOTES = {
+NOT_STATED = "not stated by the operator"
+"""The value of a field of :data:`STATED` that is missing."""
+
+_NOTES_BY_RELEASE = {
     "votes": ("mechanisms/votes.md", "noise/gaussian.md"),
     "label": ("mechanisms/votes.md", "accounting/label_only.md", "noise/gaussian.md"),
 }
@@ -31,15 +34,17 @@ _TITLES = {"nist_sp_800_226": "NIST SP 800-226", "owasp_aisvs": "OWASP AISVS 1.0
 
 
 def membership_success(epsilon: float, delta: float, *, gaussian: bool) -> float:
-    """Return how often the best guess of who is in the data is right, starting from one half.
+    """Return the largest success probability of membership inference, from a prior of one half.
 
-    Rounded up to a tenth of a percent. For (epsilon, delta) alone (e^eps + delta) / (1 + e^eps);
-    for a filter in Gaussian DP the exact Phi(mu / 2), with what the grid may add.
+    It is rounded up to a tenth of a percent. The bound is (e^eps + delta) / (1 + e^eps) for
+    (epsilon, delta)-DP. If the accounting is `gaussian`, it is Phi(mu / 2) plus the share of delta
+    reserved for noise on an integer grid, if smaller.
     """
     bound = guess_limit(epsilon, delta)
     if gaussian:
-        spendable = budget(epsilon, delta * (1 - SLACK_SHARE))
-        bound = min(bound, gaussian_guess_limit(spendable, SLACK_SHARE * delta))
+        zcdp = budget(epsilon, delta * (1 - SLACK_SHARE))
+        bound = min(bound, gaussian_guess_limit(zcdp, SLACK_SHARE * delta))
+    # The factor keeps floating-point error from rounding an exact tenth of a percent up.
     return min(1.0, math.ceil(bound * 1000 * (1 - 1e-12)) / 1000)
 
 
@@ -50,39 +55,47 @@ def deployment_certificate(
     audits: Sequence[Mapping[str, Any]] = (),
     **stated: str | None,
 ) -> dict[str, Any]:
-    """Return a certificate of a store, from what everybody may know of it.
+    """Return the certificate of a store as JSON values, from public facts.
 
-    `facts` are those of ``Store.facts()``, without private numbers. `audits` are reports of
-    ``vicinal audit``, newest first. `stated` is what only the operator can state: the `controller`
-    who is responsible, the `purpose`, the `retention` of records and backups, who has `vouched_by`
-    name for the assumptions, and what `accuracy` is known.
+    `facts` are those of ``Store.facts()`` without private numbers, `version` is vicinal's, and `at`
+    the date of the certificate. `audits` are reports of ``vicinal audit``, newest first. `stated`
+    are the operator's statements: the responsible `controller`, the `purpose`, the `retention` of
+    records and backups, the name of the person `vouched_by` whom the assumptions are confirmed,
+    and the known `accuracy`.
     """
-    says = {name: stated.get(name) or NOT_STATED for name in STATED}
-    audited = _audited(audits)
+    statements = {name: stated.get(name) or NOT_STATED for name in STATED}
+    audited = _collect_lower_bounds(audits)
     audiences = [
-        _audience(name, state, audited.get(name, {})) for name, state in facts["audiences"].items()
+        _describe_audience(name, state, audited.get(name, {}))
+        for name, state in facts["audiences"].items()
     ]
     total = facts["total"]
-    worst = max([state["membership_guess"]["to_at_most"] for state in audiences], default=0.5)
-    if total["capped"] or len(audiences) > 1:  # which may tell each other, or come yet
-        worst = 1.0
+    max_success = max(
+        [audience["membership_guess"]["to_at_most"] for audience in audiences], default=0.5
+    )
+    # Several audiences, or later ones under a common cap, may combine their answers.
+    if total["capped"] or len(audiences) > 1:
+        max_success = 1.0
         if total["epsilon"] is not None:
-            whole = total["epsilon"], total["delta"]
-            worst = membership_success(*whole, gaussian=total["capped"])
-    lists = json.loads(files(__package__).joinpath("templates/certificate.json").read_bytes())
-    lists["registry"]["tier_1"].update(
-        data_curators=says["controller"], intended_use=says["purpose"], publication_date=at
+            max_success = membership_success(
+                total["epsilon"], total["delta"], gaussian=total["capped"]
+            )
+    checklists = json.loads(files(__package__).joinpath("templates/certificate.json").read_bytes())
+    checklists["registry"]["tier_1"].update(
+        data_curators=statements["controller"],
+        intended_use=statements["purpose"],
+        publication_date=at,
     )
     return {
         "format": 1,
         "at": at,
         "store": facts["identity"],
-        "parties": {name: says[name] for name in ("controller", "purpose")},
+        "parties": {name: statements[name] for name in ("controller", "purpose")},
         "unit": "one subject: a person with all records that carry that person's id",
         "audiences": audiences,
         "total": {
             **total,
-            "membership_guess_at_most": worst,
+            "membership_guess_at_most": max_success,
             "why": (
                 "Budgets are kept for each audience, and data adapt: what is done because of an "
                 "answer to one audience may change records that answer another, whose budgets were "
@@ -94,15 +107,15 @@ def deployment_certificate(
             "features": facts["features"].get("number"),
             "version": facts["version"],
         },
-        "vouched_by": says["vouched_by"],
-        "accuracy": says["accuracy"],
+        "vouched_by": statements["vouched_by"],
+        "accuracy": statements["accuracy"],
         "mechanism": {
             "name": "Ind-KNN, an individual filter over noisy votes of neighbours",
             "package": "vicinal",
             "version": version,
-            "proofs": _proofs(facts),
+            "proofs": _list_proofs(facts),
         },
-        "audits": [_audit(report) for report in audits],
+        "audits": [_summarize_audit(report) for report in audits],
         "not_audited": not_audited(facts, audited),
         "deletion": {
             "policy": (
@@ -110,37 +123,46 @@ def deployment_certificate(
                 "digest of the id stays with what was left of the budget; so do answers given, and "
                 "the weights of private models."
             ),
-            "retention": says["retention"],
+            "retention": statements["retention"],
         },
-        **lists,
+        **checklists,
     }
 
 
-def _audited(audits: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
-    found: dict[str, dict[str, float]] = {}
+def _collect_lower_bounds(audits: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
+    """Return the largest lower bound on mu that any audit measured, by audience and attack."""
+    bounds: dict[str, dict[str, float]] = {}
     for report in audits:
-        own = found.setdefault(report.get("audience") or "", {})
+        by_attack = bounds.setdefault(report.get("audience") or "", {})
         for claim in report["claims"]:
-            own[claim["attack"]] = max(claim["lower"], own.get(claim["attack"], 0.0))
-    return found
+            attack = claim["attack"]
+            by_attack[attack] = max(claim["lower"], by_attack.get(attack, 0.0))
+    return bounds
 
 
-def _guess(shift: float) -> float:
-    """Return the share of right guesses that a Gaussian shift allows, to a tenth of a percent."""
-    return round(NormalDist().cdf(shift / 2), 3)
+def _success_probability(mu: float) -> float:
+    """Return Phi(mu / 2), the success of membership inference under mu-GDP, to three digits."""
+    return round(NormalDist().cdf(mu / 2), 3)
 
 
-def _audience(name: str, state: Mapping[str, Any], proved: Mapping[str, float]) -> dict[str, Any]:
-    guarantee, plan, queries = state["guarantee"], state["plan"], state["queries"]
+def _describe_audience(
+    name: str, state: Mapping[str, Any], lower_bounds: Mapping[str, float]
+) -> dict[str, Any]:
+    """Return the certificate's section on one audience.
+
+    `state` are its facts from ``Store.facts()``; `lower_bounds` are audited values of mu by attack.
+    """
+    guarantee = state["guarantee"]
+    plan = state["plan"]
+    queries = state["queries"]
     gaussian = "Gaussian DP" in guarantee["method"]
     holds = bool(guarantee["holds"])
     success = membership_success(plan["epsilon"], plan["delta"], gaussian=gaussian)
-    own = [shift for attack, shift in proved.items() if attack != "total"]
-    usage, spendable = (
-        state.get("usage"),
-        budget(plan["epsilon"], plan["delta"] * (1 - SLACK_SHARE)),
-    )
-    used = usage["mean"] * spendable if usage and gaussian else None
+    # Attacks on the total of all audiences do not measure this audience alone.
+    measured_mu = [mu for attack, mu in lower_bounds.items() if attack != "total"]
+    usage = state.get("usage")
+    zcdp = budget(plan["epsilon"], plan["delta"] * (1 - SLACK_SHARE))
+    spent_zcdp = usage["mean"] * zcdp if usage and gaussian else None
     return {
         "name": name,
         "holds": holds,
@@ -160,17 +182,19 @@ def _audience(name: str, state: Mapping[str, Any], proved: Mapping[str, float]) 
         ),
         "membership_guess": {
             "from": 0.5,
-            # Of somebody with as much used as public points stand for; an estimate, no bound.
-            "expected": None if used is None else _guess(math.sqrt(2 * used)),
+            # An estimate and no bound: for a subject with the mean budget usage of public points.
+            "expected": (
+                None if spent_zcdp is None else _success_probability(math.sqrt(2 * spent_zcdp))
+            ),
             "to_at_most": success if holds else 1.0,
-            "measured": _guess(max(own)) if own else None,
+            "measured": _success_probability(max(measured_mu)) if measured_mu else None,
         },
     }
 
 
-def _proofs(facts: Mapping[str, Any]) -> list[dict[str, str]]:
-    """Return the proof notes of everything that spends budgets in a store, with their digests."""
-    names = [name for state in facts["audiences"].values() for name in _notes(state)]
+def _list_proofs(facts: Mapping[str, Any]) -> list[dict[str, str]]:
+    """Return paths and SHA-256 digests of the proof notes of all mechanisms that a store uses."""
+    names = [name for state in facts["audiences"].values() for name in _list_notes(state)]
     names += ["ledger/total.md"] if facts["total"]["capped"] else []
     root = files("vicinal")
     return [
@@ -179,10 +203,11 @@ def _proofs(facts: Mapping[str, Any]) -> list[dict[str, str]]:
     ]
 
 
-def _notes(state: Mapping[str, Any]) -> list[str]:
+def _list_notes(state: Mapping[str, Any]) -> list[str]:
+    """Return the paths in the package of the proof notes for one audience's mechanisms."""
     plan = state["plan"]
     return [
-        *_NOTES[plan["release"]],
+        *_NOTES_BY_RELEASE[plan["release"]],
         *(["mechanisms/linear_model.md"] if plan.get("model_share") else []),
         *(["mechanisms/count.md"] if plan["neighbor_count"] == "private" else []),
         *(["mechanisms/tally.md"] if state["evaluations"] else []),
@@ -190,7 +215,8 @@ def _notes(state: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _audit(report: Mapping[str, Any]) -> dict[str, Any]:
+def _summarize_audit(report: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the certificate's fields of one report of ``vicinal audit``."""
     return {
         "at": report["at"],
         "version": report["version"],
@@ -209,19 +235,24 @@ def _audit(report: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def certificate_page(certificate: Mapping[str, Any]) -> str:
-    """Return a certificate as a page of HTML: one sheet that prints, and needs no network."""
+    """Return a certificate as a printable HTML page without external resources."""
     from markupsafe import Markup
 
-    mechanism, digest = certificate["mechanism"], Markup('<span class="digest">{}</span>')
-    assumed = [words for state in certificate["audiences"] for words in state["assumptions"]]
+    proofs = certificate["mechanism"]["proofs"]
+    digest_markup = Markup('<span class="digest">{}</span>')
+    assumptions = [
+        text for audience in certificate["audiences"] for text in audience["assumptions"]
+    ]
     return rendered(
         "certificate.html",
         **certificate,
         title="Certificate of a private prediction store",
-        assumed=list(dict.fromkeys(assumed)),
-        proofs=[(one["note"], digest.format(one["sha256"])) for one in mechanism["proofs"]],
+        assumed=list(dict.fromkeys(assumptions)),
+        proofs=[(proof["note"], digest_markup.format(proof["sha256"])) for proof in proofs],
         claims=[
-            _claim_row(report, c) for report in certificate["audits"] for c in report["claims"]
+            _format_claim(report, claim)
+            for report in certificate["audits"]
+            for claim in report["claims"]
         ],
         lists=[
             (
@@ -234,12 +265,13 @@ def certificate_page(certificate: Mapping[str, Any]) -> str:
     )
 
 
-def _claim_row(report: Mapping[str, Any], claim: Mapping[str, Any]) -> tuple[str, ...]:
-    seen = claim["would_have_seen_epsilon"]
+def _format_claim(report: Mapping[str, Any], claim: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the table cells of one audited claim of a certificate's audit `report`."""
+    detectable_epsilon = claim["would_have_seen_epsilon"]
     return (
         f"{claim['mechanism']}: {claim['world']}",
         f"{report['at']}, {report['version']}",
         f"{claim['lower']:.3f} of {claim['claim']:.3f}",
-        "not stated" if seen is None else f"{seen:.2f}",
+        "not stated" if detectable_epsilon is None else f"{detectable_epsilon:.2f}",
         f"{claim['controls_caught']} of {claim['controls']}",
     )
