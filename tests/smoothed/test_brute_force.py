@@ -148,11 +148,11 @@ def test_smoothed_deltas(types, n, vertices, sampler, samples):
     publish, e = brute.histogram(types), Fraction(3, 2)
 
     @cache
-    def delta_of(records):
+    def as_delta(records):
         return brute.delta(list(records), types, samples, publish, e)
 
     def sorted_delta(records):
-        return delta_of(tuple(sorted(records)))
+        return as_delta(tuple(sorted(records)))
 
     found = smoothed_delta(Histogram(sampler), Vertices(vertices), n, eps(e))
     assert_encloses(found, brute.smoothed(sorted_delta, vertices, n))

@@ -9,7 +9,7 @@ import pytest
 
 from smoothed import brute
 from vicinal import smoothed
-from vicinal.smoothed.mechanism import law_excess
+from vicinal.smoothed.mechanism import compute_listed_divergence
 
 SEEDS = range(12)
 
@@ -90,6 +90,6 @@ def test_lemma_10_with_its_sharp_constants(seed):
     gains = [brute.gain(p, q, e), brute.gain(q, p, e)]
     assert sum(gains) == sum(losses)
     assert e / (1 + e) * max(losses) <= max(gains) <= (e + 2) / (e + 1) * max(losses)
-    found = law_excess(logs(p), logs(q), math.log(e))
+    found = compute_listed_divergence(logs(p), logs(q), math.log(e))
     assert math.exp(found.low) <= float(losses[0]) + 1e-300
     assert math.exp(found.high) >= float(losses[0])

@@ -23,8 +23,8 @@ from vicinal.smoothed import (
     smooth,
     smoothed_delta,
 )
-from vicinal.smoothed._edges import edge_loss
-from vicinal.smoothed._several_types import typed_mean
+from vicinal.smoothed._edges import compute_edge_interval
+from vicinal.smoothed._several_types import bound_multitype_mean
 
 DC = 18586 / 335909
 
@@ -38,8 +38,8 @@ def test_binomial_probabilities_hold_their_stated_error(n, p):
     with mpmath.workdps(50):
         for k in {0, 1, n // 3, round(n * p), n - 1, n}:
             exact = log_choose(n, k) + k * mpmath.log(p) + (n - k) * mpmath.log(1 - mpmath.mpf(p))
-            found = float(intervals.binomial(n, p, k, k + 1)[0])
-            assert abs(found - exact) <= intervals.FLOOR + intervals.SLOPE * abs(found)
+            found = float(intervals.log_binomial_pmf(n, p, k, k + 1)[0])
+            assert abs(found - exact) <= intervals.LOG_ABSOLUTE_ERROR + intervals.LOG_RELATIVE_ERROR * abs(found)
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_hypergeometric_probabilities_hold_their_stated_error(kind, others, size
             exact = log_choose(kind, o) + log_choose(others, size - o)
             exact -= log_choose(kind + others, size)
             found = float(intervals.log_hypergeometric(o, kind, others, size))
-            assert abs(found - exact) <= intervals.FLOOR + intervals.SLOPE * abs(found)
+            assert abs(found - exact) <= intervals.LOG_ABSOLUTE_ERROR + intervals.LOG_RELATIVE_ERROR * abs(found)
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_an_edge_holds_its_stated_error(a, b, size, e):
                 total += term
                 if term < total * mpmath.mpf(10) ** -35:
                     break
-        found = edge_loss(a, b, size, e)
+        found = compute_edge_interval(a, b, size, e)
         assert found.low <= mpmath.log(total) <= found.high
         assert found.high - found.low < 1e-8
 
@@ -82,12 +82,12 @@ def test_poisson_binomials_agree_with_convolution_and_with_binomials():
     for count, chance in zip(counts, chances, strict=True):
         for _ in range(count):
             law = np.convolve(law, [1 - chance, chance])
-    logs, errors = _expectation.sum_log_pmf(counts, chances, 0, len(law))
+    logs, errors = _expectation.compute_sum_log_pmf(counts, chances, 0, len(law))
     assert np.exp(logs) == pytest.approx(law, rel=1e-9)
     halves = np.array([20_000, 30_000]), np.array([0.2, 0.2])
-    logs, errors = _expectation.sum_log_pmf(*halves, 4_000, 15_000)
-    same = intervals.binomial(50_000, 0.2, 4_000, 15_000)
-    slack = errors + intervals.FLOOR + intervals.SLOPE * np.abs(same)
+    logs, errors = _expectation.compute_sum_log_pmf(*halves, 4_000, 15_000)
+    same = intervals.log_binomial_pmf(50_000, 0.2, 4_000, 15_000)
+    slack = errors + intervals.LOG_ABSOLUTE_ERROR + intervals.LOG_RELATIVE_ERROR * np.abs(same)
     assert (np.abs(logs - same) <= slack).all()
     assert logs.min() < -2000
     assert errors.max() < 1e-6
@@ -97,7 +97,7 @@ def test_poisson_binomials_agree_with_convolution_and_with_binomials():
 def test_windows_leave_out_nothing_that_matters(epsilon):
     """The windowed sum against the sum over the whole profile."""
     n, mechanism = 5000, Histogram(FixedSize(4950))
-    whole = profile(mechanism, n, epsilon) + intervals.binomial(n, 0.1)
+    whole = profile(mechanism, n, epsilon) + intervals.log_binomial_pmf(n, 0.1)
     ends = [float(np.logaddexp.reduce(row)) for row in whole]
     found = smoothed_delta(mechanism, Vertices([[0.1, 0.9]]), n, epsilon)
     assert [found.log_lower, found.log_upper] == pytest.approx(ends, abs=1e-9)
@@ -114,12 +114,12 @@ def test_deltas_far_below_the_smallest_float():
 
 def test_a_true_maximum_in_the_middle_is_enclosed():
     """With n = 40, T = 3, E = 1: neither pure world is the worst (theory.md, section 8c)."""
-    from vicinal.smoothed._expectation import largest_mean
+    from vicinal.smoothed._expectation import bound_smoothed_delta
 
     mechanism, population = Histogram(FixedSize(3)), Vertices([[0.4, 0.6], [0.6, 0.4]])
     exact = smoothed_delta(mechanism, population, 40, 0.0)
     assert exact.value == pytest.approx(0.0378802, abs=1e-7)
-    around = largest_mean(mechanism, 40, 0.0, 0.4, 0.6)
+    around = bound_smoothed_delta(mechanism, 40, 0.0, 0.4, 0.6)
     assert math.exp(around.low) == pytest.approx(0.0377284, abs=1e-7)
     assert math.exp(around.high) >= exact.upper
     assert math.exp(around.high) <= 0.03884
@@ -127,13 +127,13 @@ def test_a_true_maximum_in_the_middle_is_enclosed():
 
 @pytest.mark.parametrize("seed", range(8))
 def test_sandwiches_enclose_algorithm_1(seed):
-    from vicinal.smoothed._expectation import largest_mean
+    from vicinal.smoothed._expectation import bound_smoothed_delta
 
     rng = np.random.default_rng(seed)
     n = int(rng.integers(5, 60))
     mechanism, epsilon = Histogram(FixedSize(int(rng.integers(1, n + 1)))), float(rng.uniform(0, 2))
     p, q = sorted(rng.uniform(0.05, 0.95, 2).tolist())
-    around = largest_mean(mechanism, n, epsilon, p, q)
+    around = bound_smoothed_delta(mechanism, n, epsilon, p, q)
     exact = smoothed_delta(mechanism, Vertices([[p, 1 - p], [q, 1 - q]]), n, epsilon)
     assert exact.method == "exact"
     assert around.low <= exact.log_upper
@@ -148,7 +148,7 @@ def test_sandwiches_of_many_types_enclose_algorithm_1(mechanism):
     for epsilon in (0.5, 2.0):
         exact = smoothed_delta(mechanism, population, 16, epsilon)
         assert exact.method == "exact"
-        assert _two_types.lower_mean(mechanism, population, 16, epsilon).low <= exact.log_upper
+        assert _two_types.bound_from_below(mechanism, population, 16, epsilon).low <= exact.log_upper
 
 
 @pytest.mark.parametrize("epsilon", [0.2, 1.0, 2.5])
@@ -161,7 +161,7 @@ def test_means_over_several_types_enclose_algorithm_1(sampler, epsilon):
     ):  # fmt: skip
         exact = smoothed_delta(Histogram(sampler), Vertices([chances]), 16, epsilon)
         assert exact.method == "exact"
-        found = typed_mean(sampler, np.array(chances), 16, epsilon)
+        found = bound_multitype_mean(sampler, np.array(chances), 16, epsilon)
         assert found.low <= exact.log_upper
         assert exact.log_lower <= found.high
         if len(chances) == 3:
@@ -175,7 +175,7 @@ def test_worlds_that_mix_are_below_the_mean_of_the_least_chances():
         for sampler in (FixedSize(10), Poisson(0.5)):
             exact = smoothed_delta(Histogram(sampler), population, 14, 0.7)
             assert exact.method == "exact"
-            assert exact.log_lower <= typed_mean(sampler, population.least, 14, 0.7).high
+            assert exact.log_lower <= bound_multitype_mean(sampler, population.least, 14, 0.7).high
 
 
 @pytest.mark.parametrize("vertices", [[[0.3, 0.3, 0.4]], [[0.3, 0.3, 0.4], [0.2, 0.3, 0.5]]])
@@ -205,13 +205,13 @@ def test_every_loss_falls_when_a_count_grows():
     ],
 )
 def test_radius_votes_are_enclosed(rows):
-    from vicinal.smoothed.knn import radius_mean
+    from vicinal.smoothed.knn import bound_radius_mean
 
     population = Vertices(rows)
     for gamma, epsilon in ((0.1, 1.0), (0.8, 0.3)):
         mechanism = RadiusVotes(gamma, population.types - 1)
         exact = smoothed_delta(mechanism, population, 10, epsilon)
-        around = radius_mean(mechanism, population, 10, epsilon)
+        around = bound_radius_mean(mechanism, population, 10, epsilon)
         assert exact.method == "exact"
         assert around.low <= exact.log_upper
         assert exact.log_lower <= around.high

@@ -19,13 +19,13 @@ from scipy.special import expit, logit
 
 from vicinal.arrays import Counts, Floats
 from vicinal.smoothed import intervals as _saddle
-from vicinal.smoothed._edges import database_profile
-from vicinal.smoothed.databases import log_delta
-from vicinal.smoothed.intervals import UNIT, LogInterval, largest, log_sum, pairs_of
-from vicinal.smoothed.mechanism import FixedSize, Histogram, Mechanism, boundary
-from vicinal.smoothed.populations import Heterogeneous, Population, exponents
+from vicinal.smoothed._edges import compute_profile
+from vicinal.smoothed.databases import compute_log_delta
+from vicinal.smoothed.intervals import MACHINE_EPSILON, LogInterval, largest, log_sum, stack_ends
+from vicinal.smoothed.mechanism import FixedSize, Histogram, Mechanism, exp_epsilon
+from vicinal.smoothed.populations import Heterogeneous, Population, compute_exponents
 
-Column = Callable[[int, int], Floats]
+LogDeltas = Callable[[int, int], Floats]
 """From low, high to lower and upper log deltas (2, high - low + 1) of databases low .. high."""
 
 _PROBES = 48
@@ -36,7 +36,7 @@ CHUNK = 1 << 18
 
 
 @dataclass(frozen=True)
-class TypedWorld:
+class TwoTypeWorld:
     """Independent records: `counts` of them are of the first type with each of `chances`."""
 
     counts: tuple[int, ...]
@@ -50,10 +50,10 @@ class TypedWorld:
     def log_pmf(self, low: int, high: int) -> tuple[Floats, Floats]:
         """Return log Pr[k of the first type] for low <= k <= high, and its errors."""
         if len(self.counts) == 1:
-            logs = _saddle.binomial(self.n, self.chances[0], low, high + 1)
-            return logs, _saddle.FLOOR + _saddle.SLOPE * np.where(np.isfinite(logs), -logs, 0.0)
+            logs = _saddle.log_binomial_pmf(self.n, self.chances[0], low, high + 1)
+            return logs, _saddle.LOG_ABSOLUTE_ERROR + _saddle.LOG_RELATIVE_ERROR * np.where(np.isfinite(logs), -logs, 0.0)
         counts, chances = np.array(self.counts), np.array(self.chances)
-        return sum_log_pmf(counts, chances, low, high + 1)
+        return compute_sum_log_pmf(counts, chances, low, high + 1)
 
     def log_tail(self, k: int) -> float:
         """Return a bound of log Pr[sum on the far side of k, k included], seen from the mean.
@@ -68,27 +68,27 @@ class TypedWorld:
         return -n * p * _phi((k / n - p) / p) - n * (1 - p) * _phi((p - k / n) / (1 - p))
 
 
-def worlds_of(population: Population, n: int, kind: int) -> list[TypedWorld]:
+def list_unmixed_worlds(population: Population, n: int, kind: int) -> list[TwoTypeWorld]:
     """Return the unmixed worlds of a population as one type, `kind`, against the rest."""
     chances = population.vertices[:, kind].tolist()
     if isinstance(population, Heterogeneous):
-        return [TypedWorld(tuple(population.counts.tolist()), tuple(chances))]
-    return [TypedWorld((n,), (chance,)) for chance in set(chances)]
+        return [TwoTypeWorld(tuple(population.counts.tolist()), tuple(chances))]
+    return [TwoTypeWorld((n,), (chance,)) for chance in set(chances)]
 
 
-def listed_column(delta: Callable[[int], LogInterval]) -> Column:
+def cache_log_deltas(delta: Callable[[int], LogInterval]) -> LogDeltas:
     """Return a column of single deltas, each computed once."""
     known = cache(delta)
-    return lambda low, high: pairs_of(known(k) for k in range(low, high + 1))
+    return lambda low, high: stack_ends(known(k) for k in range(low, high + 1))
 
 
-def mean_delta(column: Column, world: TypedWorld) -> LogInterval:
+def compute_mean_delta(column: LogDeltas, world: TwoTypeWorld) -> LogInterval:
     """Return E delta(k) over k of the world, summing only where it can matter.
 
     Databases whose probability together is below 2^-60 of the result are left out and added to
     the upper end, as no delta is above 1.
     """
-    rough = largest_term(column, world)
+    rough = find_largest_term(column, world)
     low, high = window(world, rough - LEFT_OUT)
     ends: list[tuple[float, float]] = []
     for start in range(low, high + 1, CHUNK):
@@ -97,10 +97,10 @@ def mean_delta(column: Column, world: TypedWorld) -> LogInterval:
         deltas = column(start, stop)
         ends.append(weigh(logs, errors, deltas))
     left_out = rough - LEFT_OUT + math.log(2) if (low, high) != (0, world.n) else -math.inf
-    slack = UNIT * (high - low + 32)
+    slack = MACHINE_EPSILON * (high - low + 32)
     bottom = log_sum(np.array([end[0] for end in ends])) - slack
     top = log_sum(np.array([*(end[1] for end in ends), left_out])) + slack
-    return LogInterval(bottom, top).capped()
+    return LogInterval(bottom, top).cap_log()
 
 
 def weigh(logs: Floats, errors: Floats, deltas: Floats) -> tuple[float, float]:
@@ -112,7 +112,7 @@ def weigh(logs: Floats, errors: Floats, deltas: Floats) -> tuple[float, float]:
     return log_sum(low + deltas[0]), log_sum(high + deltas[1])
 
 
-def window(world: TypedWorld, log_mass: float) -> tuple[int, int]:
+def window(world: TwoTypeWorld, log_mass: float) -> tuple[int, int]:
     """Return low, high such that less than exp(`log_mass`) is below low, and above high."""
     n = world.n
     mean = sum(c * q for c, q in zip(world.counts, world.chances, strict=True))
@@ -122,7 +122,7 @@ def window(world: TypedWorld, log_mass: float) -> tuple[int, int]:
     )
 
 
-def _reach(world: TypedWorld, start: int, end: int, log_mass: float) -> int:
+def _reach(world: TwoTypeWorld, start: int, end: int, log_mass: float) -> int:
     """Return the place nearest to `start`, towards `end`, whose tail is light enough."""
     if world.log_tail(end) > log_mass:
         return end
@@ -133,7 +133,7 @@ def _reach(world: TypedWorld, start: int, end: int, log_mass: float) -> int:
     return far
 
 
-def largest_term(column: Column, world: TypedWorld) -> float:
+def find_largest_term(column: LogDeltas, world: TwoTypeWorld) -> float:
     """Return the largest probability times delta that a few rounds of probing find.
 
     First among likely databases, as deltas of large counts take longer; if the best is at an end
@@ -146,7 +146,7 @@ def largest_term(column: Column, world: TypedWorld) -> float:
     return best
 
 
-def _probed(column: Column, world: TypedWorld, low: int, high: int) -> tuple[float, int]:
+def _probed(column: LogDeltas, world: TwoTypeWorld, low: int, high: int) -> tuple[float, int]:
     """Return the largest term found between low and high, and where."""
     best, argmax = -math.inf, low
     for _ in range(_ROUNDS):
@@ -158,7 +158,7 @@ def _probed(column: Column, world: TypedWorld, low: int, high: int) -> tuple[flo
     return best, argmax
 
 
-def _term(column: Column, world: TypedWorld, k: int) -> float:
+def _term(column: LogDeltas, world: TwoTypeWorld, k: int) -> float:
     logs, errors = world.log_pmf(k, k)
     low = float(logs[0] - errors[0] + column(k, k)[0, 0])
     return low if math.isfinite(low) else -math.inf
@@ -174,7 +174,7 @@ _LEAST_POINTS = 64
 _STEEPEST = 700.0
 
 
-def sum_log_pmf(counts: Counts, chances: Floats, low: int, high: int) -> tuple[Floats, Floats]:
+def compute_sum_log_pmf(counts: Counts, chances: Floats, low: int, high: int) -> tuple[Floats, Floats]:
     """Return log Pr[sum = k] for low <= k < high, and the largest error of each.
 
     Group g has counts[g] coins of probability chances[g]; 0 <= low, high <= coins + 1.
@@ -251,25 +251,25 @@ _NEGLIGIBLE = 20 * math.log(2)
 _FARTHEST = 1 << 22
 
 
-def column_of(mechanism: Mechanism, n: int, epsilon: float) -> Column:
+def make_log_deltas(mechanism: Mechanism, n: int, epsilon: float) -> LogDeltas:
     """Return what gives log delta of the databases (k, n - k), for low <= k <= high."""
     if isinstance(mechanism, Histogram) and isinstance(mechanism.sampler, FixedSize):
-        size, e = mechanism.sampler.size, boundary(epsilon)
-        return lambda low, high: np.minimum(database_profile(n, size, e, low, high), 0.0)
-    return listed_column(lambda k: log_delta(mechanism, np.array([k, n - k]), epsilon))
+        size, e = mechanism.sampler.size, exp_epsilon(epsilon)
+        return lambda low, high: np.minimum(compute_profile(n, size, e, low, high), 0.0)
+    return cache_log_deltas(lambda k: compute_log_delta(mechanism, np.array([k, n - k]), epsilon))
 
 
-def largest_mean(mechanism: Mechanism, n: int, epsilon: float, p: float, q: float) -> LogInterval:
+def bound_smoothed_delta(mechanism: Mechanism, n: int, epsilon: float, p: float, q: float) -> LogInterval:
     """Return the sandwich of the smoothed delta when every record has a chance in [p, q]."""
-    column = column_of(mechanism, n, epsilon)
-    ends = [TypedWorld((n,), (chance,)) for chance in (p, q)]
-    lower = largest(mean_delta(column, world) for world in ends)
-    tail = rest_bound(mechanism, n, epsilon)
-    upper = max(majorant_mean(column, world, tail) for world in ends)
+    column = make_log_deltas(mechanism, n, epsilon)
+    ends = [TwoTypeWorld((n,), (chance,)) for chance in (p, q)]
+    lower = largest(compute_mean_delta(column, world) for world in ends)
+    tail = make_rest_bound(mechanism, n, epsilon)
+    upper = max(bound_majorant_mean(column, world, tail) for world in ends)
     return LogInterval(lower.low, max(upper, lower.high))
 
 
-def rest_bound(mechanism: Mechanism, n: int, epsilon: float) -> Callable[[int], float]:
+def make_rest_bound(mechanism: Mechanism, n: int, epsilon: float) -> Callable[[int], float]:
     """Return what bounds log delta of all databases with at least k records of either type."""
     if not (isinstance(mechanism, Histogram) and isinstance(mechanism.sampler, FixedSize)):
         return lambda _: 0.0
@@ -277,7 +277,7 @@ def rest_bound(mechanism: Mechanism, n: int, epsilon: float) -> Callable[[int], 
     if not 0 < unsampled < 1 or epsilon == 0:
         return lambda _: 0.0
     highest = min(epsilon, -math.log(unsampled))
-    rates = [exponents(unsampled, epsilon, highest * (i + 1) / _RATES) for i in range(_RATES)]
+    rates = [compute_exponents(unsampled, epsilon, highest * (i + 1) / _RATES) for i in range(_RATES)]
 
     def bound(k: int) -> float:
         pairs = [(-k * k1, a - (k - 1) * k2 if k2 < math.inf else -k2) for k1, k2, a in rates]
@@ -286,15 +286,15 @@ def rest_bound(mechanism: Mechanism, n: int, epsilon: float) -> Callable[[int], 
     return bound
 
 
-def majorant_mean(
-    column: Column, world: TypedWorld, bound_of_rest: Callable[[int], float]
+def bound_majorant_mean(
+    column: LogDeltas, world: TwoTypeWorld, bound_of_rest: Callable[[int], float]
 ) -> float:
     """Return an upper bound of log F_g for the quasi-convex majorant g with its valley at n // 2.
 
     g(k) is the largest delta between k and the valley. Databases are taken from the valley
     outwards with a running maximum; beyond where `bound_of_rest` is negligible it stands for them.
     """
-    n, rough = world.n, largest_term(column, world)
+    n, rough = world.n, find_largest_term(column, world)
     low, high = window(world, rough - LEFT_OUT)
     valley, enough = n // 2, rough - _NEGLIGIBLE
     sums = [rough - LEFT_OUT + math.log(2)]
@@ -308,7 +308,7 @@ def majorant_mean(
         bottom = n - _towards(half, min(n - low, half), lambda k: bound_of_rest(k) <= enough)
         start = bound_of_rest(n - bottom) if bottom > valley + 1 else -math.inf
         sums += _outwards(column, world, (bottom, high), start)
-    return min(log_sum(np.array(sums)) + UNIT * (len(sums) + high - low + 32), 0.0)
+    return min(log_sum(np.array(sums)) + MACHINE_EPSILON * (len(sums) + high - low + 32), 0.0)
 
 
 def _towards(valley: int, start: int, light: Callable[[int], bool]) -> int:
@@ -324,7 +324,7 @@ def _towards(valley: int, start: int, light: Callable[[int], bool]) -> int:
 
 
 def _outwards(
-    column: Column, world: TypedWorld, span: tuple[int, int], start: float
+    column: LogDeltas, world: TwoTypeWorld, span: tuple[int, int], start: float
 ) -> list[float]:
     """Return logs of the sums of probability times running maximum, from span[0] to span[1]."""
     inner, outer = span
@@ -340,8 +340,8 @@ def _outwards(
     return sums
 
 
-def lower_mean(mechanism: Histogram, population: Population, n: int, epsilon: float) -> LogInterval:
+def bound_from_below(mechanism: Histogram, population: Population, n: int, epsilon: float) -> LogInterval:
     """Return the largest expected delta of one type against the rest, over unmixed worlds."""
-    column, types = column_of(mechanism, n, epsilon), range(population.types)
-    worlds = {world for kind in types for world in worlds_of(population, n, kind)}
-    return largest(mean_delta(column, world) for world in worlds)
+    column, types = make_log_deltas(mechanism, n, epsilon), range(population.types)
+    worlds = {world for kind in types for world in list_unmixed_worlds(population, n, kind)}
+    return largest(compute_mean_delta(column, world) for world in worlds)

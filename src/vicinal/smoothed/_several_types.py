@@ -19,13 +19,13 @@ from functools import cache
 import numpy as np
 
 from vicinal.arrays import Floats
-from vicinal.smoothed._expectation import TypedWorld, window
-from vicinal.smoothed.intervals import UNIT, LogInterval, binomial, log_of
+from vicinal.smoothed._expectation import TwoTypeWorld, window
+from vicinal.smoothed.intervals import MACHINE_EPSILON, LogInterval, log_binomial_pmf, log_or_minus_inf
 from vicinal.smoothed.mechanism import Sampler
 
 _CLOSE = 0.01
 _MOST_CORNERS = 4000
-_MOST_RECORDS = 30_000
+_MAX_RECORDS = 30_000
 _ROUNDING = 1e-8
 """Relative error of a sum of a few million weights, each good to 1e-11, rounded up."""
 _LEAST = 1e-250
@@ -34,14 +34,14 @@ Block = tuple[int, int, int, int]
 """First and last row, first and last column."""
 
 
-def typed_mean(sampler: Sampler, chances: Floats, n: int, epsilon: float) -> LogInterval | None:
+def bound_multitype_mean(sampler: Sampler, chances: Floats, n: int, epsilon: float) -> LogInterval | None:
     """Return the mean of delta(h), h multinomial; None where this is no help.
 
     `chances` (m,): of each type; what they lack of 1 is one more type, of which no swap is
     considered, and then only the upper end holds. The upper end also holds where every record has
     its own chances, none of them smaller: relabelling can only lower delta.
     """
-    if len(chances) < 2 or n > _MOST_RECORDS or chances.max() > 1 - 1e-9:
+    if len(chances) < 2 or n > _MAX_RECORDS or chances.max() > 1 - 1e-9:
         return None
     corners, depth = _Corners(sampler, n, epsilon), 20.0
     while True:
@@ -52,7 +52,7 @@ def typed_mean(sampler: Sampler, chances: Floats, n: int, epsilon: float) -> Log
             break
         depth *= 2
     low, high = low * (1 - _ROUNDING) - _LEAST, (high + left_out) * (1 + _ROUNDING) + _LEAST
-    return LogInterval(log_of(low), log_of(high)).capped()
+    return LogInterval(log_or_minus_inf(low), log_or_minus_inf(high)).cap_log()
 
 
 class _Corners:
@@ -90,7 +90,7 @@ def _weights(chances: Floats, n: int, i: int, depth: float) -> tuple[int, int, F
     """
     own, others = float(chances[i]), [j for j in range(len(chances)) if j != i]
     given = [min(float(chances[j]) / (1 - own), 1.0) for j in others]
-    low, high = window(TypedWorld((n,), (own,)), -depth)
+    low, high = window(TwoTypeWorld((n,), (own,)), -depth)
     most, least = ([_span(n - x, q, depth) for q in given] for x in (low, high))
     first, last = min(span[0] for span in least), max(span[1] for span in most)
     high, exact = (
@@ -100,11 +100,11 @@ def _weights(chances: Floats, n: int, i: int, depth: float) -> tuple[int, int, F
     upper, lower = np.zeros((2, high - low + 1, last - first + 1))
     columns = np.arange(first, last + 1, dtype=np.int64)
     ties = np.array([j < i for j in others])[:, None]  # they come first where counts are equal
-    for place, chance in enumerate(np.exp(binomial(n, own, low, high + 1)).tolist()):
+    for place, chance in enumerate(np.exp(log_binomial_pmf(n, own, low, high + 1)).tolist()):
         x, laws = low + place, np.zeros((len(others), last - first + 1))
         stop = max(min(last, n - x) + 1, first)
         for law, q in zip(laws, given, strict=True):
-            law[: stop - first] = np.exp(binomial(n - x, q, first, stop))
+            law[: stop - first] = np.exp(log_binomial_pmf(n - x, q, first, stop))
         above = np.where(columns >= x + ties, laws, 0.0)
         # Pr[i is the smallest]: of three types, where the second count leaves enough to the third;
         # of more at most the product, as counts are negatively associated.
@@ -115,7 +115,7 @@ def _weights(chances: Floats, n: int, i: int, depth: float) -> tuple[int, int, F
         upper[place] = chance * np.diff(within, prepend=0.0)
         if not exact:  # Pr[x < all others, and one <= y], at least
             upto = np.cumsum(laws, 1)
-            one = -np.expm1(np.log1p(-np.minimum(upto, 1 - UNIT)).sum(0))
+            one = -np.expm1(np.log1p(-np.minimum(upto, 1 - MACHINE_EPSILON)).sum(0))
             lost = (1 + 1e-9) * float(laws[:, columns <= x].sum()) + len(others) * math.exp(-depth)
             within = np.where(columns > x, np.maximum((1 - 1e-9) * one - lost, 0.0), 0.0)
         lower[place] = chance * np.diff(np.maximum.accumulate(within), prepend=0.0)
@@ -123,7 +123,7 @@ def _weights(chances: Floats, n: int, i: int, depth: float) -> tuple[int, int, F
 
 
 def _span(n: int, chance: float, depth: float) -> tuple[int, int]:
-    return window(TypedWorld((n,), (chance,)), -depth) if n else (0, 0)
+    return window(TwoTypeWorld((n,), (chance,)), -depth) if n else (0, 0)
 
 
 def _sums(

@@ -10,8 +10,8 @@ from vicinal import checks
 from vicinal.arrays import Counts, Floats, Ints
 from vicinal.compiled import compiled
 from vicinal.errors import InvalidInput
-from vicinal.smoothed.intervals import UNIT, LogInterval, from_sum
-from vicinal.smoothed.mechanism import CountMechanism, FixedSize, boundary
+from vicinal.smoothed.intervals import MACHINE_EPSILON, LogInterval, enclose_value
+from vicinal.smoothed.mechanism import CountMechanism, FixedSize, exp_epsilon
 
 ROUNDINGS = ("half away", "none")
 
@@ -72,16 +72,16 @@ class Average(CountMechanism):
         return self.size / n
 
     def losses(self, database: Counts, epsilon: float) -> Iterator[LogInterval]:
-        e, n = boundary(epsilon), int(database.sum())
+        e, n = exp_epsilon(epsilon), int(database.sum())
         for value, laws in self._laws(database):
-            own, slack = laws[value], 8 * (n + len(laws[0])) * UNIT
+            own, slack = laws[value], 8 * (n + len(laws[0])) * MACHINE_EPSILON
             for sums in (_excess(own, laws, e, slack), _excess(laws, own, e, slack)):
                 yield from (_log(sums, level) for level in range(len(laws)) if level != value)
 
     def gains(self, database: Counts, epsilon: float) -> Iterator[LogInterval]:
-        e, n = boundary(epsilon), int(database.sum())
+        e, n = exp_epsilon(epsilon), int(database.sum())
         for value, laws in self._laws(database):
-            own, slack = laws[value], 16 * (n + len(laws[0])) * UNIT
+            own, slack = laws[value], 16 * (n + len(laws[0])) * MACHINE_EPSILON
             share = own / np.maximum(own + laws, np.finfo(np.float64).tiny)
             sums = _excess(own, laws, e, slack, share) + _excess(laws, own, e, slack, share)
             yield from (_log(sums, level) for level in range(len(laws)) if level != value)
@@ -167,7 +167,7 @@ def _excess(p: Floats, q: Floats, e: float, slack: float, share: Floats | None =
 
 def _log(sums: Floats, place: int) -> LogInterval:
     value, raised = sums[:, place]
-    return from_sum(float(value), float(raised - value)).capped()
+    return enclose_value(float(value), float(raised - value)).cap_log()
 
 
 LEVELS = range(-127, 129)

@@ -10,18 +10,18 @@ import numpy.typing as npt
 from vicinal import checks
 from vicinal.arrays import Counts, Floats
 from vicinal.errors import InvalidInput, PrivacyRefused
-from vicinal.smoothed._edges import database_profile, measured_excess
+from vicinal.smoothed._edges import compute_profile, sum_divergence
 from vicinal.smoothed.intervals import (
     BOUND,
     EXACT,
-    FLOOR,
+    LOG_ABSOLUTE_ERROR,
     DatabaseDelta,
     Delta,
     LogInterval,
-    delta_of,
+    as_delta,
     largest,
-    log_of,
-    pairs_of,
+    log_or_minus_inf,
+    stack_ends,
     within,
 )
 from vicinal.smoothed.mechanism import (
@@ -31,9 +31,9 @@ from vicinal.smoothed.mechanism import (
     Histogram,
     ListedMechanism,
     Mechanism,
-    aligned,
-    boundary,
-    compared,
+    align_distributions,
+    exp_epsilon,
+    make_comparison,
     replacements,
 )  # fmt: skip
 
@@ -68,11 +68,11 @@ def database_delta(mechanism: Mechanism, database: npt.ArrayLike, epsilon: float
     """
     eps = checks.check_real("epsilon", epsilon, least=0)
     checked = check_mechanism(mechanism).check(database)
-    best = log_delta(mechanism, checked, eps)
+    best = compute_log_delta(mechanism, checked, eps)
     return DatabaseDelta(best.low, best.high)
 
 
-def log_delta(mechanism: Mechanism, database: Counts, epsilon: float) -> LogInterval:
+def compute_log_delta(mechanism: Mechanism, database: Counts, epsilon: float) -> LogInterval:
     """Return the same for a checked database, as an interval of logarithms."""
     return largest(mechanism.losses(database, epsilon))
 
@@ -103,7 +103,7 @@ def adjusted_utility(
     """
     t = checks.check_real("threshold", threshold, least=0, below=1)
     checked = check_mechanism(mechanism).check(database)
-    best = largest(mechanism.gains(checked, math.log1p(t) - math.log1p(-t))).capped()
+    best = largest(mechanism.gains(checked, math.log1p(t) - math.log1p(-t))).cap_log()
     return DatabaseDelta(best.low, best.high)
 
 
@@ -132,8 +132,8 @@ def profile(mechanism: Mechanism, n: int, epsilon: float) -> Floats:
     checked = check_mechanism(mechanism)
     checked.check([count, 0])
     if isinstance(checked, Histogram) and isinstance(checked.sampler, FixedSize):
-        return np.minimum(database_profile(count, checked.sampler.size, boundary(eps)), 0.0)
-    return pairs_of(log_delta(checked, np.array([k, count - k]), eps) for k in range(count + 1))
+        return np.minimum(compute_profile(count, checked.sampler.size, exp_epsilon(eps)), 0.0)
+    return stack_ends(compute_log_delta(checked, np.array([k, count - k]), eps) for k in range(count + 1))
 
 
 def worst_case_delta(mechanism: Mechanism, n: int, epsilon: float) -> Delta:
@@ -159,10 +159,10 @@ def worst_case_delta(mechanism: Mechanism, n: int, epsilon: float) -> Delta:
     chance = check_mechanism(mechanism).touched(count)
     if chance > 1:
         raise InvalidInput("The 'n' parameter must be at least the size of the sample. Got less.")
-    value = within(log_of(chance), 2.0**-50)
+    value = within(log_or_minus_inf(chance), 2.0**-50)
     if mechanism.attains_touched:
-        return delta_of(value, EXACT, "attained at every epsilon where a record is alone")
-    return delta_of(LogInterval(-math.inf, value.high), BOUND, "chance that a record is sampled")
+        return as_delta(value, EXACT, "attained at every epsilon where a record is alone")
+    return as_delta(LogInterval(-math.inf, value.high), BOUND, "chance that a record is sampled")
 
 
 def check_mechanism(mechanism: Mechanism) -> Mechanism:
@@ -224,12 +224,12 @@ class JointMechanism(ComparedMechanism):
 
     def comparisons(self, database: Counts, epsilon: float) -> Iterator[Comparison]:
         for neighbour in replacements(database):
-            yield compared(self._excess, database, neighbour, epsilon)
+            yield make_comparison(self._excess, database, neighbour, epsilon)
 
     def _excess(self, own: Counts, other: Counts, epsilon: float, measure: int) -> LogInterval:
         log_p, log_ratio = np.zeros(1), np.zeros(1)
         for release in self.releases:
-            p, ratio = aligned(*(release.mechanism.law(counts) for counts in (own, other)))
+            p, ratio = align_distributions(*(release.mechanism.law(counts) for counts in (own, other)))
             if len(log_p) * len(p) > _MOST_OUTCOMES:
                 raise InvalidInput(
                     "The 'releases' parameter must have few enough outcomes together "
@@ -239,8 +239,8 @@ class JointMechanism(ComparedMechanism):
                 np.add.outer(log_p, p).ravel(),
                 np.add.outer(log_ratio, ratio).ravel(),
             )
-        further = FLOOR * (len(self.releases) - 1)
-        return measured_excess(log_p, log_ratio, epsilon, measure, further, terms=4).capped()
+        further = LOG_ABSOLUTE_ERROR * (len(self.releases) - 1)
+        return sum_divergence(log_p, log_ratio, epsilon, measure, further, terms=4).cap_log()
 
 
 def compose(releases: Sequence[NamedMechanism]) -> JointMechanism:

@@ -25,10 +25,10 @@ from vicinal.arrays import Counts, Floats, Places
 from vicinal.compiled import compiled
 from vicinal.errors import InvalidInput
 from vicinal.smoothed import mechanism as mechanisms
-from vicinal.smoothed._edges import LOSS, measured_excess
-from vicinal.smoothed._expectation import Column, TypedWorld, listed_column, mean_delta, worlds_of
-from vicinal.smoothed._several_types import typed_mean
-from vicinal.smoothed.intervals import ONE, LogInterval, binomial, largest, log_of, log_sum
+from vicinal.smoothed._edges import LOSS, sum_divergence
+from vicinal.smoothed._expectation import LogDeltas, TwoTypeWorld, cache_log_deltas, compute_mean_delta, list_unmixed_worlds
+from vicinal.smoothed._several_types import bound_multitype_mean
+from vicinal.smoothed.intervals import ONE, LogInterval, log_binomial_pmf, largest, log_or_minus_inf, log_sum
 from vicinal.smoothed.populations import Population
 
 _MOST_STATES = 20_000
@@ -77,7 +77,7 @@ class KNNVotes(mechanisms.Mechanism):
             )
 
     def check(self, database: npt.ArrayLike) -> Counts:
-        labels = mechanisms.whole_numbers("database", database)
+        labels = mechanisms.read_whole_numbers("database", database)
         if labels.ndim != 1 or (labels >= self.classes).any():
             raise InvalidInput(
                 "The 'database' parameter must be the labels, nearest first: integers (n,) below "
@@ -108,28 +108,28 @@ class KNNVotes(mechanisms.Mechanism):
         Whichever of a run is removed, the same others are left.
         """
         starts = np.flatnonzero(np.diff(database, prepend=-1))
-        size, after = vote_states(self.k, self.classes)
+        size, after = list_vote_states(self.k, self.classes)
         work = len(starts) * len(database) * self.classes * len(size)
         if work > _MOST_WORK:
             raise InvalidInput(
                 "The 'database' parameter must be small enough for all neighbours to be compared "
                 f"(runs x records x classes x votes at most {_MOST_WORK:g}). Got {work:g}."
             )
-        e = mechanisms.boundary(epsilon)
+        e = mechanisms.exp_epsilon(epsilon)
         return np.asarray(
-            compare_all(database, starts, self.gamma, self.k, self.classes, e, size, after)
+            compare_with_neighbours(database, starts, self.gamma, self.k, self.classes, e, size, after)
         )
 
 
 def _between(low: float, high: float) -> LogInterval:
     """Return the number that was computed as `low` and is at most `high`."""
-    return LogInterval(log_of(2 * low - high), log_of(high)).capped(ONE.high)
+    return LogInterval(log_or_minus_inf(2 * low - high), log_or_minus_inf(high)).cap_log(ONE.high)
 
 
 _UNIT = 2.0**-52
 
 
-def vote_states(k: int, classes: int) -> tuple[Places, Places]:
+def list_vote_states(k: int, classes: int) -> tuple[Places, Places]:
     """Return the sizes (s,) of all histograms of at most k votes, and their successors (s, c).
 
     A successor has one vote more for a label; -1 where that would be more than k.
@@ -208,7 +208,7 @@ def _compare(own: Floats, other: Floats, e: float, unit: float, ends: Floats) ->
 
 
 @compiled
-def compare_all(
+def compare_with_neighbours(
     labels: Places, removed: Places, g: float, k: int, classes: int, e: float, size: Places,
     after: Places,
 ) -> Floats:  # fmt: skip
@@ -290,15 +290,15 @@ class RadiusVotes(mechanisms.ComparedMechanism):
     ) -> LogInterval:
         """Return the divergence of X with (own, other) from X' with (own - 1, other + 1)."""
         if j == self.classes:
-            return count_excess(own, own - 1, self.gamma, epsilon, measure)
+            return compute_count_divergence(own, own - 1, self.gamma, epsilon, measure)
         if i == self.classes:
-            return count_excess(other, other + 1, self.gamma, epsilon, measure)
+            return compute_count_divergence(other, other + 1, self.gamma, epsilon, measure)
         return mechanisms.Poisson(self.gamma).pair(own - 1, other, own + other, epsilon, measure)
 
 
-def count_excess(own: int, other: int, gamma: float, epsilon: float, measure: int) -> LogInterval:
+def compute_count_divergence(own: int, other: int, gamma: float, epsilon: float, measure: int) -> LogInterval:
     """Return the divergence of Bin(own, gamma) from Bin(other, gamma); they differ by one."""
-    log_p, more = binomial(own, gamma), max(own, other)
+    log_p, more = log_binomial_pmf(own, gamma), max(own, other)
     drawn = np.arange(own + 1)
     with np.errstate(divide="ignore", invalid="ignore"):
         # Bin(more) / Bin(more - 1) is more (1 - gamma) / (more - o).
@@ -308,10 +308,10 @@ def count_excess(own: int, other: int, gamma: float, epsilon: float, measure: in
         log_ratio = np.full(own + 1, math.inf)
     likely = log_p > -math.inf
     log_p, log_ratio = log_p[likely], log_ratio[likely]
-    return measured_excess(log_p, log_ratio, epsilon, measure).capped()
+    return sum_divergence(log_p, log_ratio, epsilon, measure).cap_log()
 
 
-def radius_mean(
+def bound_radius_mean(
     mechanism: RadiusVotes, population: Population, n: int, epsilon: float
 ) -> LogInterval | None:
     """Return an interval of the largest expected delta over the worlds of a population.
@@ -320,25 +320,25 @@ def radius_mean(
     between labels, sampled votes are sampled counts of types. None where those are too many.
     """
     least = population.least[: mechanism.classes]
-    swapped = typed_mean(mechanisms.Poisson(mechanism.gamma), least, n, epsilon)
+    swapped = bound_multitype_mean(mechanisms.Poisson(mechanism.gamma), least, n, epsilon)
     if swapped is None:
         return None
     column = _column(mechanism.gamma, epsilon)
     labels = range(mechanism.classes)
     lower = largest(
-        mean_delta(column, world) for c in labels for world in worlds_of(population, n, c)
+        compute_mean_delta(column, world) for c in labels for world in list_unmixed_worlds(population, n, c)
     )
-    alone = [mean_delta(column, TypedWorld((n,), (float(f),))).high for f in least]
+    alone = [compute_mean_delta(column, TwoTypeWorld((n,), (float(f),))).high for f in least]
     above = log_sum(np.array([*alone, swapped.high])) + 2.0**-48
-    return LogInterval(lower.low, above).capped()
+    return LogInterval(lower.low, above).cap_log()
 
 
-def _column(gamma: float, epsilon: float) -> Column:
+def _column(gamma: float, epsilon: float) -> LogDeltas:
     """Return log losses of one label with k records, which one record leaves or joins."""
 
     def loss(k: int) -> LogInterval:
         more = max(k, 1)
         ends = ((more, more - 1), (more - 1, more))
-        return largest([count_excess(*counts, gamma, epsilon, LOSS) for counts in ends])
+        return largest([compute_count_divergence(*counts, gamma, epsilon, LOSS) for counts in ends])
 
-    return listed_column(loss)
+    return cache_log_deltas(loss)

@@ -24,11 +24,11 @@ from vicinal.smoothed._edges import (
     LOSS,
     TRUE_OTHER,
     TRUE_X,
-    draws_loss,
-    edge_loss,
-    mean_over,
-    measured_excess,
-    mixed_edge,
+    compute_replacement_edge,
+    compute_edge_interval,
+    average_over_sizes,
+    sum_divergence,
+    mix_edges,
 )
 from vicinal.smoothed.intervals import LogInterval, total
 
@@ -36,7 +36,7 @@ from vicinal.smoothed.intervals import LogInterval, total
 
 Chances = list[tuple[int, float]]
 
-MOST_RECORDS = 10**9
+MAX_RECORDS = 10**9
 _LARGEST_EXPONENT = 600.0
 
 
@@ -45,7 +45,7 @@ class Sampler(ABC):
 
     def check(self, n: int) -> None:
         """Refuse a database of n records that cannot be sampled so."""
-        checks.check_integer("n", n, least=1, most=MOST_RECORDS)
+        checks.check_integer("n", n, least=1, most=MAX_RECORDS)
 
     @abstractmethod
     def touched(self, n: int) -> float:
@@ -79,7 +79,7 @@ class FixedSize(Sampler):
     size: int
 
     def __post_init__(self) -> None:
-        checks.check_integer("size", self.size, least=0, most=MOST_RECORDS)
+        checks.check_integer("size", self.size, least=0, most=MAX_RECORDS)
 
     def check(self, n: int) -> None:
         if self.size > n:
@@ -91,12 +91,12 @@ class FixedSize(Sampler):
         return self.size / n
 
     def pair(self, a: int, b: int, n: int, epsilon: float, measure: int = LOSS) -> LogInterval:
-        both, e = a + b + 1, boundary(epsilon)
+        both, e = a + b + 1, exp_epsilon(epsilon)
         if both == n:
-            return edge_loss(a, b, self.size, e, measure).capped()
+            return compute_edge_interval(a, b, self.size, e, measure).cap_log()
         low, high = max(0, self.size - (n - both)), min(both, self.size)
-        log_p = _saddle.hypergeometric(both, n - both, self.size, low, high + 1)
-        return mixed_edge(log_p, low, a, b, e, measure).capped()
+        log_p = _saddle.log_hypergeometric_pmf(both, n - both, self.size, low, high + 1)
+        return mix_edges(log_p, low, a, b, e, measure).cap_log()
 
     def outcomes(self, counts: Counts) -> list[tuple[tuple[int, ...], float]]:
         def law(count: int, others: int, drawn: int) -> Chances:
@@ -127,8 +127,8 @@ class Poisson(Sampler):
         return self.gamma
 
     def pair(self, a: int, b: int, n: int, epsilon: float, measure: int = LOSS) -> LogInterval:  # noqa: ARG002
-        log_p = _saddle.binomial(a + b + 1, self.gamma)
-        return mixed_edge(log_p, 0, a, b, boundary(epsilon), measure).capped()
+        log_p = _saddle.log_binomial_pmf(a + b + 1, self.gamma)
+        return mix_edges(log_p, 0, a, b, exp_epsilon(epsilon), measure).cap_log()
 
     def outcomes(self, counts: Counts) -> list[tuple[tuple[int, ...], float]]:
         return _type_by_type(counts, lambda count, *_: _coins(count, self.gamma))
@@ -148,7 +148,7 @@ class WithReplacement(Sampler):
     size: int
 
     def __post_init__(self) -> None:
-        checks.check_integer("size", self.size, least=0, most=MOST_RECORDS)
+        checks.check_integer("size", self.size, least=0, most=MAX_RECORDS)
 
     def touched(self, n: int) -> float:
         return -math.expm1(self.size * math.log1p(-1 / n)) if n > 1 else float(self.size > 0)
@@ -156,9 +156,9 @@ class WithReplacement(Sampler):
     def pair(self, a: int, b: int, n: int, epsilon: float, measure: int = LOSS) -> LogInterval:
         both = a + b + 1
         if both == n:
-            return draws_loss(a, b, self.size, epsilon, measure).capped()
-        log_p = _saddle.binomial(self.size, both / n)
-        return mean_over(log_p, 0, lambda s: draws_loss(a, b, s, epsilon, measure)).capped()
+            return compute_replacement_edge(a, b, self.size, epsilon, measure).cap_log()
+        log_p = _saddle.log_binomial_pmf(self.size, both / n)
+        return average_over_sizes(log_p, 0, lambda s: compute_replacement_edge(a, b, s, epsilon, measure)).cap_log()
 
     def outcomes(self, counts: Counts) -> list[tuple[tuple[int, ...], float]]:
         def law(count: int, others: int, drawn: int) -> Chances:
@@ -169,7 +169,7 @@ class WithReplacement(Sampler):
 
 
 def _coins(draws: int, chance: float) -> Chances:
-    return [(o, float(p)) for o, p in enumerate(_saddle.binomial(draws, chance)) if p > -math.inf]
+    return [(o, float(p)) for o, p in enumerate(_saddle.log_binomial_pmf(draws, chance)) if p > -math.inf]
 
 
 def _type_by_type(
@@ -190,7 +190,7 @@ def _type_by_type(
     return states
 
 
-def boundary(epsilon: float) -> float:
+def exp_epsilon(epsilon: float) -> float:
     """Return E = exp(epsilon); from epsilon = 600 on a smaller E, which gives larger deltas."""
     return math.exp(min(epsilon, _LARGEST_EXPONENT))
 
@@ -202,7 +202,7 @@ Comparison = tuple[Callable[[int], LogInterval], Callable[[int], LogInterval]]
 """What gives the loss or a gain in either direction (`measure` of _edges)."""
 
 
-def compared(
+def make_comparison(
     divergence: Callable[..., LogInterval], own: Any, other: Any, *rest: Any
 ) -> Comparison:
     """Return the comparison by a divergence of (own, other, *rest, measure)."""
@@ -252,7 +252,7 @@ class CountMechanism(Mechanism):
     types: int | None = None
 
     def check(self, database: npt.ArrayLike) -> Counts:
-        counts = whole_numbers("database", database)
+        counts = read_whole_numbers("database", database)
         if counts.ndim != 1 or len(counts) < 2 or counts.sum() < 1:
             raise InvalidInput(
                 "The 'database' parameter must be a histogram: counts (m,) of m >= 2 types with at "
@@ -262,7 +262,7 @@ class CountMechanism(Mechanism):
             raise InvalidInput(
                 f"The 'database' parameter must have {self.types} types. Got {len(counts)}."
             )
-        if counts.sum() > MOST_RECORDS:  # products of counts would leave 64 bits
+        if counts.sum() > MAX_RECORDS:  # products of counts would leave 64 bits
             raise InvalidInput(f"A database must have at most {MOST_RECORDS} records. Got more.")
         self.check_size(int(counts.sum()))
         return counts
@@ -300,15 +300,15 @@ def replacements(database: Counts) -> Iterator[Counts]:
                 yield neighbour
 
 
-def law_excess(own: Law, other: Law, epsilon: float, measure: int = 0) -> LogInterval:
+def compute_listed_divergence(own: Law, other: Law, epsilon: float, measure: int = 0) -> LogInterval:
     """Return the sum over outcomes of (P - E P')+, or a gain, from two listed laws."""
-    log_p, log_ratio = aligned(own, other)
+    log_p, log_ratio = align_distributions(own, other)
     if not len(log_p):
         raise InvalidInput("The law of a mechanism must have at least one outcome. Got none.")
-    return measured_excess(log_p, log_ratio, epsilon, measure, terms=2).capped()
+    return sum_divergence(log_p, log_ratio, epsilon, measure, terms=2).cap_log()
 
 
-def aligned(own: Law, other: Law) -> tuple[Floats, Floats]:
+def align_distributions(own: Law, other: Law) -> tuple[Floats, Floats]:
     """Return log P and log P / P' of the outcomes that P can have."""
     outcomes = [outcome for outcome, log_p in own.items() if log_p > -math.inf]
     log_p = np.array([own[outcome] for outcome in outcomes], dtype=np.float64)
@@ -316,7 +316,7 @@ def aligned(own: Law, other: Law) -> tuple[Floats, Floats]:
     return log_p, log_p - log_q
 
 
-def whole_numbers(name: str, values: npt.ArrayLike) -> Counts:
+def read_whole_numbers(name: str, values: npt.ArrayLike) -> Counts:
     """Return values as int64; fractions, negative numbers, NaN and text are refused unechoed."""
     must = f"The {name!r} parameter must hold whole numbers >= 0."
     array: AnyArray = np.asarray(values)
@@ -369,7 +369,7 @@ class Histogram(ComparedMechanism):
     def comparisons(self, database: Counts, epsilon: float) -> Iterator[Comparison]:
         n = int(database.sum())
         for a, b in _pairs(database):
-            yield compared(self.sampler.pair, a, b, n, epsilon)
+            yield make_comparison(self.sampler.pair, a, b, n, epsilon)
 
     def law(self, database: Counts) -> Law:
         """Return the log probability of every sampled histogram of a small database."""
@@ -425,7 +425,7 @@ class ListedMechanism(ComparedMechanism):
     def comparisons(self, database: Counts, epsilon: float) -> Iterator[Comparison]:
         own = self.law(database)
         for neighbour in replacements(database):
-            yield compared(law_excess, own, self.law(neighbour), epsilon)
+            yield make_comparison(compute_listed_divergence, own, self.law(neighbour), epsilon)
 
     def law(self, database: Counts) -> Law:
         """Return log probabilities of all outcomes.

@@ -18,7 +18,7 @@ from scipy.special import logsumexp, xlogy
 from vicinal import checks
 from vicinal.arrays import Floats, Ints
 from vicinal.errors import InvalidInput
-from vicinal.smoothed.intervals import LOG_10, UNIT, power_of_ten
+from vicinal.smoothed.intervals import LOG_10, MACHINE_EPSILON, power_of_ten
 
 _SUM_TO = 1e-9
 _SAME = 1e-15
@@ -298,7 +298,7 @@ def bounds(population: Population, n: int, size: int, epsilon: float) -> Bounds:
         min(one_sided(shares, count, drawn, eps), 0.0),
         min(two_sided(shares, count, drawn, eps), 0.0),
         max(floor(float(f), count, drawn) for f in floors),
-        math.log(drawn / count) + 4 * UNIT if drawn else -math.inf,
+        math.log(drawn / count) + 4 * MACHINE_EPSILON if drawn else -math.inf,
     )
 
 
@@ -307,7 +307,7 @@ def one_sided(shares: Floats, n: int, size: int, epsilon: float) -> float:
     unsampled = 1 - size / n
     if unsampled <= 0 or epsilon <= -math.log(unsampled) or size == 0:
         return 0.0 if size else -math.inf
-    return _raised(_mean(shares, n, coin_divergence(-math.expm1(-epsilon), size / n)), n)
+    return _raised(_mean(shares, n, compute_binary_kl(-math.expm1(-epsilon), size / n)), n)
 
 
 def two_sided(shares: Floats, n: int, size: int, epsilon: float) -> float:
@@ -331,33 +331,33 @@ def two_sided(shares: Floats, n: int, size: int, epsilon: float) -> float:
 
 def two_sided_at(shares: Floats, n: int, unsampled: float, epsilon: float, log_c: float) -> float:
     """Return the logarithm of the two-sided bound for c' = exp(`log_c`), left = 1 - T/n."""
-    k1, k2, a = exponents(unsampled, epsilon, log_c)
+    k1, k2, a = compute_exponents(unsampled, epsilon, log_c)
     first = _mean(shares, n, k1)
     return first if math.isinf(k2) else float(np.logaddexp(first, a + k2 + _mean(shares, n, k2)))
 
 
-def exponents(unsampled: float, epsilon: float, log_c: float) -> tuple[float, float, float]:
+def compute_exponents(unsampled: float, epsilon: float, log_c: float) -> tuple[float, float, float]:
     """Return K1, K2 and A of the two-sided bound; K2 infinite where its part vanishes."""
-    k1 = coin_divergence(unsampled * math.exp(log_c - epsilon), unsampled)
+    k1 = compute_binary_kl(unsampled * math.exp(log_c - epsilon), unsampled)
     sampled = 1 - unsampled * math.exp(log_c)
     if sampled <= 1e-15:
         return k1, math.inf, 0.0
-    k2 = coin_divergence(unsampled * math.exp(log_c), unsampled)
+    k2 = compute_binary_kl(unsampled * math.exp(log_c), unsampled)
     return k1, k2, sampled * (log_c + math.log(1 - unsampled) - math.log(sampled))
 
 
 def floor(share: float, n: int, size: int) -> float:
     """Return the logarithm of the floor, rounded down, for a type of probability `share`."""
     if size == 0 or share == 1:
-        return math.log(size / n) - 4 * UNIT if share == 1 and size == n else -math.inf
+        return math.log(size / n) - 4 * MACHINE_EPSILON if share == 1 and size == n else -math.inf
     absent = (n - size) * math.log1p(-share)
     # (1-f)^(n-T) (1 - (1 - T/n) (1-f)^T), the bracket without cancellation.
     bracket = math.log((n - size) / n) + size * math.log1p(-share) if size < n else -math.inf
     value = absent + (math.log(-math.expm1(bracket)) if bracket < 0 else -math.inf)
-    return value - _SLACK * UNIT * (1 + abs(absent))
+    return value - _SLACK * MACHINE_EPSILON * (1 + abs(absent))
 
 
-def coin_divergence(a: float, b: float) -> float:
+def compute_binary_kl(a: float, b: float) -> float:
     """Return KL(a || b) of two coins, b strictly between 0 and 1."""
     return float(xlogy(a, a / b) + xlogy(1 - a, (1 - a) / (1 - b)))
 
@@ -369,4 +369,4 @@ def _mean(shares: Floats, n: int, rate: float) -> float:
 
 def _raised(log: float, n: int) -> float:
     """Round a bound up: exponents are good to a few units, and are multiplied by n."""
-    return log + _SLACK * UNIT * (1 + abs(log) + n * UNIT)
+    return log + _SLACK * MACHINE_EPSILON * (1 + abs(log) + n * MACHINE_EPSILON)

@@ -11,36 +11,36 @@ from vicinal import checks
 from vicinal.arrays import Counts, Floats
 from vicinal.errors import InvalidInput
 from vicinal.smoothed import _expectation as expectation
-from vicinal.smoothed._several_types import typed_mean
-from vicinal.smoothed.databases import check_mechanism, log_delta, worst_case_delta
+from vicinal.smoothed._several_types import bound_multitype_mean
+from vicinal.smoothed.databases import check_mechanism, compute_log_delta, worst_case_delta
 from vicinal.smoothed.intervals import (
     BOUND,
     EXACT,
     MONTE_CARLO,
     SANDWICH,
-    UNIT,
+    MACHINE_EPSILON,
     ZERO,
     Delta,
     LogInterval,
-    delta_of,
+    as_delta,
     largest,
-    log_of,
+    log_or_minus_inf,
 )
-from vicinal.smoothed.knn import KNNVotes, RadiusVotes, radius_mean
+from vicinal.smoothed.knn import KNNVotes, RadiusVotes, bound_radius_mean
 from vicinal.smoothed.mechanism import CountMechanism, FixedSize, Histogram, Mechanism
 from vicinal.smoothed.populations import Heterogeneous, Population, bounds
 
 # Algorithm 1 of LWX23, for databases small enough to list: the exact maximum over all worlds
 
-_MOST_RECORDS = 200
+_MAX_RECORDS = 200
 _MOST_WORK = 2 * 10**7
 _MOST_DATABASES = 20_000
 _DEEPEST = 600.0
 
 
-def listable(n: int, types: int, worlds: int) -> bool:
+def can_list_all(n: int, types: int, worlds: int) -> bool:
     """Return whether all histograms and all multisets of worlds can be gone through."""
-    if n > _MOST_RECORDS:
+    if n > _MAX_RECORDS:
         return False
     databases = math.comb(n + types - 1, types - 1)
     work = math.comb(n + worlds, worlds) * (n + 1) ** (types - 1) * types
@@ -54,12 +54,12 @@ def histograms(n: int, types: int) -> Iterator[Counts]:
         yield np.diff(edges) - 1
 
 
-def listed_deltas(mechanism: Mechanism, n: int, types: int, epsilon: float) -> Floats:
+def list_log_deltas(mechanism: Mechanism, n: int, types: int, epsilon: float) -> Floats:
     """Return log deltas of all histograms, (2, n + 1, ..., n + 1) by all counts but one."""
     table = np.full((2,) + (n + 1,) * (types - 1), -np.inf)
     for database in histograms(n, types):
         place = tuple(database[:-1].tolist())
-        value = log_delta(mechanism, database, epsilon)
+        value = compute_log_delta(mechanism, database, epsilon)
         table[(0, *place)], table[(1, *place)] = value.low, value.high
     return table
 
@@ -73,8 +73,8 @@ def maximum(table: Floats, vertices: Floats, n: int) -> LogInterval:
     shifted = np.stack([table[0] - scale, np.maximum(table[1] - scale, -_DEEPEST)])
     shifted[1][table[1] == -np.inf] = -np.inf
     means = np.array([world.ravel() for world in _worlds(np.exp(shifted), vertices, n)])
-    slack = UNIT * (4 * n * vertices.shape[1] + 64) + 4 * UNIT * abs(scale)
-    low, high = (log_of(float(value)) for value in means.max(axis=0))
+    slack = MACHINE_EPSILON * (4 * n * vertices.shape[1] + 64) + 4 * MACHINE_EPSILON * abs(scale)
+    low, high = (log_or_minus_inf(float(value)) for value in means.max(axis=0))
     return LogInterval(scale + low - slack, scale + high + slack)
 
 
@@ -105,8 +105,8 @@ def mean(table: Floats, rows: Floats) -> LogInterval:
     scaled = np.exp(table)
     for row in rows:
         scaled = draw(scaled, row)
-    slack = UNIT * (4 * len(rows) * rows.shape[1] + 64)
-    low, high = (log_of(float(scaled[end].ravel()[0])) for end in (0, 1))
+    slack = MACHINE_EPSILON * (4 * len(rows) * rows.shape[1] + 64)
+    low, high = (log_or_minus_inf(float(scaled[end].ravel()[0])) for end in (0, 1))
     return LogInterval(low - slack, high + slack)
 
 
@@ -202,22 +202,22 @@ def _without_draws(
     m = population.types
     columns = m == 2 and _has_columns(mechanism, n)
     if isinstance(population, Heterogeneous) and columns:
-        (world,) = expectation.worlds_of(population, n, 0)
-        return delta_of(expectation.mean_delta(expectation.column_of(mechanism, n, epsilon), world))
+        (world,) = expectation.list_unmixed_worlds(population, n, 0)
+        return as_delta(expectation.compute_mean_delta(expectation.make_log_deltas(mechanism, n, epsilon), world))
     worlds = 1 if isinstance(population, Heterogeneous) else len(population.vertices)
-    if listable(n, m, worlds) and _quick(mechanism, n, m):
-        table = listed_deltas(mechanism, n, m, epsilon)
+    if can_list_all(n, m, worlds) and _quick(mechanism, n, m):
+        table = list_log_deltas(mechanism, n, m, epsilon)
         if isinstance(population, Heterogeneous):
-            return delta_of(mean(table, np.repeat(population.vertices, population.counts, axis=0)))
-        return delta_of(maximum(table, population.vertices, n))
+            return as_delta(mean(table, np.repeat(population.vertices, population.counts, axis=0)))
+        return as_delta(maximum(table, population.vertices, n))
     if columns:
         return _two_types(mechanism, population, n, epsilon)
     if isinstance(mechanism, Histogram):
         return _many_types(mechanism, population, n, epsilon)
     if isinstance(mechanism, RadiusVotes) and (
-        interval := radius_mean(mechanism, population, n, epsilon)
+        interval := bound_radius_mean(mechanism, population, n, epsilon)
     ):
-        return delta_of(interval, SANDWICH, "the largest single label below, all together above")
+        return as_delta(interval, SANDWICH, "the largest single label below, all together above")
     return None
 
 
@@ -236,14 +236,14 @@ def _two_types(mechanism: Mechanism, population: Population, n: int, epsilon: fl
     chances = population.vertices[:, 0]
     p, q = float(chances.min()), float(chances.max())
     if p == q:
-        return delta_of(
-            expectation.mean_delta(
-                expectation.column_of(mechanism, n, epsilon), expectation.TypedWorld((n,), (p,))
+        return as_delta(
+            expectation.compute_mean_delta(
+                expectation.make_log_deltas(mechanism, n, epsilon), expectation.TwoTypeWorld((n,), (p,))
             )
         )
-    interval = expectation.largest_mean(mechanism, n, epsilon, p, q)
+    interval = expectation.bound_smoothed_delta(mechanism, n, epsilon, p, q)
     close = interval.high - interval.low < _CLOSE
-    return delta_of(interval, EXACT if close else SANDWICH, "mixtures of worlds enclosed")
+    return as_delta(interval, EXACT if close else SANDWICH, "mixtures of worlds enclosed")
 
 
 def _many_types(
@@ -254,16 +254,16 @@ def _many_types(
     fixed = isinstance(sampler, FixedSize)
     if not fixed and n > _MOST_COLUMNS:
         return None
-    lower = expectation.lower_mean(mechanism, population, n, epsilon).low
+    lower = expectation.bound_from_below(mechanism, population, n, epsilon).low
     upper, method = 0.0, BOUND
     if isinstance(sampler, FixedSize):
         known = bounds(population, n, sampler.size, epsilon)
         lower, upper = max(lower, known.log_floor), known.log_upper
     # Worlds of one distribution have a lower end, too; mixtures are enclosed by the least chances.
     single = not isinstance(population, Heterogeneous)
-    worlds = [typed_mean(sampler, row, n, epsilon) for row in population.vertices if single]
+    worlds = [bound_multitype_mean(sampler, row, n, epsilon) for row in population.vertices if single]
     lower = max([lower, *(world.low for world in worlds if world)])
-    summed = worlds[0] if len(worlds) == 1 else typed_mean(sampler, population.least, n, epsilon)
+    summed = worlds[0] if len(worlds) == 1 else bound_multitype_mean(sampler, population.least, n, epsilon)
     if summed and summed.high < upper:
         upper, method = summed.high, SANDWICH
     note = "mixtures of worlds enclosed" if len(population.vertices) > 1 else ""
@@ -275,7 +275,7 @@ def _by_draws(
 ) -> Delta:
     estimated = estimate(mechanism, population, n, epsilon, draws, seed)
     single = isinstance(population, Heterogeneous) or len(population.vertices) == 1
-    low = log_of(estimated.lower)
+    low = log_or_minus_inf(estimated.lower)
     high = math.log(estimated.upper) if single and estimated.upper > 0 else 0.0
     note = (
         f"mean of {draws} drawn databases {estimated.mean:.3g}, "
@@ -317,14 +317,14 @@ def quantiles(
     )
     if population.types != 2 or not _has_columns(mechanism, count):
         raise InvalidInput("The 'population' parameter must have two types for quantiles.")
-    column = expectation.column_of(mechanism, count, eps)
+    column = expectation.make_log_deltas(mechanism, count, eps)
     cuts = [math.log(checks.check_real("levels", level, above=0, most=1)) for level in levels]
-    bound_of_rest = expectation.rest_bound(mechanism, count, eps)
+    bound_of_rest = expectation.make_rest_bound(mechanism, count, eps)
     return [_above(column, population, count, cut, bound_of_rest) for cut in cuts]
 
 
 def _above(
-    column: expectation.Column,
+    column: expectation.LogDeltas,
     population: Population,
     n: int,
     cut: float,
@@ -339,14 +339,14 @@ def _above(
         return 0.0 if bound_of_rest(k) > cut else -math.inf
 
     if isinstance(population, Heterogeneous):
-        return delta_of(expectation.mean_delta(indicator, *expectation.worlds_of(population, n, 0)))
+        return as_delta(expectation.compute_mean_delta(indicator, *expectation.list_unmixed_worlds(population, n, 0)))
     chances = population.vertices[:, 0].tolist()
-    worlds = [expectation.TypedWorld((n,), (p,)) for p in {min(chances), max(chances)}]
-    interval = largest(expectation.mean_delta(indicator, world) for world in worlds)
+    worlds = [expectation.TwoTypeWorld((n,), (p,)) for p in {min(chances), max(chances)}]
+    interval = largest(expectation.compute_mean_delta(indicator, world) for world in worlds)
     if len(worlds) == 1:
-        return delta_of(interval)
-    upper = max(expectation.majorant_mean(indicator, world, beyond) for world in worlds)
-    return delta_of(
+        return as_delta(interval)
+    upper = max(expectation.bound_majorant_mean(indicator, world, beyond) for world in worlds)
+    return as_delta(
         LogInterval(interval.low, max(interval.high, upper)),
         SANDWICH,
         "mixtures of worlds enclosed",
@@ -385,7 +385,7 @@ def estimate(
         [
             [math.exp(value.low), math.exp(value.high)]
             for database in drawn(mechanism, population, n, draws, seed, share)
-            for value in [log_delta(mechanism, mechanism.check(database), epsilon)]
+            for value in [compute_log_delta(mechanism, mechanism.check(database), epsilon)]
         ]
     )
     most = min(mechanism.touched(n), 1.0)
