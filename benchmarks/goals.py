@@ -48,7 +48,8 @@ Figures = Iterator[Figure]
 
 def features(short: bool) -> Figures:
     """Yield ms an image of both extractors, on all processors."""
-    from vicinal.features import HOGFeatures, ScatteringFeatures
+    from examples.scattering import ScatteringFeatures
+    from vicinal.features import HOGFeatures
 
     images = np.random.default_rng(0).integers(0, 256, (512 if short else 4096, 28, 28))
     for name, extractor, most in (

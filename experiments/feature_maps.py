@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from examples.scattering import ScatteringFeatures
 from experiments.feature_cache import Vectors, cached
 from experiments.trials import Benchmark, labels_of
 from vicinal.datasets import Dataset
-from vicinal.features import HOGFeatures, ImageFeatures, ScatteringFeatures
+from vicinal.features import HOGFeatures, ImageFeatures
 from vicinal.progress import Begin
 
 _MANY = 2048

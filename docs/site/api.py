@@ -72,10 +72,10 @@ def _summary_table(names: list[str]) -> str:
 
 
 def public_packages() -> list[Path]:
-    """Return the `__init__.py` of every package without an underscore, and the two modules."""
+    """Return the `__init__.py` of every package with public names, and the two public modules."""
     vicinal = SOURCES / "vicinal"
     inits = [vicinal / "__init__.py", *sorted(vicinal.glob("*/__init__.py"))]
-    places = [path for path in inits if "/_" not in str(path.parent.relative_to(SOURCES))]
+    places = [path for path in inits if path.with_suffix(".pyi").is_file()]
     modules = [SOURCES / "vicinal" / f"{name}.py" for name in ("errors", "testing")]
     return [places[0], *modules, *places[1:]]
 

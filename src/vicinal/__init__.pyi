@@ -9,7 +9,6 @@ from vicinal.baselines import PATEClassifier as PATEClassifier
 from vicinal.features import HOGFeatures as HOGFeatures
 from vicinal.features import ImageFeatures as ImageFeatures
 from vicinal.features import PublicMap as PublicMap
-from vicinal.features import ScatteringFeatures as ScatteringFeatures
 from vicinal.features import SentenceFeatures as SentenceFeatures
 from vicinal.features import TableFeatures as TableFeatures
 from vicinal.predictors import IndKNNClassifier as IndKNNClassifier

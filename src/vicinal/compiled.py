@@ -32,7 +32,6 @@ KERNEL_SOURCES = (
     "accounting/charges.py",
     "accounting/label_filter.py",
     "features/hog.py",
-    "features/scattering.py",
     "linear/_random_trees.py",
     "linear/kernel_map.py",
     "linear/model_features.py",

@@ -166,7 +166,7 @@ def coins_from(source: BernoulliSource) -> Iterator[None]:
     Examples
     --------
     >>> from vicinal import testing
-    >>> from vicinal.mechanisms import SimulatedBernoulli
+    >>> from vicinal.mechanisms.noise_sources import SimulatedBernoulli
     >>> with testing.coins_from(SimulatedBernoulli(0)):
     ...     pass  # what is fitted here samples alike every time
     """
@@ -181,7 +181,7 @@ def use_threads(number: int) -> Iterator[None]:
     Examples
     --------
     >>> from vicinal import testing
-    >>> with testing.threads(3):
+    >>> with testing.use_threads(3):
     ...     pass  # what is asked here is asked by three threads
     """
     with _replaced("THREADS", number):
@@ -445,7 +445,7 @@ def refill_budgets(owner: Any, audience: str = DEFAULT) -> None:
     >>> clf = IndKNNClassifier(range(2), n_queries=5, n_records=60, model_share=0)
     >>> clf = clf.fit(X, who % 2, who, public=X[:40] + 1)
     >>> labels = clf.predict(X[:5])
-    >>> testing.refill(clf)
+    >>> testing.refill_budgets(clf)
     >>> set(testing.remaining_budgets(clf).values())
     {1.0}
     """

@@ -111,7 +111,7 @@ def test_local_is_an_engine_of_its_own(monkeypatch):
         calls.append(address)
         return engine
 
-    monkeypatch.setattr("vicinal.distributed.RayCluster", started)
+    monkeypatch.setattr("vicinal.distributed.ray_cluster.RayCluster", started)
     with engine_at("local") as found:
         assert found is engine
         assert calls == [(None,)]

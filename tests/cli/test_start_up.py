@@ -57,9 +57,9 @@ PRICED_WITHOUT = {
     ("arguments", "needed", "not_needed"),
     [
         (["account", "--help"], "cli._plan", OTHER_COMMANDS),
-        (["init", "--help"], "planning._parameter_tables", ESTIMATORS_ONLY),
-        (["audience", "--help"], "planning._parameter_tables", ESTIMATORS_ONLY),
-        (["account", str(PLAN)], "accounting._plan", PRICED_WITHOUT),
+        (["init", "--help"], "planning.parameter_tables", ESTIMATORS_ONLY),
+        (["audience", "--help"], "planning.parameter_tables", ESTIMATORS_ONLY),
+        (["account", str(PLAN)], "accounting.plan", PRICED_WITHOUT),
     ],
     ids=["account --help", "init --help", "audience --help", "account"],
 )
@@ -101,8 +101,8 @@ def test_a_store_needs_no_scikit_learn(tmp_path):
 PACKAGES = """
 import vicinal.cli.main, vicinal.features, vicinal.labelling, vicinal.reports.text
 import vicinal.serving.app, vicinal.serving._protocol
-from vicinal.reports import _outcomes, _plots
-_plots.accuracy_by_class({"a": _outcomes.Outcome(1, 2)})
+from vicinal.reports import outcomes, plots
+plots.accuracy_by_class({"a": outcomes.Outcome(1, 2)})
 """
 
 

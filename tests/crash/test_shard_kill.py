@@ -19,7 +19,6 @@ import store_tools as tools
 from crash.durable_steps import Steps
 from crash.shard_processes import ShardProcess
 from store_tools import PEOPLE, Q, points
-from vicinal import store as stores
 from vicinal.distributed import Coordinator, ShardMissing
 
 NEW, LABELS = points(40, 8)
@@ -108,6 +107,6 @@ def test_a_shard_killed_while_it_adds_costs_nobody_anything(template, expected, 
 
 def test_a_shard_that_adds_nothing_is_found_out(template, tmp_path, monkeypatch):
     """The control: one that takes a batch for added that it has not must not pass the check."""
-    monkeypatch.setattr(stores, "add_records", lambda *_: None)
+    monkeypatch.setattr("vicinal.distributed.shard_server.add_records", lambda *_: None)
     with pytest.raises(AssertionError):
         life(shard_tools.transplanted(template, tmp_path / "c"), SharedSteps(0))

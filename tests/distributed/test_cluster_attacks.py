@@ -310,7 +310,7 @@ def test_an_older_copy_of_a_store_that_retires_and_its_cluster_do_not_both_answe
     broken, tmp_path, monkeypatch, first
 ):
     shutil.copytree(tmp_path / "store", tmp_path / "kept")
-    with tools.broken_off(monkeypatch, "vicinal.store.OpenStore.mark_change"):
+    with tools.broken_off(monkeypatch, "vicinal.store.opening.OpenStore.mark_change"):
         shard_tools.local(broken)
     shutil.rmtree(tmp_path / "store")
     (tmp_path / "kept").rename(tmp_path / "store")
@@ -329,7 +329,7 @@ def test_a_store_that_retired_and_lost_its_witness_keeps_no_cluster_shut(
     broken, tmp_path, monkeypatch
 ):
     """Fails if neither can be opened any more, or its loss can be accepted by the store."""
-    with tools.broken_off(monkeypatch, "vicinal.store.OpenStore.mark_change"):
+    with tools.broken_off(monkeypatch, "vicinal.store.opening.OpenStore.mark_change"):
         shard_tools.local(broken)
     (tmp_path / "store.witness").unlink()
     with pytest.raises(errors.PrivacyRefused, match="was split"):

@@ -188,7 +188,9 @@ def test_a_shard_has_one_process_in_whatever_network_and_mount(folder, tmp_path)
     bind = f"mount --bind {folder} {there}"
     if shutil.which("unshare") is None or subprocess.run([*apart, bind], check=False).returncode:
         pytest.skip("no namespaces of one's own here")
-    opening = f"from vicinal.distributed import ShardServer as S; S.open({str(there)!r})"
+    opening = (
+        f"from vicinal.distributed.shard_server import ShardServer as S; S.open({str(there)!r})"
+    )
     command = f'{bind} && exec {sys.executable} -c "{opening}"'
     done = subprocess.run([*apart, command], capture_output=True, text=True, check=False)
     assert done.returncode == 1

@@ -368,7 +368,8 @@ def test_a_backup_is_the_last_state_of_all_parts_or_none(tmp_path, path):
 
 DIES = """
 import os, sys
-from vicinal.distributed import Coordinator, _changes, _shard_server, local_transports
+from vicinal.distributed import Coordinator, changes, shard_server
+from vicinal.distributed.transports import local_transports
 for path, place in zip(sys.argv[1::2], sys.argv[2::2]):
     if os.fork() == 0:
         opened = Coordinator.open(path, local_transports)

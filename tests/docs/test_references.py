@@ -142,7 +142,7 @@ def test_programs_started_as_modules_exist(page):
 
 
 def test_a_name_and_a_command_that_do_not_exist_are_noticed():
-    for dotted in ("vicinal.checks.number", "vicinal.store.Book", "vicinal.nothing"):
+    for dotted in ("vicinal.checks.check_number", "vicinal.store.Book", "vicinal.nothing"):
         assert not is_there(dotted)
     assert options_of(vicinal, ["forget", "STORE"]) is None
     assert "--subject" in options_of(vicinal, ["erase", "STORE"])

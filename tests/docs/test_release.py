@@ -172,7 +172,7 @@ def test_the_unit_may_write_all_that_a_service_writes():
     program = """
 import pathlib, subprocess, sys
 import serving_tools, store_tools as tools
-from vicinal.serving import KeyFile
+from vicinal.serving.keys import KeyFile
 witness = pathlib.Path("/srv/vicinal-witness/store.witness")
 folder = pathlib.Path("/var/lib/vicinal/store")
 with tools.make(folder, witness=witness):

@@ -7,8 +7,9 @@ import pytest
 from numpy.testing import assert_array_equal
 from sklearn.base import clone
 
+from examples.scattering import ScatteringFeatures
 from vicinal.errors import InvalidInput
-from vicinal.features import HOGFeatures, ScatteringFeatures
+from vicinal.features import HOGFeatures
 
 IMAGES = np.random.default_rng(1).integers(0, 256, (300, 28, 28), dtype=np.uint8)
 BOTH = pytest.mark.parametrize("extractor", [HOGFeatures, ScatteringFeatures])

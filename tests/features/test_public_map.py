@@ -13,7 +13,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from vicinal.errors import InvalidInput, PrivacyRefused
-from vicinal.features import PublicMap, _fixed
+from vicinal.features import PublicMap, fixed
 
 D = 333  # no power of two, so that vectorised loops have ragged ends
 
@@ -81,10 +81,10 @@ def _python_integers(numbers):
 def test_projections_are_exact_and_not_only_alike(public, private):
     fitted = PublicMap(n_components=5).fit(public)
     rows = private.astype(np.float64) - fitted.mean_
-    bits = _fixed._product_bits(D)
-    integers, _ = _fixed.on_grid(rows, bits)
+    bits = fixed._product_bits(D)
+    integers, _ = fixed.on_grid(rows, bits)
     steps = fitted.components_ * 2**bits
-    found = _fixed.projected(rows, fitted.components_) * 2**bits
+    found = fixed.projected(rows, fitted.components_) * 2**bits
     assert (_python_integers(found) == _python_integers(integers) @ _python_integers(steps)).all()
 
 
@@ -92,25 +92,25 @@ def test_projections_are_exact_and_not_only_alike(public, private):
 def test_norms_are_exact_and_not_only_alike(width):
     rows = np.random.default_rng(7).uniform(-1, 1, (50, width))
     rows[0] = np.nextafter(1.0, 0)  # the largest sum there can be
-    grid, _ = _fixed.on_grid(rows, _fixed._square_bits(width))
+    grid, _ = fixed.on_grid(rows, fixed._square_bits(width))
     expected = (_python_integers(grid) ** 2).sum(axis=1)
-    assert (_python_integers(_fixed._squares(grid)) == expected).all()
+    assert (_python_integers(fixed._squares(grid)) == expected).all()
 
 
 def test_lengths_are_taken_from_the_exact_norms(monkeypatch):
-    monkeypatch.setattr(_fixed, "_squares", lambda grid: np.full(len(grid), 4.0))
-    grid, scaled = _fixed.on_grid(np.array([[3.0, -1.0]]), _fixed._square_bits(2))
-    assert_array_equal(_fixed.unit_rows(np.array([[3.0, -1.0]])), scaled.astype(np.float32) / 2)
+    monkeypatch.setattr(fixed, "_squares", lambda grid: np.full(len(grid), 4.0))
+    grid, scaled = fixed.on_grid(np.array([[3.0, -1.0]]), fixed._square_bits(2))
+    assert_array_equal(fixed.unit_rows(np.array([[3.0, -1.0]])), scaled.astype(np.float32) / 2)
     assert_array_equal(grid, scaled)
 
 
 @given(st.integers(1, 2**30))
 def test_the_grids_leave_room_for_every_partial_sum(width):
     # Squares, so that the claim is decided in integers.
-    b = _fixed._product_bits(width)
+    b = fixed._product_bits(width)
     root = math.isqrt(width - 1) + 1
     assert root * 2**b * (2 * 2**b + root) <= 2 * 2**53
-    assert width * 4 ** _fixed._square_bits(width) <= 2**53
+    assert width * 4 ** fixed._square_bits(width) <= 2**53
     assert b >= 18
 
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from vicinal.features import ScatteringFeatures, scattering
-from vicinal.features.scattering import FLOORS
+from examples import scattering
+from examples.scattering import FLOORS, ScatteringFeatures
 
 SHAPE = (32, 32)
 

@@ -15,7 +15,7 @@ from vicinal.errors import InvalidInput
 from vicinal.features import CsvForm, TableFeatures, TableSchema, draft_schema, rows_from_schema
 from vicinal.features.table_features import check_table
 from vicinal.features.table_schema import table_columns
-from vicinal.targets.classes import labels as class_indices
+from vicinal.targets.classes import encode_labels as class_indices
 
 BERLIN, TOKYO = ZoneInfo("Europe/Berlin"), ZoneInfo("Asia/Tokyo")
 DAY = dt.datetime.fromisoformat("2026-01-31")
@@ -196,7 +196,7 @@ def test_codes_with_leading_zeros_are_categories():
         (["0.0", "1.0"], [0, 1], [0, 1]), (["0", "1.0"], [0, 1], [0, 1]),
         ([0.0, 1.0], [0, 1], [0, 1]), (["-0.0", "1.00"], [0, 1], [0, 1]),
         (["1.0", "1"], ["1", "1.0"], [1, 0]), (["1.5", "1"], [0, 1], None),
-        (["07.0", "1"], [7, 1], None), (["1.0", "2"], ["1", "2"], None),
+        (["07.0", "1"], [7, 1], None), (["1.0", "2"], ["1", "2"], [0, 1]),
     ],
 )  # fmt: skip
 def test_a_label_written_as_a_float_names_its_class(labels, classes, indices):

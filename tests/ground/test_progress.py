@@ -7,7 +7,7 @@ from vicinal.progress import show_progress
 from vicinal.store import StoreExtractor
 
 
-@pytest.mark.parametrize("kind", ["hog", "scattering"])
+@pytest.mark.parametrize("kind", ["hog"])
 def test_making_features_is_counted_where_progress_is_shown(kind):
     steps = []
 

@@ -78,7 +78,7 @@ def test_a_name_gives_the_same_stream_again_and_another_seed_another():
 def test_a_process_started_as_seeded_draws_the_same_in_every_run():
     """Fails if a test that judges the answers of a process of its own could fail by chance."""
     command = [sys.executable, TESTS / "seeded.py", "-"]
-    code = "from vicinal.noise import fresh_key; print(fresh_key())"
+    code = "from vicinal.noise.source import fresh_key; print(fresh_key())"
     runs = [subprocess.check_output(command, input=code, text=True) for _ in range(2)]
     assert runs[0] == runs[1] != ""
 

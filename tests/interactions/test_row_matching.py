@@ -163,3 +163,11 @@ def test_next_to_six_known_records_one_public_row_decides():
     assert not are_copies(public, R)
     assert not are_copies(np.r_[public, stranger], R)
     assert are_copies(np.r_[public, candidate], R)
+
+
+def test_public_rows_made_up_from_few_values_may_equal_records():
+    """As with `--reference from-schema` and a column of whole numbers from 0 to 30."""
+    records = np.arange(30.0)[:, None]
+    made_up = np.arange(400.0)[:, None] % 31
+    assert not are_copies(made_up, records)
+    assert are_copies(records[:20], records)

@@ -138,7 +138,7 @@ def test_a_loss_that_was_accepted_half_way_is_good_for_one_witness(place, monkey
     ask(place / "store", 3)
     shutil.rmtree(place / "store")
     (place / "old").rename(place / "store")
-    with broken_off(monkeypatch, "vicinal.ledger.RollbackGuard.begin"):
+    with broken_off(monkeypatch, "vicinal.ledger.rollback_guard.RollbackGuard.begin"):
         Store.open(place / "store", accept_loss=True)
     copied(place / "store", place / "half")
     with pytest.raises(PrivacyRefused, match="only read cannot finish"):

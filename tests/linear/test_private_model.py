@@ -80,7 +80,8 @@ def test_noise_of_training_and_of_votes_are_different_draws(monkeypatch):
     made = []
     honest = _private_model.train
     monkeypatch.setattr(
-        "vicinal.linear.train", lambda *args: made.append(args[3].mechanism._noise) or honest(*args)
+        "vicinal.planning.engine_factory.train",
+        lambda *args: made.append(args[3].mechanism._noise) or honest(*args),
     )
     assert fitted()._engine.votes.noise is made[0]
 
@@ -214,7 +215,7 @@ def test_what_a_model_is_worth_decides_who_is_right(known, monkeypatch):
     """Without a word of the model's neighbours decide; with all of it they change nothing."""
     monkeypatch.setattr(_losses, "_KNOWN_OF_COLUMNS", known)
     monkeypatch.setattr(_private_model, "ASKED", 0.5)
-    monkeypatch.setattr("vicinal.linear.ASKED", 0.5)
+    monkeypatch.setattr("vicinal.planning.plan.ASKED", 0.5)
     classifier = fitted(epsilon=50.0)
     answers, chances = classifier.query(Q), classifier.model_probabilities(Q)
     assert answers.asked.any()

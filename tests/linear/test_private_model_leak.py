@@ -93,7 +93,7 @@ def without(subjects, victim, step, model, targets, encoder):
     people = SubjectRows(rows, targets[stay], slots, slots.max() + 1)
     twin = IndividualGradient(
         people, CLASSES, made.unit, made.clip, step.release.noise, SHARE, made._budget,
-        mechanisms.randomness(0), mechanisms.DeltaSlackAccountant(1e-5, needed=False),
+        mechanisms.create_noise_source(0), mechanisms.DeltaSlackAccountant(1e-5, needed=False),
     )  # fmt: skip
     release = GradientRelease(twin, step.release.scale, step.release.rate)
     assert twin.steps == made.steps
@@ -280,7 +280,7 @@ def answered(world, queries, model, monkeypatch):
         return found
 
     with monkeypatch.context() as patch:
-        patch.setattr("vicinal.linear.train", lambda *_, **__: model)
+        patch.setattr("vicinal.planning.engine_factory.train", lambda *_, **__: model)
         patch.setattr(LocalShardBase, "charge_and_sum", watched)
         fitted = classifier(n_queries=4 * len(queries)).fit(X[world], Y[world], world, public=R)
         found = fitted.query(queries)
@@ -421,7 +421,7 @@ def what_descends(world, monkeypatch, **parameters):
         patch.setattr(Descent, "step", stepped)
         patch.setattr(GradientRelease, "publish", told)
         patch.setattr(
-            "vicinal.linear.metric_kernel",
+            "vicinal.planning.engine_factory.metric_kernel",
             lambda rows: metrics.append(rows.copy()) or private_model.metric_kernel(rows),
         )
         carried = SIDES if parameters.get("numbers") else Y

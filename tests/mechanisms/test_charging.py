@@ -49,7 +49,7 @@ def table():
 @pytest.fixture(params=["votes", "labels", "vectors"])
 def release(request, table):
     """Return a kind of release, and one of it."""
-    grid, kernel, noise = mechanisms.VoteGrid(1 << 22), Cosine(), mechanisms.randomness(1)
+    grid, kernel, noise = mechanisms.VoteGrid(1 << 22), Cosine(), mechanisms.create_noise_source(1)
     slack = mechanisms.DeltaSlackAccountant(1e-5, needed=True)
     if request.param == "labels":
         mechanism = NoisyLabels(kernel, 8, CLASSES, table, grid, noise, slack)

@@ -122,7 +122,7 @@ FORKS = """
 import ctypes
 import os
 import numpy as np
-from vicinal.noise import SystemNoise
+from vicinal.noise.source import SystemNoise
 
 def distinct_draws(mode):
     source = SystemNoise()

@@ -35,7 +35,7 @@ BAD_FIT = {
     "labels in a matrix": (X, np.stack([Y, Y]), None, R, "'y'"),
     "labels between classes": (X, Y + 0.5, None, R, "'y'"),
     "an endless number": ([[10**400] * D] * 300, Y, None, R, "too large"),
-    "labels as text": (X, Y.astype(str), None, R, "'y'"),
+    "labels as text": (X, np.char.add("class ", Y.astype(str)), None, R, "'y'"),
     "too few subjects": (X, Y, np.arange(5), R, "'subjects'"),
     "subjects as floats": (X, Y, np.full(300, 0.5), R, "'subjects'"),
     "one subject as text": (X, Y, "me", R, "'subjects'"),

@@ -170,7 +170,7 @@ def test_every_argument_is_listed():
         if inspect.isclass(kind := getattr(vicinal, name)) and hasattr(kind, "get_params")
     }  # fmt: skip
     without_columns = {  # of texts, images, and of tables with a schema
-        "SentenceFeatures", "ImageFeatures", "HOGFeatures", "ScatteringFeatures", "TableFeatures",
+        "SentenceFeatures", "ImageFeatures", "HOGFeatures", "TableFeatures",
     }  # fmt: skip
     assert estimators - without_columns == {name.split(",")[0] for name in MADE}
     for _, made in MADE.values():

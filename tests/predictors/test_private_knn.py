@@ -272,7 +272,7 @@ def screening(threshold, sigma, *scale):
     """Return a screening of two queries."""
     quota = ReleaseCounter(2, "screenings")
     return NoisyThreshold(
-        threshold, sigma, quota, mechanisms.randomness(), SystemBernoulli(), *scale
+        threshold, sigma, quota, mechanisms.create_noise_source(), SystemBernoulli(), *scale
     )
 
 

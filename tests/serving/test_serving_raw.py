@@ -57,8 +57,9 @@ def test_texts(tmp_path):
     with running(tmp_path / "store", make=maker) as service:
         assert service.call("GET", "/v1/status").body["takes"] == "texts"
         assert len(service.store.facts()["features"]["model"]) == 64
-        found = service.call("POST", "/v1/predict", {"texts": ["a cloudy day", ""]})
+        found = service.call("POST", "/v1/predict", {"texts": ["a cloudy day", "rain"]})
         assert found.body["charged"] == 2
+        assert service.call("POST", "/v1/predict", {"texts": ["a cloudy day", ""]}).status == 422
 
 
 def test_records_with_a_key_are_added_once(tmp_path):

@@ -135,7 +135,7 @@ import os, sys
 import numpy as np
 from vicinal import IndKNNClassifier
 from vicinal.errors import InvalidInput, PrivacyRefused
-from vicinal.mechanisms import VoteRelease
+from vicinal.mechanisms.votes import VoteRelease
 
 classifier = IndKNNClassifier(range(2), n_neighbors=1, n_records=3, noise_multiplier=0.5)
 classifier.fit(np.eye(3), [0, 1, 1], public=2 * np.eye(3))

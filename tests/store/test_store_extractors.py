@@ -25,7 +25,7 @@ def test_another_model_is_refused(tmp_path):
         StoreExtractor.load(spec, tmp_path)
 
 
-@pytest.mark.parametrize("kind", ["scattering", "hog"])
+@pytest.mark.parametrize("kind", ["hog"])
 def test_another_definition_of_the_arithmetic_is_refused(tmp_path, kind):
     spec = StoreExtractor(kind).spec()
     assert StoreExtractor.load(spec, tmp_path).edition == spec["edition"] == 1

@@ -42,7 +42,8 @@ def all_trials(audit: IndKNNAudit) -> Trials:
 
     Examples
     --------
-    >>> from vicinal.audit import IndKNNAudit, all_trials
+    >>> from vicinal.audit.ind_knn import IndKNNAudit
+    >>> from vicinal.audit import all_trials
     >>> "private-knn" in all_trials(IndKNNAudit())
     True
     """

@@ -49,7 +49,8 @@ class OneRunResult(AuditFinding):
 
     Examples
     --------
-    >>> from vicinal.audit import IndKNNAudit, one_run
+    >>> from vicinal.audit.ind_knn import IndKNNAudit
+    >>> from vicinal.audit import one_run
     >>> result = one_run(IndKNNAudit(n_classes=3, epsilon=4.0), canaries=500)
     >>> result.local, result.lower <= result.claim
     (True, True)
@@ -107,7 +108,8 @@ def one_run(
 
     Examples
     --------
-    >>> from vicinal.audit import IndKNNAudit, one_run
+    >>> from vicinal.audit.ind_knn import IndKNNAudit
+    >>> from vicinal.audit import one_run
     >>> result = one_run(IndKNNAudit(n_classes=3, epsilon=4.0), canaries=500, controls=False)
     >>> result.epsilon_lower <= result.epsilon_claim
     True

@@ -178,7 +178,8 @@ class AuditResult(AuditFinding):
 
     Examples
     --------
-    >>> from vicinal.audit import IndKNNAudit, carry_out
+    >>> from vicinal.audit.ind_knn import IndKNNAudit
+    >>> from vicinal.audit.schedule import carry_out
     >>> result = carry_out(IndKNNAudit(n_classes=3).votes(), seconds=0.1, controls=False)
     >>> result.lower <= result.claim
     True
@@ -312,7 +313,8 @@ def carry_out_all(
 
     Examples
     --------
-    >>> from vicinal.audit import IndKNNAudit, carry_out_all
+    >>> from vicinal.audit.ind_knn import IndKNNAudit
+    >>> from vicinal.audit import carry_out_all
     >>> trial = IndKNNAudit(n_classes=3).votes()
     >>> [result.mechanism for result in carry_out_all([trial], seconds=0.1, controls=False)]
     ['Ind-KNN votes']

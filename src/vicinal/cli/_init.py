@@ -7,7 +7,7 @@ import math
 import warnings
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer import Argument, Option, echo
@@ -24,20 +24,14 @@ from vicinal.cli.output import (
     write_file,
 )
 from vicinal.cli.records import naming, opened_at, read_records, target_columns
-from vicinal.datasets.coincidences import compare_rows
-from vicinal.datasets.tables import column_name, csv_form, read_table
 from vicinal.errors import InvalidInput
-from vicinal.features.csv_form import CsvForm
-from vicinal.features.table_drafts import draft_schema
-from vicinal.features.table_features import TableFeatures, check_table
-from vicinal.features.table_schema import TableSchema
-from vicinal.planning.plan import IndKNNPlan
-from vicinal.reports.plan_report import assess_plan
-from vicinal.store.folder import free_witness
-from vicinal.store.store import NewStore
-from vicinal.store.store_schema import StoreExtractor
-from vicinal.targets.kinds import declared_target
-from vicinal.targets.target import Target
+
+if TYPE_CHECKING:
+    from vicinal.features.csv_form import CsvForm
+    from vicinal.features.table_schema import TableSchema
+    from vicinal.planning.plan import IndKNNPlan
+    from vicinal.store.store_schema import StoreExtractor
+    from vicinal.targets.target import Target
 
 _ROWS_SHOWN = 20
 _SOME_ROWS = 300  # of a reference that was not read yet: enough for a private model
@@ -56,7 +50,7 @@ _MADE_UP_BESIDE_MODEL = (
 
 
 @options.grouped
-def init(
+def init(  # noqa: PLR0915 (imports among them)
     ctx: typer.Context,
     store: options.StorePath,
     data: options.Data,
@@ -82,6 +76,11 @@ def init(
     For example: vicinal init store --data patients.parquet --label diagnosis --subject patient
     --features table --schema schema.json --public volunteers.parquet --classes healthy,ill
     """
+    from vicinal.planning.plan import IndKNNPlan
+    from vicinal.store.folder import free_witness
+    from vicinal.store.store import NewStore
+    from vicinal.targets.kinds import declared_target
+
     reference_options.check(feature_options.features, data)
     free_witness(store, witness)
     plan, renew = options.plan_given(ctx), renewal_options.renewal()
@@ -189,6 +188,8 @@ def _say_before(plan: IndKNNPlan, *, made_up: bool) -> None:
 
     `made_up`: whether the reference's rows are made up from a schema.
     """
+    from vicinal.reports.plan_report import assess_plan
+
     _say(assess_plan(plan, brief=True))
     if made_up:
         expected = _MADE_UP_BESIDE_MODEL if plan.model_share else _MADE_UP
@@ -260,6 +261,10 @@ def schema(
     json: options.Json = False,
 ) -> None:
     """Describe a public table, or check a private one."""
+    from vicinal.datasets.tables import column_name, csv_form, read_table
+    from vicinal.features.csv_form import CsvForm
+    from vicinal.features.table_features import check_table
+    from vicinal.features.table_schema import TableSchema
     from vicinal.parameters import ClassNames
 
     given_labels = label or []
@@ -301,6 +306,10 @@ def schema(
 
 def _shared_rows(table: Any, reference: Path, declared: TableSchema) -> Any:
     """Return how many rows of a public table equal a row of the private one. Private."""
+    from vicinal.datasets.coincidences import compare_rows
+    from vicinal.datasets.tables import csv_form, read_table
+    from vicinal.features.table_features import TableFeatures
+
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # the check has told of further columns
         transform = TableFeatures(declared).transform
@@ -313,6 +322,10 @@ def _write_draft(
     public: Path, form: CsvForm, labels: list[str], apart: list[str], out: Path | None
 ) -> None:
     """Draft a schema from a public table, and write it to a file or to stdout."""
+    from vicinal.datasets.tables import read_table
+    from vicinal.features.csv_form import CsvForm
+    from vicinal.features.table_drafts import draft_schema
+
     table = read_table(public, form)
     columns = table.column_names
     for name in labels:

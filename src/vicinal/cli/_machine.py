@@ -9,20 +9,16 @@ import textwrap
 import time
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option, echo
 
 from vicinal import __version__
 from vicinal.cli.options import Delta, Epsilon, Json
 from vicinal.cli.output import as_json, output_folder, show_progress_bars, write_file
-from vicinal.datasets.dataset import load_mnist
-from vicinal.datasets.tables import load_table
-from vicinal.neighbours.kernels import INT8_LIMIT, Precision
-from vicinal.neighbours.scan import THREADS
-from vicinal.reports import text as reports_text
-from vicinal.reports.demo import DemoAnswers, answer, html_page, prepare
-from vicinal.reports.text import format_duration, format_percent
+
+if TYPE_CHECKING:
+    from vicinal.reports.demo import DemoAnswers
 
 SHIPPED = "mnist"
 _WIDTH = 88
@@ -60,6 +56,9 @@ def demo(
     are the queries.
     """
     from vicinal import checks
+    from vicinal.datasets.dataset import load_mnist
+    from vicinal.datasets.tables import load_table
+    from vicinal.reports.demo import answer, html_page, prepare
 
     start = time.perf_counter()
     checks.check_real("epsilon", epsilon, above=0)
@@ -94,6 +93,9 @@ def demo(
 
 
 def _demo_text(answers: DemoAnswers, result: dict[str, Any]) -> str:
+    from vicinal.reports import text as reports_text
+    from vicinal.reports.text import format_duration, format_percent
+
     outcome = answers.outcome
     interval = reports_text.format_interval(outcome.interval)
     lines = [
@@ -140,11 +142,14 @@ def _version(name: str) -> str | None:
 def _processor() -> dict[str, Any]:
     from llvmlite import binding
 
+    from vicinal.neighbours.scan import THREADS
+
     return {"name": binding.get_host_cpu_name(), "cores": THREADS}
 
 
 def _int8_engine() -> str:
     from vicinal.neighbours.engines import engine_for
+    from vicinal.neighbours.kernels import INT8_LIMIT, Precision
 
     return str(engine_for(Precision(limit=INT8_LIMIT)).name)
 

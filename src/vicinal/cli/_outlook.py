@@ -14,15 +14,12 @@ from vicinal.cli._reference import FeatureOptions, ReferenceOptions
 from vicinal.cli.options import Json, PlanCommand, grouped, plan_given
 from vicinal.cli.output import as_json, show_progress_bars, warnings_said
 from vicinal.errors import InvalidInput
-from vicinal.planning.engine_factory import kernel_for
-from vicinal.planning.plan import IndKNNPlan
-from vicinal.planning.plan_simulation import LEAST_POINTS, SimulationSetup
-from vicinal.reports.plan_report import as_text, assess_plan, plan_options
-from vicinal.targets.kinds import declared_target
 
 if TYPE_CHECKING:
     from vicinal.arrays import AnyArray, FloatMatrix
     from vicinal.neighbours.radius import Reference
+    from vicinal.planning.plan import IndKNNPlan
+    from vicinal.planning.plan_simulation import SimulationSetup
 
 _SOME_ROWS = 300
 """Public rows that are planned for where none are given: enough for a private model."""
@@ -48,6 +45,9 @@ def plan(
     With --public and --label it simulates the plan on those rows. It compares other epsilons,
     releases and numbers of queries. It takes the options of init; --classes may also be a number.
     """
+    from vicinal.planning.plan import IndKNNPlan
+    from vicinal.targets.kinds import declared_target
+
     reference_options.check(feature_options.features)
     given = plan_given(ctx)
     names = given.get("classes", ())
@@ -86,6 +86,8 @@ def show_outlook(
     - `costs`: what else is to be said of a command's costs, first.
     - `alone`: whether this is the dry run of a command; else other plans stand beside it.
     """
+    from vicinal.reports.plan_report import as_text, assess_plan, plan_options
+
     plan = plan.settled(_SOME_ROWS if points is None else len(points))
     reference, stage, why = _staged(plan, points, labels)
     with show_progress_bars(silent=json) as begin:
@@ -119,6 +121,8 @@ def _staged(
     import numpy as np
 
     from vicinal.neighbours.radius import Reference
+    from vicinal.planning.engine_factory import kernel_for
+    from vicinal.planning.plan_simulation import LEAST_POINTS, SimulationSetup
 
     if points is None:
         words = "because there are no public rows (--public), with which noise would be smaller"

@@ -7,15 +7,10 @@ from typing import Annotated, Any
 
 from typer import Argument, Option, echo
 
-from vicinal.accounting import calibration
-from vicinal.accounting.plan import Plan
 from vicinal.cli.main import group_of
 from vicinal.cli.options import Json
 from vicinal.cli.output import as_json
 from vicinal.lazy import load_when_used
-from vicinal.ledger.sealed_files import read_json
-from vicinal.reports import smoothed_audit
-from vicinal.reports.smoothed_audit import audit_text
 
 PlanFile = Annotated[Path, Argument(metavar="PLAN.json", help="The plan, as JSON.")]
 
@@ -33,6 +28,9 @@ _METHOD_WORDS = {
 def account(plan: PlanFile, json: Json = False) -> None:
     """Price a plan by every valid method. Reads nothing private and spends nothing."""
     load_when_used("numpy", *_UNUSED)
+    from vicinal.accounting.plan import Plan
+    from vicinal.ledger.sealed_files import read_json
+
     price = Plan.from_dict(read_json(plan, "plan")).price()
     echo(as_json(price) if json else _price_text(price))
 
@@ -46,6 +44,9 @@ def calibrate(
 ) -> None:
     """Find the noise, or another field, that keeps an epsilon."""
     load_when_used("numpy", *_UNUSED)
+    from vicinal.accounting import calibration
+    from vicinal.ledger.sealed_files import read_json
+
     answer = calibration.calibrate(read_json(plan, "plan"), epsilon, field, release)
     fields = {"field": answer.field, "release": answer.release, "value": answer.value}
     text = f"{field} of release {release}: {answer.value:.8g}\n\n{_price_text(answer.price)}"
@@ -61,6 +62,10 @@ def audit(
     json: Json = False,
 ) -> None:
     """Compare the smoothed delta of a mechanism on a population with the worst case."""
+    from vicinal.ledger.sealed_files import read_json
+    from vicinal.reports import smoothed_audit
+    from vicinal.reports.smoothed_audit import audit_text
+
     report = smoothed_audit.audit(read_json(spec, "plan"))
     echo(as_json(report) if json else audit_text(report))
 

@@ -12,15 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Option
 
 from vicinal.cli.records import form_of, naming, read_records
-from vicinal.datasets.tables import column_name, read_table
 from vicinal.errors import InvalidInput
-from vicinal.features.table_drafts import rows_from_schema
-from vicinal.features.table_schema import TableSchema
-from vicinal.predictors.inputs import swamping_feature
-from vicinal.store.store_schema import StoreExtractor
 
 if TYPE_CHECKING:
     from vicinal.arrays import AnyArray, FloatMatrix
+    from vicinal.store.store_schema import StoreExtractor
 
 FROM_SCHEMA = "from-schema"
 
@@ -47,7 +43,7 @@ class FeatureOptions:
         Path | None, Option(help="Public schema of the table, for --features table.")
     ] = None
     features: Annotated[
-        str, Option(help="How rows become vectors: columns, table, hog, scattering, image or text.")
+        str, Option(help="How rows become vectors: columns, table, hog, image or text.")
     ] = "columns"
     model: Annotated[str | None, Option(help="Folder of a public model for text.")] = None
     components: Annotated[
@@ -64,7 +60,10 @@ class FeatureOptions:
         It knows its columns by name, from the public file if not from options. The private file's
         own header is never taken: where there is none, it is somebody's record.
         """
+        from vicinal.datasets.tables import column_name, read_table
+        from vicinal.features.table_schema import TableSchema
         from vicinal.parameters import listed_names
+        from vicinal.store.store_schema import StoreExtractor
 
         options: dict[str, Any] = {}
         if self.model is not None:
@@ -144,6 +143,9 @@ class ReferenceOptions:
         self, extractor: StoreExtractor, label: str | None = None
     ) -> tuple[Any, AnyArray | None]:
         """Return raw public rows, or None, and their labels, if a column of theirs is given."""
+        from vicinal.features.table_drafts import rows_from_schema
+        from vicinal.features.table_schema import TableSchema
+
         if self.public is not None:
             dataset = read_records(self.public, extractor, label, public=True)
             return dataset.features, None if label is None else dataset.labels
@@ -154,6 +156,8 @@ class ReferenceOptions:
 
     def has_column(self, name: str | None, extractor: StoreExtractor) -> bool:
         """Return whether the public table has a column of this name."""
+        from vicinal.datasets.tables import column_name, read_table
+
         public = self.public
         if name is None or public is None or public.is_dir() or public.suffix == ".npz":
             return False
@@ -163,6 +167,8 @@ class ReferenceOptions:
 
 def _feature_names(extractor: StoreExtractor) -> list[str] | None:
     """Return the names of features that are columns of a file, or made of them; None otherwise."""
+    from vicinal.features.table_schema import TableSchema
+
     if extractor.public_map is not None:
         return None
     if extractor.kind == "table":
@@ -180,6 +186,8 @@ def warn_about_reference(points: FloatMatrix, names: Sequence[str] | None) -> No
     Features without names are numbered from 1.
     """
     import numpy as np
+
+    from vicinal.predictors.inputs import swamping_feature
 
     rows = np.asarray(points, dtype=np.float64)
     if rows.ndim != 2 or not rows.size:

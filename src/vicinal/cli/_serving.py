@@ -12,10 +12,6 @@ from vicinal.cli.main import group_of
 from vicinal.cli.options import AcceptLoss, Json, ShardSeconds, StorePath, Yes
 from vicinal.cli.output import as_json, confirm
 from vicinal.cli.records import opened_at
-from vicinal.distributed.splitting import split
-from vicinal.serving import server
-from vicinal.serving.keys import KeyFile
-from vicinal.serving.settings import ServiceSettings
 
 
 def serve(
@@ -48,6 +44,9 @@ def serve(
     accept_loss: AcceptLoss = False,
 ) -> None:
     """Answer queries over HTTP, for callers with keys. People use the page /console."""
+    from vicinal.serving import server
+    from vicinal.serving.settings import ServiceSettings
+
     settings = ServiceSettings(
         connections=connections, wait_ms=wait_ms, response_interval_ms=response_interval_ms,
         rate=rate, burst=burst, body_bytes=body_bytes,
@@ -67,12 +66,16 @@ def add(
     audience: Annotated[str, Option(help="Audience whose budgets it charges.")] = "default",
 ) -> None:
     """Make a key and print it. It is printed only this once, and stored nowhere."""
+    from vicinal.serving.keys import KeyFile
+
     echo(KeyFile(store).add(name, role, audience))
 
 
 @keys.command("list")
 def list_keys(store: StorePath, json: Json = False) -> None:
     """List the ids, names and roles of all keys, but never the keys themselves."""
+    from vicinal.serving.keys import KeyFile
+
     found = KeyFile(store).all()
     if json:
         shown = [{k: v for k, v in asdict(key).items() if k != "digest"} for key in found]
@@ -89,6 +92,8 @@ def revoke(
     key_id: Annotated[str, Argument(metavar="ID", help="Its id, as `keys list` shows it.")],
 ) -> None:
     """Revoke a key at once."""
+    from vicinal.serving.keys import KeyFile
+
     KeyFile(store).revoke(key_id)
 
 
@@ -100,6 +105,8 @@ def shard(
     yes: Yes = False,
 ) -> None:
     """Split a store into shards. The store itself never answers again."""
+    from vicinal.distributed.splitting import split
+
     confirm(
         f"This splits {store} into a cluster at {out}. {store} will never answer again.", yes=yes
     )

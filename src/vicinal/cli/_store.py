@@ -13,15 +13,13 @@ from typer import Argument, Option, echo
 
 from vicinal.cli import options, records
 from vicinal.cli import output as console
-from vicinal.distributed.cluster_backups import restore_cluster
-from vicinal.distributed.folders import is_cluster
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
-from vicinal.store.evaluation import Evaluation, NoisyFigures, NumberEvaluation
-from vicinal.store.requests import Reply
-from vicinal.store.store import Store
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from vicinal.store.evaluation import NoisyFigures
+    from vicinal.store.requests import Reply
 
 
 NOBODY = 2
@@ -215,6 +213,8 @@ def evaluate(
 
 
 def _evaluation_text(figures: NoisyFigures, found: dict[str, Any]) -> str:
+    from vicinal.store.evaluation import Evaluation, NumberEvaluation
+
     lines = [
         (
             f"About {figures.people:.0f} subjects have rows that were queries, and paid at most "
@@ -402,6 +402,10 @@ def restore(
     yes: options.Yes = False,
 ) -> None:
     """Restore a backup. Refused if the store was charged since, unless you --accept-loss."""
+    from vicinal.distributed.cluster_backups import restore_cluster
+    from vicinal.distributed.folders import is_cluster
+    from vicinal.store.store import Store
+
     cluster = is_cluster(source)
     if cluster and not (ledger is None and witness is None):
         raise InvalidInput("Clusters take neither --ledger nor --witness.")

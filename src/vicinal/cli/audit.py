@@ -8,24 +8,12 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, TypeGuard
+from typing import TYPE_CHECKING, Annotated, Any, TypeGuard
 
 import typer
 from typer import Argument, Option, echo
 
 from vicinal import __version__
-from vicinal.audit import one_run_audit
-from vicinal.audit.catalogue import (
-    Trials,
-    all_trials,
-    not_audited,
-    plan_trials,
-    store_trials,
-    stored_plan,
-)
-from vicinal.audit.ind_knn import IndKNNAudit
-from vicinal.audit.one_run_audit import OneRunResult
-from vicinal.audit.schedule import AuditFinding, carry_out_all
 from vicinal.cli.main import group_of
 from vicinal.cli.options import Json, StorePath, SubjectFile, SubjectIds
 from vicinal.cli.output import (
@@ -37,12 +25,13 @@ from vicinal.cli.output import (
     write_file,
 )
 from vicinal.cli.records import listed_ids, opened_at
-from vicinal.distributed.folders import is_cluster
 from vicinal.errors import InvalidInput, StorageFailed
-from vicinal.ledger.sealed_files import read_json
-from vicinal.reports.deployment_certificate import certificate_page, deployment_certificate
-from vicinal.store.receipts import SigningKey, check_receipt, erasure_receipt, faults_of_receipt
-from vicinal.store.store import Store
+
+if TYPE_CHECKING:
+    from vicinal.audit.catalogue import Trials
+    from vicinal.audit.one_run_audit import OneRunResult
+    from vicinal.audit.schedule import AuditFinding
+    from vicinal.store.store import Store
 
 CONTRADICTED = 1
 """Exit code of an audit that contradicts a claim."""
@@ -51,7 +40,7 @@ INCONCLUSIVE = 4
 """Exit code of an audit that agrees with all claims, but missed a version broken on purpose."""
 
 
-def audit(
+def audit(  # noqa: PLR0915 (imports among them)
     target: Annotated[
         Path | None,
         Argument(metavar="[STORE | PLAN.json]", help="What to audit. Default: every mechanism."),
@@ -77,6 +66,8 @@ def audit(
     but an attack had too few runs to catch a copy of the code that was broken on purpose.
     """
     from vicinal import checks
+    from vicinal.audit.catalogue import not_audited
+    from vicinal.audit.schedule import carry_out_all
 
     if out is not None:
         check_outputs({"out": out}, {"TARGET": target})
@@ -130,6 +121,10 @@ def audit(
 def _one_interaction(
     target: Path | None, facts: dict[str, Any] | None, audience: str
 ) -> Callable[..., OneRunResult]:
+    from vicinal.audit import one_run_audit
+    from vicinal.audit.catalogue import stored_plan
+    from vicinal.audit.ind_knn import IndKNNAudit
+
     if target is None:
         return partial(one_run_audit.one_run, IndKNNAudit())
     if facts is None:
@@ -139,6 +134,10 @@ def _one_interaction(
 
 
 def _trials(target: Path | None, facts: dict[str, Any] | None, audience: str) -> Trials:
+    from vicinal.audit.catalogue import all_trials, plan_trials, store_trials
+    from vicinal.audit.ind_knn import IndKNNAudit
+    from vicinal.ledger.sealed_files import read_json
+
     if target is None:
         return all_trials(IndKNNAudit())
     if facts is not None:
@@ -209,6 +208,8 @@ def certificate(
     json: Json = False,
 ) -> None:
     """Write what a store guarantees, with the evidence."""
+    from vicinal.reports.deployment_certificate import certificate_page, deployment_certificate
+
     refuse_overlap({"out": out}, {"STORE": store})
     found = [read_audit(path) for path in audit or []]
     with opened_at(store, reading=True) as opened:
@@ -236,6 +237,8 @@ _CLAIM = {
 
 
 def read_audit(path: Path) -> dict[str, Any]:
+    from vicinal.ledger.sealed_files import read_json
+
     report = read_json(path, "audit")
     if not (_has(report, _REPORT) and all(_is_claim(claim) for claim in report["claims"])):
         raise InvalidInput(f"The file {path} was not written by `vicinal audit --out`.")
@@ -269,6 +272,8 @@ Out = Annotated[Path | None, Option("--out", "-o", help="Write the receipt to th
 @receipt.command()
 def key(path: Annotated[Path, Argument(help="A new file.")]) -> None:
     """Make this installation's key, and print the public half for those who verify."""
+    from vicinal.store.receipts import SigningKey
+
     echo(SigningKey.create(path).public)
 
 
@@ -281,6 +286,8 @@ def erasure(
     out: Out = None,
 ) -> None:
     """Sign that subjects are erased from a store. The receipt does not name them."""
+    from vicinal.store.receipts import SigningKey, erasure_receipt
+
     check_outputs({"out": out}, {"key": key, "STORE": store})
     signer = SigningKey(key)
     with _opened(store) as opened:
@@ -298,6 +305,9 @@ def verify(
     json: Json = False,
 ) -> None:
     """Check a receipt's signature and, with --store, that it is still in force."""
+    from vicinal.ledger.sealed_files import read_json
+    from vicinal.store.receipts import check_receipt, faults_of_receipt
+
     content = check_receipt(read_json(receipt, "receipt"), public_key)
     faults: list[str] = []
     if store is not None:
@@ -314,6 +324,9 @@ def verify(
 
 @contextmanager
 def _opened(path: Path) -> Iterator[Store]:
+    from vicinal.distributed.folders import is_cluster
+    from vicinal.store.store import Store
+
     if is_cluster(path):
         raise InvalidInput(f"{path} is a cluster. Receipts are for stores in one folder.")
     with Store.open(path, reading=True) as store:

@@ -15,32 +15,20 @@ from vicinal import __version__
 from vicinal.cli._outlook import show_outlook
 from vicinal.cli.options import AcceptWeakPlan, DryRun, Json, grouped
 from vicinal.cli.output import as_json, check_outputs, in_paragraphs, show_progress_bars
-from vicinal.datasets.dataset import Dataset
-from vicinal.datasets.tables import load_table
 from vicinal.errors import InvalidInput, PrivacyRefused
-from vicinal.features.hog import HOGFeatures
-from vicinal.labelling import loop
-from vicinal.labelling.answers import ReleasedLabels, load_answers, save_answers
-from vicinal.labelling.journal import AskedRound, FileJournal
-from vicinal.labelling.labellers import (
-    ABSTAINED,
-    FeatureExtractor,
-    FixedPlanLabeller,
-    IndKNNLabeller,
-)
-from vicinal.labelling.loop import LabellingTask, TransferResult
-from vicinal.labelling.plan import LabellingPlan, Round, default_plan, least_noise, noise_of
-from vicinal.planning.guarantees import refuse_weak
-from vicinal.planning.plan import default_delta
-from vicinal.predictors.private_knn import PrivateKNNClassifier
-from vicinal.reports.outcomes import ClassFigures
-from vicinal.reports.text import format_duration
-from vicinal.students.learner import StudentLearner, train_student
-from vicinal.students.student import Student, load, save, save_onnx
-from vicinal.students.training import Recipe, for_digits, for_overlapping
 
 if TYPE_CHECKING:
     from vicinal.arrays import AnyArray
+    from vicinal.datasets.dataset import Dataset
+    from vicinal.labelling.answers import ReleasedLabels
+    from vicinal.labelling.journal import AskedRound
+    from vicinal.labelling.labellers import FeatureExtractor, FixedPlanLabeller, IndKNNLabeller
+    from vicinal.labelling.loop import LabellingTask, TransferResult
+    from vicinal.labelling.plan import LabellingPlan, Round
+    from vicinal.predictors.private_knn import PrivateKNNClassifier
+    from vicinal.reports.outcomes import ClassFigures
+    from vicinal.students.student import Student
+    from vicinal.students.training import Recipe
 
 IND_KNN, PRIVATE_KNN = "ind-knn", "private-knn"
 KINDS = (IND_KNN, PRIVATE_KNN)
@@ -124,6 +112,8 @@ class LabellerOptions:
 
     @property
     def planned_delta(self) -> float:
+        from vicinal.planning.plan import default_delta
+
         return default_delta(self.records) if self.delta is None else self.delta
 
     @property
@@ -138,6 +128,7 @@ class LabellerOptions:
 
     def __post_init__(self) -> None:
         from vicinal import checks
+        from vicinal.planning.guarantees import refuse_weak
 
         checks.check_choice("labeller", self.labeller, KINDS)
         checks.check_real("epsilon", self.epsilon, above=0)
@@ -157,6 +148,9 @@ class LabellerOptions:
         self, dataset: Dataset, classes: list[Any], plan: LabellingPlan
     ) -> IndKNNLabeller | FixedPlanLabeller:
         """Return who answers; noise or screening that costs more than epsilon is refused."""
+        from vicinal.labelling.labellers import FixedPlanLabeller, IndKNNLabeller
+        from vicinal.labelling.plan import least_noise
+
         labels, subjects = dataset.labels, dataset.subjects
         if labels is None:
             raise InvalidInput("The private file must have labels, called y.")
@@ -188,6 +182,9 @@ class LabellerOptions:
     def _classifier(
         self, classes: list[Any], plan: LabellingPlan, sigma: float, part: Round
     ) -> PrivateKNNClassifier:
+        from vicinal.labelling.plan import noise_of
+        from vicinal.predictors.private_knn import PrivateKNNClassifier
+
         return PrivateKNNClassifier(
             classes, sigma_votes=noise_of(part, plan, sigma),
             sigma_screen=self.sigma_screen, threshold=self.threshold, delta=self.planned_delta,
@@ -233,6 +230,8 @@ class StudentOptions:
 
         `released`: whether a private model's soft labels are there to learn from.
         """
+        from vicinal.students.training import Recipe, for_digits, for_overlapping
+
         method, augmentation, network = self.method, self.augmentation, self.network or "small"
         if self.overlapping and self.method != "uda":
             raise InvalidInput("The option --overlapping needs --method uda.")
@@ -261,6 +260,8 @@ class StudentOptions:
 
     def write(self, trained: Student) -> dict[str, str | None]:
         """Write a student, and perhaps its ONNX form; return where, for JSON."""
+        from vicinal.students.student import save, save_onnx
+
         save(trained, self.out)
         if self.onnx is not None:
             save_onnx(trained, self.onnx)
@@ -285,6 +286,12 @@ def label(
     The price is known before the first query and never exceeds epsilon. Answers and charges are on
     disk before they are used, so after a crash you repeat the command, and nothing is paid twice.
     """
+    from vicinal.labelling import loop
+    from vicinal.labelling.answers import save_answers
+    from vicinal.labelling.journal import FileJournal
+    from vicinal.labelling.plan import LabellingPlan, Round, default_plan
+    from vicinal.reports.outcomes import ClassFigures
+
     check_outputs({"out": out}, task.inputs)
     names, dataset, pool, truth = task.read()
     size = queries or default_plan(1, len(pool)).queries
@@ -339,6 +346,10 @@ def student(
     """
     import numpy as np
 
+    from vicinal.labelling.answers import load_answers
+    from vicinal.reports.outcomes import ClassFigures
+    from vicinal.students.learner import train_student
+
     check_outputs(options.outputs, {"ANSWERS": answers, "public": public})
     given, dataset = load_answers(answers), _load(public)
     names, pool, soft = given.classes, np.asarray(dataset.features), given.soft_labels
@@ -391,6 +402,13 @@ def transfer(
     known before the first query. After a crash, repeat the command. The student carries the
     guarantee of the whole run, and you may publish it.
     """
+    from vicinal.labelling import loop
+    from vicinal.labelling.journal import FileJournal
+    from vicinal.labelling.plan import default_plan
+    from vicinal.reports.text import format_duration
+    from vicinal.students.learner import StudentLearner
+    from vicinal.students.student import load
+
     start = time.perf_counter()
     check_outputs(options.outputs, task.inputs)
     names, dataset, pool, truth = task.read()
@@ -433,6 +451,8 @@ def transfer(
 
 
 def _load(path: Path) -> Dataset:
+    from vicinal.datasets.tables import load_table
+
     if path.suffix != ".npz":
         raise InvalidInput(f"The file {path} must be an npz file.")
     return load_table(path)
@@ -459,12 +479,16 @@ def _truth_of(pool: Dataset, names: Sequence[Any]) -> AnyArray | None:
 def _labelling_task(dataset: Dataset, pool: Dataset) -> LabellingTask:
     import numpy as np
 
+    from vicinal.labelling.loop import LabellingTask
+
     records, public = np.asarray(dataset.features), np.asarray(pool.features)
     return LabellingTask(records, public, _extractor_of(records))
 
 
 def _extractor_of(examples: AnyArray) -> FeatureExtractor:
     from sklearn.preprocessing import FunctionTransformer
+
+    from vicinal.features.hog import HOGFeatures
 
     return HOGFeatures(n_jobs=-1) if examples.ndim > 2 else FunctionTransformer()
 
@@ -474,6 +498,9 @@ def _released(
 ) -> ReleasedLabels:
     """Return answers as they may be published; queries without an answer are left out."""
     import numpy as np
+
+    from vicinal.labelling.answers import ReleasedLabels
+    from vicinal.labelling.labellers import ABSTAINED
 
     chosen = np.zeros(len(asked_round.labels), dtype=bool)
     chosen[selected] = True
@@ -495,6 +522,8 @@ def _student_figures(
     """Return how good a student is on public examples that nobody was asked about."""
     import numpy as np
 
+    from vicinal.reports.outcomes import ClassFigures
+
     others = np.setdiff1d(np.arange(len(pool)), queried)
     answers = trained.predict(pool[others])
     return ClassFigures.of(answers, truth[others], trained.classes)
@@ -505,6 +534,9 @@ def _figures_of_rounds(
 ) -> list[tuple[str, ClassFigures]]:
     """Return how good the answers of each round and the student are, by the pool's own labels."""
     import numpy as np
+
+    from vicinal.labelling.labellers import ABSTAINED
+    from vicinal.reports.outcomes import ClassFigures
 
     names, named = np.array(final.classes), []
     for number, one in enumerate(outcome.rounds, 1):
@@ -526,6 +558,8 @@ def _show_plan(
     json: bool,
 ) -> None:
     """Print what is known before the first query: rounds, releases, guarantee, outlook."""
+    from vicinal.labelling.labellers import IndKNNLabeller
+
     price: dict[str, Any] = {"rounds": plan.to_dict()["rounds"]}
     price["guarantee"] = labeller.guarantee().to_dict()
     queries = [f"{part['queries']:,}" for part in price["rounds"]]

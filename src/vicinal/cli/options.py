@@ -13,15 +13,16 @@ import inspect
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 from typer import Argument, Option
 from typer.core import TyperCommand
 
 from vicinal.errors import InvalidInput
-from vicinal.ledger.renewal import Renewal
-from vicinal.planning.parameter_tables import PARAMETERS
+
+if TYPE_CHECKING:
+    from vicinal.ledger.renewal import Renewal
 
 Json = Annotated[bool, Option("--json", help="Print one JSON object.")]
 StorePath = Annotated[Path, Argument(metavar="STORE", help="Folder of the store or the cluster.")]
@@ -91,6 +92,8 @@ class RenewalOptions:
 
     def renewal(self) -> Renewal | None:
         """Return what was declared; None for nothing."""
+        from vicinal.ledger.renewal import Renewal
+
         if self.renew is None:
             for name in ("periods", "unspent"):
                 if getattr(self, name) is not None:
@@ -257,6 +260,7 @@ def plan_given(ctx: Any) -> dict[str, Any]:
 @functools.cache
 def _parameters() -> dict[str, dataclasses.Field[Any]]:
     from vicinal.parameters import get_parameters
+    from vicinal.planning.parameter_tables import PARAMETERS
 
     return {each.name: each for taken in PARAMETERS.values() for each in get_parameters(taken)}
 

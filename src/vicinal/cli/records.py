@@ -11,25 +11,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vicinal.datasets.dataset import Dataset, load_images
-from vicinal.datasets.id_lists import read_ids, read_whole
-from vicinal.datasets.tables import column_name, csv_form, load_table, read_table
-from vicinal.distributed.coordinator import Coordinator
-from vicinal.distributed.folders import is_cluster
-from vicinal.distributed.ray_cluster import RayCluster
-from vicinal.distributed.transports import local_transports
 from vicinal.errors import InvalidInput, StoreInUse, UnusableRows
-from vicinal.features.csv_form import CsvForm
-from vicinal.features.table_schema import TableSchema
-from vicinal.serving.local_socket import ServedStore
-from vicinal.store.base_store import BaseStore
-from vicinal.store.store import Store
-from vicinal.store.store_schema import StoreExtractor
-from vicinal.targets.target import Target
 
 if TYPE_CHECKING:
     from vicinal.arrays import AnyArray
     from vicinal.checks import SubjectId
+    from vicinal.datasets.dataset import Dataset
+    from vicinal.distributed.coordinator import Coordinator
+    from vicinal.distributed.ray_cluster import RayCluster
+    from vicinal.features.csv_form import CsvForm
+    from vicinal.serving.local_socket import ServedStore
+    from vicinal.store.base_store import BaseStore
+    from vicinal.store.store import Store
+    from vicinal.store.store_schema import StoreExtractor
+    from vicinal.targets.target import Target
 
 STREAM = "-"
 """Stands for standard input and output."""
@@ -52,6 +47,11 @@ def opened_at(
     accept_loss: bool = False,
     reading: bool = False,
 ) -> Iterator[Store | Coordinator]:
+    from vicinal.distributed.coordinator import Coordinator
+    from vicinal.distributed.folders import is_cluster
+    from vicinal.distributed.transports import local_transports
+    from vicinal.store.store import Store
+
     how = {"accept_loss": accept_loss, "reading": reading}
     if not is_cluster(path):
         if ray is not None:
@@ -75,6 +75,8 @@ def looked_at(
     path: Path, *, accept_loss: bool = False, reading: bool = False
 ) -> Iterator[BaseStore | ServedStore]:
     """Open what lies at `path`; a service that has it open is asked instead."""
+    from vicinal.serving.local_socket import ServedStore
+
     with ExitStack() as resources:
         opened: BaseStore | ServedStore
         try:
@@ -90,6 +92,8 @@ def looked_at(
 
 @contextmanager
 def engine_at(ray: str) -> Iterator[RayCluster]:
+    from vicinal.distributed.ray_cluster import RayCluster
+
     options: dict[str, Any] = {"memory": _MEMORY} if ray == _LOCAL else {}
     engine = RayCluster(None if ray == _LOCAL else ray, **options)
     try:
@@ -100,6 +104,7 @@ def engine_at(ray: str) -> Iterator[RayCluster]:
 
 def listed_ids(single: list[str] | None, listed: Path | None) -> list[SubjectId]:
     from vicinal import checks
+    from vicinal.datasets.id_lists import read_ids
 
     ids = checks.subject_ids("subject", single or [])
     return [*ids, *([] if listed is None else read_ids(listed))]
@@ -108,6 +113,8 @@ def listed_ids(single: list[str] | None, listed: Path | None) -> list[SubjectId]
 @contextmanager
 def local_file(data: str) -> Iterator[Path]:
     """Yield the path of a file; standard input becomes one for as long as it is needed."""
+    from vicinal.datasets.id_lists import read_whole
+
     if data != STREAM:
         yield Path(data)
         return
@@ -159,6 +166,10 @@ def read_records(
     `columns` are those of numbers that records carry in place of a label. How a `public` CSV file
     is written is found; how others are, the schema says.
     """
+    from vicinal.datasets.dataset import load_images
+    from vicinal.datasets.tables import load_table
+    from vicinal.features.table_schema import TableSchema
+
     if path.is_dir():
         return load_images(path)
     if path.name.endswith(".npz") and extractor.kind != "table":
@@ -177,6 +188,10 @@ def read_records(
 
 def form_of(path: Path, extractor: StoreExtractor, *, public: bool) -> CsvForm:
     """Return how a CSV file is written: as the schema says, and as found if it is public."""
+    from vicinal.datasets.tables import csv_form
+    from vicinal.features.csv_form import CsvForm
+    from vicinal.features.table_schema import TableSchema
+
     declared = CsvForm()
     if extractor.kind == "table":
         declared = TableSchema.from_dict(extractor.options["schema"]).file
@@ -214,6 +229,8 @@ def read_queries(
 
     Raises InvalidInput if it has the name of one of the answers' columns.
     """
+    from vicinal.datasets.tables import column_name, read_table
+
     if name is None:
         if path.is_dir() and FILE_COLUMN in answer_columns:
             raise InvalidInput(

@@ -70,7 +70,8 @@ class Coordinator(BaseStore):
 
     Examples
     --------
-    >>> from vicinal.distributed import Coordinator, local_transports
+    >>> from vicinal.distributed import Coordinator
+    >>> from vicinal.distributed.transports import local_transports
     >>> with Coordinator.open("cluster", local_transports) as cluster:  # doctest: +SKIP
     ...     reply = cluster.predict([[0.5, 0.1, -0.3]])
     """

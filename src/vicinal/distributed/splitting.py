@@ -80,7 +80,8 @@ def split(store: str | Path, path: str | Path, shards: int, *, place: Place | No
     --------
     >>> import numpy as np
     >>> from vicinal import Store
-    >>> from vicinal.distributed import Coordinator, local_transports, split
+    >>> from vicinal.distributed import Coordinator, split
+    >>> from vicinal.distributed.transports import local_transports
     >>> X = np.random.default_rng(0).normal(size=(300, 3))
     >>> y = np.arange(300) % 2
     >>> with Store.init("store", X, y, classes=[0, 1], public=X[:80] + 1, n_queries=20):

@@ -3,7 +3,6 @@ from vicinal.features._text import SentenceFeatures as SentenceFeatures
 from vicinal.features.csv_form import CsvForm as CsvForm
 from vicinal.features.hog import HOGFeatures as HOGFeatures
 from vicinal.features.public_map import PublicMap as PublicMap
-from vicinal.features.scattering import ScatteringFeatures as ScatteringFeatures
 from vicinal.features.table_drafts import draft_schema as draft_schema
 from vicinal.features.table_drafts import rows_from_schema as rows_from_schema
 from vicinal.features.table_features import TableFeatures as TableFeatures

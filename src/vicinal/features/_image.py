@@ -21,7 +21,7 @@ from numpy.lib.stride_tricks import as_strided
 from vicinal import checks
 from vicinal.arrays import AnyArray
 from vicinal.errors import InvalidInput
-from vicinal.features._fixed import AnyImages, FixedImageFeatures, LoadedOnce, Vectors
+from vicinal.features.fixed import AnyImages, FixedImageFeatures, LoadedOnce, Vectors
 from vicinal.lazy import of_extra
 from vicinal.neighbours.scan import THREADS
 from vicinal.tabular import refuse_masked

@@ -15,7 +15,7 @@ import numpy as np
 
 from vicinal.arrays import AnyArray
 from vicinal.errors import InvalidInput, MissingExtra, UnusableRows
-from vicinal.features._fixed import FixedRowFeatures, LoadedOnce, Vectors
+from vicinal.features.fixed import FixedRowFeatures, LoadedOnce, Vectors
 from vicinal.lazy import of_extra
 from vicinal.ledger.sealed_files import read_json
 from vicinal.neighbours.scan import THREADS

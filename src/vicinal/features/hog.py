@@ -15,7 +15,7 @@ from vicinal import checks
 from vicinal.arrays import Floats, Floats32, Ints
 from vicinal.compiled import compiled
 from vicinal.errors import InvalidInput
-from vicinal.features import _fixed as fixed
+from vicinal.features import fixed
 
 
 class HOGSettings(TypedDict):

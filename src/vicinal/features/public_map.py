@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from vicinal import checks
 from vicinal.arrays import AnyArray, Floats, Floats32
 from vicinal.errors import InvalidInput, PrivacyRefused
-from vicinal.features._fixed import projected, rounded_directions, unit_rows
+from vicinal.features.fixed import projected, rounded_directions, unit_rows
 from vicinal.tabular import (
     Names,
     note_columns,
@@ -46,7 +46,7 @@ class PublicMap(TransformerMixin, BaseEstimator):
     Pipeline fits all its steps on the records.
 
     Row i of the output depends on row i of the input and on the map, bit for bit: other rows,
-    their number and their order change nothing. `vicinal.features._fixed` says why that matters
+    their number and their order change nothing. `vicinal.features.fixed` says why that matters
     and proves it.
 
     Parameters

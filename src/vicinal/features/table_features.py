@@ -14,7 +14,7 @@ import pyarrow as pa
 from vicinal.arrays import Bools
 from vicinal.errors import InvalidInput, UnusableRows
 from vicinal.features import table_columns as cells
-from vicinal.features._fixed import FixedFeatures, Vectors
+from vicinal.features.fixed import FixedFeatures, Vectors
 from vicinal.features.table_columns import FIXES, OK, WORDS, Codes, Reading, TableColumn
 from vicinal.features.table_schema import TableSchema, nfc, table_columns
 

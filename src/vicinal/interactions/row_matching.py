@@ -156,17 +156,20 @@ def overlap_exceeds_chance(first: UInts64, second: UInts64) -> bool:
 def are_copies(public: FloatMatrix, records: FloatMatrix) -> bool:
     """Return whether more public rows equal private records than chance explains; private.
 
-    Chance explains the share of records that equal another record, times the number of public rows
-    (Good 1953), and six standard deviations, at least six rows. Seven rows therefore decide if no
-    record has a duplicate, and next to six known records a single row decides: `fit` then refuses
-    if and only if that row is a record. Only the curator, who has the records, can use this; see
-    docs/explanation/public.md.
+    Chance explains the share of rows that equal another row of their own table, the larger share of
+    the two tables, times the number of different public rows (Good 1953), and six standard
+    deviations, at least six rows. Public rows that are made up from a schema with few values
+    therefore may equal records. Seven rows decide if neither table has duplicates, and next to six
+    known records a single row decides: `fit` then refuses if and only if that row is a record. Only
+    the curator, who has the records, can use this; see docs/explanation/public.md.
     """
     record_digests = np.sort(compute_row_digests(records))
-    public_digests = np.unique(compute_row_digests(public))
+    public_digests, public_counts = np.unique(compute_row_digests(public), return_counts=True)
     n_shared = int((count_matches(public_digests, record_digests) > 0).sum())
-    duplicated = count_matches(record_digests, record_digests) > 1
-    return is_excess(n_shared, len(public_digests), float(duplicated.mean()))
+    duplicated_records = float((count_matches(record_digests, record_digests) > 1).mean())
+    duplicated_public = float(public_counts[public_counts > 1].sum() / public_counts.sum())
+    chance = max(duplicated_records, duplicated_public)
+    return is_excess(n_shared, len(public_digests), chance)
 
 
 def is_excess(n_shared: int, n_public: int, chance: float) -> bool:

@@ -45,7 +45,8 @@ class ReleasedLabels:
     Examples
     --------
     >>> import numpy as np
-    >>> from vicinal.labelling import ReleasedLabels, load_answers, save_answers
+    >>> from vicinal.labelling import ReleasedLabels, load_answers
+    >>> from vicinal.labelling.answers import save_answers
     >>> answers = ReleasedLabels(
     ...     rows=np.array([4, 7]),
     ...     labels=np.array(["no", "yes"]),
@@ -94,7 +95,8 @@ def load_answers(path: str | Path) -> ReleasedLabels:
     Examples
     --------
     >>> import numpy as np
-    >>> from vicinal.labelling import ReleasedLabels, load_answers, save_answers
+    >>> from vicinal.labelling import ReleasedLabels, load_answers
+    >>> from vicinal.labelling.answers import save_answers
     >>> rows, labels, selected = np.array([4, 7]), np.array([0, 1]), np.array([True, False])
     >>> save_answers(ReleasedLabels(rows, labels, None, selected, (0, 1), {}), "answers.npz")
     >>> load_answers("answers.npz").labels

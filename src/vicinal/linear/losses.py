@@ -66,7 +66,7 @@ class TrainingLoss(ABC):
 
     @abstractmethod
     def targets(self, carried: RecordTargets) -> Ints32:
-        """Return what records carry as :class:`vicinal.mechanisms.SubjectRows` takes it."""
+        """Return the targets of records as :class:`~vicinal.mechanisms.gradients.SubjectRows`."""
 
     @abstractmethod
     def curvature(self, scores: Floats, lengths: Floats) -> float:

@@ -46,7 +46,8 @@ class HyperplaneLSH(Index):
     Examples
     --------
     >>> import numpy as np
-    >>> from vicinal.neighbours import Cosine, FixedRadius, HyperplaneLSH
+    >>> from vicinal.neighbours import Cosine, HyperplaneLSH
+    >>> from vicinal.neighbours.radius import FixedRadius
     >>> rows = Cosine().encode(np.eye(3))
     >>> index = HyperplaneLSH(Cosine(), n_features=3, tables=10, bits=4, seed=1)
     >>> index.add(rows)

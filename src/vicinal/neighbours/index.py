@@ -283,7 +283,8 @@ class ExactIndex(Index):
     Examples
     --------
     >>> import numpy as np
-    >>> from vicinal.neighbours import Cosine, ExactIndex, FixedRadius
+    >>> from vicinal.neighbours import Cosine, ExactIndex
+    >>> from vicinal.neighbours.radius import FixedRadius
     >>> rows = Cosine().encode(np.eye(3))
     >>> index = ExactIndex(Cosine(), n_features=3)
     >>> index.add(rows)

@@ -130,7 +130,8 @@ class Radius(ABC):
 
     Examples
     --------
-    >>> from vicinal.neighbours import Cosine, FixedRadius, Radius
+    >>> from vicinal.neighbours import Cosine, Radius
+    >>> from vicinal.neighbours.radius import FixedRadius
     >>> isinstance(FixedRadius(Cosine(), 0.5, n_features=3), Radius)
     True
     """

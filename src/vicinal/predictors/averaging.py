@@ -22,7 +22,7 @@ class AveragingEstimator(IndKNNEstimator):
     """Answers queries with averages of what private records carry."""
 
     def _answers(self, X: npt.ArrayLike) -> Any:
-        """Return the target's answers, see :class:`vicinal.targets.VectorTarget`."""
+        """Return the target's answers, see :class:`vicinal.targets.target.VectorTarget`."""
         check_is_fitted(self)
         answers, target = self._answered(X), self._settings.target
         assert isinstance(target, VectorTarget)  # noqa: S101 (narrows the type)

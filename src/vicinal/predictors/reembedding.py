@@ -40,7 +40,7 @@ SpentBudget = dict[str, AnyArray]
 - `why_no_model`: why "auto" trained no private model, if it did not.
 - Of a private model, if one was trained: `model_share`, the share of budgets that it was trained
   with; `model_put`: queries that it has put to the vote; and its arrays, `model_weights`,
-  `model_used` and others (:meth:`vicinal.linear.PrivateModel.arrays`).
+  `model_used` and others (:meth:`vicinal.linear.private_model.PrivateModel.arrays`).
 """
 
 _NONE_OF_IND_KNN = "The journal does not hold the budgets of Ind-KNN."

@@ -15,12 +15,10 @@ _RECORDS, _WIDTH, _CLASSES = 64, 8, 2
 
 def compile_features() -> None:
     from vicinal.features.hog import HOGFeatures
-    from vicinal.features.scattering import ScatteringFeatures
 
     for dtype in (np.uint8, np.float32):
         images = np.ones((2, 16, 16), dtype=dtype)
         HOGFeatures().transform(images)
-        ScatteringFeatures().transform(images)
 
 
 def compile_votes() -> None:

@@ -82,6 +82,7 @@ def _environment() -> jinja2.Environment:
         loader=jinja2.PackageLoader("vicinal.reports"), undefined=jinja2.StrictUndefined,
         autoescape=jinja2.select_autoescape(["html"]), trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
-    for each in (format_percent, format_interval, format_duration, fact):
-        environment.filters[each.__name__] = each
+    environment.filters.update(
+        percent=format_percent, interval=format_interval, duration=format_duration, fact=fact
+    )
     return environment

@@ -128,8 +128,8 @@ def _is_owner(connection: socket.socket, other: int = 0) -> bool:
 class ServedStore:
     """A store, or a cluster, that a service of this machine has open: what can be looked at.
 
-    `folder`: where it lies. All methods are those of :class:`vicinal.store.BaseStore`, and raise
-    what these refuse; StorageFailed if the service ends meanwhile.
+    `folder`: where it lies. All methods are those of :class:`~vicinal.store.base_store.BaseStore`,
+    and raise what these refuse; StorageFailed if the service ends meanwhile.
     """
 
     def __init__(self, folder: Path) -> None:

@@ -63,7 +63,8 @@ class Reply(ABC):
 
     Examples
     --------
-    >>> from vicinal.store import ClassReply, LabelSetReply, NumberReply, Reply
+    >>> from vicinal.store.requests import ClassReply, LabelSetReply, NumberReply
+    >>> from vicinal.store import Reply
     >>> all(issubclass(each, Reply) for each in (ClassReply, LabelSetReply, NumberReply))
     True
     """

@@ -8,7 +8,7 @@ import json
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -16,8 +16,6 @@ import numpy.typing as npt
 from vicinal import checks, features
 from vicinal.arrays import AnyArray, FloatMatrix
 from vicinal.errors import InvalidInput, StorageFailed, UnusableRows
-from vicinal.features.public_map import PublicMap
-from vicinal.features.table_features import as_schema
 from vicinal.ledger.files import replace_file, translate_os_errors
 from vicinal.ledger.sealed_files import parse_json
 from vicinal.mechanisms.subject_table import RecordTargets
@@ -38,10 +36,12 @@ from vicinal.tabular import (
 from vicinal.targets.kinds import declared_target
 from vicinal.targets.target import Target
 
+if TYPE_CHECKING:
+    from vicinal.features.public_map import PublicMap
+
 KINDS: dict[str, str | None] = {
     "columns": None,
     "hog": "HOGFeatures",
-    "scattering": "ScatteringFeatures",
     "image": "ImageFeatures",
     "text": "SentenceFeatures",
     "table": "TableFeatures",
@@ -59,7 +59,7 @@ class StoreExtractor:
 
     Attributes
     ----------
-    kind : {"columns", "hog", "scattering", "image", "text", "table"}
+    kind : {"columns", "hog", "image", "text", "table"}
         How raw records become numbers.
     options : dict
         Parameters of the extractor's class; of "table" the schema is one, as JSON has it.
@@ -86,6 +86,8 @@ class StoreExtractor:
     def __post_init__(self) -> None:
         checks.check_choice("features", self.kind, tuple(KINDS))
         if self.kind == "table":
+            from vicinal.features.table_features import as_schema  # needs scikit-learn
+
             schema = as_schema(self.options.get("schema")).usable()
             plain = {**self.options, "schema": schema.to_dict()}
             object.__setattr__(self, "options", plain)
@@ -116,6 +118,8 @@ class StoreExtractor:
         n_components, power
             Of :class:`~vicinal.features.PublicMap`, with fewer components if rows are few.
         """
+        from vicinal.features.public_map import PublicMap  # needs scikit-learn
+
         extractor = self.with_columns_of(raw)
         numbers = extractor._numbers(raw)
         components = min(n_components, *np.shape(numbers))
@@ -167,6 +171,8 @@ class StoreExtractor:
             If its model, or the definition of its arithmetic, is not the one that the store was
             made with, or cannot be read.
         """
+        from vicinal.features.public_map import PublicMap  # needs scikit-learn
+
         public_map = PublicMap.load(folder / MAP) if spec["mapped"] else None
         extractor = cls(spec["kind"], dict(spec["options"]), public_map, spec["columns"])
         if spec.get("model") not in (None, extractor.digest):

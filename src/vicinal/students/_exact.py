@@ -2,7 +2,7 @@ r"""A network's features in exact arithmetic, so that a record's depend on no ot
 
 In floating point a convolution or a product adds up in an order that varies with the size of the
 batch and the place in it. Somebody who comes or goes would move other people's features in the last
-bit, and now and then across a threshold (:mod:`vicinal.features._fixed` has the same trouble with a
+bit, and now and then across a threshold (:mod:`vicinal.features.fixed` has the same trouble with a
 projection). Here every layer that adds up gets whole numbers, at most L in size, and has whole
 weights p with L sum |p| + |bias| <= 2^24, held in float32. Whatever terms have been added, the sum
 is a whole number of at most 2^24, which float32 holds: all sums are exact, in any order, with fused

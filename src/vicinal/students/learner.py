@@ -198,7 +198,7 @@ class StudentLearner:
         begin: Begin,
         soft_labels: Floats32 | None,
     ) -> Student:
-        """Return the student of round `number`, see ``vicinal.labelling.Learner``."""
+        """Return the student of round `number`, see ``vicinal.labelling.labellers.Learner``."""
         recipe = self._recipes[min(number, len(self._recipes) - 1)]
         if soft_labels is None:
             recipe = replace(recipe, soft_share=None, ensemble=False)

@@ -11,7 +11,7 @@ true votes of a class are then
 with parabolic cylinder functions D (the integrals of t^a exp(b t - t^2/2) and the same without a
 t). Probabilities are these numbers over their sum. The label is the class with the largest
 `cost` times probability: the one rule, whatever leaves. T never decreases, so the rule is
-:class:`~vicinal.mechanisms.ClassScores`, for which labels alone have a price.
+:class:`~vicinal.mechanisms.noisy_labels.ClassScores`, for which labels alone have a price.
 
 docs/decisions/0062-rare-classes.md has what was measured and what was rejected.
 """

@@ -1,4 +1,13 @@
-"""Scattering of images by wavelets: features that nobody has to learn, stronger than gradients."""
+"""A custom extractor: scattering of images by wavelets, in place of histograms of gradients.
+
+An extractor maps each image to a vector that depends on that image alone, so it may see private
+images before any budget is spent. Its vectors go into an estimator, or into a store as columns:
+
+    features = ScatteringFeatures().transform(images)          # float32 (n, d)
+    reduced = PublicMap(400, power=1.0).fit(public).transform(features)
+
+On small grey images it gains one to three points of accuracy over `HOGFeatures`.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +24,7 @@ from vicinal import checks
 from vicinal.arrays import AnyArray, Floats, Floats32
 from vicinal.compiled import compiled
 from vicinal.errors import InvalidInput
-from vicinal.features import _fixed as fixed
+from vicinal.features import fixed
 
 # ---------------------------------------------------------------- compiled steps
 
@@ -253,7 +262,7 @@ class ScatteringFeatures(fixed.FixedImageFeatures):
     Examples
     --------
     >>> import numpy as np
-    >>> from vicinal import ScatteringFeatures
+    >>> from examples.scattering import ScatteringFeatures
     >>> images = np.zeros((2, 28, 28), dtype=np.uint8)
     >>> len(ScatteringFeatures().transform(images))
     2
