@@ -73,55 +73,51 @@ def _compute_weight(p_share: float, p_other_share: float, measure: int) -> float
 def compute_edge(a: int, b: int, size: int, e: float, measure: int) -> tuple[float, float]:
     """Return lower and upper log of the sum over o of (P - E P')+, weighted by `measure`.
 
-    Parameters
-    ----------
-    a, b : int
-        Records of the first and second type that X and X' have in common.
-    size : int
-        Sample size T, at most a + b + 1.
-    e : float
-        E = exp(epsilon), accurate to two units in the last place.
-    measure : int
-        ``LOSS``, ``TRUE_X`` or ``TRUE_OTHER``.
-
-    Returns
-    -------
-    tuple of float
-        The ends enclose the roundings of E, of the first term and of the sum, and the cut tail.
+    `a` and `b` are the records of the two types that X and X' have in common, `size` is the sample
+    size T <= a + b + 1, and `e` is E = exp(epsilon), accurate to two units in the last place.
+    `measure` is ``LOSS``, ``TRUE_X`` or ``TRUE_OTHER``. The ends enclose the roundings of E, of
+    the first term and of the sum, and the cut tail.
     """
     n_first, last_outcome = a + 1, min(a + 1, size)
     o = _find_first_outcome(a, b, size, e)
-    while o <= last_outcome and subtract_product(n_first * (b + 1 - size + o), e, (b + 1) * (n_first - o)) <= 0:
+    while (
+        o <= last_outcome
+        and subtract_product(n_first * (b + 1 - size + o), e, (b + 1) * (n_first - o)) <= 0
+    ):
         o += 1
     if o > last_outcome:
         return -np.inf, -np.inf
     start = log_hypergeometric(o, n_first, b, size)
     excess = subtract_product(n_first * (b + 1 - size + o), e, (b + 1) * (n_first - o))
     excess_step = n_first + e * (b + 1)
-    # Terms are divided by P(first o) / n_first, so that each needs one division only.
-    scaled_probability = 1.0 / (b + 1 - size + o)
+    # P - E P' = P (A - B) / ((a + 1) w). P(first o) / (a + 1) is factored out, so the first term is
+    # (A - B) / w, and each term needs one division.
+    scaled_p = 1.0 / (b + 1 - size + o)
     total, total_mass, n_terms, tail = 0.0, 0.0, 0, 0.0
     while True:
-        n_lost_second = b + 1 - size + o
-        term = scaled_probability * excess
-        weight = _compute_weight(float(n_first) * n_lost_second, (b + 1.0) * (n_first - o), measure)
+        n_lost = b + 1 - size + o
+        term = scaled_p * excess
+        weight = _compute_weight(float(n_first) * n_lost, (b + 1.0) * (n_first - o), measure)
         total += term * weight
-        total_mass += scaled_probability * n_lost_second * weight
+        total_mass += scaled_p * n_lost * weight
         n_terms += 1
         if o >= last_outcome:
             break
-        ratio = (float(n_first - o) * float(size - o)) / (float(o + 1) * float(n_lost_second + 1))
+        ratio = (float(n_first - o) * float(size - o)) / (float(o + 1) * float(n_lost + 1))
         growth = ratio * (excess + excess_step) / excess
         tail = term * growth / (1 - growth) if growth < 1 else np.inf
         if tail < _TAIL_TOLERANCE * total:
             break
-        scaled_probability *= ratio
+        scaled_p *= ratio
         excess += excess_step
         o += 1
         tail = 0.0
-    # Terms are good to the roundings of their products; a gap that is next to 0 only to E's own.
+    # The sum was relative to P(first o) / n_first; `start` becomes the logarithm of that factor.
     start -= math.log(float(n_first))
-    error = LOG_RELATIVE_ERROR * abs(start) + LOG_ABSOLUTE_ERROR + _MACHINE_EPSILON * (8 * n_terms + 16)
+    error = (
+        LOG_RELATIVE_ERROR * abs(start) + LOG_ABSOLUTE_ERROR + _MACHINE_EPSILON * (8 * n_terms + 16)
+    )
+    # An excess near 0 is only as accurate as E, so its error is absolute.
     excess_error = 6 * _MACHINE_EPSILON * n_first * total_mass
     low = math.log(total - excess_error) if total > excess_error else -np.inf
     high = math.log(total + excess_error + tail) if total + excess_error + tail > 0 else -np.inf
@@ -129,7 +125,9 @@ def compute_edge(a: int, b: int, size: int, e: float, measure: int) -> tuple[flo
 
 
 @compiled
-def _compute_edges(first_edge: int, stop_edge: int, n: int, size: int, e: float) -> tuple[Floats, Floats]:
+def _compute_edges(
+    first_edge: int, stop_edge: int, n: int, size: int, e: float
+) -> tuple[Floats, Floats]:
     """Return lower and upper log divergence of the edges a = first_edge .. stop_edge - 1.
 
     Edge a has b = n - 1 - a. The result is the larger of both directions, two float64 arrays.
@@ -171,14 +169,19 @@ _N_PROBES = 64
 
 
 @compiled
-def _bound_largest_term(log_p: Floats, min_size: int, a: int, b: int, e: float, measure: int) -> float:
+def _bound_largest_term(
+    log_p: Floats, min_size: int, a: int, b: int, e: float, measure: int
+) -> float:
     """Return a lower bound of the largest log term of a mixture, from up to 64 of its terms.
 
     Parameters as for :func:`mix_edges`.
     """
-    max_log_term, stride = -np.inf, max(1, len(log_p) // _N_PROBES)
+    max_log_term = -np.inf
+    stride = max(1, len(log_p) // _N_PROBES)
     for index in range(len(log_p) - 1, -1, -stride):
-        max_log_term = max(max_log_term, log_p[index] + compute_edge(a, b, min_size + index, e, measure)[0])
+        max_log_term = max(
+            max_log_term, log_p[index] + compute_edge(a, b, min_size + index, e, measure)[0]
+        )
     return max_log_term
 
 
@@ -204,20 +207,16 @@ def _compute_mixture_terms(
 def mix_edges(log_p: Floats, min_size: int, a: int, b: int, e: float, measure: int) -> LogInterval:
     """Return the mean divergence of an edge over a random sample size.
 
-    Sizes whose probabilities together are below 2^-55 of the result are left out and added to the
-    upper end, as no divergence is above 1.
-
-    Parameters
-    ----------
-    log_p : float64 (sizes,)
-        Log probabilities of the sample sizes `min_size`, `min_size` + 1, ...
-    min_size : int
-        The first sample size.
-    a, b, e, measure
-        As for :func:`compute_edge`.
+    `log_p` are the log probabilities of the sample sizes `min_size`, `min_size` + 1, ...; other
+    arguments as for :func:`compute_edge`. Sizes whose probabilities together are below 2^-55 of the
+    result are left out and added to the upper end, as no divergence is above 1.
     """
     max_log_term = _bound_largest_term(log_p, min_size, a, b, e, measure)
-    min_log_p = max_log_term + math.log(_DROPPED_MASS / len(log_p)) if max_log_term > -math.inf else -math.inf
+    min_log_p = (
+        max_log_term + math.log(_DROPPED_MASS / len(log_p))
+        if max_log_term > -math.inf
+        else -math.inf
+    )
     lows, highs = _compute_mixture_terms(log_p, min_size, a, b, e, measure, min_log_p)
     error = MACHINE_EPSILON * (len(log_p) + 16)
     return LogInterval(log_sum(lows) - error, log_sum(highs) + error + 2 * _DROPPED_MASS)
@@ -232,42 +231,41 @@ def compute_replacement_edge(a: int, b: int, size: int, log_e: float, measure: i
     """
     if size == 0:
         return ZERO
-    log_p, n_sampled = log_binomial_pmf(size, (a + 1) / (a + b + 1)), np.arange(size + 1, dtype=np.int64)
+    log_p = log_binomial_pmf(size, (a + 1) / (a + b + 1))
+    n_sampled = np.arange(size + 1, dtype=np.int64)  # o, the outcomes
     is_possible = log_p > -math.inf
     log_p, n_sampled = log_p[is_possible], n_sampled[is_possible]
     log_ratio_first = math.inf if a == 0 else math.log1p(1 / a)
     log_ratio_second = math.inf if b == 0 else math.log1p(1 / b)
-    log_ratio = _multiply_counts(n_sampled, log_ratio_first) - _multiply_counts(size - n_sampled, log_ratio_second)
-    # The chance of a coin is rounded once, which a count far from its mean feels most.
+    log_ratio = _multiply_counts(n_sampled, log_ratio_first) - _multiply_counts(
+        size - n_sampled, log_ratio_second
+    )
+    # The probability of the first type is rounded once; the error grows with the distance of o from
+    # its mean.
     probability_error = MACHINE_EPSILON * np.abs(n_sampled - size * ((a + 1) / (a + b + 1)))
     return sum_divergence(log_p, log_ratio, log_e, measure, probability_error)
 
 
 def sum_divergence(
-    log_p: Floats, log_ratio: Floats, epsilon: float, measure: int, extra_slack: Floats | float = 0.0,
+    log_p: Floats,
+    log_ratio: Floats,
+    epsilon: float,
+    measure: int,
+    extra_slack: Floats | float = 0.0,
     n_rounded: int = 1,
-) -> LogInterval:  # fmt: skip
+) -> LogInterval:
     """Return the sum over outcomes of (P - E P')+, or a gain, from listed distributions.
 
-    Parameters
-    ----------
-    log_p : float64 (outcomes,)
-        log P of every outcome.
-    log_ratio : float64 (outcomes,)
-        log P / P'; may be infinite.
-    epsilon : float
-        log E.
-    measure : int
-        ``LOSS``, ``TRUE_X`` or ``TRUE_OTHER``.
-    extra_slack : float64 (outcomes,) or float
-        Error of both logarithms beyond the error of a computed log probability.
-    n_rounded : int
-        Number of computed log probabilities that were added up in each logarithm.
+    `log_p` and `log_ratio` (outcomes,) are log P and log P / P' (may be infinite). Each is a sum of
+    `n_rounded` computed log probabilities with an error beyond theirs of `extra_slack`, which
+    grows by the same factor. `measure` as for :func:`compute_edge`.
     """
     # An infinite ratio has no error.
     magnitudes = np.abs(log_p) + np.where(np.isfinite(log_ratio), np.abs(log_ratio), 0.0)
     slack = n_rounded * (LOG_ABSOLUTE_ERROR + extra_slack + LOG_RELATIVE_ERROR * magnitudes)
-    return sum_weighted_divergence(log_p, log_ratio, epsilon, slack, _log_gain_weights(log_ratio, measure))
+    return sum_weighted_divergence(
+        log_p, log_ratio, epsilon, slack, _log_gain_weights(log_ratio, measure)
+    )
 
 
 def _multiply_counts(counts: Ints, factor: float) -> Floats:
@@ -286,17 +284,24 @@ def _log_gain_weights(log_ratio: Floats, measure: int) -> Floats:
     return -np.logaddexp(0.0, -log_ratio if measure == TRUE_X else log_ratio)
 
 
-def average_over_sizes(log_p: Floats, min_size: int, compute_term: Callable[[int], LogInterval]) -> LogInterval:
+def average_over_sizes(
+    log_p: Floats, min_size: int, compute_term: Callable[[int], LogInterval]
+) -> LogInterval:
     """Return the mean of `compute_term(s)` <= 1 over sizes s = min_size, min_size + 1, ...
 
     `log_p` (sizes,) are the log probabilities of the sizes.
     """
-    lows, highs, max_depth = [], [], 0.0
+    lows, highs = [], []
+    max_depth = 0.0  # the largest -log probability of a size that contributes
     for index, log_weight in enumerate(log_p):
         if log_weight > -math.inf:
-            mean_term = compute_term(min_size + index)
-            lows.append(log_weight + mean_term.low)
-            highs.append(log_weight + mean_term.high)
-            max_depth = max(max_depth, -float(log_weight) if mean_term.high > -math.inf else 0.0)
-    slack = LOG_RELATIVE_ERROR * max_depth + LOG_ABSOLUTE_ERROR + 2 * MACHINE_EPSILON * (len(log_p) + 16)
+            conditional = compute_term(min_size + index)
+            lows.append(log_weight + conditional.low)
+            highs.append(log_weight + conditional.high)
+            max_depth = max(max_depth, -float(log_weight) if conditional.high > -math.inf else 0.0)
+    slack = (
+        LOG_RELATIVE_ERROR * max_depth
+        + LOG_ABSOLUTE_ERROR
+        + 2 * MACHINE_EPSILON * (len(log_p) + 16)
+    )
     return LogInterval(log_sum(np.array(lows)) - slack, log_sum(np.array(highs)) + slack)

@@ -87,18 +87,9 @@ def sum_weighted_divergence(
 ) -> LogInterval:
     """Return the weighted hockey-stick divergence: sum over outcomes of weight (P - E P')+.
 
-    Parameters
-    ----------
-    log_p : float64 (outcomes,)
-        log P of every outcome.
-    log_ratio : float64 (outcomes,)
-        log P / P'; may be infinite.
-    log_e : float
-        epsilon = log E.
-    slack : float64 (outcomes,) or float
-        Bound of the errors of `log_p` and `log_ratio`; half of it bounds the error of `log_weight`.
-    log_weight : float64 (outcomes,)
-        Logarithm of the weights, at most 0.
+    `log_p`, `log_ratio` and `log_weight` (outcomes,) are log P, log P / P' (may be infinite) and
+    the log weights, at most 0; `log_e` is epsilon. `slack` bounds the errors of the first two, and
+    half of it bounds the error of the weights.
     """
     ratio_error = slack + 4 * MACHINE_EPSILON * (abs(log_e) + 1)
     rounding = MACHINE_EPSILON * (len(log_p) + 16)
