@@ -121,9 +121,8 @@ def compute_mean_delta(log_deltas: LogDeltas, world: TwoTypeWorld) -> LogInterva
         logs, errors = world.log_pmf(start, last)
         deltas = log_deltas(start, last)
         block_sums.append(sum_weighted_deltas(logs, errors, deltas))
-    left_out = (
-        max_log_term - LEFT_OUT_FACTOR + math.log(2) if (low, high) != (0, world.n) else -math.inf
-    )
+    is_complete = (low, high) == (0, world.n)
+    left_out = -math.inf if is_complete else max_log_term - LEFT_OUT_FACTOR + math.log(2)
     slack = MACHINE_EPSILON * (high - low + 32)
     lower = log_sum(np.array([block_sum[0] for block_sum in block_sums])) - slack
     upper = log_sum(np.array([*(block_sum[1] for block_sum in block_sums), left_out])) + slack
@@ -145,10 +144,7 @@ def sum_weighted_deltas(logs: Floats, errors: Floats, deltas: Floats) -> tuple[f
 def find_window(world: TwoTypeWorld, log_mass: float) -> tuple[int, int]:
     """Return low, high such that Pr[k < low] and Pr[k > high] are below exp(`log_mass`) each."""
     n = world.n
-    mean = sum(
-        count * probability
-        for count, probability in zip(world.counts, world.probabilities, strict=True)
-    )
+    mean = sum(c * q for c, q in zip(world.counts, world.probabilities, strict=True))
     return (
         _find_light_tail(world, math.floor(mean), 0, log_mass),
         _find_light_tail(world, math.ceil(mean), n, log_mass),
@@ -309,9 +305,8 @@ def _transform(counts: Counts, tilted: Floats, first: int, points: int) -> tuple
     pmf = fft.irfft(np.conj(np.exp(log_transform - 1j * first * angles)), points)
     max_exponent = float(np.abs(log_transform).max()) + math.pi * first
     magnitudes = np.exp(log_transform.real)
-    noise = (
-        2.0**-51 * float(((np.abs(log_transform) + angles * first + 8) * magnitudes).sum()) / points
-    )
+    errors = (np.abs(log_transform) + angles * first + 8) * magnitudes
+    noise = 2.0**-51 * float(errors.sum()) / points
     return pmf, 8 * noise + 2.0**-52 * max_exponent * 2.0**-52
 
 
@@ -389,18 +384,17 @@ def bound_majorant_mean(
     low, high = find_window(world, max_log_term - LEFT_OUT_FACTOR)
     valley, negligible_log = n // 2, max_log_term - _NEGLIGIBLE_FACTOR
     sums = [max_log_term - LEFT_OUT_FACTOR + math.log(2)]
+
+    def is_light(k: int) -> bool:
+        return bound_of_rest(k) <= negligible_log
+
     if low <= valley:
-        inner = _find_light_start(
-            valley, min(high, valley), lambda k: bound_of_rest(k) <= negligible_log
-        )
-        sums += _sum_outwards(
-            log_deltas, world, (inner, low), bound_of_rest(inner) if inner < valley else -math.inf
-        )
+        inner = _find_light_start(valley, min(high, valley), is_light)
+        running_max = bound_of_rest(inner) if inner < valley else -math.inf
+        sums += _sum_outwards(log_deltas, world, (inner, low), running_max)
     if high > valley:
         half = n - valley - 1
-        inner = n - _find_light_start(
-            half, min(n - low, half), lambda k: bound_of_rest(k) <= negligible_log
-        )
+        inner = n - _find_light_start(half, min(n - low, half), is_light)
         running_max = bound_of_rest(n - inner) if inner > valley + 1 else -math.inf
         sums += _sum_outwards(log_deltas, world, (inner, high), running_max)
     return min(log_sum(np.array(sums)) + MACHINE_EPSILON * (len(sums) + high - low + 32), 0.0)
@@ -450,10 +444,10 @@ def bound_from_below(
 
     Publishing fewer types only lowers delta, so its lower end bounds the smoothed delta.
     """
-    log_deltas, type_indices = make_log_deltas(mechanism, n, epsilon), range(population.types)
+    log_deltas = make_log_deltas(mechanism, n, epsilon)
     worlds = {
         world
-        for type_index in type_indices
+        for type_index in range(population.types)
         for world in list_unmixed_worlds(population, n, type_index)
     }
     return max_interval(compute_mean_delta(log_deltas, world) for world in worlds)

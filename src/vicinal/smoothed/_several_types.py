@@ -118,10 +118,8 @@ def _tabulate_weights(
     """
     own_probability = float(probabilities[smallest_type])
     rest_types = [index for index in range(len(probabilities)) if index != smallest_type]
-    conditionals = [
-        min(float(probabilities[rest_type]) / (1 - own_probability), 1.0)
-        for rest_type in rest_types
-    ]
+    rest_probabilities = [float(probabilities[rest_type]) for rest_type in rest_types]
+    conditionals = [min(p / (1 - own_probability), 1.0) for p in rest_probabilities]
     min_x, max_x = find_window(TwoTypeWorld((n,), (own_probability,)), -depth)
     spans_at_min, spans_at_max = (
         [_find_span(n - x, conditional, depth) for conditional in conditionals]
@@ -175,13 +173,11 @@ def _sum_rectangles(
     `tables` are the results of :func:`_tabulate_weights` for each smallest type, `corners` is g.
     Mass of `left_out` is not in the tables, so smaller sums need no further precision.
     """
-    rectangles = [
-        _weigh_rectangle(
-            tables, corners, table_index, (0, upper.shape[0] - 1, 0, upper.shape[1] - 1)
-        )
-        for table_index, (_, _, _, upper) in enumerate(tables)
-        if upper.size
-    ]
+    rectangles = []
+    for index, (_, _, _, upper) in enumerate(tables):
+        if upper.size:
+            whole = (0, upper.shape[0] - 1, 0, upper.shape[1] - 1)
+            rectangles.append(_weigh_rectangle(tables, corners, index, whole))
     heapq.heapify(rectangles)
     while True:
         # Summed anew each time: updated sums would keep the rounding error of their first values,
@@ -199,10 +195,8 @@ def _sum_rectangles(
             first_row, last_row, first_column, last_column = widest
             for rows in _halve_range(first_row, last_row):
                 for columns in _halve_range(first_column, last_column):
-                    smaller = (*rows, *columns)
-                    heapq.heappush(
-                        rectangles, _weigh_rectangle(tables, corners, table_index, smaller)
-                    )
+                    smaller = _weigh_rectangle(tables, corners, table_index, (*rows, *columns))
+                    heapq.heappush(rectangles, smaller)
             if rectangles[0][0] == 0:
                 break
 
@@ -224,22 +218,12 @@ def _weigh_rectangle(
     weight = float(upper[cells].sum())
     if not weight:
         return 0.0, table_index, rectangle, 0.0, 0.0
-    upper_delta, lower_delta = (
-        corners.get_delta(min_x + first_row, min_y + first_column)[1],
-        corners.get_delta(min_x + last_row, min_y + last_column)[0],
-    )
-    gap = (
-        weight * (lower_delta - upper_delta)
-        if (first_row, first_column) != (last_row, last_column)
-        else 0.0
-    )
-    return (
-        gap,
-        table_index,
-        rectangle,
-        float(lower[cells].sum()) * lower_delta,
-        weight * upper_delta,
-    )
+    upper_delta = corners.get_delta(min_x + first_row, min_y + first_column)[1]
+    lower_delta = corners.get_delta(min_x + last_row, min_y + last_column)[0]
+    is_single_cell = (first_row, first_column) == (last_row, last_column)
+    gap = 0.0 if is_single_cell else weight * (lower_delta - upper_delta)
+    lower_sum = float(lower[cells].sum()) * lower_delta
+    return gap, table_index, rectangle, lower_sum, weight * upper_delta
 
 
 def _halve_range(first: int, last: int) -> list[tuple[int, int]]:

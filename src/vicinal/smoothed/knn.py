@@ -364,52 +364,35 @@ class RadiusVotes(mechanisms.ComparedMechanism):
     """A lone record inside the radius is revealed whenever it is sampled."""
 
     def comparisons(self, database: Counts, epsilon: float) -> Iterator[mechanisms.Comparison]:
+        compute = self._compute_divergence
         for removed_type, added_type in itertools.permutations(range(self.classes + 1), 2):
-            n_removed_type, n_added_type = int(database[removed_type]), int(database[added_type])
-            if n_removed_type:
+            n_removed, n_added = int(database[removed_type]), int(database[added_type])
+            if n_removed:
                 yield (
-                    partial(
-                        self._compute_divergence,
-                        removed_type,
-                        added_type,
-                        n_removed_type,
-                        n_added_type,
-                        epsilon,
-                    ),
-                    partial(
-                        self._compute_divergence,
-                        added_type,
-                        removed_type,
-                        n_added_type + 1,
-                        n_removed_type - 1,
-                        epsilon,
-                    ),
+                    partial(compute, removed_type, added_type, n_removed, n_added, epsilon),
+                    partial(compute, added_type, removed_type, n_added + 1, n_removed - 1, epsilon),
                 )
 
     def _compute_divergence(
         self,
         removed_type: int,
         added_type: int,
-        n_removed_type: int,
-        n_added_type: int,
+        n_removed: int,
+        n_added: int,
         epsilon: float,
         measure: int,
     ) -> LogInterval:
         """Return the divergence of X from X', in which one record has changed its type.
 
-        X has `n_removed_type` and `n_added_type` records of the two types, X' has one record less
+        X has `n_removed` and `n_added` records of the two types, X' has one record less
         of the removed and one more of the added type. The last type, "out", is not published.
         """
         if added_type == self.classes:
-            return compute_count_divergence(
-                n_removed_type, n_removed_type - 1, self.gamma, epsilon, measure
-            )
+            return compute_count_divergence(n_removed, n_removed - 1, self.gamma, epsilon, measure)
         if removed_type == self.classes:
-            return compute_count_divergence(
-                n_added_type, n_added_type + 1, self.gamma, epsilon, measure
-            )
+            return compute_count_divergence(n_added, n_added + 1, self.gamma, epsilon, measure)
         return mechanisms.Poisson(self.gamma).pair(
-            n_removed_type - 1, n_added_type, n_removed_type + n_added_type, epsilon, measure
+            n_removed - 1, n_added, n_removed + n_added, epsilon, measure
         )
 
 
@@ -446,16 +429,14 @@ def bound_radius_mean(
     of types.
     """
     min_probabilities = population.least[: mechanism.classes]
-    relabelled = bound_multitype_mean(
-        mechanisms.Poisson(mechanism.gamma), min_probabilities, n, epsilon
-    )
+    sampler = mechanisms.Poisson(mechanism.gamma)
+    relabelled = bound_multitype_mean(sampler, min_probabilities, n, epsilon)
     if relabelled is None:
         return None
     log_deltas = _make_label_log_deltas(mechanism.gamma, epsilon)
-    labels = range(mechanism.classes)
     lower = max_interval(
         compute_mean_delta(log_deltas, world)
-        for label in labels
+        for label in range(mechanism.classes)
         for world in list_unmixed_worlds(population, n, label)
     )
     label_means = [

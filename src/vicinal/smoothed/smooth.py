@@ -210,9 +210,7 @@ def smoothed_delta(
     worst_case = worst_case_delta(mechanism, n_records, checked_epsilon)
     answer = _compute_certified(mechanism, population, n_records, checked_epsilon)
     if answer is None and draws:
-        answer = _estimate_by_sampling(
-            mechanism, population, n_records, checked_epsilon, draws, seed
-        )
+        answer = _estimate_by_sampling(mechanism, population, n, checked_epsilon, draws, seed)
     if answer is None:
         return Delta(-math.inf, worst_case.log_upper, BOUND, "no better than the worst case")
     return Delta(
@@ -283,9 +281,8 @@ def _bound_two_types(mechanism: Mechanism, population: Population, n: int, epsil
     p, q = float(probabilities.min()), float(probabilities.max())
     if p == q:
         log_deltas = expectation.make_log_deltas(mechanism, n, epsilon)
-        return as_delta(
-            expectation.compute_mean_delta(log_deltas, expectation.TwoTypeWorld((n,), (p,)))
-        )
+        world = expectation.TwoTypeWorld((n,), (p,))
+        return as_delta(expectation.compute_mean_delta(log_deltas, world))
     interval = expectation.bound_smoothed_delta(mechanism, n, epsilon, p, q)
     is_close = interval.high - interval.low < _EXACT_WIDTH
     return as_delta(interval, EXACT if is_close else SANDWICH, "mixtures of worlds enclosed")
@@ -403,11 +400,8 @@ def _bound_exceedance(
         return 0.0 if bound_of_rest(k) > log_level else -math.inf
 
     if isinstance(population, Heterogeneous):
-        return as_delta(
-            expectation.compute_mean_delta(
-                get_indicators, *expectation.list_unmixed_worlds(population, n, 0)
-            )
-        )
+        (world,) = expectation.list_unmixed_worlds(population, n, 0)
+        return as_delta(expectation.compute_mean_delta(get_indicators, world))
     probabilities = population.vertices[:, 0].tolist()
     worlds = [
         expectation.TwoTypeWorld((n,), (probability,))
@@ -421,11 +415,8 @@ def _bound_exceedance(
     upper = max(
         expectation.bound_majorant_mean(get_indicators, world, bound_indicator) for world in worlds
     )
-    return as_delta(
-        LogInterval(interval.low, max(interval.high, upper)),
-        SANDWICH,
-        "mixtures of worlds enclosed",
-    )
+    enclosed = LogInterval(interval.low, max(interval.high, upper))
+    return as_delta(enclosed, SANDWICH, "mixtures of worlds enclosed")
 
 
 CONFIDENCE = 1 - 1e-3
@@ -482,10 +473,8 @@ def estimate(
     # Four events share the probability of an error: two ends, each with mean and variance.
     log_inverse_error = math.log(4 / (1 - CONFIDENCE))
     ends = []
-    for row, sign in (
-        (0, -1),
-        (1, 1),
-    ):  # the lower end from lower deltas, the upper from upper ones
+    # The lower end of the interval is computed from lower deltas, the upper from upper ones.
+    for row, sign in ((0, -1), (1, 1)):
         values = deltas[:, row]
         variance = float(values.var(ddof=1)) if draws > 1 else max_delta**2
         half_width = math.sqrt(
@@ -511,25 +500,20 @@ def sample_databases(
     groups = _split_into_groups(population, n, share)
     for _ in range(draws):
         if isinstance(mechanism, KNNVotes):
-            labels = [
-                rng.choice(len(distribution), size=count, p=distribution)
-                for count, distribution in groups
-            ]
+            labels = [rng.choice(len(row), size=count, p=row) for count, row in groups]
             yield np.concatenate(labels)
         else:
-            yield np.sum(
-                [rng.multinomial(count, distribution) for count, distribution in groups], axis=0
-            )
+            yield np.sum([rng.multinomial(count, row) for count, row in groups], axis=0)
 
 
 def _split_into_groups(population: Population, n: int, share: float) -> list[tuple[int, Floats]]:
-    """Return pairs of a number of records and their distribution (m,), n records together."""
-    distributions = [distribution / distribution.sum() for distribution in population.vertices]
+    """Return pairs of a number of records and their distribution (m,), n records together.
+
+    `share` of the records come from the second vertex, the rest from the first.
+    """
+    rows = [row / row.sum() for row in population.vertices]
     if isinstance(population, Heterogeneous):
-        return list(zip(population.counts.tolist(), distributions, strict=True))
-    n_second = round(share * n) if len(distributions) > 1 else 0
-    return [
-        (count, distribution)
-        for count, distribution in zip((n - n_second, n_second), distributions, strict=False)
-        if count
-    ]
+        return list(zip(population.counts.tolist(), rows, strict=True))
+    n_second = round(share * n) if len(rows) > 1 else 0
+    counts = (n - n_second, n_second)
+    return [(count, row) for count, row in zip(counts, rows, strict=False) if count]
