@@ -1,4 +1,4 @@
-"""`vicinal smoothed` and the reproductions, as their users call them."""
+"""`vicinal smoothed` and the reproductions of LWX23 on the command line."""
 
 import json
 from pathlib import Path
@@ -17,12 +17,12 @@ EXAMPLES = Path(__file__).parents[2] / "examples" / "smoothed"
 
 
 def test_audits_of_the_examples():
-    found = json.loads(run("smoothed", "audit", EXAMPLES / "one_fold.json", "--json"))
-    uppers = [row["smoothed"]["upper"] for row in found["rows"]]
+    report = json.loads(run("smoothed", "audit", EXAMPLES / "one_fold.json", "--json"))
+    uppers = [row["smoothed"]["upper"] for row in report["rows"]]
     assert uppers == sorted(uppers, reverse=True)
-    assert found["rows"][0]["worst_case"]["upper"] == pytest.approx(0.9)
-    words = run("smoothed", "audit", EXAMPLES / "one_fold.json")
-    assert "1,000 records of 2 types" in words
+    assert report["rows"][0]["worst_case"]["upper"] == pytest.approx(0.9)
+    output = run("smoothed", "audit", EXAMPLES / "one_fold.json")
+    assert "1,000 records of 2 types" in output
     assert "share their coins" in run("smoothed", "audit", EXAMPLES / "both_folds.json", code=3)
 
 
@@ -30,9 +30,9 @@ def test_private_deltas_are_marked(tmp_path):
     spec = json.loads((EXAMPLES / "one_fold.json").read_text())
     path = tmp_path / "spec.json"
     path.write_text(json.dumps({**spec, "n": 1000, "database": [300, 700], "levels": [1e-3]}))
-    words = run("smoothed", "audit", path)
-    assert "PRIVATE delta of the database" in words
-    assert "Pr[delta(x) > 0.001]" in words
+    output = run("smoothed", "audit", path)
+    assert "PRIVATE delta of the database" in output
+    assert "Pr[delta(x) > 0.001]" in output
 
 
 @pytest.mark.parametrize("text", ["[]", '{"n": 5}', '{"n": NaN}', "{"])
@@ -50,10 +50,10 @@ def test_drawn_databases_say_how_sure_that_is():
 
 
 def test_every_value_of_the_reference_file():
-    found = json.loads(run("smoothed-reference", "--json", program=experiments))
-    assert found["agree"]
-    assert len(found["rows"]) == len(reference_entries()) == 37
-    assert all(row["difference"] <= 1e-12 for row in found["rows"] if row["kind"] == "exact")
+    report = json.loads(run("smoothed-reference", "--json", program=experiments))
+    assert report["agree"]
+    assert len(report["rows"]) == len(reference_entries()) == 37
+    assert all(row["difference"] <= 1e-12 for row in report["rows"] if row["kind"] == "exact")
 
 
 def test_a_wrong_reference_value_is_noticed(monkeypatch):
@@ -64,15 +64,15 @@ def test_a_wrong_reference_value_is_noticed(monkeypatch):
 
 
 def test_figures_are_drawn(tmp_path, monkeypatch):
-    drawn = {name: figures._DRAWN[name] for name in ("1", "2 right")}
-    monkeypatch.setattr(figures, "_DRAWN", drawn)
-    points = figures.gradients
-    monkeypatch.setattr(figures, "gradients", lambda _, *rest: points((20, 30), *rest))
-    words = run("smoothed-figures", "--databases", 2, "--out", tmp_path, program=experiments)
-    assert "Not stated in the paper" in words
+    selected = {name: figures._DRAWN[name] for name in ("1", "2 right")}
+    monkeypatch.setattr(figures, "_DRAWN", selected)
+    compute_gradients = figures.gradients
+    monkeypatch.setattr(figures, "gradients", lambda _, *rest: compute_gradients((20, 30), *rest))
+    output = run("smoothed-figures", "--databases", 2, "--out", tmp_path, program=experiments)
+    assert "Not stated in the paper" in output
     assert (tmp_path / "smoothed-figure-1.png").stat().st_size > 5000
-    found = json.loads((tmp_path / "smoothed-figures.json").read_text())
-    years = {row["election"]: row for row in found["figures"][0]["rows"]}
+    report = json.loads((tmp_path / "smoothed-figures.json").read_text())
+    years = {row["election"]: row for row in report["figures"][0]["rows"]}
     assert 10 ** years["2020 (later totals)"]["log10_delta"] == pytest.approx(1.19716e-32, rel=1e-5)
     assert 10 ** years["2020 (later totals)"]["log10_utility"] == pytest.approx(
         1.1132e-32, rel=1e-5

@@ -1,4 +1,4 @@
-"""Theorems of the paper that brute force leaves open, exactly, on random small instances."""
+"""Theorems of LWX23 on random small instances, computed exactly."""
 
 import itertools
 import math
@@ -9,24 +9,24 @@ import pytest
 
 from smoothed import brute
 from vicinal import smoothed
-from vicinal.smoothed.mechanism import law_excess
+from vicinal.smoothed.mechanism import compute_listed_divergence
 
 SEEDS = range(12)
 
 
-def random_law(rng, outcomes):
+def sample_distribution(rng, outcomes):
     weights = [Fraction(int(w)) for w in rng.integers(0, 12, outcomes)]
     weights[0] += 1
     return {i: w / sum(weights) for i, w in enumerate(weights)}
 
 
-def random_rows(rng, rows, types):
+def sample_distributions(rng, rows, types):
     weights = rng.integers(1, 9, (rows, types)).astype(object)
     return [[Fraction(int(w), int(row.sum())) for w in row] for row in weights]
 
 
-def logs(law):
-    return {o: math.log(p) if p else -math.inf for o, p in law.items()}
+def take_logs(distribution):
+    return {o: math.log(p) if p else -math.inf for o, p in distribution.items()}
 
 
 @pytest.mark.parametrize("n", [1, 2, 5, 7])
@@ -54,23 +54,23 @@ def test_no_database_is_above_the_worst_case(mechanism):
 @pytest.mark.parametrize("seed", SEEDS)
 def test_proposition_5_composition_of_independent_releases(seed):
     rng = np.random.default_rng(seed)
-    population = smoothed.Vertices(random_rows(rng, 2, 2))
+    population = smoothed.Vertices(sample_distributions(rng, 2, 2))
     sizes, epsilons = rng.integers(1, 6, 2), rng.uniform(0, 1, 2)
     releases = [smoothed.Histogram(smoothed.FixedSize(int(size))) for size in sizes]
     joint = smoothed.compose(
-        [smoothed.NamedMechanism(release, place) for place, release in enumerate(releases)]
+        [smoothed.NamedMechanism(release, index) for index, release in enumerate(releases)]
     )
-    parts = [
+    deltas = [
         smoothed.smoothed_delta(release, population, 5, epsilon).upper
         for release, epsilon in zip(releases, epsilons, strict=True)
     ]
-    assert smoothed.smoothed_delta(joint, population, 5, float(sum(epsilons))).lower <= sum(parts)
+    assert smoothed.smoothed_delta(joint, population, 5, float(sum(epsilons))).lower <= sum(deltas)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_proposition_7_only_vertices_matter(seed):
     rng = np.random.default_rng(seed)
-    rows = np.array(random_rows(rng, 3, 3), dtype=np.float64)
+    rows = np.array(sample_distributions(rng, 3, 3), dtype=np.float64)
     inside = rng.dirichlet(np.ones(3), size=4) @ rows
     mechanism = smoothed.Histogram(smoothed.FixedSize(3))
     largest = smoothed.smoothed_delta(mechanism, smoothed.Hull([*rows, *inside]), 4, 0.4)
@@ -84,12 +84,12 @@ def test_proposition_7_only_vertices_matter(seed):
 @pytest.mark.parametrize("seed", range(200))
 def test_lemma_10_with_its_sharp_constants(seed):
     rng = np.random.default_rng(seed)
-    p, q = random_law(rng, 5), random_law(rng, 5)
+    p, q = sample_distribution(rng, 5), sample_distribution(rng, 5)
     e = Fraction(int(rng.integers(4, 30)), 4)
-    losses = [brute.excess(p, q, e), brute.excess(q, p, e)]
-    gains = [brute.gain(p, q, e), brute.gain(q, p, e)]
+    losses = [brute.compute_divergence(p, q, e), brute.compute_divergence(q, p, e)]
+    gains = [brute.compute_gain(p, q, e), brute.compute_gain(q, p, e)]
     assert sum(gains) == sum(losses)
     assert e / (1 + e) * max(losses) <= max(gains) <= (e + 2) / (e + 1) * max(losses)
-    found = law_excess(logs(p), logs(q), math.log(e))
+    found = compute_listed_divergence(take_logs(p), take_logs(q), math.log(e))
     assert math.exp(found.low) <= float(losses[0]) + 1e-300
     assert math.exp(found.high) >= float(losses[0])

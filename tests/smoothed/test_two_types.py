@@ -1,4 +1,4 @@
-"""Two types in log space: large n, deep tails, sandwiches, and the laws beneath them."""
+"""Counts of two and more types at large n: deep tails, enclosing intervals and the pmfs beneath."""
 
 import itertools
 import math
@@ -23,8 +23,8 @@ from vicinal.smoothed import (
     smooth,
     smoothed_delta,
 )
-from vicinal.smoothed._edges import edge_loss
-from vicinal.smoothed._several_types import typed_mean
+from vicinal.smoothed._edges import compute_edge_interval
+from vicinal.smoothed._several_types import bound_multitype_mean
 
 DC = 18586 / 335909
 
@@ -38,8 +38,10 @@ def test_binomial_probabilities_hold_their_stated_error(n, p):
     with mpmath.workdps(50):
         for k in {0, 1, n // 3, round(n * p), n - 1, n}:
             exact = log_choose(n, k) + k * mpmath.log(p) + (n - k) * mpmath.log(1 - mpmath.mpf(p))
-            found = float(intervals.binomial(n, p, k, k + 1)[0])
-            assert abs(found - exact) <= intervals.FLOOR + intervals.SLOPE * abs(found)
+            found = float(intervals.log_binomial_pmf(n, p, k, k + 1)[0])
+            assert abs(
+                found - exact
+            ) <= intervals.LOG_ABSOLUTE_ERROR + intervals.LOG_RELATIVE_ERROR * abs(found)
 
 
 @pytest.mark.parametrize(
@@ -52,7 +54,9 @@ def test_hypergeometric_probabilities_hold_their_stated_error(kind, others, size
             exact = log_choose(kind, o) + log_choose(others, size - o)
             exact -= log_choose(kind + others, size)
             found = float(intervals.log_hypergeometric(o, kind, others, size))
-            assert abs(found - exact) <= intervals.FLOOR + intervals.SLOPE * abs(found)
+            assert abs(
+                found - exact
+            ) <= intervals.LOG_ABSOLUTE_ERROR + intervals.LOG_RELATIVE_ERROR * abs(found)
 
 
 @pytest.mark.parametrize(
@@ -70,25 +74,27 @@ def test_an_edge_holds_its_stated_error(a, b, size, e):
                 total += term
                 if term < total * mpmath.mpf(10) ** -35:
                     break
-        found = edge_loss(a, b, size, e)
+        found = compute_edge_interval(a, b, size, e)
         assert found.low <= mpmath.log(total) <= found.high
         assert found.high - found.low < 1e-8
 
 
 def test_poisson_binomials_agree_with_convolution_and_with_binomials():
     rng = np.random.default_rng(0)
-    counts, chances = rng.integers(1, 9, 7), rng.uniform(0, 1, 7)
-    law = np.ones(1)
-    for count, chance in zip(counts, chances, strict=True):
+    counts, probabilities = rng.integers(1, 9, 7), rng.uniform(0, 1, 7)
+    pmf = np.ones(1)
+    for count, probability in zip(counts, probabilities, strict=True):
         for _ in range(count):
-            law = np.convolve(law, [1 - chance, chance])
-    logs, errors = _expectation.sum_log_pmf(counts, chances, 0, len(law))
-    assert np.exp(logs) == pytest.approx(law, rel=1e-9)
-    halves = np.array([20_000, 30_000]), np.array([0.2, 0.2])
-    logs, errors = _expectation.sum_log_pmf(*halves, 4_000, 15_000)
-    same = intervals.binomial(50_000, 0.2, 4_000, 15_000)
-    slack = errors + intervals.FLOOR + intervals.SLOPE * np.abs(same)
-    assert (np.abs(logs - same) <= slack).all()
+            pmf = np.convolve(pmf, [1 - probability, probability])
+    logs, errors = _expectation.compute_sum_log_pmf(counts, probabilities, 0, len(pmf))
+    assert np.exp(logs) == pytest.approx(pmf, rel=1e-9)
+    two_groups = np.array([20_000, 30_000]), np.array([0.2, 0.2])
+    logs, errors = _expectation.compute_sum_log_pmf(*two_groups, 4_000, 15_000)
+    binomial_logs = intervals.log_binomial_pmf(50_000, 0.2, 4_000, 15_000)
+    slack = (
+        errors + intervals.LOG_ABSOLUTE_ERROR + intervals.LOG_RELATIVE_ERROR * np.abs(binomial_logs)
+    )
+    assert (np.abs(logs - binomial_logs) <= slack).all()
     assert logs.min() < -2000
     assert errors.max() < 1e-6
 
@@ -97,8 +103,8 @@ def test_poisson_binomials_agree_with_convolution_and_with_binomials():
 def test_windows_leave_out_nothing_that_matters(epsilon):
     """The windowed sum against the sum over the whole profile."""
     n, mechanism = 5000, Histogram(FixedSize(4950))
-    whole = profile(mechanism, n, epsilon) + intervals.binomial(n, 0.1)
-    ends = [float(np.logaddexp.reduce(row)) for row in whole]
+    all_terms = profile(mechanism, n, epsilon) + intervals.log_binomial_pmf(n, 0.1)
+    ends = [float(np.logaddexp.reduce(row)) for row in all_terms]
     found = smoothed_delta(mechanism, Vertices([[0.1, 0.9]]), n, epsilon)
     assert [found.log_lower, found.log_upper] == pytest.approx(ends, abs=1e-9)
 
@@ -114,12 +120,12 @@ def test_deltas_far_below_the_smallest_float():
 
 def test_a_true_maximum_in_the_middle_is_enclosed():
     """With n = 40, T = 3, E = 1: neither pure world is the worst (theory.md, section 8c)."""
-    from vicinal.smoothed._expectation import largest_mean
+    from vicinal.smoothed._expectation import bound_smoothed_delta
 
     mechanism, population = Histogram(FixedSize(3)), Vertices([[0.4, 0.6], [0.6, 0.4]])
     exact = smoothed_delta(mechanism, population, 40, 0.0)
     assert exact.value == pytest.approx(0.0378802, abs=1e-7)
-    around = largest_mean(mechanism, 40, 0.0, 0.4, 0.6)
+    around = bound_smoothed_delta(mechanism, 40, 0.0, 0.4, 0.6)
     assert math.exp(around.low) == pytest.approx(0.0377284, abs=1e-7)
     assert math.exp(around.high) >= exact.upper
     assert math.exp(around.high) <= 0.03884
@@ -127,13 +133,13 @@ def test_a_true_maximum_in_the_middle_is_enclosed():
 
 @pytest.mark.parametrize("seed", range(8))
 def test_sandwiches_enclose_algorithm_1(seed):
-    from vicinal.smoothed._expectation import largest_mean
+    from vicinal.smoothed._expectation import bound_smoothed_delta
 
     rng = np.random.default_rng(seed)
     n = int(rng.integers(5, 60))
     mechanism, epsilon = Histogram(FixedSize(int(rng.integers(1, n + 1)))), float(rng.uniform(0, 2))
     p, q = sorted(rng.uniform(0.05, 0.95, 2).tolist())
-    around = largest_mean(mechanism, n, epsilon, p, q)
+    around = bound_smoothed_delta(mechanism, n, epsilon, p, q)
     exact = smoothed_delta(mechanism, Vertices([[p, 1 - p], [q, 1 - q]]), n, epsilon)
     assert exact.method == "exact"
     assert around.low <= exact.log_upper
@@ -148,34 +154,40 @@ def test_sandwiches_of_many_types_enclose_algorithm_1(mechanism):
     for epsilon in (0.5, 2.0):
         exact = smoothed_delta(mechanism, population, 16, epsilon)
         assert exact.method == "exact"
-        assert _two_types.lower_mean(mechanism, population, 16, epsilon).low <= exact.log_upper
+        assert (
+            _two_types.bound_from_below(mechanism, population, 16, epsilon).low <= exact.log_upper
+        )
 
 
 @pytest.mark.parametrize("epsilon", [0.2, 1.0, 2.5])
 @pytest.mark.parametrize("sampler", [FixedSize(9), FixedSize(15), Poisson(0.6), WithReplacement(8)])
 def test_means_over_several_types_enclose_algorithm_1(sampler, epsilon):
     """All databases are listed; fails if ties, absent types or tails are weighed wrongly."""
-    for chances in (
-        [1 / 3, 1 / 3, 1 / 3], [0.05, 0.15, 0.8], [0.0, 0.3, 0.7], [0.45, 0.45, 0.1],
-        [0.25, 0.25, 0.25, 0.25], [0.02, 0.08, 0.3, 0.6],
-    ):  # fmt: skip
-        exact = smoothed_delta(Histogram(sampler), Vertices([chances]), 16, epsilon)
+    for probabilities in (
+        [1 / 3, 1 / 3, 1 / 3],
+        [0.05, 0.15, 0.8],
+        [0.0, 0.3, 0.7],
+        [0.45, 0.45, 0.1],
+        [0.25, 0.25, 0.25, 0.25],
+        [0.02, 0.08, 0.3, 0.6],
+    ):
+        exact = smoothed_delta(Histogram(sampler), Vertices([probabilities]), 16, epsilon)
         assert exact.method == "exact"
-        found = typed_mean(sampler, np.array(chances), 16, epsilon)
+        found = bound_multitype_mean(sampler, np.array(probabilities), 16, epsilon)
         assert found.low <= exact.log_upper
         assert exact.log_lower <= found.high
-        if len(chances) == 3:
+        if len(probabilities) == 3:
             assert found.high - found.low < 0.02
 
 
 def test_worlds_that_mix_are_below_the_mean_of_the_least_chances():
-    """Every multiset of worlds is listed; fails if a mixture is worse than what encloses it."""
+    """Every multiset of worlds is enumerated; fails if a mixture is worse than its upper end."""
     for vertices in ([[0.1, 0.2, 0.7], [0.3, 0.1, 0.6]], [[0.2, 0.4, 0.4], [0.4, 0.4, 0.2]]):
         population = Vertices(vertices)
         for sampler in (FixedSize(10), Poisson(0.5)):
             exact = smoothed_delta(Histogram(sampler), population, 14, 0.7)
             assert exact.method == "exact"
-            assert exact.log_lower <= typed_mean(sampler, population.least, 14, 0.7).high
+            assert exact.log_lower <= bound_multitype_mean(sampler, population.least, 14, 0.7).high
 
 
 @pytest.mark.parametrize("vertices", [[[0.3, 0.3, 0.4]], [[0.3, 0.3, 0.4], [0.2, 0.3, 0.5]]])
@@ -187,12 +199,12 @@ def test_three_types_are_known_within_five_percent(vertices):
 
 
 def test_every_loss_falls_when_a_count_grows():
-    """What steps between corners rest on: a third type is relabelled after the fact."""
+    """The steps between corners rely on it: a third type is relabelled after sampling."""
     for sampler in (FixedSize(7), Poisson(0.3), WithReplacement(6)):
         for a, b in itertools.product(range(6), repeat=2):
-            here = sampler.pair(a, b, 14, 0.4).low
-            for more in ((a + 1, b), (a, b + 1)):
-                assert sampler.pair(*more, 14, 0.4).low <= here + 1e-9
+            lower_end = sampler.pair(a, b, 14, 0.4).low
+            for larger in ((a + 1, b), (a, b + 1)):
+                assert sampler.pair(*larger, 14, 0.4).low <= lower_end + 1e-9
 
 
 @pytest.mark.parametrize(
@@ -205,13 +217,13 @@ def test_every_loss_falls_when_a_count_grows():
     ],
 )
 def test_radius_votes_are_enclosed(rows):
-    from vicinal.smoothed.knn import radius_mean
+    from vicinal.smoothed.knn import bound_radius_mean
 
     population = Vertices(rows)
     for gamma, epsilon in ((0.1, 1.0), (0.8, 0.3)):
         mechanism = RadiusVotes(gamma, population.types - 1)
         exact = smoothed_delta(mechanism, population, 10, epsilon)
-        around = radius_mean(mechanism, population, 10, epsilon)
+        around = bound_radius_mean(mechanism, population, 10, epsilon)
         assert exact.method == "exact"
         assert around.low <= exact.log_upper
         assert exact.log_lower <= around.high
@@ -225,18 +237,18 @@ def test_radius_votes_of_many_records_are_known_to_a_small_factor():
 
 
 def test_groups_of_voters():
-    """Two groups of the same people are one; a mixed world is between the pure ones."""
+    """Two groups of the same distribution equal one; a mixed world is between the pure ones."""
     mechanism = Histogram(FixedSize(990))
-    one = smoothed_delta(mechanism, Vertices([[0.1, 0.9]]), 1000, 1.0)
-    two = smoothed_delta(
+    one_group = smoothed_delta(mechanism, Vertices([[0.1, 0.9]]), 1000, 1.0)
+    two_groups = smoothed_delta(
         mechanism, Heterogeneous([(400, [0.1, 0.9]), (600, [0.1, 0.9])]), 1000, 1.0
     )
-    assert two.log_upper == pytest.approx(one.log_upper, abs=1e-6)
+    assert two_groups.log_upper == pytest.approx(one_group.log_upper, abs=1e-6)
     mixed = smoothed_delta(
         mechanism, Heterogeneous([(400, [0.1, 0.9]), (600, [0.4, 0.6])]), 1000, 1.0
     )
     pure = smoothed_delta(mechanism, Vertices([[0.4, 0.6]]), 1000, 1.0)
-    assert pure.log_upper < mixed.log_upper < one.log_upper
+    assert pure.log_upper < mixed.log_upper < one_group.log_upper
 
 
 @pytest.mark.parametrize("n", [12, 40])
@@ -246,7 +258,7 @@ def test_quantiles_enclose_all_mixtures_of_worlds(n):
     for level in (0.5, 0.1, 0.02):
         (found,) = quantiles(mechanism, Vertices(rows), n, 0.5, [level])
         above = np.where(logs > math.log(level), 0.0, -np.inf)
-        exact = smooth.maximum(above, rows, n)
+        exact = smooth.maximize_over_worlds(above, rows, n)
         assert found.log_lower <= exact.high
         assert exact.low <= found.log_upper
 
@@ -259,16 +271,16 @@ def test_bounds_are_never_violated(seed):
     p, q = sorted(rng.uniform(0.02, 0.98, 2).tolist())
     population = Vertices([[p, 1 - p], [q, 1 - q]])
     exact = smoothed_delta(Histogram(FixedSize(size)), population, n, epsilon)
-    known = bounds(population, n, size, epsilon)
-    assert exact.log_lower <= min(known.log_one_sided, known.log_two_sided)
-    assert exact.log_lower <= known.log_worst_case
-    assert known.log_floor <= exact.log_upper
+    theorem_bounds = bounds(population, n, size, epsilon)
+    assert exact.log_lower <= min(theorem_bounds.log_one_sided, theorem_bounds.log_two_sided)
+    assert exact.log_lower <= theorem_bounds.log_worst_case
+    assert theorem_bounds.log_floor <= exact.log_upper
 
 
 def test_bounds_bite():
-    """They would be no bounds to speak of if they were 1."""
-    known = bounds(Vertices([[DC, 1 - DC]]), 5 * 10**5, 499_000, 2.0)
-    assert known.log_two_sided / math.log(10) == pytest.approx(-8.51, abs=0.35)
-    assert known.log_one_sided == 0
+    """The bounds are close to the exact values, not trivially 1."""
+    theorem_bounds = bounds(Vertices([[DC, 1 - DC]]), 5 * 10**5, 499_000, 2.0)
+    assert theorem_bounds.log_two_sided / math.log(10) == pytest.approx(-8.51, abs=0.35)
+    assert theorem_bounds.log_one_sided == 0
     half = bounds(Vertices([[DC, 1 - DC]]), 10**5, 50_000, 2.0)
     assert half.log_one_sided / math.log(10) == pytest.approx(-621.1, abs=0.5)

@@ -1,9 +1,9 @@
-"""What a mechanism without noise leaks: smoothed differential privacy, exactly.
+"""Smoothed differential privacy: certified deltas of mechanisms that add no noise.
 
-A mechanism that only samples has a worst-case delta of about the sampling rate, because some
-database has a record that shows whenever it is drawn. Smoothed differential privacy (LWX23) asks
-for the mean delta over databases from the worst *plausible* world instead. smoothed.md says
-when that may be relied on.
+A mechanism that only samples has a worst-case delta of about the sampling rate, because in some
+database a record is revealed whenever it is sampled. Smoothed differential privacy (LWX23) uses
+the mean delta over databases from the worst *plausible* world instead. The page
+explanation/smoothed lists the conditions for relying on it.
 """
 
 from vicinal.lazy import attach_exports

@@ -1,21 +1,22 @@
-r"""How far apart neighbouring databases of two types are when a sample of fixed size is seen.
+"""Divergence of neighbouring databases of two types when a sample of fixed size is published.
 
-X has a + 1 records of the one type and b of the other, X' has a and b + 1; T of the a + b + 1
-records are drawn without replacement and o of the first type are among them. With u = a + 1 - o
-and w = b + 1 - T + o, what was lost of the first type in X and of the second in X',
+A neighbouring pair is called an edge. X has a + 1 records of the first type and b of the second,
+X' has a and b + 1; T of the a + b + 1 records are sampled without replacement, and o of the first
+type are among them. With u = a + 1 - o records of the first type lost in X and w = b + 1 - T + o
+records of the second type lost in X',
 
     P(o) / P'(o) = (a + 1) w / ((b + 1) u)          (theory.md, section 8b),
 
 so P - E P' = P (A - B) / A with A = (a + 1) w and B = E (b + 1) u. A - B grows by the same step
 with every o, so it is computed once, in doubled precision, and nothing cancels afterwards. The
-terms are log-concave: what is left out after a term t, next to a term that is rho times as large,
-is at most t rho / (1 - rho), and is added to the upper end.
+terms are log-concave: if a term t is followed by a term that is rho times as large, all terms
+after t add up to at most t rho / (1 - rho), which is added to the upper end.
 
-Inside larger databases the law is a mixture over how many of the pair's records are drawn. Who
-differs between two neighbours is of one of two types, so given how many records s of these two were
-drawn everything else has the same law in both, and s is published with the counts. The divergence
-is therefore the mean over s of the divergence of two types with sample size s: exactly, for drawing
-without replacement, by coins, and with replacement (theory.md, section 8c).
+In databases of more types, the two records in which the neighbours differ have two types, and the
+number s of sampled records of these two types can be computed from the published counts. Given s,
+everything else has the same distribution in both databases. The divergence is therefore exactly
+the mean over s of the two-type divergence with sample size s, for sampling without replacement,
+Poisson sampling and sampling with replacement (theory.md, section 8c).
 """
 
 import math
@@ -26,212 +27,281 @@ import numpy as np
 from vicinal.arrays import Floats, Ints
 from vicinal.compiled import compiled
 from vicinal.smoothed.intervals import (
-    FLOOR,
-    SLOPE,
-    UNIT,
+    LOG_ABSOLUTE_ERROR,
+    LOG_RELATIVE_ERROR,
+    MACHINE_EPSILON,
     ZERO,
     LogInterval,
-    binomial,
+    log_binomial_pmf,
     log_hypergeometric,
     log_sum,
-    margin,
-    weighted_excess,
+    subtract_product,
+    sum_weighted_divergence,
 )
 
 LOSS, TRUE_X, TRUE_OTHER = 0, 1, 2
-"""What is summed: P - E P'; or the adversary's gain, when X or X' is true."""
+"""The measure of an edge: the divergence (P - E P')+, or the part of the adversary's gain when X or
+X' is the true database (:func:`vicinal.smoothed.databases.adjusted_utility`)."""
 
-_UNIT = 2.0**-52
-_TAIL = 2.0**-54
+_MACHINE_EPSILON = 2.0**-52
+"""Distance from 1 to the next float64."""
+_TAIL_TOLERANCE = 2.0**-54
+"""A sum stops when the bound of its tail is below this share of it, less than a rounding."""
 
 
 @compiled
-def _first(a: int, b: int, size: int, e: float) -> int:
-    """Return a little before the first o with P > E P', inside the support of P."""
-    step = (a + 1) + e * (b + 1)
-    crossing = (a + 1) * (((e - 1) * (b + 1) + size) / step)
+def _find_first_outcome(a: int, b: int, size: int, e: float) -> int:
+    """Return an outcome o just below the first one with P > E P', inside the support of P."""
+    excess_step = (a + 1) + e * (b + 1)
+    crossing = (a + 1) * (((e - 1) * (b + 1) + size) / excess_step)
     return max(0, size - b, min(math.floor(crossing) - 1, min(a + 1, size) + 1))
 
 
 @compiled
-def _weight(own: float, other: float, measure: int) -> float:
-    """Return 1 for losses, else P / (P + P') or P' / (P + P') from two numbers in that ratio."""
+def _compute_weight(p_share: float, p_other_share: float, measure: int) -> float:
+    """Return the weight of an outcome: 1 for the divergence, else a posterior probability.
+
+    The weight is P / (P + P') if X is true, P' / (P + P') if X' is true. `p_share` and
+    `p_other_share` are two numbers in the ratio P to P'.
+    """
     if measure == LOSS:
         return 1.0
-    return (own if measure == TRUE_X else other) / (own + other)
+    return (p_share if measure == TRUE_X else p_other_share) / (p_share + p_other_share)
 
 
 @compiled
-def edge(a: int, b: int, size: int, e: float, measure: int) -> tuple[float, float]:
+def compute_edge(a: int, b: int, size: int, e: float, measure: int) -> tuple[float, float]:
     """Return lower and upper log of the sum over o of (P - E P')+, weighted by `measure`.
 
-    Between them: roundings of E, of the start value and of the sum, and what was left out.
+    `a` and `b` are the records of the two types that X and X' have in common, `size` is the sample
+    size T <= a + b + 1, and `e` is E = exp(epsilon), accurate to two units in the last place.
+    `measure` is ``LOSS``, ``TRUE_X`` or ``TRUE_OTHER``. The ends enclose the roundings of E, of
+    the first term and of the sum, and the cut tail.
     """
-    kind, last = a + 1, min(a + 1, size)
-    o = _first(a, b, size, e)
-    while o <= last and margin(kind * (b + 1 - size + o), e, (b + 1) * (kind - o)) <= 0:
+    n_first, last_outcome = a + 1, min(a + 1, size)
+    o = _find_first_outcome(a, b, size, e)
+    while (
+        o <= last_outcome
+        and subtract_product(n_first * (b + 1 - size + o), e, (b + 1) * (n_first - o)) <= 0
+    ):
         o += 1
-    if o > last:
+    if o > last_outcome:
         return -np.inf, -np.inf
-    start = log_hypergeometric(o, kind, b, size)
-    gap = margin(kind * (b + 1 - size + o), e, (b + 1) * (kind - o))
-    step = kind + e * (b + 1)
-    # Terms are P / w, so that each needs one division; the first is 1 / w.
-    q = 1.0 / (b + 1 - size + o)
-    value, mass, steps, tail = 0.0, 0.0, 0, 0.0
+    start = log_hypergeometric(o, n_first, b, size)
+    excess = subtract_product(n_first * (b + 1 - size + o), e, (b + 1) * (n_first - o))
+    excess_step = n_first + e * (b + 1)
+    # P - E P' = P (A - B) / ((a + 1) w). P(first o) / (a + 1) is factored out, so the first term is
+    # (A - B) / w, and each term needs one division.
+    scaled_p = 1.0 / (b + 1 - size + o)
+    total, total_mass, n_terms, tail = 0.0, 0.0, 0, 0.0
     while True:
-        w = b + 1 - size + o
-        term = q * gap
-        weight = _weight(float(kind) * w, (b + 1.0) * (kind - o), measure)
-        value += term * weight
-        mass += q * w * weight
-        steps += 1
-        if o >= last:
+        n_lost = b + 1 - size + o
+        term = scaled_p * excess
+        weight = _compute_weight(float(n_first) * n_lost, (b + 1.0) * (n_first - o), measure)
+        total += term * weight
+        total_mass += scaled_p * n_lost * weight
+        n_terms += 1
+        if o >= last_outcome:
             break
-        ratio = (float(kind - o) * float(size - o)) / (float(o + 1) * float(w + 1))
-        growth = ratio * (gap + step) / gap
+        ratio = (float(n_first - o) * float(size - o)) / (float(o + 1) * float(n_lost + 1))
+        growth = ratio * (excess + excess_step) / excess
         tail = term * growth / (1 - growth) if growth < 1 else np.inf
-        if tail < _TAIL * value:
+        if tail < _TAIL_TOLERANCE * total:
             break
-        q *= ratio
-        gap += step
+        scaled_p *= ratio
+        excess += excess_step
         o += 1
         tail = 0.0
-    # Terms are good to the roundings of their products; a gap that is next to 0 only to E's own.
-    start -= math.log(float(kind))
-    error = SLOPE * abs(start) + FLOOR + _UNIT * (8 * steps + 16)
-    shift = 6 * _UNIT * kind * mass
-    low = math.log(value - shift) if value > shift else -np.inf
-    high = math.log(value + shift + tail) if value + shift + tail > 0 else -np.inf
+    # The sum was relative to P(first o) / n_first; `start` becomes the logarithm of that factor.
+    start -= math.log(float(n_first))
+    error = (
+        LOG_RELATIVE_ERROR * abs(start) + LOG_ABSOLUTE_ERROR + _MACHINE_EPSILON * (8 * n_terms + 16)
+    )
+    # An excess near 0 is only as accurate as E, so its error is absolute.
+    excess_error = 6 * _MACHINE_EPSILON * n_first * total_mass
+    low = math.log(total - excess_error) if total > excess_error else -np.inf
+    high = math.log(total + excess_error + tail) if total + excess_error + tail > 0 else -np.inf
     return start + low - error, start + high + error
 
 
 @compiled
-def _edges(first: int, stop: int, n: int, size: int, e: float) -> tuple[Floats, Floats]:
-    """Return the larger of both directions for edges k = first .. stop - 1 (a = k)."""
-    lows, highs = np.empty(stop - first), np.empty(stop - first)
-    for k in range(first, stop):
-        forward = edge(k, n - 1 - k, size, e, LOSS)
-        backward = edge(n - 1 - k, k, size, e, LOSS)
-        lows[k - first] = max(forward[0], backward[0])
-        highs[k - first] = max(forward[1], backward[1])
+def _compute_edges(
+    first_edge: int, stop_edge: int, n: int, size: int, e: float
+) -> tuple[Floats, Floats]:
+    """Return lower and upper log divergence of the edges a = first_edge .. stop_edge - 1.
+
+    Edge a has b = n - 1 - a. The result is the larger of both directions, two float64 arrays.
+    """
+    lows, highs = np.empty(stop_edge - first_edge), np.empty(stop_edge - first_edge)
+    for a in range(first_edge, stop_edge):
+        forward = compute_edge(a, n - 1 - a, size, e, LOSS)
+        backward = compute_edge(n - 1 - a, a, size, e, LOSS)
+        lows[a - first_edge] = max(forward[0], backward[0])
+        highs[a - first_edge] = max(forward[1], backward[1])
     return lows, highs
 
 
-def edge_loss(a: int, b: int, size: int, e: float, measure: int = LOSS) -> LogInterval:
-    """Return the sum over outcomes of (P - E P')+, or a gain, for one ordered pair.
+def compute_edge_interval(a: int, b: int, size: int, e: float, measure: int = LOSS) -> LogInterval:
+    """Return the divergence (or a gain) of one ordered pair of neighbours, as an interval.
 
-    Both databases have `a` records of the first type and `b` of the second; size <= a + b + 1. E is
-    good to two units in the last place.
+    The arguments are those of :func:`compute_edge`.
     """
-    return LogInterval(*edge(a, b, size, e, measure))
+    return LogInterval(*compute_edge(a, b, size, e, measure))
 
 
-def database_profile(n: int, size: int, e: float, low: int = 0, high: int | None = None) -> Floats:
+def compute_profile(n: int, size: int, e: float, low: int = 0, high: int | None = None) -> Floats:
     """Return lower and upper log delta(k) for low <= k <= high, float64 (2, high - low + 1).
 
-    Definition 2 for a database with k records of the first type and n - k of the second: the
-    largest of both directions over its neighbours with k - 1 and k + 1.
+    Definition 2 of LWX23 for the database with k records of the first type and n - k of the second:
+    the largest divergence, in both directions, from its neighbours with k - 1 and k + 1. `size` is
+    the sample size T, `e` is E = exp(epsilon), and `high` is n if None.
     """
-    top = n if high is None else high
-    inner = np.stack(_edges(max(low - 1, 0), min(top + 1, n), n, size, e))
-    padded = np.pad(inner, ((0, 0), (int(low == 0), int(top == n))), constant_values=-np.inf)
+    last = n if high is None else high
+    edges = np.stack(_compute_edges(max(low - 1, 0), min(last + 1, n), n, size, e))
+    padded = np.pad(edges, ((0, 0), (int(low == 0), int(last == n))), constant_values=-np.inf)
     return np.asarray(np.maximum(padded[:, :-1], padded[:, 1:]))
 
 
-_DROPPED = 2.0**-55
-_PROBES = 64
+_DROPPED_MASS = 2.0**-55
+"""Share of a mixture that may be left out: less than a rounding."""
+_N_PROBES = 64
+"""Terms of a mixture that are evaluated to find out which terms are negligible."""
 
 
 @compiled
-def _rough(log_p: Floats, low: int, a: int, b: int, e: float, measure: int) -> float:
-    """Return a lower bound of the largest term, from some of them."""
-    best, stride = -np.inf, max(1, len(log_p) // _PROBES)
-    for place in range(len(log_p) - 1, -1, -stride):
-        best = max(best, log_p[place] + edge(a, b, low + place, e, measure)[0])
-    return best
+def _bound_largest_term(
+    log_p: Floats, min_size: int, a: int, b: int, e: float, measure: int
+) -> float:
+    """Return a lower bound of the largest log term of a mixture, from up to 64 of its terms.
+
+    Parameters as for :func:`mix_edges`.
+    """
+    max_log_term = -np.inf
+    stride = max(1, len(log_p) // _N_PROBES)
+    for index in range(len(log_p) - 1, -1, -stride):
+        max_log_term = max(
+            max_log_term, log_p[index] + compute_edge(a, b, min_size + index, e, measure)[0]
+        )
+    return max_log_term
 
 
 @compiled
-def _mixture(
-    log_p: Floats, low: int, a: int, b: int, e: float, measure: int, least: float
+def _compute_mixture_terms(
+    log_p: Floats, min_size: int, a: int, b: int, e: float, measure: int, min_log_p: float
 ) -> tuple[Floats, Floats]:
-    """Return lower and upper terms of all sizes that are not below `least` for certain."""
+    """Return lower and upper log terms of a mixture; -inf for sizes that are left out.
+
+    Left out are sizes whose log probability is at most `min_log_p`. Other parameters as for
+    :func:`mix_edges`.
+    """
     lows, highs = np.full(len(log_p), -np.inf), np.full(len(log_p), -np.inf)
-    for place in range(len(log_p)):
-        if log_p[place] > least:
-            ends = edge(a, b, low + place, e, measure)
-            error = SLOPE * abs(log_p[place]) + FLOOR
-            lows[place] = log_p[place] + ends[0] - error
-            highs[place] = log_p[place] + ends[1] + error
+    for index in range(len(log_p)):
+        if log_p[index] > min_log_p:
+            edge_ends = compute_edge(a, b, min_size + index, e, measure)
+            error = LOG_RELATIVE_ERROR * abs(log_p[index]) + LOG_ABSOLUTE_ERROR
+            lows[index] = log_p[index] + edge_ends[0] - error
+            highs[index] = log_p[index] + edge_ends[1] + error
     return lows, highs
 
 
-def mixed_edge(log_p: Floats, low: int, a: int, b: int, e: float, measure: int) -> LogInterval:
-    """Return the mean of fixed-size edges over sizes low, low + 1, ... of the given logs.
+def mix_edges(log_p: Floats, min_size: int, a: int, b: int, e: float, measure: int) -> LogInterval:
+    """Return the mean divergence of an edge over a random sample size.
 
-    Sizes whose probability is below 2^-55 of the result together are left out, and added to the
-    upper end: no divergence is above 1.
+    `log_p` are the log probabilities of the sample sizes `min_size`, `min_size` + 1, ...; other
+    arguments as for :func:`compute_edge`. Sizes whose probabilities together are below 2^-55 of the
+    result are left out and added to the upper end, as no divergence is above 1.
     """
-    rough = _rough(log_p, low, a, b, e, measure)
-    least = rough + math.log(_DROPPED / len(log_p)) if rough > -math.inf else -math.inf
-    lows, highs = _mixture(log_p, low, a, b, e, measure, least)
-    error = UNIT * (len(log_p) + 16)
-    return LogInterval(log_sum(lows) - error, log_sum(highs) + error + 2 * _DROPPED)
+    max_log_term = _bound_largest_term(log_p, min_size, a, b, e, measure)
+    min_log_p = (
+        max_log_term + math.log(_DROPPED_MASS / len(log_p))
+        if max_log_term > -math.inf
+        else -math.inf
+    )
+    lows, highs = _compute_mixture_terms(log_p, min_size, a, b, e, measure, min_log_p)
+    error = MACHINE_EPSILON * (len(log_p) + 16)
+    return LogInterval(log_sum(lows) - error, log_sum(highs) + error + 2 * _DROPPED_MASS)
 
 
-def draws_loss(a: int, b: int, size: int, log_e: float, measure: int) -> LogInterval:
-    """Return the divergence of two types when `size` records are drawn with replacement.
+def compute_replacement_edge(a: int, b: int, size: int, log_e: float, measure: int) -> LogInterval:
+    """Return the divergence of an edge when `size` records are sampled with replacement.
 
-    With a + 1 and b records against a and b + 1, each draw is a coin: P / P' =
-    ((a + 1) / a)^o (b / (b + 1))^(size - o).
+    Each of the `size` draws gives the first type with probability (a + 1) / (a + b + 1) in X and
+    a / (a + b + 1) in X', so P / P' = ((a + 1) / a)^o (b / (b + 1))^(size - o). `log_e` is epsilon;
+    `measure` as for :func:`compute_edge`.
     """
     if size == 0:
         return ZERO
-    log_p, drawn = binomial(size, (a + 1) / (a + b + 1)), np.arange(size + 1, dtype=np.int64)
-    likely = log_p > -math.inf
-    log_p, drawn = log_p[likely], drawn[likely]
-    gain = math.inf if a == 0 else math.log1p(1 / a)
-    loss = math.inf if b == 0 else math.log1p(1 / b)
-    log_ratio = _times(drawn, gain) - _times(size - drawn, loss)
-    # The chance of a coin is rounded once, which a count far from its mean feels most.
-    far = UNIT * np.abs(drawn - size * ((a + 1) / (a + b + 1)))
-    return measured_excess(log_p, log_ratio, log_e, measure, far)
+    log_p = log_binomial_pmf(size, (a + 1) / (a + b + 1))
+    n_sampled = np.arange(size + 1, dtype=np.int64)  # o, the outcomes
+    is_possible = log_p > -math.inf
+    log_p, n_sampled = log_p[is_possible], n_sampled[is_possible]
+    log_ratio_first = math.inf if a == 0 else math.log1p(1 / a)
+    log_ratio_second = math.inf if b == 0 else math.log1p(1 / b)
+    log_ratio = _multiply_counts(n_sampled, log_ratio_first) - _multiply_counts(
+        size - n_sampled, log_ratio_second
+    )
+    # The probability of the first type is rounded once; the error grows with the distance of o from
+    # its mean.
+    probability_error = MACHINE_EPSILON * np.abs(n_sampled - size * ((a + 1) / (a + b + 1)))
+    return sum_divergence(log_p, log_ratio, log_e, measure, probability_error)
 
 
-def measured_excess(
-    log_p: Floats, log_ratio: Floats, epsilon: float, measure: int, extra: Floats | float = 0.0,
-    terms: int = 1,
-) -> LogInterval:  # fmt: skip
-    """Return the sum over outcomes of (P - E P')+, or a gain, from log P and log P / P'.
+def sum_divergence(
+    log_p: Floats,
+    log_ratio: Floats,
+    epsilon: float,
+    measure: int,
+    extra_slack: Floats | float = 0.0,
+    n_rounded: int = 1,
+) -> LogInterval:
+    """Return the sum over outcomes of (P - E P')+, or a gain, from listed distributions.
 
-    Both logs may be wrong by `terms` times what a rounded log probability is, and `extra`.
+    `log_p` and `log_ratio` (outcomes,) are log P and log P / P' (may be infinite). Each is a sum of
+    `n_rounded` computed log probabilities with an error beyond theirs of `extra_slack`, which
+    grows by the same factor. `measure` as for :func:`compute_edge`.
     """
     # An infinite ratio has no error.
-    sizes = np.abs(log_p) + np.where(np.isfinite(log_ratio), np.abs(log_ratio), 0.0)
-    slack = terms * (FLOOR + extra + SLOPE * sizes)
-    return weighted_excess(log_p, log_ratio, epsilon, slack, _gain_weight(log_ratio, measure))
+    magnitudes = np.abs(log_p) + np.where(np.isfinite(log_ratio), np.abs(log_ratio), 0.0)
+    slack = n_rounded * (LOG_ABSOLUTE_ERROR + extra_slack + LOG_RELATIVE_ERROR * magnitudes)
+    return sum_weighted_divergence(
+        log_p, log_ratio, epsilon, slack, _log_gain_weights(log_ratio, measure)
+    )
 
 
-def _times(count: Ints, factor: float) -> Floats:
-    return np.where(count > 0, np.maximum(count, 1) * factor, 0.0)
+def _multiply_counts(counts: Ints, factor: float) -> Floats:
+    """Return counts * factor, with 0 * infinity = 0."""
+    return np.where(counts > 0, np.maximum(counts, 1) * factor, 0.0)
 
 
-def _gain_weight(log_ratio: Floats, measure: int) -> Floats:
-    """Return the log weight of an outcome with ratio P / P': 0 for losses, else who is true."""
+def _log_gain_weights(log_ratio: Floats, measure: int) -> Floats:
+    """Return the log weights of outcomes with log P / P' = `log_ratio`, float64 (outcomes,).
+
+    The weights of :func:`_compute_weight`: 0 for ``LOSS``, else the log posterior probability that
+    X (``TRUE_X``) or X' (``TRUE_OTHER``) is true.
+    """
     if measure == LOSS:
         return np.zeros_like(log_ratio)
     return -np.logaddexp(0.0, -log_ratio if measure == TRUE_X else log_ratio)
 
 
-def mean_over(log_p: Floats, low: int, term: Callable[[int], LogInterval]) -> LogInterval:
-    """Return the mean of `term(s)` <= 1 over s = low, low + 1, ... with the given log chances."""
-    lows, highs, deepest = [], [], 0.0
-    for place, weight in enumerate(log_p):
-        if weight > -math.inf:
-            value = term(low + place)
-            lows.append(weight + value.low)
-            highs.append(weight + value.high)
-            deepest = max(deepest, -float(weight) if value.high > -math.inf else 0.0)
-    slack = SLOPE * deepest + FLOOR + 2 * UNIT * (len(log_p) + 16)
+def average_over_sizes(
+    log_p: Floats, min_size: int, compute_term: Callable[[int], LogInterval]
+) -> LogInterval:
+    """Return the mean of `compute_term(s)` <= 1 over sizes s = min_size, min_size + 1, ...
+
+    `log_p` (sizes,) are the log probabilities of the sizes.
+    """
+    lows, highs = [], []
+    max_depth = 0.0  # the largest -log probability of a size that contributes
+    for index, log_weight in enumerate(log_p):
+        if log_weight > -math.inf:
+            conditional = compute_term(min_size + index)
+            lows.append(log_weight + conditional.low)
+            highs.append(log_weight + conditional.high)
+            max_depth = max(max_depth, -float(log_weight) if conditional.high > -math.inf else 0.0)
+    slack = (
+        LOG_RELATIVE_ERROR * max_depth
+        + LOG_ABSOLUTE_ERROR
+        + 2 * MACHINE_EPSILON * (len(log_p) + 16)
+    )
     return LogInterval(log_sum(np.array(lows)) - slack, log_sum(np.array(highs)) + slack)

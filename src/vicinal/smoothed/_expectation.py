@@ -1,10 +1,13 @@
-r"""Expected delta over databases of two types whose records come from known distributions.
+"""Expected delta over databases of two types whose records come from known distributions.
 
-How many of many different coins come up is needed down to log probabilities of 1e-300. A plain
-Fourier transform is good to 1e-16 of the largest probability only. Tilting every coin, its odds
-times e^s, multiplies the probability of k by e^{s k} / M(s), which is known; with s chosen so that
-k is the tilted mean, k sits where the transform is most precise. One transform of a few thousand
-points serves all k within a few tilted standard deviations of its centre.
+The probability that k of many different coins come up is needed down to log probabilities of -700.
+A plain Fourier transform is only accurate to 1e-16 of the largest probability. Tilting every coin
+(multiplying its odds by e^s) multiplies the probability of k by e^{s k} / M(s), a known factor;
+with s chosen so that k is the tilted mean, k lies where the transform is most accurate. One
+transform of a few thousand points serves all k within a few tilted standard deviations of its
+centre.
+
+A database of two types is identified with k, its number of records of the first type.
 """
 
 import math
@@ -18,29 +21,43 @@ from scipy.optimize import brentq
 from scipy.special import expit, logit
 
 from vicinal.arrays import Counts, Floats
-from vicinal.smoothed import intervals as _saddle
-from vicinal.smoothed._edges import database_profile
-from vicinal.smoothed.databases import log_delta
-from vicinal.smoothed.intervals import UNIT, LogInterval, largest, log_sum, pairs_of
-from vicinal.smoothed.mechanism import FixedSize, Histogram, Mechanism, boundary
-from vicinal.smoothed.populations import Heterogeneous, Population, exponents
+from vicinal.smoothed import intervals
+from vicinal.smoothed._edges import compute_profile
+from vicinal.smoothed.databases import compute_log_delta
+from vicinal.smoothed.intervals import (
+    MACHINE_EPSILON,
+    LogInterval,
+    log_sum,
+    max_interval,
+    stack_ends,
+)
+from vicinal.smoothed.mechanism import FixedSize, Histogram, Mechanism, bounded_exp
+from vicinal.smoothed.populations import Heterogeneous, Population, compute_exponents
 
-Column = Callable[[int, int], Floats]
-"""From low, high to lower and upper log deltas (2, high - low + 1) of databases low .. high."""
+LogDeltas = Callable[[int, int], Floats]
+"""Function from low, high to lower and upper log deltas (2, high - low + 1) of k = low .. high."""
 
-_PROBES = 48
-_ROUNDS = 3
-_UNLIKELY = -800.0
-LEFT_OUT = 60 * math.log(2)
-CHUNK = 1 << 18
+_N_PROBES = 48
+"""Databases probed in each round for the largest term."""
+_N_PROBE_ROUNDS = 3
+"""Rounds, each within the best interval of the round before it."""
+_UNLIKELY_LOG_PROBABILITY = -800.0
+"""Databases with smaller tail probabilities (natural logarithm) are not probed at first."""
+LEFT_OUT_FACTOR = 60 * math.log(2)
+"""Databases whose probability is below 2^-60 of the largest term are left out."""
+CHUNK_SIZE = 1 << 18
+"""Databases whose deltas are in memory at a time."""
 
 
 @dataclass(frozen=True)
-class TypedWorld:
-    """Independent records: `counts` of them are of the first type with each of `chances`."""
+class TwoTypeWorld:
+    """Independent records of two types, in groups of equal distribution.
+
+    `counts[g]` records are of the first type with probability `probabilities[g]`.
+    """
 
     counts: tuple[int, ...]
-    chances: tuple[float, ...]
+    probabilities: tuple[float, ...]
 
     @property
     def n(self) -> int:
@@ -48,300 +65,389 @@ class TypedWorld:
         return sum(self.counts)
 
     def log_pmf(self, low: int, high: int) -> tuple[Floats, Floats]:
-        """Return log Pr[k of the first type] for low <= k <= high, and its errors."""
+        """Return log Pr[k records are of the first type] for low <= k <= high, and error bounds."""
         if len(self.counts) == 1:
-            logs = _saddle.binomial(self.n, self.chances[0], low, high + 1)
-            return logs, _saddle.FLOOR + _saddle.SLOPE * np.where(np.isfinite(logs), -logs, 0.0)
-        counts, chances = np.array(self.counts), np.array(self.chances)
-        return sum_log_pmf(counts, chances, low, high + 1)
+            logs = intervals.log_binomial_pmf(self.n, self.probabilities[0], low, high + 1)
+            return logs, intervals.LOG_ABSOLUTE_ERROR + intervals.LOG_RELATIVE_ERROR * np.where(
+                np.isfinite(logs), -logs, 0.0
+            )
+        counts, probabilities = np.array(self.counts), np.array(self.probabilities)
+        return compute_sum_log_pmf(counts, probabilities, low, high + 1)
 
     def log_tail(self, k: int) -> float:
-        """Return a bound of log Pr[sum on the far side of k, k included], seen from the mean.
+        """Return an upper bound of log Pr[k or a number farther from the mean on the same side].
 
-        Chernoff's bound for the binomial of the mean chance, which is never below that of
-        different chances (Hoeffding 1956).
+        Chernoff's bound for the binomial of the mean probability, which is never below that for
+        different probabilities (Hoeffding 1956).
         """
         n = self.n
-        p = sum(c * q for c, q in zip(self.counts, self.chances, strict=True)) / n
+        expected = sum(c * q for c, q in zip(self.counts, self.probabilities, strict=True))
+        p = expected / n
         if p <= 0 or p >= 1:
             return 0.0 if k == round(n * p) else -math.inf
-        return -n * p * _phi((k / n - p) / p) - n * (1 - p) * _phi((p - k / n) / (1 - p))
+        first_type = -n * p * _compute_phi((k / n - p) / p)
+        return first_type - n * (1 - p) * _compute_phi((p - k / n) / (1 - p))
 
 
-def worlds_of(population: Population, n: int, kind: int) -> list[TypedWorld]:
-    """Return the unmixed worlds of a population as one type, `kind`, against the rest."""
-    chances = population.vertices[:, kind].tolist()
-    if isinstance(population, Heterogeneous):
-        return [TypedWorld(tuple(population.counts.tolist()), tuple(chances))]
-    return [TypedWorld((n,), (chance,)) for chance in set(chances)]
+def list_unmixed_worlds(population: Population, n: int, type_index: int) -> list[TwoTypeWorld]:
+    """Return the unmixed worlds of a population as two types: `type_index` against the rest.
 
-
-def listed_column(delta: Callable[[int], LogInterval]) -> Column:
-    """Return a column of single deltas, each computed once."""
-    known = cache(delta)
-    return lambda low, high: pairs_of(known(k) for k in range(low, high + 1))
-
-
-def mean_delta(column: Column, world: TypedWorld) -> LogInterval:
-    """Return E delta(k) over k of the world, summing only where it can matter.
-
-    Databases whose probability together is below 2^-60 of the result are left out and added to
-    the upper end, as no delta is above 1.
+    In an unmixed world all records come from one vertex. A heterogeneous population is a single
+    world. `n` is the number of records.
     """
-    rough = largest_term(column, world)
-    low, high = window(world, rough - LEFT_OUT)
-    ends: list[tuple[float, float]] = []
-    for start in range(low, high + 1, CHUNK):
-        stop = min(start + CHUNK, high + 1) - 1
-        logs, errors = world.log_pmf(start, stop)
-        deltas = column(start, stop)
-        ends.append(weigh(logs, errors, deltas))
-    left_out = rough - LEFT_OUT + math.log(2) if (low, high) != (0, world.n) else -math.inf
-    slack = UNIT * (high - low + 32)
-    bottom = log_sum(np.array([end[0] for end in ends])) - slack
-    top = log_sum(np.array([*(end[1] for end in ends), left_out])) + slack
-    return LogInterval(bottom, top).capped()
+    probabilities = population.vertices[:, type_index].tolist()
+    if isinstance(population, Heterogeneous):
+        return [TwoTypeWorld(tuple(population.counts.tolist()), tuple(probabilities))]
+    return [TwoTypeWorld((n,), (probability,)) for probability in set(probabilities)]
 
 
-def weigh(logs: Floats, errors: Floats, deltas: Floats) -> tuple[float, float]:
-    """Return lower and upper logs of the sum of probabilities times deltas."""
-    # A probability of which only a bound is known has an infinite error: 0 below, 1 above.
-    known = np.isfinite(errors)
-    low = np.where(known, logs - np.where(known, errors, 0.0), -np.inf)
-    high = np.where(known, logs + np.where(known, errors, 0.0), 0.0)
+def cache_log_deltas(compute_log_delta: Callable[[int], LogInterval]) -> LogDeltas:
+    """Return log deltas of databases low .. high, each computed once by `compute_log_delta(k)`."""
+    cached = cache(compute_log_delta)
+    return lambda low, high: stack_ends(cached(k) for k in range(low, high + 1))
+
+
+def compute_mean_delta(log_deltas: LogDeltas, world: TwoTypeWorld) -> LogInterval:
+    """Return the expected delta over the databases k of a world.
+
+    Only a window of k is summed. Databases outside have probabilities that together are below 2^-60
+    of the result; they are added to the upper end, as no delta is above 1.
+    """
+    max_log_term = find_largest_term(log_deltas, world)
+    low, high = find_window(world, max_log_term - LEFT_OUT_FACTOR)
+    block_sums: list[tuple[float, float]] = []
+    for start in range(low, high + 1, CHUNK_SIZE):
+        last = min(start + CHUNK_SIZE, high + 1) - 1
+        logs, errors = world.log_pmf(start, last)
+        deltas = log_deltas(start, last)
+        block_sums.append(sum_weighted_deltas(logs, errors, deltas))
+    is_complete = (low, high) == (0, world.n)
+    left_out = -math.inf if is_complete else max_log_term - LEFT_OUT_FACTOR + math.log(2)
+    slack = MACHINE_EPSILON * (high - low + 32)
+    lower = log_sum(np.array([block_sum[0] for block_sum in block_sums])) - slack
+    upper = log_sum(np.array([*(block_sum[1] for block_sum in block_sums), left_out])) + slack
+    return LogInterval(lower, upper).cap_log()
+
+
+def sum_weighted_deltas(logs: Floats, errors: Floats, deltas: Floats) -> tuple[float, float]:
+    """Return lower and upper logs of the sum over databases of probability times delta.
+
+    `logs` and `errors` (databases,) are log probabilities and their error bounds; an infinite error
+    stands for an unknown probability. `deltas` (2, databases) are lower and upper log deltas.
+    """
+    is_enclosed = np.isfinite(errors)
+    low = np.where(is_enclosed, logs - np.where(is_enclosed, errors, 0.0), -np.inf)
+    high = np.where(is_enclosed, logs + np.where(is_enclosed, errors, 0.0), 0.0)
     return log_sum(low + deltas[0]), log_sum(high + deltas[1])
 
 
-def window(world: TypedWorld, log_mass: float) -> tuple[int, int]:
-    """Return low, high such that less than exp(`log_mass`) is below low, and above high."""
+def find_window(world: TwoTypeWorld, log_mass: float) -> tuple[int, int]:
+    """Return low, high such that Pr[k < low] and Pr[k > high] are below exp(`log_mass`) each."""
     n = world.n
-    mean = sum(c * q for c, q in zip(world.counts, world.chances, strict=True))
+    mean = sum(c * q for c, q in zip(world.counts, world.probabilities, strict=True))
     return (
-        _reach(world, math.floor(mean), 0, log_mass),
-        _reach(world, math.ceil(mean), n, log_mass),
+        _find_light_tail(world, math.floor(mean), 0, log_mass),
+        _find_light_tail(world, math.ceil(mean), n, log_mass),
     )
 
 
-def _reach(world: TypedWorld, start: int, end: int, log_mass: float) -> int:
-    """Return the place nearest to `start`, towards `end`, whose tail is light enough."""
+def _find_light_tail(world: TwoTypeWorld, start: int, end: int, log_mass: float) -> int:
+    """Return the k nearest to `start` whose tail on the side of `end` is below exp(`log_mass`).
+
+    `end` if there is none. `start` is the mean, `end` is 0 or n; found by bisection.
+    """
     if world.log_tail(end) > log_mass:
         return end
-    near, far = min(max(start, 0), world.n), end
-    while abs(far - near) > 1:
-        middle = (near + far) // 2
-        near, far = (middle, far) if world.log_tail(middle) > log_mass else (near, middle)
-    return far
+    heavy, light = min(max(start, 0), world.n), end
+    while abs(light - heavy) > 1:
+        middle = (heavy + light) // 2
+        heavy, light = (middle, light) if world.log_tail(middle) > log_mass else (heavy, middle)
+    return light
 
 
-def largest_term(column: Column, world: TypedWorld) -> float:
-    """Return the largest probability times delta that a few rounds of probing find.
+def find_largest_term(log_deltas: LogDeltas, world: TwoTypeWorld) -> float:
+    """Return the largest log of probability times delta found by a few rounds of probing.
 
-    First among likely databases, as deltas of large counts take longer; if the best is at an end
-    of these, among all.
+    Likely databases are probed first, because deltas of large counts take longer to compute. If the
+    best one is at an end of their range, all databases are probed.
     """
-    low, high = window(world, _UNLIKELY)
-    best, place = _probed(column, world, low, high)
-    if (place == low and low > 0) or (place == high and high < world.n):
-        best = max(best, _probed(column, world, 0, world.n)[0])
-    return best
+    low, high = find_window(world, _UNLIKELY_LOG_PROBABILITY)
+    max_log_term, argmax = _probe_terms(log_deltas, world, low, high)
+    if (argmax == low and low > 0) or (argmax == high and high < world.n):
+        max_log_term = max(max_log_term, _probe_terms(log_deltas, world, 0, world.n)[0])
+    return max_log_term
 
 
-def _probed(column: Column, world: TypedWorld, low: int, high: int) -> tuple[float, int]:
-    """Return the largest term found between low and high, and where."""
-    best, argmax = -math.inf, low
-    for _ in range(_ROUNDS):
-        places = np.unique(np.linspace(low, high, _PROBES).astype(np.int64)).tolist()
-        terms = [_term(column, world, k) for k in places]
-        top = int(np.argmax(terms))
-        best, argmax = max((best, argmax), (terms[top], places[top]))
-        low, high = places[max(top - 1, 0)], places[min(top + 1, len(places) - 1)]
-    return best, argmax
+def _probe_terms(
+    log_deltas: LogDeltas, world: TwoTypeWorld, low: int, high: int
+) -> tuple[float, int]:
+    """Return the largest log term found between k = low and high, and its k.
+
+    Each round probes 48 equidistant k and narrows the range to the neighbours of the best one.
+    """
+    max_log_term, argmax = -math.inf, low
+    for _ in range(_N_PROBE_ROUNDS):
+        probes = np.unique(np.linspace(low, high, _N_PROBES).astype(np.int64)).tolist()
+        terms = [_compute_log_term(log_deltas, world, k) for k in probes]
+        best_index = int(np.argmax(terms))
+        max_log_term, argmax = max((max_log_term, argmax), (terms[best_index], probes[best_index]))
+        low, high = probes[max(best_index - 1, 0)], probes[min(best_index + 1, len(probes) - 1)]
+    return max_log_term, argmax
 
 
-def _term(column: Column, world: TypedWorld, k: int) -> float:
+def _compute_log_term(log_deltas: LogDeltas, world: TwoTypeWorld, k: int) -> float:
+    """Return the lower end of log(probability times delta) for the database k."""
     logs, errors = world.log_pmf(k, k)
-    low = float(logs[0] - errors[0] + column(k, k)[0, 0])
+    low = float(logs[0] - errors[0] + log_deltas(k, k)[0, 0])
     return low if math.isfinite(low) else -math.inf
 
 
-def _phi(v: float) -> float:
-    return float(_saddle.phi(v))
+def _compute_phi(v: float) -> float:
+    """Return (1 + v) log(1 + v) - v, the exponent of Chernoff's bound."""
+    return float(intervals.compute_phi(v))
 
 
-_REACH = 2.5
-_WIDTH = 40.0
-_LEAST_POINTS = 64
-_STEEPEST = 700.0
+_BLOCK_STANDARD_DEVIATIONS = 2.5
+"""Tilted standard deviations that one transform serves beyond its centre."""
+_WINDOW_STANDARD_DEVIATIONS = 40.0
+"""Length of a transform in tilted standard deviations: aliased mass is below 1e-40."""
+_MIN_POINTS = 64
+"""Shortest transform."""
+_MAX_TILT = 700.0
+"""Largest log odds of a tilted coin: exp(710) would overflow."""
 
 
-def sum_log_pmf(counts: Counts, chances: Floats, low: int, high: int) -> tuple[Floats, Floats]:
-    """Return log Pr[sum = k] for low <= k < high, and the largest error of each.
+def compute_sum_log_pmf(
+    counts: Counts, probabilities: Floats, low: int, high: int
+) -> tuple[Floats, Floats]:
+    """Return log Pr[sum = k] of independent coins for low <= k < high, and error bounds.
 
-    Group g has counts[g] coins of probability chances[g]; 0 <= low, high <= coins + 1.
+    Group g has `counts[g]` coins that come up with probability `probabilities[g]`;
+    0 <= low, high <= number of coins + 1. The results are two float64 (high - low,).
     """
-    sure = int(counts[chances == 1].sum())
-    open_ = (chances > 0) & (chances < 1) & (counts > 0)
+    n_certain = int(counts[probabilities == 1].sum())
+    is_random = (probabilities > 0) & (probabilities < 1) & (counts > 0)
     logs, errors = np.full(high - low, -np.inf), np.zeros(high - low)
-    n, place = int(counts[open_].sum()), max(low - sure, 0)
-    stop = min(high - sure, n + 1)
+    n, k = int(counts[is_random].sum()), max(low - n_certain, 0)
+    stop = min(high - n_certain, n + 1)
     if n == 0:
-        logs[sure - low if low <= sure < high else slice(0)] = 0.0
+        logs[n_certain - low if low <= n_certain < high else slice(0)] = 0.0
         return logs, errors
-    while place < stop:
-        values, slack, reached = _block(counts[open_], chances[open_], place, stop)
-        into = slice(place + sure - low, reached + sure - low)
-        logs[into], errors[into] = values, slack
-        place = reached
+    while k < stop:
+        block_logs, block_errors, next_k = _compute_block(
+            counts[is_random], probabilities[is_random], k, stop
+        )
+        block = slice(k + n_certain - low, next_k + n_certain - low)
+        logs[block], errors[block] = block_logs, block_errors
+        k = next_k
     return logs, errors
 
 
-def _block(counts: Counts, chances: Floats, first: int, stop: int) -> tuple[Floats, Floats, int]:
-    """Return log probabilities from `first` on, as far as one tilt reaches."""
+def _compute_block(
+    counts: Counts, probabilities: Floats, first: int, stop: int
+) -> tuple[Floats, Floats, int]:
+    """Return log probabilities, their error bounds, and the first k that is not included.
+
+    The probabilities start at k = first and end where the tilt loses precision, or before `stop`.
+    An error bound is infinite where nothing is known.
+    """
     n = int(counts.sum())
     if first in (0, n):
-        logs = np.log1p(-chances) if first == 0 else np.log(chances)
+        logs = np.log1p(-probabilities) if first == 0 else np.log(probabilities)
         return np.array([float((counts * logs).sum())]), np.array([2.0**-44 * n]), first + 1
-    tilt = _tilt(counts, chances, first)
-    tilted = expit(logit(chances) + tilt)
+    tilt = _find_tilt(counts, probabilities, first)
+    tilted = expit(logit(probabilities) + tilt)
     deviation = math.sqrt(float((counts * tilted * (1 - tilted)).sum()))
-    reached = min(stop, n, first + max(1, int(_REACH * deviation)))
-    points = max(_LEAST_POINTS, 1 << math.ceil(math.log2(_WIDTH * deviation + 16)))
-    law, noise = _transform(counts, tilted, first, points)
-    part = law[: reached - first]
-    # log M(s) = sum of counts log(1 - p + p e^s), stable for either sign of s.
-    moment = float((counts * np.logaddexp(np.log1p(-chances), np.log(chances) + tilt)).sum())
+    next_k = min(stop, n, first + max(1, int(_BLOCK_STANDARD_DEVIATIONS * deviation)))
+    points = max(
+        _MIN_POINTS, 1 << math.ceil(math.log2(_WINDOW_STANDARD_DEVIATIONS * deviation + 16))
+    )
+    tilted_pmf, noise = _transform(counts, tilted, first, points)
+    block_pmf = tilted_pmf[: next_k - first]
+    # log M(s) = sum over coins of log(1 - p + p e^s), stable for either sign of s.
+    log_moment = float(
+        (counts * np.logaddexp(np.log1p(-probabilities), np.log(probabilities) + tilt)).sum()
+    )
     with np.errstate(divide="ignore", invalid="ignore"):
-        values = np.log(np.maximum(part, 0)) + moment - tilt * np.arange(first, reached)
-        error = noise / part + 2.0**-45 * (abs(moment) + abs(tilt) * reached + 16)
-    return values, np.where(part > noise, error, np.inf), reached
+        values = np.log(np.maximum(block_pmf, 0)) + log_moment - tilt * np.arange(first, next_k)
+        errors = noise / block_pmf + 2.0**-45 * (abs(log_moment) + abs(tilt) * next_k + 16)
+    return values, np.where(block_pmf > noise, errors, np.inf), next_k
 
 
-def _tilt(counts: Counts, chances: Floats, mean: int) -> float:
-    odds = logit(chances)
+def _find_tilt(counts: Counts, probabilities: Floats, mean: int) -> float:
+    """Return the tilt s at which the coins, with odds multiplied by e^s, have a given mean."""
+    log_odds = logit(probabilities)
 
-    def off(tilt: float) -> float:
-        return float((counts * expit(odds + tilt)).sum()) - mean
+    def compute_mean_excess(tilt: float) -> float:
+        return float((counts * expit(log_odds + tilt)).sum()) - mean
 
-    return float(brentq(off, -_STEEPEST - odds.max(), _STEEPEST - odds.min(), xtol=1e-10))
+    return float(
+        brentq(
+            compute_mean_excess, -_MAX_TILT - log_odds.max(), _MAX_TILT - log_odds.min(), xtol=1e-10
+        )
+    )
 
 
 def _transform(counts: Counts, tilted: Floats, first: int, points: int) -> tuple[Floats, float]:
-    """Return probabilities of first, first + 1, ... and their absolute error.
+    """Return Pr[sum = first], Pr[sum = first + 1], ... and a bound of their absolute error.
 
-    What is farther than points / 2 from the mean wraps round: less than 2 exp(-points^2 / (8 v +
-    4 points / 3)), Bernstein's inequality; with 40 standard deviations below 1e-40.
+    The probabilities are computed by a Fourier transform with a number of `points`, so mass farther
+    than points / 2 from the mean is aliased: by Bernstein's inequality less than
+    2 exp(-points^2 / (8 v + 4 points / 3)) for variance v, which is below 1e-40 with 40 standard
+    deviations.
     """
     angles = 2 * math.pi * np.arange(points // 2 + 1) / points
-    turned = np.exp(1j * angles) - 1
-    log_law = np.zeros(len(angles), dtype=np.complex128)
-    for count, p in zip(counts.tolist(), tilted.tolist(), strict=True):
-        log_law += count * np.log1p(p * turned)
+    rotations = np.exp(1j * angles) - 1
+    log_transform = np.zeros(len(angles), dtype=np.complex128)
+    for count, probability in zip(counts.tolist(), tilted.tolist(), strict=True):
+        log_transform += count * np.log1p(probability * rotations)
     # Centre on `first`, so that the angle of every term stays small: less rounding.
-    law = fft.irfft(np.conj(np.exp(log_law - 1j * first * angles)), points)
-    size = float(np.abs(log_law).max()) + math.pi * first
-    weight = np.exp(log_law.real)
-    noise = 2.0**-51 * float(((np.abs(log_law) + angles * first + 8) * weight).sum()) / points
-    return law, 8 * noise + 2.0**-52 * size * 2.0**-52
+    pmf = fft.irfft(np.conj(np.exp(log_transform - 1j * first * angles)), points)
+    max_exponent = float(np.abs(log_transform).max()) + math.pi * first
+    magnitudes = np.exp(log_transform.real)
+    errors = (np.abs(log_transform) + angles * first + 8) * magnitudes
+    noise = 2.0**-51 * float(errors.sum()) / points
+    return pmf, 8 * noise + 2.0**-52 * max_exponent * 2.0**-52
 
 
-# -------------------------- the maximum over worlds for two types: two evaluations instead of n + 1
+# ------------------- the maximum over the worlds of two types: two evaluations instead of n + 1
 
-_RATES = 24
-_NEGLIGIBLE = 20 * math.log(2)
-_FARTHEST = 1 << 22
+_N_BOUNDS = 24
+"""Values of c' over which the pair bound is minimised."""
+_NEGLIGIBLE_FACTOR = 20 * math.log(2)
+"""Deltas below 2^-20 of the largest term are replaced by their bound: 1e-6 of the result."""
+_MAX_SEARCH_RANGE = 1 << 22
+"""Databases searched for a negligible bound before the sum starts."""
 
 
-def column_of(mechanism: Mechanism, n: int, epsilon: float) -> Column:
-    """Return what gives log delta of the databases (k, n - k), for low <= k <= high."""
+def make_log_deltas(mechanism: Mechanism, n: int, epsilon: float) -> LogDeltas:
+    """Return a function from low, high to the log deltas of the databases low .. high."""
     if isinstance(mechanism, Histogram) and isinstance(mechanism.sampler, FixedSize):
-        size, e = mechanism.sampler.size, boundary(epsilon)
-        return lambda low, high: np.minimum(database_profile(n, size, e, low, high), 0.0)
-    return listed_column(lambda k: log_delta(mechanism, np.array([k, n - k]), epsilon))
+        size, e = mechanism.sampler.size, bounded_exp(epsilon)
+        return lambda low, high: np.minimum(compute_profile(n, size, e, low, high), 0.0)
+    return cache_log_deltas(lambda k: compute_log_delta(mechanism, np.array([k, n - k]), epsilon))
 
 
-def largest_mean(mechanism: Mechanism, n: int, epsilon: float, p: float, q: float) -> LogInterval:
-    """Return the sandwich of the smoothed delta when every record has a chance in [p, q]."""
-    column = column_of(mechanism, n, epsilon)
-    ends = [TypedWorld((n,), (chance,)) for chance in (p, q)]
-    lower = largest(mean_delta(column, world) for world in ends)
-    tail = rest_bound(mechanism, n, epsilon)
-    upper = max(majorant_mean(column, world, tail) for world in ends)
+def bound_smoothed_delta(
+    mechanism: Mechanism, n: int, epsilon: float, p: float, q: float
+) -> LogInterval:
+    """Return an interval of the smoothed delta of two types.
+
+    Each record is of the first type with any probability in [p, q]. The lower end is the mean of
+    the worse pure world; the upper end is the mean of a quasi-convex majorant of delta
+    (theory.md, section 8c).
+    """
+    log_deltas = make_log_deltas(mechanism, n, epsilon)
+    pure_worlds = [TwoTypeWorld((n,), (probability,)) for probability in (p, q)]
+    lower = max_interval(compute_mean_delta(log_deltas, world) for world in pure_worlds)
+    bound_rest = make_rest_bound(mechanism, n, epsilon)
+    upper = max(bound_majorant_mean(log_deltas, world, bound_rest) for world in pure_worlds)
     return LogInterval(lower.low, max(upper, lower.high))
 
 
-def rest_bound(mechanism: Mechanism, n: int, epsilon: float) -> Callable[[int], float]:
-    """Return what bounds log delta of all databases with at least k records of either type."""
+def make_rest_bound(mechanism: Mechanism, n: int, epsilon: float) -> Callable[[int], float]:
+    """Return a function of k that bounds log delta of databases with >= k records of each type.
+
+    The pair bound of theory.md, section 8b, minimised over 24 values of c'; 0 where it does not
+    apply.
+    """
     if not (isinstance(mechanism, Histogram) and isinstance(mechanism.sampler, FixedSize)):
         return lambda _: 0.0
     unsampled = 1 - mechanism.sampler.size / n
     if not 0 < unsampled < 1 or epsilon == 0:
         return lambda _: 0.0
-    highest = min(epsilon, -math.log(unsampled))
-    rates = [exponents(unsampled, epsilon, highest * (i + 1) / _RATES) for i in range(_RATES)]
+    max_log_c = min(epsilon, -math.log(unsampled))
+    exponents = [
+        compute_exponents(unsampled, epsilon, max_log_c * (i + 1) / _N_BOUNDS)
+        for i in range(_N_BOUNDS)
+    ]
 
     def bound(k: int) -> float:
-        pairs = [(-k * k1, a - (k - 1) * k2 if k2 < math.inf else -k2) for k1, k2, a in rates]
-        return min(0.0, *(float(np.logaddexp(*pair)) + 1e-9 for pair in pairs))
+        log_terms = [
+            (-k * k1, a - (k - 1) * k2 if k2 < math.inf else -k2) for k1, k2, a in exponents
+        ]
+        return min(0.0, *(float(np.logaddexp(*terms)) + 1e-9 for terms in log_terms))
 
     return bound
 
 
-def majorant_mean(
-    column: Column, world: TypedWorld, bound_of_rest: Callable[[int], float]
+def bound_majorant_mean(
+    log_deltas: LogDeltas, world: TwoTypeWorld, bound_of_rest: Callable[[int], float]
 ) -> float:
-    """Return an upper bound of log F_g for the quasi-convex majorant g with its valley at n // 2.
+    """Return an upper bound of the log mean of the quasi-convex majorant g of delta.
 
-    g(k) is the largest delta between k and the valley. Databases are taken from the valley
-    outwards with a running maximum; beyond where `bound_of_rest` is negligible it stands for them.
+    g(k) is the largest delta between k and n // 2, the valley. Databases are visited from the
+    valley outwards with a running maximum. Close to the valley, where `bound_of_rest` is
+    negligible, the bound replaces the deltas.
     """
-    n, rough = world.n, largest_term(column, world)
-    low, high = window(world, rough - LEFT_OUT)
-    valley, enough = n // 2, rough - _NEGLIGIBLE
-    sums = [rough - LEFT_OUT + math.log(2)]
+    n, max_log_term = world.n, find_largest_term(log_deltas, world)
+    low, high = find_window(world, max_log_term - LEFT_OUT_FACTOR)
+    valley, negligible_log = n // 2, max_log_term - _NEGLIGIBLE_FACTOR
+    sums = [max_log_term - LEFT_OUT_FACTOR + math.log(2)]
+
+    def is_light(k: int) -> bool:
+        return bound_of_rest(k) <= negligible_log
+
     if low <= valley:
-        top = _towards(valley, min(high, valley), lambda k: bound_of_rest(k) <= enough)
-        sums += _outwards(
-            column, world, (top, low), bound_of_rest(top) if top < valley else -math.inf
-        )
+        inner = _find_light_start(valley, min(high, valley), is_light)
+        running_max = bound_of_rest(inner) if inner < valley else -math.inf
+        sums += _sum_outwards(log_deltas, world, (inner, low), running_max)
     if high > valley:
         half = n - valley - 1
-        bottom = n - _towards(half, min(n - low, half), lambda k: bound_of_rest(k) <= enough)
-        start = bound_of_rest(n - bottom) if bottom > valley + 1 else -math.inf
-        sums += _outwards(column, world, (bottom, high), start)
-    return min(log_sum(np.array(sums)) + UNIT * (len(sums) + high - low + 32), 0.0)
+        inner = n - _find_light_start(half, min(n - low, half), is_light)
+        running_max = bound_of_rest(n - inner) if inner > valley + 1 else -math.inf
+        sums += _sum_outwards(log_deltas, world, (inner, high), running_max)
+    return min(log_sum(np.array(sums)) + MACHINE_EPSILON * (len(sums) + high - low + 32), 0.0)
 
 
-def _towards(valley: int, start: int, light: Callable[[int], bool]) -> int:
-    """Return the first k from `start` to `valley` at which the rest is light; else the valley."""
-    if light(start) or start >= valley:
+def _find_light_start(valley: int, start: int, is_light: Callable[[int], bool]) -> int:
+    """Return the smallest k from `start` to `valley` found by bisection with `is_light(k)`.
+
+    The valley if there is none. `is_light` returns whether the bound of the remaining databases is
+    negligible; it stays true for larger k.
+    """
+    if is_light(start) or start >= valley:
         return min(start, valley)
-    # Farther out the bound of the rest stays too large: a wider sandwich, sooner.
-    near, far = start, min(valley, start + _FARTHEST)
-    while far - near > 1:
-        middle = (near + far) // 2
-        near, far = (near, middle) if light(middle) else (middle, far)
-    return far
+    # The range is limited: where the bound stays too large in it, the interval gets wider instead.
+    heavy, light_k = start, min(valley, start + _MAX_SEARCH_RANGE)
+    while light_k - heavy > 1:
+        middle = (heavy + light_k) // 2
+        heavy, light_k = (heavy, middle) if is_light(middle) else (middle, light_k)
+    return light_k
 
 
-def _outwards(
-    column: Column, world: TypedWorld, span: tuple[int, int], start: float
+def _sum_outwards(
+    log_deltas: LogDeltas, world: TwoTypeWorld, span: tuple[int, int], initial_max: float
 ) -> list[float]:
-    """Return logs of the sums of probability times running maximum, from span[0] to span[1]."""
+    """Return logs of partial sums of probability times running maximum of delta.
+
+    Databases are visited from span[0] to span[1] in chunks; `initial_max` is the log maximum before
+    the first of them. There is one sum for each chunk.
+    """
     inner, outer = span
-    sign, running, sums = (1 if outer >= inner else -1), start, []
-    for near in range(inner, outer + sign, sign * CHUNK):
-        far = near + sign * (min(CHUNK, abs(outer - near) + 1) - 1)
-        low, high = min(near, far), max(near, far)
+    sign, running_max, sums = (1 if outer >= inner else -1), initial_max, []
+    for first in range(inner, outer + sign, sign * CHUNK_SIZE):
+        last = first + sign * (min(CHUNK_SIZE, abs(outer - first) + 1) - 1)
+        low, high = min(first, last), max(first, last)
         logs, errors = world.log_pmf(low, high)
-        deltas = column(low, high)[1][::sign]
-        raised = np.maximum(np.maximum.accumulate(deltas), running)
-        running = float(raised[-1])
-        sums.append(weigh(logs, errors, np.stack([raised, raised])[:, ::sign])[1])
+        deltas = log_deltas(low, high)[1][::sign]
+        majorant = np.maximum(np.maximum.accumulate(deltas), running_max)
+        running_max = float(majorant[-1])
+        sums.append(sum_weighted_deltas(logs, errors, np.stack([majorant, majorant])[:, ::sign])[1])
     return sums
 
 
-def lower_mean(mechanism: Histogram, population: Population, n: int, epsilon: float) -> LogInterval:
-    """Return the largest expected delta of one type against the rest, over unmixed worlds."""
-    column, types = column_of(mechanism, n, epsilon), range(population.types)
-    worlds = {world for kind in types for world in worlds_of(population, n, kind)}
-    return largest(mean_delta(column, world) for world in worlds)
+def bound_from_below(
+    mechanism: Histogram, population: Population, n: int, epsilon: float
+) -> LogInterval:
+    """Return the largest expected delta of one type against the rest, over unmixed worlds.
+
+    Publishing fewer types only lowers delta, so its lower end bounds the smoothed delta.
+    """
+    log_deltas = make_log_deltas(mechanism, n, epsilon)
+    worlds = {
+        world
+        for type_index in range(population.types)
+        for world in list_unmixed_worlds(population, n, type_index)
+    }
+    return max_interval(compute_mean_delta(log_deltas, world) for world in worlds)

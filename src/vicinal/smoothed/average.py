@@ -1,4 +1,4 @@
-"""The rounded mean of a sample of quantised numbers: a step of SGD with 8-bit gradients."""
+"""The rounded mean of a sample of quantised numbers, such as an SGD step with 8-bit gradients."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -10,25 +10,27 @@ from vicinal import checks
 from vicinal.arrays import Counts, Floats, Ints
 from vicinal.compiled import compiled
 from vicinal.errors import InvalidInput
-from vicinal.smoothed.intervals import UNIT, LogInterval, from_sum
-from vicinal.smoothed.mechanism import CountMechanism, FixedSize, boundary
+from vicinal.smoothed.intervals import MACHINE_EPSILON, LogInterval, enclose_value
+from vicinal.smoothed.mechanism import CountMechanism, FixedSize, bounded_exp
 
 ROUNDINGS = ("half away", "none")
+"""Ways to round the mean: to a whole unit, halves away from zero; or not at all."""
 
-_MOST_CELLS = 2 * 10**7
+_MAX_CELLS = 2 * 10**7
+"""Entries (sizes x sums) of a table of distributions, 160 MB as float64."""
 
 
 @dataclass(frozen=True)
 class Average(CountMechanism):
-    """Draw `size` records without replacement and publish their rounded mean.
+    """Sample `size` records without replacement and publish their rounded mean.
 
     Parameters
     ----------
     levels : sequence of int
-        The numbers that a record can be, in whole units, increasing; a database is a histogram
+        The possible values of a record, in whole units, increasing; a database is a histogram
         over them.
     size : int
-        T, at least 1.
+        Sample size T, at least 1.
     rounding : {"half away", "none"}
         The mean is rounded to a whole unit, halves away from zero; or the exact sum is published.
 
@@ -51,18 +53,19 @@ class Average(CountMechanism):
             raise InvalidInput(
                 "The 'levels' parameter must be at least two increasing whole numbers. Got others."
             )
-        object.__setattr__(self, "levels", tuple(int(v) for v in levels))
+        object.__setattr__(self, "levels", tuple(int(level) for level in levels))
         object.__setattr__(self, "types", len(levels))
         checks.check_integer("size", self.size, least=1)
         checks.check_choice("rounding", self.rounding, ROUNDINGS)
-        if (self.size + 1) * self._sums > _MOST_CELLS:
+        if (self.size + 1) * self._n_sums > _MAX_CELLS:
             raise InvalidInput(
                 "The 'levels' and 'size' parameters must give at most "
-                f"{_MOST_CELLS} sums and sizes. Got {(self.size + 1) * self._sums}."
+                f"{_MAX_CELLS} sums and sizes. Got {(self.size + 1) * self._n_sums}."
             )
 
     @property
-    def _sums(self) -> int:
+    def _n_sums(self) -> int:
+        """Number of possible sums of a sample: from size times the lowest level to the highest."""
         return self.size * (self.levels[-1] - self.levels[0]) + 1
 
     def check_size(self, n: int) -> None:
@@ -72,122 +75,168 @@ class Average(CountMechanism):
         return self.size / n
 
     def losses(self, database: Counts, epsilon: float) -> Iterator[LogInterval]:
-        e, n = boundary(epsilon), int(database.sum())
-        for value, laws in self._laws(database):
-            own, slack = laws[value], 8 * (n + len(laws[0])) * UNIT
-            for sums in (_excess(own, laws, e, slack), _excess(laws, own, e, slack)):
-                yield from (_log(sums, level) for level in range(len(laws)) if level != value)
+        e, n = bounded_exp(epsilon), int(database.sum())
+        for level, rows in self._iterate_replacements(database):
+            own, slack = rows[level], 8 * (n + len(rows[0])) * MACHINE_EPSILON
+            for sums in (
+                _sum_divergences(own, rows, e, slack),
+                _sum_divergences(rows, own, e, slack),
+            ):
+                yield from (
+                    _enclose_column(sums, new_level)
+                    for new_level in range(len(rows))
+                    if new_level != level
+                )
 
     def gains(self, database: Counts, epsilon: float) -> Iterator[LogInterval]:
-        e, n = boundary(epsilon), int(database.sum())
-        for value, laws in self._laws(database):
-            own, slack = laws[value], 16 * (n + len(laws[0])) * UNIT
-            share = own / np.maximum(own + laws, np.finfo(np.float64).tiny)
-            sums = _excess(own, laws, e, slack, share) + _excess(laws, own, e, slack, share)
-            yield from (_log(sums, level) for level in range(len(laws)) if level != value)
+        e, n = bounded_exp(epsilon), int(database.sum())
+        for level, rows in self._iterate_replacements(database):
+            own, slack = rows[level], 16 * (n + len(rows[0])) * MACHINE_EPSILON
+            posterior = own / np.maximum(own + rows, np.finfo(np.float64).tiny)
+            sums = _sum_divergences(own, rows, e, slack, posterior) + _sum_divergences(
+                rows, own, e, slack, posterior
+            )
+            yield from (
+                _enclose_column(sums, new_level)
+                for new_level in range(len(rows))
+                if new_level != level
+            )
 
-    def _laws(self, database: Counts) -> Iterator[tuple[int, Floats]]:
-        """Yield every level that may be replaced, with the laws (levels, outcomes) of replacements.
+    def _iterate_replacements(self, database: Counts) -> Iterator[tuple[int, Floats]]:
+        """Yield the outcome distributions for all replacements of one record, level by level.
 
-        Row v is the law when that record is at level v, so the row of its own level is the
-        database's.
+        For each level in the database: its index, and float64 (levels, outcomes), whose row v is
+        the outcome distribution if one record of that level has level v instead. The row of its own
+        level is the distribution of the database.
         """
-        share = self.size / int(database.sum())
-        outcome = self._outcomes()
+        sampling_rate = self.size / int(database.sum())
+        outcome_of_sum = self._compute_outcomes()
         offsets = np.array(self.levels) - self.levels[0]
-        for value, table in self._left_out(database):
-            with_it = grouped(table[-2], outcome, offsets)
-            without = grouped(table[-1], outcome, offsets[:1])
-            yield value, (1 - share) * without + share * with_it
+        for level, sums_by_size in self._iterate_left_out(database):
+            if_sampled = group_outcomes(sums_by_size[-2], outcome_of_sum, offsets)
+            if_not_sampled = group_outcomes(sums_by_size[-1], outcome_of_sum, offsets[:1])
+            yield level, (1 - sampling_rate) * if_not_sampled + sampling_rate * if_sampled
 
-    def _outcomes(self) -> Ints:
-        """Return which outcome every sum of a sample has, counted from 0."""
-        sums = np.arange(self._sums) + self.size * self.levels[0]
+    def _compute_outcomes(self) -> Ints:
+        """Return the outcome, counted from 0, of every sum of a sample, int64 (sums,)."""
+        sums = np.arange(self._n_sums) + self.size * self.levels[0]
         if self.rounding == "none":
-            return np.arange(self._sums)
+            return np.arange(self._n_sums)
         rounded = np.sign(sums) * ((2 * np.abs(sums) + self.size) // (2 * self.size))
         return np.asarray(rounded - rounded[0])
 
-    def _left_out(self, database: Counts) -> Iterator[tuple[int, Floats]]:
-        """Yield for every value that occurs the laws of sums over subsets of the other records."""
-        values = np.repeat(np.arange(len(database)), database)
-        start = np.zeros((self.size + 1, self._sums))
-        start[0, 0] = 1.0
-        yield from self._split(start, 0, values)
+    def _iterate_left_out(self, database: Counts) -> Iterator[tuple[int, Floats]]:
+        """Yield the distributions of sums over all records but one, for every level that occurs.
 
-    def _split(self, table: Floats, n_values: int, values: Ints) -> Iterator[tuple[int, Floats]]:
-        """Leave out every different one of the sorted `values`, half by half."""
-        if len(values) == 1:
-            yield int(values[0]), table
+        The items are the level of the record left out, and float64 (size + 1, sums): row t is the
+        distribution of the sum of a uniform subset of t of the remaining records. Sums are counted
+        from t times the lowest level.
+        """
+        level_indices = np.repeat(np.arange(len(database)), database)
+        sums_by_size = np.zeros((self.size + 1, self._n_sums))
+        sums_by_size[0, 0] = 1.0
+        yield from self._iterate_left_out_half(sums_by_size, 0, level_indices)
+
+    def _iterate_left_out_half(
+        self, sums_by_size: Floats, n_added: int, level_indices: Ints
+    ) -> Iterator[tuple[int, Floats]]:
+        """Yield the items of :meth:`_iterate_left_out` for some records, by divide and conquer.
+
+        `level_indices` are the sorted levels of these records; `sums_by_size` (size + 1, sums)
+        already contains the `n_added` remaining records. Each half is added before descending into
+        the other half, so that n records need about log2(n) additions each.
+        """
+        if len(level_indices) == 1:
+            yield int(level_indices[0]), sums_by_size
             return
-        left, right = np.array_split(values, 2)
-        yield from self._split(self._grown(table, n_values, right), n_values + len(right), left)
-        again = right == left[-1]
-        fresh, added = right[~again], np.concatenate([left, right[again]])
-        if len(fresh):
-            yield from self._split(
-                self._grown(table, n_values, added), n_values + len(added), fresh
+        first_half, second_half = np.array_split(level_indices, 2)
+        yield from self._iterate_left_out_half(
+            self._add_records(sums_by_size, n_added, second_half),
+            n_added + len(second_half),
+            first_half,
+        )
+        is_duplicate = second_half == first_half[-1]
+        # Records of one level give the same distributions: the second half yields new levels only.
+        new_indices = second_half[~is_duplicate]
+        added_indices = np.concatenate([first_half, second_half[is_duplicate]])
+        if len(new_indices):
+            yield from self._iterate_left_out_half(
+                self._add_records(sums_by_size, n_added, added_indices),
+                n_added + len(added_indices),
+                new_indices,
             )
 
-    def _grown(self, table: Floats, n_values: int, values: Ints) -> Floats:
-        """Return the laws of sums of t-subsets after more records have come in.
+    def _add_records(self, sums_by_size: Floats, n_added: int, level_indices: Ints) -> Floats:
+        """Return the distributions of sums of t-subsets after adding records of given levels.
 
-        A uniform t-subset of k + 1 records holds the last one with probability t / (k + 1). All
-        terms are positive, so relative precision is kept.
+        A uniform t-subset of k + 1 records contains the last one with probability t / (k + 1). All
+        terms are positive, so the relative precision is kept. `sums_by_size` (size + 1, sums)
+        contains `n_added` records so far.
         """
         sizes = np.arange(self.size + 1)[:, None]
-        for count, value in enumerate(values, start=n_values + 1):
-            offset = self.levels[value] - self.levels[0]
-            grown = np.maximum(count - sizes, 0) / count * table
-            grown[1:, offset:] += (sizes[1:] / count) * table[:-1, : self._sums - offset]
-            table = grown
-        return table
+        for n_records, level_index in enumerate(level_indices, start=n_added + 1):
+            offset = self.levels[level_index] - self.levels[0]
+            extended = np.maximum(n_records - sizes, 0) / n_records * sums_by_size
+            extended[1:, offset:] += (sizes[1:] / n_records) * sums_by_size[
+                :-1, : self._n_sums - offset
+            ]
+            sums_by_size = extended
+        return sums_by_size
 
 
 @compiled
-def grouped(masses: Floats, outcome: Ints, offsets: Ints) -> Floats:
-    """Return the mass of every outcome when each sum is raised by an offset: (offsets, outcomes).
+def group_outcomes(sum_masses: Floats, outcome_of_sum: Ints, offsets: Ints) -> Floats:
+    """Return the distributions of outcomes if an offset is added to each sum, (offsets, outcomes).
 
-    What would be raised beyond the last sum has no mass.
+    `sum_masses` (sums,) are the probabilities of the sums; mass that an offset moves beyond the
+    last sum is dropped, and callers have none there. `outcome_of_sum` (sums,) is not decreasing;
+    `offsets` are at least 0.
     """
-    laws = np.zeros((len(offsets), outcome[-1] + 1))
+    distributions = np.zeros((len(offsets), outcome_of_sum[-1] + 1))
     for row in range(len(offsets)):
-        for place in range(len(masses) - offsets[row]):
-            laws[row, outcome[place + offsets[row]]] += masses[place]
-    return laws
+        for index in range(len(sum_masses) - offsets[row]):
+            distributions[row, outcome_of_sum[index + offsets[row]]] += sum_masses[index]
+    return distributions
 
 
-def _excess(p: Floats, q: Floats, e: float, slack: float, share: Floats | None = None) -> Floats:
-    """Return sums of (P - E P')+ along outcomes, computed (row 0) and with errors (row 1)."""
-    exact = np.maximum(p - e * q, 0.0)
-    raised = np.maximum(p - e * q + slack * (p + e * q), 0.0)
-    weight = 1.0 if share is None else share
-    return np.stack([(weight * exact).sum(-1), (weight * raised).sum(-1) * (1 + slack)])
+def _sum_divergences(
+    p: Floats, q: Floats, e: float, slack: float, weights: Floats | None = None
+) -> Floats:
+    """Return the sums of weights (p - e q)+ over outcomes, computed and upper, (2, rows).
+
+    `p` and `q` hold distributions along the last axis, `slack` bounds their relative errors, and
+    `weights` are 1 if None.
+    """
+    excess = np.maximum(p - e * q, 0.0)
+    raised_excess = np.maximum(p - e * q + slack * (p + e * q), 0.0)
+    weight = 1.0 if weights is None else weights
+    return np.stack([(weight * excess).sum(-1), (weight * raised_excess).sum(-1) * (1 + slack)])
 
 
-def _log(sums: Floats, place: int) -> LogInterval:
-    value, raised = sums[:, place]
-    return from_sum(float(value), float(raised - value)).capped()
+def _enclose_column(sums: Floats, column: int) -> LogInterval:
+    """Return the interval of one column of :func:`_sum_divergences`."""
+    computed, upper = sums[:, column]
+    return enclose_value(float(computed), float(upper - computed)).cap_log()
 
 
 LEVELS = range(-127, 129)
-"""The levels i; a gradient in ((i - 1) / 256, i / 256] is written as i."""
+"""The levels of an 8-bit gradient: a gradient in ((i - 1) / 256, i / 256] has level i."""
 
-_LAWS = {"gaussian": norm, "laplace": laplace}
+_FAMILIES = {"gaussian": norm, "laplace": laplace}
 
 
 def gradient_law(kind: str, mean: float = 0.0, scale: float = 0.12) -> Floats:
-    """Return the probabilities of the 256 levels, float64 (256,).
+    """Return the probabilities of the 256 levels of a quantised gradient, float64 (256,).
 
-    p(i) is the mass of ((i - 1) / 256, i / 256] over that of (-1/2, 1/2]: gradients outside are
-    drawn again.
+    p(i) is the mass of ((i - 1) / 256, i / 256] divided by that of (-1/2, 1/2]: gradients outside
+    are sampled again (LWX23, Definition 5).
 
     Parameters
     ----------
     kind : {"gaussian", "laplace"}
-        Family of the gradients before they are rounded.
+        Family of the gradients before rounding.
     mean : float
-        Their centre.
+        Centre of the distribution, from -1 to 1.
     scale : float
         Standard deviation of the Gaussian, or scale of the Laplace distribution, > 0.
 
@@ -198,9 +247,9 @@ def gradient_law(kind: str, mean: float = 0.0, scale: float = 0.12) -> Floats:
     >>> law.shape, round(float(law.sum()), 6)
     ((256,), 1.0)
     """
-    family = _LAWS[checks.check_choice("kind", kind, tuple(_LAWS))]
-    centre = checks.check_real("mean", mean, least=-1, most=1)
-    width = checks.check_real("scale", scale, above=0)
+    family = _FAMILIES[checks.check_choice("kind", kind, tuple(_FAMILIES))]
+    checked_mean = checks.check_real("mean", mean, least=-1, most=1)
+    checked_scale = checks.check_real("scale", scale, above=0)
     edges = np.arange(LEVELS.start - 1, LEVELS.stop) / 256
-    law = np.diff(family.cdf(edges, loc=centre, scale=width))
-    return np.asarray(law / law.sum())
+    probabilities = np.diff(family.cdf(edges, loc=checked_mean, scale=checked_scale))
+    return np.asarray(probabilities / probabilities.sum())

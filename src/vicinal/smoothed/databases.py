@@ -1,4 +1,4 @@
-"""The delta of one database, and what an adversary gains from it."""
+"""The delta of one database, the gain of an adversary, and releases of one database together."""
 
 import math
 from collections.abc import Hashable, Iterator, Sequence
@@ -10,19 +10,19 @@ import numpy.typing as npt
 from vicinal import checks
 from vicinal.arrays import Counts, Floats
 from vicinal.errors import InvalidInput, PrivacyRefused
-from vicinal.smoothed._edges import database_profile, measured_excess
+from vicinal.smoothed._edges import compute_profile, sum_divergence
 from vicinal.smoothed.intervals import (
     BOUND,
     EXACT,
-    FLOOR,
+    LOG_ABSOLUTE_ERROR,
     DatabaseDelta,
     Delta,
     LogInterval,
-    delta_of,
-    largest,
-    log_of,
-    pairs_of,
-    within,
+    as_delta,
+    enclose_log,
+    log_or_minus_inf,
+    max_interval,
+    stack_ends,
 )
 from vicinal.smoothed.mechanism import (
     ComparedMechanism,
@@ -31,25 +31,26 @@ from vicinal.smoothed.mechanism import (
     Histogram,
     ListedMechanism,
     Mechanism,
-    aligned,
-    boundary,
-    compared,
-    replacements,
-)  # fmt: skip
+    align_distributions,
+    bounded_exp,
+    iterate_neighbours,
+    make_comparison,
+)
 
-_MOST_PROFILE = 10**7
+_MAX_PROFILE_RECORDS = 10**7
+"""Records of a profile: its two rows of n + 1 float64 take 160 MB at the limit."""
 
 
 def database_delta(mechanism: Mechanism, database: npt.ArrayLike, epsilon: float) -> DatabaseDelta:
-    """Return delta(x) of one database: Definition 2 of LWX23, both directions.
+    """Return delta(x), the privacy loss of one database: Definition 2 of LWX23, both directions.
 
-    The largest, over all neighbours x' that replace one record, of the sums over outcomes of
-    (P_x - E P_x')+ and (P_x' - E P_x)+, E = exp(epsilon). The result is private.
+    With E = exp(epsilon), it is the largest sum over outcomes of (P_x - E P_x')+ or of
+    (P_x' - E P_x)+ over all neighbours x', in which one record is replaced. The result is private.
 
     Parameters
     ----------
     mechanism : Mechanism
-        What is published.
+        The mechanism whose outcome is published.
     database : array-like
         Counts (m,) of the types; for ``KNNVotes`` the labels (n,), nearest first.
     epsilon : float
@@ -66,27 +67,28 @@ def database_delta(mechanism: Mechanism, database: npt.ArrayLike, epsilon: float
     >>> print(database_delta(Histogram(FixedSize(5)), [4, 6], epsilon=1.0))
     PRIVATE 0.03845 (exact)
     """
-    eps = checks.check_real("epsilon", epsilon, least=0)
+    checked_epsilon = checks.check_real("epsilon", epsilon, least=0)
     checked = check_mechanism(mechanism).check(database)
-    best = log_delta(mechanism, checked, eps)
-    return DatabaseDelta(best.low, best.high)
+    largest = compute_log_delta(mechanism, checked, checked_epsilon)
+    return DatabaseDelta(largest.low, largest.high)
 
 
-def log_delta(mechanism: Mechanism, database: Counts, epsilon: float) -> LogInterval:
-    """Return the same for a checked database, as an interval of logarithms."""
-    return largest(mechanism.losses(database, epsilon))
+def compute_log_delta(mechanism: Mechanism, database: Counts, epsilon: float) -> LogInterval:
+    """Return delta(x) of a database that has passed ``mechanism.check``."""
+    return max_interval(mechanism.losses(database, epsilon))
 
 
 def adjusted_utility(
     mechanism: Mechanism, database: npt.ArrayLike, threshold: float
 ) -> DatabaseDelta:
-    """Return u_t(x): what an adversary who lacks one entry gains above an accuracy threshold.
+    """Return u_t(x), the gain of an adversary who guesses one entry above an accuracy threshold.
 
-    The largest over neighbours x' of the mean, under the true database, of
-    max(0, 1 - 2 loss - t) / (1 - t), where the loss is that of guessing between x and x' with equal
-    prior odds: 0 for guesses no better than (1 + t) / 2, 1 for certainty (LWX23, eq. 3; two
-    hypotheses). By Lemma 10 in its sharp form, max(u(P;Q), u(Q;P)) is between E/(1+E) and
-    (E+2)/(E+1) times the larger loss at E = (1 + t) / (1 - t). The result is private.
+    The adversary knows all records but one and sees the outcome. The gain is the largest mean over
+    outcomes, over all neighbours x', of max(0, 1 - 2 loss - t) / (1 - t) under the true database x.
+    The loss is the probability of a wrong guess between x and x' with equal prior odds: the gain is
+    0 for guesses no better than (1 + t) / 2 and 1 for certainty (LWX23, eq. 3; two hypotheses). By
+    Lemma 10 in its sharp form, max(u(P;Q), u(Q;P)) is between E/(1+E) and (E+2)/(E+1) times the
+    larger divergence at E = (1 + t) / (1 - t). The result is private.
 
     Parameters
     ----------
@@ -103,15 +105,24 @@ def adjusted_utility(
     """
     t = checks.check_real("threshold", threshold, least=0, below=1)
     checked = check_mechanism(mechanism).check(database)
-    best = largest(mechanism.gains(checked, math.log1p(t) - math.log1p(-t))).capped()
-    return DatabaseDelta(best.low, best.high)
+    largest = max_interval(mechanism.gains(checked, math.log1p(t) - math.log1p(-t))).cap_log()
+    return DatabaseDelta(largest.low, largest.high)
 
 
 def profile(mechanism: Mechanism, n: int, epsilon: float) -> Floats:
-    """Return log delta of every database with two types, as float64 (2, n + 1).
+    """Return log delta of each database with two types, float64 (2, n + 1).
 
     Row 0 holds lower and row 1 upper ends; column k is the database with k records of the first
     type and n - k of the second. -inf is a delta of 0.
+
+    Parameters
+    ----------
+    mechanism : Mechanism
+        A mechanism on histograms of two types.
+    n : int
+        Number of records, at most 10^7.
+    epsilon : float
+        At least 0.
 
     Raises
     ------
@@ -125,28 +136,31 @@ def profile(mechanism: Mechanism, n: int, epsilon: float) -> Floats:
     >>> upper.shape
     (11,)
     """
-    eps, count = (
-        checks.check_real("epsilon", epsilon, least=0),
-        checks.check_integer("n", n, least=1, most=_MOST_PROFILE),
-    )
+    epsilon = checks.check_real("epsilon", epsilon, least=0)
+    n_records = checks.check_integer("n", n, least=1, most=_MAX_PROFILE_RECORDS)
     checked = check_mechanism(mechanism)
-    checked.check([count, 0])
+    checked.check([n_records, 0])
     if isinstance(checked, Histogram) and isinstance(checked.sampler, FixedSize):
-        return np.minimum(database_profile(count, checked.sampler.size, boundary(eps)), 0.0)
-    return pairs_of(log_delta(checked, np.array([k, count - k]), eps) for k in range(count + 1))
+        return np.minimum(
+            compute_profile(n_records, checked.sampler.size, bounded_exp(epsilon)), 0.0
+        )
+    return stack_ends(
+        compute_log_delta(checked, np.array([k, n_records - k]), epsilon)
+        for k in range(n_records + 1)
+    )
 
 
 def worst_case_delta(mechanism: Mechanism, n: int, epsilon: float) -> Delta:
     """Return the delta of differential privacy: the largest delta of any database of n records.
 
-    By coupling it is at most the chance that a given record is sampled, and for counts it is that
-    chance at *every* epsilon: T / n, gamma, 1 - (1 - 1/n)^T (Theorem 3 of LWX23, made exact). For
-    other mechanisms, whose outcome need not show a lone record, only the bound is given.
+    By coupling it is at most the probability that a given record is sampled. For counts it is that
+    probability at *every* epsilon: T / n, gamma, 1 - (1 - 1/n)^T (Theorem 3 of LWX23, sharpened).
+    For other mechanisms, whose outcome need not reveal a lone record, only the bound is returned.
 
     Raises
     ------
     InvalidInput
-        If no database of n records can be sampled so.
+        If the sample is larger than n.
 
     Examples
     --------
@@ -155,36 +169,37 @@ def worst_case_delta(mechanism: Mechanism, n: int, epsilon: float) -> Delta:
     0.998 (exact)
     """
     checks.check_real("epsilon", epsilon, least=0)
-    count = checks.check_integer("n", n, least=1)
-    chance = check_mechanism(mechanism).touched(count)
-    if chance > 1:
+    n_records = checks.check_integer("n", n, least=1)
+    probability = check_mechanism(mechanism).touched(n_records)
+    if probability > 1:
         raise InvalidInput("The 'n' parameter must be at least the size of the sample. Got less.")
-    value = within(log_of(chance), 2.0**-50)
+    interval = enclose_log(log_or_minus_inf(probability), 2.0**-50)
     if mechanism.attains_touched:
-        return delta_of(value, EXACT, "attained at every epsilon where a record is alone")
-    return delta_of(LogInterval(-math.inf, value.high), BOUND, "chance that a record is sampled")
+        return as_delta(interval, EXACT, "attained at every epsilon where a record is alone")
+    return as_delta(LogInterval(-math.inf, interval.high), BOUND, "chance that a record is sampled")
 
 
 def check_mechanism(mechanism: Mechanism) -> Mechanism:
-    """Return the mechanism if it is one."""
+    """Return the argument if it is a mechanism; raise InvalidInput otherwise."""
     if not isinstance(mechanism, Mechanism):
         raise InvalidInput(f"The 'mechanism' parameter must be a Mechanism. Got {mechanism!r}.")
     return mechanism
 
 
-# Several releases of one database: exact where their coins are independent, refused where not
+# --------- several releases of one database: exact with independent coins, refused with shared ones
 
-_MOST_OUTCOMES = 4 * 10**6
+_MAX_JOINT_OUTCOMES = 4 * 10**6
+"""Outcomes of a joint release: two float64 arrays of this length take 64 MB."""
 
 
 @dataclass(frozen=True)
 class NamedMechanism:
-    """A mechanism and the name of the coins it uses.
+    """A mechanism and the name of the random coins it uses.
 
     Parameters
     ----------
     mechanism : Histogram or ListedMechanism
-        A mechanism whose law can be listed.
+        A mechanism with a method ``law`` that lists its outcomes.
     coins : hashable
         Equal names mean the same sample: the two halves of a cross-validation split, several
         queries or radii on one sample.
@@ -202,7 +217,7 @@ class NamedMechanism:
 
 @dataclass(frozen=True)
 class JointMechanism(ComparedMechanism):
-    """Independent releases of the same database, audited together without loss.
+    """Independent releases of the same database, audited together exactly.
 
     Examples
     --------
@@ -219,43 +234,56 @@ class JointMechanism(ComparedMechanism):
             release.mechanism.check_size(n)
 
     def touched(self, n: int) -> float:
-        missed = math.prod(1 - release.mechanism.touched(n) for release in self.releases)
-        return min(1 - missed + 2.0**-50, 1.0)
+        p_missed = math.prod(1 - release.mechanism.touched(n) for release in self.releases)
+        return min(1 - p_missed + 2.0**-50, 1.0)
 
     def comparisons(self, database: Counts, epsilon: float) -> Iterator[Comparison]:
-        for neighbour in replacements(database):
-            yield compared(self._excess, database, neighbour, epsilon)
+        for neighbour in iterate_neighbours(database):
+            yield make_comparison(self._compute_divergence, database, neighbour, epsilon)
 
-    def _excess(self, own: Counts, other: Counts, epsilon: float, measure: int) -> LogInterval:
+    def _compute_divergence(
+        self, database: Counts, neighbour: Counts, epsilon: float, measure: int
+    ) -> LogInterval:
+        """Return the divergence (or gain) of the product distributions of two histograms.
+
+        `measure` as for :meth:`vicinal.smoothed.mechanism.Sampler.pair`.
+        """
         log_p, log_ratio = np.zeros(1), np.zeros(1)
         for release in self.releases:
-            p, ratio = aligned(*(release.mechanism.law(counts) for counts in (own, other)))
-            if len(log_p) * len(p) > _MOST_OUTCOMES:
+            log_release_p, log_release_ratio = align_distributions(
+                release.mechanism.law(database), release.mechanism.law(neighbour)
+            )
+            if len(log_p) * len(log_release_p) > _MAX_JOINT_OUTCOMES:
                 raise InvalidInput(
                     "The 'releases' parameter must have few enough outcomes together "
-                    f"({_MOST_OUTCOMES}). Got more; add their epsilons and deltas instead."
+                    f"({_MAX_JOINT_OUTCOMES}). Got more; add their epsilons and deltas instead."
                 )
-            log_p, log_ratio = (
-                np.add.outer(log_p, p).ravel(),
-                np.add.outer(log_ratio, ratio).ravel(),
-            )
-        further = FLOOR * (len(self.releases) - 1)
-        return measured_excess(log_p, log_ratio, epsilon, measure, further, terms=4).capped()
+            log_p = np.add.outer(log_p, log_release_p).ravel()
+            log_ratio = np.add.outer(log_ratio, log_release_ratio).ravel()
+        extra_slack = LOG_ABSOLUTE_ERROR * (len(self.releases) - 1)
+        return sum_divergence(
+            log_p, log_ratio, epsilon, measure, extra_slack, n_rounded=4
+        ).cap_log()
 
 
 def compose(releases: Sequence[NamedMechanism]) -> JointMechanism:
     """Return the joint mechanism of several releases with independent coins.
 
-    Proposition 5 of LWX23 (epsilons and deltas add up) holds for independent coins only: who
-    publishes both halves of one split publishes everything. The joint mechanism is audited
-    exactly, which is sharper than adding up.
+    Proposition 5 of LWX23 (epsilons and deltas add up) holds for independent coins only: publishing
+    both halves of one split publishes everything. The joint mechanism is audited exactly, which
+    gives a smaller delta than the sum.
+
+    Parameters
+    ----------
+    releases : sequence of NamedMechanism
+        At least one; their coins have different names.
 
     Raises
     ------
     PrivacyRefused
         If two releases use the same coins.
     InvalidInput
-        If there is no release, or the law of one cannot be listed.
+        If there is no release, or the distribution of one cannot be listed.
 
     Examples
     --------
@@ -264,20 +292,22 @@ def compose(releases: Sequence[NamedMechanism]) -> JointMechanism:
     >>> database_delta(compose([first, second]), [4, 6], epsilon=2.0).log_upper < 0
     True
     """
-    listed = tuple(releases)
-    if not listed or not all(isinstance(release, NamedMechanism) for release in listed):
+    named_releases = tuple(releases)
+    if not named_releases or not all(
+        isinstance(release, NamedMechanism) for release in named_releases
+    ):
         raise InvalidInput(
             "The 'releases' parameter must be NamedMechanism(mechanism, coins). Got others."
         )
-    for release in listed:
+    for release in named_releases:
         if not isinstance(release.mechanism, Histogram | ListedMechanism):
             raise InvalidInput(
                 "The 'releases' parameter must hold Histogram or ListedMechanism. Got "
                 f"{type(release.mechanism).__name__}."
             )
-    if len({release.coins for release in listed}) < len(listed):
+    if len({release.coins for release in named_releases}) < len(named_releases):
         raise PrivacyRefused(
             "Releases that share their coins do not compose: publishing both halves of one split "
             "publishes everything. Audit them as one, with ListedMechanism over all their outcomes."
         )
-    return JointMechanism(listed)
+    return JointMechanism(named_releases)

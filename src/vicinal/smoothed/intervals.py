@@ -1,8 +1,11 @@
-"""Numbers that are known to lie between two others, as logarithms: deltas go far below 1e-308.
+"""Numbers enclosed between certified bounds, stored as natural logarithms.
 
-Upper ends are rounded up and lower ends down, so that nothing here claims more than was computed.
+Deltas go far below 1e-308, the smallest float, so every interval holds logarithms. Upper ends are
+rounded up and lower ends down: an interval never claims more than was computed.
 
-:class:`Delta` is such an interval as a result: with its method, a note, and whether it is private.
+:class:`Delta` is an interval returned to the user, with the method that gave it and a note;
+:class:`DatabaseDelta` marks it as private. The end of the module has the log probabilities of
+binomial and hypergeometric distributions with certified errors.
 """
 
 from __future__ import annotations
@@ -17,100 +20,112 @@ import numpy as np
 from vicinal.arrays import Floats
 from vicinal.compiled import compiled
 
-UNIT = 2.0**-52
+MACHINE_EPSILON = 2.0**-52
+"""Distance from 1 to the next float64; a rounded operation errs by at most half of it."""
 LOG_10 = math.log(10)
+"""Divisor that turns natural into decimal logarithms."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogInterval:
-    """A positive number between exp(`low`) and exp(`high`); minus infinity stands for 0."""
+    """A nonnegative number between exp(`low`) and exp(`high`); minus infinity stands for 0."""
 
     low: float
     high: float
 
-    def capped(self, most: float = 0.0) -> LogInterval:
-        """Return this if its logarithm is known to be at most `most`."""
-        return LogInterval(min(self.low, most), min(self.high, most))
+    def cap_log(self, max_log: float = 0.0) -> LogInterval:
+        """Return the interval of a number whose logarithm is proven to be at most `max_log`."""
+        return LogInterval(min(self.low, max_log), min(self.high, max_log))
 
 
 ZERO = LogInterval(-math.inf, -math.inf)
 ONE = LogInterval(0.0, 0.0)
 
 
-def within(value: float, slack: float) -> LogInterval:
-    """Return the number whose logarithm is `value` to within `slack`."""
+def enclose_log(value: float, slack: float) -> LogInterval:
+    """Return the interval of a number whose logarithm is `value` with error at most `slack`."""
     return ZERO if value == -math.inf else LogInterval(value - slack, value + slack)
 
 
-def largest(values: Iterable[LogInterval]) -> LogInterval:
-    """Return the largest of several numbers; 0 if there are none."""
-    intervals = list(values)
+def max_interval(numbers: Iterable[LogInterval]) -> LogInterval:
+    """Return the interval of the largest of several enclosed numbers; 0 if there are none."""
+    intervals = list(numbers)
     return LogInterval(
-        max((value.low for value in intervals), default=-math.inf),
-        max((value.high for value in intervals), default=-math.inf),
+        max((number.low for number in intervals), default=-math.inf),
+        max((number.high for number in intervals), default=-math.inf),
     )
 
 
-def pairs_of(values: Iterable[LogInterval]) -> Floats:
-    """Return lower ends and upper ends, float64 (2, n)."""
-    return np.array([(value.low, value.high) for value in values]).T
+def stack_ends(numbers: Iterable[LogInterval]) -> Floats:
+    """Return the lower (row 0) and upper (row 1) ends of n intervals, float64 (2, n)."""
+    return np.array([(number.low, number.high) for number in numbers]).T
 
 
-def total(values: Iterable[LogInterval]) -> LogInterval:
-    """Return the sum of several numbers; 0 if there are none."""
-    intervals = list(values)
-    slack = UNIT * (len(intervals) + 8)
+def sum_intervals(numbers: Iterable[LogInterval]) -> LogInterval:
+    """Return the interval of the sum of several enclosed numbers; 0 if there are none."""
+    intervals = list(numbers)
+    slack = MACHINE_EPSILON * (len(intervals) + 8)
     return LogInterval(
-        log_sum(np.array([value.low for value in intervals])) - slack,
-        log_sum(np.array([value.high for value in intervals])) + slack,
+        log_sum(np.array([number.low for number in intervals])) - slack,
+        log_sum(np.array([number.high for number in intervals])) + slack,
     )
 
 
 def log_sum(logs: Floats) -> float:
-    """Return log of the sum of exponentials, good to (size + 8) units; -inf if empty."""
-    top = float(logs.max()) if len(logs) else -math.inf
-    return top if math.isinf(top) else top + math.log(float(np.exp(logs - top).sum()))
+    """Return log(sum of exp(`logs`)), minus infinity for no terms.
+
+    The error is at most (number of terms + 8) times 2^-52.
+    """
+    max_log = float(logs.max()) if len(logs) else -math.inf
+    if math.isinf(max_log):
+        return max_log
+    return max_log + math.log(float(np.exp(logs - max_log).sum()))
 
 
-def weighted_excess(
+def sum_weighted_divergence(
     log_p: Floats, log_ratio: Floats, log_e: float, slack: Floats | float, log_weight: Floats
 ) -> LogInterval:
-    """Return the sum over outcomes of (P - E P')+ times a weight.
+    """Return the weighted hockey-stick divergence: sum over outcomes of weight (P - E P')+.
 
-    `log_ratio` is log P / P' and may be infinite; `log_e` is epsilon. `slack` bounds the errors of
-    both logs, and half of that of `log_weight` <= 0.
+    `log_p`, `log_ratio` and `log_weight` (outcomes,) are log P, log P / P' (may be infinite) and
+    the log weights, at most 0; `log_e` is epsilon. `slack` bounds the errors of the first two, and
+    half of it bounds the error of the weights.
     """
-    wrong = slack + 4 * UNIT * (abs(log_e) + 1)
-    rounding = UNIT * (len(log_p) + 16)
-    with np.errstate(divide="ignore"):
-        ends = [
-            log_p + log_weight + np.log(-np.expm1(-np.maximum(log_ratio - log_e + sign * wrong, 0)))
-            + 3 * sign * slack
-            for sign in (-1, 1)
-        ]  # fmt: skip
-    return LogInterval(log_sum(ends[0]) - rounding, log_sum(ends[1]) + rounding)
+    ratio_error = slack + 4 * MACHINE_EPSILON * (abs(log_e) + 1)
+    rounding = MACHINE_EPSILON * (len(log_p) + 16)
+    ends = []
+    for sign in (-1, 1):  # the lower end, then the upper end
+        log_excess_ratio = np.maximum(log_ratio - log_e + sign * ratio_error, 0)
+        # P - E P' = P (1 - E P' / P); an outcome with P <= E P' contributes exp(-inf) = 0.
+        with np.errstate(divide="ignore"):
+            log_terms = log_p + log_weight + np.log(-np.expm1(-log_excess_ratio)) + 3 * sign * slack
+        ends.append(log_sum(log_terms))
+    return LogInterval(ends[0] - rounding, ends[1] + rounding)
 
 
-def log_of(value: float) -> float:
-    """Return the logarithm of a number, minus infinity where it is not above 0."""
+def log_or_minus_inf(value: float) -> float:
+    """Return the logarithm of a positive number, minus infinity for any other number."""
     return math.log(value) if value > 0 else -math.inf
 
 
-def from_sum(value: float, error: float) -> LogInterval:
-    """Return the number `value` >= 0 that is known to within `error`."""
-    slack = 4 * UNIT
-    return LogInterval(log_of(value - error) - slack, log_of(value + error) + slack)
+def enclose_value(value: float, error: float) -> LogInterval:
+    """Return the interval of a number >= 0 that is `value` with an error of at most `error`."""
+    slack = 4 * MACHINE_EPSILON
+    return LogInterval(
+        log_or_minus_inf(value - error) - slack, log_or_minus_inf(value + error) + slack
+    )
 
 
 EXACT = "exact"
 SANDWICH = "sandwich"
 BOUND = "bound"
 MONTE_CARLO = "monte carlo"
+"""The methods of :class:`Delta`."""
 
 
 @dataclass(frozen=True)
 class Delta:
-    """A number that is certain to lie between `lower` and `upper`.
+    """A delta (or another number in [0, 1]) that is certain to lie between `lower` and `upper`.
 
     Attributes
     ----------
@@ -118,10 +133,10 @@ class Delta:
         Natural logarithms, as deltas go far below the smallest float; -inf stands for 0.
     method : {"exact", "sandwich", "bound", "monte carlo"}
         Exact: the two ends differ by rounding only. Sandwich: both ends are computed, by different
-        sums. Bound: the upper end is a theorem's, the lower end may be 0. Monte Carlo: databases
-        were drawn, and the interval holds with the confidence that the note states.
+        sums. Bound: the upper end comes from a theorem, the lower end may be 0. Monte Carlo:
+        databases were sampled, and the interval holds with the confidence that the note states.
     note : str
-        What else has to be said.
+        Limits of the result, for example the confidence of a Monte Carlo interval; may be empty.
 
     Examples
     --------
@@ -138,31 +153,31 @@ class Delta:
 
     @property
     def lower(self) -> float:
-        """The lower end; 0 where it is too small for a float."""
-        return min(_rounded(self.log_lower, -math.inf), 1.0)
+        """The lower end, rounded down; 0 where it is too small for a float."""
+        return min(_exp_rounded(self.log_lower, -math.inf), 1.0)
 
     @property
     def upper(self) -> float:
-        """The upper end, rounded up: never 0 unless the number is."""
-        return min(_rounded(self.log_upper, math.inf), 1.0)
+        """The upper end, rounded up: positive unless the number is exactly 0."""
+        return min(_exp_rounded(self.log_upper, math.inf), 1.0)
 
     @property
     def log10_lower(self) -> float:
-        """The lower end as a power of ten."""
+        """Decimal logarithm of the lower end."""
         return self.log_lower / LOG_10
 
     @property
     def log10_upper(self) -> float:
-        """The upper end as a power of ten."""
+        """Decimal logarithm of the upper end."""
         return self.log_upper / LOG_10
 
     @property
     def value(self) -> float:
-        """The middle of the interval, on the scale of logarithms; 0 if the lower end is 0."""
+        """The geometric mean of the two ends; 0 if the lower end is 0."""
         return math.exp((self.log_lower + self.log_upper) / 2)
 
     def to_dict(self) -> dict[str, object]:
-        """Return plain values for JSON, which has no infinities: None is the logarithm of 0."""
+        """Return plain values for JSON. A logarithm of 0 is None, as JSON has no infinities."""
         logs = {"log10_lower": self.log10_lower, "log10_upper": self.log10_upper}
         return {
             "lower": self.lower,
@@ -173,17 +188,17 @@ class Delta:
         }
 
     def __str__(self) -> str:
-        ends = " to ".join(power_of_ten(end) for end in (self.log_lower, self.log_upper))
+        shown = " to ".join(power_of_ten(end) for end in (self.log_lower, self.log_upper))
         if self.method == EXACT and self.log_upper - self.log_lower < 1e-6:
-            ends = power_of_ten(self.log_upper)
-        return f"{ends} ({self.method})"
+            shown = power_of_ten(self.log_upper)
+        return f"{shown} ({self.method})"
 
 
 @dataclass(frozen=True)
 class DatabaseDelta(Delta):
-    """The delta (or utility) of one database. It is private: a function of the records themselves.
+    """The delta (or the adjusted utility) of one database, a private value.
 
-    Publishing it is a release of its own.
+    It is a function of the records, so publishing it would be a release of its own.
 
     Examples
     --------
@@ -201,7 +216,7 @@ class DatabaseDelta(Delta):
 
 
 def power_of_ten(log: float) -> str:
-    """Return exp(`log`) with four digits, also where it is too small for a float."""
+    """Return exp(`log`) as text with four significant digits, even below the smallest float."""
     if log == -math.inf:
         return "0"
     if -700 < log < 700:
@@ -210,124 +225,160 @@ def power_of_ten(log: float) -> str:
     return f"{10 ** (log / LOG_10 - exponent):.3f}e{exponent}"
 
 
-def delta_of(number: LogInterval, method: str = EXACT, note: str = "") -> Delta:
-    """Return an interval of logarithms as an answer."""
-    capped = number.capped()
+def as_delta(number: LogInterval, method: str = EXACT, note: str = "") -> Delta:
+    """Return an enclosed number, capped at 1, as a :class:`Delta`."""
+    capped = number.cap_log()
     return Delta(capped.low, capped.high, method, note)
 
 
-def _rounded(log: float, towards: float) -> float:
-    """Return exp(log), moved by its error of a few roundings."""
+def _exp_rounded(log: float, direction: float) -> float:
+    """Return exp(`log`) as a float, moved towards `direction` by its rounding error.
+
+    The relative error of exp grows with abs(log): about 2 + abs(log) units in the last place.
+    """
     if log == -math.inf:
         return 0.0
-    value = math.exp(min(log, 709.0))
+    value = math.exp(min(log, 709.0))  # exp(710) overflows
     for _ in range(2 + math.ceil(abs(log))):
+        # Below log = -745 exp is 0 or the smallest float, which one step already exceeds.
         if log > -745 or value == 0:
-            value = math.nextafter(value, towards)
+            value = math.nextafter(value, direction)
         if value == 0 or abs(log) > 700:
             break
     return max(value, 0.0)
 
 
-# ------------------- log probabilities of sampling, to nearly full precision however small they are
+# ------- log probabilities of sampling, accurate to a few roundings even where they are very small
 
-SLOPE = 2.0**-46
-"""Relative error of a log probability, rounded up."""
-FLOOR = 2.0**-45
-"""Absolute error of a log probability near 0, rounded up."""
+LOG_RELATIVE_ERROR = 2.0**-46
+"""Bound of the relative error of a log probability, checked against 50 digits by the tests."""
+LOG_ABSOLUTE_ERROR = 2.0**-45
+"""Bound of the absolute error of a log probability near 0, checked in the same tests."""
 
-_TABLE = 16
-_SMALL = 0.1
-_SPLIT = 134217729.0
+_N_TABULATED = 16
+"""Arguments below this take s(x) from a table; from here on five terms of the series suffice."""
+_MAX_SERIES_ARGUMENT = 0.1
+"""Below this abs(v), phi(v) is summed as a power series of 18 terms: .1^18 is below rounding."""
+_DEKKER_SPLITTER = 134217729.0
+"""2^27 + 1: splits a float64 into two halves of at most 26 bits (Dekker 1971)."""
 
 
-def _stirling_table() -> Floats:
-    """Return s(x) for x < 16, from 40 digits; s(0) = 0 makes an empty cell vanish."""
+def _tabulate_stirling_terms() -> Floats:
+    """Return s(x) for x = 0 .. 15, computed with 40 digits.
+
+    s(0) = 0, so an empty cell of a contingency table contributes nothing.
+    """
     with localcontext() as context:
         context.prec = 40
         values = [
-            Decimal(math.factorial(x)).ln() - x * Decimal(x).ln() + x for x in range(1, _TABLE)
+            Decimal(math.factorial(x)).ln() - x * Decimal(x).ln() + x
+            for x in range(1, _N_TABULATED)
         ]
     return np.array([0.0, *map(float, values)])
 
 
-_STIRLING = _stirling_table()
+_STIRLING_TERMS = _tabulate_stirling_terms()
 _HALF_LOG_2_PI = 0.9189385332046727
+"""log(2 pi) / 2, the constant of Stirling's series."""
 
 
 @compiled
-def stirling(x: float) -> float:
-    """Return s(x) = log(x!) - x log x + x for a whole number x >= 0."""
-    if x < _TABLE:
-        return _STIRLING[int(x)]  # type: ignore[no-any-return]
+def stirling_term(x: float) -> float:
+    """Return s(x) = log(x!) - x log x + x for a whole number x >= 0 (Stirling's series)."""
+    if x < _N_TABULATED:
+        return _STIRLING_TERMS[int(x)]  # type: ignore[no-any-return]
     y = 1.0 / (x * x)
     series = 1 / 12 - y * (1 / 360 - y * (1 / 1260 - y * (1 / 1680 - y * (1 / 1188))))
     return _HALF_LOG_2_PI + 0.5 * math.log(x) + series / x
 
 
 @compiled
-def phi(v: float) -> float:
-    """Return (1 + v) log(1 + v) - v for v >= -1."""
+def compute_phi(v: float) -> float:
+    """Return phi(v) = (1 + v) log(1 + v) - v for v >= -1, without cancellation near 0."""
     if v <= -1.0:
         return 1.0
-    if abs(v) >= _SMALL:
+    if abs(v) >= _MAX_SERIES_ARGUMENT:
         return (1 + v) * math.log1p(v) - v
-    total = 0.0
+    series = 0.0
     for j in range(17, -1, -1):
-        total = 1.0 / ((j + 1) * (j + 2)) - v * total
-    return v * v * total
+        series = 1.0 / ((j + 1) * (j + 2)) - v * series
+    return v * v * series
 
 
 @compiled
-def _deviance(shift: float, expected: float) -> float:
-    """Return x log(x/e) - x + e for x = e + shift."""
-    return expected * phi(shift / expected) if expected > 0 else 0.0
+def _compute_deviance(shift: float, expected: float) -> float:
+    """Return x log(x / expected) - x + expected for the count x = expected + `shift`."""
+    return expected * compute_phi(shift / expected) if expected > 0 else 0.0
 
 
 @compiled
-def log_hypergeometric(o: int, kind: int, others: int, size: int) -> float:
-    """Return log Pr[`o` of `kind` equal records are among `size` drawn from kind + others]."""
-    total = kind + others
-    if o < 0 or o > kind or size - o < 0 or size - o > others:
+def log_hypergeometric(o: int, n_type: int, n_rest: int, size: int) -> float:
+    """Return the log hypergeometric probability of `o`, by Loader's saddle-point expansion.
+
+    `size` of n_type + n_rest records are sampled without replacement; `o` of the sampled ones are
+    among the `n_type` records of one type.
+    """
+    n = n_type + n_rest
+    if o < 0 or o > n_type or size - o < 0 or size - o > n_rest:
         return -np.inf
-    if size == 0 or size == total:
+    if size == 0 or size == n:
         return 0.0
-    shift = float(o * total - kind * size) / total
-    undrawn = total - size
-    bulk = _deviance(shift, kind * (size / total)) + _deviance(-shift, kind * (undrawn / total))
-    bulk += _deviance(-shift, others * (size / total)) + _deviance(
-        shift, others * (undrawn / total)
+    shift = float(o * n - n_type * size) / n
+    undrawn = n - size
+    deviance = _compute_deviance(shift, n_type * (size / n)) + _compute_deviance(
+        -shift, n_type * (undrawn / n)
     )
-    margins = (
-        stirling(kind) + stirling(others) + stirling(size) + stirling(undrawn) - stirling(total)
+    deviance += _compute_deviance(-shift, n_rest * (size / n)) + _compute_deviance(
+        shift, n_rest * (undrawn / n)
     )
-    cells = stirling(o) + stirling(kind - o) + stirling(size - o) + stirling(others - size + o)
-    return min(margins - cells - bulk, 0.0)  # type: ignore[no-any-return]
+    margin_terms = (
+        stirling_term(n_type)
+        + stirling_term(n_rest)
+        + stirling_term(size)
+        + stirling_term(undrawn)
+        - stirling_term(n)
+    )
+    cell_terms = (
+        stirling_term(o)
+        + stirling_term(n_type - o)
+        + stirling_term(size - o)
+        + stirling_term(n_rest - size + o)
+    )
+    return min(margin_terms - cell_terms - deviance, 0.0)  # type: ignore[no-any-return]
 
 
 @compiled
-def margin(big: int, factor: float, small: int) -> float:
-    """Return big - factor small with an error of about one rounding, by Dekker's product."""
-    y = float(small)
+def subtract_product(minuend: int, factor: float, multiplier: int) -> float:
+    """Return minuend - factor * multiplier with an error of about one rounding.
+
+    The rounding error of the product is recovered by Dekker's algorithm, so that nothing is lost
+    where the difference nearly vanishes.
+    """
+    y = float(multiplier)
     product = factor * y
-    head = _SPLIT * factor
-    f_high = head - (head - factor)
-    head = _SPLIT * y
-    y_high = head - (head - y)
-    f_low, y_low = factor - f_high, y - y_high
-    error = ((f_high * y_high - product) + f_high * y_low + f_low * y_high) + f_low * y_low
-    x = float(big)
-    return (x - product) + ((float(big - int(x)) - error) - factor * float(small - int(y)))
+    # Halves of 26 bits: the four partial products are exact, so their sum shows the error.
+    scaled = _DEKKER_SPLITTER * factor
+    factor_high = scaled - (scaled - factor)
+    scaled = _DEKKER_SPLITTER * y
+    y_high = scaled - (scaled - y)
+    factor_low, y_low = factor - factor_high, y - y_high
+    product_error = (
+        (factor_high * y_high - product) + factor_high * y_low + factor_low * y_high
+    ) + factor_low * y_low
+    x = float(minuend)
+    return (x - product) + (
+        (float(minuend - int(x)) - product_error) - factor * float(multiplier - int(y))
+    )
 
 
 @compiled
 def log_binomial(x: int, n: int, p: float, q: float) -> float:
-    """Return log Pr[Bin(n, p) = x]; q = 1 - p."""
+    """Return log Pr[Bin(n, p) = x], by Loader's saddle-point expansion; q = 1 - p."""
     if x < 0 or x > n or (p == 0 and x > 0) or (q == 0 and x < n):
         return -np.inf
-    shift = margin(x, p, n)
-    bulk = _deviance(shift, n * p) + _deviance(-shift, n * q)
-    return min(stirling(n) - stirling(x) - stirling(n - x) - bulk, 0.0)  # type: ignore[no-any-return]
+    shift = subtract_product(x, p, n)
+    deviance = _compute_deviance(shift, n * p) + _compute_deviance(-shift, n * q)
+    return min(stirling_term(n) - stirling_term(x) - stirling_term(n - x) - deviance, 0.0)  # type: ignore[no-any-return]
 
 
 @compiled
@@ -339,19 +390,22 @@ def _log_binomials(low: int, high: int, n: int, p: float, q: float) -> Floats:
 
 
 @compiled
-def _log_hypergeometrics(low: int, high: int, kind: int, others: int, size: int) -> Floats:
+def _log_hypergeometrics(low: int, high: int, n_type: int, n_rest: int, size: int) -> Floats:
     values = np.empty(high - low)
-    for x in range(low, high):
-        values[x - low] = log_hypergeometric(x, kind, others, size)
+    for o in range(low, high):
+        values[o - low] = log_hypergeometric(o, n_type, n_rest, size)
     return values
 
 
-def binomial(n: int, p: float, low: int = 0, high: int | None = None) -> Floats:
-    """Return log Pr[Bin(n, p) = x] for low <= x < high (n + 1 if None), float64."""
+def log_binomial_pmf(n: int, p: float, low: int = 0, high: int | None = None) -> Floats:
+    """Return log Pr[Bin(n, p) = x] for low <= x < high (n + 1 if None), float64 (high - low,)."""
     stop = n + 1 if high is None else high
     return np.asarray(_log_binomials(low, stop, n, p, 1 - p))
 
 
-def hypergeometric(kind: int, others: int, size: int, low: int, high: int) -> Floats:
-    """Return log Pr[x of `kind` records among `size` drawn] for low <= x < high, float64."""
-    return np.asarray(_log_hypergeometrics(low, high, kind, others, size))
+def log_hypergeometric_pmf(n_type: int, n_rest: int, size: int, low: int, high: int) -> Floats:
+    """Return log Pr[o of `n_type` records are sampled] for low <= o < high, float64 (high - low,).
+
+    `size` of n_type + n_rest records are sampled without replacement.
+    """
+    return np.asarray(_log_hypergeometrics(low, high, n_type, n_rest, size))

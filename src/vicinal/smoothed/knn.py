@@ -1,14 +1,15 @@
-r"""Our own k nearest neighbours vote with the noise off: exact votes of the k nearest sampled.
+"""Mechanisms without noise that publish exact votes of sampled records, by kNN or in a radius.
 
-Records are sorted by distance and each is kept with probability g; the first k that are kept vote.
-Let V_j be the votes of the first j kept among all records but one, and N_b how many of the first b
-of them are kept. Put the one back at rank b with label y: if it is kept and N_b < k, then it votes
-and the others' first k - 1 vote beside it, else the others' first k vote:
+k nearest: records are sorted by distance and each is kept with probability g; the first k kept
+records vote. Let V_j be the votes of the first j kept records among all records but one, and N_b
+the number of kept ones among the first b of them. Insert the left-out record at rank b with label
+y. If it is kept and N_b < k, it votes together with the first k - 1 of the rest; otherwise the
+first k of the rest vote:
 
     P_{b,y}(v) = (1-g) Pr[V_k = v] + g Pr[V_k = v, N_b >= k] + g Pr[V_{k-1} + e_y = v, N_b < k].
 
-One pass over the ranks gives all of it: mass leaves a state of k - 1 votes for one of k votes when
-a k-th record is kept, and what has left by rank b are the events with N_b >= k.
+One pass over the ranks computes all terms: mass moves from a state of k - 1 votes to one of k votes
+when a k-th record is kept, and the mass that has moved by rank b belongs to the event N_b >= k.
 """
 
 import itertools
@@ -21,32 +22,47 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal import checks
-from vicinal.arrays import Counts, Floats, Places
+from vicinal.arrays import Counts, Floats, Ints
 from vicinal.compiled import compiled
 from vicinal.errors import InvalidInput
 from vicinal.smoothed import mechanism as mechanisms
-from vicinal.smoothed._edges import LOSS, measured_excess
-from vicinal.smoothed._expectation import Column, TypedWorld, listed_column, mean_delta, worlds_of
-from vicinal.smoothed._several_types import typed_mean
-from vicinal.smoothed.intervals import ONE, LogInterval, binomial, largest, log_of, log_sum
+from vicinal.smoothed._edges import LOSS, sum_divergence
+from vicinal.smoothed._expectation import (
+    LogDeltas,
+    TwoTypeWorld,
+    cache_log_deltas,
+    compute_mean_delta,
+    list_unmixed_worlds,
+)
+from vicinal.smoothed._several_types import bound_multitype_mean
+from vicinal.smoothed.intervals import (
+    ONE,
+    LogInterval,
+    log_binomial_pmf,
+    log_or_minus_inf,
+    log_sum,
+    max_interval,
+)
 from vicinal.smoothed.populations import Population
 
-_MOST_STATES = 20_000
-_MOST_WORK = 10**11
+_MAX_STATES = 20_000
+"""Histograms of at most k votes that are tracked."""
+_MAX_WORK = 10**11
+"""State updates of one comparison with all neighbours."""
 
 
 @dataclass(frozen=True)
 class KNNVotes(mechanisms.Mechanism):
     """Sample every record with probability `gamma`; publish the votes of the k nearest sampled.
 
-    A database is the sequence of labels, nearest to the public query first: where a record stands
-    matters, so this is no function of the histogram alone. A neighbour has one record anywhere
+    A database is the sequence of labels, nearest to the public query first. The rank of a record
+    matters, so the mechanism is no function of the histogram alone. A neighbour has one record
     replaced by one of any label at any distance.
 
     Parameters
     ----------
     k : int
-        How many vote.
+        Number of votes.
     gamma : float
         Sampling rate, in (0, 1].
     classes : int
@@ -70,14 +86,14 @@ class KNNVotes(mechanisms.Mechanism):
         gamma = checks.check_real("gamma", self.gamma, above=0, most=1)
         object.__setattr__(self, "gamma", gamma)
         checks.check_integer("classes", self.classes, least=2)
-        if math.comb(self.k + self.classes, self.k) > _MOST_STATES:
+        if math.comb(self.k + self.classes, self.k) > _MAX_STATES:
             raise InvalidInput(
-                f"The 'k' parameter must allow at most {_MOST_STATES} different votes with "
+                f"The 'k' parameter must allow at most {_MAX_STATES} different votes with "
                 f"{self.classes} classes. Got {self.k}."
             )
 
     def check(self, database: npt.ArrayLike) -> Counts:
-        labels = mechanisms.whole_numbers("database", database)
+        labels = mechanisms.read_whole_numbers("database", database)
         if labels.ndim != 1 or (labels >= self.classes).any():
             raise InvalidInput(
                 "The 'database' parameter must be the labels, nearest first: integers (n,) below "
@@ -92,159 +108,230 @@ class KNNVotes(mechanisms.Mechanism):
         return self.gamma
 
     attains_touched = True
-    """The nearest record shows whenever it is drawn if nobody else has its label."""
+    """The nearest record is revealed whenever it is sampled if no other record has its label."""
 
     def losses(self, database: Counts, epsilon: float) -> Iterator[LogInterval]:
-        for row in self._compared(database, epsilon):
-            yield from (_between(row[p], row[p + 3]) for p in (0, 1))
+        for row in self._compute_maxima(database, epsilon):
+            yield from (
+                _enclose_computed(row[direction], row[direction + 3]) for direction in (0, 1)
+            )
 
     def gains(self, database: Counts, epsilon: float) -> Iterator[LogInterval]:
-        for row in self._compared(database, epsilon):
-            yield _between(row[2], row[5])
+        for row in self._compute_maxima(database, epsilon):
+            yield _enclose_computed(row[2], row[5])
 
-    def _compared(self, database: Counts, epsilon: float) -> Floats:
-        """Return what comes of removing a record, float64 (runs of equal labels, 6).
+    def _compute_maxima(self, database: Counts, epsilon: float) -> Floats:
+        """Return six maxima over all neighbours for each removed record, float64 (runs, 6).
 
-        Whichever of a run is removed, the same others are left.
+        One record is removed of each run of equal labels, as all of them leave the same rest. The
+        columns are those of :func:`compare_with_neighbours`.
         """
-        starts = np.flatnonzero(np.diff(database, prepend=-1))
-        size, after = vote_states(self.k, self.classes)
-        work = len(starts) * len(database) * self.classes * len(size)
-        if work > _MOST_WORK:
+        run_starts = np.flatnonzero(np.diff(database, prepend=-1))
+        sizes, successors = list_vote_states(self.k, self.classes)
+        n_operations = len(run_starts) * len(database) * self.classes * len(sizes)
+        if n_operations > _MAX_WORK:
             raise InvalidInput(
                 "The 'database' parameter must be small enough for all neighbours to be compared "
-                f"(runs x records x classes x votes at most {_MOST_WORK:g}). Got {work:g}."
+                f"(runs x records x classes x votes at most {_MAX_WORK:g}). Got {n_operations:g}."
             )
-        e = mechanisms.boundary(epsilon)
+        e = mechanisms.bounded_exp(epsilon)
         return np.asarray(
-            compare_all(database, starts, self.gamma, self.k, self.classes, e, size, after)
+            compare_with_neighbours(
+                database, run_starts, self.gamma, self.k, self.classes, e, sizes, successors
+            )
         )
 
 
-def _between(low: float, high: float) -> LogInterval:
-    """Return the number that was computed as `low` and is at most `high`."""
-    return LogInterval(log_of(2 * low - high), log_of(high)).capped(ONE.high)
+def _enclose_computed(low: float, high: float) -> LogInterval:
+    """Return the interval of a number that was computed as `low` and is at most `high`.
 
-
-_UNIT = 2.0**-52
-
-
-def vote_states(k: int, classes: int) -> tuple[Places, Places]:
-    """Return the sizes (s,) of all histograms of at most k votes, and their successors (s, c).
-
-    A successor has one vote more for a label; -1 where that would be more than k.
+    The error of a computed sum is symmetric, so the number is at least 2 low - high.
     """
-    states = [v for v in itertools.product(range(k + 1), repeat=classes) if sum(v) <= k]
-    place = {state: index for index, state in enumerate(states)}
-    after = [
-        [place.get((*v[:c], v[c] + 1, *v[c + 1 :]), -1) for c in range(classes)] for v in states
+    return LogInterval(log_or_minus_inf(2 * low - high), log_or_minus_inf(high)).cap_log(ONE.high)
+
+
+_MACHINE_EPSILON = 2.0**-52
+"""Distance from 1 to the next float64."""
+
+
+def list_vote_states(k: int, classes: int) -> tuple[Ints, Ints]:
+    """Return the sizes (states,) and successors (states, classes) of all states of the vote.
+
+    A state is a histogram of at most k votes, in lexicographic order; its size is the number of
+    votes. A successor is the index of the state with one more vote for a label, or -1 if it would
+    have more than k votes.
+    """
+    states = [state for state in itertools.product(range(k + 1), repeat=classes) if sum(state) <= k]
+    index_of = {state: index for index, state in enumerate(states)}
+    successors = [
+        [
+            index_of.get((*state[:label], state[label] + 1, *state[label + 1 :]), -1)
+            for label in range(classes)
+        ]
+        for state in states
     ]
-    return np.array([sum(v) for v in states]), np.array(after)
+    return np.array([sum(state) for state in states]), np.array(successors)
 
 
 @compiled
-def _pass(labels: Places, skip: int, g: float, k: int, size: Places, after: Places) -> Floats:
-    """Return mass (3, s): alive, arrived at k votes, and left k - 1 votes, after all records."""
-    mass = np.zeros((3, len(size)))
+def _accumulate_votes(
+    labels: Ints, skipped_rank: int, gamma: float, k: int, sizes: Ints, successors: Ints
+) -> Floats:
+    """Return the masses of vote states after all records but one, float64 (3, states).
+
+    Row 0: probability of fewer than k votes. Row 1: probability of k votes. Row 2: mass that moved
+    from a state of k - 1 votes to one of k votes, by the former state. `labels` (n,) are nearest
+    first, the record at `skipped_rank` is left out (-1 for none), and `gamma` is the probability
+    that a record is kept; `sizes` and `successors` come from :func:`list_vote_states`.
+    """
+    mass = np.zeros((3, len(sizes)))
     mass[0, 0] = 1.0
     for rank in range(len(labels)):
-        if rank != skip:
-            _keep(mass, labels[rank], g, k, size, after)
+        if rank != skipped_rank:
+            _keep_record(mass, labels[rank], gamma, k, sizes, successors)
     return mass
 
 
 @compiled
-def _keep(mass: Floats, label: int, g: float, k: int, size: Places, after: Places) -> None:
-    """Let one more record be kept with probability g. Successors come later in the order."""
-    for v in range(len(size) - 1, -1, -1):
-        if size[v] < k and mass[0, v] > 0:
-            moved = g * mass[0, v]
-            mass[0, v] -= moved
-            if size[v] == k - 1:
-                mass[1, after[v, label]] += moved
-                mass[2, v] += moved
+def _keep_record(
+    mass: Floats, label: int, gamma: float, k: int, sizes: Ints, successors: Ints
+) -> None:
+    """Add one record, kept with probability gamma, to the masses (3, states) in place.
+
+    States are visited from last to first, because successors come later in the order.
+    """
+    for state in range(len(sizes) - 1, -1, -1):
+        if sizes[state] < k and mass[0, state] > 0:
+            kept_mass = gamma * mass[0, state]
+            mass[0, state] -= kept_mass
+            if sizes[state] == k - 1:
+                mass[1, successors[state, label]] += kept_mass
+                mass[2, state] += kept_mass
             else:
-                mass[0, after[v, label]] += moved
+                mass[0, successors[state, label]] += kept_mass
 
 
 @compiled
-def _law(
-    final: Floats, now: Floats, label: int, g: float, k: int, size: Places, after: Places
+def _compute_outcome_distribution(
+    final_mass: Floats,
+    rank_mass: Floats,
+    label: int,
+    gamma: float,
+    k: int,
+    sizes: Ints,
+    successors: Ints,
 ) -> Floats:
-    """Return P_{b,y} (row 0) and a bound of its rounding in units (row 1)."""
-    law = np.zeros((2, len(size)))
-    for v in range(len(size)):
-        others = final[0, v] + final[1, v]
-        law[0, v] += (1 - g) * others + g * now[1, v]
-        law[1, v] += (1 - g) * others + g * now[1, v]
-        if size[v] < k:
-            w = after[v, label]
-            law[0, w] += g * max(final[0, v] + (final[2, v] - now[2, v]), 0.0)
-            law[1, w] += g * (final[0, v] + final[2, v])
-    return law
+    """Return P_{b,y} (row 0) and the scale of its rounding errors (row 1), float64 (2, states).
+
+    `final_mass` and `rank_mass` (3, states) are the masses after all records and after the first b
+    records, without the inserted one; `label` is y. Other arguments as for
+    :func:`_accumulate_votes`.
+    """
+    distribution = np.zeros((2, len(sizes)))
+    for state in range(len(sizes)):
+        p_without = final_mass[0, state] + final_mass[1, state]
+        distribution[0, state] += (1 - gamma) * p_without + gamma * rank_mass[1, state]
+        distribution[1, state] += (1 - gamma) * p_without + gamma * rank_mass[1, state]
+        if sizes[state] < k:
+            successor = successors[state, label]
+            distribution[0, successor] += gamma * max(
+                final_mass[0, state] + (final_mass[2, state] - rank_mass[2, state]), 0.0
+            )
+            distribution[1, successor] += gamma * (final_mass[0, state] + final_mass[2, state])
+    return distribution
 
 
 @compiled
-def _compare(own: Floats, other: Floats, e: float, unit: float, ends: Floats) -> None:
-    """Raise the six maxima: both losses and the gain, and upper ends of the three."""
+def _raise_maxima(own: Floats, other: Floats, e: float, rounding: float, maxima: Floats) -> None:
+    """Raise six maxima by the divergences between a database and one neighbour, in place.
+
+    `maxima` holds the computed divergence from the database, the one to it, and the adversary's
+    gain; then upper bounds of the same three. `own` and `other` are the distributions of database
+    and neighbour: `rounding` times row 1 bounds the error of row 0. `e` is exp(epsilon).
+    """
     sums = np.zeros(6)
-    for v in range(own.shape[1]):
-        p, q = own[0, v], other[0, v]
-        slack_p, slack_q = unit * own[1, v], unit * other[1, v]
+    for state in range(own.shape[1]):
+        p, q = own[0, state], other[0, state]
+        slack_p = rounding * own[1, state]
+        slack_q = rounding * other[1, state]
         forward, backward = max(p - e * q, 0.0), max(q - e * p, 0.0)
         sums[0] += forward
         sums[1] += backward
-        share = p / (p + q) if p + q > 0 else 0.0
-        sums[2] += share * (forward + backward)
-        more = max(p + slack_p - e * max(q - slack_q, 0.0), 0.0)
-        less = max(q + slack_q - e * max(p - slack_p, 0.0), 0.0)
-        sums[3] += more
-        sums[4] += less
-        # p / (p + q) is wrong by at most the slacks over p + q, times a loss of at most p + q.
-        extra = slack_p + slack_q
-        sums[5] += min(share * (more + less) + extra, more + less)
-    for place in range(6):
-        ends[place] = max(ends[place], sums[place])
+        posterior = p / (p + q) if p + q > 0 else 0.0
+        sums[2] += posterior * (forward + backward)
+        upper_forward = max(p + slack_p - e * max(q - slack_q, 0.0), 0.0)
+        upper_backward = max(q + slack_q - e * max(p - slack_p, 0.0), 0.0)
+        sums[3] += upper_forward
+        sums[4] += upper_backward
+        # The error of p / (p + q) is at most posterior_error / (p + q); it multiplies a divergence
+        # of at most p + q.
+        posterior_error = slack_p + slack_q
+        sums[5] += min(
+            posterior * (upper_forward + upper_backward) + posterior_error,
+            upper_forward + upper_backward,
+        )
+    for index in range(6):
+        maxima[index] = max(maxima[index], sums[index])
 
 
 @compiled
-def compare_all(
-    labels: Places, removed: Places, g: float, k: int, classes: int, e: float, size: Places,
-    after: Places,
-) -> Floats:  # fmt: skip
-    """Return six maxima over all insertions, for every removed rank: float64 (len(removed), 6)."""
+def compare_with_neighbours(
+    labels: Ints,
+    removed_ranks: Ints,
+    gamma: float,
+    k: int,
+    classes: int,
+    e: float,
+    sizes: Ints,
+    successors: Ints,
+) -> Floats:
+    """Return six maxima over all neighbours, for each removed record, float64 (removed, 6).
+
+    A neighbour has the removed record inserted again at any rank with any label. The columns are
+    the computed divergence from the database, the divergence to it, and the adversary's gain, then
+    upper bounds of these three. `removed_ranks` are indices of `labels`, `e` is exp(epsilon); other
+    arguments as for :func:`_accumulate_votes`.
+    """
     n = len(labels)
-    unit = 8 * (n + 8) * _UNIT
-    ends = np.zeros((len(removed), 6))
-    for place in range(len(removed)):
-        skip = removed[place]
-        final = _pass(labels, skip, g, k, size, after)
-        own = _law(
-            final, _pass(labels[:skip], -1, g, k, size, after), labels[skip], g, k, size, after
+    rounding = 8 * (n + 8) * _MACHINE_EPSILON
+    maxima = np.zeros((len(removed_ranks), 6))
+    for index in range(len(removed_ranks)):
+        removed_rank = removed_ranks[index]
+        final_mass = _accumulate_votes(labels, removed_rank, gamma, k, sizes, successors)
+        own = _compute_outcome_distribution(
+            final_mass,
+            _accumulate_votes(labels[:removed_rank], -1, gamma, k, sizes, successors),
+            labels[removed_rank],
+            gamma,
+            k,
+            sizes,
+            successors,
         )
-        now = np.zeros((3, len(size)))
-        now[0, 0] = 1.0
+        rank_mass = np.zeros((3, len(sizes)))
+        rank_mass[0, 0] = 1.0
         for rank in range(n):
             for label in range(classes):
-                other = _law(final, now, label, g, k, size, after)
-                _compare(own, other, e, unit, ends[place])
-            # Rank counts the others: past the removed record they are one further on.
-            source = rank if rank < skip else rank + 1
-            if source < n:
-                _keep(now, labels[source], g, k, size, after)
-    return ends
+                other = _compute_outcome_distribution(
+                    final_mass, rank_mass, label, gamma, k, sizes, successors
+                )
+                _raise_maxima(own, other, e, rounding, maxima[index])
+            # `rank` does not count the removed record, so later records have rank + 1 in `labels`.
+            next_rank = rank if rank < removed_rank else rank + 1
+            if next_rank < n:
+                _keep_record(rank_mass, labels[next_rank], gamma, k, sizes, successors)
+    return maxima
 
 
-# ---------- our own radius vote with the noise off: exact counts of sampled records inside a radius
+# --------------------------------------- exact counts of the sampled records inside a fixed radius
 
 
 @dataclass(frozen=True)
 class RadiusVotes(mechanisms.ComparedMechanism):
     """Sample every record with probability `gamma`; publish the sampled labels inside the radius.
 
-    What a record is, seen from a public query, is its label, or "out" if it is outside the radius
-    (Proposition 6), so there are `classes` + 1 types; "out" is the last and is not published. The
-    votes are independent binomials.
+    Seen from a public query, the type of a record is its label, or "out" if it is outside the
+    radius (Proposition 6), so there are `classes` + 1 types; "out" is the last one and is not
+    published. The votes are independent binomials.
 
     Parameters
     ----------
@@ -274,71 +361,103 @@ class RadiusVotes(mechanisms.ComparedMechanism):
         return self.gamma
 
     attains_touched = True
-    """A lone record inside the radius shows whenever it is drawn."""
+    """A lone record inside the radius is revealed whenever it is sampled."""
 
     def comparisons(self, database: Counts, epsilon: float) -> Iterator[mechanisms.Comparison]:
-        for i, j in itertools.permutations(range(self.classes + 1), 2):
-            own, other = int(database[i]), int(database[j])
-            if own:
+        compute = self._compute_divergence
+        for removed_type, added_type in itertools.permutations(range(self.classes + 1), 2):
+            n_removed, n_added = int(database[removed_type]), int(database[added_type])
+            if n_removed:
                 yield (
-                    partial(self._part, i, j, own, other, epsilon),
-                    partial(self._part, j, i, other + 1, own - 1, epsilon),
+                    partial(compute, removed_type, added_type, n_removed, n_added, epsilon),
+                    partial(compute, added_type, removed_type, n_added + 1, n_removed - 1, epsilon),
                 )
 
-    def _part(
-        self, i: int, j: int, own: int, other: int, epsilon: float, measure: int
+    def _compute_divergence(
+        self,
+        removed_type: int,
+        added_type: int,
+        n_removed: int,
+        n_added: int,
+        epsilon: float,
+        measure: int,
     ) -> LogInterval:
-        """Return the divergence of X with (own, other) from X' with (own - 1, other + 1)."""
-        if j == self.classes:
-            return count_excess(own, own - 1, self.gamma, epsilon, measure)
-        if i == self.classes:
-            return count_excess(other, other + 1, self.gamma, epsilon, measure)
-        return mechanisms.Poisson(self.gamma).pair(own - 1, other, own + other, epsilon, measure)
+        """Return the divergence of X from X', in which one record has changed its type.
+
+        X has `n_removed` and `n_added` records of the two types, X' has one record less
+        of the removed and one more of the added type. The last type, "out", is not published.
+        """
+        if added_type == self.classes:
+            return compute_count_divergence(n_removed, n_removed - 1, self.gamma, epsilon, measure)
+        if removed_type == self.classes:
+            return compute_count_divergence(n_added, n_added + 1, self.gamma, epsilon, measure)
+        return mechanisms.Poisson(self.gamma).pair(
+            n_removed - 1, n_added, n_removed + n_added, epsilon, measure
+        )
 
 
-def count_excess(own: int, other: int, gamma: float, epsilon: float, measure: int) -> LogInterval:
-    """Return the divergence of Bin(own, gamma) from Bin(other, gamma); they differ by one."""
-    log_p, more = binomial(own, gamma), max(own, other)
-    drawn = np.arange(own + 1)
+def compute_count_divergence(
+    n_database: int, n_neighbour: int, gamma: float, epsilon: float, measure: int
+) -> LogInterval:
+    """Return the divergence of Bin(n_database, gamma) from Bin(n_neighbour, gamma).
+
+    The two numbers of records differ by one; `measure` as for
+    :meth:`vicinal.smoothed.mechanism.Sampler.pair`.
+    """
+    log_p = log_binomial_pmf(n_database, gamma)
+    n_larger = max(n_database, n_neighbour)
+    counts = np.arange(n_database + 1)
     with np.errstate(divide="ignore", invalid="ignore"):
-        # Bin(more) / Bin(more - 1) is more (1 - gamma) / (more - o).
-        step: Floats = math.log(more) + np.log1p(-gamma) - np.log(more - drawn)
-    log_ratio = step if own == more else -step
+        # Bin(m)(o) / Bin(m - 1)(o) = m (1 - gamma) / (m - o) for m = n_larger.
+        log_larger_ratio: Floats = math.log(n_larger) + np.log1p(-gamma) - np.log(n_larger - counts)
+    log_ratio = log_larger_ratio if n_database == n_larger else -log_larger_ratio
     if gamma == 1:
-        log_ratio = np.full(own + 1, math.inf)
-    likely = log_p > -math.inf
-    log_p, log_ratio = log_p[likely], log_ratio[likely]
-    return measured_excess(log_p, log_ratio, epsilon, measure).capped()
+        log_ratio = np.full(n_database + 1, math.inf)
+    is_possible = log_p > -math.inf
+    log_p, log_ratio = log_p[is_possible], log_ratio[is_possible]
+    return sum_divergence(log_p, log_ratio, epsilon, measure).cap_log()
 
 
-def radius_mean(
+def bound_radius_mean(
     mechanism: RadiusVotes, population: Population, n: int, epsilon: float
 ) -> LogInterval | None:
-    """Return an interval of the largest expected delta over the worlds of a population.
+    """Return an interval of the smoothed delta of radius votes; None if n is too large.
 
-    Above, the means of the largest loss of one label and of the largest loss of two are added:
-    between labels, sampled votes are sampled counts of types. None where those are too many.
+    A neighbour changes one label's count or moves a record from label to label. The lower end is
+    the largest mean for a single label. The upper end adds the means of the largest divergence
+    of each label and of the largest divergence between two labels, which is that of sampled counts
+    of types.
     """
-    least = population.least[: mechanism.classes]
-    swapped = typed_mean(mechanisms.Poisson(mechanism.gamma), least, n, epsilon)
-    if swapped is None:
+    min_probabilities = population.least[: mechanism.classes]
+    sampler = mechanisms.Poisson(mechanism.gamma)
+    relabelled = bound_multitype_mean(sampler, min_probabilities, n, epsilon)
+    if relabelled is None:
         return None
-    column = _column(mechanism.gamma, epsilon)
-    labels = range(mechanism.classes)
-    lower = largest(
-        mean_delta(column, world) for c in labels for world in worlds_of(population, n, c)
+    log_deltas = _make_label_log_deltas(mechanism.gamma, epsilon)
+    lower = max_interval(
+        compute_mean_delta(log_deltas, world)
+        for label in range(mechanism.classes)
+        for world in list_unmixed_worlds(population, n, label)
     )
-    alone = [mean_delta(column, TypedWorld((n,), (float(f),))).high for f in least]
-    above = log_sum(np.array([*alone, swapped.high])) + 2.0**-48
-    return LogInterval(lower.low, above).capped()
+    label_means = [
+        compute_mean_delta(log_deltas, TwoTypeWorld((n,), (float(probability),))).high
+        for probability in min_probabilities
+    ]
+    upper = log_sum(np.array([*label_means, relabelled.high])) + 2.0**-48
+    return LogInterval(lower.low, upper).cap_log()
 
 
-def _column(gamma: float, epsilon: float) -> Column:
-    """Return log losses of one label with k records, which one record leaves or joins."""
+def _make_label_log_deltas(gamma: float, epsilon: float) -> LogDeltas:
+    """Return a function that gives log deltas of one label with k records, for a range of k.
 
-    def loss(k: int) -> LogInterval:
-        more = max(k, 1)
-        ends = ((more, more - 1), (more - 1, more))
-        return largest([count_excess(*counts, gamma, epsilon, LOSS) for counts in ends])
+    In the neighbours one record of the label is added or removed.
+    """
 
-    return listed_column(loss)
+    def compute_label_delta(n_label: int) -> LogInterval:
+        n_larger = max(n_label, 1)
+        count_pairs = ((n_larger, n_larger - 1), (n_larger - 1, n_larger))
+        return max_interval(
+            [compute_count_divergence(*counts, gamma, epsilon, LOSS) for counts in count_pairs]
+        )
+
+    return cache_log_deltas(compute_label_delta)

@@ -1,7 +1,10 @@
-"""What is audited: mechanisms whose only randomness is the sampling of records.
+"""Mechanisms whose only randomness is the sampling of records.
 
-Their base classes; the sampling-histogram mechanism, which publishes the counts of a sample; and
-a mechanism that its user describes by a function from a histogram to a law of outcomes.
+The module has the samplers, the base classes of mechanisms, the sampling-histogram mechanism (SHM
+of LWX23), which publishes the counts of a sample, and a mechanism that the user describes by a
+function from a histogram to a distribution of outcomes.
+
+X and X' are neighbouring databases, P and P' the distributions of their outcomes, E = exp(epsilon).
 """
 
 import math
@@ -19,67 +22,81 @@ import numpy.typing as npt
 from vicinal import checks
 from vicinal.arrays import AnyArray, Counts, Floats
 from vicinal.errors import InvalidInput
-from vicinal.smoothed import intervals as _saddle
+from vicinal.smoothed import intervals
 from vicinal.smoothed._edges import (
     LOSS,
     TRUE_OTHER,
     TRUE_X,
-    draws_loss,
-    edge_loss,
-    mean_over,
-    measured_excess,
-    mixed_edge,
+    average_over_sizes,
+    compute_edge_interval,
+    compute_replacement_edge,
+    mix_edges,
+    sum_divergence,
 )
-from vicinal.smoothed.intervals import LogInterval, total
+from vicinal.smoothed.intervals import LogInterval, sum_intervals
 
-# ----------- how records come to be in the sample: the only randomness of a mechanism without noise
+# ---------------------- samplers: the only source of randomness of a mechanism without noise
 
-Chances = list[tuple[int, float]]
+CountDistribution = list[tuple[int, float]]
+"""Possible counts of one type in a sample, with their log probabilities."""
 
-MOST_RECORDS = 10**9
+MAX_RECORDS = 10**9
+"""Records of a database: products of two counts must fit in 64 bits."""
 _LARGEST_EXPONENT = 600.0
+"""Largest epsilon that is exponentiated: exp(710) would overflow."""
 
 
 class Sampler(ABC):
-    """A way to draw a sample from a database, without regard to what the records say."""
+    """A way to sample records that ignores their values."""
 
     def check(self, n: int) -> None:
-        """Refuse a database of n records that cannot be sampled so."""
-        checks.check_integer("n", n, least=1, most=MOST_RECORDS)
+        """Raise InvalidInput if a database of n records cannot be sampled in this way."""
+        checks.check_integer("n", n, least=1, most=MAX_RECORDS)
 
     @abstractmethod
     def touched(self, n: int) -> float:
-        """Return the probability that a given record of n is in the sample."""
+        """Return the probability that a given one of n records is in the sample."""
 
     @abstractmethod
     def pair(self, a: int, b: int, n: int, epsilon: float, measure: int = LOSS) -> LogInterval:
-        """Return the divergence when the sampled counts of all types are published.
+        """Return the divergence of two neighbours if the sampled counts of all types are published.
 
-        X has a + 1 records of one type and b of another, X' has a and b + 1; n are all records,
-        those of further types too. `measure` is the sum over outcomes of (P - E P')+, or a gain
-        (:mod:`vicinal.smoothed._edges`).
+        Parameters
+        ----------
+        a, b : int
+            X has a + 1 records of one type and b of another, X' has a and b + 1.
+        n : int
+            Number of records of all types.
+        epsilon : float
+            At least 0.
+        measure : int
+            ``LOSS`` for the sum over outcomes of (P - E P')+, ``TRUE_X`` or ``TRUE_OTHER`` for the
+            adversary's gain if X or X' is true (:mod:`vicinal.smoothed._edges`).
         """
 
     @abstractmethod
     def outcomes(self, counts: Counts) -> list[tuple[tuple[int, ...], float]]:
-        """Return every sampled histogram of a small database with its log probability."""
+        """Return every sampled histogram of a small database with its log probability.
+
+        `counts` (m,) is the histogram of the database.
+        """
 
 
 @dataclass(frozen=True, slots=True)
 class FixedSize(Sampler):
-    """`size` records, uniformly without replacement (T in theory.md, section 8).
+    """Sample `size` records uniformly without replacement (T in theory.md, section 8).
 
     Examples
     --------
     >>> from vicinal.smoothed import FixedSize
-    >>> FixedSize(5).touched(10)  # the share of samples that a record is in
+    >>> FixedSize(5).touched(10)  # the probability that a record is sampled
     0.5
     """
 
     size: int
 
     def __post_init__(self) -> None:
-        checks.check_integer("size", self.size, least=0, most=MOST_RECORDS)
+        checks.check_integer("size", self.size, least=0, most=MAX_RECORDS)
 
     def check(self, n: int) -> None:
         if self.size > n:
@@ -91,25 +108,31 @@ class FixedSize(Sampler):
         return self.size / n
 
     def pair(self, a: int, b: int, n: int, epsilon: float, measure: int = LOSS) -> LogInterval:
-        both, e = a + b + 1, boundary(epsilon)
-        if both == n:
-            return edge_loss(a, b, self.size, e, measure).capped()
-        low, high = max(0, self.size - (n - both)), min(both, self.size)
-        log_p = _saddle.hypergeometric(both, n - both, self.size, low, high + 1)
-        return mixed_edge(log_p, low, a, b, e, measure).capped()
+        n_pair = a + b + 1  # records of the two types in which X and X' differ
+        e = bounded_exp(epsilon)
+        if n_pair == n:
+            return compute_edge_interval(a, b, self.size, e, measure).cap_log()
+        min_sampled, max_sampled = max(0, self.size - (n - n_pair)), min(n_pair, self.size)
+        log_p = intervals.log_hypergeometric_pmf(
+            n_pair, n - n_pair, self.size, min_sampled, max_sampled + 1
+        )
+        return mix_edges(log_p, min_sampled, a, b, e, measure).cap_log()
 
     def outcomes(self, counts: Counts) -> list[tuple[tuple[int, ...], float]]:
-        def law(count: int, others: int, drawn: int) -> Chances:
-            undrawn = self.size - drawn
-            reachable = range(max(0, undrawn - others), min(count, undrawn) + 1)
-            return [(o, _saddle.log_hypergeometric(o, count, others, undrawn)) for o in reachable]
+        def list_type_counts(n_type: int, n_rest: int, n_sampled_before: int) -> CountDistribution:
+            n_to_sample = self.size - n_sampled_before
+            possible_counts = range(max(0, n_to_sample - n_rest), min(n_type, n_to_sample) + 1)
+            return [
+                (o, intervals.log_hypergeometric(o, n_type, n_rest, n_to_sample))
+                for o in possible_counts
+            ]
 
-        return _type_by_type(counts, law)
+        return _list_samples(counts, list_type_counts)
 
 
 @dataclass(frozen=True, slots=True)
 class Poisson(Sampler):
-    """Every record with probability `gamma`, independently; how many were drawn is seen too.
+    """Sample each record independently with probability `gamma`; the sample size is published.
 
     Examples
     --------
@@ -127,132 +150,159 @@ class Poisson(Sampler):
         return self.gamma
 
     def pair(self, a: int, b: int, n: int, epsilon: float, measure: int = LOSS) -> LogInterval:  # noqa: ARG002
-        log_p = _saddle.binomial(a + b + 1, self.gamma)
-        return mixed_edge(log_p, 0, a, b, boundary(epsilon), measure).capped()
+        log_p = intervals.log_binomial_pmf(a + b + 1, self.gamma)
+        return mix_edges(log_p, 0, a, b, bounded_exp(epsilon), measure).cap_log()
 
     def outcomes(self, counts: Counts) -> list[tuple[tuple[int, ...], float]]:
-        return _type_by_type(counts, lambda count, *_: _coins(count, self.gamma))
+        return _list_samples(counts, lambda n_type, *_: _list_binomial(n_type, self.gamma))
 
 
 @dataclass(frozen=True, slots=True)
 class WithReplacement(Sampler):
-    """`size` draws of one record each, every time from the whole database.
+    """Sample `size` times one record, each time uniformly from the whole database.
 
     Examples
     --------
     >>> from vicinal.smoothed import WithReplacement
-    >>> round(WithReplacement(2).touched(10), 2)  # one less .9 squared
+    >>> round(WithReplacement(2).touched(10), 2)  # 1 - .9^2
     0.19
     """
 
     size: int
 
     def __post_init__(self) -> None:
-        checks.check_integer("size", self.size, least=0, most=MOST_RECORDS)
+        checks.check_integer("size", self.size, least=0, most=MAX_RECORDS)
 
     def touched(self, n: int) -> float:
         return -math.expm1(self.size * math.log1p(-1 / n)) if n > 1 else float(self.size > 0)
 
     def pair(self, a: int, b: int, n: int, epsilon: float, measure: int = LOSS) -> LogInterval:
-        both = a + b + 1
-        if both == n:
-            return draws_loss(a, b, self.size, epsilon, measure).capped()
-        log_p = _saddle.binomial(self.size, both / n)
-        return mean_over(log_p, 0, lambda s: draws_loss(a, b, s, epsilon, measure)).capped()
+        n_pair = a + b + 1  # records of the two types in which X and X' differ
+        if n_pair == n:
+            return compute_replacement_edge(a, b, self.size, epsilon, measure).cap_log()
+        log_p = intervals.log_binomial_pmf(self.size, n_pair / n)
+        return average_over_sizes(
+            log_p, 0, lambda s: compute_replacement_edge(a, b, s, epsilon, measure)
+        ).cap_log()
 
     def outcomes(self, counts: Counts) -> list[tuple[tuple[int, ...], float]]:
-        def law(count: int, others: int, drawn: int) -> Chances:
-            return _coins(self.size - drawn, count / (count + others) if count else 0.0)
+        def list_type_counts(n_type: int, n_rest: int, n_sampled_before: int) -> CountDistribution:
+            return _list_binomial(
+                self.size - n_sampled_before, n_type / (n_type + n_rest) if n_type else 0.0
+            )
 
-        states = _type_by_type(counts, law)
-        return [state for state in states if sum(state[0]) == self.size]
-
-
-def _coins(draws: int, chance: float) -> Chances:
-    return [(o, float(p)) for o, p in enumerate(_saddle.binomial(draws, chance)) if p > -math.inf]
+        samples = _list_samples(counts, list_type_counts)
+        return [sample for sample in samples if sum(sample[0]) == self.size]
 
 
-def _type_by_type(
-    counts: Counts, law: Callable[[int, int, int], Chances]
+def _list_binomial(n_trials: int, probability: float) -> CountDistribution:
+    """Return the possible counts of `n_trials` successes with their log probabilities."""
+    return [
+        (count, float(log_p))
+        for count, log_p in enumerate(intervals.log_binomial_pmf(n_trials, probability))
+        if log_p > -math.inf
+    ]
+
+
+def _list_samples(
+    counts: Counts, list_type_counts: Callable[[int, int, int], CountDistribution]
 ) -> list[tuple[tuple[int, ...], float]]:
-    """Return samples with log probabilities; `law` says how many of a type are drawn.
+    """Return every possible sampled histogram with its log probability, type after type.
 
-    It is given the records of the type and of those after it, and how many were drawn before.
+    `list_type_counts` returns the distribution of the sampled records of one type. Its arguments
+    are the number of records of this type, the number of records of all later types, and the number
+    of records sampled from earlier types.
     """
-    states: list[tuple[tuple[int, ...], float]] = [((), 0.0)]
-    others = int(counts.sum())
-    for count in counts.tolist():
-        others -= count
-        chances = cache(partial(law, count, others))
-        states = [
-            ((*drawn, o), log_p + p) for drawn, log_p in states for o, p in chances(sum(drawn))
+    samples: list[tuple[tuple[int, ...], float]] = [((), 0.0)]
+    n_rest = int(counts.sum())
+    for n_type in counts.tolist():
+        n_rest -= n_type
+        type_counts = cache(partial(list_type_counts, n_type, n_rest))
+        samples = [
+            ((*sampled, n_sampled), log_p + log_type_p)
+            for sampled, log_p in samples
+            for n_sampled, log_type_p in type_counts(sum(sampled))
         ]
-    return states
+    return samples
 
 
-def boundary(epsilon: float) -> float:
-    """Return E = exp(epsilon); from epsilon = 600 on a smaller E, which gives larger deltas."""
+def bounded_exp(epsilon: float) -> float:
+    """Return E = exp(epsilon), or exp(600) for larger epsilon.
+
+    A smaller E gives larger divergences, so the upper end of a delta remains valid.
+    """
     return math.exp(min(epsilon, _LARGEST_EXPONENT))
 
 
-Law = Mapping[Hashable, float]
-
+Distribution = Mapping[Hashable, float]
+"""Outcomes with their log probabilities."""
 
 Comparison = tuple[Callable[[int], LogInterval], Callable[[int], LogInterval]]
-"""What gives the loss or a gain in either direction (`measure` of _edges)."""
+"""Functions of the measure: the divergence (or gain) of X from X', and of X' from X."""
 
 
-def compared(
-    divergence: Callable[..., LogInterval], own: Any, other: Any, *rest: Any
+def make_comparison(
+    divergence: Callable[..., LogInterval], database: Any, neighbour: Any, *arguments: Any
 ) -> Comparison:
-    """Return the comparison by a divergence of (own, other, *rest, measure)."""
-    return partial(divergence, own, other, *rest), partial(divergence, other, own, *rest)
+    """Return both directions of a divergence between a database and its neighbour.
+
+    `divergence` takes two descriptions of databases, the further `arguments` and a measure. The
+    result is (divergence from database to neighbour, divergence from neighbour to database), each a
+    function of the measure.
+    """
+    return partial(divergence, database, neighbour, *arguments), partial(
+        divergence, neighbour, database, *arguments
+    )
 
 
 class Mechanism(ABC):
-    """A function of a random sample. Neighbours replace at most one record."""
+    """A function of a random sample of a database. Neighbours replace at most one record."""
 
     @abstractmethod
     def check(self, database: npt.ArrayLike) -> Counts:
-        """Return a database in the form the mechanism works with, or refuse it."""
+        """Return a database as int64 for :meth:`losses`; raise InvalidInput if it is unfit."""
 
     @abstractmethod
     def losses(self, database: Counts, epsilon: float) -> Iterator[LogInterval]:
-        """Yield every different loss of a checked database x, of any neighbour x'.
+        """Yield every different hockey-stick divergence between a database x and its neighbours x'.
 
-        The sums over all outcomes of (P_x - E P_x')+ and of (P_x' - E P_x)+.
+        These are the sums over outcomes of (P_x - E P_x')+ and of (P_x' - E P_x)+. `database` has
+        passed :meth:`check`.
         """
 
     @abstractmethod
     def gains(self, database: Counts, epsilon: float) -> Iterator[LogInterval]:
-        """Yield, for every neighbour, the adversary's gain when the database is the truth.
+        """Yield, for every neighbour, the adversary's gain if the database is the true one.
 
         The sum over outcomes of ``P_x max(0, |P_x - P_x'| / (P_x + P_x') - t) / (1 - t)`` with
-        t = tanh(epsilon / 2).
+        t = tanh(epsilon / 2). `database` has passed :meth:`check`.
         """
 
     @abstractmethod
     def touched(self, n: int) -> float:
-        """Return the chance that one given record of n has any influence on the outcome.
+        """Return the probability that a given one of n records influences the outcome.
 
-        By coupling no delta is larger, for any database and epsilon.
+        By coupling, no delta of any database at any epsilon is larger.
         """
 
     attains_touched: ClassVar[bool] = False
-    """Whether some database of every size has a delta of just that, at every epsilon."""
+    """Whether for every n and epsilon some database has a delta of exactly ``touched(n)``."""
 
     def records(self, database: Counts) -> int:
-        """Return the number of records of a checked database."""
+        """Return the number of records of a database that has passed :meth:`check`."""
         return int(database.sum())
 
 
 class CountMechanism(Mechanism):
-    """A mechanism on histograms: how many records there are of each type."""
+    """A mechanism on histograms, the counts of the records of each type.
+
+    `types` is the number of types that a database must have; any number >= 2 if None.
+    """
 
     types: int | None = None
 
     def check(self, database: npt.ArrayLike) -> Counts:
-        counts = whole_numbers("database", database)
+        counts = read_whole_numbers("database", database)
         if counts.ndim != 1 or len(counts) < 2 or counts.sum() < 1:
             raise InvalidInput(
                 "The 'database' parameter must be a histogram: counts (m,) of m >= 2 types with at "
@@ -262,21 +312,21 @@ class CountMechanism(Mechanism):
             raise InvalidInput(
                 f"The 'database' parameter must have {self.types} types. Got {len(counts)}."
             )
-        if counts.sum() > MOST_RECORDS:  # products of counts would leave 64 bits
-            raise InvalidInput(f"A database must have at most {MOST_RECORDS} records. Got more.")
+        if counts.sum() > MAX_RECORDS:  # products of counts would overflow 64 bits
+            raise InvalidInput(f"A database must have at most {MAX_RECORDS} records. Got more.")
         self.check_size(int(counts.sum()))
         return counts
 
     def check_size(self, n: int) -> None:
-        """Refuse databases of n records if they cannot be sampled; any n is fine by default."""
+        """Raise InvalidInput if n records cannot be sampled; the default accepts any n."""
 
 
 class ComparedMechanism(CountMechanism):
-    """A mechanism that is compared with its neighbours one change at a time."""
+    """A mechanism on histograms whose divergences are computed neighbour by neighbour."""
 
     @abstractmethod
     def comparisons(self, database: Counts, epsilon: float) -> Iterator[Comparison]:
-        """Yield the divergences, in either direction, of a checked database from its neighbours."""
+        """Yield both directions of the divergence from each (different) neighbour of a database."""
 
     def losses(self, database: Counts, epsilon: float) -> Iterator[LogInterval]:
         for forward, backward in self.comparisons(database, epsilon):
@@ -285,14 +335,14 @@ class ComparedMechanism(CountMechanism):
 
     def gains(self, database: Counts, epsilon: float) -> Iterator[LogInterval]:
         for forward, backward in self.comparisons(database, epsilon):
-            yield total([forward(TRUE_X), backward(TRUE_OTHER)])
+            yield sum_intervals([forward(TRUE_X), backward(TRUE_OTHER)])
 
 
-def replacements(database: Counts) -> Iterator[Counts]:
-    """Yield every database in which one record has another type."""
-    m = len(database)
-    for i in range(m):
-        for j in range(m):
+def iterate_neighbours(database: Counts) -> Iterator[Counts]:
+    """Yield every histogram in which one record has been replaced by one of another type."""
+    n_types = len(database)
+    for i in range(n_types):
+        for j in range(n_types):
             if i != j and database[i]:
                 neighbour = database.copy()
                 neighbour[i] -= 1
@@ -300,37 +350,50 @@ def replacements(database: Counts) -> Iterator[Counts]:
                 yield neighbour
 
 
-def law_excess(own: Law, other: Law, epsilon: float, measure: int = 0) -> LogInterval:
-    """Return the sum over outcomes of (P - E P')+, or a gain, from two listed laws."""
-    log_p, log_ratio = aligned(own, other)
+def compute_listed_divergence(
+    p: Distribution, p_other: Distribution, epsilon: float, measure: int = 0
+) -> LogInterval:
+    """Return the sum over outcomes of (P - E P')+, or a gain, of two listed distributions.
+
+    `p` and `p_other` map outcomes to log P and log P'; `measure` as for :meth:`Sampler.pair`.
+    """
+    log_p, log_ratio = align_distributions(p, p_other)
     if not len(log_p):
         raise InvalidInput("The law of a mechanism must have at least one outcome. Got none.")
-    return measured_excess(log_p, log_ratio, epsilon, measure, terms=2).capped()
+    return sum_divergence(log_p, log_ratio, epsilon, measure, n_rounded=2).cap_log()
 
 
-def aligned(own: Law, other: Law) -> tuple[Floats, Floats]:
-    """Return log P and log P / P' of the outcomes that P can have."""
-    outcomes = [outcome for outcome, log_p in own.items() if log_p > -math.inf]
-    log_p = np.array([own[outcome] for outcome in outcomes], dtype=np.float64)
-    log_q = np.array([other.get(outcome, -math.inf) for outcome in outcomes], dtype=np.float64)
-    return log_p, log_p - log_q
+def align_distributions(p: Distribution, p_other: Distribution) -> tuple[Floats, Floats]:
+    """Return log P and log P / P' of the outcomes with P > 0, two float64 (outcomes,)."""
+    outcomes = [outcome for outcome, log_p in p.items() if log_p > -math.inf]
+    log_p = np.array([p[outcome] for outcome in outcomes], dtype=np.float64)
+    log_p_other = np.array(
+        [p_other.get(outcome, -math.inf) for outcome in outcomes], dtype=np.float64
+    )
+    return log_p, log_p - log_p_other
 
 
-def whole_numbers(name: str, values: npt.ArrayLike) -> Counts:
-    """Return values as int64; fractions, negative numbers, NaN and text are refused unechoed."""
-    must = f"The {name!r} parameter must hold whole numbers >= 0."
+def read_whole_numbers(name: str, values: npt.ArrayLike) -> Counts:
+    """Return an array of whole numbers >= 0 as int64; `name` is the parameter in error messages.
+
+    Fractions, negative numbers, NaN and text raise InvalidInput. Messages never show the values,
+    which are private.
+    """
+    requirement = f"The {name!r} parameter must hold whole numbers >= 0."
     array: AnyArray = np.asarray(values)
     if array.dtype.kind not in "iuf" or not array.size:
-        raise InvalidInput(f"{must} Got an array of type {array.dtype} and shape {array.shape}.")
+        raise InvalidInput(
+            f"{requirement} Got an array of type {array.dtype} and shape {array.shape}."
+        )
     if not np.isfinite(array).all() or (array < 0).any() or (array != np.floor(array)).any():
-        raise InvalidInput(f"{must} Got a value that is not (values are not shown).")
+        raise InvalidInput(f"{requirement} Got a value that is not (values are not shown).")
     if (array > 2**53).any():
-        raise InvalidInput(f"{must} Got a value above 2^53.")
+        raise InvalidInput(f"{requirement} Got a value above 2^53.")
     return array.astype(np.int64)
 
 
 def check_sampler(sampler: object) -> None:
-    """Refuse anything that is not one of the samplers."""
+    """Raise InvalidInput for anything that is not a sampler."""
     if not isinstance(sampler, Sampler):
         raise InvalidInput(
             "The 'sampler' parameter must be FixedSize(T), Poisson(gamma) or WithReplacement(T). "
@@ -340,10 +403,11 @@ def check_sampler(sampler: object) -> None:
 
 @dataclass(frozen=True)
 class Histogram(ComparedMechanism):
-    """Draw a sample and publish how many records of each type are in it.
+    """Sample records and publish how many of each type are in the sample.
 
-    With ``FixedSize(T)`` this is the paper's SHM. Exact by the pair decomposition, with any number
-    of types: the cost does not depend on how many there are, only on how many different counts.
+    With ``FixedSize(T)`` this is the paper's SHM. The divergence from a neighbour depends only on
+    the counts of the two types in which they differ, so the result is exact for any number of
+    types, and the cost depends only on the number of different counts.
 
     Examples
     --------
@@ -364,35 +428,39 @@ class Histogram(ComparedMechanism):
         return self.sampler.touched(n)
 
     attains_touched = True
-    """A record that is alone with its type shows whenever it is drawn."""
+    """A record that is the only one of its type is revealed whenever it is sampled."""
 
     def comparisons(self, database: Counts, epsilon: float) -> Iterator[Comparison]:
         n = int(database.sum())
-        for a, b in _pairs(database):
-            yield compared(self.sampler.pair, a, b, n, epsilon)
+        for a, b in _iterate_count_pairs(database):
+            yield make_comparison(self.sampler.pair, a, b, n, epsilon)
 
-    def law(self, database: Counts) -> Law:
+    def law(self, database: Counts) -> Distribution:
         """Return the log probability of every sampled histogram of a small database."""
         return dict(self.sampler.outcomes(database))
 
 
-def _pairs(database: Counts) -> Iterator[tuple[int, int]]:
-    """Yield (h_i - 1, h_j) once for every different pair of counts, h_i >= 1, i != j."""
-    values, copies = (each.tolist() for each in np.unique(database, return_counts=True))
-    for own, several in zip(values, copies, strict=True):
-        for other in values:
-            if own and (own != other or several > 1):
-                yield own - 1, other
+def _iterate_count_pairs(database: Counts) -> Iterator[tuple[int, int]]:
+    """Yield (h_i - 1, h_j) once for every different pair of counts with h_i >= 1 and i != j."""
+    unique = np.unique(database, return_counts=True)
+    counts: list[int] = unique[0].tolist()
+    multiplicities: list[int] = unique[1].tolist()
+    for removed_count, multiplicity in zip(counts, multiplicities, strict=True):
+        for added_count in counts:
+            if removed_count and (removed_count != added_count or multiplicity > 1):
+                yield removed_count - 1, added_count
 
 
-_SUM_TO = 1e-9
+_SUM_TOLERANCE = 1e-9
+"""Largest distance from 1 of the sum of the probabilities that `law_of` returns."""
 
 
 @dataclass(frozen=True)
 class ListedMechanism(ComparedMechanism):
-    """The law of the outcome, given as a function of the histogram: Algorithm 1, step 1.
+    """A mechanism given by the distribution of its outcome: Algorithm 1 of LWX23, step 1.
 
-    This is also how releases that share their coins are audited: let the outcome be all of them.
+    Releases that share their coins are audited in this way, too: let the outcome be the tuple of
+    all of them.
 
     Parameters
     ----------
@@ -400,7 +468,7 @@ class ListedMechanism(ComparedMechanism):
         From a tuple of counts to a mapping from outcomes to probabilities (floats or fractions,
         at least 0, with sum 1). Probabilities are taken as exact to 2^-45 of themselves.
     types : int
-        How many types there are.
+        Number of types.
 
     Examples
     --------
@@ -419,33 +487,37 @@ class ListedMechanism(ComparedMechanism):
         if not callable(self.law_of):
             raise InvalidInput(f"The 'law_of' parameter must be a function. Got {self.law_of!r}.")
 
-    def touched(self, n: int) -> float:  # noqa: ARG002 - nothing is known of the user's function
+    def touched(self, n: int) -> float:  # noqa: ARG002 - the function may reveal any record
         return 1.0
 
     def comparisons(self, database: Counts, epsilon: float) -> Iterator[Comparison]:
-        own = self.law(database)
-        for neighbour in replacements(database):
-            yield compared(law_excess, own, self.law(neighbour), epsilon)
+        distribution = self.law(database)
+        for neighbour in iterate_neighbours(database):
+            yield make_comparison(
+                compute_listed_divergence, distribution, self.law(neighbour), epsilon
+            )
 
-    def law(self, database: Counts) -> Law:
-        """Return log probabilities of all outcomes.
+    def law(self, database: Counts) -> Distribution:
+        """Return the log probability of every outcome for a histogram.
 
         Raises
         ------
         InvalidInput
             If the function does not return probabilities that sum to 1.
         """
-        chances = self.law_of(tuple(database.tolist()))
-        if not _are_chances(chances):
+        probabilities = self.law_of(tuple(database.tolist()))
+        if not _are_probabilities(probabilities):
             raise InvalidInput("The 'law_of' parameter must return a mapping to probabilities.")
-        if abs(math.fsum(map(float, chances.values())) - 1) > _SUM_TO:
+        if abs(math.fsum(map(float, probabilities.values())) - 1) > _SUM_TOLERANCE:
             raise InvalidInput("The probabilities that 'law_of' returns must sum to 1. They don't.")
         return {
-            outcome: min(math.log(p), 0.0) if p else -math.inf for outcome, p in chances.items()
+            outcome: min(math.log(p), 0.0) if p else -math.inf
+            for outcome, p in probabilities.items()
         }
 
 
-def _are_chances(chances: object) -> bool:
-    return isinstance(chances, Mapping) and all(
-        isinstance(p, Real) and 0 <= float(p) <= 1 + _SUM_TO for p in chances.values()
+def _are_probabilities(candidate: object) -> bool:
+    """Return whether an object is a mapping whose values are probabilities."""
+    return isinstance(candidate, Mapping) and all(
+        isinstance(p, Real) and 0 <= float(p) <= 1 + _SUM_TOLERANCE for p in candidate.values()
     )

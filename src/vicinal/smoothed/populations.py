@@ -1,7 +1,8 @@
-"""Plausible worlds: from which distributions the records of a database may come, independently.
+"""Populations: the sets of distributions from which the records of a database may come.
 
-Expected delta is affine in the distribution of every single record, so of a convex set only its
-corners matter (Proposition 7 of LWX23).
+Records are independent. The expected delta is affine in the distribution of each single record, so
+of a convex set only the vertices matter (Proposition 7 of LWX23). The end of the module has bounds
+of the smoothed delta for sampled counts.
 """
 
 import itertools
@@ -18,18 +19,22 @@ from scipy.special import logsumexp, xlogy
 from vicinal import checks
 from vicinal.arrays import Floats, Ints
 from vicinal.errors import InvalidInput
-from vicinal.smoothed.intervals import LOG_10, UNIT, power_of_ten
+from vicinal.smoothed.intervals import LOG_10, MACHINE_EPSILON, power_of_ten
 
-_SUM_TO = 1e-9
-_SAME = 1e-15
-_MOST_TYPES_OF_A_BOX = 16
+_SUM_TOLERANCE = 1e-9
+"""Largest distance from 1 of the sum of a distribution."""
+_VERTEX_TOLERANCE = 1e-15
+"""Corners of a box whose probabilities differ by at most this (a few roundings) are the same."""
+_MAX_BOX_TYPES = 16
+"""Types of an `Interval`: m types have up to m 2^(m - 1) corners, which are all computed."""
 
 
 class Population:
-    """A set of distributions over types, fixed before anybody looks at the data.
+    """A set of distributions over types, fixed before the data is seen.
 
-    `vertices` (l, m) are distributions among which the worst are: without copies, those given, the
-    corners of a box, or that of every group in the order given.
+    `vertices` (l, m) are l distributions over m types that include the worst one for every record:
+    the given distributions without duplicates, the corners of a box, or the distribution of each
+    group in the given order.
     """
 
     vertices: Floats
@@ -41,17 +46,17 @@ class Population:
 
     @property
     def least(self) -> Floats:
-        """The smallest probability of every type, float64 (m,)."""
+        """Smallest probability of each type over all vertices, float64 (m,)."""
         return np.asarray(self.vertices.min(axis=0))
 
     def check_records(self, n: int) -> None:
-        """Refuse databases of n records that cannot come from here; any n is fine by default."""
+        """Raise InvalidInput if no database of n records can come from this population."""
         checks.check_integer("n", n, least=1)
 
 
 @dataclass(frozen=True, eq=False)
 class Vertices(Population):
-    """Every record comes from one of the given distributions, whichever is worst for it.
+    """Each record comes from one of the given distributions, in the worst case for delta.
 
     Parameters
     ----------
@@ -70,17 +75,17 @@ class Vertices(Population):
     vertices: Floats = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        rows = _distributions("rows", self.rows)
-        firsts = np.sort(np.unique(rows, axis=0, return_index=True)[1])
-        object.__setattr__(self, "vertices", rows[firsts])
+        rows = _read_distributions("rows", self.rows)
+        first_indices = np.sort(np.unique(rows, axis=0, return_index=True)[1])
+        object.__setattr__(self, "vertices", rows[first_indices])
 
 
 @dataclass(frozen=True, eq=False)
 class Hull(Population):
-    """Every record comes from some mixture of the given distributions.
+    """Each record comes from a mixture of the given distributions (their convex hull).
 
-    Of two types only the two ends are kept. Of more types all points are: one inside the hull of
-    the others costs time and changes nothing.
+    For two types only the two extreme points are kept. For more types all points are kept: a point
+    inside the hull of the rest costs time and does not change the result.
 
     Parameters
     ----------
@@ -99,7 +104,7 @@ class Hull(Population):
     vertices: Floats = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        points = np.unique(_distributions("points", self.points), axis=0)
+        points = np.unique(_read_distributions("points", self.points), axis=0)
         if points.shape[1] == 2:
             points = np.unique(points[[0, -1]], axis=0)
         object.__setattr__(self, "vertices", points)
@@ -107,7 +112,7 @@ class Hull(Population):
 
 @dataclass(frozen=True, eq=False)
 class Interval(Population):
-    """Every record comes from some distribution between two bounds for every type.
+    """Each record comes from a distribution within given bounds for each type.
 
     Parameters
     ----------
@@ -127,15 +132,18 @@ class Interval(Population):
     vertices: Floats = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        low, high = (_chances(name, getattr(self, name)) for name in ("low", "high"))
-        if low.shape != high.shape or not 2 <= len(low) <= _MOST_TYPES_OF_A_BOX:
+        low = _read_probabilities("low", self.low)
+        high = _read_probabilities("high", self.high)
+        if low.shape != high.shape or not 2 <= len(low) <= _MAX_BOX_TYPES:
             raise InvalidInput(
                 "The 'low' and 'high' parameters must have the same length, 2 to "
-                f"{_MOST_TYPES_OF_A_BOX}. Got {len(low)} and {len(high)}."
+                f"{_MAX_BOX_TYPES}. Got {len(low)} and {len(high)}."
             )
         corners: list[Floats] = []
-        for corner in _box_corners(low, high):
-            if all(np.abs(corner - other).max() > _SAME for other in corners):
+        for corner in _iterate_box_corners(low, high):
+            if all(
+                np.abs(corner - known_corner).max() > _VERTEX_TOLERANCE for known_corner in corners
+            ):
                 corners.append(corner)
         if (low > high).any() or not corners:
             raise InvalidInput("There must be a distribution between 'low' and 'high'.")
@@ -144,14 +152,14 @@ class Interval(Population):
 
 @dataclass(frozen=True, eq=False)
 class Heterogeneous(Population):
-    """One world whose records have different distributions: groups of known sizes.
+    """A single world whose records have different distributions: groups of known sizes.
 
-    For ``KNNVotes`` the groups follow one another from the nearest record on.
+    For ``KNNVotes`` the groups follow one another in order of distance, the nearest records first.
 
     Parameters
     ----------
     groups : sequence of (int, array-like)
-        How many records, and their distribution over m types.
+        The number of records of each group, and their distribution over m types.
 
     Examples
     --------
@@ -166,10 +174,10 @@ class Heterogeneous(Population):
     vertices: Floats = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        groups = _pairs(self.groups)
+        groups = _read_groups(self.groups)
         counts = [checks.check_integer("groups", count, least=0) for count, _ in groups]
         object.__setattr__(self, "counts", np.array(counts, dtype=np.int64))
-        rows = _distributions("groups", [row for _, row in groups])
+        rows = _read_distributions("groups", [row for _, row in groups])
         object.__setattr__(self, "vertices", rows)
         checks.check_integer("groups", sum(counts), least=1)
 
@@ -180,7 +188,8 @@ class Heterogeneous(Population):
             )
 
 
-def _pairs(groups: Iterable[Any]) -> list[tuple[int, Any]]:
+def _read_groups(groups: Iterable[Any]) -> list[tuple[int, Any]]:
+    """Return groups as a list of (count, distribution); raise InvalidInput for other structures."""
     try:
         return [(count, row) for count, row in groups]
     except (TypeError, ValueError):
@@ -189,8 +198,8 @@ def _pairs(groups: Iterable[Any]) -> list[tuple[int, Any]]:
         ) from None
 
 
-def _chances(name: str, values: npt.ArrayLike) -> Floats:
-    """Return probabilities as float64; fractions are welcome."""
+def _read_probabilities(name: str, values: npt.ArrayLike) -> Floats:
+    """Return probabilities (also fractions) as float64; `name` is the name in error messages."""
     try:
         array = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError):
@@ -200,43 +209,66 @@ def _chances(name: str, values: npt.ArrayLike) -> Floats:
     return array
 
 
-def _distributions(name: str, rows: npt.ArrayLike) -> Floats:
-    array = _chances(name, rows)
+def _read_distributions(name: str, rows: npt.ArrayLike) -> Floats:
+    """Return distributions as float64 (l, m) after checking that each row sums to 1."""
+    array = _read_probabilities(name, rows)
     if array.ndim != 2 or array.shape[1] < 2:
         raise InvalidInput(
             f"The {name!r} parameter must be distributions (l, m) over m >= 2 types. Got shape "
             f"{array.shape}."
         )
-    wrong = np.abs(array.sum(axis=1) - 1)
-    if (wrong > _SUM_TO).any():
+    sum_error = np.abs(array.sum(axis=1) - 1)
+    if (sum_error > _SUM_TOLERANCE).any():
         raise InvalidInput(
             f"The {name!r} parameter must have rows that sum to 1. Got one that is off by "
-            f"{wrong.max():.3g}."
+            f"{sum_error.max():.3g}."
         )
     return array
 
 
-def _box_corners(low: Floats, high: Floats) -> Iterable[Floats]:
-    m = len(low)
-    for free in range(m):
-        for choice in itertools.product((0, 1), repeat=m - 1):
+def _iterate_box_corners(low: Floats, high: Floats) -> Iterable[Floats]:
+    """Yield the corners of the set of distributions between `low` (m,) and `high` (m,).
+
+    At a corner all types but one have their lower or upper bound; the probability of the free type
+    is the rest. Corners can be yielded more than once.
+    """
+    n_types = len(low)
+    for free_type in range(n_types):
+        for takes_high in itertools.product((0, 1), repeat=n_types - 1):
             corner = np.insert(
-                np.where(choice, np.delete(high, free), np.delete(low, free)), free, 0
+                np.where(takes_high, np.delete(high, free_type), np.delete(low, free_type)),
+                free_type,
+                0,
             )
-            corner[free] = 1 - corner.sum()
-            if low[free] - _SUM_TO <= corner[free] <= high[free] + _SUM_TO:
+            corner[free_type] = 1 - corner.sum()
+            if (
+                low[free_type] - _SUM_TOLERANCE
+                <= corner[free_type]
+                <= high[free_type] + _SUM_TOLERANCE
+            ):
                 yield np.clip(corner, 0.0, 1.0)
 
 
-# ----------- theorems about publishing the counts of T of n records: bounds above and a floor below
+# ----------- theorems about publishing the counts of T of n records: upper bounds and a lower bound
 
-_GRID = 64
-_SLACK = 64
+_N_GRID_STEPS = 64
+"""Values of log c' between which the minimum of the two-sided bound is located."""
+_ROUNDING_UNITS = 64
+"""Rounding error of the logarithm of a bound in units of 2^-52 of its size, rounded up."""
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """Natural logarithms of the bounds of one setting; `upper` is the smallest upper one.
+    """Natural logarithms of bounds of a smoothed delta.
+
+    Attributes
+    ----------
+    log_one_sided, log_two_sided : float
+        Upper bounds (theory.md, section 8b); 0 or inf where they give nothing.
+    log_floor : float
+        Lower bound: the probability that a type is revealed, at every epsilon.
+    log_worst_case : float
+        Upper bound T / n, the delta of differential privacy.
 
     Examples
     --------
@@ -254,11 +286,11 @@ class Bounds:
 
     @property
     def log_upper(self) -> float:
-        """The best of the upper bounds, each of them valid."""
+        """The smallest of the upper bounds, each of which is valid."""
         return min(self.log_one_sided, self.log_two_sided, self.log_worst_case)
 
     def to_dict(self) -> dict[str, float | None]:
-        """Return powers of ten for JSON; None is the logarithm of 0."""
+        """Return the decimal logarithms for JSON; None stands for an infinite logarithm."""
         logs = vars(self) | {"log_upper": self.log_upper}
         return {
             name.replace("log_", "log10_"): log / LOG_10 if math.isfinite(log) else None
@@ -266,12 +298,23 @@ class Bounds:
         }
 
     def __str__(self) -> str:
-        words = [f"{name[4:]} {power_of_ten(log)}" for name, log in vars(self).items()]
-        return ", ".join(words)
+        shown = [f"{name[4:]} {power_of_ten(log)}" for name, log in vars(self).items()]
+        return ", ".join(shown)
 
 
 def bounds(population: Population, n: int, size: int, epsilon: float) -> Bounds:
-    """Return all bounds for ``Histogram(FixedSize(size))`` on n records of a population.
+    """Return bounds of the smoothed delta of ``Histogram(FixedSize(size))``.
+
+    Parameters
+    ----------
+    population : Population
+        The plausible distributions of the records.
+    n : int
+        Number of records.
+    size : int
+        Sample size T, at most n.
+    epsilon : float
+        At least 0.
 
     Raises
     ------
@@ -285,88 +328,119 @@ def bounds(population: Population, n: int, size: int, epsilon: float) -> Bounds:
     >>> bounds(voters, n=10_000, size=5_000, epsilon=1.0).log_upper < -100
     True
     """
-    count = checks.check_integer("n", n, least=1)
-    drawn = checks.check_integer("size", size, least=0, most=count)
-    eps = checks.check_real("epsilon", epsilon, least=0)
+    n_records = checks.check_integer("n", n, least=1)
+    sample_size = checks.check_integer("size", size, least=0, most=n_records)
+    checked_epsilon = checks.check_real("epsilon", epsilon, least=0)
     if not isinstance(population, Population):
         raise InvalidInput(f"The 'population' parameter must be a Population. Got {population!r}.")
-    population.check_records(count)
+    population.check_records(n_records)
     shares, vertices = population.least, population.vertices
-    # The floor holds at the probabilities of some world, for all its records.
+    # The floor falls with the probability of the type: of several groups the largest one is valid.
     floors = vertices.max(axis=0) if isinstance(population, Heterogeneous) else vertices.ravel()
     return Bounds(
-        min(one_sided(shares, count, drawn, eps), 0.0),
-        min(two_sided(shares, count, drawn, eps), 0.0),
-        max(floor(float(f), count, drawn) for f in floors),
-        math.log(drawn / count) + 4 * UNIT if drawn else -math.inf,
+        min(one_sided(shares, n_records, sample_size, checked_epsilon), 0.0),
+        min(two_sided(shares, n_records, sample_size, checked_epsilon), 0.0),
+        max(compute_floor(float(f), n_records, sample_size) for f in floors),
+        math.log(sample_size / n_records) + 4 * MACHINE_EPSILON if sample_size else -math.inf,
     )
 
 
 def one_sided(shares: Floats, n: int, size: int, epsilon: float) -> float:
-    """Return the logarithm of the one-sided bound; 0 where it does not apply."""
+    """Return the logarithm of the one-sided upper bound; 0 where it does not apply.
+
+    It needs epsilon > -log(1 - T/n). `shares` (m,) are lower bounds of the type probabilities, n
+    the number of records and `size` the sample size T.
+    """
     unsampled = 1 - size / n
     if unsampled <= 0 or epsilon <= -math.log(unsampled) or size == 0:
         return 0.0 if size else -math.inf
-    return _raised(_mean(shares, n, coin_divergence(-math.expm1(-epsilon), size / n)), n)
+    return _round_up(
+        _log_sum_over_types(shares, n, compute_binary_kl(-math.expm1(-epsilon), size / n)), n
+    )
 
 
 def two_sided(shares: Floats, n: int, size: int, epsilon: float) -> float:
-    """Return the logarithm of the two-sided bound at the best c'; infinite at epsilon 0."""
+    """Return the logarithm of the two-sided upper bound, minimised over c'; inf at epsilon 0.
+
+    Arguments as for :func:`one_sided`. The minimum is searched on a grid of log c' and refined.
+    """
     if size == 0:
         return -math.inf
     if size == n or epsilon == 0:
         return math.inf
     unsampled = (n - size) / n
-    highest = min(epsilon, -math.log(unsampled))
+    max_log_c = min(epsilon, -math.log(unsampled))
 
-    def at(step: float) -> float:
-        return two_sided_at(shares, n, unsampled, epsilon, step * highest)
+    def evaluate(share: float) -> float:
+        return two_sided_at(shares, n, unsampled, epsilon, share * max_log_c)
 
-    grid = np.linspace(0, 1, _GRID + 1)[1:]
-    best = int(np.argmin([at(float(step)) for step in grid]))
-    around = (float(grid[max(best - 1, 0)]), float(grid[min(best + 1, _GRID - 1)]))
-    polished = minimize_scalar(at, bounds=around, method="bounded", options={"xatol": 1e-9})
-    return _raised(min(at(float(grid[best])), float(polished.fun)), n)
+    grid = np.linspace(0, 1, _N_GRID_STEPS + 1)[1:]
+    best_index = int(np.argmin([evaluate(float(share)) for share in grid]))
+    bracket = (
+        float(grid[max(best_index - 1, 0)]),
+        float(grid[min(best_index + 1, _N_GRID_STEPS - 1)]),
+    )
+    polished = minimize_scalar(evaluate, bounds=bracket, method="bounded", options={"xatol": 1e-9})
+    return _round_up(min(evaluate(float(grid[best_index])), float(polished.fun)), n)
 
 
 def two_sided_at(shares: Floats, n: int, unsampled: float, epsilon: float, log_c: float) -> float:
-    """Return the logarithm of the two-sided bound for c' = exp(`log_c`), left = 1 - T/n."""
-    k1, k2, a = exponents(unsampled, epsilon, log_c)
-    first = _mean(shares, n, k1)
-    return first if math.isinf(k2) else float(np.logaddexp(first, a + k2 + _mean(shares, n, k2)))
+    """Return the logarithm of the two-sided bound for c' = exp(`log_c`).
+
+    `unsampled` is lambda = 1 - T/n; `shares` and `n` as for :func:`one_sided`.
+    """
+    k1, k2, a = compute_exponents(unsampled, epsilon, log_c)
+    first_term = _log_sum_over_types(shares, n, k1)
+    if math.isinf(k2):
+        return first_term
+    return float(np.logaddexp(first_term, a + k2 + _log_sum_over_types(shares, n, k2)))
 
 
-def exponents(unsampled: float, epsilon: float, log_c: float) -> tuple[float, float, float]:
-    """Return K1, K2 and A of the two-sided bound; K2 infinite where its part vanishes."""
-    k1 = coin_divergence(unsampled * math.exp(log_c - epsilon), unsampled)
+def compute_exponents(unsampled: float, epsilon: float, log_c: float) -> tuple[float, float, float]:
+    """Return K1, K2 and A of the two-sided bound for lambda = `unsampled`, c' = exp(`log_c`).
+
+    K2 is infinite where lambda c' = 1 and its term vanishes.
+    """
+    k1 = compute_binary_kl(unsampled * math.exp(log_c - epsilon), unsampled)
     sampled = 1 - unsampled * math.exp(log_c)
-    if sampled <= 1e-15:
+    if sampled <= 1e-15:  # 0 up to rounding
         return k1, math.inf, 0.0
-    k2 = coin_divergence(unsampled * math.exp(log_c), unsampled)
+    k2 = compute_binary_kl(unsampled * math.exp(log_c), unsampled)
     return k1, k2, sampled * (log_c + math.log(1 - unsampled) - math.log(sampled))
 
 
-def floor(share: float, n: int, size: int) -> float:
-    """Return the logarithm of the floor, rounded down, for a type of probability `share`."""
+def compute_floor(share: float, n: int, size: int) -> float:
+    """Return the logarithm of the lower bound, rounded down, for a type of probability `share`.
+
+    The bound is (1 - f)^(n - T) - (1 - T/n) (1 - f)^n with f = `share` and T = `size`: a type of
+    which no record was lost is revealed at every epsilon.
+    """
     if size == 0 or share == 1:
-        return math.log(size / n) - 4 * UNIT if share == 1 and size == n else -math.inf
-    absent = (n - size) * math.log1p(-share)
-    # (1-f)^(n-T) (1 - (1 - T/n) (1-f)^T), the bracket without cancellation.
-    bracket = math.log((n - size) / n) + size * math.log1p(-share) if size < n else -math.inf
-    value = absent + (math.log(-math.expm1(bracket)) if bracket < 0 else -math.inf)
-    return value - _SLACK * UNIT * (1 + abs(absent))
+        return math.log(size / n) - 4 * MACHINE_EPSILON if share == 1 and size == n else -math.inf
+    log_absent = (n - size) * math.log1p(-share)
+    # The bound is (1-f)^(n-T) (1 - (1 - T/n) (1-f)^T), whose second factor has no cancellation.
+    log_subtracted = math.log((n - size) / n) + size * math.log1p(-share) if size < n else -math.inf
+    log_floor = log_absent + (
+        math.log(-math.expm1(log_subtracted)) if log_subtracted < 0 else -math.inf
+    )
+    return log_floor - _ROUNDING_UNITS * MACHINE_EPSILON * (1 + abs(log_absent))
 
 
-def coin_divergence(a: float, b: float) -> float:
-    """Return KL(a || b) of two coins, b strictly between 0 and 1."""
+def compute_binary_kl(a: float, b: float) -> float:
+    """Return KL(a || b), the relative entropy of Bernoulli(a) and Bernoulli(b), 0 < b < 1."""
     return float(xlogy(a, a / b) + xlogy(1 - a, (1 - a) / (1 - b)))
 
 
-def _mean(shares: Floats, n: int, rate: float) -> float:
-    """Return log of the sum over types of E[e^(-h K)] for h ~ Bin(n, f)."""
-    return float(logsumexp(n * np.log1p(np.maximum(shares * np.expm1(-rate), -1 + 1e-300))))
+def _log_sum_over_types(shares: Floats, n: int, k: float) -> float:
+    """Return log of the sum over types of E[exp(-h k)] for h ~ Bin(n, f), f in `shares` (m,)."""
+    return float(logsumexp(n * np.log1p(np.maximum(shares * np.expm1(-k), -1 + 1e-300))))
 
 
-def _raised(log: float, n: int) -> float:
-    """Round a bound up: exponents are good to a few units, and are multiplied by n."""
-    return log + _SLACK * UNIT * (1 + abs(log) + n * UNIT)
+def _round_up(log_bound: float, n: int) -> float:
+    """Return the logarithm of a bound for n records, increased by its rounding error.
+
+    The exponents of a bound are accurate to a few units of 2^-52 and are multiplied by n.
+    """
+    return log_bound + _ROUNDING_UNITS * MACHINE_EPSILON * (
+        1 + abs(log_bound) + n * MACHINE_EPSILON
+    )

@@ -1,4 +1,4 @@
-"""The delta of smoothed differential privacy: the worst plausible world, over its data."""
+"""The smoothed delta: the expected delta over databases from the worst plausible world."""
 
 import itertools
 import math
@@ -11,102 +11,133 @@ from vicinal import checks
 from vicinal.arrays import Counts, Floats
 from vicinal.errors import InvalidInput
 from vicinal.smoothed import _expectation as expectation
-from vicinal.smoothed._several_types import typed_mean
-from vicinal.smoothed.databases import check_mechanism, log_delta, worst_case_delta
+from vicinal.smoothed._several_types import bound_multitype_mean
+from vicinal.smoothed.databases import check_mechanism, compute_log_delta, worst_case_delta
 from vicinal.smoothed.intervals import (
     BOUND,
     EXACT,
+    MACHINE_EPSILON,
     MONTE_CARLO,
     SANDWICH,
-    UNIT,
     ZERO,
     Delta,
     LogInterval,
-    delta_of,
-    largest,
-    log_of,
+    as_delta,
+    log_or_minus_inf,
+    max_interval,
 )
-from vicinal.smoothed.knn import KNNVotes, RadiusVotes, radius_mean
+from vicinal.smoothed.knn import KNNVotes, RadiusVotes, bound_radius_mean
 from vicinal.smoothed.mechanism import CountMechanism, FixedSize, Histogram, Mechanism
 from vicinal.smoothed.populations import Heterogeneous, Population, bounds
 
-# Algorithm 1 of LWX23, for databases small enough to list: the exact maximum over all worlds
+# ------------- Algorithm 1 of LWX23 for small databases: the exact maximum over all worlds
 
-_MOST_RECORDS = 200
-_MOST_WORK = 2 * 10**7
-_MOST_DATABASES = 20_000
-_DEEPEST = 600.0
+_MAX_RECORDS = 200
+"""Records of a database up to which enumeration is tried."""
+_MAX_UPDATES = 2 * 10**7
+"""Multisets of vertices times entries of a table of deltas."""
+_MAX_DATABASES = 20_000
+"""Histograms whose deltas are enumerated."""
+_MAX_SLOW_DATABASES = 2_000
+"""The same where each delta is a sum over sample sizes or outcomes."""
+_MAX_DEPTH = 600.0
+"""Deltas below exp(-600) of the largest would underflow beside it."""
 
 
-def listable(n: int, types: int, worlds: int) -> bool:
-    """Return whether all histograms and all multisets of worlds can be gone through."""
-    if n > _MOST_RECORDS:
+def can_list_all(n: int, n_types: int, n_vertices: int) -> bool:
+    """Return whether all histograms and all multisets of vertices are few enough to enumerate.
+
+    `n` records, `n_types` types, `n_vertices` vertices of the population.
+    """
+    if n > _MAX_RECORDS:
         return False
-    databases = math.comb(n + types - 1, types - 1)
-    work = math.comb(n + worlds, worlds) * (n + 1) ** (types - 1) * types
-    return databases <= _MOST_DATABASES and work <= _MOST_WORK
+    n_databases = math.comb(n + n_types - 1, n_types - 1)
+    n_updates = math.comb(n + n_vertices, n_vertices) * (n + 1) ** (n_types - 1) * n_types
+    return n_databases <= _MAX_DATABASES and n_updates <= _MAX_UPDATES
 
 
-def histograms(n: int, types: int) -> Iterator[Counts]:
-    """Yield all histograms of n records."""
-    for bars in itertools.combinations(range(n + types - 1), types - 1):
-        edges = np.array([-1, *bars, n + types - 1])
-        yield np.diff(edges) - 1
+def iterate_histograms(n: int, n_types: int) -> Iterator[Counts]:
+    """Yield all histograms of n records, int64 (n_types,)."""
+    for bar_positions in itertools.combinations(range(n + n_types - 1), n_types - 1):
+        boundaries = np.array([-1, *bar_positions, n + n_types - 1])
+        yield np.diff(boundaries) - 1
 
 
-def listed_deltas(mechanism: Mechanism, n: int, types: int, epsilon: float) -> Floats:
-    """Return log deltas of all histograms, (2, n + 1, ..., n + 1) by all counts but one."""
-    table = np.full((2,) + (n + 1,) * (types - 1), -np.inf)
-    for database in histograms(n, types):
-        place = tuple(database[:-1].tolist())
-        value = log_delta(mechanism, database, epsilon)
-        table[(0, *place)], table[(1, *place)] = value.low, value.high
+def list_log_deltas(mechanism: Mechanism, n: int, n_types: int, epsilon: float) -> Floats:
+    """Return log deltas of all histograms, float64 (2, n + 1, ..., n + 1).
+
+    Axis 0 holds lower and upper ends, the remaining axes the counts of all types but the last.
+    Entries that are no histogram of n records are -inf.
+    """
+    table = np.full((2,) + (n + 1,) * (n_types - 1), -np.inf)
+    for database in iterate_histograms(n, n_types):
+        index = tuple(database[:-1].tolist())
+        delta = compute_log_delta(mechanism, database, epsilon)
+        table[(0, *index)], table[(1, *index)] = delta.low, delta.high
     return table
 
 
-def maximum(table: Floats, vertices: Floats, n: int) -> LogInterval:
-    """Return the largest expected delta over multisets of vertices (l, m)."""
-    scale = float(table[1].max())
-    if scale == -math.inf:
+def maximize_over_worlds(table: Floats, vertices: Floats, n: int) -> LogInterval:
+    """Return the largest expected delta over all multisets of n vertices: Algorithm 1 of LWX23.
+
+    `table` is the result of :func:`list_log_deltas`; `vertices` (l, m) are distributions.
+    """
+    max_log = float(table[1].max())
+    if max_log == -math.inf:
         return ZERO
-    # What is 600 below the largest cannot be held beside it; it is rounded up to that, or to 0.
-    shifted = np.stack([table[0] - scale, np.maximum(table[1] - scale, -_DEEPEST)])
+    # Upper ends are raised to exp(-600) of the largest delta, lower ends may underflow to 0.
+    shifted = np.stack([table[0] - max_log, np.maximum(table[1] - max_log, -_MAX_DEPTH)])
     shifted[1][table[1] == -np.inf] = -np.inf
-    means = np.array([world.ravel() for world in _worlds(np.exp(shifted), vertices, n)])
-    slack = UNIT * (4 * n * vertices.shape[1] + 64) + 4 * UNIT * abs(scale)
-    low, high = (log_of(float(value)) for value in means.max(axis=0))
-    return LogInterval(scale + low - slack, scale + high + slack)
+    means = np.array(
+        [world_mean.ravel() for world_mean in _iterate_world_means(np.exp(shifted), vertices, n)]
+    )
+    slack = MACHINE_EPSILON * (4 * n * vertices.shape[1] + 64) + 4 * MACHINE_EPSILON * abs(max_log)
+    low, high = (log_or_minus_inf(float(mean)) for mean in means.max(axis=0))
+    return LogInterval(max_log + low - slack, max_log + high + slack)
 
 
-def _worlds(means: Floats, vertices: Floats, remaining: int) -> Iterator[Floats]:
-    """Yield the expected deltas of every multiset of vertices."""
-    if not remaining:
-        yield means
+def _iterate_world_means(deltas: Floats, vertices: Floats, n_remaining: int) -> Iterator[Floats]:
+    """Yield the expected deltas of every multiset of `n_remaining` vertices.
+
+    `deltas` (2, k, ..., k) are lower and upper expected deltas given the counts so far.
+    """
+    if not n_remaining:
+        yield deltas
         return
-    for vertex in range(len(vertices)):
-        # Vertices before this one have had their turn: each multiset comes once.
-        yield from _worlds(draw(means, vertices[vertex]), vertices[vertex:], remaining - 1)
-
-
-def draw(means: Floats, distribution: Floats) -> Floats:
-    """Return means over one more record that comes from a distribution."""
-    inside = tuple(slice(None, -1) for _ in range(means.ndim - 1))
-    drawn = distribution[-1] * means[(slice(None), *inside)]
-    for kind, chance in enumerate(distribution[:-1]):
-        moved = tuple(
-            slice(1, None) if axis == kind else slice(None, -1) for axis in range(means.ndim - 1)
+    for index in range(len(vertices)):
+        # Earlier vertices are excluded from here on, so that each multiset is yielded once.
+        yield from _iterate_world_means(
+            average_over_record(deltas, vertices[index]), vertices[index:], n_remaining - 1
         )
-        drawn = drawn + chance * means[(slice(None), *moved)]
-    return np.asarray(drawn)
 
 
-def mean(table: Floats, rows: Floats) -> LogInterval:
-    """Return the expected delta when record r comes from row r, in the form of `maximum`."""
-    scaled = np.exp(table)
-    for row in rows:
-        scaled = draw(scaled, row)
-    slack = UNIT * (4 * len(rows) * rows.shape[1] + 64)
-    low, high = (log_of(float(scaled[end].ravel()[0])) for end in (0, 1))
+def average_over_record(deltas: Floats, distribution: Floats) -> Floats:
+    """Return the expected deltas after averaging over one record of a given distribution.
+
+    `deltas` (2, k, ..., k) is indexed by the counts of all types but the last; each of these axes
+    becomes shorter by one.
+    """
+    unchanged = tuple(slice(None, -1) for _ in range(deltas.ndim - 1))
+    averaged = distribution[-1] * deltas[(slice(None), *unchanged)]
+    for type_index, probability in enumerate(distribution[:-1]):
+        raised = tuple(
+            slice(1, None) if axis == type_index else slice(None, -1)
+            for axis in range(deltas.ndim - 1)
+        )
+        averaged = averaged + probability * deltas[(slice(None), *raised)]
+    return np.asarray(averaged)
+
+
+def average_over_rows(table: Floats, distributions: Floats) -> LogInterval:
+    """Return the expected delta if record r comes from ``distributions[r]``.
+
+    `table` is the result of :func:`list_log_deltas`; `distributions` (n, m).
+    """
+    deltas = np.exp(table)
+    for distribution in distributions:
+        deltas = average_over_record(deltas, distribution)
+    slack = MACHINE_EPSILON * (4 * len(distributions) * distributions.shape[1] + 64)
+    low, high = (log_or_minus_inf(float(deltas[end].ravel()[0])) for end in (0, 1))
     return LogInterval(low - slack, high + slack)
 
 
@@ -117,38 +148,46 @@ WARNINGS = (
     "Publishing more finely (precincts, many queries) makes types rarer: rare types are revealed.",
     "Neighbours replace one record.",
 )
-"""What has to be said with every smoothed delta (theory.md, section 8d)."""
+"""Assumptions to be printed with every smoothed delta (theory.md, section 8d)."""
 
-_CLOSE = 1e-6
-_MOST_COLUMNS = 3000
+_EXACT_WIDTH = 1e-6
+"""Largest width of a log interval that is called exact; rounding alone gives up to 2e-8 at n = 10^8
+(decision 0020)."""
+_MAX_LISTED_RECORDS = 3000
+"""Records up to which deltas without a closed form are computed one by one."""
 
 
 def smoothed_delta(
-    mechanism: Mechanism, population: Population, n: int, epsilon: float, *, draws: int = 0,
+    mechanism: Mechanism,
+    population: Population,
+    n: int,
+    epsilon: float,
+    *,
+    draws: int = 0,
     seed: int = 0,
-) -> Delta:  # fmt: skip
+) -> Delta:
     """Return the smoothed delta: the maximum over plausible worlds of the expected delta(x).
 
-    Definition 3 of LWX23 as a certified interval. Small databases are listed (Algorithm 1); two
-    types are summed in log space up to n = 10^9; more types are put between two sums or under the
-    bounds of :func:`bounds`; anything else is answered by the worst case, or, if asked for draws,
-    by an interval from drawn databases.
+    Definition 3 of LWX23 as a certified interval. Small databases are enumerated (Algorithm 1). Two
+    types are summed in log space up to n = 10^9. More types are enclosed between two sums or by the
+    theorems of :func:`bounds`. For everything else the result is the worst case or, if `draws` is
+    given, an interval from sampled databases.
 
     Parameters
     ----------
     mechanism : Mechanism
-        What is published.
+        The mechanism whose outcome is published.
     population : Population
-        Which worlds are plausible: `types` must be those of the mechanism.
+        The plausible worlds: `types` must be those of the mechanism.
     n : int
         Number of records, public.
     epsilon : float
         At least 0.
     draws : int
-        Databases to draw where nothing else is sharp; 0 for none. The interval then holds with
-        confidence .999, and for several vertices only its lower end uses the draws.
+        Number of databases to sample where no other method is sharp; 0 for none. The interval then
+        holds with confidence .999. With several vertices, only its lower end uses the samples.
     seed : int
-        Which databases are drawn.
+        Seed of the sampled databases.
 
     Raises
     ------
@@ -164,119 +203,134 @@ def smoothed_delta(
     >>> print(smoothed_delta(counts, voters, 500_000, epsilon=2.0))
     1.288e-17 (exact)
     """
-    eps, count = (
-        checks.check_real("epsilon", epsilon, least=0),
-        _check_worlds(mechanism, population, n),
-    )
+    checked_epsilon = checks.check_real("epsilon", epsilon, least=0)
+    n_records = _check_worlds(mechanism, population, n)
     checks.check_integer("draws", draws, least=0)
     checks.check_integer("seed", seed, least=0)
-    worst = worst_case_delta(mechanism, count, eps)
-    answer = _without_draws(mechanism, population, count, eps)
+    worst_case = worst_case_delta(mechanism, n_records, checked_epsilon)
+    answer = _compute_certified(mechanism, population, n_records, checked_epsilon)
     if answer is None and draws:
-        answer = _by_draws(mechanism, population, count, eps, draws, seed)
+        answer = _estimate_by_sampling(mechanism, population, n, checked_epsilon, draws, seed)
     if answer is None:
-        return Delta(-math.inf, worst.log_upper, BOUND, "no better than the worst case")
+        return Delta(-math.inf, worst_case.log_upper, BOUND, "no better than the worst case")
     return Delta(
-        answer.log_lower, min(answer.log_upper, worst.log_upper), answer.method, answer.note
+        answer.log_lower, min(answer.log_upper, worst_case.log_upper), answer.method, answer.note
     )
 
 
 def _check_worlds(mechanism: Mechanism, population: Population, n: int) -> int:
+    """Return n after checking that mechanism, population and n suit each other."""
     if not isinstance(population, Population):
         raise InvalidInput(f"The 'population' parameter must be a Population. Got {population!r}.")
     population.check_records(n)
-    m = population.types
+    n_types = population.types
     if isinstance(check_mechanism(mechanism), KNNVotes):
-        mechanism.check(np.full(n, m - 1))
+        mechanism.check(np.full(n, n_types - 1))
     else:
-        mechanism.check([n, *[0] * (m - 1)])
+        mechanism.check([n, *[0] * (n_types - 1)])
     return n
 
 
-def _without_draws(
+def _compute_certified(
     mechanism: Mechanism, population: Population, n: int, epsilon: float
 ) -> Delta | None:
-    """Return the best answer that no draws are needed for; None if there is none."""
+    """Return the best result that needs no sampled databases; None if there is none."""
     if isinstance(mechanism, KNNVotes):
         return None
-    m = population.types
-    columns = m == 2 and _has_columns(mechanism, n)
-    if isinstance(population, Heterogeneous) and columns:
-        (world,) = expectation.worlds_of(population, n, 0)
-        return delta_of(expectation.mean_delta(expectation.column_of(mechanism, n, epsilon), world))
-    worlds = 1 if isinstance(population, Heterogeneous) else len(population.vertices)
-    if listable(n, m, worlds) and _quick(mechanism, n, m):
-        table = listed_deltas(mechanism, n, m, epsilon)
+    n_types = population.types
+    has_log_deltas = n_types == 2 and _has_log_deltas(mechanism, n)
+    if isinstance(population, Heterogeneous) and has_log_deltas:
+        (world,) = expectation.list_unmixed_worlds(population, n, 0)
+        log_deltas = expectation.make_log_deltas(mechanism, n, epsilon)
+        return as_delta(expectation.compute_mean_delta(log_deltas, world))
+    n_vertices = 1 if isinstance(population, Heterogeneous) else len(population.vertices)
+    if can_list_all(n, n_types, n_vertices) and _is_listing_fast(mechanism, n, n_types):
+        table = list_log_deltas(mechanism, n, n_types, epsilon)
         if isinstance(population, Heterogeneous):
-            return delta_of(mean(table, np.repeat(population.vertices, population.counts, axis=0)))
-        return delta_of(maximum(table, population.vertices, n))
-    if columns:
-        return _two_types(mechanism, population, n, epsilon)
+            rows = np.repeat(population.vertices, population.counts, axis=0)
+            return as_delta(average_over_rows(table, rows))
+        return as_delta(maximize_over_worlds(table, population.vertices, n))
+    if has_log_deltas:
+        return _bound_two_types(mechanism, population, n, epsilon)
     if isinstance(mechanism, Histogram):
-        return _many_types(mechanism, population, n, epsilon)
-    if isinstance(mechanism, RadiusVotes) and (
-        interval := radius_mean(mechanism, population, n, epsilon)
-    ):
-        return delta_of(interval, SANDWICH, "the largest single label below, all together above")
+        return _bound_many_types(mechanism, population, n, epsilon)
+    if isinstance(mechanism, RadiusVotes):
+        interval = bound_radius_mean(mechanism, population, n, epsilon)
+        if interval:
+            note = "the largest single label below, all together above"
+            return as_delta(interval, SANDWICH, note)
     return None
 
 
-def _quick(mechanism: Mechanism, n: int, m: int) -> bool:
-    """Return whether every delta of a listing takes little time."""
-    fast = isinstance(mechanism, Histogram) and isinstance(mechanism.sampler, FixedSize)
-    return math.comb(n + m - 1, m - 1) <= (20_000 if fast and m == 2 else 2_000)
+def _is_listing_fast(mechanism: Mechanism, n: int, n_types: int) -> bool:
+    """Return whether the deltas of all databases of n records take little time."""
+    is_closed_form = isinstance(mechanism, Histogram) and isinstance(mechanism.sampler, FixedSize)
+    max_databases = _MAX_DATABASES if is_closed_form and n_types == 2 else _MAX_SLOW_DATABASES
+    return math.comb(n + n_types - 1, n_types - 1) <= max_databases
 
 
-def _has_columns(mechanism: Mechanism, n: int) -> bool:
-    fast = isinstance(mechanism, Histogram) and isinstance(mechanism.sampler, FixedSize)
-    return fast or (isinstance(mechanism, CountMechanism) and n <= _MOST_COLUMNS)
+def _has_log_deltas(mechanism: Mechanism, n: int) -> bool:
+    """Return whether delta of two types can be computed for any range of databases."""
+    is_closed_form = isinstance(mechanism, Histogram) and isinstance(mechanism.sampler, FixedSize)
+    return is_closed_form or (isinstance(mechanism, CountMechanism) and n <= _MAX_LISTED_RECORDS)
 
 
-def _two_types(mechanism: Mechanism, population: Population, n: int, epsilon: float) -> Delta:
-    chances = population.vertices[:, 0]
-    p, q = float(chances.min()), float(chances.max())
+def _bound_two_types(mechanism: Mechanism, population: Population, n: int, epsilon: float) -> Delta:
+    """Return the smoothed delta of two types, summed in log space."""
+    probabilities = population.vertices[:, 0]
+    p, q = float(probabilities.min()), float(probabilities.max())
     if p == q:
-        return delta_of(
-            expectation.mean_delta(
-                expectation.column_of(mechanism, n, epsilon), expectation.TypedWorld((n,), (p,))
-            )
-        )
-    interval = expectation.largest_mean(mechanism, n, epsilon, p, q)
-    close = interval.high - interval.low < _CLOSE
-    return delta_of(interval, EXACT if close else SANDWICH, "mixtures of worlds enclosed")
+        log_deltas = expectation.make_log_deltas(mechanism, n, epsilon)
+        world = expectation.TwoTypeWorld((n,), (p,))
+        return as_delta(expectation.compute_mean_delta(log_deltas, world))
+    interval = expectation.bound_smoothed_delta(mechanism, n, epsilon, p, q)
+    is_close = interval.high - interval.low < _EXACT_WIDTH
+    return as_delta(interval, EXACT if is_close else SANDWICH, "mixtures of worlds enclosed")
 
 
-def _many_types(
+def _bound_many_types(
     mechanism: Histogram, population: Population, n: int, epsilon: float
 ) -> Delta | None:
-    """Return what sums and theorems say of counts of many types."""
+    """Return the smoothed delta of counts of many types, enclosed by sums and by theorems.
+
+    None if the sampler is not ``FixedSize`` and there are too many records.
+    """
     sampler = mechanism.sampler
-    fixed = isinstance(sampler, FixedSize)
-    if not fixed and n > _MOST_COLUMNS:
+    is_fixed_size = isinstance(sampler, FixedSize)
+    if not is_fixed_size and n > _MAX_LISTED_RECORDS:
         return None
-    lower = expectation.lower_mean(mechanism, population, n, epsilon).low
+    lower = expectation.bound_from_below(mechanism, population, n, epsilon).low
     upper, method = 0.0, BOUND
     if isinstance(sampler, FixedSize):
-        known = bounds(population, n, sampler.size, epsilon)
-        lower, upper = max(lower, known.log_floor), known.log_upper
-    # Worlds of one distribution have a lower end, too; mixtures are enclosed by the least chances.
-    single = not isinstance(population, Heterogeneous)
-    worlds = [typed_mean(sampler, row, n, epsilon) for row in population.vertices if single]
-    lower = max([lower, *(world.low for world in worlds if world)])
-    summed = worlds[0] if len(worlds) == 1 else typed_mean(sampler, population.least, n, epsilon)
-    if summed and summed.high < upper:
-        upper, method = summed.high, SANDWICH
+        theorem_bounds = bounds(population, n, sampler.size, epsilon)
+        lower, upper = max(lower, theorem_bounds.log_floor), theorem_bounds.log_upper
+    # A world of one distribution has a lower end, too. The upper end of the smallest probabilities
+    # holds for mixtures.
+    is_multinomial = not isinstance(population, Heterogeneous)
+    vertices = list(population.vertices) if is_multinomial else []
+    means = [bound_multitype_mean(sampler, vertex, n, epsilon) for vertex in vertices]
+    lower = max([lower, *(mean.low for mean in means if mean)])
+    if len(means) == 1:
+        upper_mean = means[0]
+    else:
+        upper_mean = bound_multitype_mean(sampler, population.least, n, epsilon)
+    if upper_mean and upper_mean.high < upper:
+        upper, method = upper_mean.high, SANDWICH
     note = "mixtures of worlds enclosed" if len(population.vertices) > 1 else ""
     return Delta(lower, upper, method, note)
 
 
-def _by_draws(
+def _estimate_by_sampling(
     mechanism: Mechanism, population: Population, n: int, epsilon: float, draws: int, seed: int
 ) -> Delta:
+    """Return an interval that holds with confidence .999, from sampled databases.
+
+    With several vertices the worst world is unknown, so the upper end is 1.
+    """
     estimated = estimate(mechanism, population, n, epsilon, draws, seed)
-    single = isinstance(population, Heterogeneous) or len(population.vertices) == 1
-    low = log_of(estimated.lower)
-    high = math.log(estimated.upper) if single and estimated.upper > 0 else 0.0
+    is_single_world = isinstance(population, Heterogeneous) or len(population.vertices) == 1
+    low = log_or_minus_inf(estimated.lower)
+    high = math.log(estimated.upper) if is_single_world and estimated.upper > 0 else 0.0
     note = (
         f"mean of {draws} drawn databases {estimated.mean:.3g}, "
         f"standard error {estimated.error:.2g}; the interval holds with confidence {CONFIDENCE}"
@@ -287,9 +341,10 @@ def _by_draws(
 def quantiles(
     mechanism: Mechanism, population: Population, n: int, epsilon: float, levels: Floats
 ) -> list[Delta]:
-    """Return for every level s an interval of Pr[delta(x) > s], for the world worst for that s.
+    """Return for every level s an interval of Pr[delta(x) > s] in the worst world for that s.
 
-    For two types. A mean over databases hides rare ones; this is how rare they are.
+    For two types. A mean over databases hides rare databases; these probabilities show how rare
+    databases with a large delta are.
 
     Parameters
     ----------
@@ -301,7 +356,7 @@ def quantiles(
     Raises
     ------
     InvalidInput
-        If there are more than two types, or more records than can be gone through.
+        If there are more than two types, or more records than can be enumerated.
 
     Examples
     --------
@@ -311,57 +366,70 @@ def quantiles(
     >>> rare.upper < 1e-3  # databases with a delta above .001 are rarer than one in a thousand
     True
     """
-    eps, count = (
-        checks.check_real("epsilon", epsilon, least=0),
-        _check_worlds(mechanism, population, n),
-    )
-    if population.types != 2 or not _has_columns(mechanism, count):
+    checked_epsilon = checks.check_real("epsilon", epsilon, least=0)
+    n_records = _check_worlds(mechanism, population, n)
+    if population.types != 2 or not _has_log_deltas(mechanism, n_records):
         raise InvalidInput("The 'population' parameter must have two types for quantiles.")
-    column = expectation.column_of(mechanism, count, eps)
-    cuts = [math.log(checks.check_real("levels", level, above=0, most=1)) for level in levels]
-    bound_of_rest = expectation.rest_bound(mechanism, count, eps)
-    return [_above(column, population, count, cut, bound_of_rest) for cut in cuts]
+    log_deltas = expectation.make_log_deltas(mechanism, n_records, checked_epsilon)
+    log_levels = [math.log(checks.check_real("levels", level, above=0, most=1)) for level in levels]
+    bound_of_rest = expectation.make_rest_bound(mechanism, n_records, checked_epsilon)
+    return [
+        _bound_exceedance(log_deltas, population, n_records, log_level, bound_of_rest)
+        for log_level in log_levels
+    ]
 
 
-def _above(
-    column: expectation.Column,
+def _bound_exceedance(
+    log_deltas: expectation.LogDeltas,
     population: Population,
     n: int,
-    cut: float,
+    log_level: float,
     bound_of_rest: Callable[[int], float],
 ) -> Delta:
-    """Return the chance that log delta is above `cut`: an expected value of zeros and ones."""
+    """Return the largest probability over worlds that log delta is above `log_level`.
 
-    def indicator(low: int, high: int) -> Floats:
-        return np.where(column(low, high) > cut, 0.0, -np.inf)
+    It is the expected value of an indicator, which takes the place of delta. `log_deltas` gives the
+    log deltas of a range of databases, `bound_of_rest` bounds them as in
+    :func:`vicinal.smoothed._expectation.bound_majorant_mean`.
+    """
 
-    def beyond(k: int) -> float:
-        return 0.0 if bound_of_rest(k) > cut else -math.inf
+    def get_indicators(low: int, high: int) -> Floats:
+        return np.where(log_deltas(low, high) > log_level, 0.0, -np.inf)
+
+    def bound_indicator(k: int) -> float:
+        return 0.0 if bound_of_rest(k) > log_level else -math.inf
 
     if isinstance(population, Heterogeneous):
-        return delta_of(expectation.mean_delta(indicator, *expectation.worlds_of(population, n, 0)))
-    chances = population.vertices[:, 0].tolist()
-    worlds = [expectation.TypedWorld((n,), (p,)) for p in {min(chances), max(chances)}]
-    interval = largest(expectation.mean_delta(indicator, world) for world in worlds)
-    if len(worlds) == 1:
-        return delta_of(interval)
-    upper = max(expectation.majorant_mean(indicator, world, beyond) for world in worlds)
-    return delta_of(
-        LogInterval(interval.low, max(interval.high, upper)),
-        SANDWICH,
-        "mixtures of worlds enclosed",
+        (world,) = expectation.list_unmixed_worlds(population, n, 0)
+        return as_delta(expectation.compute_mean_delta(get_indicators, world))
+    probabilities = population.vertices[:, 0].tolist()
+    worlds = [
+        expectation.TwoTypeWorld((n,), (probability,))
+        for probability in {min(probabilities), max(probabilities)}
+    ]
+    interval = max_interval(
+        expectation.compute_mean_delta(get_indicators, world) for world in worlds
     )
+    if len(worlds) == 1:
+        return as_delta(interval)
+    upper = max(
+        expectation.bound_majorant_mean(get_indicators, world, bound_indicator) for world in worlds
+    )
+    enclosed = LogInterval(interval.low, max(interval.high, upper))
+    return as_delta(enclosed, SANDWICH, "mixtures of worlds enclosed")
 
 
 CONFIDENCE = 1 - 1e-3
+"""Probability that a Monte Carlo interval holds the expected delta."""
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over drawn databases, its standard error, and an interval that holds the expectation.
+    """A mean over sampled databases, its standard error, and a confidence interval.
 
-    `deltas` are upper ends, one a database. The databases are invented: nothing about them is
-    private.
+    `lower` and `upper` enclose the expected delta with confidence :data:`CONFIDENCE`. `deltas`
+    (draws,) are upper ends, one for each database. The databases are synthetic: nothing about them
+    is private.
     """
 
     mean: float
@@ -372,53 +440,80 @@ class Estimate:
 
 
 def estimate(
-    mechanism: Mechanism, population: Population, n: int, epsilon: float, draws: int, seed: int,
+    mechanism: Mechanism,
+    population: Population,
+    n: int,
+    epsilon: float,
+    draws: int,
+    seed: int,
     share: float = 0.0,
-) -> Estimate:  # fmt: skip
-    """Return the mean delta over databases drawn from one world.
+) -> Estimate:
+    """Return the mean delta over databases sampled from one world.
 
-    `share` is that of the records from the second of two vertices. The interval is the empirical
-    Bernstein inequality's (Maurer and Pontil 2009), which needs no assumption about the tail:
-    deltas are between 0 and the chance of being sampled.
+    The interval uses the empirical Bernstein inequality (Maurer and Pontil 2009), which needs no
+    assumption about the tail: deltas are between 0 and the probability of being sampled.
+
+    Parameters
+    ----------
+    mechanism, population, n, epsilon, seed
+        As for :func:`smoothed_delta`.
+    draws : int
+        Number of databases, at least 1.
+    share : float
+        Share of the records that come from the second vertex; the rest comes from the first.
     """
     deltas = np.array(
         [
             [math.exp(value.low), math.exp(value.high)]
-            for database in drawn(mechanism, population, n, draws, seed, share)
-            for value in [log_delta(mechanism, mechanism.check(database), epsilon)]
+            for database in sample_databases(mechanism, population, n, draws, seed, share)
+            for value in [compute_log_delta(mechanism, mechanism.check(database), epsilon)]
         ]
     )
-    most = min(mechanism.touched(n), 1.0)
-    miss = math.log(4 / (1 - CONFIDENCE))
+    max_delta = min(mechanism.touched(n), 1.0)
+    # Four events share the probability of an error: two ends, each with mean and variance.
+    log_inverse_error = math.log(4 / (1 - CONFIDENCE))
     ends = []
+    # The lower end of the interval is computed from lower deltas, the upper from upper ones.
     for row, sign in ((0, -1), (1, 1)):
         values = deltas[:, row]
-        spread = float(values.var(ddof=1)) if draws > 1 else most**2
-        reach = math.sqrt(2 * spread * miss / draws) + 7 * most * miss / (3 * max(draws - 1, 1))
-        ends.append(float(values.mean()) + sign * reach)
-    high = deltas[:, 1]
-    error = float(high.std(ddof=1)) / math.sqrt(draws) if draws > 1 else math.inf
-    return Estimate(float(high.mean()), error, max(ends[0], 0.0), min(ends[1], most), high)
+        variance = float(values.var(ddof=1)) if draws > 1 else max_delta**2
+        half_width = math.sqrt(
+            2 * variance * log_inverse_error / draws
+        ) + 7 * max_delta * log_inverse_error / (3 * max(draws - 1, 1))
+        ends.append(float(values.mean()) + sign * half_width)
+    upper_deltas = deltas[:, 1]
+    error = float(upper_deltas.std(ddof=1)) / math.sqrt(draws) if draws > 1 else math.inf
+    return Estimate(
+        float(upper_deltas.mean()), error, max(ends[0], 0.0), min(ends[1], max_delta), upper_deltas
+    )
 
 
-def drawn(
+def sample_databases(
     mechanism: Mechanism, population: Population, n: int, draws: int, seed: int, share: float = 0.0
 ) -> Iterator[Counts]:
-    """Yield databases of n records: histograms, or labels by rank for ``KNNVotes``."""
-    # Invented databases of a public model: no guarantee hangs on these draws.
+    """Yield `draws` databases of n records: histograms, or labels by rank for ``KNNVotes``.
+
+    Arguments as for :func:`estimate`.
+    """
+    # Synthetic databases from a public model: no guarantee depends on these draws.
     rng = np.random.default_rng(seed)  # noqa: TID251
-    groups = _groups(population, n, share)
+    groups = _split_into_groups(population, n, share)
     for _ in range(draws):
         if isinstance(mechanism, KNNVotes):
-            rows = [rng.choice(len(row), size=count, p=row) for count, row in groups]
-            yield np.concatenate(rows)
+            labels = [rng.choice(len(row), size=count, p=row) for count, row in groups]
+            yield np.concatenate(labels)
         else:
             yield np.sum([rng.multinomial(count, row) for count, row in groups], axis=0)
 
 
-def _groups(population: Population, n: int, share: float) -> list[tuple[int, Floats]]:
+def _split_into_groups(population: Population, n: int, share: float) -> list[tuple[int, Floats]]:
+    """Return pairs of a number of records and their distribution (m,), n records together.
+
+    `share` of the records come from the second vertex, the rest from the first.
+    """
     rows = [row / row.sum() for row in population.vertices]
     if isinstance(population, Heterogeneous):
         return list(zip(population.counts.tolist(), rows, strict=True))
-    second = round(share * n) if len(rows) > 1 else 0
-    return [(count, row) for count, row in zip((n - second, second), rows, strict=False) if count]
+    n_second = round(share * n) if len(rows) > 1 else 0
+    counts = (n - n_second, n_second)
+    return [(count, row) for count, row in zip(counts, rows, strict=False) if count]
