@@ -183,8 +183,8 @@ def test_a_plan_beside_a_model_asks_a_tenth_with_what_training_leaves():
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (("--model-share", "1"), ">= 0 and < 1"),
-        (("--model-share", "some"), ">= 0 and < 1"),
+        (("--model-share", "1"), ">= 1e-06 and < 1"),
+        (("--model-share", "some"), ">= 1e-06 and < 1"),
         (("--model-share", ".5", "--kernel", "rbf"), "must be 0 unless"),
     ],
 )

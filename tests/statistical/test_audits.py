@@ -57,13 +57,13 @@ def test_no_claim_is_passed_in_other_settings(name):
 
 def take_the_radius_from_private_records(patch):
     """The nearest private record decides the radius: its presence pushes others out."""
-    honest = Shard.parts
+    honest = Shard.search_blocks
 
     def parts(self, queries, thresholds):  # noqa: ARG001 (the public radius is thrown away)
         exact = queries.astype(np.int64) @ self.index.features.T.astype(np.int64)
         return honest(self, queries, exact.max(axis=1))
 
-    patch.setattr(Shard, "parts", parts)
+    patch.setattr(Shard, "search_blocks", parts)
 
 
 def publish_the_exact_count(patch):
