@@ -32,7 +32,7 @@ PARTS: tuple[tuple[str, type, str], ...] = (
     ("prices and noise scales", NoisyVotes, "release"),
     (SEARCH, ExactIndex, "parts"),
     ("walk: contribution and charge", BlockRelease, "contribute_and_charge"),
-    ("noise", BlockRelease, "_noisy"),
+    ("noise", BlockRelease, "_add_noise"),
 )
 """What is timed: a name, and the method that does it. None of them is called within another."""
 
