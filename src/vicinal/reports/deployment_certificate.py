@@ -60,8 +60,8 @@ def deployment_certificate(
     `facts` are those of ``Store.facts()`` without private numbers, `version` is vicinal's, and `at`
     the date of the certificate. `audits` are reports of ``vicinal audit``, newest first. `stated`
     are the operator's statements: the responsible `controller`, the `purpose`, the `retention` of
-    records and backups, the name of the person `vouched_by` whom the assumptions are confirmed,
-    and the known `accuracy`.
+    records and backups, `vouched_by` (the person who confirms the assumptions), and the known
+    `accuracy`.
     """
     statements = {name: stated.get(name) or NOT_STATED for name in STATED}
     audited = _collect_lower_bounds(audits)
