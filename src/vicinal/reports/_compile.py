@@ -94,7 +94,7 @@ def compile_private_knn() -> None:
     """Compile the kernels of Private-kNN's search in random samples, and price its releases."""
     from vicinal.predictors.private_knn import PrivateKNNClassifier
 
-    # Not the rows of compile_votes: in one process, a second fit to the same rows is rejected.
+    # Other rows than in compile_votes: a process may run both, and two fits to equal rows interact.
     rows, labels = _make_records(2)
     public, _ = _make_records(1)
     PrivateKNNClassifier(

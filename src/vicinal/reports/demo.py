@@ -20,8 +20,7 @@ from vicinal.features.hog import HOGFeatures
 from vicinal.features.public_map import PublicMap
 from vicinal.predictors.ind_knn import IndKNNClassifier
 from vicinal.progress import Begin, show_progress
-from vicinal.reports import outcomes
-from vicinal.reports import text
+from vicinal.reports import outcomes, text
 from vicinal.reports.outcomes import Outcome
 
 

@@ -305,8 +305,8 @@ def verdict(plan: IndKNNPlan, *, known: bool) -> str:
         )
     if not known:
         return (
-            f"{request} need about {required:,} records. With fewer, expect noise. vicinal does not look "
-            "at your number of records, which is private."
+            f"{request} need about {required:,} records. With fewer, expect noise. vicinal does not "
+            "look at your number of records, which is private."
         )
     result = "enough records" if plan.size >= required else "expect noise"
     needed = "A private model needs" if plan.model_share else "Neighbours alone need"
