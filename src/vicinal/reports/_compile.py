@@ -12,7 +12,7 @@ from multiprocessing import get_context
 import numpy as np
 
 # Sizes of the synthetic data: small, since compilation takes all the time.
-_N_RECORDS = 64
+_N_ROWS = 64
 _N_FEATURES = 8
 _N_CLASSES = 2
 
@@ -29,8 +29,8 @@ def compile_features() -> None:
 def compile_votes() -> None:
     """Compile the kernels of Ind-KNN's search, radii, charges and noise, for votes and labels.
 
-    One subject has several records, whose kernels differ. So few rows are never split into tiles,
-    so that the kernels for tiles are called directly.
+    One subject has several records, which need further kernels. The kernels for tiles are called
+    directly, because so few rows are never split into tiles.
     """
     from vicinal.mechanisms.charging import tile_bounds
     from vicinal.neighbours.scan import NeighbourLists, merge_tiles
@@ -38,15 +38,15 @@ def compile_votes() -> None:
 
     rows, labels = _make_records(0)
     public, _ = _make_records(1)
-    subjects = np.maximum(np.arange(_N_RECORDS), 8)
+    subjects = np.maximum(np.arange(_N_ROWS), 8)
     neighbours = np.arange(2, dtype=np.int32)
-    tile_bounds(NeighbourLists(np.array([0, 2]), neighbours, neighbours), _N_RECORDS, threads=2)
+    tile_bounds(NeighbourLists(np.array([0, 2]), neighbours, neighbours), _N_ROWS, threads=2)
     merge_tiles([(np.array([2]), neighbours, neighbours)] * 2, 1)
     for release, seed in (("votes", None), ("label", 0)):
         IndKNNClassifier(
             range(_N_CLASSES),
             8.0,
-            n_queries=_N_RECORDS,
+            n_queries=_N_ROWS,
             release=release,
             model_share=0,
             simulation_seed=seed,
@@ -59,12 +59,7 @@ def compile_published() -> None:
 
     rows, labels = _make_records(0)
     IndKNNClassifier.zhu2023(
-        range(_N_CLASSES),
-        8.0,
-        n_queries=_N_RECORDS,
-        tau=0.3,
-        noise_multiplier=0.5,
-        simulation_seed=0,
+        range(_N_CLASSES), 8.0, n_queries=_N_ROWS, tau=0.3, noise_multiplier=0.5, simulation_seed=0
     ).fit(rows, labels).predict(rows[:4])
 
 
@@ -77,8 +72,8 @@ def compile_model() -> None:
     public, _ = _make_records(1)
     KernelMap.of(public, _N_FEATURES)
     IndKNNClassifier(
-        range(_N_CLASSES), 8.0, n_queries=_N_RECORDS, model_share=0.3, simulation_seed=0
-    ).fit(rows, labels, np.maximum(np.arange(_N_RECORDS), 8), public=public).predict(rows[:4])
+        range(_N_CLASSES), 8.0, n_queries=_N_ROWS, model_share=0.3, simulation_seed=0
+    ).fit(rows, labels, np.maximum(np.arange(_N_ROWS), 8), public=public).predict(rows[:4])
 
 
 def draw_report() -> None:
@@ -109,8 +104,8 @@ def compile_private_knn() -> None:
 
 def _make_records(seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Return Gaussian rows (n, d) and alternating labels (n,)."""
-    rows = np.random.default_rng(seed).normal(size=(_N_RECORDS, _N_FEATURES))  # noqa: TID251 (no secret)
-    return rows.astype(np.float32), np.arange(_N_RECORDS) % _N_CLASSES
+    rows = np.random.default_rng(seed).normal(size=(_N_ROWS, _N_FEATURES))  # noqa: TID251 (no secret)
+    return rows.astype(np.float32), np.arange(_N_ROWS) % _N_CLASSES
 
 
 STEPS: tuple[Callable[[], None], ...] = (

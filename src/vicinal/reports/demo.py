@@ -26,10 +26,10 @@ from vicinal.reports.outcomes import Outcome
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Trial:
-    """One train-test split for any method: mapped features, and true labels of the queries.
+    """One train-test split for any method, with mapped features.
 
-    `records` (n, d) with `labels` (n,) are treated as private, `reference` (m, d) and `queries`
-    (q, d) as public. `truth` (q,) are the true labels of the queries.
+    `records` (n, d) and `labels` (n,) are treated as private, `reference` (m, d) and `queries`
+    (q, d) as public; `truth` (q,) are true labels.
     """
 
     classes: Sequence[Any]
@@ -57,8 +57,7 @@ FEATURES = (
     "half-whitened, unit length"
 )
 
-_SPLIT_SEED = 0
-"""Seed of the split of the test images; privacy does not depend on it."""
+_SPLIT_SEED = 0  # of the split of the test images; privacy does not depend on it
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -85,10 +84,7 @@ class DemoAnswers:
 
 
 def prepare(dataset: Dataset, n_queries: int, begin: Begin) -> tuple[Trial, AnyArray]:
-    """Return a trial with `n_queries` queries from the test part, and the images of the queries.
-
-    The feature map is fitted to the public reference alone. `begin` starts a progress display.
-    """
+    """Return a trial with `n_queries` test images as queries, and these images."""
     records, test = dataset.split()
     n_reference = min(MAX_REFERENCE, len(test) - n_queries)
     if n_reference < MIN_REFERENCE:

@@ -27,9 +27,8 @@ def wilson_interval(correct: int, total: int) -> tuple[float, float]:
     share = correct / total
     shrinkage = z * z / total
     centre = (share + shrinkage / 2) / (1 + shrinkage)
-    half_width = (
-        z * math.sqrt(share * (1 - share) / total + shrinkage / (4 * total)) / (1 + shrinkage)
-    )
+    variance = share * (1 - share) / total + shrinkage / (4 * total)
+    half_width = z * math.sqrt(variance) / (1 + shrinkage)
     # Without floating-point errors the formula gives exactly 0 and 1 in these two cases.
     low = 0.0 if correct == 0 else max(0.0, centre - half_width)
     high = 1.0 if correct == total else min(1.0, centre + half_width)
@@ -73,10 +72,8 @@ def compare_answers(answers: npt.ArrayLike, truth: npt.ArrayLike) -> Bools:
     labels = checks.composed_labels(answers)
     true_labels = checks.composed_labels(truth)
     if labels.shape != true_labels.shape or labels.ndim != 1:
-        raise InvalidInput(
-            "Answers and truth must be flat and as many. "
-            f"Got {labels.shape} and {true_labels.shape}."
-        )
+        shapes = f"{labels.shape} and {true_labels.shape}"
+        raise InvalidInput(f"Answers and truth must be flat and as many. Got {shapes}.")
     return np.asarray(labels == true_labels)
 
 

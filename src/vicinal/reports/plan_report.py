@@ -14,14 +14,9 @@ from vicinal.planning.plan_simulation import PlanChoice, SimulationResult, Simul
 from vicinal.progress import Begin
 from vicinal.reports.text import format_percent, rendered
 
-ENOUGH = 4000
-"""Number of simulated answers on which an accuracy estimate should be based."""
-
-MOST_ROUNDS = 10
-"""Maximal number of repetitions of a simulation."""
-
-_MAX_ERRORS_SHOWN = 3
-"""Number of coordinates of a vector answer whose expected errors the text shows."""
+ENOUGH = 4000  # simulated answers on which an accuracy estimate should be based
+MOST_ROUNDS = 10  # maximal number of repetitions of a simulation
+_MAX_ERRORS_SHOWN = 3  # coordinates of a vector answer whose expected errors the text shows
 
 AS_WISHED = "this plan"
 MODEL = "beside a private model"
@@ -138,10 +133,7 @@ def _evaluate_option(
     stage: SimulationSetup | None,
     seed: int,
 ) -> Option:
-    """Return the option `name` of :func:`plan_options`, whose arguments have the same meaning.
-
-    The simulation is repeated, with seeds from `seed` up, and its results averaged.
-    """
+    """Return the option `name`; arguments as in :func:`plan_options`, `seed` of the first run."""
     if stage is None:
         return Option(name, PlanChoice.of(plan, reference), None)
     stage = stage.beside_model(plan, seed) if plan.model_share else stage
@@ -163,12 +155,15 @@ def as_text(listed: Sequence[Option], why: str) -> str:
     if not requested.choice.plan.target.voted:
         errors = requested.choice.expected_errors()
     rows = [_format_row(option) for option in listed] if len(listed) > 1 else []
+    training = _price_training(requested.choice.plan)
+    shown = errors[:_MAX_ERRORS_SHOWN]
+    n_hidden = len(errors) - _MAX_ERRORS_SHOWN
     return rendered(
         "plan.txt",
         wished=requested,
-        training=_price_training(requested.choice.plan),
-        errors=errors[:_MAX_ERRORS_SHOWN],
-        more=len(errors) - _MAX_ERRORS_SHOWN,
+        training=training,
+        errors=shown,
+        more=n_hidden,
         why=why,
         rows=rows,
     ).rstrip()
@@ -255,7 +250,7 @@ def model_records(plan: IndKNNPlan) -> int:
 def assess_plan(
     plan: IndKNNPlan, shares: Sequence[float] = (), *, brief: bool = False
 ) -> list[str]:
-    """Return lines of advice: whether a plan for classes has enough records, and improvements.
+    """Return advice: whether a plan for classes has enough records, and how to improve it.
 
     `shares`: share of each class among public labels, empty without labels. `brief`: leave out
     advice on undeclared rare classes. If the number of records is private, the first line states
@@ -305,8 +300,8 @@ def verdict(plan: IndKNNPlan, *, known: bool) -> str:
         )
     if not known:
         return (
-            f"{request} need about {required:,} records. With fewer, expect noise. vicinal does not "
-            "look at your number of records, which is private."
+            f"{request} need about {required:,} records. With fewer, expect noise. vicinal does "
+            "not look at your number of records, which is private."
         )
     result = "enough records" if plan.size >= required else "expect noise"
     needed = "A private model needs" if plan.model_share else "Neighbours alone need"
@@ -314,10 +309,7 @@ def verdict(plan: IndKNNPlan, *, known: bool) -> str:
 
 
 def least_records(plan: IndKNNPlan) -> int:
-    """Return the number of records at which a plan reaches :data:`ENOUGH_LEAD`.
-
-    The result is at most about a tenth too large; `_MAX_RECORDS` if no smaller number suffices.
-    """
+    """Return the number of records, at most a tenth too many, for :data:`ENOUGH_LEAD`."""
 
     def too_few(records: int) -> bool:
         choice = PlanChoice.of(plan.replanned(n_records=records))
@@ -337,10 +329,7 @@ def least_records(plan: IndKNNPlan) -> int:
 
 
 def rare_classes(plan: IndKNNPlan, shares: Sequence[float], names: Sequence[object]) -> list[str]:
-    """Return a line for each class that is too rare for a plan; see :data:`RARE_LIFT`.
-
-    `shares` are the shares of the classes `names` among all records.
-    """
+    """Return a line for each of the classes `names` whose share is too small for a plan."""
     choice = PlanChoice.of(plan)
     min_excess = _SIGNIFICANT_EXCESS * choice.noise / choice.n_neighbors
     return [

@@ -29,7 +29,7 @@ def figure_bytes(figure: Figure, kind: str = "png", dpi: int = 150) -> bytes:
 def create_figure(
     x: str, y: str = "", height: float = 4.0, grid: str = "both"
 ) -> tuple[Figure, Axes]:
-    """Return an empty figure with axis labels `x` and `y`; `height` in inches, `grid` "x" or "both"."""
+    """Return an empty figure, `height` inches high, with axis labels `x`, `y`, and `grid` lines."""
     figure = Figure(figsize=(6.4, height), layout="constrained")
     axes = figure.add_subplot()
     axes.set(xlabel=x, ylabel=y, axisbelow=True)

@@ -25,7 +25,7 @@ def audit(spec: object) -> dict[str, Any]:
 
     `spec` is an object with ``mechanism`` and ``population`` (see :func:`built`), the number of
     records ``n``, and ``epsilons``. Optional: ``draws`` and ``seed`` for Monte Carlo, ``levels`` of
-    delta whose exceedance probabilities are bounded, and a ``database``, whose own delta is private.
+    delta whose exceedance probabilities are bounded, and a ``database``, whose delta is private.
     """
     if not isinstance(spec, dict) or not _REQUIRED <= set(spec) <= _FIELDS:
         raise InvalidInput(
@@ -125,12 +125,8 @@ def built(name: str, spec: object) -> Any:
 
 def _build_composition(releases: Sequence[dict[str, Any]]) -> Any:
     """Return the composition of releases, each a mechanism and the name of its coins."""
-    return compose(
-        [
-            NamedMechanism(built("mechanism", release["mechanism"]), release["coins"])
-            for release in releases
-        ]
-    )
+    pairs = [(built("mechanism", release["mechanism"]), release["coins"]) for release in releases]
+    return compose([NamedMechanism(mechanism, coins) for mechanism, coins in pairs])
 
 
 _KINDS: dict[str, dict[str, Callable[..., Any]]] = {

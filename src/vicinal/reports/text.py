@@ -79,9 +79,12 @@ def _environment() -> jinja2.Environment:
     import jinja2
 
     environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("vicinal.reports"), undefined=jinja2.StrictUndefined,
-        autoescape=jinja2.select_autoescape(["html"]), trim_blocks=True, lstrip_blocks=True,
-    )  # fmt: skip
+        loader=jinja2.PackageLoader("vicinal.reports"),
+        undefined=jinja2.StrictUndefined,
+        autoescape=jinja2.select_autoescape(["html"]),
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
     environment.filters.update(
         percent=format_percent, interval=format_interval, duration=format_duration, fact=fact
     )
