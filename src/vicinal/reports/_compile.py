@@ -42,14 +42,10 @@ def compile_votes() -> None:
     neighbours = np.arange(2, dtype=np.int32)
     tile_bounds(NeighbourLists(np.array([0, 2]), neighbours, neighbours), _N_ROWS, threads=2)
     merge_tiles([(np.array([2]), neighbours, neighbours)] * 2, 1)
+    classes = range(_N_CLASSES)
     for release, seed in (("votes", None), ("label", 0)):
         IndKNNClassifier(
-            range(_N_CLASSES),
-            8.0,
-            n_queries=_N_ROWS,
-            release=release,
-            model_share=0,
-            simulation_seed=seed,
+            classes, 8.0, n_queries=_N_ROWS, release=release, model_share=0, simulation_seed=seed
         ).fit(rows, labels, subjects, public=public).predict(rows[:4])
 
 
@@ -92,13 +88,9 @@ def compile_private_knn() -> None:
     # Other rows than in compile_votes: a process may run both, and two fits to equal rows interact.
     rows, labels = _make_records(2)
     public, _ = _make_records(1)
+    classes = range(_N_CLASSES)
     PrivateKNNClassifier(
-        range(_N_CLASSES),
-        n_neighbors=8,
-        sampling_rate=0.5,
-        sigma_votes=8.0,
-        n_answers=4,
-        n_queries=4,
+        classes, n_neighbors=8, sampling_rate=0.5, sigma_votes=8.0, n_answers=4, n_queries=4
     ).fit(rows, labels, public=public).predict(rows[:4])
 
 

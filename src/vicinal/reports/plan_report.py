@@ -154,19 +154,14 @@ def as_text(listed: Sequence[Option], why: str) -> str:
     errors = []
     if not requested.choice.plan.target.voted:
         errors = requested.choice.expected_errors()
-    rows = [_format_row(option) for option in listed] if len(listed) > 1 else []
-    training = _price_training(requested.choice.plan)
-    shown = errors[:_MAX_ERRORS_SHOWN]
-    n_hidden = len(errors) - _MAX_ERRORS_SHOWN
-    return rendered(
-        "plan.txt",
-        wished=requested,
-        training=training,
-        errors=shown,
-        more=n_hidden,
-        why=why,
-        rows=rows,
-    ).rstrip()
+    template_values = {
+        "wished": requested,
+        "training": _price_training(requested.choice.plan),
+        "errors": errors[:_MAX_ERRORS_SHOWN],
+        "more": len(errors) - _MAX_ERRORS_SHOWN,
+        "rows": [_format_row(option) for option in listed] if len(listed) > 1 else [],
+    }
+    return rendered("plan.txt", **template_values, why=why).rstrip()
 
 
 def _price_training(plan: IndKNNPlan) -> dict[str, Any] | None:
