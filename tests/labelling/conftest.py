@@ -1,4 +1,4 @@
-"""A pool of examples to be labelled, for all tests of labelling."""
+"""A fixture with records and a pool of public examples for all labelling tests."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What the tests of labelling share: a job that labels a pool, in features as they are."""
+"""Helpers of the labelling tests: a run that labels a pool without feature extraction."""
 
 from vicinal import labelling
 from vicinal.labelling import FileJournal, LabellingTask
@@ -14,7 +14,7 @@ def silent(_name, _size):
 
 
 def labelled(world, folder, asker, plan, records=None):
-    """Return what is answered, and which answers are kept."""
+    """Return the answers to one round and the indices of the selected ones."""
     job = LabellingTask(world[0] if records is None else records, world[2], Raw())
     with FileJournal(folder) as journal:
         return labelling.label(job, asker, plan, journal, silent)

@@ -1,4 +1,4 @@
-"""Rounds of queries: plans, what is kept, the journal, and that only released things decide."""
+"""Labelling rounds: plans, selected answers, the journal; only released values decide."""
 
 import dataclasses
 import os

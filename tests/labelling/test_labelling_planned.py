@@ -1,4 +1,4 @@
-"""Private-kNN as a labeller: costs add up over rounds, and outlive a kill."""
+"""Private-kNN as a labeller: costs add up over rounds and persist after a kill."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Re-embedding and resuming: budgets persist, whatever the features."""
+"""Re-embedding and resuming: budgets persist when features change."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What labelling tells of a private model: charged once, made of released things, kept in files."""
+"""Soft labels of a private model: charged once, computed from released values, kept in files."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""Papers for a file: certificates, signed receipts, and what a checker can tell of a model."""
+"""Certificates, signed receipts, and checks of a model's evidence by third parties."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""What a verdict on a plan says."""
+"""Verdicts on plans: the required number of records."""
 
 from command_line import shown as run
 from made_up import plan_of

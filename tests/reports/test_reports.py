@@ -1,4 +1,4 @@
-"""Reports: intervals against published values, plots that are pictures, a page that is safe."""
+"""Reports: intervals against published values, plots as image files, escaping in pages."""
 
 import math
 import re

@@ -1,4 +1,4 @@
-"""What is no question gets one clear error; what shares coins is refused."""
+"""Invalid specifications raise one clear error; mechanisms that share coins are rejected."""
 
 import math
 

@@ -1,7 +1,8 @@
-"""Compile what predictions and features need: `python -m vicinal.reports._compile`.
+"""Compile all kernels of predictions and features: `python -m vicinal.reports._compile`.
 
-For whoever installs: compiled code stays on disk, so that no first run waits for it. So do the
-modules that a report is drawn by, and its fonts. All records here are made up.
+The installation runs this module, because compiled kernels are cached on disk and the first
+predictions then need not wait. Drawing a plot fills matplotlib's font cache too. All records are
+synthetic.
 """
 
 from collections.abc import Callable
@@ -10,10 +11,14 @@ from multiprocessing import get_context
 
 import numpy as np
 
-_RECORDS, _WIDTH, _CLASSES = 64, 8, 2
+# Sizes of the synthetic data: small, since compilation takes all the time.
+_N_ROWS = 64
+_N_FEATURES = 8
+_N_CLASSES = 2
 
 
 def compile_features() -> None:
+    """Compile the kernels of HOG features for both image types."""
     from vicinal.features.hog import HOGFeatures
 
     for dtype in (np.uint8, np.float32):
@@ -22,50 +27,53 @@ def compile_features() -> None:
 
 
 def compile_votes() -> None:
-    """Compile integer search, radius and charges, for votes and for labels alone; and exact noise.
+    """Compile the kernels of Ind-KNN's search, radii, charges and noise, for votes and labels.
 
-    One subject has several records. So few rows are never cut into tiles by themselves.
+    One subject has several records, which need further kernels. The kernels for tiles are called
+    directly, because so few rows are never split into tiles.
     """
     from vicinal.mechanisms.charging import tile_bounds
     from vicinal.neighbours.scan import NeighbourLists, merge_tiles
     from vicinal.predictors.ind_knn import IndKNNClassifier
 
-    rows, labels = _made_up(0)
-    public, _ = _made_up(1)
-    subjects = np.maximum(np.arange(_RECORDS), 8)
-    places = np.arange(2, dtype=np.int32)
-    tile_bounds(NeighbourLists(np.array([0, 2]), places, places), _RECORDS, threads=2)
-    merge_tiles([(np.array([2]), places, places)] * 2, 1)
+    rows, labels = _make_records(0)
+    public, _ = _make_records(1)
+    subjects = np.maximum(np.arange(_N_ROWS), 8)
+    neighbours = np.arange(2, dtype=np.int32)
+    tile_bounds(NeighbourLists(np.array([0, 2]), neighbours, neighbours), _N_ROWS, threads=2)
+    merge_tiles([(np.array([2]), neighbours, neighbours)] * 2, 1)
+    classes = range(_N_CLASSES)
     for release, seed in (("votes", None), ("label", 0)):
         IndKNNClassifier(
-            range(_CLASSES), 8.0, n_queries=_RECORDS, release=release, model_share=0,
-            simulation_seed=seed,
-        ).fit(rows, labels, subjects, public=public).predict(rows[:4])  # fmt: skip
+            classes, 8.0, n_queries=_N_ROWS, release=release, model_share=0, simulation_seed=seed
+        ).fit(rows, labels, subjects, public=public).predict(rows[:4])
 
 
 def compile_published() -> None:
+    """Compile the kernels of the published Ind-KNN algorithm (ZZGW23)."""
     from vicinal.predictors.ind_knn import IndKNNClassifier
 
-    rows, labels = _made_up(0)
+    rows, labels = _make_records(0)
     IndKNNClassifier.zhu2023(
-        range(_CLASSES), 8.0, n_queries=_RECORDS, tau=0.3, noise_multiplier=0.5, simulation_seed=0
+        range(_N_CLASSES), 8.0, n_queries=_N_ROWS, tau=0.3, noise_multiplier=0.5, simulation_seed=0
     ).fit(rows, labels).predict(rows[:4])
 
 
 def compile_model() -> None:
+    """Compile the kernels of the private model and of its kernel features."""
     from vicinal.linear.kernel_map import KernelMap
     from vicinal.predictors.ind_knn import IndKNNClassifier
 
-    rows, labels = _made_up(3)
-    public, _ = _made_up(1)
-    KernelMap.of(public, _WIDTH)
+    rows, labels = _make_records(3)
+    public, _ = _make_records(1)
+    KernelMap.of(public, _N_FEATURES)
     IndKNNClassifier(
-        range(_CLASSES), 8.0, n_queries=_RECORDS, model_share=0.3, simulation_seed=0
-    ).fit(rows, labels, np.maximum(np.arange(_RECORDS), 8), public=public).predict(rows[:4])
+        range(_N_CLASSES), 8.0, n_queries=_N_ROWS, model_share=0.3, simulation_seed=0
+    ).fit(rows, labels, np.maximum(np.arange(_N_ROWS), 8), public=public).predict(rows[:4])
 
 
 def draw_report() -> None:
-    """Draw a plot: the first looks for the fonts of the machine."""
+    """Draw a plot, because the first one on a machine searches for fonts and caches them."""
     from vicinal.reports import plots
     from vicinal.reports.outcomes import Outcome
 
@@ -74,32 +82,39 @@ def draw_report() -> None:
 
 
 def compile_private_knn() -> None:
-    """Compile the search of a fresh sample, and what prices its releases."""
+    """Compile the kernels of Private-kNN's search in random samples, and price its releases."""
     from vicinal.predictors.private_knn import PrivateKNNClassifier
 
-    rows, labels = _made_up(2)  # others than the votes': one process may do both
-    public, _ = _made_up(1)
+    # Other rows than in compile_votes: a process may run both, and two fits to equal rows interact.
+    rows, labels = _make_records(2)
+    public, _ = _make_records(1)
+    classes = range(_N_CLASSES)
     PrivateKNNClassifier(
-        range(_CLASSES), n_neighbors=8, sampling_rate=0.5, sigma_votes=8.0, n_answers=4, n_queries=4
+        classes, n_neighbors=8, sampling_rate=0.5, sigma_votes=8.0, n_answers=4, n_queries=4
     ).fit(rows, labels, public=public).predict(rows[:4])
 
 
-def _made_up(seed: int) -> tuple[np.ndarray, np.ndarray]:
-    rows = np.random.default_rng(seed).normal(size=(_RECORDS, _WIDTH))  # noqa: TID251 (no secret)
-    return rows.astype(np.float32), np.arange(_RECORDS) % _CLASSES
+def _make_records(seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return Gaussian rows (n, d) and alternating labels (n,)."""
+    rows = np.random.default_rng(seed).normal(size=(_N_ROWS, _N_FEATURES))  # noqa: TID251 (no secret)
+    return rows.astype(np.float32), np.arange(_N_ROWS) % _N_CLASSES
 
 
 STEPS: tuple[Callable[[], None], ...] = (
-    compile_votes, compile_published, compile_model, compile_features, compile_private_knn,
+    compile_votes,
+    compile_published,
+    compile_model,
+    compile_features,
+    compile_private_knn,
     draw_report,
-)  # fmt: skip
+)
 
 
 def main() -> None:
-    """Take all steps, two at a time, each in a process of its own."""
+    """Run all steps in two processes."""
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
-        for done in [pool.submit(step) for step in STEPS]:
-            done.result()
+        for future in [pool.submit(step) for step in STEPS]:
+            future.result()
 
 
 if __name__ == "__main__":

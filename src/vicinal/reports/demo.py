@@ -1,6 +1,6 @@
-"""The demonstration: public data with a part played as private.
+"""The command ``vicinal demo``: a public data set whose training part is treated as private.
 
-What :func:`answer` returns has real noise.
+Answers have real noise, not simulated noise from a seed.
 """
 
 from __future__ import annotations
@@ -20,14 +20,17 @@ from vicinal.features.hog import HOGFeatures
 from vicinal.features.public_map import PublicMap
 from vicinal.predictors.ind_knn import IndKNNClassifier
 from vicinal.progress import Begin, show_progress
-from vicinal.reports import outcomes
-from vicinal.reports import text as words
+from vicinal.reports import outcomes, text
 from vicinal.reports.outcomes import Outcome
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Trial:
-    """One split, ready for every method: mapped features, and the queries' true labels."""
+    """One train-test split for any method, with mapped features.
+
+    `records` (n, d) and `labels` (n,) are treated as private, `reference` (m, d) and `queries`
+    (q, d) as public; `truth` (q,) are true labels.
+    """
 
     classes: Sequence[Any]
     records: FloatMatrix
@@ -37,14 +40,16 @@ class Trial:
     truth: AnyArray
 
     def first(self, n_queries: int) -> Trial:
+        """Return the trial with its first `n_queries` queries only."""
         return replace(self, queries=self.queries[:n_queries], truth=self.truth[:n_queries])
 
 
 CLASSES = tuple(range(10))
+"""Class names of MNIST and Fashion-MNIST."""
 
-MOST_REFERENCE = 5000
-LEAST_REFERENCE = 20
-"""Public reference points: as many as the test part has besides the queries, in these bounds."""
+MAX_REFERENCE = 5000
+MIN_REFERENCE = 20
+"""Bounds on the number of public reference points, which are test images that are not queries."""
 
 FEATURES = (
     "histograms of oriented gradients of square-rooted pixels, minus the mean of the public "
@@ -52,19 +57,18 @@ FEATURES = (
     "half-whitened, unit length"
 )
 
-_SPLIT_SEED = 0
-"""Of a public split; no privacy hangs on it."""
+_SPLIT_SEED = 0  # of the split of the test images; privacy does not depend on it
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DemoAnswers:
-    """What one run with real noise gave: answers, and what may be told about them.
+    """Released answers to all queries with real noise, with their guarantee and public plan.
 
-    `confidence` (q,) is the lead of the best class over the next, in standard deviations of the
-    noise on that lead. `plan` was fixed before the first answer, and everybody may know all of it:
-    `n_records` was estimated once with noise; noise on each class's votes has standard deviation
-    noise_multiplier sqrt(n_neighbors); `budget` is what each subject may lose in zCDP over all
-    answers; `features` is the map in words.
+    `labels` and `truth` (q,) are answered and true class names. `confidence` (q,) is the lead of
+    the best class over the second, in standard deviations of the noise on that lead. `plan` was
+    fixed before the first answer: `n_records` was estimated once with noise, the noise on the votes
+    of a class has standard deviation noise_multiplier sqrt(n_neighbors), `budget` is each subject's
+    zCDP budget for all answers, and `features` describes the feature map.
     """
 
     labels: AnyArray
@@ -75,46 +79,49 @@ class DemoAnswers:
 
     @property
     def outcome(self) -> Outcome:
+        """Number of correct answers."""
         return Outcome.of(self.labels, self.truth)
 
 
 def prepare(dataset: Dataset, n_queries: int, begin: Begin) -> tuple[Trial, AnyArray]:
-    """Return a trial with the features of the data, mapped by its reference; and query images."""
+    """Return a trial with `n_queries` test images as queries, and these images."""
     records, test = dataset.split()
-    n_reference = min(MOST_REFERENCE, len(test) - n_queries)
-    if n_reference < LEAST_REFERENCE:
+    n_reference = min(MAX_REFERENCE, len(test) - n_queries)
+    if n_reference < MIN_REFERENCE:
         raise InvalidInput(
-            f"The test part must have at least {n_queries + LEAST_REFERENCE} images for "
+            f"The test part must have at least {n_queries + MIN_REFERENCE} images for "
             f"{n_queries} queries and a public reference. Got {len(test)}; ask fewer queries."
         )
     if records.labels is None or test.labels is None:
         raise InvalidInput("The data must have labels, in the training and in the test part.")
     step = begin("HOG features", len(records) + len(test))
-    extractor, images = HOGFeatures(n_jobs=-1), np.asarray(test.features)
+    extractor = HOGFeatures(n_jobs=-1)
+    images = np.asarray(test.features)
     private: FloatMatrix = extractor.transform(np.asarray(records.features), progress=step)
     public: FloatMatrix = extractor.transform(images, progress=step)
     order = np.random.default_rng(_SPLIT_SEED).permutation(len(test))  # noqa: TID251 (public)
-    reference, queries = order[:n_reference], order[n_reference : n_reference + n_queries]
-    fitted = PublicMap().fit(public[reference])
+    reference = order[:n_reference]
+    queries = order[n_reference : n_reference + n_queries]
+    public_map = PublicMap().fit(public[reference])
     trial = Trial(
         CLASSES,
-        fitted.transform(private),
+        public_map.transform(private),
         records.labels,
-        fitted.transform(public[reference]),
-        fitted.transform(public[queries]),
+        public_map.transform(public[reference]),
+        public_map.transform(public[queries]),
         test.labels[queries],
     )
     return trial, images[queries]
 
 
 def answer(trial: Trial, epsilon: float, delta: float, begin: Begin) -> DemoAnswers:
-    """Answer all queries with real noise, nothing tuned, by neighbours alone."""
+    """Return Ind-KNN's answers to all queries, with default parameters and no private model."""
     n_queries = len(trial.truth)
     classifier = IndKNNClassifier(trial.classes, epsilon, delta, n_queries, model_share=0)
     classifier.fit(trial.records, trial.labels, public=trial.reference)
     with show_progress(begin):
         votes = classifier.query(trial.queries).votes
-    assert votes is not None  # noqa: S101 (votes leave)
+    assert votes is not None  # noqa: S101 (the default releases votes)
     plan = {
         "n_records": classifier.n_records_,
         "n_reference": len(trial.reference),
@@ -133,67 +140,70 @@ def answer(trial: Trial, epsilon: float, delta: float, begin: Begin) -> DemoAnsw
     )
 
 
-TILES = 24
-WRONG_TILES = 8
-"""Queries shown, and how many of them were answered wrongly, if there are as many."""
+N_TILES = 24
+N_WRONG_TILES = 8
+"""Number of queries that the page shows, and how many of them have wrong answers, if available."""
 
 
 def html_page(data: str, answers: DemoAnswers, images: AnyArray, **run: Any) -> str:
-    """Return the page as HTML, for phone, dark mode and print.
+    """Return the report of a demo run as an HTML page; it does not depend on remaining budgets.
 
-    None of it depends on what is left of anybody's budget. `run` has the rest that is shown: its
-    `command` and `version`, and `seconds` until the page was written.
+    `data` is the name of the data set, `images` are those of the queries. `run` are further values
+    of the template: the `command`, vicinal's `version`, and the run's duration in `seconds`.
     """
     from vicinal.reports import plots
 
     epsilon, delta = answers.guarantee.epsilon, answers.guarantee.delta
-    right = outcomes.compare_answers(answers.labels, answers.truth)
+    correct = outcomes.compare_answers(answers.labels, answers.truth)
     by_class = outcomes.outcome_by_class(answers.labels, answers.truth, CLASSES)
-    return words.rendered(
+    return text.rendered(
         "demo.html",
         title=f"Private predictions on {data}",
         data=data,
         **run,
         answers=answers,
-        coin=words.percent_up(words.guess_limit(epsilon, delta)),
-        sharper=words.percent_up(words.gaussian_guess_limit(answers.plan["budget"], delta)),
-        surest_half=outcomes.outcome_of_surest(right, answers.confidence, 0.5),
-        by_class=_address(plots.accuracy_by_class(by_class)),
+        coin=text.percent_up(text.guess_limit(epsilon, delta)),
+        sharper=text.percent_up(text.gaussian_guess_limit(answers.plan["budget"], delta)),
+        surest_half=outcomes.outcome_of_surest(correct, answers.confidence, 0.5),
+        by_class=_make_data_url(plots.accuracy_by_class(by_class)),
         class_shares=", ".join(
-            f"{name}: {words.format_percent(one.accuracy)}"
-            for name, one in by_class.items()
-            if one.total
+            f"{name}: {text.format_percent(outcome.accuracy)}"
+            for name, outcome in by_class.items()
+            if outcome.total
         ),
-        tiles=_tiles(answers, images),
+        tiles=_select_tiles(answers, images),
     )
 
 
-def _tiles(answers: DemoAnswers, images: AnyArray) -> list[dict[str, str]]:
-    """Return tiles of some queries, some answered wrongly, over the range of confidence."""
+def _select_tiles(answers: DemoAnswers, images: AnyArray) -> list[dict[str, str]]:
+    """Return image and caption of some queries, correct and wrong ones, by falling confidence."""
     from vicinal.reports.plots import picture
 
-    right = outcomes.compare_answers(answers.labels, answers.truth)
-    order = np.argsort(-answers.confidence, kind="stable")  # from the surest on
-    wrong = _evenly(order[~right[order]], WRONG_TILES)
-    shown = {*wrong, *_evenly(order[right[order]], TILES - len(wrong))}
+    correct = outcomes.compare_answers(answers.labels, answers.truth)
+    order = np.argsort(-answers.confidence, kind="stable")
+    wrong_queries = _select_evenly(order[~correct[order]], N_WRONG_TILES)
+    correct_queries = _select_evenly(order[correct[order]], N_TILES - len(wrong_queries))
+    selected = {*wrong_queries, *correct_queries}
     return [
         {
-            "address": _address(picture(images[place]), "png"),
-            "alt": f"query {place + 1}",
-            "kind": "right" if right[place] else "wrong",
-            "answer": str(answers.labels[place])
-            + ("" if right[place] else f", not {answers.truth[place]}"),
-            "lead": f"lead {answers.confidence[place]:.1f}",
+            "address": _make_data_url(picture(images[query]), "png"),
+            "alt": f"query {query + 1}",
+            "kind": "right" if correct[query] else "wrong",
+            "answer": str(answers.labels[query])
+            + ("" if correct[query] else f", not {answers.truth[query]}"),
+            "lead": f"lead {answers.confidence[query]:.1f}",
         }
-        for place in order.tolist()
-        if place in shown
+        for query in order.tolist()
+        if query in selected
     ]
 
 
-def _evenly(places: Places, most: int) -> list[int]:
-    steps = np.linspace(0, len(places) - 1, min(most, len(places)))
-    return [int(places[round(float(step))]) for step in steps]
+def _select_evenly(indices: Places, max_count: int) -> list[int]:
+    """Return at most `max_count` of `indices`, evenly spaced, with the first and the last."""
+    positions = np.linspace(0, len(indices) - 1, min(max_count, len(indices)))
+    return [int(indices[round(float(position))]) for position in positions]
 
 
-def _address(data: bytes, kind: str = "svg+xml") -> str:
+def _make_data_url(data: bytes, kind: str = "svg+xml") -> str:
+    """Return an image file's bytes as a data URL; `kind` is the subtype of its media type."""
     return f"data:image/{kind};base64,{base64.b64encode(data).decode('ascii')}"

@@ -19,11 +19,9 @@ from vicinal.audit.catalogue import not_audited
 from vicinal.mechanisms.votes import SLACK_SHARE
 from vicinal.reports.text import gaussian_guess_limit, guess_limit, rendered
 
+# Fields that only the operator can fill in, and the value of a missing one.
 STATED = ("controller", "purpose", "retention", "vouched_by", "accuracy")
-"""Fields that only the operator can fill in."""
-
 NOT_STATED = "not stated by the operator"
-"""The value of a field of :data:`STATED` that is missing."""
 
 _NOTES_BY_RELEASE = {
     "votes": ("mechanisms/votes.md", "noise/gaussian.md"),
@@ -60,8 +58,8 @@ def deployment_certificate(
     `facts` are those of ``Store.facts()`` without private numbers, `version` is vicinal's, and `at`
     the date of the certificate. `audits` are reports of ``vicinal audit``, newest first. `stated`
     are the operator's statements: the responsible `controller`, the `purpose`, the `retention` of
-    records and backups, the name of the person `vouched_by` whom the assumptions are confirmed,
-    and the known `accuracy`.
+    records and backups, `vouched_by` (the person who confirms the assumptions), and the known
+    `accuracy`.
     """
     statements = {name: stated.get(name) or NOT_STATED for name in STATED}
     audited = _collect_lower_bounds(audits)
@@ -70,9 +68,8 @@ def deployment_certificate(
         for name, state in facts["audiences"].items()
     ]
     total = facts["total"]
-    max_success = max(
-        [audience["membership_guess"]["to_at_most"] for audience in audiences], default=0.5
-    )
+    successes = [audience["membership_guess"]["to_at_most"] for audience in audiences]
+    max_success = max(successes, default=0.5)
     # Several audiences, or later ones under a common cap, may combine their answers.
     if total["capped"] or len(audiences) > 1:
         max_success = 1.0
@@ -81,11 +78,9 @@ def deployment_certificate(
                 total["epsilon"], total["delta"], gaussian=total["capped"]
             )
     checklists = json.loads(files(__package__).joinpath("templates/certificate.json").read_bytes())
-    checklists["registry"]["tier_1"].update(
-        data_curators=statements["controller"],
-        intended_use=statements["purpose"],
-        publication_date=at,
-    )
+    tier_1 = checklists["registry"]["tier_1"]
+    tier_1.update(data_curators=statements["controller"], intended_use=statements["purpose"])
+    tier_1.update(publication_date=at)
     return {
         "format": 1,
         "at": at,
@@ -148,10 +143,7 @@ def _success_probability(mu: float) -> float:
 def _describe_audience(
     name: str, state: Mapping[str, Any], lower_bounds: Mapping[str, float]
 ) -> dict[str, Any]:
-    """Return the certificate's section on one audience.
-
-    `state` are its facts from ``Store.facts()``; `lower_bounds` are audited values of mu by attack.
-    """
+    """Return the section on one audience from its facts `state` and audited mu by attack."""
     guarantee = state["guarantee"]
     plan = state["plan"]
     queries = state["queries"]
@@ -162,7 +154,9 @@ def _describe_audience(
     measured_mu = [mu for attack, mu in lower_bounds.items() if attack != "total"]
     usage = state.get("usage")
     zcdp = budget(plan["epsilon"], plan["delta"] * (1 - SLACK_SHARE))
-    spent_zcdp = usage["mean"] * zcdp if usage and gaussian else None
+    expected = None
+    if usage and gaussian:
+        expected = _success_probability(math.sqrt(2 * (usage["mean"] * zcdp)))
     return {
         "name": name,
         "holds": holds,
@@ -183,9 +177,7 @@ def _describe_audience(
         "membership_guess": {
             "from": 0.5,
             # An estimate and no bound: for a subject with the mean budget usage of public points.
-            "expected": (
-                None if spent_zcdp is None else _success_probability(math.sqrt(2 * spent_zcdp))
-            ),
+            "expected": expected,
             "to_at_most": success if holds else 1.0,
             "measured": _success_probability(max(measured_mu)) if measured_mu else None,
         },
@@ -240,20 +232,16 @@ def certificate_page(certificate: Mapping[str, Any]) -> str:
 
     proofs = certificate["mechanism"]["proofs"]
     digest_markup = Markup('<span class="digest">{}</span>')
-    assumptions = [
-        text for audience in certificate["audiences"] for text in audience["assumptions"]
-    ]
+    audiences = certificate["audiences"]
+    audits = certificate["audits"]
+    assumptions = [text for audience in audiences for text in audience["assumptions"]]
     return rendered(
         "certificate.html",
         **certificate,
         title="Certificate of a private prediction store",
         assumed=list(dict.fromkeys(assumptions)),
         proofs=[(proof["note"], digest_markup.format(proof["sha256"])) for proof in proofs],
-        claims=[
-            _format_claim(report, claim)
-            for report in certificate["audits"]
-            for claim in report["claims"]
-        ],
+        claims=[_format_claim(report, claim) for report in audits for claim in report["claims"]],
         lists=[
             (
                 title,

@@ -1,4 +1,4 @@
-"""How often the answers were right, of every class too, and how sure one can be of that."""
+"""Accuracy of answers, overall and by class, with confidence intervals."""
 
 import math
 from collections.abc import Sequence
@@ -13,37 +13,40 @@ from vicinal import checks
 from vicinal.arrays import Bools, Floats
 from vicinal.errors import InvalidInput
 
-_NORMAL_95 = NormalDist().inv_cdf(0.975)
+_NORMAL_95 = NormalDist().inv_cdf(0.975)  # half-width of a 95 % interval, in standard deviations
 
 
 def wilson_interval(correct: int, total: int) -> tuple[float, float]:
-    """Return the 95 % score interval of Wilson (1927) for a share: lower and upper end.
+    """Return lower and upper end of the 95 % score interval of Wilson (1927) for correct / total.
 
-    Unlike the textbook's plus-or-minus it stays inside [0, 1] and holds near both ends.
+    Unlike the Wald interval, it stays inside [0, 1] and is accurate for shares near 0 and 1.
     """
     total = checks.check_integer("total", total, least=1)
     correct = checks.check_integer("correct", correct, least=0, most=total)
     z = _NORMAL_95
-    share, pull = correct / total, z * z / total
-    centre = (share + pull / 2) / (1 + pull)
-    reach = z * math.sqrt(share * (1 - share) / total + pull / (4 * total)) / (1 + pull)
-    # At the ends the formula gives exactly 0 and 1, but for rounding.
-    low = 0.0 if correct == 0 else max(0.0, centre - reach)
-    high = 1.0 if correct == total else min(1.0, centre + reach)
+    share = correct / total
+    shrinkage = z * z / total
+    centre = (share + shrinkage / 2) / (1 + shrinkage)
+    variance = share * (1 - share) / total + shrinkage / (4 * total)
+    half_width = z * math.sqrt(variance) / (1 + shrinkage)
+    # Without floating-point errors the formula gives exactly 0 and 1 in these two cases.
+    low = 0.0 if correct == 0 else max(0.0, centre - half_width)
+    high = 1.0 if correct == total else min(1.0, centre + half_width)
     return low, high
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of one run: so many answers right, of so many."""
+    """Numbers of correct answers and of all answers in one run."""
 
     correct: int
     total: int
 
     @classmethod
     def of(cls, answers: npt.ArrayLike, truth: npt.ArrayLike) -> Self:
-        right = compare_answers(answers, truth)
-        return cls(int(right.sum()), len(right))
+        """Compare answered class names (q,) with the true ones (q,)."""
+        matches = compare_answers(answers, truth)
+        return cls(int(matches.sum()), len(matches))
 
     @property
     def accuracy(self) -> float:
@@ -51,7 +54,7 @@ class Outcome:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """The accuracy's 95 % interval; everything, if there are no answers."""
+        """95 % confidence interval of the accuracy; [0, 1] without answers."""
         return wilson_interval(self.correct, self.total) if self.total else (0.0, 1.0)
 
     def to_dict(self) -> dict[str, Any]:
@@ -65,59 +68,65 @@ class Outcome:
 
 
 def compare_answers(answers: npt.ArrayLike, truth: npt.ArrayLike) -> Bools:
-    labels, true = checks.composed_labels(answers), checks.composed_labels(truth)
-    if labels.shape != true.shape or labels.ndim != 1:
-        raise InvalidInput(
-            f"Answers and truth must be flat and as many. Got {labels.shape} and {true.shape}."
-        )
-    return np.asarray(labels == true)
+    """Return for each answer whether it is correct, after Unicode normalisation of class names."""
+    labels = checks.composed_labels(answers)
+    true_labels = checks.composed_labels(truth)
+    if labels.shape != true_labels.shape or labels.ndim != 1:
+        shapes = f"{labels.shape} and {true_labels.shape}"
+        raise InvalidInput(f"Answers and truth must be flat and as many. Got {shapes}.")
+    return np.asarray(labels == true_labels)
 
 
 def outcome_by_class(
     answers: npt.ArrayLike, truth: npt.ArrayLike, classes: Sequence[Any]
 ) -> dict[str, Outcome]:
-    right, true = compare_answers(answers, truth), checks.composed_labels(truth)
-    names = [checks.normalize_text(name) for name in classes]
-    return {
-        str(name): Outcome(int(right[true == name].sum()), int((true == name).sum()))
-        for name in names
-    }
+    """Return the outcome for the examples of each true class, by the text of its name."""
+    correct = compare_answers(answers, truth)
+    true_labels = checks.composed_labels(truth)
+    outcome_of: dict[str, Outcome] = {}
+    for name in [checks.normalize_text(name) for name in classes]:
+        in_class = true_labels == name
+        outcome_of[str(name)] = Outcome(int(correct[in_class].sum()), int(in_class.sum()))
+    return outcome_of
 
 
 def outcome_of_surest(right: Bools, confidence: Floats, share: float) -> Outcome:
-    """Return the outcome if only the `share` of queries with most confidence were answered.
+    """Return the outcome of the `share` of the answers with the largest `confidence` (q,).
 
-    Post-processing: looks at the answers given and their noisy lead, nothing else.
+    `right` (q,) marks the correct answers. The selection is post-processing of released values.
     """
     share = checks.check_real("share", share, above=0, most=1)
     count = max(1, round(share * len(right)))
-    surest = np.argsort(-confidence, kind="stable")[:count]
-    return Outcome(int(right[surest].sum()), count)
+    selected = np.argsort(-confidence, kind="stable")[:count]
+    return Outcome(int(right[selected].sum()), count)
 
 
 @dataclass(frozen=True, slots=True)
 class ClassFigures:
-    """How good answers are, over all and for the examples of each class, by its name."""
+    """The outcome of all answers, and the outcomes for the examples of each class by name."""
 
     overall: Outcome
     by_class: dict[str, Outcome]
 
     @classmethod
     def of(cls, answers: npt.ArrayLike, truth: npt.ArrayLike, classes: Sequence[Any]) -> Self:
-        """Compare answers (q,) with the truth (q,)."""
+        """Compare answered class names (q,) with the true ones (q,), for all names `classes`."""
         return cls(Outcome.of(answers, truth), outcome_by_class(answers, truth, classes))
 
     def to_dict(self) -> dict[str, Any]:
-        by_class = {name: one.to_dict() for name, one in self.by_class.items()}
+        by_class = {name: outcome.to_dict() for name, outcome in self.by_class.items()}
         return {**self.overall.to_dict(), "by_class": by_class}
 
     def lines(self) -> list[str]:
+        """Return lines of text with the accuracy, its interval and the accuracy by class."""
         if not self.overall.total:
             return ["There are no examples to compare with."]
         low, high = self.overall.interval
         shares = [
-            f"{name} {one.accuracy:.3f} of {one.total:,}" if one.total else f"{name}: no examples"
-            for name, one in self.by_class.items()
+            f"{name} {outcome.accuracy:.3f} of {outcome.total:,}"
+            if outcome.total
+            else f"{name}: no examples"
+            for name, outcome in self.by_class.items()
         ]
         return [
             f"Accuracy {self.overall.accuracy:.3f} ({low:.3f} to {high:.3f})",

@@ -1,4 +1,4 @@
-"""What a plan is and why, what it may expect, and what else could be had; as text and JSON."""
+"""Reports on Ind-KNN plans as text and JSON: parameters, simulated accuracy and alternatives."""
 
 import math
 from collections.abc import Sequence
@@ -14,31 +14,32 @@ from vicinal.planning.plan_simulation import PlanChoice, SimulationResult, Simul
 from vicinal.progress import Begin
 from vicinal.reports.text import format_percent, rendered
 
-ENOUGH = 4000
-"""Answers that an outlook should rest on."""
-
-MOST_ROUNDS = 10
-_MOST_SHOWN = 3
+ENOUGH = 4000  # simulated answers on which an accuracy estimate should be based
+MOST_ROUNDS = 10  # maximal number of repetitions of a simulation
+_MAX_ERRORS_SHOWN = 3  # coordinates of a vector answer whose expected errors the text shows
 
 AS_WISHED = "this plan"
 MODEL = "beside a private model"
 
 SIZES = (1_000, 300, 3_000, 10_000, 30_000, 100_000)
-"""Numbers of records that a plan is shown for where theirs is private."""
+"""Numbers of records for which a plan is reported if the true number is private."""
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One way to do it: its name, its plan, and its outlook if there are public points."""
+    """A named plan; `outlook` is its simulation result, None without simulation."""
 
     name: str
     choice: PlanChoice
     outlook: SimulationResult | None
 
     def to_dict(self) -> dict[str, Any]:
-        choice, plan = self.choice, self.choice.plan
-        voted = plan.target.voted
-        expected = {} if voted else {"expected": [asdict(e) for e in choice.expected_errors()]}
+        """Return the option as JSON values."""
+        choice = self.choice
+        plan = choice.plan
+        expected = {}
+        if not plan.target.voted:
+            expected = {"expected": [asdict(error) for error in choice.expected_errors()]}
         return {
             "name": self.name,
             "n_records": plan.size,
@@ -64,24 +65,26 @@ class Option:
 
 
 def alternatives(plan: IndKNNPlan) -> dict[str, IndKNNPlan]:
-    """Return the plan and what else could be had, by name.
+    """Return `plan` and variants of it, by name.
 
-    Where the number of records is private, it is the same plan for several of them.
+    The variants change the released values, the number of queries, or epsilon. If the number of
+    records is private, the result is instead the same plan for each size in :data:`SIZES`.
     """
     if plan.n_records is None:
         return {f"{size:,} records": plan.replanned(n_records=size) for size in SIZES}
-    others = _other_releases(plan) if plan.target.voted else {}
-    others |= {
+    variants = _vary_release(plan) if plan.target.voted else {}
+    variants |= {
         "half the queries": plan.replanned(n_queries=max(1, plan.n_queries // 2)),
         "twice the queries": plan.replanned(n_queries=2 * plan.n_queries),
         "half the epsilon": plan.replanned(epsilon=plan.epsilon / 2),
         "twice the epsilon": plan.replanned(epsilon=plan.epsilon * 2),
     }
-    differ = {name: other for name, other in others.items() if vars(other) != vars(plan)}
-    return {AS_WISHED: plan, **differ}
+    changed = {name: variant for name, variant in variants.items() if vars(variant) != vars(plan)}
+    return {AS_WISHED: plan, **changed}
 
 
-def _other_releases(plan: IndKNNPlan) -> dict[str, IndKNNPlan]:
+def _vary_release(plan: IndKNNPlan) -> dict[str, IndKNNPlan]:
+    """Return valid variants of `plan` that release votes or labels, with or without a model."""
     share = plan.model_share or plan.model_by_rule
     changes: dict[str, dict[str, Any]] = {
         MODEL: {"release": "label", "model_share": share},
@@ -90,11 +93,11 @@ def _other_releases(plan: IndKNNPlan) -> dict[str, IndKNNPlan]:
     }
     if not share:
         del changes[MODEL]
-    others = {}
-    for name, changed in changes.items():
+    variants = {}
+    for name, parameters in changes.items():
         with suppress(InvalidInput):
-            others[name] = plan.replanned(**changed)
-    return others
+            variants[name] = plan.replanned(**parameters)
+    return variants
 
 
 def plan_options(
@@ -106,107 +109,122 @@ def plan_options(
     *,
     alone: bool = False,
 ) -> list[Option]:
-    """Plan every plan, as a classifier would, and simulate it where there is a stage.
+    """Return `plan` and its alternatives with noise and neighbours chosen as a classifier would.
 
-    `reference`: public points. `alone`: leave out what else could be had.
+    `reference`: public points, None for none. `stage`: labelled public points for a simulation of
+    each plan with `seed`; None for no simulation. `begin` starts a progress display. `alone`: leave
+    out the alternatives, if the number of records is public.
     """
-    named = alternatives(plan)
+    plans = alternatives(plan)
     if alone and plan.n_records:
-        named = {AS_WISHED: plan}
-    step, listed = begin("simulation", len(named)), []
-    for name, other in named.items():
-        listed.append(_option(name, other, reference, stage, seed))
-        step(1)
-    return listed
+        plans = {AS_WISHED: plan}
+    report_progress = begin("simulation", len(plans))
+    options = []
+    for name, named_plan in plans.items():
+        options.append(_evaluate_option(name, named_plan, reference, stage, seed))
+        report_progress(1)
+    return options
 
 
-def _option(
+def _evaluate_option(
     name: str,
     plan: IndKNNPlan,
     reference: Reference | None,
     stage: SimulationSetup | None,
     seed: int,
 ) -> Option:
-    """Return a plan as it would be made, and simulated where there is a stage."""
+    """Return the option `name`; arguments as in :func:`plan_options`, `seed` of the first run."""
     if stage is None:
         return Option(name, PlanChoice.of(plan, reference), None)
     stage = stage.beside_model(plan, seed) if plan.model_share else stage
     budget_share = None if stage.model is None else stage.model.budget_share
     choice = PlanChoice.of(plan, stage.reference, budget_share)
-    rounds = min(MOST_ROUNDS, math.ceil(ENOUGH / min(plan.n_queries, len(stage.reference))))
-    played = [simulate(stage, choice, seed + turn) for turn in range(rounds)]
-    return Option(name, choice, SimulationResult.mean(played))
+    n_per_run = min(plan.n_queries, len(stage.reference))
+    n_runs = min(MOST_ROUNDS, math.ceil(ENOUGH / n_per_run))
+    results = [simulate(stage, choice, seed + run) for run in range(n_runs)]
+    return Option(name, choice, SimulationResult.mean(results))
 
 
 def as_text(listed: Sequence[Option], why: str) -> str:
-    """Return everything for people to read; the first option is what was asked for.
+    """Return the text report of the requested option, `listed[0]`, and a table of all options.
 
-    `why`: why it was not simulated, if it was not.
+    `why`: the reason for the missing simulation; unused if there is one.
     """
-    plan, errors = listed[0].choice.plan, []
-    if not plan.target.voted:
-        errors = listed[0].choice.expected_errors()
-    rows = [_table_row(option) for option in listed] if len(listed) > 1 else []
-    return rendered(
-        "plan.txt", wished=listed[0], training=_training(plan), errors=errors[:_MOST_SHOWN],
-        more=len(errors) - _MOST_SHOWN, why=why, rows=rows,
-    ).rstrip()  # fmt: skip
+    requested = listed[0]
+    errors = []
+    if not requested.choice.plan.target.voted:
+        errors = requested.choice.expected_errors()
+    template_values = {
+        "wished": requested,
+        "training": _price_training(requested.choice.plan),
+        "errors": errors[:_MAX_ERRORS_SHOWN],
+        "more": len(errors) - _MAX_ERRORS_SHOWN,
+        "rows": [_format_row(option) for option in listed] if len(listed) > 1 else [],
+    }
+    return rendered("plan.txt", **template_values, why=why).rstrip()
 
 
-def _training(plan: IndKNNPlan) -> dict[str, Any] | None:
+def _price_training(plan: IndKNNPlan) -> dict[str, Any] | None:
+    """Return steps, noise and epsilon of the private model's training; None without a model."""
     if plan.why_no_model or not plan.model_share:
         return None
     release = {
-        "kind": "ind_knn", "epsilon": plan.epsilon, "release": plan.release,
+        "kind": "ind_knn",
+        "epsilon": plan.epsilon,
+        "release": plan.release,
         "model_share": plan.model_share,
-    }  # fmt: skip
+    }
     priced = Plan.from_dict({"delta": plan.delta, "releases": [release]}).price(lower=False)
     training: dict[str, Any] = priced["releases"][0]["parts"][0]
     return training
 
 
-def _table_row(option: Option) -> str:
-    choice, outlook = option.choice, option.outlook
-    unchanged = "-" if outlook is None else format_percent(outlook.agreement)
-    last = "-" if outlook is None else format_percent(outlook.accuracy)
+def _format_row(option: Option) -> str:
+    """Return the line of an option in the table; "-" for values that need a simulation."""
+    choice = option.choice
+    outlook = option.outlook
+    agreement = "-" if outlook is None else format_percent(outlook.agreement)
+    accuracy_or_error = "-" if outlook is None else format_percent(outlook.accuracy)
     if not choice.plan.target.voted:
-        last = f"{choice.expected_errors()[0].error:.3g}"
-    queried = choice.plan.n_asked / choice.plan.n_queries if outlook is None else outlook.asked
+        accuracy_or_error = f"{choice.expected_errors()[0].error:.3g}"
+    charged = choice.plan.n_asked / choice.plan.n_queries if outlook is None else outlook.asked
     return (
         f"{option.name:22}{choice.plan.n_queries:8,} {choice.plan.epsilon:6g} "
         f"{choice.n_neighbors:6,} {choice.multiplier:7.3f} "
         f"{format_percent(min(1.0, choice.cost), 2):>17} "
-        f"{format_percent(queried, 0):>7} {unchanged:>10} {last:>9}"
+        f"{format_percent(charged, 0):>7} {agreement:>10} {accuracy_or_error:>9}"
     )
 
 
-# ---------------------------------------------------------------- verdicts, from public facts alone
+# ------------------------------------------- whether a plan can work, from public facts alone
 
 
 ENOUGH_LEAD = 5.0
-"""A plan can work if a unanimous vote leads by this many standard deviations of the noise.
+"""Required lead of a unanimous vote, in standard deviations of the noise on a lead.
 
-Neighbours are hardly ever unanimous: where three quarters of them agree on one of two classes, half
-of that lead is left, 2.5 deviations, and the noise decides about one such query in 160.
+Votes are rarely unanimous. If three quarters of the neighbours agree on one of two classes, the
+lead is half as large, 2.5 standard deviations, and noise decides about one such query in 160.
 """
 
 ENOUGH_LEARNT = 130.0
-"""A private model can work if records times mu are so many: 500 records at epsilon 1.
+"""Required number of records times mu for a private model: 500 records at epsilon 1.
 
-With these the default is .70 right in AUC on 32 tables that no constant was chosen on, a linear
-model without privacy .76 and with twice as many records .73 (docs/reference/report-set.md).
+With that many, the default has an AUC of .70 on 32 tables that no constant was tuned on. A
+linear model without privacy has .76, and twice as many records give .73
+(docs/reference/report-set.md).
 """
 
 RARE_LIFT = 5.0
-"""A class is too rare for a plan if a query needs more than so many times its share to stand out.
+"""Largest ratio of a class's share among a query's neighbours to its share of all records.
 
-Likely cases have several times their class's usual share around them, hardly ever more than this.
+A class is too rare for a plan if only a larger ratio would exceed the noise. Likely cases have
+several times the usual share of their class around them, but rarely more than this.
 docs/decisions/0008-automatic-plan.md has the reasons for these numbers.
 """
 
-_STANDS_OUT = 2.0  # standard deviations of the noise on a share of the votes
-_MOST_SIGNIFICANT = 10
-_MOST_RECORDS = 1 << 40
+_SIGNIFICANT_EXCESS = 2.0  # in standard deviations of the noise on a share of the votes
+_INVERSE_PRECISION = 10  # required numbers of records are exact to one part in 10
+_MAX_RECORDS = 1 << 40  # a plan that needs more records than this works with no number of them
 
 
 def unanimous_lead(choice: PlanChoice) -> float:
@@ -215,10 +233,10 @@ def unanimous_lead(choice: PlanChoice) -> float:
 
 
 def model_records(plan: IndKNNPlan) -> int:
-    """Return about how many records a private model needs: :data:`ENOUGH_LEARNT` over mu.
+    """Return the approximate number of records a private model needs, ENOUGH_LEARNT / mu.
 
-    mu is what training may take of a subject's budget, as that of a Gaussian. Its noise on a mean
-    gradient of n records is sqrt(2) clips over mu n.
+    Training as a whole is mu-GDP for each subject. The noise on a mean gradient of n records is
+    sqrt(2) clipping bounds / (mu n).
     """
     share = plan.model_share or plan.model_by_rule
     return math.ceil(ENOUGH_LEARNT / math.sqrt(2 * share * plan.spendable))
@@ -227,85 +245,96 @@ def model_records(plan: IndKNNPlan) -> int:
 def assess_plan(
     plan: IndKNNPlan, shares: Sequence[float] = (), *, brief: bool = False
 ) -> list[str]:
-    """Return lines on whether a plan for classes can work, and what would make it better.
+    """Return advice: whether a plan for classes has enough records, and how to improve it.
 
-    `shares`: how common each class is among public labels, if there are any. `brief`: without
-    advice on rare classes. Where the number of records is private, the lines say how many
-    it needs. Raises InvalidInput for the first value that a classifier would refuse.
+    `shares`: share of each class among public labels, empty without labels. `brief`: leave out
+    advice on undeclared rare classes. If the number of records is private, the first line states
+    the required number. Raises InvalidInput for the first value that a classifier would reject.
     """
-    known = plan.n_records is not None
-    lines = [verdict(plan if known else plan.changed(n_records=1), known=known)]
+    size_is_public = plan.n_records is not None
+    sized_plan = plan if size_is_public else plan.changed(n_records=1)
+    lines = [verdict(sized_plan, known=size_is_public)]
     if plan.model_share:
         lines.append(
             f"up to {plan.model_share:.0%} of each budget trains a private model before the first "
             "answer. Use --model-share 0 for none."
         )
     if plan.class_prior is None:
-        rare = not brief and (not len(shares) or min(shares) < _RARE)
-        seen = "--class-prior " + ",".join(f"{share:.3g}" for share in shares or (0.95, 0.05))
-        return [*lines, *([f"{_UNDECLARED[bool(shares)]}, {seen} {_DECLARED}"] if rare else ())]
-    names = plan.class_names.tolist()
-    return [*lines, *(rare_classes(plan, plan.class_prior, names) if known else ())]
+        may_be_rare = not len(shares) or min(shares) < _RARE_SHARE
+        if may_be_rare and not brief:
+            example_shares = ",".join(f"{share:.3g}" for share in shares or (0.95, 0.05))
+            condition = _RARE_IN_LABELS if shares else _RARE_IN_GENERAL
+            lines.append(f"{condition}, --class-prior {example_shares} {_PRIOR_ADVICE}")
+        return lines
+    if size_is_public:
+        lines += rare_classes(plan, plan.class_prior, plan.class_names.tolist())
+    return lines
 
 
-_RARE = 0.1
+_RARE_SHARE = 0.1  # a class with a smaller share of the public labels gets advice
 
-_UNDECLARED = "if a class is rare", "a class is rare among the public labels"
-_DECLARED = (
+_RARE_IN_GENERAL = "if a class is rare"
+_RARE_IN_LABELS = "a class is rare among the public labels"
+_PRIOR_ADVICE = (
     "states the shares of the classes, which you take from published figures. They are used where "
     "noise hides the votes. Add --cost balanced to find more of the rare cases."
 )
 
 
 def verdict(plan: IndKNNPlan, *, known: bool) -> str:
-    """Return one line on how many records a plan needs, and whether it has them, where `known`.
+    """Return one line on the number of records that a plan needs.
 
-    Raises InvalidInput for the first value that a classifier would refuse.
+    `known`: whether the number of records is public, so that the line compares `plan.size` with it.
+    Raises InvalidInput for the first value that a classifier would reject.
     """
-    need = model_records(plan) if plan.model_share else least_records(plan)
-    asked = f"{plan.n_queries:,} queries at epsilon {plan.epsilon:g}"
-    if need >= _MOST_RECORDS:  # more of them do not help: the noise is given
+    required = model_records(plan) if plan.model_share else least_records(plan)
+    request = f"{plan.n_queries:,} queries at epsilon {plan.epsilon:g}"
+    if required >= _MAX_RECORDS:  # the noise multiplier is given, so more records do not help
         return (
-            f"{asked}: expect noise with any number of records. Use a smaller --noise-multiplier."
+            f"{request}: expect noise with any number of records. Use a smaller --noise-multiplier."
         )
     if not known:
         return (
-            f"{asked} need about {need:,} records. With fewer, expect noise. vicinal does not look "
-            "at your number of records, which is private."
+            f"{request} need about {required:,} records. With fewer, expect noise. vicinal does "
+            "not look at your number of records, which is private."
         )
-    can = "enough records" if plan.size >= need else "expect noise"
+    result = "enough records" if plan.size >= required else "expect noise"
     needed = "A private model needs" if plan.model_share else "Neighbours alone need"
-    return f"{plan.size:,} records, {asked}: {can}. {needed} about {need:,} records."
+    return f"{plan.size:,} records, {request}: {result}. {needed} about {required:,} records."
 
 
 def least_records(plan: IndKNNPlan) -> int:
-    """Return about how many records a plan needs at :data:`ENOUGH_LEAD`, a tenth more at most."""
+    """Return the number of records, at most a tenth too many, for :data:`ENOUGH_LEAD`."""
 
     def too_few(records: int) -> bool:
         choice = PlanChoice.of(plan.replanned(n_records=records))
         return unanimous_lead(choice) < ENOUGH_LEAD
 
-    most = 1
-    while most < _MOST_RECORDS and too_few(most):
-        most *= 2
-    least = most // 2
-    while most - least > max(1, least // _MOST_SIGNIFICANT):
-        middle = (least + most) // 2
-        least, most = (middle, most) if too_few(middle) else (least, middle)
-    return most
+    high = 1
+    while high < _MAX_RECORDS and too_few(high):
+        high *= 2
+    low = high // 2
+    while high - low > max(1, low // _INVERSE_PRECISION):
+        middle = (low + high) // 2
+        if too_few(middle):
+            low = middle
+        else:
+            high = middle
+    return high
 
 
 def rare_classes(plan: IndKNNPlan, shares: Sequence[float], names: Sequence[object]) -> list[str]:
+    """Return a line for each of the classes `names` whose share is too small for a plan."""
     choice = PlanChoice.of(plan)
-    least = _STANDS_OUT * choice.noise / choice.n_neighbors
+    min_excess = _SIGNIFICANT_EXCESS * choice.noise / choice.n_neighbors
     return [
-        f"class {name!r} is too rare for this plan. It has {_percent(share)} of a query's "
-        f"neighbours, and needs {_percent(share + least)} to show above the noise. Use more "
-        "records, fewer queries or a larger epsilon."
+        f"class {name!r} is too rare for this plan. It has {_format_share(share)} of a query's "
+        f"neighbours, and needs {_format_share(share + min_excess)} to show above the noise. Use "
+        "more records, fewer queries or a larger epsilon."
         for name, share in zip(names, shares, strict=True)
-        if share + least > RARE_LIFT * share
+        if share + min_excess > RARE_LIFT * share
     ]
 
 
-def _percent(share: float) -> str:
+def _format_share(share: float) -> str:
     return f"{min(share, 1.0):.1%}"

@@ -1,8 +1,8 @@
-"""Plots of pages as bytes, PNG, SVG or PDF.
+"""Plots for pages, as bytes of PNG, SVG or PDF files.
 
-Drawn on Figure objects of their own, never through pyplot, so that nothing is shared between
-callers. Colours are those of Okabe and Ito, which colour-blind readers can tell apart; methods
-also differ by marker. Pages invert plots where screens are dark.
+Each plot has its own Figure object and does not use pyplot, whose state is shared between callers.
+Colours are based on the palette of Okabe and Ito for colour-blind readers. Pages invert plots in
+dark mode.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ COLOURS = ("#0072b2", "#d55e00", "#009e73", "#aa4499", "#59636e", "#e69f00")
 
 
 def figure_bytes(figure: Figure, kind: str = "png", dpi: int = 150) -> bytes:
-    """Return a figure as a file; the same figure as SVG is the same bytes, as it has no date."""
+    """Return a figure as bytes of a file of type `kind`; SVG has no date, so it is repeatable."""
     file = BytesIO()
     figure.savefig(file, format=kind, dpi=dpi, metadata={"Date": None} if kind == "svg" else None)
     return file.getvalue()
@@ -29,7 +29,7 @@ def figure_bytes(figure: Figure, kind: str = "png", dpi: int = 150) -> bytes:
 def create_figure(
     x: str, y: str = "", height: float = 4.0, grid: str = "both"
 ) -> tuple[Figure, Axes]:
-    """Return an empty figure whose axes are named; `grid`: of which axes lines are drawn."""
+    """Return an empty figure, `height` inches high, with axis labels `x`, `y`, and `grid` lines."""
     figure = Figure(figsize=(6.4, height), layout="constrained")
     axes = figure.add_subplot()
     axes.set(xlabel=x, ylabel=y, axisbelow=True)
@@ -38,19 +38,24 @@ def create_figure(
 
 
 def accuracy_by_class(outcomes: Mapping[str, Outcome]) -> bytes:
-    shown = {name: one for name, one in outcomes.items() if one.total}
-    figure, axes = create_figure("right answers", height=0.9 + 0.3 * max(len(shown), 2), grid="x")
-    shares, lows, highs = np.transpose([(one.accuracy, *one.interval) for one in shown.values()])
-    places, reaches = np.arange(len(shown)), np.maximum([shares - lows, highs - shares], 0.0)
-    axes.errorbar(shares, places, xerr=reaches, fmt="o", color=COLOURS[0])
-    axes.set_yticks(places, list(shown))
+    """Return an SVG plot of each class's accuracy with its 95 % interval, without empty classes."""
+    nonempty = {name: outcome for name, outcome in outcomes.items() if outcome.total}
+    height = 0.9 + 0.3 * max(len(nonempty), 2)
+    figure, axes = create_figure("right answers", height=height, grid="x")
+    accuracies, lows, highs = np.transpose(
+        [(outcome.accuracy, *outcome.interval) for outcome in nonempty.values()]
+    )
+    positions = np.arange(len(nonempty))
+    error_lengths = np.maximum([accuracies - lows, highs - accuracies], 0.0)
+    axes.errorbar(accuracies, positions, xerr=error_lengths, fmt="o", color=COLOURS[0])
+    axes.set_yticks(positions, list(nonempty))
     axes.invert_yaxis()
     axes.xaxis.set_major_formatter(PercentFormatter(1.0))
     return figure_bytes(figure, "svg")
 
 
 def picture(pixels: Any) -> bytes:
-    """Return one image (h, w) or (h, w, 3) as PNG; grey ones from their darkest to brightest."""
+    """Return one image (h, w) or (h, w, 3) as PNG, scaled to the range of its own values."""
     from matplotlib.image import imsave
 
     file = BytesIO()

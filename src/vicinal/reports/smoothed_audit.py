@@ -1,6 +1,6 @@
-"""What `vicinal smoothed audit` shows, as plain values and as text.
+"""The report of `vicinal smoothed audit`, as JSON values and as text.
 
-Mechanisms and populations come from plain values, as a JSON file holds them.
+Mechanisms and populations are specified by JSON values.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,35 +16,38 @@ from vicinal.smoothed.mechanism import FixedSize, Histogram, Poisson, WithReplac
 from vicinal.smoothed.populations import Heterogeneous, Hull, Interval, Vertices, bounds
 from vicinal.smoothed.smooth import WARNINGS, quantiles, smoothed_delta
 
-_FIELDS = {"mechanism", "population", "n", "epsilons", "draws", "seed", "levels", "database"}
-_NEEDED = {"mechanism", "population", "n", "epsilons"}
+_REQUIRED = {"mechanism", "population", "n", "epsilons"}
+_FIELDS = _REQUIRED | {"draws", "seed", "levels", "database"}
 
 
 def audit(spec: object) -> dict[str, Any]:
-    """Return the audit of a specification: a row for every epsilon, and what has to be said.
+    """Return the audit of a specification: deltas for each epsilon, and warnings.
 
-    `spec` has ``mechanism`` and ``population`` (see :func:`built`), ``n``, ``epsilons``; optional
-    ``draws`` and ``seed`` for Monte Carlo, ``levels`` for quantiles, and ``database`` for the delta
-    of one database, which is marked as private.
+    `spec` is an object with ``mechanism`` and ``population`` (see :func:`built`), the number of
+    records ``n``, and ``epsilons``. Optional: ``draws`` and ``seed`` for Monte Carlo, ``levels`` of
+    delta whose exceedance probabilities are bounded, and a ``database``, whose delta is private.
     """
-    if not isinstance(spec, dict) or not _NEEDED <= set(spec) <= _FIELDS:
+    if not isinstance(spec, dict) or not _REQUIRED <= set(spec) <= _FIELDS:
         raise InvalidInput(
-            f"The audit must be an object with the fields {sorted(_NEEDED)} and perhaps "
-            f"{sorted(_FIELDS - _NEEDED)}. Got others."
+            f"The audit must be an object with the fields {sorted(_REQUIRED)} and perhaps "
+            f"{sorted(_FIELDS - _REQUIRED)}. Got others."
         )
     epsilons = spec["epsilons"]
     if not isinstance(epsilons, list) or not epsilons:
         raise InvalidInput("The 'epsilons' parameter must be a list of numbers >= 0. Got others.")
-    mechanism, population = (built(name, spec[name]) for name in ("mechanism", "population"))
+    mechanism = built("mechanism", spec["mechanism"])
+    population = built("population", spec["population"])
     n = checks.check_integer("n", spec["n"], least=1)
-    rows = [_row(mechanism, population, n, epsilon, spec) for epsilon in epsilons]
+    rows = [_audit_epsilon(mechanism, population, n, epsilon, spec) for epsilon in epsilons]
     return {"n": n, "types": population.types, "rows": rows, "warnings": list(WARNINGS)}
 
 
-def _row(
+def _audit_epsilon(
     mechanism: Any, population: Any, n: int, epsilon: float, spec: dict[str, Any]
 ) -> dict[str, Any]:
-    draws, seed = spec.get("draws", 0), spec.get("seed", 0)
+    """Return smoothed and worst-case delta at one epsilon, and the optional values of `spec`."""
+    draws = spec.get("draws", 0)
+    seed = spec.get("seed", 0)
     delta = smoothed_delta(mechanism, population, n, epsilon, draws=draws, seed=seed)
     row: dict[str, Any] = {
         "epsilon": epsilon,
@@ -57,8 +60,8 @@ def _row(
     if "levels" in spec:
         quantile_bounds = quantiles(mechanism, population, n, epsilon, spec["levels"])
         row["quantiles"] = [
-            {"level": level, "chance_above": chance.to_dict()}
-            for level, chance in zip(spec["levels"], quantile_bounds, strict=True)
+            {"level": level, "chance_above": probability.to_dict()}
+            for level, probability in zip(spec["levels"], quantile_bounds, strict=True)
         ]
     if "database" in spec:
         row["database"] = database_delta(mechanism, spec["database"], epsilon).to_dict()
@@ -66,6 +69,7 @@ def _row(
 
 
 def audit_text(report: dict[str, Any]) -> str:
+    """Return a report of :func:`audit` as text."""
     lines = [f"{report['n']:,} records of {report['types']} types", ""]
     lines.append(f"{'epsilon':>8}  {'smoothed delta':>24}  {'method':<12} {'worst case':>10}")
     for row in report["rows"]:
@@ -77,37 +81,37 @@ def audit_text(report: dict[str, Any]) -> str:
         if delta["note"]:
             lines.append(f"{'':>10}{delta['note']}")
         for entry in row.get("quantiles", []):
-            chance = interval_text(entry["chance_above"])
-            lines.append(f"{'':>10}Pr[delta(x) > {entry['level']:g}] = {chance}")
+            probability = interval_text(entry["chance_above"])
+            lines.append(f"{'':>10}Pr[delta(x) > {entry['level']:g}] = {probability}")
         if "database" in row:
             lines.append(f"{'':>10}PRIVATE delta of the database: {interval_text(row['database'])}")
-    warnings = [f"- {words}" for words in report["warnings"]]
+    warnings = [f"- {warning}" for warning in report["warnings"]]
     return "\n".join([*lines, "", "To be said with it:", *warnings])
 
 
 def interval_text(ends: dict[str, Any]) -> str:
-    """Return both ends of an interval, or one number where they agree to four digits."""
+    """Return both ends of an interval as text, or one number if their texts are equal."""
     low, high = (end_text(ends[name]) for name in ("log10_lower", "log10_upper"))
     return high if low == high else f"{low} to {high}"
 
 
 def end_text(log10: float | None) -> str:
-    """Return a power of ten; None is the logarithm of 0."""
+    """Return 10^`log10` as text; None is the logarithm of 0."""
     return "0" if log10 is None else power_of_ten(log10 * LOG_10)
 
 
 def built(name: str, spec: object) -> Any:
-    """Return the sampler, mechanism or population of a specification.
+    """Return the object that a specification describes; `name` is a key of :data:`_KINDS`.
 
-    Its ``kind`` is one of :data:`_KINDS`, and its other fields are what that kind takes: a sampler
+    The field ``kind`` of `spec` selects the class, and its other fields are arguments: a sampler
     is {"kind": "fixed_size", "size": 99}, a release of a composition {"mechanism": ..., "coins":
     name}, a group of a heterogeneous population {"count": ..., "distribution": ...}.
     """
     kinds = _KINDS[name]
     if not isinstance(spec, dict) or spec.get("kind") not in kinds:
-        known = ", ".join(repr(kind) for kind in kinds)
+        kind_names = ", ".join(repr(kind) for kind in kinds)
         raise InvalidInput(
-            f"The {name!r} parameter must be an object whose kind is one of {known}."
+            f"The {name!r} parameter must be an object whose kind is one of {kind_names}."
         )
     fields = {key: value for key, value in spec.items() if key != "kind"}
     try:
@@ -119,9 +123,10 @@ def built(name: str, spec: object) -> Any:
         ) from None
 
 
-def _composed(releases: Sequence[dict[str, Any]]) -> Any:
-    parts = [(built("mechanism", each["mechanism"]), each["coins"]) for each in releases]
-    return compose([NamedMechanism(*part) for part in parts])
+def _build_composition(releases: Sequence[dict[str, Any]]) -> Any:
+    """Return the composition of releases, each a mechanism and the name of its coins."""
+    pairs = [(built("mechanism", release["mechanism"]), release["coins"]) for release in releases]
+    return compose([NamedMechanism(mechanism, coins) for mechanism, coins in pairs])
 
 
 _KINDS: dict[str, dict[str, Callable[..., Any]]] = {
@@ -131,7 +136,7 @@ _KINDS: dict[str, dict[str, Callable[..., Any]]] = {
         "average": Average,
         "radius_votes": RadiusVotes,
         "knn_votes": KNNVotes,
-        "composition": _composed,
+        "composition": _build_composition,
     },
     "population": {
         "vertices": Vertices,

@@ -1,6 +1,6 @@
-"""What numbers mean to readers who are not privacy experts, and the templates of pages.
+"""Success probabilities of attackers, formatting of numbers, and rendering of templates.
 
-Pages need nothing else, and are well-formed XML too, so that tests can read them.
+HTML pages have no external resources, and are well-formed XML, so that tests can parse them.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from vicinal import checks
 if TYPE_CHECKING:
     import jinja2
 
-_WIDTH = 100
+_WIDTH = 100  # characters per line of text reports
 
 
 def guess_limit(epsilon: float, delta: float) -> float:
-    """Return how often a guess about one person's presence can be right, at most.
+    """Return the largest success probability of membership inference under (epsilon, delta)-DP.
 
-    The guesser sees every answer, knows every other record, and would be right half the time by
-    tossing a coin. From the two error rates of any test under (epsilon, delta)-DP: their sum is at
-    least 2 (1 - delta) / (1 + e^epsilon) (Kairouz, Oh and Viswanath 2015).
+    The attacker sees every answer and knows all other records; the prior is one half. The two error
+    rates of any test add up to at least 2 (1 - delta) / (1 + e^epsilon) (Kairouz, Oh and Viswanath
+    2015).
     """
     epsilon = checks.check_real("epsilon", epsilon, above=0)
     delta = checks.check_real("delta", delta, least=0, below=1)
@@ -32,22 +32,22 @@ def guess_limit(epsilon: float, delta: float) -> float:
 
 
 def gaussian_guess_limit(budget: float, delta: float) -> float:
-    """Return the same limit where all noise is Gaussian: Phi(mu / 2) with mu = sqrt(2 B).
+    """Return the same probability for Gaussian noise: Phi(mu / 2) with mu = sqrt(2 B), plus delta.
 
-    Dong, Roth and Su 2022. What the integer grid adds is below 1 % of delta; all of delta is
-    added here.
+    `budget` is B in zCDP (Dong, Roth and Su 2022). Noise on an integer grid adds less than 1 % of
+    delta to the exact Gaussian value; this bound adds all of `delta`.
     """
     budget = checks.check_real("budget", budget, above=0)
     return min(1.0, NormalDist().cdf(math.sqrt(2 * budget) / 2) + delta)
 
 
 def format_percent(share: float, digits: int = 1) -> str:
-    """Return a share in words, as "97.3 %"."""
+    """Return a share as text, such as "97.3 %"."""
     return f"{100 * share:.{digits}f} %"
 
 
 def percent_up(share: float) -> str:
-    """Return a bound in words, rounded up to a tenth of a percent."""
+    """Return an upper bound as text, rounded up to a tenth of a percent."""
     return f"{math.ceil(1000 * share - 1e-9) / 10:.1f} %"
 
 
@@ -61,16 +61,16 @@ def format_duration(seconds: float) -> str:
 
 
 def fact(words: str, name: str = "") -> str:
-    """Return words in lines of at most 100 letters, beside a name if there is one."""
-    inner = " " * 13 if name else ""
-    first = f"{name:13}" if name else ""
+    """Return text wrapped at 100 characters, to the right of `name` in a column of 13 if given."""
+    first_indent = f"{name:13}" if name else ""
+    indent = " " * 13 if name else ""
     return textwrap.fill(
-        " ".join(words.split()), _WIDTH, initial_indent=first, subsequent_indent=inner
+        " ".join(words.split()), _WIDTH, initial_indent=first_indent, subsequent_indent=indent
     )
 
 
 def rendered(name: str, **values: Any) -> str:
-    """Return the page of a template; in HTML every value is escaped on its way into it."""
+    """Return the template file `name` with `values` inserted; HTML templates escape all values."""
     return _environment().get_template(name).render(**values)
 
 
@@ -79,9 +79,12 @@ def _environment() -> jinja2.Environment:
     import jinja2
 
     environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("vicinal.reports"), undefined=jinja2.StrictUndefined,
-        autoescape=jinja2.select_autoescape(["html"]), trim_blocks=True, lstrip_blocks=True,
-    )  # fmt: skip
+        loader=jinja2.PackageLoader("vicinal.reports"),
+        undefined=jinja2.StrictUndefined,
+        autoescape=jinja2.select_autoescape(["html"]),
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
     environment.filters.update(
         percent=format_percent, interval=format_interval, duration=format_duration, fact=fact
     )
