@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 from vicinal.neighbours.engines import int16
-from vicinal.neighbours.engines._intrinsics import supported
+from vicinal.neighbours.engines._intrinsics import is_supported
 from vicinal.neighbours.engines.int16 import Float64Products, VNNIProducts, int16_products
 
 pytestmark = pytest.mark.quick
 
 RNG = np.random.default_rng(0)
-ENGINES = [Float64Products(), *([VNNIProducts()] if supported() else [])]
+ENGINES = [Float64Products(), *([VNNIProducts()] if is_supported() else [])]
 SHAPES = [(1, 1, 1), (3, 2, 16), (23, 301, 93), (11, 258, 17), (65, 64, 64), (130, 7, 33)]
 
 
