@@ -4,18 +4,18 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
-from vicinal.neighbours.poisson_knn import NO_RECORD, _first_records, _scattered
+from vicinal.neighbours.poisson_knn import NO_RECORD, _choose_records, _scatter_indices
 
 
 def test_the_probes_follow_no_pattern():
     """Fails if records that come in rounds are probed in some places of the round only."""
     for period in (10, 58, 64):
-        places = _scattered(period * 1000, 20 * period)
+        places = _scatter_indices(period * 1000, 20 * period)
         assert len(set(places.tolist())) == 20 * period
         assert chisquare(np.bincount(places % period, minlength=period)).pvalue > 1e-6
     stride = np.arange(0, 58_000, 58)
     assert len(set((stride % 58).tolist())) == 1
-    np.testing.assert_array_equal(_scattered(5, 9), np.arange(5))
+    np.testing.assert_array_equal(_scatter_indices(5, 9), np.arange(5))
 
 
 @pytest.mark.parametrize("kind", ["spread", "narrow", "equal", "outlier", "extremes"])
@@ -33,7 +33,7 @@ def test_the_nearest_are_those_of_a_sort_however_similarities_lie(kind, size, k)
     rows = rng.permutation(size).astype(np.int32)
     chosen = np.full((1, k), NO_RECORD, dtype=np.int32)
     lists = np.array([0, size]), rows, near.astype(np.int32)
-    _first_records(*lists, np.arange(size), chosen)
+    _choose_records(*lists, np.arange(size), chosen)
     expected = rows[np.lexsort((rows, -near))][:k]
     assert sorted(chosen[0, :size]) == sorted(expected)
     assert (chosen[0, size:] == NO_RECORD).all()

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from vicinal.neighbours.radius import _rank_th_largest, select_largest
+from vicinal.neighbours.radius import _select_rank, select_largest
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 10, 300])
@@ -27,6 +27,6 @@ def test_a_rank_is_as_by_sorting(rank, distinct):
     rng = np.random.default_rng([rank, distinct])
     sizes = [0, rank - 1, rank, rank + 1, 200]
     values = rng.integers(-distinct, distinct, sum(sizes)).astype(np.int32)
-    found = _rank_th_largest(np.concatenate([[0], np.cumsum(sizes)]), values, rank)
+    found = _select_rank(np.concatenate([[0], np.cumsum(sizes)]), values, rank)
     for own, one in zip(np.split(values, np.cumsum(sizes)[:-1]), found, strict=True):
         assert one == (np.sort(own)[-rank] if len(own) >= rank else 0)
