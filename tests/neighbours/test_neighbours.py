@@ -94,9 +94,13 @@ def test_a_radius_is_the_first_similarity_of_its_value(kernel, value):
 
 @settings(deadline=None, max_examples=60)
 @given(
-    n=st.integers(0, 70), q=st.integers(1, 9), d=st.integers(1, 5), tile=st.integers(1, 80),
-    seed=st.integers(0, 2**20), rbf=st.booleans(),
-)  # fmt: skip
+    n=st.integers(0, 70),
+    q=st.integers(1, 9),
+    d=st.integers(1, 5),
+    tile=st.integers(1, 80),
+    seed=st.integers(0, 2**20),
+    rbf=st.booleans(),
+)
 def test_search_finds_exactly_the_records_inside(n, q, d, tile, seed, rbf):
     rng = np.random.default_rng(seed)
     kernel = RBF(1.0, 3.0) if rbf else Cosine()
