@@ -60,8 +60,8 @@ def check_hits(hits, inside, similarities, first=0):
         record_indices + first,
         similarities[query_indices, record_indices],
     )
-    for got, expected_column in zip(hits, expected, strict=True):
-        np.testing.assert_array_equal(got, expected_column)
+    for actual, expected_column in zip(hits, expected, strict=True):
+        np.testing.assert_array_equal(actual, expected_column)
 
 
 def pad_rows(rows):
@@ -92,7 +92,7 @@ def test_every_engine_has_the_similarities_of_chosen_pairs(name, seed, n, q, d, 
         records = ScanRecords(pad_rows(x)[block], offsets[block], np.zeros(n, np.int32)[block])
         pair_rows = (rows + first).astype(np.int32)
         pairs = Pairs(starts, pair_rows, values, records, first + block.start)
-        worker.similarities(pad_rows(queries), factor, pairs)
+        worker.write_similarities(pad_rows(queries), factor, pairs)
         is_written = rows < block.stop
         np.testing.assert_array_equal(values, np.where(is_written, expected, -1))
 
@@ -143,12 +143,12 @@ def test_picked_queries_are_those_of_a_block_of_their_own(name):
     block = worker.prepare(queries, floors, 2)
     for chosen in ([3], [0, 89], list(range(0, 90, 4)), list(range(90))):
         indices = np.array(chosen)
-        picked = worker.scan(worker.pick(block, indices), records, HitBudget(10**6))
+        picked = worker.scan(worker.select_queries(block, indices), records, HitBudget(10**6))
         alone = worker.prepare(queries[indices], floors[indices], 2)
-        for got, expected in zip(
+        for actual, expected in zip(
             picked, worker.scan(alone, records, HitBudget(10**6)), strict=True
         ):
-            np.testing.assert_array_equal(got, expected)
+            np.testing.assert_array_equal(actual, expected)
 
 
 @pytest.mark.parametrize("name", _choice.COMPILED)
@@ -156,9 +156,9 @@ def test_picked_queries_are_those_of_a_block_of_their_own(name):
 def test_a_compiled_engine_reads_nothing_beyond_its_records(name, queries):
     """Fails if memory that does not fit the block is handed to code that works with addresses."""
     worker = get_engine(name)
-    x, queries_rows, offsets, _, floors = make_scene(2, 50, queries, 16, 1)
+    x, query_rows, offsets, _, floors = make_scene(2, 50, queries, 16, 1)
     names = np.arange(50, dtype=np.int32)
-    block = worker.prepare(queries_rows, floors, 1)
+    block = worker.prepare(query_rows, floors, 1)
     for bad in (
         ScanRecords(x[:, :12].copy(), offsets, names),
         ScanRecords(x[::2], offsets[::2], names[::2]),
@@ -179,9 +179,9 @@ def test_a_compiled_engine_reads_nothing_beyond_its_records(name, queries):
 @pytest.mark.parametrize("queries", [1, 40])
 def test_an_engine_stops_when_there_is_no_room(name, queries):
     worker = get_engine(name)
-    x, queries_rows, offsets, _, _ = make_scene(1, 500, queries, 16, 1)
+    x, query_rows, offsets, _, _ = make_scene(1, 500, queries, 16, 1)
     no_limit = np.full(queries, -(1 << 40))
-    block = worker.prepare(queries_rows, no_limit, 1)
+    block = worker.prepare(query_rows, no_limit, 1)
     records = ScanRecords(x, offsets, np.arange(500, dtype=np.int32))
     assert worker.scan(block, records, HitBudget(500 * queries - 1)) is None
     assert worker.scan(block, records, HitBudget(500 * queries)) is not None
@@ -197,12 +197,12 @@ def test_indexes_answer_alike_on_every_engine(kind, block):
     for name in proven_engines():
         index = ExactIndex(kernel, 50, engine=name)
         index.add(kernel.encode(X))
-        near = index.search(kernel.encode(Q), np.full(block, kernel.similarity_at(0.2, 50)))
-        hits.append((near.starts, near.rows, near.similarities))
+        lists = index.search(kernel.encode(Q), np.full(block, kernel.similarity_at(0.2, 50)))
+        hits.append((lists.starts, lists.rows, lists.similarities))
     assert len(hits[0][1]) > 0
     for other in hits[1:]:
-        for got, expected in zip(other, hits[0], strict=True):
-            np.testing.assert_array_equal(got, expected)
+        for actual, expected in zip(other, hits[0], strict=True):
+            np.testing.assert_array_equal(actual, expected)
 
 
 class AlteredEngine(ScanEngine):
@@ -215,8 +215,8 @@ class AlteredEngine(ScanEngine):
     def prepare(self, queries, floors, factor):
         return self._engine.prepare(queries, floors, factor)
 
-    def pick(self, block, chosen):
-        return self._engine.pick(block, chosen)
+    def select_queries(self, block, chosen):
+        return self._engine.select_queries(block, chosen)
 
     def scan(self, block, records, room):
         return self._alter(*self._engine.scan(block, records, room))
@@ -261,11 +261,11 @@ def test_products_in_fewer_bits_are_refused(bits, monkeypatch):
     """
     half = ENGINES["float32"]()
 
-    def cut(rows):
+    def round_bits(rows):
         parts, powers = np.frexp(rows.astype(np.float32))
         return np.ldexp(np.rint(parts * 2**bits) / 2**bits, powers)
 
-    monkeypatch.setattr(type(half), "multiply", lambda _, q, x: cut(q) @ cut(x).T)
+    monkeypatch.setattr(type(half), "multiply", lambda _, q, x: round_bits(q) @ round_bits(x).T)
     _choice._get_proven.cache_clear()
     monkeypatch.setattr(_choice, "COMPILED", ())
     try:

@@ -89,7 +89,7 @@ class HyperplaneLSH(Index):
         holes = rows[rows < new_size]
         super().remove(rows, movers)
         self._codes.put(holes, self._codes.take(movers))
-        self._codes.cut(new_size, new_size + len(rows))
+        self._codes.truncate(new_size, new_size + len(rows))
 
     def codes(self, integers: IntegerMatrix) -> npt.NDArray[np.unsignedinteger]:
         """Return the bucket of each row in each table, (m, tables padded to a multiple of 32)."""
@@ -110,7 +110,7 @@ class HyperplaneLSH(Index):
         records = list(zip(self.store.parts(self.store.block), self._codes.blocks, strict=True))
 
         def scan(query: int) -> list[Hits] | None:
-            query_block = self.engine.pick(block, np.array([query]))
+            query_block = self.engine.select_queries(block, np.array([query]))
             by_block = [
                 self.engine.scan_some(
                     query_block,

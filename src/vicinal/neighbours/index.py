@@ -46,7 +46,7 @@ class GrowableArray:
         """Write consecutive rows from row `start` on, adding blocks as needed."""
         stop = start + len(values)
         while len(self.blocks) * self._block < stop:
-            self.blocks.append(_zeros((self._block, *self._tail), self._dtype))
+            self.blocks.append(_allocate_zeros((self._block, *self._tail), self._dtype))
         self._used = max(self._used, stop)
         row = start
         while row < stop:
@@ -67,7 +67,7 @@ class GrowableArray:
         for indices, block, block_rows in self._iterate_blocks(rows):
             block[block_rows] = values[indices]
 
-    def cut(self, size: int, used: int) -> None:
+    def truncate(self, size: int, used: int) -> None:
         """Overwrite the rows `size` to `used` - 1 with zeros, and release blocks that are empty.
 
         Rows from `used` on have never been written, or were overwritten before.
@@ -88,7 +88,7 @@ class GrowableArray:
             yield indices, self.blocks[block_number], rows[indices] - block_number * self._block
 
 
-def _zeros(shape: tuple[int, ...], dtype: np.dtype[Any]) -> AnyArray:
+def _allocate_zeros(shape: tuple[int, ...], dtype: np.dtype[Any]) -> AnyArray:
     """Return zeros whose memory pages are allocated only when they are written.
 
     An ordinary allocator also fills memory that it reuses: megabytes for each small data set.
@@ -251,7 +251,7 @@ class Index(ABC):
         )
         padded = pad_columns(queries, self.stride)
         block = self.engine.prepare(padded, floors, self.kernel.product_factor)
-        with self.engine.threads():
+        with self.engine.limit_threads():
             hits = self._scan(queries, block, allowed)
         return None if hits is None else make_lists(hits, query_offsets)
 
@@ -350,7 +350,7 @@ class ExactIndex(Index):
         padded, first = pad_columns(queries, self.stride), 0
         for records in self.store.parts(max(1, len(self))):
             pairs = Pairs(starts, rows, values, records, first)
-            self.engine.similarities(padded, self.kernel.product_factor, pairs)
+            self.engine.write_similarities(padded, self.kernel.product_factor, pairs)
             first += len(records)
         values -= np.repeat(self.kernel.offsets(queries), np.diff(starts))
         return NeighbourLists(starts, rows, values)
@@ -407,7 +407,7 @@ class FeatureRows:
         """Move the records in rows `movers` into `holes`, then erase rows from `new_size` on."""
         for column in (self._features, self._offsets):
             column.put(holes, column.take(movers))
-            column.cut(new_size, self._size)
+            column.truncate(new_size, self._size)
         self._size = new_size
 
     def parts(self, max_rows: int) -> Iterator[ScanRecords]:

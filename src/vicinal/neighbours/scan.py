@@ -127,7 +127,7 @@ class ScanEngine(ABC):
         """
 
     @abstractmethod
-    def pick(self, block: QueryBlock, chosen: Ints) -> QueryBlock:
+    def select_queries(self, block: QueryBlock, chosen: Ints) -> QueryBlock:
         """Return a block of the queries with the indices `chosen`, int64 ascending."""
 
     @abstractmethod
@@ -138,7 +138,7 @@ class ScanEngine(ABC):
         multiplies.
         """
 
-    def threads(self) -> AbstractContextManager[Any]:
+    def limit_threads(self) -> AbstractContextManager[Any]:
         """Return a context for a search, in which each product uses only its own thread."""
         return nullcontext()
 
@@ -151,7 +151,7 @@ class ScanEngine(ABC):
         )
         return self.scan(block, selected, allowed)
 
-    def similarities(self, queries: IntegerMatrix, factor: int, pairs: Pairs) -> None:
+    def write_similarities(self, queries: IntegerMatrix, factor: int, pairs: Pairs) -> None:
         """Write ``factor * <x, q> - offset(x)`` of each pair with a record of `pairs.records`.
 
         `queries`, int8 or float32 (q, stride), are padded like stored rows.

@@ -267,9 +267,9 @@ class AMXEngine(VNNIEngine):
             return super().prepare(queries, floors, factor)
         return _make_block(queries, floors, factor)
 
-    def pick(self, block: QueryBlock, chosen: Ints) -> QueryBlock:
+    def select_queries(self, block: QueryBlock, chosen: Ints) -> QueryBlock:
         if not isinstance(block.packed, QueryTiles):
-            return super().pick(block, chosen)
+            return super().select_queries(block, chosen)
         rows, floors = block.packed.rows[chosen], block.floors[chosen]
         return self.prepare(rows, floors, block.factor)
 

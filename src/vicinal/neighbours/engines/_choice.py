@@ -40,7 +40,7 @@ TILE = 2048
 class ProductEngine(ScanEngine):
     """An engine that multiplies a tile of records, then keeps the pairs inside the radii."""
 
-    def pick(self, block: QueryBlock, chosen: Ints) -> QueryBlock:
+    def select_queries(self, block: QueryBlock, chosen: Ints) -> QueryBlock:
         return QueryBlock(block.floors[chosen], block.factor, block.packed[chosen])
 
     def scan(self, block: QueryBlock, records: ScanRecords, allowed: HitBudget) -> Hits | None:
@@ -72,7 +72,7 @@ class Float32Engine(ProductEngine):
     def multiply(self, queries: Any, features: IntegerMatrix) -> AnyArray:
         return np.asarray(queries @ features.astype(np.float32, copy=False).T)
 
-    def threads(self) -> AbstractContextManager[Any]:
+    def limit_threads(self) -> AbstractContextManager[Any]:
         return _get_blas().limit(limits=1, user_api="blas")  # type: ignore[no-any-return]
 
 

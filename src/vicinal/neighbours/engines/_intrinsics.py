@@ -76,7 +76,7 @@ def _emit_dot(builder: Any, sums: Any, unsigned: Any, signed: Any) -> Any:
     return _emit_call(builder, "llvm.x86.avx512.vpdpbusd.512", _SUMS, [sums, unsigned, signed])
 
 
-def _broadcast(builder: Any, number: Any) -> Any:
+def _emit_broadcast(builder: Any, number: Any) -> Any:
     """Emit a vector whose 16 lanes equal an int32."""
     empty = ir.Constant(_SUMS, ir.Undefined)
     first_lane = builder.insert_element(empty, number, ir.Constant(_I32, 0))
@@ -99,7 +99,7 @@ def _make_panel(columns: int) -> Any:
 
         `rows`, `queries`, `limits` and `products` are addresses: of each record's `steps` dwords;
         of the packed queries; of an int32 for each query; of int32 (ROWS, queries) for the results
-        of records with any bit set. `biases` are what the sums start from.
+        of records with any bit set. `biases` are the initial sums.
         """
         signature = _types.UniTuple(types.uint64, ROWS)(
             _types.UniTuple(types.intp, ROWS),
@@ -111,10 +111,10 @@ def _make_panel(columns: int) -> Any:
         )
 
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            """Emit the code of one call: sums over the steps, then masks of what to keep."""
+            """Emit the code of one call: sums over the steps, then masks of hits."""
             rows, biases, queries, steps, limits, products = arguments
             starts = [
-                _broadcast(builder, builder.extract_value(biases, i))
+                _emit_broadcast(builder, builder.extract_value(biases, i))
                 for i in range(ROWS)
                 for _ in range(columns)
             ]
@@ -172,7 +172,7 @@ def emit_dword_sums(
     products = []
     for i, pointer in enumerate(rows):
         # One dword of a row is copied to all lanes, so rows need no packing.
-        row = _broadcast(builder, _emit_load(builder, pointer, step, 1))
+        row = _emit_broadcast(builder, _emit_load(builder, pointer, step, 1))
         products += [
             dot(builder, sums[i * columns + column], columns_dwords[column], row)
             for column in range(columns)
@@ -248,10 +248,10 @@ def byte_sum(typing, record, size):  # type: ignore[no-untyped-def] # noqa: ARG0
     Nothing beyond them is read.
     """
     signature = _types.int32(_types.intp, _types.intp)
-    ones = ir.Constant(_SUMS, [0x01010101] * LANES)
+    unit_bytes = ir.Constant(_SUMS, [0x01010101] * LANES)
 
     def step(builder: Any, total: Any, record: Any) -> Any:
-        return _emit_dot(builder, total, ones, record)
+        return _emit_dot(builder, total, unit_bytes, record)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
         return _emit_long_sum(builder, step, arguments[:1], arguments[1], [0])
@@ -292,7 +292,7 @@ def _emit_long_sum(
         hinted = [builder.inttoptr(prefetched, _I8.as_pointer()), reading, all_caches, data]
         _emit_call(builder, "llvm.prefetch.p0", ir.VoidType(), hinted)
     next_total = step(
-        builder, total, *(_load_register(builder, address, offset) for address in addresses)
+        builder, total, *(_emit_register_load(builder, address, offset) for address in addresses)
     )
     next_offset = builder.add(offset, ir.Constant(_I64, 64))
     builder.branch(check_block)
@@ -304,24 +304,24 @@ def _emit_long_sum(
         phi.add_incoming(next_value, loop_block)
     builder.position_at_end(rest_block)
     # The last bytes are read under a mask: beyond them is another record, or no memory at all.
-    one = ir.Constant(_I64, 1)
-    mask = builder.sub(builder.shl(one, builder.sub(size, whole_bytes)), one)
+    int64_1 = ir.Constant(_I64, 1)
+    mask = builder.sub(builder.shl(int64_1, builder.sub(size, whole_bytes)), int64_1)
     mask = builder.bitcast(mask, _MASK)
     rest = [
-        _load_masked(builder, address, whole_bytes, mask, padding_byte)
+        _emit_masked_load(builder, address, whole_bytes, mask, padding_byte)
         for address, padding_byte in zip(addresses, padding, strict=True)
     ]
     return _emit_call(builder, "llvm.vector.reduce.add.v16i32", _I32, [step(builder, total, *rest)])
 
 
-def _load_register(builder: Any, address: Any, offset: Any) -> Any:
+def _emit_register_load(builder: Any, address: Any, offset: Any) -> Any:
     """Emit an unaligned load of 64 bytes at ``address + offset``."""
     loaded = builder.load(builder.inttoptr(builder.add(address, offset), _SUMS.as_pointer()))
     loaded.align = 1
     return loaded
 
 
-def _load_masked(builder: Any, address: Any, offset: Any, mask: Any, padding: int) -> Any:
+def _emit_masked_load(builder: Any, address: Any, offset: Any, mask: Any, padding: int) -> Any:
     """Emit a load of the bytes set in `mask`; the remaining bytes are `padding`."""
     pointer = builder.inttoptr(builder.add(address, offset), _BYTES.as_pointer())
     loaded = _emit_call(

@@ -91,7 +91,7 @@ class VNNIEngine(ScanEngine):
         rows = np.ascontiguousarray(queries).view(np.uint8) ^ np.uint8(0x80)
         return _make_block(rows, np.ascontiguousarray(floors, dtype=np.int64), factor)
 
-    def pick(self, block: QueryBlock, chosen: Ints) -> QueryBlock:
+    def select_queries(self, block: QueryBlock, chosen: Ints) -> QueryBlock:
         return _make_block(block.packed.rows[chosen], block.floors[chosen], block.factor)
 
     def scan(self, block: QueryBlock, records: ScanRecords, allowed: HitBudget) -> Hits | None:
@@ -104,7 +104,7 @@ class VNNIEngine(ScanEngine):
             return self._scan(block, records[:0], _ALL_RECORDS, allowed, 0)
         return self._scan(block, records, chosen, allowed, len(chosen))
 
-    def similarities(self, queries: IntegerMatrix, factor: int, pairs: Pairs) -> None:
+    def write_similarities(self, queries: IntegerMatrix, factor: int, pairs: Pairs) -> None:
         rows = np.ascontiguousarray(queries).view(np.uint8) ^ np.uint8(0x80)
         records = pairs.records
         check_memory(rows.shape[1], records, _ALL_RECORDS)
