@@ -98,7 +98,7 @@ class Precision:
     def scale(self, n_features: int) -> float:
         """Return S, the integer length of a unit vector before rounding.
 
-        Raises InvalidInput if rounding errors of so many features could exceed the norm.
+        Raises InvalidInput if rounding errors could take too much of the norm.
         """
         max_features = min(MAX_FEATURES, (2 * self.norm) ** 2 - 1)
         if n_features > max_features:

@@ -226,7 +226,7 @@ def measure_seconds(engine: ScanEngine) -> float:
     block = engine.prepare(queries, np.full(64, 1 << 30), 1)
     records = ScanRecords(features, np.zeros(2048, np.int32), np.arange(2048, dtype=np.int32))
     durations = []
-    for _ in range(5):  # the first scan compiles or loads code, others may be interrupted
+    for _ in range(5):  # the first scan compiles or loads code, any scan may be interrupted
         start = time.perf_counter()
         engine.scan(block, records, HitBudget(1))
         durations.append(time.perf_counter() - start)
