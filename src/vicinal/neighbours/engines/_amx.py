@@ -38,14 +38,14 @@ from vicinal.neighbours.engines._vnni import VNNIEngine, compute_sum_limits, enl
 from vicinal.neighbours.kernels import IntegerMatrix
 from vicinal.neighbours.scan import Floors, HitBudget, QueryBlock
 
+# Records, and queries, of one product.
 SIDE = 32
-"""Records, and queries, of one product."""
 
+# Features of a step; rows are padded with zeros to a multiple of it.
 STEP = 64
-"""Features of a step; rows are padded with zeros to a multiple of it."""
 
+# Numbers (int32) stored for a record that reaches a limit: its index, the mask, its 32 sums.
 MATCH_LENGTH = 2 + SIDE
-"""Numbers (int32) stored for a record that reaches a limit: its index, the mask, its 32 sums."""
 
 # System call, request and feature number that permit tile registers on Linux, x86-64.
 _ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA = 158, 0x1023, 18
@@ -226,10 +226,10 @@ def scan_tiles(typing, address, arguments):  # type: ignore[no-untyped-def] # no
     return signature, generate
 
 
+# Up to this many queries the vnni engine is as fast, because tiles would be mostly empty.
 MAX_VECTOR_QUERIES = 8
-"""Up to this many queries the vnni engine is as fast, because tiles would be mostly empty."""
+# Bytes of records that stay in the cache of a core while all queries are multiplied.
 _CACHED_BYTES = 1 << 18
-"""Bytes of records that stay in the cache of a core while all queries are multiplied."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,8 +33,8 @@ from vicinal.neighbours.scan import (
     merge_tiles,
 )
 
+# Records in a tile: with 256 queries its products fill 2 MiB, the cache of a core.
 TILE = 2048
-"""Records in a tile: with 256 queries its products fill 2 MiB, the cache of a core."""
 
 
 class ProductEngine(ScanEngine):
@@ -82,8 +82,8 @@ def _get_blas() -> Any:
     return ThreadpoolController()
 
 
+# Products tested together: most chunks contain no hit and are skipped.
 _CHUNK_SIZE = 64
-"""Products tested together: most chunks contain no hit and are skipped."""
 
 
 @compiled
@@ -152,8 +152,8 @@ ENGINES: dict[str, Callable[[], ScanEngine]] = {
 }
 """All engines for int8 features, usually the fastest first."""
 
+# Compiled engines; the faster one is found by measurement.
 COMPILED = ("amx", "vnni")
-"""Compiled engines; the faster one is found by measurement."""
 
 
 def engine_for(precision: Precision, name: str | None = None) -> ScanEngine:

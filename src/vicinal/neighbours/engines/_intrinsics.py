@@ -19,15 +19,15 @@ from numba.extending import intrinsic
 
 from vicinal.compiled import compiled
 
+# Records of a panel in registers: with 64 queries, 24 of 32 registers are sums.
 ROWS = 6
-"""Records of a panel in registers: with 64 queries, 24 of 32 registers are sums."""
+# Queries in a vector of int32 sums.
 LANES = 16
-"""Queries in a vector of int32 sums."""
 
 REQUIRED_FEATURES = ("avx512f", "avx512bw", "avx512vl", "avx512vnni")
 
+# Distance of prefetched records; smaller and larger distances save less time.
 _PREFETCH_BYTES = 4096
-"""Distance of prefetched records; smaller and larger distances save less time."""
 
 # The annotations of numba do not match its documentation.
 _types: Any = types

@@ -48,12 +48,12 @@ from vicinal.neighbours.scan import (
     order_by_query,
 )
 
+# Up to this many queries are multiplied one by one, at the speed of memory (decision 0023).
 MAX_SINGLE_QUERIES = 3
-"""Up to this many queries are multiplied one by one, at the speed of memory (decision 0023)."""
 
 _PANEL_QUERIES = 4 * LANES
+# Bytes of records that stay in the cache of a core while all queries are multiplied.
 _CACHED_BYTES = 1 << 18
-"""Bytes of records that stay in the cache of a core while all queries are multiplied."""
 
 _INT32_MAX = 2**31 - 1
 _ALL_RECORDS = np.zeros(0, dtype=np.int32)

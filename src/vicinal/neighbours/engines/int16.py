@@ -41,13 +41,13 @@ from vicinal.neighbours.engines._intrinsics import (
 Int16Matrix = npt.NDArray[np.int16]
 Int32Matrix = npt.NDArray[np.int32]
 
+# Rows whose outer products are added up in int32: sums of 64 products must stay below 2^31.
 MOST_TOGETHER = 64
-"""Rows whose outer products are added up in int32: sums of 64 products must stay below 2^31."""
 
 # Five rows with 64 columns need 20 registers for sums, ten rows with 16 columns need ten.
 _GROUP_ROWS, _NARROW_GROUP_ROWS, _PANEL_COLUMNS = 5, 10, 4 * LANES
+# Dwords of 64 columns multiplied at a time; they stay in the first-level cache.
 _PANEL_DWORDS = 128
-"""Dwords of 64 columns multiplied at a time; they stay in the first-level cache."""
 
 
 class Int16Products(ABC):
