@@ -1,4 +1,4 @@
-"""All product engines return the same hits, bit for bit, and they are those of the definition."""
+"""All engines return the same hits, bit for bit, and they are those of the definition."""
 
 import ctypes
 import mmap
@@ -28,19 +28,22 @@ INT8 = Precision(4095, 127)
 engines = pytest.mark.parametrize("name", ENGINES)
 
 
-def engine(name):
+def get_engine(name):
     if name not in proven_engines():
         pytest.skip(f"the engine {name} is not to be had here")
     return engine_for(INT8, name)
 
 
-def scene(seed, n, q, d, factor):
-    """Return records with extreme coordinates among them, queries, and radii at the rim."""
+def make_scene(seed, n, q, d, factor):
+    """Return records with extreme coordinates, queries, and thresholds that pairs just reach."""
     rng = np.random.default_rng(seed)
-    most = min(127, int(4095 / d**0.5))
-    x, queries = (rng.integers(-most, most + 1, (size, d)).astype(np.int8) for size in (n, q))
-    x[rng.random(n) < 0.1] = most
-    queries[rng.random(q) < 0.1] = -most
+    max_coordinate = min(127, int(4095 / d**0.5))
+    x, queries = (
+        rng.integers(-max_coordinate, max_coordinate + 1, (size, d)).astype(np.int8)
+        for size in (n, q)
+    )
+    x[rng.random(n) < 0.1] = max_coordinate
+    queries[rng.random(q) < 0.1] = -max_coordinate
     offsets = rng.integers(0, 1 << 20, n).astype(np.int32)
     similarities = factor * (queries.astype(np.int64) @ x.astype(np.int64).T) - offsets
     floors = similarities[np.arange(q), rng.integers(0, n, q)] + rng.integers(0, 2, q)
@@ -49,122 +52,136 @@ def scene(seed, n, q, d, factor):
     return x, queries, offsets, similarities, floors
 
 
-def check_hits(found, inside, similarities, first=0):
-    """Compare counts, names and values of hits with those inside the radii."""
-    who, where = np.nonzero(inside)
-    expected = np.bincount(who, minlength=len(inside)), where + first, similarities[who, where]
-    for got, wanted in zip(found, expected, strict=True):
-        np.testing.assert_array_equal(got, wanted)
+def check_hits(hits, inside, similarities, first=0):
+    """Compare counts, row ids and similarities of hits with the pairs inside the radii."""
+    query_indices, record_indices = np.nonzero(inside)
+    expected = (
+        np.bincount(query_indices, minlength=len(inside)),
+        record_indices + first,
+        similarities[query_indices, record_indices],
+    )
+    for actual, expected_column in zip(hits, expected, strict=True):
+        np.testing.assert_array_equal(actual, expected_column)
 
 
-def widened(rows):
+def pad_rows(rows):
     return np.pad(rows, ((0, 0), (0, -rows.shape[1] % 4)))
 
 
 @engines
 @settings(deadline=None, max_examples=20)
 @given(
-    seed=st.integers(0, 2**20), n=st.integers(1, 200), q=st.integers(0, 20), d=st.integers(1, 300),
-    factor=st.sampled_from([1, 2]), first=st.sampled_from([0, 1000]),
-)  # fmt: skip
+    seed=st.integers(0, 2**20),
+    n=st.integers(1, 200),
+    q=st.integers(0, 20),
+    d=st.integers(1, 300),
+    factor=st.sampled_from([1, 2]),
+    first=st.sampled_from([0, 1000]),
+)
 def test_every_engine_has_the_similarities_of_chosen_pairs(name, seed, n, q, d, factor, first):
     """Fails if a pair gets another's product, or pairs with other records are written."""
-    worker = engine(name)
-    x, queries, offsets, similarities, _ = scene(seed, n, max(q, 1), d, factor)
+    worker = get_engine(name)
+    x, queries, offsets, similarities, _ = make_scene(seed, n, max(q, 1), d, factor)
     queries, half = queries[:q], n // 2
     chosen = [np.sort(np.random.default_rng(j).permutation(n)[: j % 5]) for j in range(q)]
     rows = np.concatenate([np.zeros(0, np.int64), *chosen])
     starts = np.cumsum([0, *map(len, chosen)])
     expected = similarities[np.repeat(np.arange(q), np.diff(starts)), rows]
     values = np.full(len(rows), -1, np.int32)
-    for between in (slice(0, half), slice(half, n)):
-        records = ScanRecords(widened(x)[between], offsets[between], np.zeros(n, np.int32)[between])
-        at = (rows + first).astype(np.int32)
-        pairs = Pairs(starts, at, values, records, first + between.start)
-        worker.similarities(widened(queries), factor, pairs)
-        met = rows < between.stop
-        np.testing.assert_array_equal(values, np.where(met, expected, -1))
+    for block in (slice(0, half), slice(half, n)):
+        records = ScanRecords(pad_rows(x)[block], offsets[block], np.zeros(n, np.int32)[block])
+        pair_rows = (rows + first).astype(np.int32)
+        pairs = Pairs(starts, pair_rows, values, records, first + block.start)
+        worker.write_similarities(pad_rows(queries), factor, pairs)
+        is_written = rows < block.stop
+        np.testing.assert_array_equal(values, np.where(is_written, expected, -1))
 
 
 @engines
 @settings(deadline=None, max_examples=60)
 @given(
-    seed=st.integers(0, 2**20), n=st.integers(1, 200), q=st.integers(1, 150), d=st.integers(1, 300),
-    factor=st.sampled_from([1, 2]), gathered=st.booleans(),
-)  # fmt: skip
+    seed=st.integers(0, 2**20),
+    n=st.integers(1, 200),
+    q=st.integers(1, 150),
+    d=st.integers(1, 300),
+    factor=st.sampled_from([1, 2]),
+    gathered=st.booleans(),
+)
 def test_every_engine_finds_what_the_definition_says(name, seed, n, q, d, factor, gathered):
-    worker = engine(name)
-    x, queries, offsets, similarities, floors = scene(seed, n, q, d, factor)
-    records = ScanRecords(widened(x), offsets, np.arange(n, dtype=np.int32) + 7)
-    block = worker.prepare(widened(queries), floors, factor)
+    worker = get_engine(name)
+    x, queries, offsets, similarities, floors = make_scene(seed, n, q, d, factor)
+    records = ScanRecords(pad_rows(x), offsets, np.arange(n, dtype=np.int32) + 7)
+    block = worker.prepare(pad_rows(queries), floors, factor)
     inside = similarities >= floors[:, None]
     if gathered:
         chosen = np.flatnonzero(np.random.default_rng(seed).random(n) < 0.5).astype(np.int32)
         inside[:, np.setdiff1d(np.arange(n), chosen)] = False
-        found = worker.scan_some(block, records, chosen, HitBudget(n * q))
+        hits = worker.scan_some(block, records, chosen, HitBudget(n * q))
     else:
-        found = worker.scan(block, records, HitBudget(n * q))
-    check_hits(found, inside, similarities, 7)
+        hits = worker.scan(block, records, HitBudget(n * q))
+    check_hits(hits, inside, similarities, 7)
 
 
 @engines
 @pytest.mark.parametrize(("n", "q"), [(2047, 70), (2048, 70), (2049, 70), (9000, 70), (9000, 2)])
 def test_engines_are_exact_across_their_own_tiles(name, n, q):
     """Fails if hits are lost at the end of a tile, or where room is made: one query has all."""
-    worker = engine(name)
-    x, queries, offsets, similarities, floors = scene(n, n, q, 64, 1)
+    worker = get_engine(name)
+    x, queries, offsets, similarities, floors = make_scene(n, n, q, 64, 1)
     floors[0] = -(1 << 40)
     block = worker.prepare(queries, floors, 1)
     records = ScanRecords(x, offsets, np.arange(n, dtype=np.int32))
-    found = worker.scan(block, records, HitBudget(n * q))
-    check_hits(found, similarities >= floors[:, None], similarities)
+    hits = worker.scan(block, records, HitBudget(n * q))
+    check_hits(hits, similarities >= floors[:, None], similarities)
 
 
 @engines
 def test_picked_queries_are_those_of_a_block_of_their_own(name):
-    worker = engine(name)
-    x, queries, offsets, _, floors = scene(5, 300, 90, 40, 2)
+    worker = get_engine(name)
+    x, queries, offsets, _, floors = make_scene(5, 300, 90, 40, 2)
     records = ScanRecords(x, offsets, np.arange(300, dtype=np.int32))
     block = worker.prepare(queries, floors, 2)
     for chosen in ([3], [0, 89], list(range(0, 90, 4)), list(range(90))):
-        some = np.array(chosen)
-        picked = worker.scan(worker.pick(block, some), records, HitBudget(10**6))
-        alone = worker.prepare(queries[some], floors[some], 2)
-        for got, expected in zip(
+        indices = np.array(chosen)
+        picked = worker.scan(worker.select_queries(block, indices), records, HitBudget(10**6))
+        alone = worker.prepare(queries[indices], floors[indices], 2)
+        for actual, expected in zip(
             picked, worker.scan(alone, records, HitBudget(10**6)), strict=True
         ):
-            np.testing.assert_array_equal(got, expected)
+            np.testing.assert_array_equal(actual, expected)
 
 
 @pytest.mark.parametrize("name", _choice.COMPILED)
 @pytest.mark.parametrize("queries", [1, 40])
 def test_a_compiled_engine_reads_nothing_beyond_its_records(name, queries):
     """Fails if memory that does not fit the block is handed to code that works with addresses."""
-    worker = engine(name)
-    x, asked, offsets, _, floors = scene(2, 50, queries, 16, 1)
+    worker = get_engine(name)
+    x, query_rows, offsets, _, floors = make_scene(2, 50, queries, 16, 1)
     names = np.arange(50, dtype=np.int32)
-    block = worker.prepare(asked, floors, 1)
+    block = worker.prepare(query_rows, floors, 1)
     for bad in (
         ScanRecords(x[:, :12].copy(), offsets, names),
         ScanRecords(x[::2], offsets[::2], names[::2]),
-        ScanRecords(np.asfortranarray(x), offsets, names), ScanRecords(x, offsets[:9], names),
-        ScanRecords(x[:9], offsets, names), ScanRecords(x.astype(np.int16), offsets, names),
-    ):  # fmt: skip
+        ScanRecords(np.asfortranarray(x), offsets, names),
+        ScanRecords(x, offsets[:9], names),
+        ScanRecords(x[:9], offsets, names),
+        ScanRecords(x.astype(np.int16), offsets, names),
+    ):
         with pytest.raises(InvalidInput, match="'records'"):
             worker.scan(block, bad, HitBudget(10**6))
     for chosen in ([50], [-1, 3]):
-        some = np.array(chosen, dtype=np.int32)
+        indices = np.array(chosen, dtype=np.int32)
         with pytest.raises(InvalidInput, match="'records'"):
-            worker.scan_some(block, ScanRecords(x, offsets, names), some, HitBudget(10**6))
+            worker.scan_some(block, ScanRecords(x, offsets, names), indices, HitBudget(10**6))
 
 
 @engines
 @pytest.mark.parametrize("queries", [1, 40])
 def test_an_engine_stops_when_there_is_no_room(name, queries):
-    worker = engine(name)
-    x, asked, offsets, _, _ = scene(1, 500, queries, 16, 1)
-    everybody = np.full(queries, -(1 << 40))
-    block = worker.prepare(asked, everybody, 1)
+    worker = get_engine(name)
+    x, query_rows, offsets, _, _ = make_scene(1, 500, queries, 16, 1)
+    no_limit = np.full(queries, -(1 << 40))
+    block = worker.prepare(query_rows, no_limit, 1)
     records = ScanRecords(x, offsets, np.arange(500, dtype=np.int32))
     assert worker.scan(block, records, HitBudget(500 * queries - 1)) is None
     assert worker.scan(block, records, HitBudget(500 * queries)) is not None
@@ -176,20 +193,20 @@ def test_indexes_answer_alike_on_every_engine(kind, block):
     rng = np.random.default_rng(block)
     X, Q = rng.normal(size=(3000, 50)), rng.normal(size=(block, 50))
     kernel = kind(int8_precision(X[:500]))
-    found = []
+    hits = []
     for name in proven_engines():
         index = ExactIndex(kernel, 50, engine=name)
         index.add(kernel.encode(X))
-        near = index.search(kernel.encode(Q), np.full(block, kernel.similarity_at(0.2, 50)))
-        found.append((near.starts, near.rows, near.similarities))
-    assert len(found[0][1]) > 0
-    for other in found[1:]:
-        for got, expected in zip(other, found[0], strict=True):
-            np.testing.assert_array_equal(got, expected)
+        lists = index.search(kernel.encode(Q), np.full(block, kernel.similarity_at(0.2, 50)))
+        hits.append((lists.starts, lists.rows, lists.similarities))
+    assert len(hits[0][1]) > 0
+    for other in hits[1:]:
+        for actual, expected in zip(other, hits[0], strict=True):
+            np.testing.assert_array_equal(actual, expected)
 
 
-class Altered(ScanEngine):
-    """The float32 engine, with something done to its hits."""
+class AlteredEngine(ScanEngine):
+    """The float32 engine with altered hits."""
 
     def __init__(self, alter):
         self._engine = ENGINES["float32"]()
@@ -198,8 +215,8 @@ class Altered(ScanEngine):
     def prepare(self, queries, floors, factor):
         return self._engine.prepare(queries, floors, factor)
 
-    def pick(self, block, chosen):
-        return self._engine.pick(block, chosen)
+    def select_queries(self, block, chosen):
+        return self._engine.select_queries(block, chosen)
 
     def scan(self, block, records, room):
         return self._alter(*self._engine.scan(block, records, room))
@@ -215,16 +232,16 @@ FAULTS = {
 
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
 def test_an_engine_that_is_not_exact_is_passed_over(fault, monkeypatch):
-    assert not _choice.is_exact(Altered(fault))
-    assert _choice.is_exact(Altered(lambda *hits: hits))
-    monkeypatch.setitem(ENGINES, "vnni", lambda: Altered(fault))
-    _choice._proven.cache_clear()
+    assert not _choice.is_exact(AlteredEngine(fault))
+    assert _choice.is_exact(AlteredEngine(lambda *hits: hits))
+    monkeypatch.setitem(ENGINES, "vnni", lambda: AlteredEngine(fault))
+    _choice._get_proven.cache_clear()
     try:
-        assert _choice._proven("vnni") is None
+        assert _choice._get_proven("vnni") is None
         with pytest.raises(InvalidInput, match="not available"):
             engine_for(INT8, "vnni")
     finally:
-        _choice._proven.cache_clear()
+        _choice._get_proven.cache_clear()
 
 
 def test_float32_features_take_the_float32_engine_and_names_are_checked():
@@ -244,22 +261,24 @@ def test_products_in_fewer_bits_are_refused(bits, monkeypatch):
     """
     half = ENGINES["float32"]()
 
-    def cut(rows):
+    def round_bits(rows):
         parts, powers = np.frexp(rows.astype(np.float32))
         return np.ldexp(np.rint(parts * 2**bits) / 2**bits, powers)
 
-    monkeypatch.setattr(type(half), "multiply", lambda _, q, x: cut(q) @ cut(x).T)
-    _choice._proven.cache_clear()
+    monkeypatch.setattr(type(half), "multiply", lambda _, q, x: round_bits(q) @ round_bits(x).T)
+    _choice._get_proven.cache_clear()
     monkeypatch.setattr(_choice, "COMPILED", ())
     try:
         for precision in (INT8, Precision()):
             with pytest.raises(InvalidInput, match="not exact"):
-                _choice._fastest.__wrapped__(0) if precision is INT8 else engine_for(precision)
+                _choice._choose_fastest.__wrapped__(0) if precision is INT8 else engine_for(
+                    precision
+                )
     finally:
-        _choice._proven.cache_clear()
+        _choice._get_proven.cache_clear()
 
 
-def waited(*hits):
+def delay(*hits):
     time.sleep(0.2)
     return hits
 
@@ -268,15 +287,15 @@ def waited(*hits):
 def test_the_faster_of_two_compiled_engines_is_taken(slow, monkeypatch):
     """Fails if the order of the list decides, whatever the processor does with either."""
     workers = {name: ENGINES["float32"]() for name in _choice.COMPILED}
-    workers[slow] = Altered(waited)
-    monkeypatch.setattr(_choice, "_proven", workers.get)
-    taken = _choice._fastest.__wrapped__(0)
+    workers[slow] = AlteredEngine(delay)
+    monkeypatch.setattr(_choice, "_get_proven", workers.get)
+    taken = _choice._choose_fastest.__wrapped__(0)
     assert taken is next(workers[name] for name in workers if name != slow)
 
 
 def test_no_tile_is_read_beyond_the_last_record():
     """Fails if a step of 64 features reads on where no record lies: the page there is no memory."""
-    worker = engine("amx")
+    worker = get_engine("amx")
     page, width = mmap.PAGESIZE, 36
     memory = mmap.mmap(-1, 3 * page)
     libc = ctypes.CDLL(None, use_errno=True)

@@ -1,4 +1,4 @@
-"""Indexes: what is refused, how memory grows, what is learnt from public points."""
+"""Indexes: refused arguments, growing memory, parameters learnt from public points."""
 
 import numpy as np
 import pytest
@@ -12,24 +12,24 @@ from vicinal.neighbours.kernels import Precision
 KERNEL = Cosine(Precision(128, 127))
 
 
-def points(n, seed=0):
+def make_points(n, seed=0):
     return KERNEL.encode(np.random.default_rng(seed).normal(size=(n, 6)))
 
 
 @pytest.mark.parametrize(
     ("queries", "thresholds", "word"),
     [
-        (points(3)[:, :5], np.zeros(3, dtype=np.int64), "shape"),
-        (points(3)[0], np.zeros(3, dtype=np.int64), "shape"),
-        (points(3).astype(np.float64), np.zeros(3, dtype=np.int64), "type"),
-        (points(3).astype(np.float32), np.zeros(3, dtype=np.int64), "type"),
-        (points(3), np.zeros(2, dtype=np.int64), "thresholds"),
-        (points(3), np.full(3, np.nan), "thresholds"),
+        (make_points(3)[:, :5], np.zeros(3, dtype=np.int64), "shape"),
+        (make_points(3)[0], np.zeros(3, dtype=np.int64), "shape"),
+        (make_points(3).astype(np.float64), np.zeros(3, dtype=np.int64), "type"),
+        (make_points(3).astype(np.float32), np.zeros(3, dtype=np.int64), "type"),
+        (make_points(3), np.zeros(2, dtype=np.int64), "thresholds"),
+        (make_points(3), np.full(3, np.nan), "thresholds"),
     ],
 )
 def test_what_could_be_misread_is_refused(queries, thresholds, word):
     index = ExactIndex(KERNEL, 6)
-    index.add(points(10))
+    index.add(make_points(10))
     with pytest.raises(InvalidInput, match=word):
         index.search(queries, thresholds)
     with pytest.raises(InvalidInput, match=word):
@@ -37,50 +37,56 @@ def test_what_could_be_misread_is_refused(queries, thresholds, word):
 
 
 @pytest.mark.parametrize(
-    "rows", [points(3)[:, :5], points(3)[0], points(3).astype(np.float32), points(3).astype(int)]
+    "rows",
+    [
+        make_points(3)[:, :5],
+        make_points(3)[0],
+        make_points(3).astype(np.float32),
+        make_points(3).astype(int),
+    ],
 )
 def test_records_that_could_be_misread_are_refused_before_anything_changes(rows):
     for index in (ExactIndex(KERNEL, 6), HyperplaneLSH(KERNEL, 6)):
-        index.add(points(10))
+        index.add(make_points(10))
         with pytest.raises(InvalidInput, match="'integers'"):
             index.add(rows)
         assert len(index) == 10
-        found = index.search(points(2), np.full(2, -(1 << 30)))
-        assert set(found.rows.tolist()) <= set(range(10))
+        lists = index.search(make_points(2), np.full(2, -(1 << 30)))
+        assert set(lists.rows.tolist()) <= set(range(10))
 
 
 def test_an_empty_index_and_an_empty_block_find_nothing():
     index = ExactIndex(KERNEL, 6)
-    near = index.search(points(3), np.zeros(3, dtype=np.int64))
-    assert near.starts.tolist() == [0, 0, 0, 0]
-    index.add(points(5))
-    assert len(index.search(points(0), np.zeros(0, dtype=np.int64))) == 0
-    assert list(index.parts(points(0), np.zeros(0, dtype=np.int64))) == []
+    lists = index.search(make_points(3), np.zeros(3, dtype=np.int64))
+    assert lists.starts.tolist() == [0, 0, 0, 0]
+    index.add(make_points(5))
+    assert len(index.search(make_points(0), np.zeros(0, dtype=np.int64))) == 0
+    assert list(index.parts(make_points(0), np.zeros(0, dtype=np.int64))) == []
 
 
 def test_growing_copies_no_block_that_is_there():
     """Fails if adding moves records that are already in memory."""
     store = FeatureRows(KERNEL, 6, block=64)
-    store.add(points(50))
+    store.add(make_points(50))
     first = store._features.blocks[0]
     for start in range(50, 500, 45):
-        store.add(points(45, start))
+        store.add(make_points(45, start))
     assert store._features.blocks[0] is first
     assert len(store._features.blocks) == 8
-    names = np.concatenate([part.row_ids for part in store.parts(30)])
-    np.testing.assert_array_equal(names, np.arange(500))
+    row_ids = np.concatenate([part.row_ids for part in store.parts(30)])
+    np.testing.assert_array_equal(row_ids, np.arange(500))
 
 
 @pytest.mark.parametrize("kept", [0, 1, 63, 64, 65, 199])
 def test_cutting_gives_blocks_back_and_wipes_the_rest(kept):
     store = FeatureRows(KERNEL, 6, block=64)
-    store.add(points(200))
-    none = np.zeros(0, dtype=np.int64)
-    store.remove(none, none, kept)
+    store.add(make_points(200))
+    no_rows = np.zeros(0, dtype=np.int64)
+    store.remove(no_rows, no_rows, kept)
     assert len(store) == kept
     assert len(store._features.blocks) == -(-kept // 64)
     assert wiped(store)
-    np.testing.assert_array_equal(store.features, points(200)[:kept])
+    np.testing.assert_array_equal(store.features, make_points(200)[:kept])
 
 
 @pytest.mark.parametrize(
@@ -94,19 +100,19 @@ def test_impossible_tables_are_refused(tables, bits, name):
 @pytest.mark.parametrize("bits", [1, 8, 9, 16])
 def test_buckets_are_the_signs_of_the_hyperplanes(bits):
     index = HyperplaneLSH(KERNEL, 6, tables=4, bits=bits, seed=2)
-    rows = points(200)
+    rows = make_points(200)
     normals = np.random.default_rng(2).normal(size=(6, 4 * bits))
     signs = (rows.astype(float) @ np.rint(normals * 2**16) > 0).reshape(200, 4, bits)
     np.testing.assert_array_equal(index.codes(rows)[:, :4], signs @ (1 << np.arange(bits)))
 
 
 def test_more_tables_find_more():
-    rows, queries = points(2000), points(100, 1)
+    rows, queries = make_points(2000), make_points(100, 1)
     thresholds = np.full(100, KERNEL.similarity_at(0.8, 6))
-    found = []
+    n_found = []
     for tables in (1, 5, 30, 64):
         index = HyperplaneLSH(KERNEL, 6, tables)
         index.add(rows)
-        found.append(len(index.search(queries, thresholds).rows))
-    assert found == sorted(found)
-    assert found[0] < found[-1]
+        n_found.append(len(index.search(queries, thresholds).rows))
+    assert n_found == sorted(n_found)
+    assert n_found[0] < n_found[-1]

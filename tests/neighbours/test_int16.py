@@ -1,38 +1,38 @@
-"""Products of int16 matrices: both engines return what int64 arithmetic does, in any company."""
+"""Products of int16 matrices: both engines equal int64 arithmetic for any neighbouring rows."""
 
 import numpy as np
 import pytest
 
 from vicinal.neighbours.engines import int16
-from vicinal.neighbours.engines._intrinsics import supported
+from vicinal.neighbours.engines._intrinsics import is_supported
 from vicinal.neighbours.engines.int16 import Float64Products, VNNIProducts, int16_products
 
 pytestmark = pytest.mark.quick
 
 RNG = np.random.default_rng(0)
-ENGINES = [Float64Products(), *([VNNIProducts()] if supported() else [])]
+ENGINES = [Float64Products(), *([VNNIProducts()] if is_supported() else [])]
 SHAPES = [(1, 1, 1), (3, 2, 16), (23, 301, 93), (11, 258, 17), (65, 64, 64), (130, 7, 33)]
 
 
-def numbers(*shape, largest=32768):
+def make_numbers(*shape, largest=32768):
     return RNG.integers(-largest, largest, shape).astype(np.int16)
 
 
-def names(engine):
+def get_name(engine):
     return engine.name
 
 
-@pytest.mark.parametrize("engine", ENGINES, ids=names)
+@pytest.mark.parametrize("engine", ENGINES, ids=get_name)
 @pytest.mark.parametrize(("n", "k", "m"), SHAPES)
 def test_products_are_exact_and_wrap_around(engine, n, k, m):
-    left, right = numbers(n, k), numbers(k, m)
+    left, right = make_numbers(n, k), make_numbers(k, m)
     expected = (left.astype(np.int64) @ right.astype(np.int64)).astype(np.int32)
-    found = engine.times(left, engine.prepared(right))
-    assert found.dtype == np.int32
-    assert (found == expected).all()
+    products = engine.times(left, engine.prepared(right))
+    assert products.dtype == np.int32
+    assert (products == expected).all()
 
 
-@pytest.mark.parametrize("engine", ENGINES, ids=names)
+@pytest.mark.parametrize("engine", ENGINES, ids=get_name)
 @pytest.mark.parametrize(("n", "k", "m"), SHAPES)
 def test_outer_products_are_added_exactly(engine, n, k, m):
     left, right = np.full((m, n), -4096, np.int16), np.full((n, k), 8191, np.int16)
@@ -42,24 +42,24 @@ def test_outer_products_are_added_exactly(engine, n, k, m):
     assert (sums == (1 << 40) + left.astype(np.int64) @ right.astype(np.int64)).all()
 
 
-@pytest.mark.parametrize("engine", ENGINES, ids=names)
+@pytest.mark.parametrize("engine", ENGINES, ids=get_name)
 def test_a_row_does_not_depend_on_its_company(engine):
-    left, right = numbers(130, 75), engine.prepared(numbers(75, 21))
-    whole = engine.times(left, right)
+    left, right = make_numbers(130, 75), engine.prepared(make_numbers(75, 21))
+    all_products = engine.times(left, right)
     for part in (slice(0, 1), slice(129, 130), slice(3, 97)):
-        assert (engine.times(left[part], right) == whole[part]).all()
+        assert (engine.times(left[part], right) == all_products[part]).all()
 
 
-@pytest.mark.parametrize("engine", ENGINES, ids=names)
+@pytest.mark.parametrize("engine", ENGINES, ids=get_name)
 def test_factors_that_do_not_fit_are_refused(engine):
     if engine.name == "float64":
         pytest.skip("numpy checks its own")
-    right = engine.prepared(numbers(6, 2))
-    for left in (numbers(3, 7), numbers(6, 3).T, numbers(3, 6).astype(np.int32)):
+    right = engine.prepared(make_numbers(6, 2))
+    for left in (make_numbers(3, 7), make_numbers(6, 3).T, make_numbers(3, 6).astype(np.int32)):
         with pytest.raises(ValueError, match="int16"):
             engine.times(left, right)
     with pytest.raises(ValueError, match="shape"):
-        engine.add_outer(numbers(2, 3), numbers(3, 4), np.zeros((2, 5), np.int64))
+        engine.add_outer(make_numbers(2, 3), make_numbers(3, 4), np.zeros((2, 5), np.int64))
 
 
 def test_an_engine_that_is_wrong_is_passed_over(monkeypatch):

@@ -17,8 +17,8 @@ def test_the_short_cut_is_exact(kernel, rank):
     points = np.repeat(rng.normal(size=(700, 9)), 2, axis=0)  # every similarity twice: ties
     reference = Reference(kernel, kernel.encode(points))
     queries = kernel.encode(rng.normal(size=(300, 9)))
-    found = reference.largest(queries, rank)
-    np.testing.assert_array_equal(found, reference.ranked(queries, rank))
+    largest = reference.largest(queries, rank)
+    np.testing.assert_array_equal(largest, reference.ranked(queries, rank))
 
 
 def test_a_guess_that_fails_is_made_good(monkeypatch):
@@ -28,7 +28,7 @@ def test_a_guess_that_fails_is_made_good(monkeypatch):
     queries = kernel.encode(rng.normal(size=(50, 9)))
     high = reference.ranked(queries, 3)
     monkeypatch.setattr(
-        radii.Reference, "_guess", lambda *_: np.where(np.arange(50) % 2, high, -9999)
+        radii.Reference, "_guess_thresholds", lambda *_: np.where(np.arange(50) % 2, high, -9999)
     )
     np.testing.assert_array_equal(reference.largest(queries, 20), reference.ranked(queries, 20))
 
@@ -39,7 +39,7 @@ def test_the_guess_lets_enough_points_in_as_a_rule():
     reference = Reference(kernel, kernel.encode(rng.normal(size=(4000, 20))))
     queries = kernel.encode(rng.normal(size=(256, 20)))
     for rank in (1, 5, 40, 400):
-        near = reference._index.search(queries, reference._guess(queries, rank))
-        counts = np.diff(near.starts)
+        lists = reference._index.search(queries, reference._guess_thresholds(queries, rank))
+        counts = np.diff(lists.starts)
         assert (counts >= rank).mean() > 0.98
         assert counts.mean() < 4 * rank + 120

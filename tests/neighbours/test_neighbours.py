@@ -66,10 +66,10 @@ def test_kernel_values_are_those_of_the_definition(kernel):
     X, Q = rng.normal(size=(50, 6)), rng.normal(size=(20, 6))
     index = ExactIndex(kernel, 6)
     index.add(kernel.encode(X))
-    near = index.search(kernel.encode(Q), np.full(20, -(2**30)))
-    values = kernel.table(6)[kernel.levels(near.similarities)]
+    lists = index.search(kernel.encode(Q), np.full(20, -(2**30)))
+    values = kernel.table(6)[kernel.levels(lists.similarities)]
     truth = [plain_kernel(kernel, X[i], Q[j]) for j in range(20) for i in range(50)]
-    np.testing.assert_array_equal(near.rows, np.tile(np.arange(50), 20))
+    np.testing.assert_array_equal(lists.rows, np.tile(np.arange(50), 20))
     np.testing.assert_allclose(values, truth, atol=3e-3)
 
 
@@ -94,9 +94,13 @@ def test_a_radius_is_the_first_similarity_of_its_value(kernel, value):
 
 @settings(deadline=None, max_examples=60)
 @given(
-    n=st.integers(0, 70), q=st.integers(1, 9), d=st.integers(1, 5), tile=st.integers(1, 80),
-    seed=st.integers(0, 2**20), rbf=st.booleans(),
-)  # fmt: skip
+    n=st.integers(0, 70),
+    q=st.integers(1, 9),
+    d=st.integers(1, 5),
+    tile=st.integers(1, 80),
+    seed=st.integers(0, 2**20),
+    rbf=st.booleans(),
+)
 def test_search_finds_exactly_the_records_inside(n, q, d, tile, seed, rbf):
     rng = np.random.default_rng(seed)
     kernel = RBF(1.0, 3.0) if rbf else Cosine()
@@ -104,17 +108,17 @@ def test_search_finds_exactly_the_records_inside(n, q, d, tile, seed, rbf):
     index = ExactIndex(kernel, d, tile=tile)
     for part in np.array_split(X, 3):
         index.add(part)
-    whole = X.astype(np.int64) @ Q.astype(np.int64).T
+    similarities = X.astype(np.int64) @ Q.astype(np.int64).T
     if rbf:
         squares = np.square(X.astype(np.int64)).sum(1)[:, None]
-        whole = 2 * whole - squares - np.square(Q.astype(np.int64)).sum(1)
+        similarities = 2 * similarities - squares - np.square(Q.astype(np.int64)).sum(1)
     thresholds = rng.integers(-(2**24), 2**23, q)
-    near = index.search(Q, thresholds)
+    lists = index.search(Q, thresholds)
     for j in range(q):
-        one = near.one(j)
-        expected = np.flatnonzero(whole[:, j] >= thresholds[j])
-        np.testing.assert_array_equal(one.rows, expected)
-        np.testing.assert_array_equal(one.similarities, whole[expected, j])
+        single = lists.one(j)
+        expected = np.flatnonzero(similarities[:, j] >= thresholds[j])
+        np.testing.assert_array_equal(single.rows, expected)
+        np.testing.assert_array_equal(single.similarities, similarities[expected, j])
 
 
 @settings(deadline=None, max_examples=60)
@@ -123,23 +127,23 @@ def test_removed_rows_are_filled_from_the_end_and_wiped(size, seed):
     rng = np.random.default_rng(seed)
     kernel = Cosine()
     X = kernel.encode(rng.normal(size=(size, 3)))
-    gone = np.flatnonzero(rng.random(size) < 0.4)
+    removed = np.flatnonzero(rng.random(size) < 0.4)
     index = ExactIndex(kernel, 3)
     index.add(X)
-    index.remove(gone, fill_holes(gone, size))
-    kept = np.delete(X, gone, axis=0)
-    assert sorted(map(tuple, index.features)) == sorted(map(tuple, kept))
+    index.remove(removed, fill_holes(removed, size))
+    remaining = np.delete(X, removed, axis=0)
+    assert sorted(map(tuple, index.features)) == sorted(map(tuple, remaining))
     assert wiped(index.store)
 
 
 def test_keeping_hits_keeps_them_by_query():
-    near = NeighbourLists(
+    lists = NeighbourLists(
         np.array([0, 2, 2, 5]), np.arange(5, dtype=np.int32), np.arange(5, dtype=np.int32)
     )
-    kept = near.keep(np.array([True, False, False, True, True]))
-    assert kept.starts.tolist() == [0, 1, 1, 3]
-    assert kept.rows.tolist() == [0, 3, 4]
-    assert len(kept) == 3
+    remaining = lists.keep(np.array([True, False, False, True, True]))
+    assert remaining.starts.tolist() == [0, 1, 1, 3]
+    assert remaining.rows.tolist() == [0, 3, 4]
+    assert len(remaining) == 3
 
 
 def test_the_adaptive_radius_holds_its_share_of_the_reference():
@@ -182,13 +186,13 @@ def test_a_copy_of_an_index_is_its_own_and_takes_memory_for_its_rows_only():
     copied.add(rows[:7])
     assert (len(copied), len(index)) == (97, 60)
     untouched = copied.store._features.blocks[0][97:]
-    assert resident(untouched) < untouched.nbytes / 4
+    assert count_resident_bytes(untouched) < untouched.nbytes / 4
     assert wiped(index.store)
     assert wiped(copied.store)
 
 
-def resident(memory):
-    """Return how many bytes of an array the system has given pages for."""
+def count_resident_bytes(memory):
+    """Return the number of bytes of an array whose memory pages are allocated."""
     if not Path("/proc/self/pagemap").exists():
         pytest.skip("only Linux says which pages are there")
     page, start = mmap.PAGESIZE, memory.ctypes.data

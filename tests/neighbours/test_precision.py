@@ -1,4 +1,4 @@
-"""int8 features: rounding, clipping and the length that is learnt from public rows."""
+"""int8 features: rounding, clipping and the length learnt from public rows."""
 
 import math
 
@@ -25,14 +25,14 @@ def test_the_learnt_length_bends_least(d):
     public[:, 0] *= 3
     units = public / np.linalg.norm(public, axis=1, keepdims=True)
 
-    def error(precision):
+    def compute_error(precision):
         coded = unit_vectors(public, precision) / precision.scale(d)
         return np.square(coded - units).sum()
 
     learnt = int8_precision(public)
     for factor in (0.5, 0.7, 1.4, 2.0):
         other = Precision(max(1, min(INTEGER_NORM, round(learnt.norm * factor))), 127)
-        assert error(learnt) < error(other) * 1.02
+        assert compute_error(learnt) < compute_error(other) * 1.02
 
 
 def test_a_bound_on_norms_is_learnt_in_its_own_units():
@@ -46,9 +46,9 @@ def test_a_bound_on_norms_is_learnt_in_its_own_units():
 )
 def test_levels_cover_every_similarity_of_the_precision(kernel):
     """Fails if a similarity falls off the table, or if its level's value is above its own."""
-    most = 300**2 if kernel.name == "cosine" else 0
-    least = 0 if kernel.name == "cosine" else -4 * 300**2
-    similarity = np.unique(np.linspace(least, most, 5001).astype(np.int32))
+    max_similarity = 300**2 if kernel.name == "cosine" else 0
+    min_similarity = 0 if kernel.name == "cosine" else -4 * 300**2
+    similarity = np.unique(np.linspace(min_similarity, max_similarity, 5001).astype(np.int32))
     levels = kernel.levels(similarity)
     assert levels.min() >= 0
     assert levels.max() < LEVELS

@@ -1,7 +1,7 @@
-"""Which records take part in an answer: integer features, kernels, radius, engines and indexes.
+"""Neighbour search on integer features: kernels, radii, engines and indexes.
 
-Nothing here knows labels, budgets or noise. What a record contributes to a search depends on that
-record, the query and public values, never on which other records are present.
+This package has no access to labels, budgets or noise. The contribution of a record to a search
+depends on that record, the query and public values, never on which other records are present.
 """
 
 from vicinal.lazy import attach_exports

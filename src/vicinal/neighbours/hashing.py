@@ -1,8 +1,8 @@
-"""Hashing with random hyperplanes, as ZZGW23 (section 3.2, Table 3) use it for efficiency.
+"""Locality-sensitive hashing with random hyperplanes, as in ZZGW23 (section 3.2, Table 3).
 
-Each of L tables cuts space with b hyperplanes through the origin, whose normals are Gaussian and
-drawn from a public seed; a record falls into one of 2^b buckets by the signs. The candidates of a
-query are the union of its L buckets.
+Each of L tables divides space by b hyperplanes through the origin, whose Gaussian normals come from
+a public seed; the b signs give the bucket of a record, one of 2^b. The candidates of a query are
+the union of its L buckets.
 """
 
 import numpy as np
@@ -11,35 +11,37 @@ import numpy.typing as npt
 from vicinal import checks
 from vicinal.arrays import Floats, Ints
 from vicinal.compiled import compiled
-from vicinal.neighbours import scan as _scan
+from vicinal.neighbours import scan as scan_module
 from vicinal.neighbours.engines import HitBudget, QueryBlock
 from vicinal.neighbours.index import GrowableArray, Index
 from vicinal.neighbours.kernels import IntegerMatrix, Kernel
 from vicinal.neighbours.scan import Hits
 
-# Steps of a standard deviation that normals are rounded to; their products stay below 2^53.
-_STEPS = 1 << 16
+_NORMAL_SCALE = 1 << 16
+"""Integer steps per standard deviation of normals: float64 products stay exact, below 2^53."""
 
-_LANES = 32  # tables are stored in multiples of this, so that comparisons fill a vector
+_TABLE_GROUP = 32
+"""The number of stored tables is a multiple of this, so that comparisons fill a vector."""
 
-_HASHED = 1 << 14
+_CHUNK_SIZE = 1 << 14
+"""Records hashed at a time."""
 
 
 class HyperplaneLSH(Index):
-    """L tables of b random hyperplanes; rows of a query come ascending.
+    """L hash tables of b random hyperplanes; rows of a query are ascending.
 
-    Record i is a candidate of query q if they fall into the same bucket of any table: a function
-    of the two and the public seed. Codes are computed in integers, so that no sign depends on
-    what other records are hashed with it.
+    Record i is a candidate of query q if they share the bucket of any table: a function of the two
+    and the public seed. Codes are computed in integers, so that no sign depends on the other
+    records that are hashed at the same time.
 
     Parameters
     ----------
     kernel, n_features, engine
         See :class:`Index`.
     tables : int
-        L; more find more. ZZGW23 take 10, 20 and 30.
+        Number of tables L; more tables find more neighbours. ZZGW23 use 10, 20 and 30.
     bits : int
-        b, at most 16; more make smaller buckets. ZZGW23 take 8.
+        Hyperplanes b per table, at most 16; more give smaller buckets. ZZGW23 use 8.
     seed : int
         Public seed of the hyperplanes.
 
@@ -67,17 +69,19 @@ class HyperplaneLSH(Index):
         super().__init__(kernel, n_features, engine)
         self.tables = checks.check_integer("tables", tables, least=1)
         self.bits = checks.check_integer("bits", bits, least=1, most=16)
-        self._normals = _normals(
+        self._normals = _sample_normals(
             n_features, tables * bits, checks.check_integer("seed", seed, least=0)
         )
-        width = -(-tables // _LANES) * _LANES
+        width = -(-tables // _TABLE_GROUP) * _TABLE_GROUP
         self._dtype = np.uint8 if bits <= 8 else np.uint16
         self._codes = GrowableArray(width, self._dtype, self.store.block)
 
     def add(self, integers: IntegerMatrix) -> None:
         self._check_integers("integers", integers)
-        for at in range(0, len(integers), _HASHED):
-            self._codes.write(len(self.store) + at, self.codes(integers[at : at + _HASHED]))
+        for start in range(0, len(integers), _CHUNK_SIZE):
+            self._codes.write(
+                len(self.store) + start, self.codes(integers[start : start + _CHUNK_SIZE])
+            )
         super().add(integers)
 
     def remove(self, rows: Ints, movers: Ints) -> None:
@@ -85,56 +89,66 @@ class HyperplaneLSH(Index):
         holes = rows[rows < new_size]
         super().remove(rows, movers)
         self._codes.put(holes, self._codes.take(movers))
-        self._codes.cut(new_size, new_size + len(rows))
+        self._codes.truncate(new_size, new_size + len(rows))
 
     def codes(self, integers: IntegerMatrix) -> npt.NDArray[np.unsignedinteger]:
-        """Return the bucket of every row in every table, (m, tables filled up with zeros)."""
+        """Return the bucket of each row in each table, (m, tables padded to a multiple of 32)."""
         bits = (integers.astype(np.float64) @ self._normals) > 0
-        values = bits.reshape(len(integers), self.tables, self.bits) @ (1 << np.arange(self.bits))
-        codes = np.zeros((len(integers), -(-self.tables // _LANES) * _LANES), dtype=self._dtype)
-        codes[:, : self.tables] = values
+        buckets = bits.reshape(len(integers), self.tables, self.bits) @ (1 << np.arange(self.bits))
+        codes = np.zeros(
+            (len(integers), -(-self.tables // _TABLE_GROUP) * _TABLE_GROUP), dtype=self._dtype
+        )
+        codes[:, : self.tables] = buckets
         return codes
 
     def _scan(
         self, queries: IntegerMatrix, block: QueryBlock, allowed: HitBudget
     ) -> list[Hits] | None:
         codes = self.codes(queries)
-        # What fills the tables up is 0 for records and 1 for queries, so that it never matches.
+        # The padding is 0 for records and 1 for queries, so that it never matches.
         codes[:, self.tables :] = 1
         records = list(zip(self.store.parts(self.store.block), self._codes.blocks, strict=True))
 
         def scan(query: int) -> list[Hits] | None:
-            alone = self.engine.pick(block, np.array([query]))
-            scanned = [
+            query_block = self.engine.select_queries(block, np.array([query]))
+            by_block = [
                 self.engine.scan_some(
-                    alone, part, _matching(codes_, codes[query], len(part)), allowed
+                    query_block,
+                    block_records,
+                    _find_matches(block_codes, codes[query], len(block_records)),
+                    allowed,
                 )
-                for part, codes_ in records
+                for block_records, block_codes in records
             ]
-            hits = [part for part in scanned if part is not None]
-            return hits if len(hits) == len(scanned) else None
+            hits = [block_hits for block_hits in by_block if block_hits is not None]
+            return hits if len(hits) == len(by_block) else None
 
-        scanned = _scan.map_in_threads(scan, range(len(queries)))
-        parts = [part for part in scanned if part is not None]
-        return [_scan.in_turn(parts)] if len(parts) == len(scanned) else None
+        by_query = scan_module.map_in_threads(scan, range(len(queries)))
+        complete = [query_hits for query_hits in by_query if query_hits is not None]
+        if len(complete) < len(by_query):
+            return None
+        return [scan_module.join_single_queries(complete)]
 
 
-def _normals(n_features: int, count: int, seed: int) -> Floats:
-    """Return integer-valued Gaussian normals, float64 (d, count), from a public seed."""
-    # Public hyperplanes: no privacy hangs on the draw.
+def _sample_normals(n_features: int, count: int, seed: int) -> Floats:
+    """Return `count` Gaussian normals rounded to integers, float64 (d, count)."""
+    # Public hyperplanes: no guarantee depends on this draw.
     generator = np.random.default_rng(seed)  # noqa: TID251
-    return np.asarray(np.rint(generator.normal(size=(n_features, count)) * _STEPS))
+    return np.asarray(np.rint(generator.normal(size=(n_features, count)) * _NORMAL_SCALE))
 
 
 @compiled
-def _matching(codes, code, size):  # type: ignore[no-untyped-def]
-    """Return the positions below `size` whose codes meet `code` in any table, int32 ascending."""
-    matching = np.empty(size + 1, dtype=np.int32)
-    at = 0
+def _find_matches(codes, code, size):  # type: ignore[no-untyped-def]
+    """Return the rows below `size` that share a bucket with a query in any table, int32 ascending.
+
+    `codes` (rows, tables) belong to the records and `code` (tables,) to the query.
+    """
+    matches = np.empty(size + 1, dtype=np.int32)
+    n_matches = 0
     for i in range(size):
-        met = 0
+        is_match = 0
         for table in range(len(code)):
-            met |= codes[i, table] == code[table]
-        matching[at] = i
-        at += met
-    return matching[:at]
+            is_match |= codes[i, table] == code[table]
+        matches[n_matches] = i
+        n_matches += is_match
+    return matches[:n_matches]

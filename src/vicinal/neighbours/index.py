@@ -1,7 +1,8 @@
-"""What every index promises, the search that all share, the rows they keep, and exact search.
+"""Search indexes: the privacy condition, the memory of records, and exhaustive search.
 
-Threads take consecutive records and meet them with the whole block of queries, so the n x Q matrix
-never exists. Memory grows in blocks: adding copies nothing, and what is erased is wiped.
+Threads take blocks of consecutive records and compare them with the whole block of queries, so the
+n x q matrix of similarities never exists. Memory grows in blocks: adding records copies none that
+are stored, and erased rows are overwritten.
 """
 
 import math
@@ -13,16 +14,19 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from vicinal.arrays import AnyArray, Ints, Ints32, Places
+from vicinal.arrays import AnyArray, Ints, Ints32
 from vicinal.errors import InvalidInput
-from vicinal.neighbours import scan as _scan
+from vicinal.neighbours import scan as scan_module
 from vicinal.neighbours.engines import HitBudget, QueryBlock, ScanEngine, ScanRecords, engine_for
 from vicinal.neighbours.kernels import IntegerMatrix, Kernel
-from vicinal.neighbours.scan import Hits, NeighbourLists, Pairs, joined_hits, widened
+from vicinal.neighbours.scan import Hits, NeighbourLists, Pairs, make_lists, pad_columns
 
 
 class GrowableArray:
-    """Rows of one width (None: plain numbers) and type, in blocks of `block` rows."""
+    """Rows of fixed width and type in blocks of memory of `block` rows.
+
+    `width` is the number of columns, or None for plain numbers; `blocks` is the list of blocks.
+    """
 
     def __init__(self, width: int | None, dtype: npt.DTypeLike, block: int) -> None:
         self._tail = () if width is None else (width,)
@@ -32,57 +36,62 @@ class GrowableArray:
         self.blocks: list[AnyArray] = []
 
     def __deepcopy__(self, _: object) -> Self:
-        """Copy the rows that are in use: the rest of a block takes no memory until it is."""
+        """Copy the rows in use only: unused rows of a block take no memory."""
         copied = type(self)(self._tail[0] if self._tail else None, self._dtype, self._block)
         for first in range(0, self._used, self._block):
             copied.write(first, self.blocks[first // self._block][: self._used - first])
         return copied
 
     def write(self, start: int, values: AnyArray) -> None:
-        """Write consecutive rows from position `start` on, making room as needed."""
+        """Write consecutive rows from row `start` on, adding blocks as needed."""
         stop = start + len(values)
         while len(self.blocks) * self._block < stop:
-            self.blocks.append(_zeros((self._block, *self._tail), self._dtype))
+            self.blocks.append(_allocate_zeros((self._block, *self._tail), self._dtype))
         self._used = max(self._used, stop)
-        at = start
-        while at < stop:
-            number, first = divmod(at, self._block)
-            some = values[at - start : at - start + self._block - first]
-            self.blocks[number][first : first + len(some)] = some
-            at += len(some)
+        row = start
+        while row < stop:
+            block_number, first = divmod(row, self._block)
+            chunk = values[row - start : row - start + self._block - first]
+            self.blocks[block_number][first : first + len(chunk)] = chunk
+            row += len(chunk)
 
-    def take(self, positions: Places) -> AnyArray:
-        out = np.empty((len(positions), *self._tail), dtype=self._dtype)
-        for chosen, block, places in self._where(positions):
-            out[chosen] = block[places]
+    def take(self, rows: Ints) -> AnyArray:
+        """Return a copy of the given rows."""
+        out = np.empty((len(rows), *self._tail), dtype=self._dtype)
+        for indices, block, block_rows in self._iterate_blocks(rows):
+            out[indices] = block[block_rows]
         return out
 
-    def put(self, positions: Places, values: AnyArray) -> None:
-        for chosen, block, places in self._where(positions):
-            block[places] = values[chosen]
+    def put(self, rows: Ints, values: AnyArray) -> None:
+        """Overwrite the given rows with `values`, one row each."""
+        for indices, block, block_rows in self._iterate_blocks(rows):
+            block[block_rows] = values[indices]
 
-    def cut(self, size: int, used: int) -> None:
-        """Wipe the rows from position `size` to `used`, and give back blocks that are empty.
+    def truncate(self, size: int, used: int) -> None:
+        """Overwrite the rows `size` to `used` - 1 with zeros, and release blocks that are empty.
 
-        Rows from `used` on have never been written, or were wiped before.
+        Rows from `used` on have never been written, or were overwritten before.
         """
-        for number, block in enumerate(self.blocks[size // self._block :], size // self._block):
-            first = number * self._block
+        for block_number, block in enumerate(
+            self.blocks[size // self._block :], size // self._block
+        ):
+            first = block_number * self._block
             block[max(0, size - first) : max(0, used - first)] = 0
         del self.blocks[-(-size // self._block) :]
         self._used = min(self._used, size)
 
-    def _where(self, positions: Places) -> Iterator[tuple[Places, AnyArray, Places]]:
-        numbers = positions // self._block
-        for number in np.unique(numbers).tolist():
-            chosen = np.flatnonzero(numbers == number)
-            yield chosen, self.blocks[number], positions[chosen] - number * self._block
+    def _iterate_blocks(self, rows: Ints) -> Iterator[tuple[Ints, AnyArray, Ints]]:
+        """Yield, for each block with some of `rows`, their indices, the block, and its rows."""
+        block_numbers = rows // self._block
+        for block_number in np.unique(block_numbers).tolist():
+            indices = np.flatnonzero(block_numbers == block_number)
+            yield indices, self.blocks[block_number], rows[indices] - block_number * self._block
 
 
-def _zeros(shape: tuple[int, ...], dtype: np.dtype[Any]) -> AnyArray:
-    """Return zeros of whose pages only those are there that are written.
+def _allocate_zeros(shape: tuple[int, ...], dtype: np.dtype[Any]) -> AnyArray:
+    """Return zeros whose memory pages are allocated only when they are written.
 
-    An allocator fills memory that it has had before, megabytes for each small data set.
+    An ordinary allocator also fills memory that it reuses: megabytes for each small data set.
     """
     size = math.prod(shape) * dtype.itemsize
     if not size or not hasattr(mmap, "MAP_PRIVATE"):
@@ -91,45 +100,48 @@ def _zeros(shape: tuple[int, ...], dtype: np.dtype[Any]) -> AnyArray:
     return np.frombuffer(pages, dtype).reshape(shape)
 
 
-# Hits held at a time by :meth:`Index.parts`: at most some 350 MB while they are put in order.
 MOST_HITS = 1 << 24
+"""Hits held at a time by :meth:`Index.parts`: at most some 350 MB while they are ordered."""
 
-_FARTHEST = 1 << 40  # beyond this, either way, a threshold means every record or none
+_MAX_THRESHOLD = 1 << 40
+"""Thresholds beyond this, in either direction, select all records or none."""
 
 Thresholds = Ints
+"""The smallest similarity of a neighbour, for each query, (q,)."""
 
 IndexFactory = Callable[[Kernel, int], "Index"]
-"""Makes an empty index for a kernel and a number of features."""
+"""Returns an empty index for a kernel and a number of features."""
 
 
 class Index(ABC):
-    """Records that can be searched, added to and erased from.
+    """Records that can be searched, added and erased.
 
     **The privacy condition.** Whether record i becomes a neighbour of query q must be a function of
 
     - record i itself (its integer features), the query and its threshold, and
-    - public things: parameters, seeds, whatever was learnt from public data,
+    - public values: parameters, seeds, and anything learnt from public data,
 
     and of nothing else: not of other records, their number, their order, or earlier queries. The
-    individual accounting stands on it: a record is charged for what *it* contributed, which is its
+    individual accounting relies on it: a record is charged for its own contribution, which is its
     whole influence only if its presence changes no other record's selection (ZZGW23, Theorem 3.2).
     An exhaustive scan meets the condition, and so does hashing with public hyperplanes. Graphs
-    (HNSW), k-means over the private records, kd-trees and "the k nearest" do not: there, one
-    subject's presence moves other subjects' neighbours. A recall below 1 costs accuracy, never
-    privacy.
+    (HNSW), k-means over the private records, kd-trees and "the k nearest" do not: there, the
+    presence of one subject changes which other records are neighbours. A recall below 1 costs
+    accuracy, never privacy.
 
-    ``tests/congruence/test_indexes.py`` holds every index against this and catches two that break
-    it. A subclass says which candidates it looks at (:meth:`_scan`); who of them is a neighbour is
-    decided by the radius alone.
+    ``tests/congruence/test_indexes.py`` checks the condition for each index and shows two that
+    break it. A subclass selects candidates (:meth:`_scan`); the radius alone decides which of them
+    are neighbours.
 
     Parameters
     ----------
     kernel : Kernel
         The kernel whose similarities are compared, with its precision.
     n_features : int
-        d.
+        Number of features d.
     engine : str, optional
-        The product engine, see :func:`vicinal.neighbours.engines.engine_for`; the same answers.
+        Name of the engine, see :func:`vicinal.neighbours.engines.engine_for`; all engines return
+        the same hits.
 
     Examples
     --------
@@ -149,31 +161,32 @@ class Index(ABC):
 
     @property
     def stride(self) -> int:
-        """The width of a stored row."""
+        """Number of columns of a stored row."""
         return self.store.stride
 
     @property
     def features(self) -> IntegerMatrix:
+        """Integer features of all records in the order of their rows, (n, d)."""
         return self.store.features
 
     def add(self, integers: IntegerMatrix) -> None:
         """Append records given as integer features, (m, d) in the kernel's precision.
 
-        They become the rows ``len(self)`` and following.
+        They become the rows from ``len(self)`` on.
 
         Raises
         ------
         InvalidInput
-            If they are not such rows; nothing is changed.
+            If shape or type do not fit; nothing is changed.
         """
         self._check_integers("integers", integers)
         self.store.add(integers)
 
     def remove(self, rows: Ints, movers: Ints) -> None:
-        """Erase `rows` physically; the records at `movers` take over the numbers of the holes.
+        """Erase `rows`; the records in the rows `movers` are moved into the holes.
 
-        See :func:`vicinal.neighbours.scan.fill_holes` for how the two are chosen. Nothing of an
-        erased record stays in memory: its bytes are overwritten by another record's or by zeros.
+        :func:`vicinal.neighbours.scan.fill_holes` chooses `movers`. The memory of an erased record
+        is overwritten by another record or by zeros.
         """
         new_size = len(self.store) - len(rows)
         self.store.remove(rows[rows < new_size], movers, new_size)
@@ -182,7 +195,10 @@ class Index(ABC):
     def _scan(
         self, queries: IntegerMatrix, block: QueryBlock, allowed: HitBudget
     ) -> list[Hits] | None:
-        """Return the hits among all candidates in parts, or None if there is not enough room."""
+        """Return the hits among all candidates, for consecutive blocks; None if `allowed` runs out.
+
+        `queries` (q, d) are integer features, and `block` the same queries prepared for the engine.
+        """
 
     def search(self, queries: IntegerMatrix, thresholds: Thresholds) -> NeighbourLists:
         """Return the candidates whose similarity to query j is at least ``thresholds[j]``.
@@ -192,12 +208,12 @@ class Index(ABC):
         queries : int8 or float32 (q, d)
             Integer features of the queries, in the kernel's precision.
         thresholds : int64 (q,)
-            The radii as similarities.
+            Similarity thresholds, the radii.
 
         Raises
         ------
         InvalidInput
-            If shapes or types are not these.
+            If shapes or types do not fit.
         """
         self._check(queries, thresholds)
         lists = self._search(queries, thresholds, HitBudget(np.iinfo(np.int64).max))
@@ -209,9 +225,9 @@ class Index(ABC):
     ) -> Iterator[NeighbourLists]:
         """Yield the neighbours of consecutive queries, as many queries at a time as memory allows.
 
-        The parts together are what :meth:`search` returns. When the hits of a part would exceed
-        `most` it is given up and halved; a single query is answered whatever it takes. How queries
-        are split follows from private counts, so nothing but memory may depend on it.
+        Together the blocks equal the result of :meth:`search`. A block with more than `most` hits
+        is discarded and halved; a single query is always answered. The split depends on private
+        counts, so nothing but memory may depend on it.
         """
         self._check(queries, thresholds)
         start, step = 0, len(queries)
@@ -228,15 +244,19 @@ class Index(ABC):
     def _search(
         self, queries: IntegerMatrix, thresholds: Thresholds, allowed: HitBudget
     ) -> NeighbourLists | None:
-        own = self.kernel.offsets(queries)
-        floors = np.clip(thresholds, -_FARTHEST, _FARTHEST) + own.astype(np.int64)
-        rows = widened(queries, self.stride)
-        block = self.engine.prepare(rows, floors, self.kernel.product_factor)
-        with self.engine.threads():
-            parts = self._scan(queries, block, allowed)
-        return None if parts is None else joined_hits(parts, own)
+        """Return the lists of a block of checked queries; None if `allowed` runs out."""
+        query_offsets = self.kernel.offsets(queries)
+        floors = np.clip(thresholds, -_MAX_THRESHOLD, _MAX_THRESHOLD) + query_offsets.astype(
+            np.int64
+        )
+        padded = pad_columns(queries, self.stride)
+        block = self.engine.prepare(padded, floors, self.kernel.product_factor)
+        with self.engine.limit_threads():
+            hits = self._scan(queries, block, allowed)
+        return None if hits is None else make_lists(hits, query_offsets)
 
     def _check(self, queries: IntegerMatrix, thresholds: Thresholds) -> None:
+        """Raise InvalidInput unless queries and thresholds have the right shapes and types."""
         self._check_integers("queries", queries)
         if thresholds.shape != (len(queries),) or thresholds.dtype.kind not in "iu":
             raise InvalidInput(
@@ -245,7 +265,10 @@ class Index(ABC):
             )
 
     def _check_integers(self, name: str, integers: IntegerMatrix) -> None:
-        """Raise InvalidInput unless these are rows of integer features of this index's kernel."""
+        """Raise InvalidInput unless `integers` are integer features (n, d) of this index's kernel.
+
+        `name` is the name of the argument in the message.
+        """
         if integers.ndim != 2 or integers.shape[1] != self.n_features:
             raise InvalidInput(
                 f"The {name!r} must be integer features of shape (n, {self.n_features}). "
@@ -258,27 +281,32 @@ class Index(ABC):
             )
 
 
-TILE = 1 << 15  # records that a thread takes at a time, at most
+TILE = 1 << 15
+"""Largest number of records in the task of a thread."""
 
-_LEAST = 1024
-_TASKS = 4  # tasks for every thread, so that none waits long for another
+_MIN_TASK_RECORDS = 1024
+"""Smallest number of records in a task, as far as `tile` allows."""
 
+_TASKS_PER_THREAD = 4  # several, so that no thread waits long for another one
 
-# Bytes of records, times queries, that one thread is through about as soon as several.
-_ALONE = 1 << 25
+_MAX_SERIAL_BYTES = 1 << 25
+"""Bytes of records times queries up to which one thread is about as fast as several.
+
+One thread reads 32 MiB as fast as two that must be woken (decision 0023).
+"""
 
 
 class ExactIndex(Index):
-    """All records in growing memory, searched exhaustively; rows of a query come ascending.
+    """Exhaustive search over records in growing memory; rows of a query are ascending.
 
-    A record is a candidate of every query, which meets the privacy condition at once.
+    Every record is a candidate of every query, which meets the privacy condition.
 
     Parameters
     ----------
     kernel, n_features, engine
         See :class:`vicinal.neighbours.index.Index`.
     tile : int
-        Records that a thread takes at a time, at most.
+        Largest number of records in the task of a thread.
 
     Examples
     --------
@@ -307,43 +335,44 @@ class ExactIndex(Index):
         def scan(records: ScanRecords) -> Hits | None:
             return self.engine.scan(block, records, allowed) if allowed else None
 
-        tasks = list(self.store.parts(self._rows(len(block.floors))))
-        parts = _scan.map_in_threads(scan, tasks)
-        complete = [part for part in parts if part is not None]
-        return complete if len(complete) == len(parts) else None
+        tasks = list(self.store.parts(self._count_task_records(len(block.floors))))
+        hits = scan_module.map_in_threads(scan, tasks)
+        complete = [block_hits for block_hits in hits if block_hits is not None]
+        return complete if len(complete) == len(hits) else None
 
     def of_pairs(self, queries: IntegerMatrix, starts: Ints, rows: Ints32) -> NeighbourLists:
-        """Return the similarities of queries, (q, d), with records of their own.
+        """Return the similarities of queries, (q, d), with given records of each query.
 
         The records of query j are ``rows[starts[j]:starts[j + 1]]``, ascending.
         """
         self._check_integers("queries", queries)
         values = np.empty(len(rows), dtype=np.int32)
-        wide, first = widened(queries, self.stride), 0
+        padded, first = pad_columns(queries, self.stride), 0
         for records in self.store.parts(max(1, len(self))):
             pairs = Pairs(starts, rows, values, records, first)
-            self.engine.similarities(wide, self.kernel.product_factor, pairs)
+            self.engine.write_similarities(padded, self.kernel.product_factor, pairs)
             first += len(records)
         values -= np.repeat(self.kernel.offsets(queries), np.diff(starts))
         return NeighbourLists(starts, rows, values)
 
-    def _rows(self, queries: int) -> int:
-        """Return how many records to hand to a thread at a time; all, where threads cost more."""
-        row = self.stride * np.dtype(self.kernel.precision.dtype).itemsize
-        if queries * len(self) * row <= _ALONE:
+    def _count_task_records(self, n_queries: int) -> int:
+        """Return the number of records in each thread's task; all if one thread is faster."""
+        row_bytes = self.stride * np.dtype(self.kernel.precision.dtype).itemsize
+        if n_queries * len(self) * row_bytes <= _MAX_SERIAL_BYTES:
             return max(1, len(self))
-        share = -(-len(self) // (_scan.THREADS * _TASKS))
-        return min(self._tile, max(share, _LEAST))
+        task_records = -(-len(self) // (scan_module.THREADS * _TASKS_PER_THREAD))
+        return min(self._tile, max(task_records, _MIN_TASK_RECORDS))
 
 
-BLOCK_BYTES = 1 << 25  # memory taken at a time; pages of it that hold nothing yet are not touched
+BLOCK_BYTES = 1 << 25
+"""Memory allocated at a time; pages that hold no record yet take none."""
 
 
 class FeatureRows:
-    """Integer features with offsets, ready to be scanned.
+    """Integer features with their offsets, in the layout that engines scan.
 
-    Rows of int8 are stored a multiple of 4 wide, for the engines. Without `block`, the records of a
-    block of memory fill :data:`BLOCK_BYTES`.
+    Rows of int8 are padded to a multiple of 4 columns. `block` is the number of records in a block
+    of memory; by default they fill :data:`BLOCK_BYTES`.
     """
 
     def __init__(self, kernel: Kernel, n_features: int, block: int | None = None) -> None:
@@ -361,29 +390,32 @@ class FeatureRows:
 
     @property
     def features(self) -> IntegerMatrix:
+        """Integer features of all records, (n, d), a copy without padding."""
         return self._features.take(np.arange(self._size))[:, : self.n_features]
 
     def add(self, integers: IntegerMatrix) -> None:
+        """Append integer features, (m, d)."""
         step = max(1, min(self.block, BLOCK_BYTES // max(1, self.stride)))
         for start in range(0, len(integers), step):
-            part = integers[start : start + step]
-            at = self._size
-            self._offsets.write(at, self._kernel.offsets(part))
-            self._features.write(at, widened(part, self.stride))
-            self._size += len(part)
+            chunk = integers[start : start + step]
+            first_row = self._size
+            self._offsets.write(first_row, self._kernel.offsets(chunk))
+            self._features.write(first_row, pad_columns(chunk, self.stride))
+            self._size += len(chunk)
 
-    def remove(self, holes: Places, movers: Places, new_size: int) -> None:
-        """Move the records at `movers` into `holes`, then wipe everything from `new_size` on."""
+    def remove(self, holes: Ints, movers: Ints, new_size: int) -> None:
+        """Move the records in rows `movers` into `holes`, then erase rows from `new_size` on."""
         for column in (self._features, self._offsets):
             column.put(holes, column.take(movers))
-            column.cut(new_size, self._size)
+            column.truncate(new_size, self._size)
         self._size = new_size
 
-    def parts(self, rows: int) -> Iterator[ScanRecords]:
-        for number in range(-(-self._size // self.block)):
-            size = min(self.block, self._size - number * self.block)
-            first, features = number * self.block, self._features.blocks[number]
-            for start in range(0, size, rows):
-                part = slice(start, min(start + rows, size))
-                row_ids = np.arange(first + part.start, first + part.stop, dtype=np.int32)
-                yield ScanRecords(features[part], self._offsets.blocks[number][part], row_ids)
+    def parts(self, max_rows: int) -> Iterator[ScanRecords]:
+        """Yield views of consecutive records, at most `max_rows` at a time, block by block."""
+        for block_number in range(-(-self._size // self.block)):
+            size = min(self.block, self._size - block_number * self.block)
+            first, features = block_number * self.block, self._features.blocks[block_number]
+            for start in range(0, size, max_rows):
+                rows = slice(start, min(start + max_rows, size))
+                row_ids = np.arange(first + rows.start, first + rows.stop, dtype=np.int32)
+                yield ScanRecords(features[rows], self._offsets.blocks[block_number][rows], row_ids)

@@ -11,24 +11,24 @@ rbf      -|x - q|^2                  exp(-|x - q|^2 (b / S)^2 / nu^2)
 
 with S the integer length of a unit vector and b the public bound on norms.
 Radii are compared on similarities, exactly. A kernel value is looked up in a public table of 2^16
-levels of similarity, rounded towards zero, so that it is the same bits wherever it is computed.
+levels of similarity, rounded towards zero, so that it has the same bits on every machine.
 
-Integer features: why a kernel value cannot depend on who else is in the data.
+Integer features: why a kernel value cannot depend on the other records.
 
 A floating-point matrix product adds up in an order that depends on the shape of the whole matrix,
-so removing one row can change the last bit of *other* rows' products, and a record at the rim of
-a radius flips because of another. Here features are integers of norm at most 4095. By
+so removing one row can change the last bit of *other* rows' products, and whether another record
+at the edge of a radius is inside. Here features are integers of norm at most 4095. By
 Cauchy-Schwarz every partial sum of an inner product, in any order, is at most 4095^2 < 2^24 in
 size: float32 holds every such integer exactly, and so does int32. Any float32 product and any
-integer product gives the exact result, bit for bit, beside any others, on any machine.
+integer product gives the exact result, bit for bit, in any matrix and on any machine.
 
-Two precisions, chosen by public things alone:
+Two precisions, chosen by public values alone:
 
 =========  ==========  ==================  ======================================================
 precision  coordinate  largest norm N      error of a vector, relative to its length
 =========  ==========  ==================  ======================================================
 float32    any         4095                sqrt(d/12) / N: rounding
-int8       -127..127   from public rows    the same, and what clipping takes; together about 1 %
+int8       -127..127   from public rows    the same and clipping; together about 1 %
 =========  ==========  ==================  ======================================================
 
 Rounding moves a vector of d coordinates by at most sqrt(d)/2 steps, hence a unit vector is given
@@ -53,30 +53,34 @@ from vicinal.errors import InvalidInput
 INTEGER_NORM = 4095
 """Largest Euclidean norm of an integer feature vector."""
 
-MAX_FEATURES = 1 << 20  # beyond this many features, rounding would leave too little of the norm
+MAX_FEATURES = 1 << 20
+"""With more features, rounding errors (sqrt(d) / 2) would take too much of the norm."""
 
-# Largest size of an int8 coordinate; -128 is not used, so that a sign can be turned.
 INT8_LIMIT = 127
+"""Largest absolute value of an int8 coordinate; -128 is not used, so that -x is int8, too."""
 
-# Integer features as they are stored: int8, or float32 that holds integers.
 IntegerMatrix = AnyArray
+"""Integer features, (n, d): int8, or float32 that holds integers."""
 
-_Factor = Callable[[Floats, Floats], Floats]
+_ScaleFactor = Callable[[Floats, Floats], Floats]
+"""From peaks, the largest absolute entry of each row, and norms of rows divided by their peaks, to
+the factors of the rows divided by their peaks."""
 
-_CHUNK = 1 << 15  # numbers that are scaled and rounded together: they stay in a core's cache
+_CHUNK_NUMBERS = 1 << 15  # numbers scaled and rounded together: they stay in the cache of a core
 
-_ALIKE = 0.99  # lengths are alike if their mean is above this share of the longest
+_EQUAL_LENGTHS_RATIO = 0.99
+"""Lengths count as equal if their mean is at least this share of the longest."""
 
-_SAMPLED = 8192
-_CANDIDATES = 32
+_MAX_PUBLIC_ROWS = 8192  # public rows on which lengths are compared
+_N_LENGTHS = 32  # candidate lengths of the int8 precision, in geometric progression
 
 
 @dataclass(frozen=True, slots=True)
 class Precision:
-    """How vectors become integers; public, and fixed before the first record is encoded.
+    """The quantisation of vectors; public, and fixed before the first record is encoded.
 
     - `norm`: N, the largest Euclidean norm of an encoded vector.
-    - `limit`: largest size of a coordinate; larger ones are clipped to it.
+    - `limit`: largest absolute value of a coordinate; larger ones are clipped.
     """
 
     norm: int = INTEGER_NORM
@@ -88,125 +92,137 @@ class Precision:
 
     @property
     def dtype(self) -> npt.DTypeLike:
+        """int8 if coordinates fit, else float32 that holds integers."""
         return np.int8 if self.limit <= INT8_LIMIT else np.float32
 
     def scale(self, n_features: int) -> float:
         """Return S, the integer length of a unit vector before rounding.
 
-        Raises InvalidInput if rounding would leave too little of the norm.
+        Raises InvalidInput if rounding errors could take too much of the norm.
         """
-        most = min(MAX_FEATURES, (2 * self.norm) ** 2 - 1)
-        if n_features > most:
+        max_features = min(MAX_FEATURES, (2 * self.norm) ** 2 - 1)
+        if n_features > max_features:
             raise InvalidInput(
-                f"The features must have at most {most} columns. Got {n_features}; "
+                f"The features must have at most {max_features} columns. Got {n_features}; "
                 "reduce them first, with PublicMap for example."
             )
         return self.norm - math.sqrt(n_features) / 2
 
 
 FLOAT32 = Precision()
-"""The finest integers whose float32 products are exact; needs to know nothing about the data."""
+"""The finest integers whose float32 products are exact; needs no public data."""
 
 
 def int8_precision(public: FloatMatrix, bound: float | None = None) -> Precision:
-    """Return the int8 precision that bends public vectors least.
+    """Return the int8 precision with the smallest quantisation error on public vectors.
 
     A long unit vector has fine steps but loses its largest coordinates to clipping; the length
-    with the smallest mean squared relative error on `public` is taken.
+    with the smallest mean squared relative error on `public` is chosen.
 
     - `public`, float (m, d): public rows, not yet encoded, of the kind that will be encoded; the
       first 8192 are used.
     - `bound`, optional: the public bound on norms of the RBF kernel; without it rows are scaled to
       unit length.
 
-    Raises InvalidInput if there are no rows, or more features than :class:`Precision` takes.
+    Raises InvalidInput if there are no rows, or more features than :class:`Precision` allows.
     """
     if len(public) == 0:
         raise InvalidInput("The 'public' parameter must hold at least one row. Got none.")
-    longest = FLOAT32.scale(public.shape[1])
-    factor = _unit if bound is None else _within(bound)
-    rows = _scaled(public[:_SAMPLED], factor, 1.0)
-    lengths = np.geomspace(min(INT8_LIMIT, longest), longest, _CANDIDATES)
-    best = lengths[int(np.argmin([_bending(rows, length) for length in lengths]))]
-    return Precision(math.floor(best + math.sqrt(public.shape[1]) / 2), INT8_LIMIT)
+    max_length = FLOAT32.scale(public.shape[1])
+    scale_factor = _unit_factor if bound is None else _make_ball_factor(bound)
+    rows = _scale_rows(public[:_MAX_PUBLIC_ROWS], scale_factor, 1.0)
+    lengths = np.geomspace(min(INT8_LIMIT, max_length), max_length, _N_LENGTHS)
+    best_length = lengths[int(np.argmin([_compute_distortion(rows, length) for length in lengths]))]
+    return Precision(math.floor(best_length + math.sqrt(public.shape[1]) / 2), INT8_LIMIT)
 
 
-def _bending(rows: Floats, length: float) -> float:
-    """Return the mean squared error of rounding and clipping rows scaled by `length`."""
-    errors, step = np.empty(len(rows)), max(1, _CHUNK // max(1, rows.shape[1]))
-    for start in range(0, len(rows), step):
-        wide = rows[start : start + step] * length
-        bent = np.rint(wide)
-        np.clip(bent, -INT8_LIMIT, INT8_LIMIT, out=bent)
-        bent -= wide
-        bent /= length
-        errors[start : start + step] = np.square(bent, out=bent).sum(axis=1)
+def _compute_distortion(rows: Floats, length: float) -> float:
+    """Return the mean squared error of rounding and clipping rows scaled by `length`.
+
+    The error is relative to that length.
+    """
+    errors, chunk_rows = np.empty(len(rows)), max(1, _CHUNK_NUMBERS // max(1, rows.shape[1]))
+    for start in range(0, len(rows), chunk_rows):
+        exact = rows[start : start + chunk_rows] * length
+        residuals = np.rint(exact)
+        np.clip(residuals, -INT8_LIMIT, INT8_LIMIT, out=residuals)
+        residuals -= exact
+        residuals /= length
+        errors[start : start + chunk_rows] = np.square(residuals, out=residuals).sum(axis=1)
     return float(errors.mean())
 
 
 def unit_vectors(X: FloatMatrix, precision: Precision = FLOAT32) -> IntegerMatrix:
-    """Return rows scaled to one length and rounded to integers, (n, d).
+    """Return rows scaled to equal length and rounded to integers, (n, d).
 
-    A row of zeros has no direction and stays zeros: it is no query's neighbour but by noise.
+    A row of zeros has no direction and stays zero: it is a neighbour of a query by noise only.
     """
-    return _rounded(X, _unit, precision)
+    return _quantise(X, _unit_factor, precision)
 
 
 def lifted(X: FloatMatrix, bound: float) -> Floats:
-    """Return rows over `bound`, cut to length 1, and a column that makes all lengths 1.
+    """Return rows divided by `bound`, cut to length 1, with a column that makes all lengths 1.
 
-    The cosine of two such rows follows their distance: what lies in one direction at different
-    lengths is told apart.
+    The cosine of two such rows is a function of their distance, so rows of equal direction and
+    different lengths are distinguished.
     """
-    rows = _scaled(X, _within(bound), 1.0)
-    missing = np.sqrt(np.maximum(1.0 - np.square(rows).sum(axis=1), 0.0))
-    return np.concatenate([rows, missing[:, None]], axis=1)
+    rows = _scale_rows(X, _make_ball_factor(bound), 1.0)
+    complement = np.sqrt(np.maximum(1.0 - np.square(rows).sum(axis=1), 0.0))
+    return np.concatenate([rows, complement[:, None]], axis=1)
 
 
-def _unit(peaks: Floats, norms: Floats) -> Floats:  # noqa: ARG001 (a _Factor)
+def _unit_factor(peaks: Floats, norms: Floats) -> Floats:  # noqa: ARG001 (the type is _ScaleFactor)
+    """Return the factors that scale rows to length 1; rows of zeros are kept."""
     return np.asarray(1.0 / np.where(norms > 0, norms, 1.0))
 
 
-def _within(bound: float) -> _Factor:
-    def factor(peaks: Floats, norms: Floats) -> Floats:
-        with np.errstate(over="ignore"):  # no warning tells that a record was out of all bounds
+def _make_ball_factor(bound: float) -> _ScaleFactor:
+    """Return a function for the factors that divide rows by `bound` and cut them to length 1."""
+
+    def compute_factor(peaks: Floats, norms: Floats) -> Floats:
+        with np.errstate(over="ignore"):  # a warning would reveal a record beyond all bounds
             lengths = np.maximum(peaks * norms, bound)
-        return np.where(np.isinf(lengths), _unit(peaks, norms), peaks / lengths)
+        return np.where(np.isinf(lengths), _unit_factor(peaks, norms), peaks / lengths)
 
-    return factor
+    return compute_factor
 
 
-def _rounded(X: FloatMatrix, factor: _Factor, precision: Precision) -> IntegerMatrix:
-    out = np.empty(X.shape, dtype=precision.dtype)
-    length, step = precision.scale(X.shape[1]), max(1, _CHUNK // max(1, X.shape[1]))
-    for start in range(0, len(X), step):
-        rows = _scaled(X[start : start + step], factor, length)
+def _quantise(X: FloatMatrix, scale_factor: _ScaleFactor, precision: Precision) -> IntegerMatrix:
+    """Return rows scaled by `scale_factor` and rounded to the integers of a precision, (n, d)."""
+    integers = np.empty(X.shape, dtype=precision.dtype)
+    length, chunk_rows = precision.scale(X.shape[1]), max(1, _CHUNK_NUMBERS // max(1, X.shape[1]))
+    for start in range(0, len(X), chunk_rows):
+        rows = _scale_rows(X[start : start + chunk_rows], scale_factor, length)
         np.rint(rows, out=rows)
-        out[start : start + step] = np.clip(rows, -precision.limit, precision.limit, out=rows)
-    return out
+        integers[start : start + chunk_rows] = np.clip(
+            rows, -precision.limit, precision.limit, out=rows
+        )
+    return integers
 
 
-def _scaled(X: FloatMatrix, factor: _Factor, length: float) -> Floats:
-    """Return rows scaled by `factor` and `length`.
+def _scale_rows(X: FloatMatrix, scale_factor: _ScaleFactor, length: float) -> Floats:
+    """Return rows scaled by `scale_factor` and `length`, float64.
 
-    Dividing by the largest entry first keeps squares from overflowing or vanishing.
+    Dividing by the largest entry first prevents overflow and underflow of squares.
     """
     rows = np.array(X, dtype=np.float64, order="C")
-    work = np.abs(rows)
-    peaks = work.max(axis=1, initial=0.0)
+    magnitudes = np.abs(rows)
+    peaks = magnitudes.max(axis=1, initial=0.0)
     rows /= np.where(peaks > 0, peaks, 1.0)[:, None]
-    norms = np.sqrt(np.square(rows, out=work).sum(axis=1))
-    rows *= (length * factor(peaks, norms))[:, None]
+    norms = np.sqrt(np.square(rows, out=magnitudes).sum(axis=1))
+    rows *= (length * scale_factor(peaks, norms))[:, None]
     return rows
 
 
-LEVELS = 1 << 16  # number of levels of similarity that a kernel value can depend on
+LEVELS = 1 << 16
+"""Number of levels of similarity; a kernel value is a function of the level."""
 
 KernelTable = Floats
+"""Kernel values in [0, 1]."""
 
 
 class Kernel(ABC):
-    """A positive kernel with values in [0, 1] that grows with an integer similarity.
+    """A positive kernel with values in [0, 1] that increases with an integer similarity.
 
     The similarity is ``product_factor * <x, q> - offset(x) - offset(q)``; its level is
     ``clip((similarity + level_origin) >> level_shift, 0, LEVELS - 1)``.
@@ -226,7 +242,7 @@ class Kernel(ABC):
     level_shift: int
 
     def width(self, n_features: int) -> int:
-        """Return how many columns integer features have that encode so many features."""
+        """Return the number of columns of the integer features of vectors with `n_features`."""
         return n_features
 
     @abstractmethod
@@ -238,11 +254,11 @@ class Kernel(ABC):
 
     @abstractmethod
     def offsets(self, integers: IntegerMatrix) -> Ints32:
-        """Return what each row takes off the similarity, int32 (n,)."""
+        """Return the number subtracted from the similarities of each row, int32 (n,)."""
 
     @abstractmethod
     def value(self, similarity: Floats, n_features: int) -> KernelTable:
-        """Return kernel values in [0, 1] of similarities, elementwise."""
+        """Return the kernel values in [0, 1] of similarities, elementwise."""
 
     @abstractmethod
     def similarity_at(self, value: float, n_features: int) -> int:
@@ -250,15 +266,15 @@ class Kernel(ABC):
 
     @abstractmethod
     def squared_distance(self, similarity: Ints, n_features: int) -> Floats:
-        """Return squared distances in integer steps, at least one, elementwise."""
+        """Return squared distances in squared integer steps, at least 1, elementwise."""
 
     def table(self, n_features: int) -> KernelTable:
-        """Return the kernel value of every level, float64 (LEVELS,), at the level's lower edge."""
+        """Return the kernel value at the lower edge of each level, float64 (LEVELS,)."""
         edges = (np.arange(LEVELS, dtype=np.int64) << self.level_shift) - self.level_origin
         return self.value(edges.astype(np.float64), n_features)
 
     def levels(self, similarity: Ints32) -> Ints:
-        """Return the level of every similarity, int64, as the compiled code computes it."""
+        """Return the level of each similarity, int64, as compiled code computes it."""
         level = (similarity.astype(np.int64) + self.level_origin) >> self.level_shift
         return np.asarray(np.clip(level, 0, LEVELS - 1))
 
@@ -269,10 +285,10 @@ class Cosine(Kernel):
     Parameters
     ----------
     precision : Precision
-        How features become integers.
+        The quantisation of features.
     bound : float, optional
-        The length of the longest public row. Lengths count then: rows are divided by it, cut to
-        length 1, and get a column that makes all of one length. Without it only directions count.
+        The length of the longest public row. With it lengths matter: rows are divided by it, cut to
+        length 1, and get a column that makes all lengths equal. Without it only directions matter.
 
     Examples
     --------
@@ -293,24 +309,25 @@ class Cosine(Kernel):
 
     def __init__(self, precision: Precision = FLOAT32, bound: float | None = None) -> None:
         self.precision, self.bound = precision, bound
-        self.level_shift = _shift_to_levels(precision.norm**2)
+        self.level_shift = _compute_level_shift(precision.norm**2)
 
     @classmethod
     def fitting(cls, public: FloatMatrix) -> Self:
-        """Return the kernel for rows like public ones (m, d); lengths count where these differ."""
-        # Over a power of two, which changes no digit, so that no square overflows or vanishes.
-        power = np.frexp(np.abs(public).max(initial=0.0).astype(np.float64))[1]
-        lengths = np.linalg.norm(np.ldexp(public.astype(np.float64), -power), axis=1)
-        longest = float(lengths.max(initial=0.0))
-        if not float(lengths.mean()) < _ALIKE * longest:  # as of embeddings: lengths say nothing
+        """Return the kernel for rows like public ones (m, d), with a bound if lengths differ."""
+        # Rows are divided by a power of two, which is exact, so that squares neither overflow nor
+        # underflow.
+        exponent = np.frexp(np.abs(public).max(initial=0.0).astype(np.float64))[1]
+        lengths = np.linalg.norm(np.ldexp(public.astype(np.float64), -exponent), axis=1)
+        max_length = float(lengths.max(initial=0.0))
+        if not float(lengths.mean()) < _EQUAL_LENGTHS_RATIO * max_length:  # for example embeddings
             return cls(int8_precision(public))
         with np.errstate(over="ignore"):
-            bound = min(float(np.ldexp(longest, power)), sys.float_info.max)
+            bound = min(float(np.ldexp(max_length, exponent)), sys.float_info.max)
         return cls(int8_precision(lifted(public, bound)), bound)
 
     @property
     def lifts(self) -> bool:
-        """Whether the last column of integers only makes all rows one length."""
+        """Whether the last integer column only makes all lengths equal."""
         return self.bound is not None
 
     def width(self, n_features: int) -> int:
@@ -342,9 +359,9 @@ class RBF(Kernel):
     bandwidth : float
         nu, in the units of the features. (ZZGW23 print nu = e^1.5, so nu^2 = e^3.)
     bound : float
-        Public bound on the norm of a feature vector; longer ones are pulled back to it.
+        Public bound on the norm of a feature vector; longer vectors are scaled down to it.
     precision : Precision
-        How features become integers.
+        The quantisation of features.
 
     Examples
     --------
@@ -365,25 +382,27 @@ class RBF(Kernel):
         self.precision = precision
         # No squared distance exceeds (2 N)^2; the level of -(2 N)^2 is the lowest.
         self.level_origin = 1 << (4 * precision.norm**2).bit_length()
-        self.level_shift = _shift_to_levels(self.level_origin - 1)
+        self.level_shift = _compute_level_shift(self.level_origin - 1)
 
     def encode(self, X: FloatMatrix) -> IntegerMatrix:
-        return _rounded(X, _within(self.bound), self.precision)
+        return _quantise(X, _make_ball_factor(self.bound), self.precision)
 
     def offsets(self, integers: IntegerMatrix) -> Ints32:
-        wide = np.float32 if integers.dtype == np.float32 else np.int32
-        return np.asarray(np.einsum("ij,ij->i", integers, integers, dtype=wide), dtype=np.int32)
+        sum_dtype = np.float32 if integers.dtype == np.float32 else np.int32
+        return np.asarray(
+            np.einsum("ij,ij->i", integers, integers, dtype=sum_dtype), dtype=np.int32
+        )
 
     def unit(self, n_features: int) -> float:
         """Return the length of one integer step in the units of the features."""
         return self.bound / self.precision.scale(n_features)
 
-    def _exponent(self, n_features: int) -> float:
-        """Return what one unit of similarity adds to the logarithm of the kernel value."""
+    def _compute_exponent(self, n_features: int) -> float:
+        """Return the change of the log kernel value per unit of similarity."""
         return (self.unit(n_features) / self.bandwidth) ** 2
 
     def value(self, similarity: Floats, n_features: int) -> KernelTable:
-        return np.exp(np.minimum(similarity, 0.0) * self._exponent(n_features))
+        return np.exp(np.minimum(similarity, 0.0) * self._compute_exponent(n_features))
 
     def squared_distance(
         self,
@@ -394,10 +413,10 @@ class RBF(Kernel):
 
     def similarity_at(self, value: float, n_features: int) -> int:
         value = checks.check_real("radius", value, above=0, most=1)
-        lowest = -((2 * self.precision.norm) ** 2)
-        return max(lowest, math.ceil(math.log(value) / self._exponent(n_features)))
+        min_similarity = -((2 * self.precision.norm) ** 2)
+        return max(min_similarity, math.ceil(math.log(value) / self._compute_exponent(n_features)))
 
 
-def _shift_to_levels(largest: int) -> int:
-    """Return by how many bits `largest` must be shifted to be a level."""
-    return max(0, largest.bit_length() - (LEVELS - 1).bit_length())
+def _compute_level_shift(max_similarity: int) -> int:
+    """Return the number of bits by which `max_similarity` is shifted to be a level."""
+    return max(0, max_similarity.bit_length() - (LEVELS - 1).bit_length())

@@ -1,4 +1,4 @@
-"""Public radii: how near a record must be to take part, decided by public things only."""
+"""Public radii: similarity thresholds of neighbours that depend on public values only."""
 
 from __future__ import annotations
 
@@ -18,26 +18,25 @@ from vicinal.neighbours.kernels import IntegerMatrix, Kernel
 from vicinal.neighbours.scan import NeighbourLists
 
 LEAST_COUNT = 30.0
-"""A count below this is taken as this, so that noise scales stay bounded (ZZGW23, Alg. 3)."""
+"""Smallest expected count: smaller ones are raised to it to bound noise scales (ZZGW23, Alg. 3)."""
 
-_CHUNK = 256
-_MOST_PAIRS = 1 << 22
-_SAMPLED = 16
-# Up to so many largest values are kept in order while others pass; more are selected of all.
-_FEW = 64
+_CHUNK_QUERIES = 256  # queries compared with the reference at a time
+_MAX_PAIRS = 1 << 22  # similarities to all points that are held at a time
+_SAMPLE_STRIDE = 16  # one of this many points is in the sample
+_MAX_SORTED_RANK = 64  # up to this rank the largest values are kept sorted during one pass
 
-_LARGE = 1000
-_LEAST = -(1 << 31)  # of int32, which similarities are
-_FEW_PAIRS = 1 << 13  # up to so many similarities are looked at sooner than a second search is made
+_MIN_POINTS_TO_GUESS = 1000  # smaller references are compared completely
+_INT32_MIN = -(1 << 31)  # similarities are int32
+_MIN_PAIRS_TO_GUESS = 1 << 13  # with fewer pairs one complete search is faster than two
 
-_PROBES = 1000
-_UNUSUAL = 0.05
-_LEAST_QUERIES = 20
-_LEAST_POINTS = 100
+_N_PROBES = 1000  # reference points whose own thresholds are computed
+_UNUSUAL_QUANTILE = 0.05  # share of these points that may lie farther off than the median query
+_MIN_QUERIES_TO_COMPARE = 20  # with fewer queries no median is estimated
+_MIN_POINTS_TO_COMPARE = 100  # with fewer points no quantile is estimated
 
 
 class Reference:
-    """A public, unlabelled set of points against which radii are measured.
+    """A public, unlabelled set of points from which radii are computed.
 
     Parameters
     ----------
@@ -64,69 +63,84 @@ class Reference:
 
     @cached_property
     def _index(self) -> ExactIndex:
+        """An index of all points, built on first use."""
         index = ExactIndex(self.kernel, self.points.shape[1])
         index.add(self.points)
         return index
 
     @cached_property
     def _sample(self) -> Reference:
-        return Reference(self.kernel, self.points[::_SAMPLED])
+        """Every 16th point as a reference of its own."""
+        return Reference(self.kernel, self.points[::_SAMPLE_STRIDE])
 
     def largest(self, queries: IntegerMatrix, rank: int) -> Ints:
-        """Return the `rank`-th largest similarity of each query to all points, int64 (q,).
+        """Return the `rank`-th largest similarity of each query to the points, int64 (q,).
 
-        Where the reference is large, a guess from a sample keeps the search to a few points; the
-        result is exact whatever the guess.
+        For a large reference, thresholds guessed from a sample restrict the search to a few points.
+        The result is exact for any guess.
         """
         similarities = [np.zeros(0, dtype=np.int64)]
-        for start in range(0, len(queries), _CHUNK):
-            chunk = queries[start : start + _CHUNK]
-            lower = self._guess(chunk, rank)
+        for start in range(0, len(queries), _CHUNK_QUERIES):
+            chunk = queries[start : start + _CHUNK_QUERIES]
+            guess = self._guess_thresholds(chunk, rank)
             similarities.append(
-                self.ranked(chunk, rank) if lower is None else self._near(chunk, rank, lower)
+                self.ranked(chunk, rank)
+                if guess is None
+                else self._search_from_guess(chunk, rank, guess)
             )
         return np.concatenate(similarities)
 
-    def _guess(self, queries: IntegerMatrix, rank: int) -> Ints | None:
-        """Return thresholds that most likely let `rank` points in, and few more; None for none."""
-        deeper = math.ceil(1.5 * rank / _SAMPLED) + 4
-        few = len(queries) * len(self) < _FEW_PAIRS
-        if few or len(self) < _LARGE or deeper > len(self) // _SAMPLED:
+    def _guess_thresholds(self, queries: IntegerMatrix, rank: int) -> Ints | None:
+        """Return thresholds that most likely at least `rank` points reach, and few more.
+
+        None if the reference or the number of queries is too small for a guess to save time.
+        """
+        sample_rank = math.ceil(1.5 * rank / _SAMPLE_STRIDE) + 4
+        is_small = len(queries) * len(self) < _MIN_PAIRS_TO_GUESS
+        if (
+            is_small
+            or len(self) < _MIN_POINTS_TO_GUESS
+            or sample_rank > len(self) // _SAMPLE_STRIDE
+        ):
             return None
-        return self._sample.ranked(queries, deeper)
+        return self._sample.ranked(queries, sample_rank)
 
     def ranked(self, queries: IntegerMatrix, rank: int) -> Ints:
-        """Return the `rank`-th largest similarity by looking at all of them."""
+        """Return the result of :meth:`largest`, computed from all similarities."""
         at_rank = [
-            _rank_th_largest(near.starts, near.similarities, rank) for near in self._all(queries)
+            _select_rank(lists.starts, lists.similarities, rank)
+            for lists in self._iterate_all(queries)
         ]
         return np.concatenate([np.zeros(0, dtype=np.int64), *at_rank])
 
-    def _near(self, queries: IntegerMatrix, rank: int, lower: Ints) -> Ints:
-        """Return the same by looking at what reaches `lower`; all are looked at where it fails."""
-        near = self._index.search(queries, lower)
-        similarities = _rank_th_largest(near.starts, near.similarities, rank)
-        short = np.diff(near.starts) < rank
-        if short.any():
-            similarities[short] = self.ranked(queries[short], rank)
+    def _search_from_guess(self, queries: IntegerMatrix, rank: int, guess: Ints) -> Ints:
+        """Return the result of :meth:`largest` from the points that reach the guess.
+
+        Queries with fewer than `rank` such points are computed from all points.
+        """
+        lists = self._index.search(queries, guess)
+        similarities = _select_rank(lists.starts, lists.similarities, rank)
+        is_short = np.diff(lists.starts) < rank
+        if is_short.any():
+            similarities[is_short] = self.ranked(queries[is_short], rank)
         return np.asarray(similarities)
 
     def similarities(self, queries: IntegerMatrix) -> Iterator[Ints]:
         """Yield exact similarities, int64 (chunk, m), for consecutive chunks of queries."""
-        for near in self._all(queries):
-            yield near.similarities.astype(np.int64).reshape(len(near), len(self))
+        for lists in self._iterate_all(queries):
+            yield lists.similarities.astype(np.int64).reshape(len(lists), len(self))
 
-    def _all(self, queries: IntegerMatrix) -> Iterator[NeighbourLists]:
+    def _iterate_all(self, queries: IntegerMatrix) -> Iterator[NeighbourLists]:
         """Yield lists of all points, in their order, for consecutive chunks of queries."""
-        step = max(1, min(_CHUNK, _MOST_PAIRS // max(1, len(self))))
-        for start in range(0, len(queries), step):
-            chunk = queries[start : start + step]
-            # Every point reaches this threshold, in the order of the points.
+        chunk_size = max(1, min(_CHUNK_QUERIES, _MAX_PAIRS // max(1, len(self))))
+        for start in range(0, len(queries), chunk_size):
+            chunk = queries[start : start + chunk_size]
+            # Every point reaches this threshold, and hits are in the order of the points.
             yield self._index.search(chunk, np.full(len(chunk), -(1 << 40)))
 
 
 class Radius(ABC):
-    """Turns queries into similarity thresholds, without looking at any private record.
+    """A function from queries to similarity thresholds that uses no private record.
 
     Examples
     --------
@@ -138,25 +152,25 @@ class Radius(ABC):
 
     @abstractmethod
     def thresholds(self, queries: IntegerMatrix) -> Ints:
-        """Return the smallest similarity that takes part in each query, int64 (q,)."""
+        """Return the smallest similarity of a neighbour of each query, int64 (q,)."""
 
     @abstractmethod
     def expected(self, queries: IntegerMatrix) -> Floats:
         """Return the public estimate of each query's number of neighbours, float64 (q,)."""
 
     def covers(self, queries: IntegerMatrix) -> bool:  # noqa: ARG002
-        """Tell whether the public set lies where the queries do, as far as can be seen."""
+        """Return whether the public set is representative of the queries, as far as testable."""
         return True
 
 
 class FixedRadius(Radius):
-    """One kernel value tau for all queries (ZZGW23, Algorithm 3).
+    """The same kernel value tau for all queries (ZZGW23, Algorithm 3).
 
-    - `kernel`: the kernel that `tau` is a value of.
-    - `tau`: records whose kernel value is at least this take part.
+    - `kernel`: the kernel of `tau`.
+    - `tau`: the smallest kernel value of a neighbour.
     - `n_features`: number of features.
-    - `reference`, `n_records`: A public reference and the public size; needed for :meth:`expected`
-      only.
+    - `reference`, `n_records`: public points and the public number of records; needed for
+      :meth:`expected` only.
     """
 
     def __init__(
@@ -189,14 +203,14 @@ class FixedRadius(Radius):
 
 
 class AdaptiveRadius(Radius):
-    """The radius at which a public reference set holds its share of `n_neighbors`.
+    """The radius inside which a public reference has its share of `n_neighbors`.
 
-    tau(q) is the m-th largest similarity between q and the reference R, m = max(1, round(k |R| /
-    n)): about k of n private records then take part in every query, and nothing private decides
-    it.
+    tau(q) is the m-th largest similarity between q and the reference R, with m = max(1,
+    round(k |R| / n)): then about k of n private records are neighbours of each query, and no
+    private value is used.
 
     - `reference`: the public set R.
-    - `n_neighbors`: k, the number of private neighbours to expect.
+    - `n_neighbors`: k, the expected number of private neighbours.
     - `n_records`: n, the public estimate of the number of private records.
     """
 
@@ -211,68 +225,72 @@ class AdaptiveRadius(Radius):
         return self._reference.largest(queries, self.rank)
 
     def covers(self, queries: IntegerMatrix) -> bool:
-        """Tell whether queries have the reference as near as its own points have each other.
+        """Return whether queries are about as close to the reference as its own points are.
 
-        Half of them must be nearer than all but a twentieth of those points. Where they are not,
-        far more records than planned can lie inside the radius, and budgets are gone early.
+        The median threshold of the queries must reach the 5 % quantile of the thresholds of
+        reference points. Otherwise far more records than planned can be inside the radius, and
+        budgets are used up early.
         """
-        if len(queries) < _LEAST_QUERIES or len(self._reference) < _LEAST_POINTS:
+        if len(queries) < _MIN_QUERIES_TO_COMPARE or len(self._reference) < _MIN_POINTS_TO_COMPARE:
             return True
-        usual = np.quantile(self._own_thresholds, _UNUSUAL)
-        return bool(np.median(self.thresholds(queries)) >= usual)
+        usual_threshold = np.quantile(self._own_thresholds, _UNUSUAL_QUANTILE)
+        return bool(np.median(self.thresholds(queries)) >= usual_threshold)
 
     @cached_property
     def _own_thresholds(self) -> Ints:
-        """Thresholds of points of the reference, each without itself."""
+        """Thresholds of reference points, each computed without the point itself."""
         rank = min(self.rank + 1, len(self._reference))
-        return self._reference.largest(self._reference.points[:_PROBES], rank)
+        return self._reference.largest(self._reference.points[:_N_PROBES], rank)
 
     def expected(self, queries: IntegerMatrix) -> Floats:
         return np.full(len(queries), float(self._count))
 
 
 @compiled
-def _rank_th_largest(starts, values, rank):  # type: ignore[no-untyped-def]
-    """Return the `rank`-th largest of each query's values, int64 (q,); 0 where there are fewer."""
+def _select_rank(starts, values, rank):  # type: ignore[no-untyped-def]
+    """Return the `rank`-th largest of each query's values, int64 (q,); 0 if there are fewer.
+
+    The values of query j are ``values[starts[j]:starts[j + 1]]``.
+    """
     largest = np.zeros(len(starts) - 1, dtype=np.int64)
-    best = np.empty(rank, dtype=values.dtype)
+    top_values = np.empty(rank, dtype=values.dtype)
     for j in range(len(largest)):
-        own = values[starts[j] : starts[j + 1]]
-        if len(own) < rank:
+        query_values = values[starts[j] : starts[j + 1]]
+        if len(query_values) < rank:
             continue
-        if rank > _FEW:
-            own = own.copy()
-            select_largest(own, rank)
-            largest[j] = own[len(own) - rank]
+        if rank > _MAX_SORTED_RANK:
+            query_values = query_values.copy()
+            select_largest(query_values, rank)
+            largest[j] = query_values[len(query_values) - rank]
             continue
-        best[:] = _LEAST  # any value replaces it, or is as small itself
-        for value in own:
-            if value > best[0]:
-                _replace_least(best, value)
-        largest[j] = best[0]
+        top_values[:] = _INT32_MIN  # any value replaces it or equals it
+        for value in query_values:
+            if value > top_values[0]:
+                _replace_smallest(top_values, value)
+        largest[j] = top_values[0]
     return largest
 
 
 @compiled
-def _replace_least(ascending, value):  # type: ignore[no-untyped-def]
-    """Put a value that is larger than the least in its place among ascending ones."""
-    at = 0
-    while at + 1 < len(ascending) and ascending[at + 1] < value:
-        ascending[at] = ascending[at + 1]
-        at += 1
-    ascending[at] = value
+def _replace_smallest(ascending, value):  # type: ignore[no-untyped-def]
+    """Replace the smallest of some ascending values by a larger `value`, keeping their order."""
+    index = 0
+    while index + 1 < len(ascending) and ascending[index + 1] < value:
+        ascending[index] = ascending[index + 1]
+        index += 1
+    ascending[index] = value
 
 
 @compiled
 def select_largest(values, count):  # type: ignore[no-untyped-def]
-    """Move the `count` largest of some integers to their end, in place; 1 <= count <= their number.
+    """Move the `count` largest of some integers to the end, in place; 1 <= count <= their number.
 
-    The least of them stands first there. Hoare's selection about the median of three.
+    The smallest of them comes first there. Hoare's selection with the median of three as pivot.
     """
-    place = len(values) - count
+    target = len(values) - count
     low, high = 0, len(values) - 1
     while low < high:
-        pivot = _median(values[low], values[(low + high) // 2], values[high])
+        pivot = _compute_median(values[low], values[(low + high) // 2], values[high])
         first, last = low, high
         while first <= last:
             while values[first] < pivot:
@@ -282,14 +300,14 @@ def select_largest(values, count):  # type: ignore[no-untyped-def]
             if first <= last:
                 values[first], values[last] = values[last], values[first]
                 first, last = first + 1, last - 1
-        if place <= last:
+        if target <= last:
             high = last
-        elif place >= first:
+        elif target >= first:
             low = first
         else:
             return
 
 
 @compiled
-def _median(one, two, three):  # type: ignore[no-untyped-def]
-    return max(min(one, two), min(max(one, two), three))
+def _compute_median(a, b, c):  # type: ignore[no-untyped-def]
+    return max(min(a, b), min(max(a, b), c))

@@ -75,8 +75,8 @@ def bound_multitype_mean(
 class _CornerDeltas:
     """The function g of two counts, with each value computed once.
 
-    `max_delta` is the probability that a record is sampled, `n_computed` the number of divergences
-    computed so far.
+    `max_delta` is the probability that a record is sampled; `n_computed` counts the computed
+    divergences.
     """
 
     def __init__(self, sampler: Sampler, n: int, epsilon: float) -> None:

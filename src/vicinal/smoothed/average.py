@@ -171,7 +171,7 @@ class Average(CountMechanism):
 
         A uniform t-subset of k + 1 records contains the last one with probability t / (k + 1). All
         terms are positive, so the relative precision is kept. `sums_by_size` (size + 1, sums)
-        contains `n_added` records so far.
+        already contains `n_added` records.
         """
         sizes = np.arange(self.size + 1)[:, None]
         for n_records, level_index in enumerate(level_indices, start=n_added + 1):

@@ -99,7 +99,7 @@ def maximize_over_worlds(table: Floats, vertices: Floats, n: int) -> LogInterval
 def _iterate_world_means(deltas: Floats, vertices: Floats, n_remaining: int) -> Iterator[Floats]:
     """Yield the expected deltas of every multiset of `n_remaining` vertices.
 
-    `deltas` (2, k, ..., k) are lower and upper expected deltas given the counts so far.
+    `deltas` (2, k, ..., k) are lower and upper expected deltas given the counts of earlier records.
     """
     if not n_remaining:
         yield deltas

@@ -1,4 +1,4 @@
-"""Product engines: who multiplies integer features, and how fast; the answers are the same."""
+"""Engines that multiply integer features; they differ in speed only, and return the same hits."""
 
 from vicinal.neighbours.engines._choice import ENGINES, engine_for, proven_engines
 from vicinal.neighbours.scan import HitBudget, QueryBlock, ScanEngine, ScanRecords

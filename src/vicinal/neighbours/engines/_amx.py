@@ -1,16 +1,17 @@
 """The compiled int8 engine on AMX: products of 32 records with 32 queries in tile registers.
 
-The sums are compared with the radii as soon as they are finished, and only records that lie inside
-any radius are kept. The n x Q matrix exists nowhere. A few queries at a time are left to
-:mod:`vicinal.neighbours.engines._vnni`, which goes at the speed of memory.
+The sums are compared with the thresholds as soon as they are finished, and only records with a hit
+are kept; the n x q matrix of products never exists. Blocks of a few queries are left to
+:mod:`vicinal.neighbours.engines._vnni`, which processes them at the speed of memory.
 
 Sums start from -floor(offset(x) / factor), so that a finished sum s satisfies
 
     factor * <x, q> - offset(x) = factor * s - offset(x) % factor.
 
-Limits are ceil(floor / factor): no hit is lost by them, and each is checked exactly.
+Limits are ceil(floor / factor): they exclude no hit, and each pair that reaches one is checked
+exactly.
 
-The instructions stand here as LLVM text. A processor with AMX has eight tile registers of 16 rows
+The instructions are written as LLVM text. A processor with AMX has eight tile registers of 16 rows
 of 64 bytes. ``tdpbssd`` multiplies a tile of 16 records (64 features each) with a tile of 16
 queries and adds to a tile of 16 x 16 int32 sums, exactly: int32 wraps around, and every product of
 integer features fits. Four tiles hold the sums of 32 records with 32 queries, two hold records, two
@@ -31,30 +32,30 @@ from llvmlite import binding, ir
 
 from vicinal.arrays import Ints, Ints32
 from vicinal.compiled import compiled
-from vicinal.neighbours.engines._intrinsics import _intrinsic, _types, aligned, lowest_bit
-from vicinal.neighbours.engines._intrinsics import supported as vnni_supported
-from vicinal.neighbours.engines._vnni import VNNIEngine, roomier, sum_limits
+from vicinal.neighbours.engines._intrinsics import _intrinsic, _types, allocate_aligned, lowest_bit
+from vicinal.neighbours.engines._intrinsics import is_supported as is_vnni_supported
+from vicinal.neighbours.engines._vnni import VNNIEngine, compute_sum_limits, enlarge_hits
 from vicinal.neighbours.kernels import IntegerMatrix
 from vicinal.neighbours.scan import Floors, HitBudget, QueryBlock
 
-SIDE = 32  # records, and queries, of one product
+# Records, and queries, of one product.
+SIDE = 32
 
-# Features that a product takes at once; rows of records and queries are filled up with zeros.
+# Features of a step; rows are padded with zeros to a multiple of it.
 STEP = 64
 
-# Numbers, int32, of a record that reaches any limit: its position, the mask, its 32 sums.
-FOUND = 2 + SIDE
+# Numbers (int32) stored for a record that reaches a limit: its index, the mask, its 32 sums.
+MATCH_LENGTH = 2 + SIDE
 
-
-# System call, request and number of the tile registers' state on Linux, x86-64.
+# System call, request and feature number that permit tile registers on Linux, x86-64.
 _ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA = 158, 0x1023, 18
 
 
-def _supported() -> bool:
-    """Tell whether the processor has AMX for int8 and the kernel lets this process use it."""
+def _is_supported() -> bool:
+    """Return whether the processor has AMX for int8 and Linux lets this process use it."""
     features = binding.get_host_cpu_features()
     return (
-        vnni_supported()
+        is_vnni_supported()
         and all(features.get(name, False) for name in ("amx-tile", "amx-int8"))
         and os.uname().sysname == "Linux"
         and ctypes.CDLL(None).syscall(_ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA) == 0
@@ -62,9 +63,9 @@ def _supported() -> bool:
 
 
 def tile_shapes() -> npt.NDArray[np.uint8]:
-    """Return the 64 bytes that give all eight tiles 16 rows of 64 bytes."""
+    """Return the 64 bytes that configure all eight tiles with 16 rows of 64 bytes."""
     shapes = np.zeros(64, dtype=np.uint8)
-    shapes[0] = 1  # the palette
+    shapes[0] = 1  # palette 1: eight tiles of 1 KiB
     shapes[16:32].view(np.uint16)[:] = 64
     shapes[48:56] = 16
     return shapes
@@ -80,9 +81,9 @@ declare void @llvm.x86.tdpbssd(i8 immarg, i8 immarg, i8 immarg)
 
 ; records  int8 (32 groups, stride), `steps` x 64 bytes of each row are read
 ; queries  int8, `steps` x 2 tiles of 16 dwords x 16 queries x 4 bytes
-; limits   int32 (32); biases int32 (32 groups): what to add to the sums of each record
-; sums     int32 (32, 32), to write into; found int32 (32 groups, 34), to write into
-; returns  how many rows of `found` are written: position, mask of limits reached, sums with bias
+; limits   int32 (32); biases int32 (32 groups): added to the sums of each record
+; sums     int32 (32, 32), output; found int32 (32 groups, 34), output
+; returns  the number of rows of `found` written: index, mask of limits reached, sums with bias
 define i64 @scan(ptr %records, i64 %stride, i64 %groups, i64 %steps, ptr %queries, ptr %limits,
                  ptr %biases, ptr %sums, ptr %found, ptr %shapes) nounwind {
 entry:
@@ -188,56 +189,57 @@ done:
 
 
 @cache
-def _machine_code() -> Any:
-    """Compile the text, in about 15 ms; the result owns the memory that the code lies in."""
+def _compile_text() -> Any:
+    """Return the compiled text, which owns the memory of the code; takes about 15 ms."""
     binding.initialize_native_target()
     binding.initialize_native_asmprinter()
-    machine = binding.Target.from_default_triple().create_target_machine(
+    target_machine = binding.Target.from_default_triple().create_target_machine(
         cpu=binding.get_host_cpu_name(), features=binding.get_host_cpu_features().flatten(), opt=2
     )
     module = binding.parse_assembly(_TEXT)
     module.verify()
-    code = binding.create_mcjit_compiler(module, machine)
-    code.finalize_object()
-    return code
+    engine = binding.create_mcjit_compiler(module, target_machine)
+    engine.finalize_object()
+    return engine
 
 
-def scan_address() -> int:
+def get_scan_address() -> int:
     """Return the address of the compiled ``scan``, valid as long as this process lives."""
-    return int(_machine_code().get_function_address("scan"))
+    return int(_compile_text().get_function_address("scan"))
 
 
 @_intrinsic
 def scan_tiles(typing, address, arguments):  # type: ignore[no-untyped-def] # noqa: ARG001
-    """Call ``scan`` at `address` with ten int64: see the text for what each of them is.
+    """Call ``scan`` at `address` with the ten int64 arguments that the text describes.
 
-    The address is an argument, not a constant, so that compiled callers can be kept on disk.
+    The address is an argument, not a constant, so that compiled callers can be cached on disk.
     """
     signature = _types.int64(_types.int64, _types.UniTuple(_types.int64, 10))
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
         address, values = arguments
-        wide = ir.IntType(64)
-        kind = ir.FunctionType(wide, [wide] * 10)
-        function = builder.inttoptr(address, kind.as_pointer())
+        int64 = ir.IntType(64)
+        function_type = ir.FunctionType(int64, [int64] * 10)
+        function = builder.inttoptr(address, function_type.as_pointer())
         return builder.call(function, [builder.extract_value(values, i) for i in range(10)])
 
     return signature, generate
 
 
-FEW = 8  # up to so many queries, tiles that are mostly empty gain nothing over vectors
-_CACHED = 1 << 18  # bytes of records that stay in a core's cache while all queries pass over them
+# Up to this many queries the vnni engine is as fast, because tiles would be mostly empty.
+MAX_VECTOR_QUERIES = 8
+# Bytes of records that stay in the cache of a core while all queries are multiplied.
+_CACHED_BYTES = 1 << 18
 
 
 @dataclass(frozen=True, slots=True)
 class QueryTiles:
-    """Queries as the tiles are loaded.
+    """Queries in the layout of the tile registers.
 
     - `rows`, int8 (q, stride): the queries.
-    - `tiles`, int8 (groups, steps, 2, 16, 16, 4): groups of 32 queries, 64 features a step: half,
-      four features, query, feature.
-    - `limits`, int32 (groups * 32,): ceil(floor / factor); the largest int32 for queries that only
-      fill a group.
+    - `tiles`, int8 (groups, steps, 2, 16, 16, 4): for each group of 32 queries and each step of 64
+      features, the axes are half of the group, dword, query, and byte (feature).
+    - `limits`, int32 (groups * 32,): ceil(floor / factor), or the largest int32 for padding.
     """
 
     rows: npt.NDArray[np.int8]
@@ -255,123 +257,174 @@ class AMXEngine(VNNIEngine):
     name = "amx"
 
     def __init__(self) -> None:
-        if not _supported():
+        if not _is_supported():
             raise RuntimeError("the processor has no AMX for int8")
-        self._address = scan_address()
+        self._address = get_scan_address()
         self._shapes = tile_shapes()
 
     def prepare(self, queries: IntegerMatrix, floors: Floors, factor: int) -> QueryBlock:
-        if len(queries) <= FEW:
+        if len(queries) <= MAX_VECTOR_QUERIES:
             return super().prepare(queries, floors, factor)
-        return _block(queries, floors, factor)
+        return _make_block(queries, floors, factor)
 
-    def pick(self, block: QueryBlock, chosen: Ints) -> QueryBlock:
+    def select_queries(self, block: QueryBlock, chosen: Ints) -> QueryBlock:
         if not isinstance(block.packed, QueryTiles):
-            return super().pick(block, chosen)
+            return super().select_queries(block, chosen)
         rows, floors = block.packed.rows[chosen], block.floors[chosen]
         return self.prepare(rows, floors, block.factor)
 
-    def _hits(self, block: QueryBlock, stored: tuple[Any, ...], allowed: HitBudget) -> Ints32:
+    def _find_hits(self, block: QueryBlock, stored: tuple[Any, ...], allowed: HitBudget) -> Ints32:
         tiles = block.packed
         if not isinstance(tiles, QueryTiles):
-            return super()._hits(block, stored, allowed)
+            return super()._find_hits(block, stored, allowed)
         hits: Ints32 = _scan_tiles(
-            *stored, block.floors, block.factor, tiles.tiles, tiles.limits, self._shapes,
-            self._address, allowed.remaining,
-        )  # fmt: skip
+            *stored,
+            block.floors,
+            block.factor,
+            tiles.tiles,
+            tiles.limits,
+            self._shapes,
+            self._address,
+            allowed.remaining,
+        )
         return hits
 
 
-def _block(rows: npt.NDArray[np.int8], floors: Floors, factor: int) -> QueryBlock:
+def _make_block(rows: npt.NDArray[np.int8], floors: Floors, factor: int) -> QueryBlock:
+    """Return the block of int8 queries (q, stride), packed into tiles."""
     floors = np.ascontiguousarray(floors, dtype=np.int64)
     groups, steps = -(-len(rows) // SIDE), -(-rows.shape[1] // STEP)
-    wide = np.zeros((groups * SIDE, steps * STEP), dtype=np.int8)
-    wide[: len(rows), : rows.shape[1]] = rows
-    tiles = aligned(wide.size).view(np.int8).reshape(groups, steps, 2, 16, 16, 4)
-    # The instruction reads a tile of queries by four features, query after query: four features of
-    # a query move together, as one int32.
-    fours = wide.view(np.int32).reshape(groups, 2, 16, steps, 16)
-    tiles.view(np.int32)[..., 0] = fours.transpose(0, 3, 1, 4, 2)
-    return QueryBlock(floors, factor, QueryTiles(rows, tiles, sum_limits(floors, factor, SIDE)))
+    padded = np.zeros((groups * SIDE, steps * STEP), dtype=np.int8)
+    padded[: len(rows), : rows.shape[1]] = rows
+    tiles = allocate_aligned(padded.size).view(np.int8).reshape(groups, steps, 2, 16, 16, 4)
+    # A tile of queries holds dword after dword, each for all 16 queries: the four features of a
+    # dword move together, as one int32.
+    dwords = padded.view(np.int32).reshape(groups, 2, 16, steps, 16)
+    tiles.view(np.int32)[..., 0] = dwords.transpose(0, 3, 1, 4, 2)
+    return QueryBlock(
+        floors, factor, QueryTiles(rows, tiles, compute_sum_limits(floors, factor, SIDE))
+    )
 
 
 @compiled
 def _scan_tiles(  # type: ignore[no-untyped-def]
-    features, offsets, names, chosen, size, floors, factor, tiles, limits, shapes, address, allowed
+    features,
+    offsets,
+    row_ids,
+    chosen,
+    size,
+    floors,
+    factor,
+    tiles,
+    limits,
+    shapes,
+    address,
+    allowed,
 ):
-    """Return hits (query, name, value), cached rows and 32 queries at a time."""
+    """Return hits (query, row id, similarity), int32 (hits, 3), 32 queries at a time.
+
+    The rows of a tile of records stay in cache while all queries are multiplied. `address` and
+    `shapes` are those of the compiled ``scan`` and its tile configuration; other arguments as in
+    :mod:`vicinal.neighbours.engines._vnni`.
+    """
     width, steps = features.shape[1], tiles.shape[1]
-    wide = steps * STEP
-    tile = max(SIDE, _CACHED // wide // SIDE * SIDE)
-    rows = np.empty(tile, dtype=np.int64)
-    biases, rests = np.zeros(tile, dtype=np.int32), np.zeros(tile, dtype=np.int32)
-    masks = np.empty((tile, FOUND), dtype=np.int32)
-    sums = aligned(4 * SIDE * SIDE)
-    copies = aligned(0)
+    padded_width = steps * STEP
+    tile_size = max(SIDE, _CACHED_BYTES // padded_width // SIDE * SIDE)
+    rows = np.empty(tile_size, dtype=np.int64)
+    biases, remainders = np.zeros(tile_size, dtype=np.int32), np.zeros(tile_size, dtype=np.int32)
+    matches = np.empty((tile_size, MATCH_LENGTH), dtype=np.int32)
+    sums = allocate_aligned(4 * SIDE * SIDE)
+    copies = allocate_aligned(0)
     hits = np.empty((4096, 3), dtype=np.int32)
-    at = np.int64(0)
-    for first in range(0, size, tile):
-        count = min(tile, size - first)
-        before = at
+    n_hits = np.int64(0)
+    for first in range(0, size, tile_size):
+        count = min(tile_size, size - first)
+        n_hits_before = n_hits
         for i in range(count):
             rows[i] = chosen[first + i] if len(chosen) else first + i
             biases[i] = -(offsets[rows[i]] // factor)
-            rests[i] = offsets[rows[i]] + biases[i] * factor
-        # A step may read on into the next records, which meet zeros, but not beyond the last one.
-        beyond = (first + -(-count // SIDE) * SIDE - 1) * width + wide > size * width
+            remainders[i] = offsets[rows[i]] + biases[i] * factor
+        # A step may read on into the next records, which are multiplied with zeros, but not beyond
+        # the last record.
+        reads_beyond = (first + -(-count // SIDE) * SIDE - 1) * width + padded_width > size * width
         records, stride = features.ctypes.data + first * width, width
-        if len(chosen) or beyond:
+        if len(chosen) or reads_beyond:
             if not len(copies):
-                copies = aligned(tile * wide)
-            _copy(features, rows, count, wide, copies)
-            records, stride = copies.ctypes.data, wide
-        for query in range(0, len(limits), SIDE):
-            n_masks = scan_tiles(
+                copies = allocate_aligned(tile_size * padded_width)
+            _copy_rows(features, rows, count, padded_width, copies)
+            records, stride = copies.ctypes.data, padded_width
+        for first_query in range(0, len(limits), SIDE):
+            n_matches = scan_tiles(
                 address,
                 (
-                    records, stride, -(-count // SIDE), steps, tiles.ctypes.data + query * wide,
-                    limits.ctypes.data + 4 * query, biases.ctypes.data, sums.ctypes.data,
-                    masks.ctypes.data, shapes.ctypes.data,
+                    records,
+                    stride,
+                    -(-count // SIDE),
+                    steps,
+                    tiles.ctypes.data + first_query * padded_width,
+                    limits.ctypes.data + 4 * first_query,
+                    biases.ctypes.data,
+                    sums.ctypes.data,
+                    matches.ctypes.data,
+                    shapes.ctypes.data,
                 ),
-            )  # fmt: skip
-            hits, at = _keep(
-                masks, n_masks, count, rows, rests, names, floors, factor, query, hits, at
             )
-        allowed[0] -= at - before
+            hits, n_hits = _append_hits(
+                matches,
+                n_matches,
+                count,
+                rows,
+                remainders,
+                row_ids,
+                floors,
+                factor,
+                first_query,
+                hits,
+                n_hits,
+            )
+        allowed[0] -= n_hits - n_hits_before
         if allowed[0] < 0:
             allowed[0] = -1
             return hits[:0]
-    return hits[:at]
+    return hits[:n_hits]
 
 
 @compiled
-def _copy(features, rows, count, wide, copies):  # type: ignore[no-untyped-def]
-    """Copy rows `wide` bytes apart; what lies between them meets zeros."""
+def _copy_rows(features, rows, count, padded_width, copies):  # type: ignore[no-untyped-def]
+    """Copy rows to `copies`, `padded_width` bytes apart; bytes between them meet zeros."""
     width = features.shape[1]
     for i in range(count):
-        source, target = features[rows[i]], copies[i * wide : i * wide + width]
+        source, target = features[rows[i]], copies[i * padded_width : i * padded_width + width]
         for j in range(width):
             target[j] = source[j]
 
 
 @compiled
-def _keep(  # type: ignore[no-untyped-def]
-    masks, n_masks, count, rows, rests, names, floors, factor, query, hits, at
+def _append_hits(  # type: ignore[no-untyped-def]
+    matches, n_matches, count, rows, remainders, row_ids, floors, factor, first_query, hits, n_hits
 ):
-    """Append the hits among the first `n_masks` rows of `masks`, checked exactly."""
-    for i in range(n_masks):
-        position = masks[i, 0]
-        if position >= count:  # what fills the last group
-            return hits, at
-        if at + SIDE > len(hits):
-            hits = roomier(hits, at)
-        remainder, name = rests[position], names[rows[position]]
-        mask = np.uint64(np.uint32(masks[i, 1]))  # unsigned first: bit 31 is a query, not a sign
+    """Append the pairs of the first `n_matches` rows of `matches` that are hits.
+
+    A match holds the index of a record in the tile, the mask of limits reached, and its 32 sums.
+    `count` is the number of records in the tile. Returns the hits and their number.
+    """
+    for match in range(n_matches):
+        index = matches[match, 0]
+        if index >= count:  # padding of the last group
+            return hits, n_hits
+        if n_hits + SIDE > len(hits):
+            hits = enlarge_hits(hits, n_hits)
+        remainder, row_id = remainders[index], row_ids[rows[index]]
+        mask = np.uint64(np.uint32(matches[match, 1]))  # bit 31 is a query, not a sign
         while mask:
             j = lowest_bit(mask)
             mask &= mask - np.uint64(1)
-            value = np.int64(masks[i, 2 + j]) * factor - remainder
-            if query + j < len(floors) and value >= floors[query + j]:
-                hits[at, 0], hits[at, 1], hits[at, 2] = query + j, name, value
-                at += 1
-    return hits, at
+            similarity = np.int64(matches[match, 2 + j]) * factor - remainder
+            if first_query + j < len(floors) and similarity >= floors[first_query + j]:
+                hits[n_hits, 0], hits[n_hits, 1], hits[n_hits, 2] = (
+                    first_query + j,
+                    row_id,
+                    similarity,
+                )
+                n_hits += 1
+    return hits, n_hits

@@ -1,8 +1,8 @@
-"""Which engine a process uses: the fastest that is there and proves itself; and one by a library.
+"""The choice of the engine of a process: the fastest available one that is proven exact.
 
-Every engine returns the same hits, so the choice changes no answer, charge or vote. It is made once
-a process, and an engine that does not return exactly what the plain definition says is passed over.
-The compiled engines are timed on made-up records. Without them numpy's float32 product serves.
+All engines return the same hits, so the choice changes no answer, charge or vote. It is made once
+per process. An engine whose hits differ from the definition on any test pattern is not used. The
+compiled engines are timed on synthetic records; without them NumPy's float32 product is used.
 """
 
 import os
@@ -33,17 +33,18 @@ from vicinal.neighbours.scan import (
     merge_tiles,
 )
 
-TILE = 2048  # records in a tile: with 256 queries its products fill 2 MiB, a core's share of cache
+# Records in a tile: with 256 queries its products fill 2 MiB, the cache of a core.
+TILE = 2048
 
 
 class ProductEngine(ScanEngine):
-    """Multiplies tile by tile, and keeps what lies inside the radii."""
+    """An engine that multiplies a tile of records, then keeps the pairs inside the radii."""
 
-    def pick(self, block: QueryBlock, chosen: Ints) -> QueryBlock:
+    def select_queries(self, block: QueryBlock, chosen: Ints) -> QueryBlock:
         return QueryBlock(block.floors[chosen], block.factor, block.packed[chosen])
 
     def scan(self, block: QueryBlock, records: ScanRecords, allowed: HitBudget) -> Hits | None:
-        parts = []
+        blocks = []
         for start in range(0, max(len(records), 1), TILE):
             tile = records[start : start + TILE]
             products = self.multiply(block.packed, tile.features)
@@ -51,17 +52,17 @@ class ProductEngine(ScanEngine):
             allowed.remaining -= len(hits[1])
             if not allowed:
                 return None
-            parts.append(hits)
-        starts, names, values = merge_tiles(parts, len(block))
-        return np.diff(starts), names, values
+            blocks.append(hits)
+        starts, row_ids, similarities = merge_tiles(blocks, len(block))
+        return np.diff(starts), row_ids, similarities
 
     @abstractmethod
     def multiply(self, queries: Any, features: IntegerMatrix) -> AnyArray:
-        """Return exact products, float32 or int32 (q, rows), of packed queries with a tile."""
+        """Return the exact products, float32 or int32 (q, rows), of packed queries and a tile."""
 
 
 class Float32Engine(ProductEngine):
-    """numpy's float32 product, exact for integers of norm at most 4095, on any machine."""
+    """NumPy's float32 product, exact for integers of norm at most 4095, on every machine."""
 
     name = "float32"
 
@@ -71,100 +72,104 @@ class Float32Engine(ProductEngine):
     def multiply(self, queries: Any, features: IntegerMatrix) -> AnyArray:
         return np.asarray(queries @ features.astype(np.float32, copy=False).T)
 
-    def threads(self) -> AbstractContextManager[Any]:
-        return _blas().limit(limits=1, user_api="blas")  # type: ignore[no-any-return]
+    def limit_threads(self) -> AbstractContextManager[Any]:
+        return _get_blas().limit(limits=1, user_api="blas")  # type: ignore[no-any-return]
 
 
 @cache
-def _blas() -> Any:
+def _get_blas() -> Any:
+    """Return the controller of the threads of BLAS libraries."""
     return ThreadpoolController()
 
 
-_CHUNK = 64  # products looked at together: most chunks hold no hit and are passed over whole
+# Products tested together: most chunks contain no hit and are skipped.
+_CHUNK_SIZE = 64
 
 
 @compiled
-def _compress_tile(products, offsets, names, floors, factor):  # type: ignore[no-untyped-def]
-    """Keep the pairs with ``factor * products - offsets >= floors``.
+def _compress_tile(products, offsets, row_ids, floors, factor):  # type: ignore[no-untyped-def]
+    """Return the pairs with ``factor * products - offsets >= floors`` as :data:`Hits`.
 
-    Products (q, rows) are exact integers of a block of queries and a tile of records; `offsets` and
-    `names` are the records'; `floors` (q,) are radii plus the queries' own offsets. Returns the
-    hits of each query, who they are, and their similarities before the query's own offset, query by
-    query.
+    `products` (q, rows) are exact integers of a block of queries and a tile of records; `offsets`
+    and `row_ids` (rows,) belong to the records; `floors` (q,) are thresholds plus the queries' own
+    offsets, which are not subtracted from the similarities of the result.
     """
     n_queries, n_rows = products.shape
     counts = np.zeros(n_queries, dtype=np.int64)
-    # One chunk to spare: the branchless loop writes before it knows whether to keep.
-    rows = np.empty(4 * _CHUNK, dtype=np.int32)
-    values = np.empty(4 * _CHUNK, dtype=np.int32)
-    least_offset = offsets.min() if n_rows else np.int32(0)
-    at = 0
+    # The branchless loop writes each pair before testing it, so a whole chunk must fit.
+    hit_ids = np.empty(4 * _CHUNK_SIZE, dtype=np.int32)
+    similarities = np.empty(4 * _CHUNK_SIZE, dtype=np.int32)
+    min_offset = offsets.min() if n_rows else np.int32(0)
+    n_hits = 0
     for j in range(n_queries):
-        # No product below this can reach the floor, whatever the record's offset.
-        bar = -(-(floors[j] + least_offset) // factor)  # rounded up
-        before = at
-        for first in range(0, n_rows, _CHUNK):
-            last = min(first + _CHUNK, n_rows)
-            if not _reaches(products[j, first:last], bar):
+        # No smaller product can reach the floor, because no offset is below min_offset.
+        min_product = -(-(floors[j] + min_offset) // factor)  # rounded up
+        n_hits_before = n_hits
+        for first in range(0, n_rows, _CHUNK_SIZE):
+            last = min(first + _CHUNK_SIZE, n_rows)
+            if not _reaches_limit(products[j, first:last], min_product):
                 continue
-            if at + _CHUNK > len(rows):
-                rows, values = _doubled(rows, at), _doubled(values, at)
+            if n_hits + _CHUNK_SIZE > len(hit_ids):
+                hit_ids, similarities = (
+                    _double_size(hit_ids, n_hits),
+                    _double_size(similarities, n_hits),
+                )
             for i in range(first, last):
-                value = np.int32(products[j, i]) * factor - offsets[i]
-                # Written before it is known whether to keep it: with a branch, half of the time
-                # would go into wrong guesses about the next record.
-                rows[at] = names[i]
-                values[at] = value
-                at += value >= floors[j]
-        counts[j] = at - before
-    return counts, rows[:at].copy(), values[:at].copy()
+                similarity = np.int32(products[j, i]) * factor - offsets[i]
+                # Written before it is tested: with a branch, half of the time would be lost to
+                # mispredictions.
+                hit_ids[n_hits] = row_ids[i]
+                similarities[n_hits] = similarity
+                n_hits += similarity >= floors[j]
+        counts[j] = n_hits - n_hits_before
+    return counts, hit_ids[:n_hits].copy(), similarities[:n_hits].copy()
 
 
 @compiled
-def _reaches(products, bar):  # type: ignore[no-untyped-def]
-    """Tell whether any of a chunk's products is at least `bar`."""
-    # Exact in float32 as in int32: products are below 2^24, and a bar is cut to where none is.
-    level = products.dtype.type(min(max(bar, -(1 << 25)), 1 << 25))
-    reached = 0
+def _reaches_limit(products, limit):  # type: ignore[no-untyped-def]
+    """Return whether any of the products of a chunk is at least `limit`."""
+    # Exact in float32 and in int32: products are below 2^24, and a limit beyond them is clipped.
+    typed_limit = products.dtype.type(min(max(limit, -(1 << 25)), 1 << 25))
+    is_reached = 0
     for i in range(len(products)):
-        reached |= products[i] >= level
-    return reached != 0
+        is_reached |= products[i] >= typed_limit
+    return is_reached != 0
 
 
 @compiled
-def _doubled(array, size):  # type: ignore[no-untyped-def]
-    """Return a copy twice as long that keeps the first `size` entries."""
-    larger = np.empty(2 * len(array), dtype=array.dtype)
-    for i in range(size):  # of slices numba compiles the text of an error, too, for seconds
-        larger[i] = array[i]
+def _double_size(values, size):  # type: ignore[no-untyped-def]
+    """Return an array twice as long that starts with the first `size` entries."""
+    larger = np.empty(2 * len(values), dtype=values.dtype)
+    for i in range(size):  # numba compiles slices with their error messages, which takes seconds
+        larger[i] = values[i]
     return larger
 
 
-# All engines for int8 features, those that are fastest as a rule first.
 ENGINES: dict[str, Callable[[], ScanEngine]] = {
     "amx": AMXEngine,
     "vnni": VNNIEngine,
     "float32": Float32Engine,
 }
+"""All engines for int8 features, usually the fastest first."""
 
-COMPILED = ("amx", "vnni")  # engines that cost nothing to have; which of them is faster is measured
+# Compiled engines; the faster one is found by measurement.
+COMPILED = ("amx", "vnni")
 
 
 def engine_for(precision: Precision, name: str | None = None) -> ScanEngine:
-    """Return the engine for features of `precision`.
+    """Return the engine for features of a given precision.
 
-    - `precision`: int8 features take the fastest engine of this machine, float32 ones the float32
-      engine.
-    - `name`, optional: one of :data:`ENGINES`, to compare them.
+    - `precision`: int8 features take the fastest engine of this machine, float32 features the
+      float32 engine.
+    - `name`, optional: one of :data:`ENGINES`, for comparisons.
 
-    Raises InvalidInput if the engine named is unknown, is not there, or is not exact on this
-    machine.
+    Raises InvalidInput if the named engine is unknown, unavailable, or not exact on this machine.
     """
     if precision.limit > INT8_LIMIT:
-        return _float32()
+        return _get_float32()
     if name is None:
-        return _fastest(os.getpid())
-    engine = _proven(checks.check_choice("engine", name, tuple(ENGINES)))
+        return _choose_fastest(os.getpid())
+    engine = _get_proven(checks.check_choice("engine", name, tuple(ENGINES)))
     if engine is None:
         raise InvalidInput(
             f"The engine {name!r} is not available on this machine. Leave the choice to vicinal."
@@ -173,22 +178,26 @@ def engine_for(precision: Precision, name: str | None = None) -> ScanEngine:
 
 
 def proven_engines() -> list[str]:
-    """Return the names of all engines that work on this machine, fastest first."""
-    return [name for name in ENGINES if _proven(name) is not None]
+    """Return the names of all engines that are exact on this machine, usually fastest first."""
+    return [name for name in ENGINES if _get_proven(name) is not None]
 
 
 @cache
-def _fastest(process: int) -> ScanEngine:  # noqa: ARG001 (a forked process chooses for itself)
-    """Return the fastest compiled engine, or float32, which is always there."""
-    compiled = [engine for engine in map(_proven, COMPILED) if engine is not None]
-    if len(compiled) > 1:
-        return min(compiled, key=seconds)
-    return compiled[0] if compiled else _float32()
+def _choose_fastest(process: int) -> ScanEngine:  # noqa: ARG001 (a forked process chooses for itself)
+    """Return the fastest compiled engine, or the float32 engine if there is none.
+
+    `process` is the process id: a forked process chooses again.
+    """
+    engines = [engine for engine in map(_get_proven, COMPILED) if engine is not None]
+    if len(engines) > 1:
+        return min(engines, key=measure_seconds)
+    return engines[0] if engines else _get_float32()
 
 
-def _float32() -> ScanEngine:
-    engine = _proven("float32")
-    if engine is None:  # as of a BLAS that multiplies in fewer bits
+def _get_float32() -> ScanEngine:
+    """Return the float32 engine; raise InvalidInput if NumPy's products are not exact."""
+    engine = _get_proven("float32")
+    if engine is None:  # for example, a BLAS that multiplies with fewer bits
         raise InvalidInput(
             "NumPy's float32 products are not exact on this machine, so neighbours would depend on "
             "their company. Install NumPy from PyPI, and turn off reduced precision."
@@ -197,67 +206,87 @@ def _float32() -> ScanEngine:
 
 
 @cache
-def _proven(name: str) -> ScanEngine | None:
-    """Return an engine if it can be had and returns what the definition says."""
+def _get_proven(name: str) -> ScanEngine | None:
+    """Return an engine if it is available and exact on all test patterns, otherwise None."""
     try:
         engine = ENGINES[name]()
-        # That of libraries serves larger coordinates as well.
+        # The float32 engine is also used for larger coordinates.
         limits = (INT8_LIMIT,) if name in COMPILED else (INT8_LIMIT, INTEGER_NORM)
         return engine if all(is_exact(engine, limit) for limit in limits) else None
-    except Exception:  # noqa: BLE001 (whatever is wrong with an engine, another one does its work)
+    except Exception:  # noqa: BLE001 (an engine with any failure is not used)
         return None
 
 
-def seconds(engine: ScanEngine) -> float:
-    """Return the least time of five scans: 64 queries among 2,048 records of 256 features."""
-    x, q = _pattern(2048, 256, 31, INT8_LIMIT), _pattern(64, 256, 17, INT8_LIMIT)
-    block = engine.prepare(q, np.full(64, 1 << 30), 1)
-    records = ScanRecords(x, np.zeros(2048, np.int32), np.arange(2048, dtype=np.int32))
-    times = []
-    for _ in range(5):  # the first compiles or loads, others may be interrupted: the least counts
+def measure_seconds(engine: ScanEngine) -> float:
+    """Return the shortest of five scans in seconds: 64 queries, 2,048 records, 256 features."""
+    features, queries = (
+        _make_pattern(2048, 256, 31, INT8_LIMIT),
+        _make_pattern(64, 256, 17, INT8_LIMIT),
+    )
+    block = engine.prepare(queries, np.full(64, 1 << 30), 1)
+    records = ScanRecords(features, np.zeros(2048, np.int32), np.arange(2048, dtype=np.int32))
+    durations = []
+    for _ in range(5):  # the first scan compiles or loads code, any scan may be interrupted
         start = time.perf_counter()
         engine.scan(block, records, HitBudget(1))
-        times.append(time.perf_counter() - start)
-    return min(times)
+        durations.append(time.perf_counter() - start)
+    return min(durations)
 
 
 def is_exact(engine: ScanEngine, limit: int = INT8_LIMIT) -> bool:
-    """Tell whether `engine` finds exactly the hits of the definition, on patterns that test it.
+    """Return whether an engine finds exactly the hits of the definition on test patterns.
 
-    All sizes of blocks, rows of odd widths, coordinates up to `limit` of either sign, offsets, and
-    radii at the rim, compared with int64 arithmetic.
+    The patterns have blocks of all sizes, rows of odd widths, coordinates up to `limit` of either
+    sign, offsets, and thresholds that some similarities just reach. The reference is int64.
     """
     return all(
-        _agrees(engine, size, queries, width, factor, limit)
-        for size, queries, width, factor in (
-            (5, 1, 4, 1), (70, 3, 132, 2), (13, 17, 8, 1), (129, 64, 64, 2), (40, 150, 260, 1),
+        _is_exact_on_pattern(engine, n_records, n_queries, width, factor, limit)
+        for n_records, n_queries, width, factor in (
+            (5, 1, 4, 1),
+            (70, 3, 132, 2),
+            (13, 17, 8, 1),
+            (129, 64, 64, 2),
+            (40, 150, 260, 1),
         )
-    )  # fmt: skip
+    )
 
 
-def _agrees(
-    engine: ScanEngine, size: int, queries: int, width: int, factor: int, limit: int
+def _is_exact_on_pattern(
+    engine: ScanEngine, n_records: int, n_queries: int, width: int, factor: int, limit: int
 ) -> bool:
-    largest = min(limit, int(INTEGER_NORM / width**0.5))
-    x = _pattern(size, width, 31, largest)
-    q = _pattern(queries, width, 17, largest)
-    x[: size // 4], q[: queries // 4] = largest, -largest
-    x[-1], q[-1] = 0, 0
-    x[-1, 0] = q[-1, 0] = limit  # as long as a row may be
-    offsets = (np.arange(size, dtype=np.int32) * 7919) % 1000
-    similarities = factor * (q.astype(np.int64) @ x.astype(np.int64).T) - offsets
-    floors = np.sort(similarities, axis=1)[:, size // 2].copy()
-    names = np.arange(size, dtype=np.int32) + 100
-    block = engine.prepare(q, floors, factor)
-    hits = engine.scan(block, ScanRecords(x, offsets, names), HitBudget(size * queries))
-    who, where = np.nonzero(similarities >= floors[:, None])
-    expected = np.bincount(who, minlength=queries), names[where], similarities[who, where]
-    return hits is not None and all(np.array_equal(hits[k], expected[k]) for k in range(3))
+    """Return whether the hits equal those of int64 arithmetic on one pattern.
+
+    It has `n_records` and `n_queries` of `width` features with coordinates up to `limit`; `factor`
+    is the product factor.
+    """
+    max_coordinate = min(limit, int(INTEGER_NORM / width**0.5))
+    features = _make_pattern(n_records, width, 31, max_coordinate)
+    queries = _make_pattern(n_queries, width, 17, max_coordinate)
+    features[: n_records // 4], queries[: n_queries // 4] = max_coordinate, -max_coordinate
+    features[-1], queries[-1] = 0, 0
+    features[-1, 0] = queries[-1, 0] = limit  # a row of the largest norm
+    offsets = (np.arange(n_records, dtype=np.int32) * 7919) % 1000
+    similarities = factor * (queries.astype(np.int64) @ features.astype(np.int64).T) - offsets
+    floors = np.sort(similarities, axis=1)[:, n_records // 2].copy()
+    row_ids = np.arange(n_records, dtype=np.int32) + 100
+    block = engine.prepare(queries, floors, factor)
+    hits = engine.scan(
+        block, ScanRecords(features, offsets, row_ids), HitBudget(n_records * n_queries)
+    )
+    query_indices, record_indices = np.nonzero(similarities >= floors[:, None])
+    expected = (
+        np.bincount(query_indices, minlength=n_queries),
+        row_ids[record_indices],
+        similarities[query_indices, record_indices],
+    )
+    return hits is not None and all(
+        np.array_equal(hits[column], expected[column]) for column in range(3)
+    )
 
 
-def _pattern(rows: int, width: int, step: int, largest: int) -> IntegerMatrix:
-    """Return whole numbers in -largest..largest without any order to speak of."""
-    numbers = (np.arange(rows * width, dtype=np.int64) ** 2 * step) % 1009
-    spread = numbers * (2 * largest + 1) // 1009 - largest
-    kind = np.int8 if largest <= INT8_LIMIT else np.float32
-    return spread.reshape(rows, width).astype(kind)
+def _make_pattern(rows: int, width: int, multiplier: int, max_coordinate: int) -> IntegerMatrix:
+    """Return integers in -max_coordinate..max_coordinate in an irregular order, (rows, width)."""
+    numbers = (np.arange(rows * width, dtype=np.int64) ** 2 * multiplier) % 1009
+    spread = numbers * (2 * max_coordinate + 1) // 1009 - max_coordinate
+    dtype = np.int8 if max_coordinate <= INT8_LIMIT else np.float32
+    return spread.reshape(rows, width).astype(dtype)

@@ -1,10 +1,11 @@
-"""The few instructions that Python has no word for, as LLVM knows them; x86-64 with AVX-512 VNNI.
+"""Processor instructions as numba intrinsics: x86-64 with AVX-512 VNNI, emitted as LLVM code.
 
 ``vpdpbusd`` multiplies 64 unsigned bytes with 64 signed ones and adds each four products to one of
 16 int32 sums, without saturation: exact as long as the final sum fits, since int32 wraps around.
 
-These take raw addresses. Only :mod:`vicinal.neighbours.engines._vnni` calls them, which sees to it
-that every address they read or write lies in an array that it holds.
+The intrinsics take raw addresses. Their callers in this package ensure that every address lies in
+an array that they hold. Functions named ``_emit_...`` append instructions to an LLVM `builder` and
+return the LLVM value of the result.
 """
 
 from collections.abc import Callable
@@ -18,21 +19,23 @@ from numba.extending import intrinsic
 
 from vicinal.compiled import compiled
 
-ROWS = 6  # records that a panel holds in registers: with 64 queries, 24 of 32 registers are sums
-LANES = 16  # queries in a vector of int32 sums
+# Records of a panel in registers: with 64 queries, 24 of 32 registers are sums.
+ROWS = 6
+# Queries in a vector of int32 sums.
+LANES = 16
 
-NEEDED = ("avx512f", "avx512bw", "avx512vl", "avx512vnni")
+REQUIRED_FEATURES = ("avx512f", "avx512bw", "avx512vl", "avx512vnni")
 
-# Bytes before a record that are fetched while it is multiplied; nearer or further saves less.
-_AHEAD = 4096
+# Distance of prefetched records; smaller and larger distances save less time.
+_PREFETCH_BYTES = 4096
 
-# numba's own annotations do not fit what its documentation tells to do.
+# The annotations of numba do not match its documentation.
 _types: Any = types
 _cgutils: Any = cgutils
 _intrinsic: Any = intrinsic
 
-# The upper bit of each of four bytes: signed bytes become those with 128 added, and back.
-_FLIP = -0x7F7F7F80
+# The sign bit of each of four bytes: flipping it adds 128 to signed bytes, and subtracts it again.
+_FLIP_SIGNS = -0x7F7F7F80
 
 _I1, _I8, _I16, _I32, _I64 = (ir.IntType(bits) for bits in (1, 8, 16, 32, 64))
 _SUMS = ir.VectorType(_I32, LANES)
@@ -40,48 +43,54 @@ _BYTES = ir.VectorType(_I8, 64)
 _MASK = ir.VectorType(_I1, 64)
 
 
-def supported() -> bool:
-    """Tell whether this processor has the instructions, and numba compiles for this processor."""
+def is_supported() -> bool:
+    """Return whether this processor has the instructions and numba compiles for it."""
     # With another CPU named, numba would compile these instructions for one that lacks them.
     config: Any = numba.config
     if config.CPU_NAME is not None or config.CPU_FEATURES is not None:
         return False
     features = binding.get_host_cpu_features()
-    return all(features.get(name, False) for name in NEEDED)
+    return all(features.get(name, False) for name in REQUIRED_FEATURES)
 
 
 @compiled
-def aligned(size):  # type: ignore[no-untyped-def]
-    """Return `size` bytes of zeros that start at a multiple of 64, uint8."""
-    # A register is as long as a line of the cache: aligned, it is read from one line, not from two,
-    # and the aligned loads and stores below fault anywhere else.
-    spare = np.zeros(size + 64, dtype=np.uint8)
-    first = -spare.ctypes.data % 64
-    return spare[first : first + size]
+def allocate_aligned(size):  # type: ignore[no-untyped-def]
+    """Return `size` zero bytes, uint8, that start at a multiple of 64."""
+    # A register is as long as a cache line: an aligned one is read from one line, not from two, and
+    # the aligned loads and stores below fault at other addresses.
+    padded = np.zeros(size + 64, dtype=np.uint8)
+    first = -padded.ctypes.data % 64
+    return padded[first : first + size]
 
 
-def _call(builder: Any, name: str, result: Any, arguments: list[Any]) -> Any:
-    kind = ir.FunctionType(result, [argument.type for argument in arguments])
-    return builder.call(_cgutils.get_or_insert_function(builder.module, kind, name), arguments)
+def _emit_call(builder: Any, name: str, result: Any, arguments: list[Any]) -> Any:
+    """Emit a call of the LLVM function `name` with result type `result`."""
+    function_type = ir.FunctionType(result, [argument.type for argument in arguments])
+    return builder.call(
+        _cgutils.get_or_insert_function(builder.module, function_type, name), arguments
+    )
 
 
-def _dot(builder: Any, sums: Any, unsigned: Any, signed: Any) -> Any:
-    return _call(builder, "llvm.x86.avx512.vpdpbusd.512", _SUMS, [sums, unsigned, signed])
+def _emit_dot(builder: Any, sums: Any, unsigned: Any, signed: Any) -> Any:
+    """Emit the addition of products of 64 unsigned and 64 signed bytes to 16 int32 sums."""
+    return _emit_call(builder, "llvm.x86.avx512.vpdpbusd.512", _SUMS, [sums, unsigned, signed])
 
 
-def _spread(builder: Any, number: Any) -> Any:
+def _emit_broadcast(builder: Any, number: Any) -> Any:
+    """Emit a vector whose 16 lanes equal an int32."""
     empty = ir.Constant(_SUMS, ir.Undefined)
-    first = builder.insert_element(empty, number, ir.Constant(_I32, 0))
-    return builder.shuffle_vector(first, empty, ir.Constant(_SUMS, [0] * LANES))
+    first_lane = builder.insert_element(empty, number, ir.Constant(_I32, 0))
+    return builder.shuffle_vector(first_lane, empty, ir.Constant(_SUMS, [0] * LANES))
 
 
-def _load(builder: Any, pointer: Any, index: Any, align: int) -> Any:
+def _emit_load(builder: Any, pointer: Any, index: Any, align: int) -> Any:
+    """Emit a load of ``pointer[index]`` with an alignment in bytes."""
     loaded = builder.load(builder.gep(pointer, [index]))
     loaded.align = align
     return loaded
 
 
-def _panel(columns: int) -> Any:
+def _make_panel(columns: int) -> Any:
     """Return the intrinsic that multiplies ROWS records with 16 * `columns` queries."""
 
     @_intrinsic
@@ -90,18 +99,22 @@ def _panel(columns: int) -> Any:
 
         `rows`, `queries`, `limits` and `products` are addresses: of each record's `steps` dwords;
         of the packed queries; of an int32 for each query; of int32 (ROWS, queries) for the results
-        of records with any bit set. `biases` are what the sums start from.
+        of records with any bit set. `biases` are the initial sums.
         """
         signature = _types.UniTuple(types.uint64, ROWS)(
-            _types.UniTuple(types.intp, ROWS), _types.UniTuple(types.int32, ROWS),
-            types.intp, types.intp, types.intp, types.intp,
-        )  # fmt: skip
+            _types.UniTuple(types.intp, ROWS),
+            _types.UniTuple(types.int32, ROWS),
+            types.intp,
+            types.intp,
+            types.intp,
+            types.intp,
+        )
 
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            """Emit the code of one call: sums over the steps, then masks of what to keep."""
+            """Emit the code of one call: sums over the steps, then masks of hits."""
             rows, biases, queries, steps, limits, products = arguments
             starts = [
-                _spread(builder, builder.extract_value(biases, i))
+                _emit_broadcast(builder, builder.extract_value(biases, i))
                 for i in range(ROWS)
                 for _ in range(columns)
             ]
@@ -109,10 +122,12 @@ def _panel(columns: int) -> Any:
                 builder.inttoptr(builder.extract_value(rows, i), _I32.as_pointer())
                 for i in range(ROWS)
             ]
-            packed = builder.inttoptr(queries, _SUMS.as_pointer())
+            packed_queries = builder.inttoptr(queries, _SUMS.as_pointer())
             stride = ir.Constant(_I64, columns)
-            sums = dword_sums(builder, pointers, packed, stride, steps, starts, _dot)
-            masks = _keep(builder, sums, limits, products, columns)
+            sums = emit_dword_sums(
+                builder, pointers, packed_queries, stride, steps, starts, _emit_dot
+            )
+            masks = _emit_masks(builder, sums, limits, products, columns)
             return context.make_tuple(builder, signature.return_type, masks)
 
         return signature, generate
@@ -120,7 +135,7 @@ def _panel(columns: int) -> Any:
     return panel
 
 
-def dword_sums(
+def emit_dword_sums(
     builder: Any,
     rows: list[Any],
     packed: Any,
@@ -129,160 +144,198 @@ def dword_sums(
     starts: list[Any],
     dot: Callable[..., Any],
 ) -> list[Any]:
-    """Emit a loop over the dwords of some rows that meet packed columns; return sums, row by row.
+    """Emit a loop that multiplies some rows with packed columns, dword by dword.
 
-    `rows` point to each row's `steps` dwords, `packed` to the columns' first dwords, the next ones
-    `stride` vectors further on. `starts` are what the sums start from, a vector of columns after
-    the other; ``dot(builder, sums, columns, row)`` emits the instruction.
+    Returns the final sums, a list of vectors of 16 columns, row by row.
+
+    - `rows`: pointers to the `steps` dwords of each row.
+    - `packed`: pointer to the columns' first dwords; the next dwords follow `stride` vectors later.
+    - `starts`: initial sums, in the order of the result.
+    - `dot`: ``dot(builder, sums, columns, row)`` emits the instruction.
     """
     columns = len(starts) // len(rows)
-    before = builder.block
-    loop, after = builder.append_basic_block("dwords"), builder.append_basic_block("done")
-    builder.branch(loop)
-    builder.position_at_end(loop)
+    entry_block = builder.block
+    loop_block, exit_block = (
+        builder.append_basic_block("dwords"),
+        builder.append_basic_block("done"),
+    )
+    builder.branch(loop_block)
+    builder.position_at_end(loop_block)
     step = builder.phi(_I64)
     # Every sum is a phi of the loop: LLVM keeps them in registers, and no step touches memory.
     sums = [builder.phi(_SUMS) for _ in starts]
-    first = builder.mul(step, stride)
-    right = [
-        _load(builder, packed, builder.add(first, ir.Constant(_I64, c)), 64) for c in range(columns)
+    first_vector = builder.mul(step, stride)
+    columns_dwords = [
+        _emit_load(builder, packed, builder.add(first_vector, ir.Constant(_I64, column)), 64)
+        for column in range(columns)
     ]
     products = []
     for i, pointer in enumerate(rows):
-        # One dword of a row is spread over the lanes: rows need no packing, and lie where they lie.
-        row = _spread(builder, _load(builder, pointer, step, 1))
-        products += [dot(builder, sums[i * columns + c], right[c], row) for c in range(columns)]
-    following = builder.add(step, ir.Constant(_I64, 1))
-    builder.cbranch(builder.icmp_signed("<", following, steps), loop, after)
-    for phi, start, new in zip(
-        [step, *sums], [ir.Constant(_I64, 0), *starts], [following, *products], strict=True
+        # One dword of a row is copied to all lanes, so rows need no packing.
+        row = _emit_broadcast(builder, _emit_load(builder, pointer, step, 1))
+        products += [
+            dot(builder, sums[i * columns + column], columns_dwords[column], row)
+            for column in range(columns)
+        ]
+    next_step = builder.add(step, ir.Constant(_I64, 1))
+    builder.cbranch(builder.icmp_signed("<", next_step, steps), loop_block, exit_block)
+    for phi, start, next_value in zip(
+        [step, *sums], [ir.Constant(_I64, 0), *starts], [next_step, *products], strict=True
     ):
-        phi.add_incoming(start, before)
-        phi.add_incoming(new, loop)
-    builder.position_at_end(after)
+        phi.add_incoming(start, entry_block)
+        phi.add_incoming(next_value, loop_block)
+    builder.position_at_end(exit_block)
     return products
 
 
-def _keep(builder: Any, sums: list[Any], limits: Any, products: Any, columns: int) -> list[Any]:
-    """Emit the comparison with the limits; store the products of records that reach any."""
+def _emit_masks(
+    builder: Any, sums: list[Any], limits: Any, products: Any, columns: int
+) -> list[Any]:
+    """Emit the comparison of sums with limits; return the mask of each record.
+
+    The sums of records that reach any limit are stored at the address `products`.
+    """
     limits = builder.inttoptr(limits, _SUMS.as_pointer())
     products = builder.inttoptr(products, _SUMS.as_pointer())
-    bars = [_load(builder, limits, ir.Constant(_I64, c), 64) for c in range(columns)]
+    limit_vectors = [
+        _emit_load(builder, limits, ir.Constant(_I64, column), 64) for column in range(columns)
+    ]
     masks = []
     for first in range(0, len(sums), columns):
         mask = ir.Constant(_I64, 0)
-        for c in range(columns):
-            reached = builder.icmp_signed(">=", sums[first + c], bars[c])
+        for column in range(columns):
+            reached = builder.icmp_signed(">=", sums[first + column], limit_vectors[column])
             bits = builder.zext(builder.bitcast(reached, _I16), _I64)
-            mask = builder.or_(mask, builder.shl(bits, ir.Constant(_I64, LANES * c)))
+            mask = builder.or_(mask, builder.shl(bits, ir.Constant(_I64, LANES * column)))
         masks.append(mask)
-        # Few records reach any limit: the others never leave the registers.
+        # Few records reach a limit; the sums of all others are never stored.
         with builder.if_then(builder.icmp_unsigned("!=", mask, ir.Constant(_I64, 0))):
-            for c in range(columns):
-                place = builder.gep(products, [ir.Constant(_I64, first + c)])
-                builder.store(sums[first + c], place).align = 64
+            for column in range(columns):
+                target = builder.gep(products, [ir.Constant(_I64, first + column)])
+                builder.store(sums[first + column], target).align = 64
     return masks
 
 
-panel1, panel2, panel3, panel4 = (_panel(columns) for columns in (1, 2, 3, 4))
+panel1, panel2, panel3, panel4 = (_make_panel(columns) for columns in (1, 2, 3, 4))
 
 
 @_intrinsic
 def shifted_dot(typing, record, query, size):  # type: ignore[no-untyped-def] # noqa: ARG001
-    """Return sum((x + 128) q), int32, of a record's `size` bytes x and a query's q.
+    """Return sum((x + 128) q), int32, of the `size` bytes x of a record and q of a query.
 
-    The first two are addresses; the query is stored with 128 added. Nothing beyond `size` bytes is
-    read. So what comes on top of the product, 128 sum(q), is the same for all records.
+    `record` and `query` are addresses; the query is stored with 128 added. Nothing beyond `size`
+    bytes is read. The excess over the product, 128 sum(q), is the same for all records.
     """
     signature = _types.int32(_types.intp, _types.intp, _types.intp)
-    flip = ir.Constant(_SUMS, [_FLIP] * LANES)
+    flip = ir.Constant(_SUMS, [_FLIP_SIGNS] * LANES)
 
     def step(builder: Any, total: Any, record: Any, query: Any) -> Any:
         """Emit the product of 64 bytes, which needs one side unsigned."""
-        return _dot(builder, total, builder.xor(record, flip), builder.xor(query, flip))
+        return _emit_dot(builder, total, builder.xor(record, flip), builder.xor(query, flip))
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
-        return _long_sum(builder, step, arguments[:2], arguments[2], [0, -128], _AHEAD)
+        return _emit_long_sum(
+            builder, step, arguments[:2], arguments[2], [0, -128], _PREFETCH_BYTES
+        )
 
     return signature, generate
 
 
 @_intrinsic
 def byte_sum(typing, record, size):  # type: ignore[no-untyped-def] # noqa: ARG001
-    """Return the sum of a record's `size` signed bytes, int32; nothing beyond them is read."""
+    """Return the sum of the `size` signed bytes at the address `record`, int32.
+
+    Nothing beyond them is read.
+    """
     signature = _types.int32(_types.intp, _types.intp)
-    ones = ir.Constant(_SUMS, [0x01010101] * LANES)
+    unit_bytes = ir.Constant(_SUMS, [0x01010101] * LANES)
 
     def step(builder: Any, total: Any, record: Any) -> Any:
-        return _dot(builder, total, ones, record)
+        return _emit_dot(builder, total, unit_bytes, record)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
-        return _long_sum(builder, step, arguments[:1], arguments[1], [0])
+        return _emit_long_sum(builder, step, arguments[:1], arguments[1], [0])
 
     return signature, generate
 
 
-def _long_sum(
-    builder: Any, step: Any, addresses: list[Any], size: Any, missing: list[int], ahead: int = 0
+def _emit_long_sum(
+    builder: Any,
+    step: Any,
+    addresses: list[Any],
+    size: Any,
+    padding: list[int],
+    prefetch_bytes: int = 0,
 ) -> Any:
     """Emit a loop over 64 bytes at a time, a masked step for the rest, and one reduction.
 
-    `missing` are the bytes that each side has in place of those beyond `size`. Of the first side,
-    what stands `ahead` bytes further is fetched into the cache.
+    `step` emits the sum of one step from the registers at each of the `addresses`. `padding` are
+    the bytes that replace those beyond `size` on each side. Memory `prefetch_bytes` ahead on the
+    first side is fetched into the cache.
     """
-    full = builder.and_(size, ir.Constant(_I64, -64))
-    before = builder.block
-    check, loop, after = (builder.append_basic_block(name) for name in ("check", "bytes", "rest"))
-    builder.branch(check)
-    builder.position_at_end(check)
-    at, total = builder.phi(_I64), builder.phi(_SUMS)
-    builder.cbranch(builder.icmp_signed("<", at, full), loop, after)
-    builder.position_at_end(loop)
-    if ahead:
-        # A hint changes nothing, wherever it points: also beyond the last record.
-        place = builder.add(builder.add(addresses[0], at), ir.Constant(_I64, ahead))
-        reading, all_caches, data = (ir.Constant(_I32, word) for word in (0, 3, 1))
-        hinted = [builder.inttoptr(place, _I8.as_pointer()), reading, all_caches, data]
-        _call(builder, "llvm.prefetch.p0", ir.VoidType(), hinted)
-    stepped = step(builder, total, *(_load_register(builder, each, at) for each in addresses))
-    following = builder.add(at, ir.Constant(_I64, 64))
-    builder.branch(check)
-    for phi, start, new in (
-        (at, ir.Constant(_I64, 0), following),
-        (total, ir.Constant(_SUMS, [0] * LANES), stepped),
+    whole_bytes = builder.and_(size, ir.Constant(_I64, -64))
+    entry_block = builder.block
+    check_block, loop_block, rest_block = (
+        builder.append_basic_block(name) for name in ("check", "bytes", "rest")
+    )
+    builder.branch(check_block)
+    builder.position_at_end(check_block)
+    offset, total = builder.phi(_I64), builder.phi(_SUMS)
+    builder.cbranch(builder.icmp_signed("<", offset, whole_bytes), loop_block, rest_block)
+    builder.position_at_end(loop_block)
+    if prefetch_bytes:
+        # A prefetch has no effect on values and may point beyond the last record.
+        prefetched = builder.add(
+            builder.add(addresses[0], offset), ir.Constant(_I64, prefetch_bytes)
+        )
+        reading, all_caches, data = (ir.Constant(_I32, flag) for flag in (0, 3, 1))
+        hinted = [builder.inttoptr(prefetched, _I8.as_pointer()), reading, all_caches, data]
+        _emit_call(builder, "llvm.prefetch.p0", ir.VoidType(), hinted)
+    next_total = step(
+        builder, total, *(_emit_register_load(builder, address, offset) for address in addresses)
+    )
+    next_offset = builder.add(offset, ir.Constant(_I64, 64))
+    builder.branch(check_block)
+    for phi, start, next_value in (
+        (offset, ir.Constant(_I64, 0), next_offset),
+        (total, ir.Constant(_SUMS, [0] * LANES), next_total),
     ):
-        phi.add_incoming(start, before)
-        phi.add_incoming(new, loop)
-    builder.position_at_end(after)
-    # The last bytes are read under a mask: beyond them another record begins, or no memory at all.
-    one = ir.Constant(_I64, 1)
-    mask = builder.sub(builder.shl(one, builder.sub(size, full)), one)
+        phi.add_incoming(start, entry_block)
+        phi.add_incoming(next_value, loop_block)
+    builder.position_at_end(rest_block)
+    # The last bytes are read under a mask: beyond them is another record, or no memory at all.
+    int64_1 = ir.Constant(_I64, 1)
+    mask = builder.sub(builder.shl(int64_1, builder.sub(size, whole_bytes)), int64_1)
     mask = builder.bitcast(mask, _MASK)
-    further = [
-        _masked(builder, each, full, mask, byte)
-        for each, byte in zip(addresses, missing, strict=True)
+    rest = [
+        _emit_masked_load(builder, address, whole_bytes, mask, padding_byte)
+        for address, padding_byte in zip(addresses, padding, strict=True)
     ]
-    return _call(builder, "llvm.vector.reduce.add.v16i32", _I32, [step(builder, total, *further)])
+    return _emit_call(builder, "llvm.vector.reduce.add.v16i32", _I32, [step(builder, total, *rest)])
 
 
-def _load_register(builder: Any, address: Any, at: Any) -> Any:
-    loaded = builder.load(builder.inttoptr(builder.add(address, at), _SUMS.as_pointer()))
+def _emit_register_load(builder: Any, address: Any, offset: Any) -> Any:
+    """Emit an unaligned load of 64 bytes at ``address + offset``."""
+    loaded = builder.load(builder.inttoptr(builder.add(address, offset), _SUMS.as_pointer()))
     loaded.align = 1
     return loaded
 
 
-def _masked(builder: Any, address: Any, at: Any, mask: Any, missing: int) -> Any:
-    pointer = builder.inttoptr(builder.add(address, at), _BYTES.as_pointer())
-    loaded = _call(
-        builder, "llvm.masked.load.v64i8.p0", _BYTES,
-        [pointer, ir.Constant(_I32, 1), mask, ir.Constant(_BYTES, [missing] * 64)],
-    )  # fmt: skip
+def _emit_masked_load(builder: Any, address: Any, offset: Any, mask: Any, padding: int) -> Any:
+    """Emit a load of the bytes set in `mask`; the remaining bytes are `padding`."""
+    pointer = builder.inttoptr(builder.add(address, offset), _BYTES.as_pointer())
+    loaded = _emit_call(
+        builder,
+        "llvm.masked.load.v64i8.p0",
+        _BYTES,
+        [pointer, ir.Constant(_I32, 1), mask, ir.Constant(_BYTES, [padding] * 64)],
+    )
     return builder.bitcast(loaded, _SUMS)
 
 
 @_intrinsic
 def lowest_bit(typing, word):  # type: ignore[no-untyped-def] # noqa: ARG001
-    """Return the position of the lowest set bit of a uint64 that is not 0."""
+    """Return the index of the lowest set bit of a uint64 that is not 0."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
         return builder.cttz(arguments[0], ir.Constant(_I1, 1))

@@ -1,18 +1,18 @@
-r"""Exact products of int16 matrices, for what a private model is trained on.
+"""Exact products of int16 matrices, for the training of a private model.
 
 ``vpdpwssd`` multiplies 32 pairs of int16 and adds each two products to one of 16 int32 sums. Sums
-wrap around 2^32, whichever way they are added up, so an entry is a function of its row and its
-column alone: no neighbour of a row, no place in a matrix and no processor changes it. Whoever calls
-sees to it that sums fit, where it matters that they do.
+wrap around modulo 2^32 in any order of addition, so an entry is a function of its row and its
+column alone: it depends neither on neighbouring rows, nor on its position, nor on the processor.
+Callers ensure that sums fit where it matters.
 
 =============  =======================================================================
-engine         how
+engine         method
 =============  =======================================================================
-``vnni``       five rows meet 64 columns in registers, 256 entries of depth at a time
-``float64``    products of whole numbers below 2^53 by the BLAS, wrapped around at the end
+``vnni``       five rows times 64 columns in registers, 256 entries of depth at a time
+``float64``    products of integers below 2^53 by the BLAS, reduced modulo 2^32 at the end
 =============  =======================================================================
 
-Both return the same; which one a process has is found out once, on patterns.
+Both return the same. Each process chooses one of them once, after a comparison on patterns.
 """
 
 from abc import ABC, abstractmethod
@@ -29,49 +29,53 @@ from vicinal.neighbours.engines._intrinsics import (
     _I64,
     _SUMS,
     LANES,
-    _call,
+    _emit_call,
+    _emit_load,
     _intrinsic,
-    _load,
     _types,
-    aligned,
-    dword_sums,
-    supported,
+    allocate_aligned,
+    emit_dword_sums,
+    is_supported,
 )
 
 Int16Matrix = npt.NDArray[np.int16]
 Int32Matrix = npt.NDArray[np.int32]
 
-# Rows whose outer products are added up in int32: 64 products must stay below 2^31.
+# Rows whose outer products are added up in int32: sums of 64 products must stay below 2^31.
 MOST_TOGETHER = 64
 
-# Five rows with 64 columns are 20 sums in registers, ten with 16 columns ten.
-_ROWS, _TALL, _PANEL = 5, 10, 4 * LANES
-_DEPTH = 128  # dwords of 64 columns that stay in the nearest cache
+# Five rows with 64 columns need 20 registers for sums, ten rows with 16 columns need ten.
+_GROUP_ROWS, _NARROW_GROUP_ROWS, _PANEL_COLUMNS = 5, 10, 4 * LANES
+# Dwords of 64 columns multiplied at a time; they stay in the first-level cache.
+_PANEL_DWORDS = 128
 
 
 class Int16Products(ABC):
-    """Products of int16 matrices modulo 2^32; every entry is exact."""
+    """An engine for products of int16 matrices modulo 2^32; every entry is exact."""
 
     name: str
 
     @abstractmethod
     def prepared(self, right: Int16Matrix) -> Any:
-        """Return a matrix (k, m) as :meth:`times` takes it."""
+        """Return a matrix (k, m) in the layout that :meth:`times` needs."""
 
     @abstractmethod
     def times(self, left: Int16Matrix, right: Any) -> Int32Matrix:
-        """Return the product of `left` (n, k), C-contiguous, with a prepared (k, m), (n, m)."""
+        """Return ``left @ right`` modulo 2^32, int32 (n, m).
+
+        `left` (n, k) is C-contiguous, `right` is a prepared matrix (k, m).
+        """
 
     @abstractmethod
     def add_outer(self, left: Int16Matrix, right: Int16Matrix, sums: npt.NDArray[np.int64]) -> None:
         """Add ``left @ right`` to `sums`, int64 (c, k), for (c, n) and (n, k), C-contiguous.
 
-        Exact where the sizes of :data:`MOST_TOGETHER` products add up to less than 2^31.
+        Exact if the absolute values of any :data:`MOST_TOGETHER` products sum to less than 2^31.
         """
 
 
 class Float64Products(Int16Products):
-    """By the BLAS, on every machine."""
+    """Products by the BLAS, on every machine."""
 
     name = "float64"
 
@@ -86,77 +90,89 @@ class Float64Products(Int16Products):
 
 
 class VNNIProducts(Int16Products):
-    """By AVX-512 VNNI; a RuntimeError without the instructions."""
+    """Products by AVX-512 VNNI; raises RuntimeError if the processor lacks it."""
 
     name = "vnni"
 
     def __init__(self) -> None:
-        if not supported():
+        if not is_supported():
             raise RuntimeError("the processor has no AVX-512 VNNI")
 
     def prepared(self, right: Int16Matrix) -> Any:
-        pairs, lanes = -(-right.shape[0] // 2), -(-right.shape[1] // LANES) * LANES
-        packed = aligned(4 * pairs * lanes).view(np.int32).reshape(pairs, lanes)
-        _pack(np.ascontiguousarray(right), packed)
+        n_pairs, n_lanes = -(-right.shape[0] // 2), -(-right.shape[1] // LANES) * LANES
+        packed = allocate_aligned(4 * n_pairs * n_lanes).view(np.int32).reshape(n_pairs, n_lanes)
+        _pack_pairs(np.ascontiguousarray(right), packed)
         return packed, right.shape
 
     def times(self, left: Int16Matrix, right: Any) -> Int32Matrix:
-        packed, (depth, columns) = right
-        lanes = packed.shape[1]
-        _check(left, len(left), depth)
-        sums = aligned(4 * (len(left) + 1) * lanes).view(np.int32).reshape(-1, lanes)
+        packed, (depth, n_columns) = right
+        n_lanes = packed.shape[1]
+        _check_matrix(left, len(left), depth)
+        sums = allocate_aligned(4 * (len(left) + 1) * n_lanes).view(np.int32).reshape(-1, n_lanes)
         _multiply(left, packed, sums)
-        return np.asarray(sums[:-1, :columns])
+        return np.asarray(sums[:-1, :n_columns])
 
     def add_outer(self, left: Int16Matrix, right: Int16Matrix, sums: npt.NDArray[np.int64]) -> None:
-        _check(left, *left.shape)
-        _check(right, left.shape[1], right.shape[1])
+        _check_matrix(left, *left.shape)
+        _check_matrix(right, left.shape[1], right.shape[1])
         if sums.shape != (len(left), right.shape[1]):
             raise ValueError("The sums have another shape than the product.")
-        lanes = -(-right.shape[1] // LANES) * LANES
-        packed = aligned(2 * MOST_TOGETHER * lanes).view(np.int32).reshape(-1, lanes)
-        part = aligned(4 * (len(left) + 1) * lanes).view(np.int32).reshape(-1, lanes)
+        n_lanes = -(-right.shape[1] // LANES) * LANES
+        packed = allocate_aligned(2 * MOST_TOGETHER * n_lanes).view(np.int32).reshape(-1, n_lanes)
+        block_sums = (
+            allocate_aligned(4 * (len(left) + 1) * n_lanes).view(np.int32).reshape(-1, n_lanes)
+        )
         padded = np.zeros((len(left), MOST_TOGETHER), dtype=np.int16)
-        _add_outer(left, right, packed, padded, part, sums)
+        _add_blocks(left, right, packed, padded, block_sums, sums)
 
 
-def _check(matrix: Int16Matrix, *shape: int) -> None:
-    """Raise ValueError unless every address that follows from a matrix lies in it."""
+def _check_matrix(matrix: Int16Matrix, *shape: int) -> None:
+    """Raise ValueError unless a matrix is C-contiguous int16 of the given shape.
+
+    All addresses computed from such a matrix lie in it.
+    """
     if matrix.dtype != np.int16 or not matrix.flags.c_contiguous or matrix.shape != shape:
         raise ValueError("The factors must be C-contiguous int16 matrices that fit together.")
 
 
 @cache
 def int16_products() -> Int16Products:
-    """Return the faster engine that is there and exact on patterns."""
+    """Return the VNNI engine if it is available and exact on patterns, else the float64 engine."""
     try:
         engine = VNNIProducts()
-        if all(agree(engine, *shape) for shape in ((1, 1, 1), (23, 301, 93), (130, 64, 16))):
+        if all(
+            is_exact_on_pattern(engine, *shape)
+            for shape in ((1, 1, 1), (23, 301, 93), (130, 64, 16))
+        ):
             return engine
-    except Exception:  # noqa: BLE001 (whatever is wrong with it, the other one does its work)
+    except Exception:  # noqa: BLE001 (an engine with any failure is not used)
         return Float64Products()
     return Float64Products()
 
 
-def agree(engine: Int16Products, n: int, k: int, m: int) -> bool:
-    """Tell whether an engine returns what the plain one does, for patterns of these sizes."""
-    plain = Float64Products()
-    left, right = _pattern(n, k, 31), _pattern(k, m, 17)
-    small = (_pattern(m, n, 13) >> 3, left >> 3)
+def is_exact_on_pattern(engine: Int16Products, n: int, k: int, m: int) -> bool:
+    """Return whether an engine equals the float64 engine on patterns (n, k) times (k, m)."""
+    reference = Float64Products()
+    left, right = _make_pattern(n, k, 31), _make_pattern(k, m, 17)
+    small_factors = (_make_pattern(m, n, 13) >> 3, left >> 3)
     sums = [np.full((m, k), 7, dtype=np.int64) for _ in range(2)]
-    for each, total in zip((engine, plain), sums, strict=True):
-        each.add_outer(*small, total)
-    products = [each.times(left, each.prepared(right)) for each in (engine, plain)]
+    for candidate, target in zip((engine, reference), sums, strict=True):
+        candidate.add_outer(*small_factors, target)
+    products = [
+        candidate.times(left, candidate.prepared(right)) for candidate in (engine, reference)
+    ]
     return np.array_equal(products[0], products[1]) and np.array_equal(sums[0], sums[1])
 
 
-def _pattern(rows: int, width: int, step: int) -> Int16Matrix:
-    """Return numbers of all sizes without any order to speak of."""
-    numbers = (np.arange(rows * width, dtype=np.int64) ** 2 * step) % 65521
+def _make_pattern(rows: int, width: int, multiplier: int) -> Int16Matrix:
+    """Return int16 numbers of all magnitudes in an irregular order, (rows, width)."""
+    numbers = (np.arange(rows * width, dtype=np.int64) ** 2 * multiplier) % 65521
     return (numbers - 32768).astype(np.int16).reshape(rows, width)
 
 
-def _panel(rows: int, columns: int) -> Any:
+def _make_panel(rows: int, columns: int) -> Any:
+    """Return the intrinsic that multiplies `rows` rows with 16 * `columns` columns."""
+
     @_intrinsic
     def panel(typing, left, packed, lanes, steps, sums):  # type: ignore[no-untyped-def] # noqa: ARG001
         """Add the products of `steps` dwords to int32 sums.
@@ -170,23 +186,27 @@ def _panel(rows: int, columns: int) -> Any:
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
             """Emit the code of one call: sums from memory, the loop, sums to memory."""
             left, packed, lanes, steps, sums = arguments
-            at = [
+            row_pointers = [
                 builder.inttoptr(builder.extract_value(left, i), _I32.as_pointer())
                 for i in range(rows)
             ]
-            places = [
+            sum_pointers = [
                 builder.gep(
                     builder.inttoptr(builder.extract_value(sums, i), _SUMS.as_pointer()),
-                    [ir.Constant(_I64, c)],
+                    [ir.Constant(_I64, column)],
                 )
                 for i in range(rows)
-                for c in range(columns)
+                for column in range(columns)
             ]
-            starts = [_load(builder, place, ir.Constant(_I64, 0), 64) for place in places]
+            initial_sums = [
+                _emit_load(builder, pointer, ir.Constant(_I64, 0), 64) for pointer in sum_pointers
+            ]
             right = builder.inttoptr(packed, _SUMS.as_pointer())
-            totals = dword_sums(builder, at, right, lanes, steps, starts, _dot)
-            for place, total in zip(places, totals, strict=True):
-                builder.store(total, place).align = 64
+            final_sums = emit_dword_sums(
+                builder, row_pointers, right, lanes, steps, initial_sums, _emit_dot
+            )
+            for pointer, total in zip(sum_pointers, final_sums, strict=True):
+                builder.store(total, pointer).align = 64
             return context.get_dummy_value()
 
         return signature, generate
@@ -194,105 +214,131 @@ def _panel(rows: int, columns: int) -> Any:
     return panel
 
 
-def _dot(builder: Any, sums: Any, left: Any, right: Any) -> Any:
-    return _call(builder, "llvm.x86.avx512.vpdpwssd.512", _SUMS, [sums, left, right])
+def _emit_dot(builder: Any, sums: Any, left: Any, right: Any) -> Any:
+    """Emit the addition of products of 32 pairs of int16 to 16 int32 sums."""
+    return _emit_call(builder, "llvm.x86.avx512.vpdpwssd.512", _SUMS, [sums, left, right])
 
 
 panel1, panel2, panel3, panel4 = (
-    _panel(_TALL if columns == 1 else _ROWS, columns) for columns in (1, 2, 3, 4)
+    _make_panel(_NARROW_GROUP_ROWS if columns == 1 else _GROUP_ROWS, columns)
+    for columns in (1, 2, 3, 4)
 )
 
 
 @compiled
-def _pack(right, packed):  # type: ignore[no-untyped-def]
-    """Write dwords of two rows each into (pairs, lanes); zeros for rows that are not there."""
+def _pack_pairs(right, packed):  # type: ignore[no-untyped-def]
+    """Write dwords of two rows each into `packed` (pairs, lanes), padded with zeros."""
     # The instruction multiplies two int16 of a dword with two of another and adds both products to
     # one sum: a column's entries of two rows lie side by side.
-    whole, width = len(right) // 2, right.shape[1]
-    for pair in range(whole):
+    n_whole_pairs, width = len(right) // 2, right.shape[1]
+    for pair in range(n_whole_pairs):
         for j in range(width):
             high, low = np.int32(right[2 * pair + 1, j]), np.int32(right[2 * pair, j])
             packed[pair, j] = (high << np.int32(16)) | (low & np.int32(0xFFFF))
-    packed[whole:] = 0
+    packed[n_whole_pairs:] = 0
     if len(right) % 2:
         for j in range(width):
-            packed[whole, j] = np.int32(right[-1, j]) & np.int32(0xFFFF)
+            packed[n_whole_pairs, j] = np.int32(right[-1, j]) & np.int32(0xFFFF)
 
 
 @compiled
 def _multiply(left, packed, sums):  # type: ignore[no-untyped-def]
-    """Add products to `sums` (n + 1, lanes); the last row takes what fills a group of rows."""
-    pairs, lanes, width = left.shape[1] // 2, sums.shape[1], left.shape[1]
-    # A dword of the last column would end beyond the row: it is multiplied one by one.
+    """Add products to `sums` (n + 1, lanes); the last row takes the padding of a row group."""
+    n_pairs, n_lanes, width = left.shape[1] // 2, sums.shape[1], left.shape[1]
+    # The dword of an odd last column would end beyond the row, so it is multiplied separately.
     if width % 2:
         for i in range(len(left)):
             last = np.int32(left[i, width - 1])
-            for j in range(lanes):
-                sums[i, j] = last * np.int32(np.int16(packed[pairs, j]))
-    for first in range(0, lanes, _PANEL):
-        columns = min(_PANEL, lanes - first) // LANES
-        for pair in range(0, pairs, _DEPTH):
+            for j in range(n_lanes):
+                sums[i, j] = last * np.int32(np.int16(packed[n_pairs, j]))
+    for first in range(0, n_lanes, _PANEL_COLUMNS):
+        columns = min(_PANEL_COLUMNS, n_lanes - first) // LANES
+        for pair in range(0, n_pairs, _PANEL_DWORDS):
             _multiply_panel(
-                left.ctypes.data + 4 * pair, 2 * width, len(left),
-                packed.ctypes.data + 4 * (lanes * pair + first), lanes // LANES,
-                min(_DEPTH, pairs - pair), sums.ctypes.data + 4 * first, 4 * lanes, columns,
-            )  # fmt: skip
+                left.ctypes.data + 4 * pair,
+                2 * width,
+                len(left),
+                packed.ctypes.data + 4 * (n_lanes * pair + first),
+                n_lanes // LANES,
+                min(_PANEL_DWORDS, n_pairs - pair),
+                sums.ctypes.data + 4 * first,
+                4 * n_lanes,
+                columns,
+            )
 
 
 @compiled
-def _multiply_panel(left, stride, count, packed, lanes, steps, sums, apart, columns):  # type: ignore[no-untyped-def]
-    """Add products of `count` rows with 16 * `columns` columns; the others are addresses."""
+def _multiply_panel(left, stride, count, packed, lanes, steps, sums, sums_stride, n_vectors):  # type: ignore[no-untyped-def]
+    """Add the products of `count` rows with 16 * `n_vectors` columns to sums.
+
+    `left`, `packed` and `sums` are addresses of the first row, of the columns' first dwords and of
+    the sums; `stride` and `sums_stride` are the distances of rows in bytes. Of the dwords, which
+    are `lanes` vectors apart, `steps` are used.
+    """
     last = count - 1
-    for i in range(0, count, _TALL if columns == 1 else _ROWS):
+    for i in range(0, count, _NARROW_GROUP_ROWS if n_vectors == 1 else _GROUP_ROWS):
         rows = (
-            left + i * stride, left + min(i + 1, last) * stride, left + min(i + 2, last) * stride,
-            left + min(i + 3, last) * stride, left + min(i + 4, last) * stride,
-        )  # fmt: skip
-        outs = (
-            sums + i * apart, sums + min(i + 1, count) * apart, sums + min(i + 2, count) * apart,
-            sums + min(i + 3, count) * apart, sums + min(i + 4, count) * apart,
-        )  # fmt: skip
-        if columns == 4:
-            panel4(rows, packed, lanes, steps, outs)
-        elif columns == 3:
-            panel3(rows, packed, lanes, steps, outs)
-        elif columns == 2:
-            panel2(rows, packed, lanes, steps, outs)
+            left + i * stride,
+            left + min(i + 1, last) * stride,
+            left + min(i + 2, last) * stride,
+            left + min(i + 3, last) * stride,
+            left + min(i + 4, last) * stride,
+        )
+        row_sums = (
+            sums + i * sums_stride,
+            sums + min(i + 1, count) * sums_stride,
+            sums + min(i + 2, count) * sums_stride,
+            sums + min(i + 3, count) * sums_stride,
+            sums + min(i + 4, count) * sums_stride,
+        )
+        if n_vectors == 4:
+            panel4(rows, packed, lanes, steps, row_sums)
+        elif n_vectors == 3:
+            panel3(rows, packed, lanes, steps, row_sums)
+        elif n_vectors == 2:
+            panel2(rows, packed, lanes, steps, row_sums)
         else:
-            # One vector of columns leaves registers free: twice the rows share its load.
-            more = (
-                left + min(i + 5, last) * stride, left + min(i + 6, last) * stride,
-                left + min(i + 7, last) * stride, left + min(i + 8, last) * stride,
+            # One vector of columns leaves registers free, so twice the rows share its load.
+            further_rows = (
+                left + min(i + 5, last) * stride,
+                left + min(i + 6, last) * stride,
+                left + min(i + 7, last) * stride,
+                left + min(i + 8, last) * stride,
                 left + min(i + 9, last) * stride,
-            )  # fmt: skip
-            beyond = (
-                sums + min(i + 5, count) * apart, sums + min(i + 6, count) * apart,
-                sums + min(i + 7, count) * apart, sums + min(i + 8, count) * apart,
-                sums + min(i + 9, count) * apart,
-            )  # fmt: skip
-            panel1(rows + more, packed, lanes, steps, outs + beyond)
+            )
+            further_sums = (
+                sums + min(i + 5, count) * sums_stride,
+                sums + min(i + 6, count) * sums_stride,
+                sums + min(i + 7, count) * sums_stride,
+                sums + min(i + 8, count) * sums_stride,
+                sums + min(i + 9, count) * sums_stride,
+            )
+            panel1(rows + further_rows, packed, lanes, steps, row_sums + further_sums)
 
 
 @compiled
-def _add_outer(left, right, packed, padded, part, sums):  # type: ignore[no-untyped-def]
-    """Add ``left @ right`` to `sums`, some rows at a time; the others are room to work in."""
+def _add_blocks(left, right, packed, padded, block_sums, sums):  # type: ignore[no-untyped-def]
+    """Add ``left @ right`` to `sums`, some rows of `right` at a time.
+
+    `packed`, `padded` and `block_sums` are work space.
+    """
     width = right.shape[1]
     for first in range(0, len(right), MOST_TOGETHER):
         count = min(MOST_TOGETHER, len(right) - first)
-        # 64 rows, the last group filled up with zeros: an even depth, at most what int32 holds.
+        # 64 rows, the last block padded with zeros: an even depth whose sums fit in int32.
         padded[:] = 0
         for c in range(len(left)):
             for i in range(count):
                 padded[c, i] = left[c, first + i]
-        _pack(right[first : first + count], packed)
-        part[:] = 0
-        _multiply(padded, packed, part)
+        _pack_pairs(right[first : first + count], packed)
+        block_sums[:] = 0
+        _multiply(padded, packed, block_sums)
         for c in range(len(left)):
-            _add(sums[c], part[c, :width])
+            _add_row(sums[c], block_sums[c, :width])
 
 
 @compiled
-def _add(sums, part):  # type: ignore[no-untyped-def]
-    """Add int32 to int64."""
+def _add_row(sums, row):  # type: ignore[no-untyped-def]
+    """Add a row of int32 to int64 sums."""
     for j in range(len(sums)):
-        sums[j] += part[j]
+        sums[j] += row[j]
