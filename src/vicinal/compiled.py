@@ -14,6 +14,7 @@ import hashlib
 import os
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,12 @@ import numba
 from numba.core import event
 from numba.core.caching import FunctionCache
 
-from vicinal.private_folders import find_exposed_folder, make_private_folder
+from vicinal.private_folders import (
+    PRIVATE_MODE,
+    find_exposed_folder,
+    find_foreign_file,
+    make_private_folder,
+)
 from vicinal.progress import compile_watchers
 
 _PACKAGE = Path(__file__).parent
@@ -78,7 +84,8 @@ def compiled(function: Callable[..., Any]) -> Any:
         numba.config.CACHE_DIR = folder or before
         dispatcher = numba.njit(nogil=True)(function)
         if folder:
-            dispatcher._cache = _PrivateCache(function)
+            with suppress(OSError):  # the directory was removed in between: compile without
+                dispatcher._cache = _PrivateCache(function)
         return dispatcher
     finally:
         numba.config.CACHE_DIR = before
@@ -92,7 +99,9 @@ class _PrivateCache(FunctionCache):
 
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__(function)
-        make_private_folder(Path(self.cache_path))  # numba would follow the umask
+        # numba follows the umask here; nobody else could reach the directory, which is new and in a
+        # private one.
+        Path(self.cache_path).chmod(PRIVATE_MODE)
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """Return the compiled form for a signature; None if there is none, or it may be foreign."""
@@ -134,15 +143,21 @@ def _cache_folder(source: Path) -> str:
 
 
 def _is_private(folder: Path) -> bool:
-    """Return whether no other account can change what a directory holds; warn once if one can."""
-    exposed = find_exposed_folder(folder)
+    """Return whether no other account can change what a directory holds; warn once if one can.
+
+    False, too, if the directory is gone.
+    """
+    try:
+        exposed = find_exposed_folder(folder) or find_foreign_file(folder)
+    except OSError:
+        return False
     if exposed is not None and exposed not in _reported:
         _reported.add(exposed)
         warnings.warn(
             "Compiled code is not kept on disk, so each process compiles it again: another account "
             f"owns {exposed} or can write to it. Take the write permission of others away "
-            f"(chmod go-w {exposed}), or set XDG_CACHE_HOME to a directory that only you can "
-            "write to.",
+            f"(chmod go-w {exposed}) and delete the directory vicinal there, or set XDG_CACHE_HOME "
+            "to a directory that only you can write to.",
             UserWarning,
             stacklevel=2,
         )

@@ -11,6 +11,7 @@ invalid values use the tables, too. All parameters are public.
 import dataclasses
 import inspect
 import itertools
+import numbers
 import textwrap
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,6 +28,8 @@ from typing import (
     dataclass_transform,
     overload,
 )
+
+import numpy as np
 
 from vicinal import checks as _checks
 from vicinal.errors import InvalidInput
@@ -113,8 +116,8 @@ class ZeroOrReal(Real):
 
     def __call__(self, name: str, value: object) -> float:
         """Return `value` as a float."""
-        is_zero = not isinstance(value, bool) and value == 0
-        return 0.0 if is_zero else Real.__call__(self, name, value)
+        is_number = isinstance(value, numbers.Real) and not isinstance(value, bool | np.bool_)
+        return 0.0 if is_number and value == 0 else Real.__call__(self, name, value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

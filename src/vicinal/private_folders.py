@@ -16,7 +16,7 @@ def make_private_folder(folder: Path) -> Path:
 
     `Path.mkdir(parents=True)` applies the mode to the last directory only; its ancestors follow the
     umask, and whoever can write to an ancestor can replace the directory. A directory that exists
-    and belongs to this account loses the write permission of others, but no ancestor of it does.
+    keeps its mode: others may have left something in one that they could write to.
 
     Raises OSError if a directory cannot be created.
     """
@@ -27,11 +27,19 @@ def make_private_folder(folder: Path) -> Path:
         ancestor = ancestor.parent
     for directory in reversed(missing):
         directory.mkdir(mode=PRIVATE_MODE, exist_ok=True)
-    if hasattr(os, "getuid"):
-        status = folder.stat()
-        if status.st_uid == os.getuid() and status.st_mode & _WRITABLE_BY_OTHERS:
-            folder.chmod(stat.S_IMODE(status.st_mode) & ~_WRITABLE_BY_OTHERS)
     return folder
+
+
+def find_foreign_file(folder: Path) -> Path | None:
+    """Return a file in a directory that belongs to another account than this one or root.
+
+    None if there is none, and on systems without owners. Raises OSError if a file cannot be
+    examined.
+    """
+    if not hasattr(os, "getuid"):
+        return None
+    owners = {os.getuid(), _ROOT_USER}
+    return next((path for path in folder.iterdir() if path.lstat().st_uid not in owners), None)
 
 
 def find_exposed_folder(folder: Path) -> Path | None:

@@ -6,6 +6,7 @@ values never appear in a message. pandas, polars and scikit-learn are not import
 that passes their objects has imported them already.
 """
 
+import re
 import unicodedata
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
@@ -158,7 +159,8 @@ def align_columns(
         return read(argument, table).values
     unexpected, missing = differing_names(names, expected)
     if unexpected or missing:
-        parts = [f"It has {_listed(unexpected)}, unknown there."] if unexpected else []
+        described = _describe_unexpected(unexpected, names, expected)
+        parts = [f"It has {described}, unknown there."] if unexpected else []
         parts += [f"It lacks {_listed(missing)}."] if missing else []
         remedy = "Rename, add or drop columns; to match them by position, pass an array."
         parts += [remedy, advice] if advice else [remedy]
@@ -189,6 +191,24 @@ def differing_names(names: Names, expected: Names) -> tuple[list[str], list[str]
     return unexpected, sorted(set(wanted) - set(present))
 
 
+def _describe_unexpected(unexpected: Sequence[str], names: Names, expected: Names) -> str:
+    """Return unexpected names for a message, or only their number if they may be private values.
+
+    A file that is read without its header has the values of a record as names, and a transposed
+    table has subject ids. If most expected names are present there is a header, and all are quoted.
+    """
+    n_known = len(_keys(expected)) - len(differing_names(names, expected)[1])
+    has_header = 2 * n_known >= len(expected)
+    if has_header or not (_hold_a_number(unexpected) or len(names) > 2 * len(expected)):
+        return _listed(unexpected)
+    return f"{len(unexpected)} other columns (is the header missing, or the table transposed?)"
+
+
+def _hold_a_number(names: Iterable[str]) -> bool:
+    """Return whether a name reads as a number, as one of a file without a header does."""
+    return any(re.fullmatch(r"[-+]?[\d.,]*\d[\d.,]*(e[-+]?\d+)?", name, re.I) for name in names)
+
+
 def refuse_other_names(names: Names | None, expected: Names | None) -> None:
     """Raise InvalidInput, in scikit-learn's words, if X has other columns than `fit` had.
 
@@ -204,8 +224,11 @@ def refuse_other_names(names: Names | None, expected: Names | None) -> None:
         return
     unexpected, missing = differing_names(names, expected)
     message = "The feature names should match those that were passed during fit.\n"
-    if unexpected:
+    described = _describe_unexpected(unexpected, names, expected)
+    if unexpected and described == _listed(unexpected):
         message += f"Feature names unseen at fit time:\n{_itemized(unexpected)}"
+    elif unexpected:
+        message += f"Feature names unseen at fit time:\n- {described}\n"
     if missing:
         message += f"Feature names seen at fit time, yet now missing:\n{_itemized(missing)}"
     if not unexpected and not missing:
@@ -276,9 +299,10 @@ def _checked_names(argument: str, labels: Iterable[Any]) -> Names:
     keys = _keys(names)
     if len(set(keys)) < len(keys):
         twice = sorted({key for key in keys if keys.count(key) > 1})
+        # Without a header the names are values of a record.
+        named = "equal names" if _hold_a_number(twice) else f"the name {_listed(twice)} twice"
         raise InvalidInput(
-            f"The {argument!r} parameter has several columns named {_listed(twice)}. Rename or "
-            "drop all but one."
+            f"The {argument!r} parameter has columns with {named}. Rename or drop all but one."
         )
     return names
 

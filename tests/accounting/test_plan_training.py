@@ -10,6 +10,7 @@ from scipy.optimize import brentq
 from scipy.stats import norm
 from typer.testing import CliRunner
 
+from vicinal.accounting._counts import OpenFailure
 from vicinal.accounting.budget import zcdp_budget as budget
 from vicinal.accounting.calibration import calibrate
 from vicinal.accounting.plan import account
@@ -204,3 +205,32 @@ def test_the_rule_decides_by_the_features_of_public_points(tmp_path):
     alternatives = {option["name"]: option for option in result["alternatives"]}
     assert alternatives["label alone"]["model_share"] == 0
     assert alternatives["beside a private model"]["release"] == "label"
+
+
+def test_a_small_failure_counts_in_both_directions():
+    """Fails if a probability below the rounding of stated masses is dropped."""
+    pair = OpenFailure(1e-13).build_dominating_pair()
+    assert pair.infinite_masses == (1e-13, 1e-13)
+    low = 2e-9
+    high = low * math.exp(5)
+    stated = {
+        "kind": "pld", "losses": [-5.0, math.log((1 - low) / (1 - high))],
+        "probabilities": [low, 1 - low],
+    }  # fmt: skip
+    many = {"kind": "ind_knn", "epsilon": 1e-5, "delta": 9e-11, "count": 10_000}
+    price = account({"delta": 1e-8, "releases": [many, stated]})
+    failures = 1 - (1 - 9e-13) ** 10_000
+    # Hockey stick of failures and the two losses alone, in the direction without to with.
+    excess = failures + (1 - failures) * (high - math.exp(price["epsilon"]) * low)
+    assert excess <= 1e-8
+
+
+@pytest.mark.parametrize("epsilon", [200, 1000, 5000])
+def test_a_label_filter_without_any_privacy_is_refused_and_does_not_divide_by_zero(epsilon):
+    with pytest.raises(InvalidInput, match="Take a larger delta"):
+        price({"kind": "ind_knn", "epsilon": epsilon, "release": "label"})
+
+
+def test_shares_of_a_filter_are_shares_of_its_rdp():
+    steps = price(FILTER, {"kind": "gaussian", "sigma": 5.0, "count": 4})["releases"]
+    assert [step["share"] for step in steps] == pytest.approx([0.310, 0.690], abs=0.01)

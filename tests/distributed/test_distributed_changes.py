@@ -433,3 +433,18 @@ def test_an_actor_that_is_killed_makes_a_change_once(path, ray_engine):
 
 def kill(process):
     os.kill(process, signal.SIGKILL)
+
+
+def test_no_shard_makes_a_change_that_was_not_committed(path, monkeypatch):
+    """Fails if a coordinator whose commit was broken off sends the change."""
+    with shard_tools.local(path) as cluster:
+        sent = []
+        cluster.add(*tools.points(2, 5), ["a", "b"])
+        change = ClusterChange("add")
+        cluster._changes._digest = change.save(cluster._changes._path)
+        monkeypatch.setattr(cluster._changes, "run_on_all", lambda *task: sent.append(task))
+        cluster._changes.pending = cluster._ledger.last_commit[0] + 1
+        with pytest.raises(StorageFailed, match="not committed"):
+            cluster._changes.finish()
+        assert not sent
+        cluster._changes.pending = 0

@@ -345,3 +345,18 @@ def test_students_refuse_tables_and_read_answers_of_every_kind():
         for method in (student.predict, student.predict_proba, student.transform):
             with pytest.raises(InvalidInput, match=r"to_numpy\(\)"):
                 method(table)
+
+
+def test_names_that_are_values_of_a_record_are_not_quoted(tmp_path):
+    """As of a file that is read without its header, and of a table that is transposed."""
+    X = pd.DataFrame(np.arange(60.0).reshape(20, 3) % 7, columns=["age", "weight", "dose"])
+    settings = {"n_records": 20, "n_queries": 5, "model_share": 0}
+    with Store.init(
+        tmp_path / "store", X, np.arange(20) % 2, classes=[0, 1], public=X + 0.5, **settings
+    ) as store:
+        headerless = pd.DataFrame([[1.0, 2.0, 3.0]], columns=["54", "7431.25", "2"])
+        transposed = pd.DataFrame(np.ones((3, 9)), columns=[f"patient-{i}" for i in range(9)])
+        for wrong in (headerless, transposed):
+            with pytest.raises(InvalidInput, match="is the header missing") as refused:
+                store.predict(wrong)
+            assert not any(name in str(refused.value) for name in wrong.columns if len(name) > 1)

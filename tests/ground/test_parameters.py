@@ -3,6 +3,7 @@
 import inspect
 import math
 import re
+from decimal import Decimal
 from types import SimpleNamespace
 
 import numpy as np
@@ -209,3 +210,11 @@ def test_a_fixed_plan_has_a_smallest_delta(estimator):
     X, y = np.arange(40.0).reshape(20, 2), np.arange(20) % 2
     with pytest.raises(InvalidInput, match="The 'delta' parameter"):
         estimator(range(2), delta=5e-324, simulation_seed=0).fit(X, y)
+
+
+@pytest.mark.parametrize(
+    "value", [np.False_, 0j, np.array(0), np.array([0]), Decimal(0), np.zeros(2), False, "0"]
+)
+def test_only_a_real_number_switches_the_model_off(value):
+    with pytest.raises(InvalidInput, match="'model_share'"):
+        IndKNNPlan.of(IndKNNClassifier(range(2), model_share=value))

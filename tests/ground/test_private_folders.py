@@ -2,6 +2,7 @@
 
 import importlib
 import os
+import shutil
 import warnings
 
 import pytest
@@ -55,13 +56,12 @@ def test_a_directory_of_another_account_is_found(tmp_path, which):
     assert find_exposed_folder(folder) == tmp_path / which
 
 
-def test_an_own_directory_loses_the_permissions_of_others(tmp_path):
-    """As one does that an earlier version created with the umask's mode."""
+def test_an_own_directory_that_was_exposed_is_not_made_trustworthy(tmp_path):
+    """Others may have left something in it, as in one that an earlier version created."""
     tmp_path.chmod(0o755)
     (tmp_path / "vicinal").mkdir()
     (tmp_path / "vicinal").chmod(0o775)
-    make_private_folder(tmp_path / "vicinal")
-    assert mode_of(tmp_path / "vicinal") == 0o755
+    assert find_exposed_folder(make_private_folder(tmp_path / "vicinal")) == tmp_path / "vicinal"
 
 
 @pytest.fixture
@@ -121,3 +121,26 @@ def test_a_cache_directory_that_becomes_exposed_after_the_import_is_not_read(
     (tmp_path / "cache").chmod(0o700)
     assert _compiled.compiled(twice)(4) == 8
     assert len(read) == 1
+
+
+@pytest.mark.skipif(not hasattr(os, "getuid") or os.getuid() != 0, reason="only root gives away")
+def test_a_file_of_another_account_in_the_cache_is_not_read(tmp_path, twice, monkeypatch):
+    """As one that was planted while the directory was exposed, before its mode was corrected."""
+    tmp_path.chmod(0o755)
+    assert _compiled.compiled(twice)(4) == 8
+    dispatcher = _compiled.compiled(twice)
+    (kept,) = cached_files(tmp_path)
+    os.chown(kept, 12345, 12345)
+    monkeypatch.setattr(type(dispatcher._cache._impl), "rebuild", None)
+    with pytest.warns(UserWarning, match="another account"):
+        assert dispatcher(4) == 8
+
+
+def test_a_cache_that_is_removed_while_a_process_runs_is_done_without(tmp_path, twice):
+    """Fails if a first call raises OSError, which closes a store."""
+    tmp_path.chmod(0o755)
+    assert _compiled.compiled(twice)(4) == 8
+    dispatcher = _compiled.compiled(twice)
+    shutil.rmtree(tmp_path / "cache")
+    assert dispatcher(4) == 8
+    assert dispatcher(4.5) == 9

@@ -280,3 +280,39 @@ def test_history_that_is_lost_spends_everything_and_welcomes_nobody(tmp_path):
     ledger = reopen(ledger, tmp_path / "db")
     assert not ledger.audiences["one"].account.remaining.any()
     assert ledger.audiences["one"].checkpointed == 20 * UNITS
+
+
+def test_a_ledger_refuses_everything_from_the_commit_of_a_change_until_it_is_complete(tmp_path):
+    """Whatever line an exception meets in between: record files may not agree with it yet."""
+    book = create_ledger(tmp_path / "ledger")
+    seen = []
+    commit = book.database._commit
+
+    def watched():
+        seen.append(book.is_between_changes)
+        commit()
+        seen.append(book._change_incomplete)
+
+    book.database._commit = watched
+    with book.change("add"):
+        pass
+    assert seen == [False, True], "known before the commit, so no line separates the two"
+    with pytest.raises(StorageFailed), book.change("add"):
+        pass
+    assert book.is_consistent, "a health check during a change reports no failure"
+    book.complete_change()
+    with completed_change(book, "add"):
+        pass
+
+
+def test_a_transaction_that_was_left_open_refuses_everything(tmp_path):
+    """As after an exception in the standard library's code for `with`."""
+    book = create_ledger(tmp_path / "ledger")
+    transaction = book.database.transaction()
+    transaction.__enter__()
+    with pytest.raises(StorageFailed):
+        book.check()
+    book.database._begin = lambda: None  # PostgreSQL only warns of a second one
+    with pytest.raises(StorageFailed), book.database.transaction():
+        pass
+    assert book.database.failed

@@ -122,6 +122,7 @@ FORKS = """
 import ctypes
 import os
 import numpy as np
+from vicinal.noise import source as source_module
 from vicinal.noise.source import SystemNoise
 
 def distinct_draws(mode):
@@ -129,10 +130,14 @@ def distinct_draws(mode):
     source.discrete_gaussian(1 << 40, 10), source.discrete_gaussian(1 << 40, 10)
     state = source._state
     if mode == "broken":
-        type(state).process = property(lambda self: os.getpid(), lambda self, process: None)
+        source_module.identify_process = lambda: state.process
     elif mode == "held":
         state._lock.acquire()
-    fork = ctypes.CDLL(None).fork if mode == "outside Python" else os.fork
+    if mode.startswith("one pid"):
+        os.getpid = lambda: 1  # as in two namespaces, or after the numbers are used up
+        source = SystemNoise()
+        source.discrete_gaussian(1 << 40, 10), source.discrete_gaussian(1 << 40, 10)
+    fork = ctypes.CDLL(None).fork if mode.endswith("outside Python") else os.fork
     reader, writer = os.pipe()
     for _ in range(3):
         if fork() == 0:
@@ -145,7 +150,7 @@ def distinct_draws(mode):
     draws.append(source.discrete_gaussian(1 << 40, 100))
     return len(np.unique(np.concatenate(draws)))
 
-for mode in ("plain", "held", "outside Python", "broken"):
+for mode in ("plain", "held", "outside Python", "one pid", "one pid outside Python", "broken"):
     if os.fork() == 0:
         print(mode, distinct_draws(mode), sep=":", flush=True)
         os._exit(0)
@@ -170,6 +175,8 @@ def distinct_after_forks():
         pytest.param("plain", True, id="parent and children differ"),
         pytest.param("held", True, id="while another thread draws"),
         pytest.param("outside Python", True, id="by the C library"),
+        pytest.param("one pid", True, id="with the parent's identifier"),
+        pytest.param("one pid outside Python", True, id="by the C library with that identifier"),
         pytest.param("broken", False, id="pools that survive a fork are caught"),
     ],
 )

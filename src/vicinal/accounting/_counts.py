@@ -234,7 +234,11 @@ class OpenFailure:
 
     def build_dominating_pair(self) -> FinitePair:
         """Return the pair with loss 0 and, with `probability`, infinite loss."""
-        return _build_finite_pair(FiniteLosses((0.0,), (1 - self.probability,), self.probability))
+        remaining = np.array([1 - self.probability])
+        # Built directly: a probability below the rounding of stated masses must not be dropped.
+        return FinitePair(
+            np.zeros(1), remaining, remaining, (self.probability, self.probability), True
+        )
 
 
 @lru_cache(maxsize=64)

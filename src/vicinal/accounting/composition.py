@@ -121,7 +121,7 @@ class Composition:
             raise InvalidInput("A release of the 'terms' parameter has no valid RDP curve.")
         return total * _ROUNDED_UP
 
-    def _split_failures(self) -> tuple[Composition, float]:
+    def split_failures(self) -> tuple[Composition, float]:
         """Return the composition without :class:`OpenFailure`, and their total probability.
 
         The probability is the sum over all open failures, rounded up (union bound).
@@ -138,7 +138,7 @@ class Composition:
     def methods(self) -> tuple[str, ...]:
         """Return the methods that are valid for these releases, a subset of ``METHODS``."""
         valid = [*_RDP_METHODS]
-        without_failures, _ = self._split_failures()
+        without_failures, _ = self.split_failures()
         pairs = [release.build_dominating_pair() for release, _ in without_failures.terms]
         if all(pair is not None and pair.get_gaussian_mu() is not None for pair in pairs):
             valid.append("gdp")
@@ -155,7 +155,7 @@ class Composition:
         method = self._check_method(method)
         if not self.terms:
             return 0.0
-        without_failures, failure = self._split_failures()
+        without_failures, failure = self.split_failures()
         if failure and method != "pld":
             remaining_delta = delta - failure
             if remaining_delta <= 0:
@@ -184,7 +184,7 @@ class Composition:
         Open failures are left out: their RDP is infinite at every order.
         """
         delta = checks.check_real("delta", delta, above=0, below=1)
-        without_failures, _ = self._split_failures()
+        without_failures, _ = self.split_failures()
         order, _ = without_failures._minimize_over_orders(
             lambda orders, rdp: rdp + _convert_by_balle(orders, delta)
         )

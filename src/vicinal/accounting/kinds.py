@@ -542,7 +542,10 @@ class PlannedIndKNN(_EqualComponents):
             # 1 - D_1(z0) = 2 Phi(-sqrt(z0) / 2).
             one_minus_divergence = 2 * float(ndtr(-math.sqrt(self.compute_budget() / 2)))
         # The factor covers the rounding errors of this quotient.
-        return min(1.0, _GRID_SHARE * self.delta / one_minus_divergence * (1 + 1e-9))
+        probability_without_labels = _GRID_SHARE * self.delta * (1 + 1e-9)
+        if probability_without_labels >= one_minus_divergence:
+            return 1.0
+        return probability_without_labels / one_minus_divergence
 
     def list_attained_pairs(self, count: int, order: float) -> list[AttainedPair] | None:
         """Return the Gaussian pair of a subject that spends its whole budget; None for labels."""

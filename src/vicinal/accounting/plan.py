@@ -159,7 +159,9 @@ class Plan:
         `total` is the composition of the plan. The result is ``releases`` of :meth:`price`.
         """
         order = total.best_order(self.delta)
-        costs = [float(step.composition().rdp(order)[0]) for step in self.steps]
+        # Open failures have infinite RDP at every order, and the same price beside any step.
+        without_failures = [step.composition().split_failures()[0] for step in self.steps]
+        costs = [float(cost.rdp(order)[0]) for cost in without_failures]
         if not math.isfinite(sum(costs)):
             # A step whose loss can be infinite has no finite RDP: steps are compared by epsilon.
             costs = [step.composition().least_epsilon(self.delta) for step in self.steps]

@@ -124,7 +124,7 @@ def has_unfinished_change(database: Database, folder: Path) -> bool:
     `database`, `folder`: the coordinator's.
     """
     decided = int((database.get(PENDING) or "0").split()[0]) > 0
-    return decided or (folder / _FILE).exists()
+    return decided or any((folder / name).exists() for name in (_FILE, f"{_FILE}.new"))
 
 
 def wipe_file(path: Path) -> None:

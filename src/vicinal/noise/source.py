@@ -7,6 +7,7 @@ entropy.
 
 from __future__ import annotations
 
+import mmap
 import os
 import threading
 from abc import ABC, abstractmethod
@@ -109,7 +110,7 @@ class SystemNoise(NoiseSource):
         scale, size = check_request(scale, size)
         # Read once, so that a thread that replaces the parent's state uses its own new one.
         state = self._state
-        if state.process != os.getpid():
+        if state.process != identify_process():
             state = self._state = _ProcessState()
         return state.sample(scale, size)
 
@@ -117,15 +118,60 @@ class SystemNoise(NoiseSource):
         return type(self), ()
 
 
+class _ForkCounter:
+    """Number of forks between the first process that imported this module and this one.
+
+    A process identifier alone does not tell a child from its parent: it is reused over time, and
+    the first processes of two namespaces both have 1. Python's hook counts forks by Python. The
+    kernel clears `page` in a child of any fork, that of the C library included, where it can
+    (Linux 4.14); elsewhere such a fork is found by the identifier.
+    """
+
+    _WIPE_ON_FORK = 18
+    """MADV_WIPEONFORK of Linux, which Python does not name."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._page: mmap.mmap | None = None
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self.add)
+        if hasattr(mmap, "MAP_ANONYMOUS"):
+            page = mmap.mmap(-1, mmap.PAGESIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+            try:
+                page.madvise(self._WIPE_ON_FORK)
+            except (OSError, ValueError):
+                return
+            page[0] = 1
+            self._page = page
+
+    def add(self) -> None:
+        """Count a fork."""
+        self.count += 1
+
+    def get(self) -> int:
+        """Return the number of forks, after counting one that Python's hook did not see."""
+        if self._page is not None and self._page[0] == 0:
+            self.add()  # before the mark: of two threads that count, neither keeps the old number
+            self._page[0] = 1
+        return self.count
+
+
+_forks = _ForkCounter()
+
+
+def identify_process() -> tuple[int, int]:
+    """Return the number of forks that led to this process, and its identifier."""
+    return _forks.get(), os.getpid()
+
+
 class _ProcessState:
     """Random bits and presampled noise of one source in one process.
 
-    `process`: identifier of the process that created it. It is compared at every call, because a
-    fork outside Python (`fork` of the C library) does not run Python's fork hooks.
+    `process`: the process that created it, see :func:`identify_process`; compared at every call.
     """
 
     def __init__(self) -> None:
-        self.process = os.getpid()
+        self.process = identify_process()
         self._lock = threading.Lock()
         self._bits = BitBuffer(os.urandom, ENTROPY_BLOCK)
         self.pools: OrderedDict[int, PresampledNoise] = OrderedDict()

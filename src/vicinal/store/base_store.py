@@ -119,7 +119,11 @@ class BaseStore(ABC):
         with self._lock:
             if self._failed:
                 raise StorageFailed(f"The {self._kind} is closed, or has failed. Open it again.")
-            self._parts.ledger.check()
+            try:
+                self._parts.ledger.check()
+            except StorageFailed:
+                self._failed = True  # also for health checks, which do not hold the lock
+                raise
             yield
 
     @contextmanager
