@@ -250,6 +250,7 @@ def test_names_of_several_types_are_refused(estimator):
         fitted(estimator, X=pd.DataFrame(inputs(estimator)["X"].to_numpy(), columns=["a", 1, 2]))
 
 
+@pytest.mark.filterwarnings("ignore:The 'public' parameter has column names")
 @pytest.mark.parametrize("estimator", [name for name in MADE if MADE[name][0] != "bounds"])
 def test_feature_names_are_those_of_scikit_learn(estimator):
     model = fitted(estimator)
@@ -451,7 +452,7 @@ def _routing():
 
 
 @pytest.mark.usefixtures("_routing")
-@pytest.mark.filterwarnings("ignore:The queries do not", "ignore:Feature ")
+@pytest.mark.filterwarnings("ignore:The queries do not", "ignore:Feature ", "ignore:The 'public'")
 @pytest.mark.parametrize("estimator", ["IndKNNClassifier", "NoisySGDClassifier"])
 def test_a_pipeline_transforms_public_rows(estimator):
     coded = frame(np.round(X)), frame(np.round(PUBLIC))
@@ -470,3 +471,12 @@ def test_sparse_input_is_refused_everywhere_with_advice():
     for _, table, call in calls():
         with pytest.raises(InvalidInput, match=r"sparse.*toarray\(\).*sparse_output=False"):
             call(sparse.csr_matrix(table.to_numpy()))
+
+
+def test_public_rows_with_names_beside_an_array_warn_of_the_position():
+    """As inside a pipeline whose first step drops the names, and without transform_input."""
+    table = frame(ADDED)
+    classifier = IndKNNClassifier(range(2), n_queries=5, n_records=len(table), simulation_seed=0)
+    y = np.arange(len(table)) % 2
+    with pytest.warns(UserWarning, match=r"taken by position.*transform_input"):
+        classifier.fit(table.to_numpy(), y, public=table + 0.25)

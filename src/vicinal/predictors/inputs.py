@@ -204,6 +204,11 @@ def checked_reference(public: Any, X: FloatMatrix, names: Names | None = None) -
     matched with. Raises InvalidInput, also if public rows are copies of private ones.
     """
     points = align_columns("public", public, names, "X", advice=_PIPELINE_ADVICE)
+    if text_names(read_names("public", public)) and not text_names(names):
+        _warn(
+            "The 'public' parameter has column names, but X has none, so its columns are taken by "
+            f"position. {_PIPELINE_ADVICE}"
+        )
     if points.shape[1] != X.shape[1]:
         raise InvalidInput(
             f"The 'public' parameter must have shape (m, {X.shape[1]}) with m >= 1, as X has "
