@@ -64,7 +64,10 @@ FIXES = {
     TYPE: "Convert the column, or declare its kind",
     MISSING: 'Fill them in, drop these rows, or declare "missing": true for a feature',
     ID: "Write whole numbers, or text without blanks around it",
-    CLASS: "Declare every class, or drop these rows",
+    CLASS: (
+        "Declare every class, or drop these rows (one --classes text is split at semicolons or, "
+        "without any, at commas; repeat the option for names that hold them)"
+    ),
 }
 
 _EPOCH = dt.date(1970, 1, 1).toordinal()
@@ -73,6 +76,8 @@ _ISO = re.compile(r"(\d{4}-\d{2}-\d{2})([T ][0-9:.,+Z -]*)?", re.ASCII)
 _TIME = re.compile(r"[T ]\d{1,2}:[0-9:.,+Z -]*(?:[AaPp]\.?[Mm]\.?)?$", re.ASCII)
 CODE = re.compile(r"-?0\d+")
 """Digits with a leading zero: a code, such as a ZIP code, and no number."""
+DAY_DIGITS = "%Y%m%d"
+"""The form of dates that may also be integers, such as 20260131."""
 _LIMIT = re.compile(r"[<>≤≥]=?\s*(?=[-.\d])")
 _YES, _NO = frozenset({"yes", "y", "true", "t", "1"}), frozenset({"no", "n", "false", "f", "0"})
 
@@ -125,6 +130,8 @@ def days(
     zone whose day and time count; values without a zone are local there. Without `zone` the days of
     timestamps are those of UTC, and the days of texts are as written; with times, all are in UTC.
     """
+    if form == DAY_DIGITS and pa.types.is_integer(column.type):
+        column = column.cast(pa.string())
     kind = column.type
     if not (pa.types.is_timestamp(kind) or pa.types.is_date(kind)):
         if with_time or zone is not None:
@@ -384,6 +391,16 @@ def comparable(value: Any) -> str:
     if not PLAIN_NUMBER.fullmatch(text) or CODE.fullmatch(text):
         return text
     return repr(float(text) + 0.0)
+
+
+def fold_spelling(value: Any) -> str:
+    """Return a value in the form of :func:`comparable`, without blanks and capitals."""
+    return "".join(comparable(value).casefold().split())
+
+
+def quote_name(name: str) -> str:
+    """Return how messages name a column."""
+    return repr(name) if name else "'' (the column without a name)"
 
 
 def without_values(column: pa.ChunkedArray, excluded: Container[str]) -> pa.ChunkedArray:
