@@ -446,4 +446,4 @@ def test_a_check_reports_values_that_become_other(values, words):
 
 
 def test_a_column_without_a_name_is_named_in_words():
-    assert "(the column without a name)" in draft_schema({"": [1] * 9, "x": [1, 2, 3] * 3})[1][0]
+    assert "'(no name)'" in draft_schema({"": [1] * 9, "x": [1, 2, 3] * 3})[1][0]

@@ -64,10 +64,7 @@ FIXES = {
     TYPE: "Convert the column, or declare its kind",
     MISSING: 'Fill them in, drop these rows, or declare "missing": true for a feature',
     ID: "Write whole numbers, or text without blanks around it",
-    CLASS: (
-        "Declare every class, or drop these rows (one --classes text is split at semicolons or, "
-        "without any, at commas; repeat the option for names that hold them)"
-    ),
+    CLASS: "Declare every class (--classes splits at ; or commas: repeat it), or drop these rows",
 }
 
 _EPOCH = dt.date(1970, 1, 1).toordinal()
@@ -396,11 +393,6 @@ def comparable(value: Any) -> str:
 def fold_spelling(value: Any) -> str:
     """Return a value in the form of :func:`comparable`, without blanks and capitals."""
     return "".join(comparable(value).casefold().split())
-
-
-def quote_name(name: str) -> str:
-    """Return how messages name a column."""
-    return repr(name) if name else "'' (the column without a name)"
 
 
 def without_values(column: pa.ChunkedArray, excluded: Container[str]) -> pa.ChunkedArray:

@@ -118,7 +118,7 @@ def draft_schema(
         for name in names
     }
     notes = [
-        f"{cells.quote_name(name)} is {getattr(draft, 'kind', draft)}: {note}."
+        f"{name or '(no name)'!r} is {getattr(draft, 'kind', draft)}: {note}."
         for name, (draft, note) in drafts.items()
         if note
     ]
@@ -147,7 +147,7 @@ def _describe_misfits(table: Any, schema: TableSchema) -> list[str]:
             noun = "row holds" if len(rows) == 1 else "rows hold"
             problem = f"{len(rows)} {noun} {misfit.fault}, for example row {shown}"
         name = str(misfit.column)
-        notes.append(f"{cells.quote_name(name)} is {kind_of[name]}: {problem}. {misfit.fix}.")
+        notes.append(f"{name or '(no name)'!r} is {kind_of[name]}: {problem}. {misfit.fix}.")
     return notes
 
 
@@ -342,10 +342,9 @@ def _days_as_digits(name: str, column: pa.ChunkedArray) -> Draft | None:
     if not all(map(_DAY_DIGITS.fullmatch, _distinct_texts(column.slice(0, _COUNTED)))):
         return None  # known from a few rows of most columns
     distinct = _distinct_texts(column)
-    if not all(map(_DAY_DIGITS.fullmatch, distinct)):
-        return None
     days = cells.days(pa.chunked_array([distinct], pa.string()), cells.DAY_DIGITS)
-    if len(distinct) < _MIN_DAYS or days.faults.any():
+    n_days = sum(map(bool, map(_DAY_DIGITS.fullmatch, distinct)))
+    if n_days < max(_MIN_DAYS, len(distinct)) or days.faults.any():
         return None
     note = "its numbers are read as dates such as 20260131; if they are none, declare 'whole'"
     return _with_note(_date(name, column.cast(pa.string()), cells.DAY_DIGITS), note)
@@ -606,7 +605,7 @@ def _read_as(
         found = _with_note(found, "numbers of more than 15 digits are rounded")
     if any("." in t for t in texts) and all(map(_POINTS_BEFORE_THREE_DIGITS.fullmatch, texts)):
         note = f"if its {file.decimal!r} separates thousands, write 12345: three digits follow each"
-        found = _with_note(found, note)
+        return _with_note(found, note)
     return found
 
 

@@ -190,7 +190,7 @@ class Misfit:
         return [cls(column, fault, fix, stops, rows)] if rows else []
 
     def __str__(self) -> str:
-        where = "the table" if self.column is None else f"column {cells.quote_name(self.column)}"
+        where = "the table" if self.column is None else f"column {self.column or '(no name)'!r}"
         if self.rows is None:
             return f"{where} {self.fault}. {self.fix}."
         rows = "1 row holds" if len(self.rows) == 1 else f"{len(self.rows)} rows hold"
@@ -261,29 +261,42 @@ def _faults(table: Any, name: str, read: Callable[[pa.ChunkedArray], Reading]) -
     if isinstance(column, cells.DateColumn) and column.zone is None and cells.has_zone(values):
         fix = 'Declare "zone", such as "UTC", so that texts and timestamps of a moment agree'
         misfits.append(Misfit(name, "holds moments with a time zone", fix, stops=False))
-    misfits += find_others(column, values, reading.codes)
-    return misfits + (_worth_knowing(column, reading.codes) if column else [])
+    return misfits + (_worth_knowing(column, values, reading.codes) if column else [])
 
 
 def warn_of_others(path: Path, table: pa.Table, schema: TableSchema) -> None:
-    """Warn of categories of a **public** table that :func:`find_others` reports."""
+    """Warn of what is worth knowing of the categories of a **public** table."""
     for column in schema.columns:
         if isinstance(column, cells.CategoryColumn) and column.name in table.column_names:
             values = table_columns(table, [column.name])[0][column.name]
-            for misfit in find_others(column, values, column.read(values).codes):
+            for misfit in _worth_knowing(column, values, column.read(values).codes):
                 warnings.warn(f"{path}: {misfit}", UserWarning, stacklevel=2)
 
 
-def find_others(column: object, values: pa.ChunkedArray, codes: Codes) -> list[Misfit]:
-    """Return whether "other" of a category holds misspelt declared values, or most of the rows."""
-    if not isinstance(column, cells.CategoryColumn) or not column.other:
-        return []
+def _worth_knowing(column: TableColumn, values: pa.ChunkedArray, codes: Codes) -> list[Misfit]:
+    known = int((~np.isnan(codes)).sum())
+    if not known:
+        fix = "If that is normal, set its kind to ignored"
+        return [Misfit(column.name, "holds nothing that can be read", fix, stops=False)]
+    if isinstance(column, cells.CategoryColumn) and column.other:
+        return _find_others(column, values, codes)
+    outside = column.clipped(codes)
+    fix = "They count as the nearest bound"
+    if outside.sum() > _SWAMPED * known:
+        fix += ". There are so many that the units may differ from the schema's"
+    return Misfit.of_rows(
+        column.name, "values outside the declared bounds", fix, outside, stops=False
+    )
+
+
+def _find_others(
+    column: cells.CategoryColumn, values: pa.ChunkedArray, codes: Codes
+) -> list[Misfit]:
+    """Return the rows with misspelt declared values, and those of "other" if they are most rows."""
     declared = set(map(cells.fold_spelling, column.values))
-    undeclared = values.filter(pa.array(~(codes < len(column.values)))).drop_null().unique()
-    misspelt = [v for v in undeclared.to_pylist() if cells.fold_spelling(v) in declared]
-    is_misspelt = np.zeros(len(codes), dtype=np.bool_)
-    if misspelt:
-        is_misspelt = pc.is_in(values, value_set=pa.array(misspelt, values.type)).to_numpy()
+    unread = values.filter(pa.array(~(codes < len(column.values)))).drop_null().unique()
+    misspelt = [value for value in unread.to_pylist() if cells.fold_spelling(value) in declared]
+    is_misspelt = pc.is_in(values, value_set=pa.array(misspelt, values.type)).to_numpy()
     fault = "declared values in another spelling, such as other capitals or blanks"
     fix = 'They count as "other" or missing. Write them as the schema does, or declare them'
     misfits = Misfit.of_rows(column.name, fault, fix, is_misspelt, stops=False)
@@ -292,17 +305,3 @@ def find_others(column: object, values: pa.ChunkedArray, codes: Codes) -> list[M
         fix = 'They count as "other". There are so many that they may be declared otherwise'
         misfits += Misfit.of_rows(column.name, WORDS[cells.DECLARED], fix, is_unknown, stops=False)
     return misfits
-
-
-def _worth_knowing(column: TableColumn, codes: Codes) -> list[Misfit]:
-    known = int((~np.isnan(codes)).sum())
-    if not known:
-        fix = "If that is normal, set its kind to ignored"
-        return [Misfit(column.name, "holds nothing that can be read", fix, stops=False)]
-    outside = column.clipped(codes)
-    fix = "They count as the nearest bound"
-    if outside.sum() > _SWAMPED * known:
-        fix += ". There are so many that the units may differ from the schema's"
-    return Misfit.of_rows(
-        column.name, "values outside the declared bounds", fix, outside, stops=False
-    )
