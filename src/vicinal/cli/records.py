@@ -168,6 +168,7 @@ def read_records(
     """
     from vicinal.datasets.dataset import load_images
     from vicinal.datasets.tables import load_table
+    from vicinal.features.table_features import warn_of_others
     from vicinal.features.table_schema import TableSchema
 
     if path.is_dir():
@@ -185,8 +186,6 @@ def read_records(
     with naming(path, public=public):
         dataset = load_table(path, label, subject, targets=columns, form=form, **options)
     if public and "schema" in options:
-        from vicinal.features.table_features import warn_of_others
-
         warn_of_others(path, dataset.features, options["schema"])
     return dataset
 

@@ -73,8 +73,7 @@ _ISO = re.compile(r"(\d{4}-\d{2}-\d{2})([T ][0-9:.,+Z -]*)?", re.ASCII)
 _TIME = re.compile(r"[T ]\d{1,2}:[0-9:.,+Z -]*(?:[AaPp]\.?[Mm]\.?)?$", re.ASCII)
 CODE = re.compile(r"-?0\d+")
 """Digits with a leading zero: a code, such as a ZIP code, and no number."""
-DAY_DIGITS = "%Y%m%d"
-"""The form of dates that may also be integers, such as 20260131."""
+DAY_DIGITS = "%Y%m%d"  # the form of dates that may be integers, such as 20260131
 _LIMIT = re.compile(r"[<>≤≥]=?\s*(?=[-.\d])")
 _YES, _NO = frozenset({"yes", "y", "true", "t", "1"}), frozenset({"no", "n", "false", "f", "0"})
 
@@ -135,7 +134,9 @@ def days(
             read_moment = partial(_moment, form=form, zone=zone or "UTC", with_time=with_time)
             return _by_value(column, read_moment, _TEXTS)
         return _by_value(column, partial(_day, form=form), _TEXTS)
-    units, per_second = _integers(column.cast(pa.timestamp("s")) if _is_date(kind) else column)
+    units, per_second = _integers(
+        column.cast(pa.timestamp("s")) if pa.types.is_date(kind) else column
+    )
     seconds = units // per_second
     if zone not in (None, "UTC") and getattr(kind, "tz", None) is not None:
         seconds_ahead = times.find_offsets(seconds, zone)
@@ -175,10 +176,6 @@ def durations(column: pa.ChunkedArray) -> Reading:
 
 
 _UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
-
-
-def _is_date(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_date(kind))
 
 
 def _integers(column: pa.ChunkedArray) -> tuple[npt.NDArray[np.int64], int]:

@@ -44,7 +44,7 @@ _FITTING = 0.9
 """A column of texts is one of numbers or dates if this share of its values are."""
 
 _MISSING_WORD = 0.05
-"""A word for a missing value in more than this share of rows may be an answer."""
+"""A word for a missing value in so large a share of rows may be an answer."""
 
 _LEVEL = re.compile(
     r"\s*([<>≤≥]?)=?\s*(?P<low>\d+(?:\.\d+)?)(?P<letter>[^\W\d_])?"
@@ -65,8 +65,7 @@ _MARKS = re.compile(r"[€$£%,'\u2019\s]|\..*\.")
 _THOUSANDS = re.compile(r"\D*[1-9]\d{0,2}([.,'\u2019\s]\d{3})+(?!\d).*")
 _POINTS_BEFORE_THREE_DIGITS = re.compile(r"[<>≤≥]?=?\s*-?(0|[1-9]\d{0,2}(\.\d{3})*)")
 _DAY_DIGITS = re.compile(r"(19|20)\d{6}", re.ASCII)
-_MIN_DAYS = 5
-"""Numbers such as 20260131 are dates if at least so many differ, and all are days."""
+_MIN_DAYS = 5  # so many different numbers such as 20260131 are dates if all can be
 
 _NANOSECONDS = re.compile(r":\d\d[.,]\d{6}0*[1-9]")
 
@@ -136,8 +135,9 @@ def _describe_misfits(table: Any, schema: TableSchema) -> list[str]:
     kind_of = {column.name: column.kind for column in schema.columns}
     columns = table_columns(table, schema.names)[0]
     if schema.file.decimal == ",":
-        for name in filter(schema.reads_numbers, schema.names):
-            columns[name] = _pointed(columns[name])
+        for name, column in columns.items():
+            if schema.reads_numbers(name) and str(column.type) in ("string", "large_string"):
+                columns[name] = with_points(column)
     notes = []
     for misfit in check_table(pa.table(columns), schema) if columns else []:
         rows = misfit.rows or ()
@@ -149,12 +149,6 @@ def _describe_misfits(table: Any, schema: TableSchema) -> list[str]:
         name = str(misfit.column)
         notes.append(f"{name or '(no name)'!r} is {kind_of[name]}: {problem}. {misfit.fix}.")
     return notes
-
-
-def _pointed(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return texts with decimal points for commas; other columns as they are."""
-    is_text = pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
-    return with_points(column) if is_text else column
 
 
 def _sound(draft: kinds.TableColumn | str, note: str) -> Draft:
@@ -206,10 +200,8 @@ def _exact(column: pa.ChunkedArray, draft: Draft) -> Draft:
     if not isinstance(draft[0], kinds.NumberColumn) or pa.types.is_floating(column.type):
         return draft
     values = column.drop_null().unique().to_pylist()
-    if pa.types.is_integer(column.type):
-        is_rounded = any(abs(value) > _MAX_EXACT for value in values)
-    else:
-        is_rounded = any(map(_is_rounded, values))
+    is_integer = pa.types.is_integer(column.type)
+    is_rounded = any(abs(v) > _MAX_EXACT if is_integer else _is_rounded(v) for v in values)
     return _with_note(draft, "numbers of more than 15 digits are rounded" if is_rounded else "")
 
 
@@ -219,10 +211,9 @@ def _exact_time(column: pa.ChunkedArray, draft: Draft) -> Draft:
         return draft
     if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
         is_rounded = any(map(_NANOSECONDS.search, column.drop_null().unique().to_pylist()))
-    elif getattr(column.type, "unit", "s") == "ns":
-        is_rounded = any(n % 1000 for n in column.cast(pa.int64()).drop_null().unique().to_pylist())
     else:
-        is_rounded = False
+        units = column.cast(pa.int64()) if getattr(column.type, "unit", "s") == "ns" else column[:0]
+        is_rounded = any(n % 1000 for n in units.drop_null().unique().to_pylist())
     return _with_note(draft, "its times are rounded to microseconds" if is_rounded else "")
 
 
@@ -263,12 +254,11 @@ def _order_of(table: Any, name: str) -> list[str] | None:
     column = next(column for key, column in named if checks.normalize_text(key) == name)
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
-    if isinstance(column, pa.DictionaryArray):
-        values = column.dictionary.to_pylist() if column.type.ordered else None
-    else:
-        dtype: Any = getattr(column, "dtype", None)
-        values = list(dtype.categories) if getattr(dtype, "ordered", False) else None
-    return values and list(dict.fromkeys(filter(None, map(cells.plain_text, values))))
+    kind: Any = getattr(column, "type", getattr(column, "dtype", None))
+    if not getattr(kind, "ordered", False):
+        return None
+    values = kind.categories if hasattr(kind, "categories") else column.dictionary.to_pylist()
+    return list(dict.fromkeys(filter(None, map(cells.plain_text, values))))
 
 
 def _common(reading: kinds.Reading) -> dict[str, Any]:
@@ -542,9 +532,8 @@ def _category(name: str, column: pa.ChunkedArray, order: list[str] | None, file:
 
 def _describe_dressed(distinct: list[str], file: CsvForm) -> str:
     """Return a note if all texts are numbers, and some have marks that are not read."""
-    further_mark = "." if file.decimal == "," else ","
     joined = "\n".join(distinct)
-    has_marks = further_mark in joined or any(map(_MARKS.search, distinct))
+    has_marks = (file.decimal == "," and "." in joined) or any(map(_MARKS.search, distinct))
     if not has_marks or not all(map(_DRESSED.fullmatch, distinct)):
         return ""
     may_be_decimal = file.decimal == "." and "," in joined and "." not in joined

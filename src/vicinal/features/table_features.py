@@ -289,9 +289,7 @@ def _worth_knowing(column: TableColumn, values: pa.ChunkedArray, codes: Codes) -
     )
 
 
-def _find_others(
-    column: cells.CategoryColumn, values: pa.ChunkedArray, codes: Codes
-) -> list[Misfit]:
+def _find_others(column: cells.CategoryColumn, values: Any, codes: Codes) -> list[Misfit]:
     """Return the rows with misspelt declared values, and those of "other" if they are most rows."""
     declared = set(map(cells.fold_spelling, column.values))
     unread = values.filter(pa.array(~(codes < len(column.values)))).drop_null().unique()
