@@ -395,7 +395,7 @@ def test_the_check_and_init_agree_on_every_label_and_id(suffix, column, cell, tm
     ("content", "code", "hint"),
     [
         ("# made by a program\na,b\n1,2\n3,4\n", 0, "--comment"),
-        ("A title\na;b\n1;2\n3;4\n", 0, "If it is a title"),
+        ("A title\na;b\n1;2\n3;4\n", 0, "Delete a title"),
         ("# made by a program, 2026\na,b,c\n1,2,3\n", 2, "--comment"),
         ("a,b\n'x, y',1\n", 2, "--quote"),
         ("a,b\nx\\, y,1\n", 2, "--escape"),

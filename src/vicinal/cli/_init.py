@@ -337,8 +337,7 @@ def _write_draft(
             )
     rows = [str(row) for row in table.column(0).to_pylist()] if len(columns) == 1 else [""]
     if any(all(mark in row for row in rows) for mark in ",;\t|"):
-        hint = "If it is a title or a comment, delete it, or pass --comment."
-        _say([f"all rows but the first line hold delimiters. {hint}"])
+        _say(["only the first line has no delimiters. Delete a title; declare --comment."])
     drafted, notes = draft_schema(table, apart, form)
     if drafted.file != CsvForm():
         echo(

@@ -333,7 +333,7 @@ def _days_as_digits(name: str, column: pa.ChunkedArray) -> Draft | None:
         return None  # known from a few rows of most columns
     distinct = _distinct_texts(column)
     days = cells.days(pa.chunked_array([distinct], pa.string()), cells.DAY_DIGITS)
-    n_days = sum(map(bool, map(_DAY_DIGITS.fullmatch, distinct)))
+    n_days = sum(_DAY_DIGITS.fullmatch(text) is not None for text in distinct)
     if n_days < max(_MIN_DAYS, len(distinct)) or days.faults.any():
         return None
     note = "its numbers are read as dates such as 20260131; if they are none, declare 'whole'"
