@@ -389,3 +389,43 @@ def test_the_check_and_init_agree_on_every_label_and_id(suffix, column, cell, tm
     )  # fmt: skip
     assert checked.exit_code == made.exit_code, (checked.output, made.output)
     assert made.exit_code == 0 or "1 row holds" in checked.output
+
+
+@pytest.mark.parametrize(
+    ("content", "code", "hint"),
+    [
+        ("# made by a program\na,b\n1,2\n3,4\n", 0, "--comment"),
+        ("A title\na;b\n1;2\n3;4\n", 0, "Delete a title"),
+        ("# made by a program, 2026\na,b,c\n1,2,3\n", 2, "--comment"),
+        ("a,b\n'x, y',1\n", 2, "--quote"),
+        ("a,b\nx\\, y,1\n", 2, "--escape"),
+    ],
+)
+def test_files_that_need_further_marks_have_a_way_on(content, code, hint, tmp_path):
+    path = tmp_path / "public.csv"
+    path.write_text(content)
+    assert hint in run("schema", path, code=code).stderr
+
+
+def test_values_in_another_spelling_are_reported(tmp_path):
+    """Fails if private rows or queries with M for m lose their sex without a word."""
+    rows = [{"sex": "mf"[i % 2], "age": i, "y": ["no", "yes"][i % 2]} for i in range(40)]
+    public, private = tmp_path / "public.csv", tmp_path / "private.csv"
+    write_csv(public, rows)
+    write_csv(private, changed(rows, sex=str.upper))
+    schema = tmp_path / "schema.json"
+    assert "spelling" not in run("schema", public, "--label", "y", "-o", schema).stderr
+    check = "schema", "--schema", schema, "--label", "y", "--check"
+    assert "spelling" not in run(*check, public).stdout
+    told = run(*check, private).stdout
+    assert "note: column 'sex': 40 rows hold declared values in another spelling" in told
+    assert "'M'" not in told
+    split = run(*check, private, "--classes", "no,yes;maybe", code=2).stdout
+    assert "--classes splits" in split
+    assert "repeat it" in split
+    run("init", tmp_path / "store", "--data", public, "--features", "table", "--schema", schema,
+        "--reference", "from-schema", "--label", "y", "--classes", "no,yes", "--queries", 200,
+        "--model-share", 0, "-q")  # fmt: skip
+    for path in (public, private):
+        told = run("predict", tmp_path / "store", "--data", path).stderr
+        assert ("declared values in another spelling" in told) == (path == private)

@@ -355,3 +355,95 @@ def test_a_draft_fits_any_table_or_its_notes_say_what_is_lost(data):
 @given(data=st.data())
 def test_many_drafts_fit_their_tables(data):
     draft_fits(data)
+
+
+# ------------------------------------------------------------------ doubtful readings
+
+DOUBTFUL = {
+    "points of thousands": (["12.345", "900", "1.234", "45.000"] * 20, "number", "separates thou"),
+    "points, all decimals": (["12.345", "0.900", "1.234", "7.1"] * 20, "number", None),
+    "points, but 4 digits": (["12.345", "1900", "1.234"] * 20, "number", None),
+    "blanks": (["1 234", "900", "2 345"] * 20, "ignored", "separators of thousands"),
+    "non-breaking": (["1\u00a0234", "900", "2\u00a0345"] * 20, "ignored", "separators"),
+    "apostrophes": (["1'234", "900", "12'345"] * 20, "ignored", "separators of thousands"),
+    "decimal commas": (["1,5", "2,5", "12,25"] * 20, "levels", '"decimal": ","'),
+    "many decimal commas": ([f"{i},5" for i in range(99)], "ignored", '"decimal": ","'),
+    "letters": (["1A", "2B", "3C"] * 20, "levels", "read as ordered"),
+    "letter behind": (["101a", "102b", "99c"] * 20, "levels", "read as ordered"),
+    "pairs": (["1-202", "2-305", "3-101"] * 20, "levels", "read as ordered"),
+    "bands": (["6q23", "7p11", "8q1"] * 20, "levels", "read as ordered"),
+    "ages": (["<10", "10-24", "25-54", "55+"] * 20, "levels", None),
+    "speeds": (["1-9km/h", "10-24", "25-39", ">=55"] * 20, "levels", None),
+    "days": ([f"202601{i:02d}" for i in range(1, 29)], "date", "read as dates"),
+    "days as numbers": ([20260100 + i for i in range(1, 29)], "date", "read as dates"),
+    "days as floats": ([20260101.0, 20260102.0, 20260103, 20260104, 20260105, None] * 9,
+                       "number", "look like dates"),
+    "no days": ([20260100 + i for i in range(1, 99)] * 5, "whole", None),
+    "None": (["red", "None", "blue"] * 20, "category", "counted as missing: 'None'"),
+    "NA": (["1A", "NA", "3C", "2B"] * 20, "levels", "counted as missing: 'NA'"),
+    "NA of numbers": (["1", "NA", "3", "2"] * 20, "whole", None),
+    "rare None": (["red", "blue"] * 60 + ["None"], "category", None),
+    "capitals": (["red", "Red", "blue"] * 20, "category", "differ only in spelling"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DOUBTFUL)
+def test_doubtful_readings_have_a_note(name):
+    values, kind, words = DOUBTFUL[name]
+    column, notes = drafted(values)
+    assert column["kind"] == kind
+    if words is None:
+        assert notes == ""
+    else:
+        assert words in notes
+
+
+def test_points_of_thousands_beside_decimal_commas_are_the_reason():
+    values = [f"{i}.{j:03d}" for i in range(1, 20) for j in range(0, 999, 99)] + ["900"]
+    for some in (values, values[:9] * 9):
+        column, notes = drafted(some, CsvForm(";", ","))
+        assert column["kind"] == "ignored"
+        assert "separators of thousands" in notes
+        assert "1234,5" in notes
+
+
+def test_days_written_as_digits_are_one_in_every_type():
+    numbers = [20251228, 20251231, 20260101, 20260131, 20260228]
+    column, _ = drafted(numbers * 9)
+    assert column == drafted([str(number) for number in numbers] * 9)[0]
+    days = ["2025-12-28", "2025-12-31", "2026-01-01", "2026-01-31", "2026-02-28"]
+    assert codes(column, numbers) == codes(column, list(map(str, numbers))) == codes(column, days)
+
+
+def test_ordered_categories_of_pandas_keep_their_order():
+    pandas = pytest.importorskip("pandas")
+    order = ["low", "middle", "high"]
+    values = pandas.Categorical(order * 20, order, ordered=True)
+    column, notes = drafted(pa.array(values))
+    assert (column["kind"], column["values"], notes) == ("levels", order, "")
+    for table in (pandas.DataFrame({"x": values}), {"x": values}, {"x": pandas.Series(values)}):
+        assert draft_schema(table)[0].to_dict()["columns"]["x"] == column
+    many = [f"w{i}" for i in range(99)]
+    assert "order" in drafted(pandas.Categorical(many * 9, many, ordered=True))[1]
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        (["M", "F", "m"], "2 rows hold declared values in another spelling"),
+        ([" f ", "m", "M "], "1 row holds declared values in another spelling"),
+        (["man", "woman", "m"], "2 rows hold values that the schema does not declare"),
+        (["m", "f", "x"], ""),
+    ],
+)
+def test_a_check_reports_values_that_become_other(values, words):
+    column = {"kind": "category", "values": ["f", "m"]}
+    schema = TableSchema.from_dict({**_empty(), "columns": {"x": column}})
+    told = " ".join(map(str, check_table({"x": values}, schema)))
+    assert words in told
+    assert bool(words) == ('They count as "other"' in told)
+    assert not any(misfit.stops for misfit in check_table({"x": values}, schema))
+
+
+def test_a_column_without_a_name_is_named_in_words():
+    assert "'(no name)'" in draft_schema({"": [1] * 9, "x": [1, 2, 3] * 3})[1][0]

@@ -335,6 +335,9 @@ def _write_draft(
                 f"The 'label' option must name a column of {public}, or be left out. There is "
                 f"no {name!r}, only {', '.join(columns[:_ROWS_SHOWN])}{more}."
             )
+    rows = [str(row) for row in table.column(0).to_pylist()] if len(columns) == 1 else [""]
+    if any(all(mark in row for row in rows) for mark in ",;\t|"):
+        _say(["only the first line has no delimiters. Delete a title; declare --comment."])
     drafted, notes = draft_schema(table, apart, form)
     if drafted.file != CsvForm():
         echo(

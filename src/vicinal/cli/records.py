@@ -168,6 +168,7 @@ def read_records(
     """
     from vicinal.datasets.dataset import load_images
     from vicinal.datasets.tables import load_table
+    from vicinal.features.table_features import warn_of_others
     from vicinal.features.table_schema import TableSchema
 
     if path.is_dir():
@@ -183,7 +184,10 @@ def read_records(
         options = {"text": extractor.columns[0] if extractor.columns else "text"}
     form = form_of(path, extractor, public=public)
     with naming(path, public=public):
-        return load_table(path, label, subject, targets=columns, form=form, **options)
+        dataset = load_table(path, label, subject, targets=columns, form=form, **options)
+    if public and "schema" in options:
+        warn_of_others(path, dataset.features, options["schema"])
+    return dataset
 
 
 def form_of(path: Path, extractor: StoreExtractor, *, public: bool) -> CsvForm:

@@ -389,7 +389,8 @@ def _damaged(path: Path) -> InvalidInput:
             return InvalidInput(f"{path} begins with a line for Excel, sep=. Delete that line.")
     return InvalidInput(
         f"{path} is damaged, or is not what its name says. (A CSV file needs a header, and as many "
-        "fields in every row.)"
+        "fields in every row. Delete a title above the header; declare comments, quotes other than "
+        '" and escapes: on the command line with --comment, --quote and --escape.)'
     )
 
 

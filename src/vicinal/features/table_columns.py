@@ -64,7 +64,7 @@ FIXES = {
     TYPE: "Convert the column, or declare its kind",
     MISSING: 'Fill them in, drop these rows, or declare "missing": true for a feature',
     ID: "Write whole numbers, or text without blanks around it",
-    CLASS: "Declare every class, or drop these rows",
+    CLASS: "Declare every class (--classes splits at ; or commas: repeat it), or drop these rows",
 }
 
 _EPOCH = dt.date(1970, 1, 1).toordinal()
@@ -73,6 +73,7 @@ _ISO = re.compile(r"(\d{4}-\d{2}-\d{2})([T ][0-9:.,+Z -]*)?", re.ASCII)
 _TIME = re.compile(r"[T ]\d{1,2}:[0-9:.,+Z -]*(?:[AaPp]\.?[Mm]\.?)?$", re.ASCII)
 CODE = re.compile(r"-?0\d+")
 """Digits with a leading zero: a code, such as a ZIP code, and no number."""
+DAY_DIGITS = "%Y%m%d"  # the form of dates that may be integers, such as 20260131
 _LIMIT = re.compile(r"[<>≤≥]=?\s*(?=[-.\d])")
 _YES, _NO = frozenset({"yes", "y", "true", "t", "1"}), frozenset({"no", "n", "false", "f", "0"})
 
@@ -125,13 +126,17 @@ def days(
     zone whose day and time count; values without a zone are local there. Without `zone` the days of
     timestamps are those of UTC, and the days of texts are as written; with times, all are in UTC.
     """
+    if form == DAY_DIGITS and pa.types.is_integer(column.type):
+        column = column.cast(pa.string())
     kind = column.type
     if not (pa.types.is_timestamp(kind) or pa.types.is_date(kind)):
         if with_time or zone is not None:
             read_moment = partial(_moment, form=form, zone=zone or "UTC", with_time=with_time)
             return _by_value(column, read_moment, _TEXTS)
         return _by_value(column, partial(_day, form=form), _TEXTS)
-    units, per_second = _integers(column.cast(pa.timestamp("s")) if _is_date(kind) else column)
+    units, per_second = _integers(
+        column.cast(pa.timestamp("s")) if pa.types.is_date(kind) else column
+    )
     seconds = units // per_second
     if zone not in (None, "UTC") and getattr(kind, "tz", None) is not None:
         seconds_ahead = times.find_offsets(seconds, zone)
@@ -171,10 +176,6 @@ def durations(column: pa.ChunkedArray) -> Reading:
 
 
 _UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
-
-
-def _is_date(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_date(kind))
 
 
 def _integers(column: pa.ChunkedArray) -> tuple[npt.NDArray[np.int64], int]:
@@ -384,6 +385,11 @@ def comparable(value: Any) -> str:
     if not PLAIN_NUMBER.fullmatch(text) or CODE.fullmatch(text):
         return text
     return repr(float(text) + 0.0)
+
+
+def fold_spelling(value: Any) -> str:
+    """Return a value in the form of :func:`comparable`, without blanks and capitals."""
+    return "".join(comparable(value).casefold().split())
 
 
 def without_values(column: pa.ChunkedArray, excluded: Container[str]) -> pa.ChunkedArray:

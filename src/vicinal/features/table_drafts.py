@@ -1,5 +1,6 @@
 """A first schema, drafted from a public table for a person to edit; and rows made up from one."""
 
+import itertools
 import math
 import re
 from collections import Counter
@@ -19,7 +20,7 @@ from vicinal.features import table_columns as kinds
 from vicinal.features._table_times import find_zone, split_moment
 from vicinal.features.csv_form import PLAIN_CSV, CsvForm, with_points
 from vicinal.features.table_features import check_table
-from vicinal.features.table_schema import IGNORED, TEXT, TableSchema, nfc, table_columns
+from vicinal.features.table_schema import IGNORED, TEXT, TableSchema, named_columns, table_columns
 from vicinal.mechanisms.noise_sources import public_draws
 
 MOST_CATEGORIES = 60
@@ -42,7 +43,14 @@ _CERTAIN = 10.0
 _FITTING = 0.9
 """A column of texts is one of numbers or dates if this share of its values are."""
 
-_LEVEL = re.compile(r"\s*([<>≤≥]?)\s*(\d+(?:\.\d+)?)")
+_MISSING_WORD = 0.05
+"""A word for a missing value in so large a share of rows may be an answer."""
+
+_LEVEL = re.compile(
+    r"\s*([<>≤≥]?)=?\s*(?P<low>\d+(?:\.\d+)?)(?P<letter>[^\W\d_])?"
+    r"(?:\s*[-\u2013]\s*(?P<high>\d+(?:\.\d+)?))?"
+)
+"""The text of a level: its number, or both numbers of a range. 1A has a letter, as codes have."""
 
 _DATE_FORMS = (
     None, "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%m-%d-%Y", "%Y/%m/%d", "%Y.%m.%d",
@@ -54,6 +62,10 @@ _DRESSED = re.compile(r"[€$£]?\s?-?\d+([.,'\u2019\s]\d{3})*([.,]\d+)?\s?[%€
 """A number as people read it; a plain one, too."""
 _MARKS = re.compile(r"[€$£%,'\u2019\s]|\..*\.")
 """Marks that a number for people has, and a plain number or a code of digits has not."""
+_THOUSANDS = re.compile(r"\D*[1-9]\d{0,2}([.,'\u2019\s]\d{3})+(?!\d).*")
+_POINTS_BEFORE_THREE_DIGITS = re.compile(r"[<>≤≥]?=?\s*-?(0|[1-9]\d{0,2}(\.\d{3})*)")
+_DAY_DIGITS = re.compile(r"(19|20)\d{6}", re.ASCII)
+_MIN_DAYS = 5  # so many different numbers such as 20260131 are dates if all can be
 
 _NANOSECONDS = re.compile(r":\d\d[.,]\d{6}0*[1-9]")
 
@@ -99,13 +111,13 @@ def draft_schema(
         raise InvalidInput("The public table must have at least one row.")
     if len(set(names)) != len(names):
         raise InvalidInput("The public table has two columns with the same name. Drop one.")
-    absent = set(map(nfc, leave_out))
+    absent = set(map(checks.normalize_text, leave_out))
     drafts = {
         name: (IGNORED, "") if name in absent else _sound(*_drafted(table, name, file))
         for name in names
     }
     notes = [
-        f"{name!r} is {getattr(draft, 'kind', draft)}: {note}."
+        f"{name or '(no name)'!r} is {getattr(draft, 'kind', draft)}: {note}."
         for name, (draft, note) in drafts.items()
         if note
     ]
@@ -123,8 +135,9 @@ def _describe_misfits(table: Any, schema: TableSchema) -> list[str]:
     kind_of = {column.name: column.kind for column in schema.columns}
     columns = table_columns(table, schema.names)[0]
     if schema.file.decimal == ",":
-        for name in filter(schema.reads_numbers, schema.names):
-            columns[name] = _pointed(columns[name])
+        for name, column in columns.items():
+            if schema.reads_numbers(name) and str(column.type) in ("string", "large_string"):
+                columns[name] = with_points(column)
     notes = []
     for misfit in check_table(pa.table(columns), schema) if columns else []:
         rows = misfit.rows or ()
@@ -133,16 +146,9 @@ def _describe_misfits(table: Any, schema: TableSchema) -> list[str]:
         if rows:
             noun = "row holds" if len(rows) == 1 else "rows hold"
             problem = f"{len(rows)} {noun} {misfit.fault}, for example row {shown}"
-        notes.append(
-            f"{misfit.column!r} is {kind_of[misfit.column or '']}: {problem}. {misfit.fix}."
-        )
+        name = str(misfit.column)
+        notes.append(f"{name or '(no name)'!r} is {kind_of[name]}: {problem}. {misfit.fix}.")
     return notes
-
-
-def _pointed(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return texts with decimal points for commas; other columns as they are."""
-    is_text = pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
-    return with_points(column) if is_text else column
 
 
 def _sound(draft: kinds.TableColumn | str, note: str) -> Draft:
@@ -172,9 +178,12 @@ def _drafted(table: Any, name: str, file: CsvForm) -> Draft:
     if pa.types.is_boolean(kind):
         return _yes_no(name, cells.truths(column), may_be_constant=True)
     if pa.types.is_integer(kind):
-        return _exact(column, _numeric(name, cells.parse_numbers(column)))
+        days = _days_as_digits(name, column)
+        return days or _exact(column, _numeric(name, cells.parse_numbers(column)))
     if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
-        return _exact(column, _numeric(name, cells.parse_numbers(column), may_be_whole=False))
+        draft = _exact(column, _numeric(name, cells.parse_numbers(column), may_be_whole=False))
+        note = "its numbers look like dates such as 20260131, which are read from integers"
+        return _with_note(draft, note if _days_as_digits(name, column) else "")
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
         return _textual(name, column, _order_of(table, name), file)
     return IGNORED, "it holds a type of value that tables do not have"
@@ -191,10 +200,8 @@ def _exact(column: pa.ChunkedArray, draft: Draft) -> Draft:
     if not isinstance(draft[0], kinds.NumberColumn) or pa.types.is_floating(column.type):
         return draft
     values = column.drop_null().unique().to_pylist()
-    if pa.types.is_integer(column.type):
-        is_rounded = any(abs(value) > _MAX_EXACT for value in values)
-    else:
-        is_rounded = any(map(_is_rounded, values))
+    is_integer = pa.types.is_integer(column.type)
+    is_rounded = any(abs(v) > _MAX_EXACT if is_integer else _is_rounded(v) for v in values)
     return _with_note(draft, "numbers of more than 15 digits are rounded" if is_rounded else "")
 
 
@@ -204,10 +211,9 @@ def _exact_time(column: pa.ChunkedArray, draft: Draft) -> Draft:
         return draft
     if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
         is_rounded = any(map(_NANOSECONDS.search, column.drop_null().unique().to_pylist()))
-    elif getattr(column.type, "unit", "s") == "ns":
-        is_rounded = any(n % 1000 for n in column.cast(pa.int64()).drop_null().unique().to_pylist())
     else:
-        is_rounded = False
+        units = column.cast(pa.int64()) if getattr(column.type, "unit", "s") == "ns" else column[:0]
+        is_rounded = any(n % 1000 for n in units.drop_null().unique().to_pylist())
     return _with_note(draft, "its times are rounded to microseconds" if is_rounded else "")
 
 
@@ -243,13 +249,16 @@ def _drop(reading: kinds.Reading, codes: Sequence[float]) -> kinds.Reading:
 
 
 def _order_of(table: Any, name: str) -> list[str] | None:
-    """Return the order of an ordered dictionary, where the table has one."""
-    if not isinstance(table, pa.Table) or name not in table.column_names:
+    """Return the texts of an ordered category of Arrow or pandas in their order, else None."""
+    named = named_columns(table)[0]
+    column = next(column for key, column in named if checks.normalize_text(key) == name)
+    if isinstance(column, pa.ChunkedArray):
+        column = column.combine_chunks()
+    kind: Any = getattr(column, "type", getattr(column, "dtype", None))
+    if not getattr(kind, "ordered", False):
         return None
-    column = table[name]
-    if not pa.types.is_dictionary(column.type) or not column.type.ordered:
-        return None
-    return list(map(cells.plain_text, column.combine_chunks().dictionary.to_pylist()))
+    values = kind.categories if hasattr(kind, "categories") else column.dictionary.to_pylist()
+    return list(dict.fromkeys(filter(None, map(cells.plain_text, values))))
 
 
 def _common(reading: kinds.Reading) -> dict[str, Any]:
@@ -316,6 +325,19 @@ def _identifies(known: kinds.Codes, distinct: kinds.Codes) -> bool:
     """
     pairs = len(known) ** 2 / (2 * (float(distinct[-1] - distinct[0]) + 1))
     return len(known) == len(distinct) > _COUNTED and pairs >= _CERTAIN
+
+
+def _days_as_digits(name: str, column: pa.ChunkedArray) -> Draft | None:
+    """Return the draft of days written as 20260131, None of other texts or numbers."""
+    if not all(map(_DAY_DIGITS.fullmatch, _distinct_texts(column.slice(0, _COUNTED)))):
+        return None  # known from a few rows of most columns
+    distinct = _distinct_texts(column)
+    days = cells.days(pa.chunked_array([distinct], pa.string()), cells.DAY_DIGITS)
+    n_days = sum(_DAY_DIGITS.fullmatch(text) is not None for text in distinct)
+    if n_days < max(_MIN_DAYS, len(distinct)) or days.faults.any():
+        return None
+    note = "its numbers are read as dates such as 20260131; if they are none, declare 'whole'"
+    return _with_note(_date(name, column.cast(pa.string()), cells.DAY_DIGITS), note)
 
 
 def _date(name: str, column: pa.ChunkedArray, form: str | None = None) -> Draft:
@@ -436,7 +458,7 @@ def _textual(name: str, column: pa.ChunkedArray, order: list[str] | None, file: 
     if len(distinct) < 2:
         return IGNORED, _CONSTANT if distinct else _EMPTY
     if order is not None:
-        return _category(name, column, order)
+        return _category(name, column, order, file)
     symbols, nouns = gaps.find_missing_texts(distinct)
     for missing in ([*symbols, *nouns], symbols) if nouns else (symbols,):
         kept = _without(column, missing)
@@ -448,7 +470,7 @@ def _textual(name: str, column: pa.ChunkedArray, order: list[str] | None, file: 
     if len(_distinct_texts(_without(column, symbols))) < 2:
         nouns = [*symbols, *nouns]
         symbols = []
-    draft = _category(name, _without(column, symbols), None)
+    draft = _category(name, _without(column, symbols), None, file)
     possible = [*nouns, *gaps.find_number_texts(distinct)]
     return _with_missing(draft, symbols, possible)
 
@@ -463,21 +485,20 @@ def _without(column: pa.ChunkedArray, texts: list[str]) -> pa.ChunkedArray:
     return cells.without_values(column, {*map(cells.comparable, texts)}) if texts else column
 
 
-def _category(name: str, column: pa.ChunkedArray, order: list[str] | None) -> Draft:
+def _category(name: str, column: pa.ChunkedArray, order: list[str] | None, file: CsvForm) -> Draft:
     """Return the draft of texts that are neither numbers nor dates: levels, a category, prose."""
-    texts = [cells.plain_text(value) for value in column.drop_null().to_pylist()]
-    texts = [text for text in texts if not cells.is_missing(text)]
-    counts = Counter(texts)
+    counts = Counter(cells.plain_text(value) for value in column.drop_null().to_pylist())
+    absent = Counter({text: n for text, n in counts.items() if cells.is_missing(text)})
+    counts -= absent
+    frequent = {text for text, n in absent.items() if n >= _MISSING_WORD * len(column)}
+    answers = ", ".join(map(repr, sorted(frequent - {"", *(order or ())})))
+    texts = list(counts.elements())
     distinct = sorted(counts)
-    if (
-        len(distinct) > _COUNTED
-        and all(map(_DRESSED.fullmatch, distinct))
-        and any(map(_MARKS.search, distinct))
-    ):
-        return IGNORED, (
-            "its numbers have separators of thousands, a % or a currency, or a decimal comma, "
-            "which are not read; write them as 1234.5"
-        )
+    notes = [_describe_dressed(distinct, file) if order is None else ""]
+    if notes[0] and (len(distinct) > _COUNTED or any(map(_THOUSANDS.fullmatch, distinct))):
+        return IGNORED, notes[0]
+    if answers:
+        notes.append(f'counted as missing: {answers}; add answers among them to "values"')
     common = [text for text, _ in sorted(counts.items(), key=lambda of: -of[1])][:MOST_CATEGORIES]
     n_others = len(texts) - sum(counts[text] for text in common)
     others = n_others / len(texts)
@@ -495,13 +516,32 @@ def _category(name: str, column: pa.ChunkedArray, order: list[str] | None) -> Dr
             f"it has {len(distinct)} different values, and the {MOST_CATEGORIES} most frequent "
             "ones are less than a tenth of the rows; write coarser ones, such as the first digits"
         )
-    levels = order if order is not None else _levels(distinct)
+    levels, level_note = (order, "") if order is not None else _levels(distinct)
     if levels is not None and 2 <= len(levels) <= MOST_CATEGORIES:
-        return _declared(kinds.LevelsColumn, name, column, tuple(levels), len(texts)), ""
+        found = _declared(kinds.LevelsColumn, name, column, tuple(levels), len(texts))
+        return _with_note((found, level_note), *notes)
+    if order is not None:
+        notes.append(f"the order of its values is lost, as levels have 2 to {MOST_CATEGORIES}")
+    if len(set(map(cells.fold_spelling, common))) < len(common):
+        notes.append("some of its values differ only in spelling, and count as different ones")
     verb = "row has a value" if n_others == 1 else "rows have values"
     note = f"{n_others} {verb} other than the {MOST_CATEGORIES} declared, and count as one value"
     found = _declared(kinds.CategoryColumn, name, column, tuple(sorted(common)), len(texts))
-    return found, note if n_others else ""
+    return _with_note((found, note if n_others else ""), *notes)
+
+
+def _describe_dressed(distinct: list[str], file: CsvForm) -> str:
+    """Return a note if all texts are numbers, and some have marks that are not read."""
+    joined = "\n".join(distinct)
+    has_marks = (file.decimal == "," and "." in joined) or any(map(_MARKS.search, distinct))
+    if not has_marks or not all(map(_DRESSED.fullmatch, distinct)):
+        return ""
+    may_be_decimal = file.decimal == "." and "," in joined and "." not in joined
+    remedy = ', or declare "decimal": "," (--decimal ,)' if may_be_decimal else ""
+    return (
+        "its numbers have separators of thousands, a % or a currency, or another decimal mark, "
+        f"which are not read; write them as 1234{file.decimal}5{remedy}"
+    )
 
 
 def _read_as(
@@ -511,6 +551,8 @@ def _read_as(
 
     Of many different values one in ten may be none: a fault of the table, which a note describes.
     """
+    if days := _days_as_digits(name, column):
+        return days
     tried: list[tuple[kinds.Reading, Callable[..., Draft], dict[str, Any]]] = []
     many = len(distinct) > _COUNTED
     pointed = with_points(column) if file.decimal == "," else column
@@ -547,23 +589,32 @@ def _read_as(
         found = _with_note(found, f"its dates are read as {form}{other}")
     if draft in (_date, _time, _duration):
         found = _exact_time(column, found)
-    if draft is _numeric and any(map(_is_rounded, _distinct_texts(pointed))):
+    texts = _distinct_texts(pointed) if draft is _numeric else []
+    if any(map(_is_rounded, texts)):
         found = _with_note(found, "numbers of more than 15 digits are rounded")
+    if any("." in t for t in texts) and all(map(_POINTS_BEFORE_THREE_DIGITS.fullmatch, texts)):
+        note = f"if its {file.decimal!r} separates thousands, write 12345: three digits follow each"
+        return _with_note(found, note)
     return found
 
 
-def _levels(distinct: list[str]) -> list[str] | None:
-    """Return texts in the order of the numbers that they all begin with, if they do."""
-    matches = {text: _LEVEL.match(text) for text in distinct}
+def _levels(distinct: list[str]) -> tuple[list[str] | None, str]:
+    """Return texts in the order of the numbers they all begin with, and a note on likely codes."""
+    matches = {text: match for text in distinct if (match := _LEVEL.match(text))}
     keys = {
-        text: (float(match[2]), {"<": -1, "≤": -1, "": 0}.get(match[1], 1), text)
+        text: (float(match["low"]), {"<": -1, "≤": -1, "": 0}.get(match[1], 1), text)
         for text, match in matches.items()
-        if match is not None
     }
     codes = any(cells.CODE.match(text) for text in distinct)
     if codes or len(keys) < len(distinct) or len(distinct) < 3:
-        return None
-    return sorted(distinct, key=lambda text: keys[text])
+        return None, ""
+    levels = sorted(distinct, key=lambda text: keys[text])
+    may_be_codes = any(match["letter"] for match in matches.values())
+    for lower, upper in itertools.pairwise(levels):
+        end = float(matches[lower]["high"] or keys[lower][0])
+        may_be_codes |= end > keys[upper][0] or keys[lower][:2] == keys[upper][:2]
+    note = "its values are read as ordered; if they are not, declare category"
+    return levels, note if may_be_codes else ""
 
 
 def _declared(

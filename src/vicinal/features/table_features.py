@@ -10,6 +10,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from vicinal.arrays import Bools
 from vicinal.errors import InvalidInput, UnusableRows
@@ -153,7 +154,7 @@ def _warn_of_others(schema: TableSchema, names: Sequence[str]) -> None:
     if others := sum(name not in known for name in names):
         warnings.warn(
             f"The table has {others} {'column' if others == 1 else 'columns'} that the schema "
-            "does not name. It leaves them out.",
+            f"does not name. {'It is' if others == 1 else 'They are'} left out.",
             UserWarning,
             stacklevel=4,
         )
@@ -189,7 +190,7 @@ class Misfit:
         return [cls(column, fault, fix, stops, rows)] if rows else []
 
     def __str__(self) -> str:
-        where = "the table" if self.column is None else f"column {self.column!r}"
+        where = "the table" if self.column is None else f"column {self.column or '(no name)'!r}"
         if self.rows is None:
             return f"{where} {self.fault}. {self.fix}."
         rows = "1 row holds" if len(self.rows) == 1 else f"{len(self.rows)} rows hold"
@@ -260,14 +261,25 @@ def _faults(table: Any, name: str, read: Callable[[pa.ChunkedArray], Reading]) -
     if isinstance(column, cells.DateColumn) and column.zone is None and cells.has_zone(values):
         fix = 'Declare "zone", such as "UTC", so that texts and timestamps of a moment agree'
         misfits.append(Misfit(name, "holds moments with a time zone", fix, stops=False))
-    return misfits + (_worth_knowing(column, reading.codes) if column else [])
+    return misfits + (_worth_knowing(column, values, reading.codes) if column else [])
 
 
-def _worth_knowing(column: TableColumn, codes: Codes) -> list[Misfit]:
+def warn_of_others(path: Path, table: pa.Table, schema: TableSchema) -> None:
+    """Warn of what is worth knowing of the categories of a **public** table."""
+    for column in schema.columns:
+        if isinstance(column, cells.CategoryColumn) and column.name in table.column_names:
+            values = table_columns(table, [column.name])[0][column.name]
+            for misfit in _worth_knowing(column, values, column.read(values).codes):
+                warnings.warn(f"{path}: {misfit}", UserWarning, stacklevel=2)
+
+
+def _worth_knowing(column: TableColumn, values: pa.ChunkedArray, codes: Codes) -> list[Misfit]:
     known = int((~np.isnan(codes)).sum())
     if not known:
         fix = "If that is normal, set its kind to ignored"
         return [Misfit(column.name, "holds nothing that can be read", fix, stops=False)]
+    if isinstance(column, cells.CategoryColumn) and column.other:
+        return _find_others(column, values, codes)
     outside = column.clipped(codes)
     fix = "They count as the nearest bound"
     if outside.sum() > _SWAMPED * known:
@@ -275,3 +287,19 @@ def _worth_knowing(column: TableColumn, codes: Codes) -> list[Misfit]:
     return Misfit.of_rows(
         column.name, "values outside the declared bounds", fix, outside, stops=False
     )
+
+
+def _find_others(column: cells.CategoryColumn, values: Any, codes: Codes) -> list[Misfit]:
+    """Return the rows with misspelt declared values, and those of "other" if they are most rows."""
+    declared = set(map(cells.fold_spelling, column.values))
+    unread = values.filter(pa.array(~(codes < len(column.values)))).drop_null().unique()
+    misspelt = [value for value in unread.to_pylist() if cells.fold_spelling(value) in declared]
+    is_misspelt = pc.is_in(values, value_set=pa.array(misspelt, values.type)).to_numpy()
+    fault = "declared values in another spelling, such as other capitals or blanks"
+    fix = 'They count as "other" or missing. Write them as the schema does, or declare them'
+    misfits = Misfit.of_rows(column.name, fault, fix, is_misspelt, stops=False)
+    is_unknown = (codes == len(column.values)) & ~is_misspelt
+    if is_unknown.sum() > _SWAMPED * (~np.isnan(codes)).sum():
+        fix = 'They count as "other". There are so many that they may be declared otherwise'
+        misfits += Misfit.of_rows(column.name, WORDS[cells.DECLARED], fix, is_unknown, stops=False)
+    return misfits

@@ -470,7 +470,7 @@ def table_columns(
     Raises InvalidInput if a required column is not there, or twice, or cannot be read; no message
     quotes a value.
     """
-    table, size = _by_name(rows)
+    table, size = named_columns(rows)
     column_of: dict[str, Any] = {}
     for name, column in table:
         key = nfc(name)
@@ -490,7 +490,7 @@ def table_columns(
     return columns, size, list(column_of)
 
 
-def _by_name(rows: Any) -> tuple[list[tuple[str, Any]], int]:
+def named_columns(rows: Any) -> tuple[list[tuple[str, Any]], int]:
     """Return columns with their names, not yet converted, and how many rows there are."""
     if isinstance(rows, pa.Table | pa.RecordBatch):
         return list(zip(rows.schema.names, rows.columns, strict=True)), rows.num_rows
