@@ -86,6 +86,7 @@ dist: $(DOCS) ## build both wheels and the sdist into dist, and check them
 
 lock: | $(BIN)/python ## pin packages and their hashes anew (ARGS=--upgrade: the newest versions)
 	@$(BIN)/python -m venv out/uv && out/uv/bin/python -m pip install -qq uv
+	@sed -i -e '/--hash=/d' -e 's/ \\$$//' requirements/dev.txt requirements/core.txt requirements/docs.txt
 	@$(LOCK) --extra dev,encoders,postgres,text --output-file requirements/dev.txt
 	@$(LOCK) --extra serve --constraint requirements/dev.txt --output-file requirements/core.txt
 	@$(LOCK) --constraint requirements/dev.txt --extra docs --output-file requirements/docs.txt
@@ -95,8 +96,7 @@ clean: ## remove .venv, outputs and caches
 	find benchmarks examples experiments src tests -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 $(BIN)/python:
-	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit( \
-	"vicinal needs Python 3.11 or newer; try: make PYTHON=python3.11 ...")'
+	@$(PYTHON) .ci/check_platform.py
 	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
 
 $(CORE): pyproject.toml requirements/core.txt | $(BIN)/python

@@ -75,7 +75,7 @@ def test_version_and_python_are_the_same_everywhere():
     assert f"\nversion: {__version__}\n" in text("CITATION.cff")
     assert f"\n## [{__version__}] - 20" in text("CHANGELOG.md")
     versions = [c.rpartition(" ")[2] for c in project["classifiers"] if ":: Python :: 3." in c]
-    assert versions == ["3.11", "3.12", "3.13"]
+    assert versions == ["3.11", "3.12", "3.13", "3.14"]
     for page in ("README.md", "SECURITY.md"):
         assert all(version in text(page) for version in (versions[0], versions[-1])), page
 

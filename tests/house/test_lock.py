@@ -1,6 +1,7 @@
 """The locked packages: all that is needed, in versions that are allowed, each with its hashes."""
 
 import ast
+import importlib.util
 import re
 import sys
 import tomllib
@@ -147,3 +148,40 @@ def test_all_that_is_imported_is_declared(folder):
     }
     assert undeclared == set()
     assert imported_modules("import os, unheard.of\nfrom vicinal import x") == {"unheard"}
+
+
+def load_platform_check():
+    """Import `.ci/check_platform.py`, which runs before anything is installed."""
+    spec = importlib.util.spec_from_file_location("platforms", ROOT / ".ci" / "check_platform.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_an_unsupported_platform_is_refused_before_the_installation():
+    """Each refusal names the supported versions and systems, and a remedy for an old Python."""
+    find_fault = load_platform_check().find_fault
+    assert find_fault((3, 11), "Linux", "x86_64") is None
+    assert find_fault((3, 14), "Linux", "aarch64") is None
+    assert find_fault((3, 14), "Darwin", "arm64") is None
+    assert "make PYTHON=" in find_fault((3, 10), "Linux", "x86_64")
+    assert "This is Python 3.15" in find_fault((3, 15), "Linux", "x86_64")
+    assert "This is Darwin on x86_64" in find_fault((3, 12), "Darwin", "x86_64")
+    assert "WSL" in find_fault((3, 12), "Windows", "AMD64")
+
+
+def test_supported_versions_are_those_of_the_package():
+    """The platform check, the classifiers and the locks of the core describe one set."""
+    classifiers = [c.rpartition(" ")[2] for c in PROJECT["project"]["classifiers"]]
+    versions = [f"{major}.{minor}" for major, minor in load_platform_check().PYTHONS]
+    assert [c for c in classifiers if re.fullmatch(r"3\.\d+", c)] == versions
+
+
+def test_the_developers_lock_contains_that_of_the_core():
+    """`.ci/check_locks.py` checks `dev.txt` alone."""
+    core, dev = (
+        dict(ENTRY.findall((ROOT / "requirements" / f"{name}.txt").read_text()))
+        for name in ("core", "dev")
+    )
+    assert core
+    assert {pin: dev.get(pin) for pin in core} == core
