@@ -43,10 +43,8 @@ from vicinal.accounting.screening import Screening, build_batch_pairs, can_be_ba
 from vicinal.arrays import Floats
 from vicinal.errors import InvalidInput
 
-# Methods that are valid for every release, as every release has an RDP curve.
-_RDP_METHODS = ("rdp_mironov", "rdp")
-# All methods of conversion to epsilon, see the module's text.
-METHODS = ("rdp_mironov", "rdp", "gdp", "pld")
+_RDP_METHODS = ("rdp_mironov", "rdp")  # Valid for all releases: all have an RDP curve
+METHODS = (*_RDP_METHODS, "gdp", "pld")  # All conversions to epsilon, see the module's text
 MAX_COUNT = 10**9  # The largest number of equal releases in a composition
 # Rényi orders at which the search starts. The best order is near 1 + sqrt(log(1/delta)/rho).
 _FIRST_ORDERS = 1 + np.geomspace(1e-4, 1e9, 27)
@@ -201,7 +199,7 @@ class Composition:
         return method
 
     def _pairs(self) -> list[tuple[DominatingPair, int]]:
-        """Return the dominating pair of every release that has one, with its count."""
+        """Return the dominating pairs, with counts, of the releases that have one."""
         pairs = [(release.build_dominating_pair(), count) for release, count in self.terms]
         return [(pair, count) for pair, count in pairs if pair is not None]
 
@@ -221,13 +219,10 @@ class Composition:
     ) -> tuple[float, float]:
         """Return the approximate minimum of `objective` over Rényi orders > 1, as (order, value).
 
-        `objective(orders, rdp)` takes orders (m,) and the RDP of the composition at them, (m,), and
-        returns the values (m,).
+        `objective(orders, rdp)` maps orders (m,) and the composition's RDP at them to values (m,).
         """
         stated_orders = [getattr(release, "orders", ()) for release, _ in self.terms]
-        orders = np.union1d(
-            _FIRST_ORDERS, [order for release_orders in stated_orders for order in release_orders]
-        )
+        orders = np.union1d(_FIRST_ORDERS, np.concatenate([[], *stated_orders]))
         best_value, best_order = math.inf, math.inf
         for _ in range(1 + _N_REFINEMENTS):
             values = objective(orders, self.rdp(orders))
@@ -242,7 +237,7 @@ class Composition:
 
 @functools.lru_cache(maxsize=4096)
 def _compute_cached_rdp(release: PricedRelease, orders: bytes) -> Floats:
-    """Return the RDP of one release at `orders`, the bytes of a float64 array (m,), as (m,).
+    """Return the RDP of one release, (m,), at `orders`, the bytes of a float64 array (m,).
 
     Cached, because every search starts with the same orders.
     """

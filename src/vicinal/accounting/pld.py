@@ -169,11 +169,9 @@ def _find_end(excess: Floats, tail: float) -> float:
 def _estimate_spread(
     pairs: Sequence[tuple[DominatingPair, int]], ranges: Sequence[tuple[float, float]]
 ) -> float:
-    """Return the approximate standard deviation of the composed loss.
-
-    `ranges` are the loss ranges of the pairs. The variance of a loss is about twice its
-    Kullback-Leibler divergence, which is the integral of the excess divergence over all real eps.
-    """
+    """Return the approximate standard deviation of the composed loss; `ranges` are loss ranges."""
+    # The variance of a loss is about twice its Kullback-Leibler divergence, which is the integral
+    # of the excess divergence over all real eps.
     variance = 0.0
     for (pair, count), loss_range in zip(pairs, ranges, strict=True):
         for end in loss_range:
@@ -233,7 +231,10 @@ def _convolve(
     first_cell = 0
     infinite = tail
     for mass, count in zip(masses, counts, strict=True):
-        wrapped = _wrap_around(mass.probabilities, size)
+        # Probabilities are added up by index modulo `size`.
+        wrapped = np.zeros(-(-len(mass.probabilities) // size) * size)
+        wrapped[: len(mass.probabilities)] = mass.probabilities
+        wrapped = wrapped.reshape(-1, size).sum(axis=0)
         spectrum *= compute_spectrum_power(np.fft.rfft(wrapped), count)
         first_cell += count * mass.first
         infinite += count * mass.infinite
@@ -273,20 +274,10 @@ def compute_spectrum_power(spectrum: Complexes, count: int) -> Complexes:
     return result
 
 
-def _wrap_around(values: Floats, size: int) -> Floats:
-    """Return `values` (m,) added up by index modulo `size`, as (size,)."""
-    padded = np.zeros(-(-len(values) // size) * size)
-    padded[: len(values)] = values
-    return np.asarray(padded.reshape(-1, size).sum(axis=0))
-
-
 def _bound_sum(
     masses: Sequence[LossMass], counts: Sequence[int], step: float, spread: float, tail: float
 ) -> tuple[float, float]:
-    """Return (low, high): the sum of losses is outside with probability <= `tail` on either side.
-
-    The arguments are those of :func:`_convolve`.
-    """
+    """Return :func:`compute_chernoff_bounds` for the arguments of :func:`_convolve`."""
     distributions = [
         (*_coarsen(step * mass.first, step, mass.probabilities), count)
         for mass, count in zip(masses, counts, strict=True)
@@ -305,13 +296,12 @@ def compute_chernoff_bounds(
     r > 0, K the logarithm of the moment generating function.
     """
     rates = np.concatenate([_RATES / max(spread, _MIN_SPREAD), _RARE_RATES])
-    log_moments_above = sum(
-        count * _compute_log_moments(losses, probabilities, rates)
-        for losses, probabilities, count in distributions
-    )
-    log_moments_below = sum(
-        count * _compute_log_moments(losses, probabilities, -rates)
-        for losses, probabilities, count in distributions
+    log_moments_above, log_moments_below = (
+        sum(
+            count * _compute_log_moments(losses, probabilities, signed_rates)
+            for losses, probabilities, count in distributions
+        )
+        for signed_rates in (rates, -rates)
     )
     depth = -math.log(tail)
     low = float(-((log_moments_below + depth) / rates).min())
