@@ -162,10 +162,9 @@ def _bound_test_rates(
     """Return two kinds of bounds on (power, false positive rate) for each of t tests.
 
     The first pair bounds both rates separately, each at half of the failure probability. The second
-    pair bounds the rate of correct decisions over both worlds, and so the difference of the rates;
-    it is written as the pair of rates with equal errors. All arrays are float64 (t,):
-    `true_positives` and `false_positives` are the numbers of detections among `n_runs` runs of the
-    worlds with and without the subject.
+    pair bounds the rate of correct decisions over both worlds, written as a pair of rates with
+    equal errors. `true_positives` and `false_positives` (t,) are the numbers of detections among
+    `n_runs` runs of the worlds with and without the subject.
     """
     power = _bound_rates_below(true_positives, n_runs, failure_probability / 2)
     false_positive_rate = 1 - _bound_rates_below(
@@ -183,10 +182,9 @@ def _select_test(
     failure_probability: float,
     objective: Callable[[RateBounds], float],
 ) -> tuple[float, bool]:
-    """Return the threshold and the kind of bound that maximise the objective on selection scores.
+    """Return the threshold that maximises the objective, and whether errors are bounded as equal.
 
-    The second value is true if the bound for equal errors is the better one. The parameters are
-    those of :func:`bound_rates`.
+    The parameters are those of :func:`bound_rates`, with the selection scores only.
     """
     all_scores = np.concatenate([present_scores, absent_scores])
     quantile_levels = np.linspace(0, 1, _MAX_THRESHOLDS)
@@ -304,12 +302,9 @@ class Claim(ABC):
 
     @cached_property
     def advantage(self) -> float:
-        """The largest permitted difference of power and false positive rate, rounded up.
+        """The largest permitted difference of power and false positive rate, rounded up."""
 
-        This implementation is for claims that are symmetric in the two worlds: the test with the
-        largest difference then has equal errors.
-        """
-
+        # For claims that are symmetric in the two worlds the best test has equal errors.
         def is_permitted(difference: float) -> bool:
             return self.bound_power((1 - difference) / 2) >= (1 + difference) / 2
 
