@@ -497,7 +497,7 @@ class ListedMechanism(ComparedMechanism):
         InvalidInput
             If the function does not return probabilities that sum to 1.
         """
-        probabilities = self.law_of(tuple(database.tolist()))
+        probabilities: Any = self.law_of(tuple(database.tolist()))
         if not isinstance(probabilities, Mapping) or not all(
             isinstance(p, Real) and 0 <= float(p) <= 1 + _SUM_TOLERANCE
             for p in probabilities.values()
