@@ -108,10 +108,9 @@ def bound_log_gain(a: Floats, mu: Floats) -> Floats:
 
 
 def mix_log_probabilities(log_without: Floats, log_with: Floats, gamma: float) -> Floats:
-    """Return the log probability of an outcome under Poisson sampling with probability `gamma`.
+    """Return log((1 - gamma) exp(log_without) + gamma exp(log_with)): Poisson sampling.
 
-    It is log((1 - gamma) exp(log_without) + gamma exp(log_with)), of the log probabilities without
-    the subject and with the subject in the sample.
+    The arguments are log probabilities of an outcome without and with the subject in the sample.
     """
     if gamma == 1:
         return log_with
@@ -427,8 +426,8 @@ class ThreeWayComparisons(SampledTests):
     ) -> tuple[OutcomePoint, list[Indices]]:
         """Return the outcomes at all corners of squares of one grid, each corner once.
 
-        The second value is a list of four index arrays (m,): the corners (u, v), (u, v + side),
-        (u + side, v) and (u + side, v + side) of every square.
+        The second value holds the indices (m,) of the corners (u, v), (u, v + side), (u + side, v)
+        and (u + side, v + side).
         """
         offsets = [(i * side, j * side) for i in (0, 1) for j in (0, 1)]
         all_u = np.concatenate([u + i for i, _ in offsets])

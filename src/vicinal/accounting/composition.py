@@ -120,10 +120,7 @@ class Composition:
         return total * _ROUNDED_UP
 
     def split_failures(self) -> tuple[Composition, float]:
-        """Return the composition without :class:`OpenFailure`, and their total probability.
-
-        The probability is the sum over all open failures, rounded up (union bound).
-        """
+        """Return the composition without :class:`OpenFailure`, and their summed probability."""
         failures = [
             count * release.probability
             for release, count in self.terms
@@ -160,13 +157,17 @@ class Composition:
                 return math.inf
             return without_failures.to_epsilon(remaining_delta, method)
         if method == "gdp":
-            mus = [(pair.get_gaussian_mu(), count) for pair, count in self._pairs()]
+            mus = [(pair.get_gaussian_mu(), count) for pair, count in self.list_dominating_pairs()]
             square = math.fsum(count * mu**2 for mu, count in mus if mu is not None)
             return budget.gdp_epsilon(math.sqrt(square), delta)
         if method == "pld":
             # The profile of a batch ends at its grid. Beyond it answers are priced one by one.
             value = compute_pld_epsilon(self._build_batched_pairs(), delta)
-            return value if math.isfinite(value) else compute_pld_epsilon(self._pairs(), delta)
+            return (
+                value
+                if math.isfinite(value)
+                else compute_pld_epsilon(self.list_dominating_pairs(), delta)
+            )
         conversion = _convert_by_mironov if method == "rdp_mironov" else _convert_by_balle
         _, epsilon = self._minimize_over_orders(lambda orders, rdp: rdp + conversion(orders, delta))
         return max(0.0, epsilon)
@@ -198,7 +199,7 @@ class Composition:
             )
         return method
 
-    def _pairs(self) -> list[tuple[DominatingPair, int]]:
+    def list_dominating_pairs(self) -> list[tuple[DominatingPair, int]]:
         """Return the dominating pairs, with counts, of the releases that have one."""
         pairs = [(release.build_dominating_pair(), count) for release, count in self.terms]
         return [(pair, count) for pair, count in pairs if pair is not None]
@@ -212,7 +213,7 @@ class Composition:
                 batched += build_batch_pairs(release, count)
             else:
                 single.append((release, count))
-        return [*batched, *Composition(tuple(single))._pairs()]
+        return [*batched, *Composition(tuple(single)).list_dominating_pairs()]
 
     def _minimize_over_orders(
         self, objective: Callable[[Floats, Floats], Floats]

@@ -185,7 +185,7 @@ def _find_max_loss(root: float, tail_scale: float) -> float:
     y = root
     x = _MAX_RELATIVE_SHIFT**2 * _U
     while y <= _MAX_LOSS:
-        gain = _integrate((y + root / 2) ** 2 * x / (1 + x) / 2, x**0)
+        gain = _integrate_over_nodes((y + root / 2) ** 2 * x / (1 + x) / 2, x**0)
         if gain.max() <= 0.5 * tail_scale * math.exp(y**2 / 2):
             break
         y += _LOSS_STEP
@@ -332,7 +332,9 @@ def _find_uncertified(
     uses_min_tail = 2 * sag > tail[:-1]
     excess = np.asarray(-np.inf)
     for tests, x in ((low_tests, low_x), (high_tests, high_x)):
-        gain = _integrate(square_loss * x / (1 + x) / 2 - root**2 * x / 8, (1 + x) ** -0.5)
+        gain = _integrate_over_nodes(
+            square_loss * x / (1 + x) / 2 - root**2 * x / 8, (1 + x) ** -0.5
+        )
         for end in (slice(None, -1), slice(1, None)):
             bound = gain[:, end] + np.where(uses_min_tail, min_tail, tail[end] - sag)
             excess = np.maximum(excess, tests[:, end] - share * bound)
@@ -342,7 +344,7 @@ def _find_uncertified(
     slope = max_square_loss * base**2 / 2
     square = slope**2 + (root**2 / 8 + base / 2) ** 2 + base**2 / 2
     along_k = 4 * share * high_x * _U * square + 2 * share * _U * slope
-    slack = _integrate(
+    slack = _integrate_over_nodes(
         max_square_loss * xi / 2,
         (_MAX_RELATIVE_SHIFT / _N_CELLS) ** 2 / 8 * along_k
         + _LOSS_STEP**2 / 8 * (xi + max_square_loss * xi**2),
@@ -350,6 +352,6 @@ def _find_uncertified(
     return np.asarray((excess + share * slack > 0).any(axis=1))
 
 
-def _integrate(exponent: Floats, factor: Floats) -> Floats:
+def _integrate_over_nodes(exponent: Floats, factor: Floats) -> Floats:
     """Return the integral of exp(`exponent`) `factor` over u in [0, 1], their first axis."""
     return np.asarray(np.tensordot(_WEIGHTS, np.exp(exponent) * factor, 1))

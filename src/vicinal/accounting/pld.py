@@ -133,7 +133,7 @@ def composed_losses(pairs: Sequence[tuple[DominatingPair, int]], tail: float) ->
             _discretize_pair(pair, loss_range, step, is_mirrored and not pair.is_symmetric)
             for (pair, _), loss_range in zip(merged, ranges, strict=True)
         ]
-        totals.append(_convolve(masses, counts, step, spread, tail))
+        totals.append(_convolve_losses(masses, counts, step, spread, tail))
     return totals
 
 
@@ -148,10 +148,8 @@ def _merge_gaussians(
 
 
 def _find_loss_range(pair: DominatingPair, tail: float) -> tuple[float, float]:
-    """Return (low, high), the losses beyond which the excess divergence is at most `tail`.
-
-    The masses of infinite loss are subtracted first: no grid is wide enough for them.
-    """
+    """Return (low, high), the losses beyond which the excess divergence is at most `tail`."""
+    # The masses of infinite loss are subtracted first: no grid is wide enough for them.
     infinite_with, infinite_without = pair.infinite_masses
     high = _find_end(pair.compute_excess(_CANDIDATE_ENDS) - infinite_with, tail)
     if pair.is_symmetric:
@@ -182,10 +180,8 @@ def _estimate_spread(
 
 
 def _choose_step(spread: float, count: int, ranges: Sequence[tuple[float, float]]) -> float:
-    """Return the grid step h for `count` losses of total standard deviation `spread`.
-
-    Rounding adds at most h^2/4 to the variance of each loss.
-    """
+    """Return the grid step h for `count` losses of total standard deviation `spread`."""
+    # Rounding adds at most h^2/4 to the variance of each loss.
     reach = max(20 * spread + 2 * spread**2, *(2 * (high - low) for low, high in ranges))
     return max(spread * math.sqrt(8 * _WIDENING / count), reach / _MAX_POINTS)
 
@@ -216,7 +212,7 @@ def _discretize_pair(
     return LossMass(first, np.maximum(mass, 0.0), float(excess[-1]))
 
 
-def _convolve(
+def _convolve_losses(
     masses: Sequence[LossMass], counts: Sequence[int], step: float, spread: float, tail: float
 ) -> ComposedLoss:
     """Return the distribution of the sum of `counts` losses of each distribution of `masses`.
@@ -261,10 +257,8 @@ def round_up_fft_length(min_length: int) -> int:
 
 
 def compute_spectrum_power(spectrum: Complexes, count: int) -> Complexes:
-    """Return `spectrum` to the power `count` >= 1; powers of magnitude below 1e-40 are zero.
-
-    If count is large most powers are that small, and a complex power is slow.
-    """
+    """Return `spectrum` to the power `count` >= 1; powers of magnitude below 1e-40 are zero."""
+    # For a large count most powers are that small, and a complex power is slow.
     if count == 1:
         return spectrum
     square = spectrum.real**2 + spectrum.imag**2
@@ -277,9 +271,9 @@ def compute_spectrum_power(spectrum: Complexes, count: int) -> Complexes:
 def _bound_sum(
     masses: Sequence[LossMass], counts: Sequence[int], step: float, spread: float, tail: float
 ) -> tuple[float, float]:
-    """Return :func:`compute_chernoff_bounds` for the arguments of :func:`_convolve`."""
+    """Return :func:`compute_chernoff_bounds` for the arguments of :func:`_convolve_losses`."""
     distributions = [
-        (*_coarsen(step * mass.first, step, mass.probabilities), count)
+        (*_coarsen_grid(step * mass.first, step, mass.probabilities), count)
         for mass, count in zip(masses, counts, strict=True)
     ]
     low, high = compute_chernoff_bounds(distributions, spread, tail)
@@ -309,13 +303,13 @@ def compute_chernoff_bounds(
     return low, high
 
 
-def _coarsen(first_loss: float, step: float, probabilities: Floats) -> tuple[Floats, Floats]:
+def _coarsen_grid(first_loss: float, step: float, probabilities: Floats) -> tuple[Floats, Floats]:
     """Return losses and probabilities on a coarser grid, of about `_COARSE_POINTS` points.
 
-    The fine grid has `probabilities` (m,) at first_loss + i step. Every mass is divided between the
-    two coarse points around it. The mean stays, so the mean of every convex function (a moment) can
-    only grow.
+    The fine grid has `probabilities` (m,) at first_loss + i step.
     """
+    # Every mass is divided between the two coarse points around it. The mean stays, so the mean of
+    # every convex function (a moment) can only grow.
     width = -(-len(probabilities) // _COARSE_POINTS)
     index, offset = np.divmod(np.arange(len(probabilities)), width)
     size = int(index[-1]) + 2

@@ -251,7 +251,9 @@ class AnswerDistribution:
             present_maximum = (self.votes + self.vote_change).max()
             absent = float(ndtr((absent_maximum - threshold) / screen_sigma))
             sampled = float(ndtr((present_maximum - threshold) / screen_sigma))
-            log_ratios += _compute_coin_log_ratios(passed, absent, self._mix(absent, sampled))
+            log_ratios += _compute_coin_log_ratios(
+                passed, absent, self._mix_probabilities(absent, sampled)
+            )
         log_ratios[passed] += self._score_answers(answers)
         return log_ratios
 
@@ -260,7 +262,9 @@ class AnswerDistribution:
         if self.label_only:
             absent = self._compute_first_label_probability(self.votes)
             sampled = self._compute_first_label_probability(self.votes + self.vote_change)
-            return _compute_coin_log_ratios(answers == 0, absent, self._mix(absent, sampled))
+            return _compute_coin_log_ratios(
+                answers == 0, absent, self._mix_probabilities(absent, sampled)
+            )
         deviations = answers - self.votes - self.vote_change / 2
         gaussian_ratios = deviations @ self.vote_change / self.sigma**2
         log_excluded = math.log(1 - self.gamma) if self.gamma < 1 else -math.inf
@@ -270,7 +274,7 @@ class AnswerDistribution:
         """Return the probability that the first of two classes has the larger noisy vote."""
         return float(ndtr((votes[0] - votes[1]) / (math.sqrt(2) * self.sigma)))
 
-    def _mix(self, absent: float, sampled: float) -> float:
+    def _mix_probabilities(self, absent: float, sampled: float) -> float:
         """Return an event's probability with the subject: it takes part with probability gamma."""
         return (1 - self.gamma) * absent + self.gamma * sampled
 

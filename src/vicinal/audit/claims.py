@@ -228,8 +228,7 @@ def find_detectable_mu(claim: float, runs: int, confidence: float, power: float 
     """Return the smallest leak, as mu, that an audit would detect with probability `power`.
 
     A leak is detected if the lower bound on mu, at `confidence` and from `runs` runs of each world,
-    exceeds the claimed mu, `claim`. The mechanism is taken to be a Gaussian shift, tested at the
-    threshold with equal errors. The value describes the sensitivity of an audit; it bounds no loss.
+    exceeds the claimed mu, `claim`. The mechanism is taken to be a Gaussian shift.
     """
     n_counted = 2 * max(1, runs - math.ceil(CHOOSING * runs))
     low = claim
@@ -283,10 +282,7 @@ class Claim(ABC):
         """Return the claimed epsilon at :attr:`delta`, rounded up."""
 
     def bound_mu(self, false_positive_rate: float) -> float:
-        """Return the mu of the Gaussian shift with the permitted power at a false positive rate.
-
-        For a mu-GDP claim it is mu at every false positive rate.
-        """
+        """Return the mu of the Gaussian shift with the permitted power at a false positive rate."""
         false_positive_rate = min(max(false_positive_rate, _MIN_RATE), 1 - _MIN_RATE)
         power = min(self.bound_power(false_positive_rate), 1 - _MIN_RATE)
         return float(ndtri(power) - ndtri(false_positive_rate))
@@ -393,7 +389,7 @@ class PlanClaim(Claim):
         composition = self._plan.composition()
         if "pld" not in composition.methods():
             raise InvalidInput("The plan holds a release of which only a Renyi curve is known.")
-        self._dominating_pairs = composition._pairs()
+        self._dominating_pairs = composition.list_dominating_pairs()
 
     @cached_property
     def _deltas(self) -> tuple[Floats, Floats]:

@@ -279,9 +279,7 @@ class AuditInteraction:
     ) -> list[Any]:
         """Carry out all actions in one world; return all outputs, as plain values and arrays.
 
-        - `present` (bool or bool (count,)): which victims are in the data set, see
-          :meth:`Universes.people`.
-        - `fault`: the fault to inject.
+        - `present`: which victims are in the data set, see :meth:`Universes.people`.
         - `transcript`: source of the noise, and record of all private sums and releases.
         """
         with ExitStack() as stack:
@@ -521,10 +519,7 @@ class TwoWorlds:
         return float(np.sqrt(total))
 
     def sample_outputs(self, present: bool, noise: NoiseSource, runs: int) -> list[AnyArray]:
-        """Return noisy sums of independent runs in one world, (runs, rows, ...) for each release.
-
-        `present`: the world. `noise`: source of fresh noise.
-        """
+        """Return each release's noisy sums of independent runs in one world, (runs, rows, ...)."""
         world_sums = self.present_sums if present else self.absent_sums
         return [
             noise.add_to(np.broadcast_to(sums, (runs, *sums.shape)), scale)

@@ -51,10 +51,7 @@ class AuditTrial(ABC):
 
     @abstractmethod
     def play(self, present: bool) -> Floats:
-        """Return the attacker's scores of a block of independent runs, float64 (runs,).
-
-        `present`: whether the subject is in the data set.
-        """
+        """Return the attacker's scores of independent runs in one world, float64 (runs,)."""
 
     def controls(self) -> Mapping[str, AuditTrial]:
         """Return the same attack on a version with each injected fault, by the fault's name."""

@@ -239,10 +239,9 @@ def compute_sum_log_pmf(
 def _compute_block(
     counts: Counts, probabilities: Floats, first: int, stop: int
 ) -> tuple[Floats, Floats, int]:
-    """Return log probabilities, their error bounds, and the first k that is not included.
+    """Return log probabilities of k = first, ..., their error bounds, and the next k.
 
-    The probabilities start at k = first and end where the tilt loses precision, or before `stop`.
-    An error bound is infinite where nothing is known.
+    They end where the tilt loses precision, or before `stop`. Unknown ones have infinite bounds.
     """
     n = int(counts.sum())
     if first in (0, n):

@@ -121,11 +121,8 @@ class KNNVotes(mechanisms.Mechanism):
             yield _enclose_computed(row[2], row[5])
 
     def _compute_maxima(self, database: Counts, epsilon: float) -> Floats:
-        """Return six maxima over all neighbours for each removed record, float64 (runs, 6).
-
-        One record is removed of each run of equal labels, as all of them leave the same rest. The
-        columns are those of :func:`compare_with_neighbours`.
-        """
+        """Return :func:`compare_with_neighbours` for each run of equal labels, (runs, 6)."""
+        # One record is removed of each run, as all of them leave the same rest.
         run_starts = np.flatnonzero(np.diff(database, prepend=-1))
         sizes, successors = list_vote_states(self.k, self.classes)
         n_operations = len(run_starts) * len(database) * self.classes * len(sizes)

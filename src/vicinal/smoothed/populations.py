@@ -353,7 +353,7 @@ def one_sided(shares: Floats, n: int, size: int, epsilon: float) -> float:
 def two_sided(shares: Floats, n: int, size: int, epsilon: float) -> float:
     """Return the logarithm of the two-sided upper bound, minimised over c'; inf at epsilon 0.
 
-    Arguments as for :func:`one_sided`. The minimum is searched on a grid of log c' and refined.
+    Arguments as for :func:`one_sided`.
     """
     if size == 0:
         return -math.inf
