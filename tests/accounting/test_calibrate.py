@@ -1,6 +1,7 @@
 """The missing number of a plan: on the safe side, and close to the target."""
 
 import math
+from decimal import Decimal
 
 import pytest
 
@@ -83,3 +84,10 @@ def test_every_field_is_a_field_of_some_kind():
         "count"
     }
     assert set(FIELDS) <= kind_fields
+
+
+@pytest.mark.parametrize("start", ["abc", "1", None, [1.0], math.nan, Decimal("sNaN")])
+def test_a_bad_value_of_the_calibrated_field_is_refused_with_its_name(start):
+    plan = {"delta": 1e-5, "releases": [{"kind": "gaussian", "sigma": start}]}
+    with pytest.raises(InvalidInput, match=r"'releases\[0\]\.sigma' parameter must be a finite"):
+        calibrate(plan, 1.0, "sigma")

@@ -80,9 +80,9 @@ def test_where_blocks_end_changes_no_draw(scale):
 class GivesUp(BitBuffer):
     """Deliberate fault: a sample that runs out of bits is restarted with new ones."""
 
-    def _refill(self):
+    def _refill_words(self):
         self.cursor[:] = 0
-        super()._refill()
+        super()._refill_words()
 
 
 def fill_lengths(words, cursor, out, n_done, _):

@@ -136,7 +136,7 @@ def draw_exactly(buffer, scale, size):
 
 def make_filled_buffer(seed, size):
     buffer = BitBuffer(np.random.default_rng(seed).bytes, size)
-    buffer._refill()
+    buffer._refill_words()
     return buffer
 
 

@@ -187,7 +187,10 @@ def test_worlds_that_mix_are_below_the_mean_of_the_least_chances():
         for sampler in (FixedSize(10), Poisson(0.5)):
             exact = smoothed_delta(Histogram(sampler), population, 14, 0.7)
             assert exact.method == "exact"
-            assert exact.log_lower <= bound_multitype_mean(sampler, population.least, 14, 0.7).high
+            assert (
+                exact.log_lower
+                <= bound_multitype_mean(sampler, population.min_probabilities, 14, 0.7).high
+            )
 
 
 @pytest.mark.parametrize("vertices", [[[0.3, 0.3, 0.4]], [[0.3, 0.3, 0.4], [0.2, 0.3, 0.5]]])

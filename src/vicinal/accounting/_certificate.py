@@ -63,9 +63,9 @@ class AttainedPair:
 def build_gaussian_pair(mu: float, gamma: float, count: int) -> AttainedPair:
     """Return the pair of `count` Gaussian releases that a subject moves by the whole sensitivity.
 
-    `mu` is sensitivity over noise scale, `gamma` the probability of Poisson sampling. Without
-    sampling the releases are merged into one with mu sqrt(count).
+    `mu` is sensitivity over noise scale, `gamma` the probability of Poisson sampling.
     """
+    # Without sampling the releases are merged into one.
     if gamma == 1:
         mu = mu * math.sqrt(count)
         count = 1
@@ -81,10 +81,8 @@ def build_gaussian_pair(mu: float, gamma: float, count: int) -> AttainedPair:
 
 
 def _compute_log_interval_masses(edges: Floats) -> Floats:
-    """Return log of the normal mass between consecutive `edges` (m + 1,), as (m,).
-
-    Intervals right of 0 are mirrored, so that both tails are precise.
-    """
+    """Return log of the normal mass between consecutive `edges` (m + 1,), as (m,)."""
+    # Intervals right of 0 are mirrored, so that both tails are precise.
     is_mirrored = edges[:-1] > 0
     low = np.where(is_mirrored, -edges[1:], edges[:-1])
     high = np.where(is_mirrored, -edges[:-1], edges[1:])
@@ -119,9 +117,9 @@ def build_threshold_test_pair(
 
 
 def _compute_binomial_masses(n_passes: Floats, count: int, pass_probability: float) -> Floats:
-    """Return the probability of each of `n_passes` among `count` trials, rounded down.
+    """Return the binomial probability of each of `n_passes` among `count` trials, rounded down.
 
-    gammaln has relative errors of 1e-15.
+    `pass_probability` is that of one trial.
     """
     log_choices = gammaln(count + 1) - gammaln(n_passes + 1) - gammaln(count - n_passes + 1)
     log_masses = (
@@ -129,6 +127,7 @@ def _compute_binomial_masses(n_passes: Floats, count: int, pass_probability: flo
         + n_passes * math.log(pass_probability)
         + (count - n_passes) * math.log1p(-pass_probability)
     )
+    # gammaln has relative errors of 1e-15.
     return np.asarray(np.exp(log_masses - 1e-14 * (1 + count * math.log1p(count))))
 
 
@@ -137,9 +136,14 @@ def compute_lower_epsilon(pairs: Sequence[AttainedPair], delta: float) -> float:
 
     Zero where no positive epsilon is excluded.
     """
-    # Dropping a release can only lower the bound. A pair with one outcome distinguishes nothing.
-    finite_pairs = [_drop_infinite_losses(pair) for pair in pairs]
-    informative_pairs = [pair for pair in finite_pairs if len(pair.masses) > 1]
+    # Dropping an outcome of infinite loss, or a release, can only lower the bound. A pair with one
+    # outcome distinguishes nothing.
+    informative_pairs = []
+    for pair in pairs:
+        is_usable = np.isfinite(pair.losses) & (pair.masses > 0)
+        if is_usable.sum() > 1:
+            finite_pair = AttainedPair(pair.masses[is_usable], pair.losses[is_usable], pair.count)
+            informative_pairs.append(finite_pair)
     if not informative_pairs:
         return 0.0
     step, start, masses, error = _compose_rounded_down(informative_pairs, delta * 1e-4)
@@ -155,20 +159,13 @@ def compute_lower_epsilon(pairs: Sequence[AttainedPair], delta: float) -> float:
     return max(0.0, float(losses[excluded[-1]])) * _ROUNDED_DOWN if len(excluded) else 0.0
 
 
-def _drop_infinite_losses(pair: AttainedPair) -> AttainedPair:
-    """Return `pair` without outcomes of infinite loss or no mass."""
-    is_usable = np.isfinite(pair.losses) & (pair.masses > 0)
-    return AttainedPair(pair.masses[is_usable], pair.losses[is_usable], pair.count)
-
-
 def _compose_rounded_down(
     pairs: Sequence[AttainedPair], tail: float
 ) -> tuple[float, float, Floats, float]:
     """Return the distribution of the sum of all losses, rounded down to a grid.
 
-    `tail` is the probability that each of the bounds on the sum may fail. Returned are the grid
-    step, the first loss of the grid, the masses on the grid (n,), and the absolute error of a
-    divergence computed from them.
+    `tail`: failure probability of each bound on the sum. Returned are the grid step, the first
+    loss, the masses (n,), and the absolute error of a divergence computed from them.
     """
     low, high = _bound_loss_range(pairs, tail)
     n_releases = sum(pair.count for pair in pairs)

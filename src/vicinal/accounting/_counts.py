@@ -96,17 +96,17 @@ class LaplaceNumber:
     def rdp(self, orders: Floats) -> Floats:
         """Return the RDP at `orders` (m,) > 1, as (m,); exact, see the module's text."""
         orders_less_1 = orders - 1
-        size = self.size
+        exponent = orders_less_1 * self.size
+        negative_exponent = -orders * self.size
         with np.errstate(over="ignore", invalid="ignore"):
-            gap = orders * _compute_exponential_gap(
-                orders_less_1 * size
-            ) + orders_less_1 * _compute_exponential_gap(-orders * size)
+            gap = orders * _compute_exponential_gap(exponent)
+            gap = gap + orders_less_1 * _compute_exponential_gap(negative_exponent)
             for_small = np.log1p(gap / (2 * orders - 1))
         log_terms = np.logaddexp(
-            np.log(orders) + orders_less_1 * size, np.log(orders_less_1) - orders * size
+            np.log(orders) + exponent, np.log(orders_less_1) + negative_exponent
         )
         for_large = log_terms - np.log(2 * orders - 1)
-        is_large = orders_less_1 * size > _LARGE_EXPONENT
+        is_large = exponent > _LARGE_EXPONENT
         return np.where(is_large, for_large, for_small) / orders_less_1
 
     def build_dominating_pair(self) -> LaplacePair:
@@ -120,7 +120,8 @@ def _compute_exponential_gap(values: Floats) -> Floats:
     small = np.where(np.abs(values) < _SERIES_BELOW, values, 0.0)
     for power in range(1, 12):
         term = term * small / power
-        series += term if power > 1 else 0.0
+        if power > 1:
+            series += term
     return np.where(small == 0.0, np.expm1(values) - values, series)
 
 
@@ -229,7 +230,7 @@ class OpenFailure:
     probability: float
 
     def rdp(self, orders: Floats) -> Floats:
-        """Return infinity at every order: the loss is infinite with positive probability."""
+        """Return infinity at every order."""
         return np.full_like(orders, np.inf)
 
     def build_dominating_pair(self) -> FinitePair:
@@ -262,10 +263,7 @@ def _build_finite_pair(release: FiniteLosses) -> FinitePair:
 
 
 def _compute_finite_rdp(pair: FinitePair, orders: Floats) -> Floats:
-    """Return the larger RDP of both directions at `orders` (m,), as (m,).
-
-    Infinite at every order if a loss can be infinite.
-    """
+    """Return the larger RDP of both directions, (m,); infinite if a loss can be infinite."""
     if max(pair.infinite_masses) > 0:
         return np.full_like(orders, np.inf)
     powers = np.stack([orders, orders if pair.is_symmetric else 1 - orders])
@@ -299,11 +297,9 @@ class DiscreteLaplace:
 
 @lru_cache(maxsize=256)
 def _build_discrete_laplace_pair(scale: float, shift: int) -> FinitePair:
-    """Return discrete Laplace noise of `scale` moved by `shift` >= 1, against the same noise.
-
-    Outcomes on either side of both centres share a loss, -shift/scale or shift/scale; each of the
-    shift - 1 integers between the centres has its own.
-    """
+    """Return discrete Laplace noise of `scale` moved by `shift` >= 1, against the same noise."""
+    # Outcomes on either side of both centres share a loss, -shift/scale or shift/scale; each of the
+    # shift - 1 integers between the centres has its own.
     inner = np.arange(1, shift)
     inner_masses = -math.expm1(-1 / scale) * np.exp(-(shift - inner) / scale)
     masses = np.concatenate([[math.exp(-shift / scale)], inner_masses, [1.0]])

@@ -29,8 +29,8 @@ from vicinal.errors import InvalidInput
 
 MAX_ORDER = 1e12  # The largest Rényi order alpha that is accepted
 
-# Gauss-Legendre nodes and weights on [-1, 1], for `_integrate_gaussian_ratio`.
-_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(12)
+# Gauss-Legendre nodes and weights on [-1, 1], by the number of nodes.
+_RULES = {count: np.polynomial.legendre.leggauss(count) for count in (4, 12)}
 
 # |b L| and |L| below which the tangent gap is summed by its power series: it would cancel.
 _SERIES_BELOW = 0.05
@@ -44,9 +44,9 @@ _SQRT_2_OVER_PI = math.sqrt(2 / math.pi)
 
 
 def check_orders(orders: npt.ArrayLike) -> Floats:
-    """Return Rényi orders (n,) as float64, each 1 + 1e-6 <= alpha <= 1e12, or raise InvalidInput.
+    """Return a number or flat list of Rényi orders 1 + 1e-6 <= alpha <= 1e12 as float64 (n,).
 
-    `orders` is a number or a flat list of numbers.
+    Raises InvalidInput for anything else.
     """
     values = np.atleast_1d(np.asarray(orders))
     if values.dtype.kind not in "iuf" or values.ndim != 1 or not len(values):
@@ -83,10 +83,7 @@ def compute_log_tangent_gap(power: Floats, log_ratio: Floats) -> Floats:
 
 
 def _compute_tangent_gap(power: Floats, log_ratio: Floats) -> Floats:
-    """Return G_b(L) = e^{b L} - 1 - b (e^L - 1), precise also for b close to 1 or to 0.
-
-    For b > 1 it is written in b - 1, for b < 0 in b.
-    """
+    """Return G_b(L) = e^{b L} - 1 - b (e^L - 1), precise also for b close to 1 or to 0."""
     power_less_1 = power - 1
     near_one = np.exp(log_ratio) * np.expm1(power_less_1 * log_ratio) - power_less_1 * np.expm1(
         log_ratio
@@ -108,10 +105,7 @@ def _compute_scaled_gap(power: Floats, log_ratio: Floats, largest_exponent: Floa
 
 
 def _sum_log_gap_series(power: Floats, log_ratio: Floats) -> Floats:
-    """Return log G_b(L) by the power series of (1 + u)^b - 1 - b u in u = e^L - 1, for small b u.
-
-    `power` (b) and `log_ratio` (L) are (m,).
-    """
+    """Return log G_b(L) (m,) by the power series of (1 + u)^b - 1 - b u in u = e^L - 1."""
     u = np.expm1(log_ratio)
     term, total = np.ones_like(u), np.ones_like(u)
     j = 2
@@ -130,7 +124,6 @@ def compute_log_tail_ratios(margin: Floats, shift: float) -> tuple[Floats, Float
     threshold test at margin a whose Gaussian is shifted by m. The first is positive, the second
     negative; both decrease in a.
     """
-    margin = np.asarray(margin, dtype=np.float64)
     with np.errstate(over="ignore", divide="ignore", invalid="ignore", under="ignore"):
         pass_ratio = _compute_log_cdf_ratio(margin, margin + shift)
         fail_ratio = _compute_log_cdf_ratio(-margin, -margin - shift)
@@ -162,9 +155,10 @@ def _integrate_gaussian_ratio(a: Floats, shift: float) -> Floats:
 
     It is the integral of phi(a + x) / phi(a) = exp(-a x - x^2/2) over 0 <= x <= shift.
     """
-    x = (_NODES + 1) * (shift / 2)
+    nodes, weights = _RULES[12]
+    x = (nodes + 1) * (shift / 2)
     values = np.exp(-a[..., None] * x - x**2 / 2)
-    return np.asarray(values @ (_WEIGHTS * (shift / 2)))
+    return np.asarray(values @ (weights * (shift / 2)))
 
 
 def subsample_log_ratio(log_ratio: Floats, gamma: float) -> Floats:
@@ -178,10 +172,6 @@ def subsample_log_ratio(log_ratio: Floats, gamma: float) -> Floats:
         for_small = np.log1p(gamma * np.expm1(log_ratio))
         for_large = np.logaddexp(math.log1p(-gamma), math.log(gamma) + log_ratio)
     return np.where(log_ratio > 1, for_large, for_small)
-
-
-# Gauss-Legendre nodes and weights on [-1, 1], by the number of nodes.
-_RULES = {count: np.polynomial.legendre.leggauss(count) for count in (4, 12)}
 
 
 class DominatingPair(Protocol):
@@ -259,10 +249,11 @@ def subsample_excess(
 def compute_gaussian_excess(mu: float, epsilons: Floats) -> Floats:
     """Return the excess divergence of N(mu, 1) from N(0, 1) at `epsilons` (m,), as (m,).
 
-    At eps >= 0 it is the hockey-stick divergence: phi(x) times the integral of 1 - y R(y) from x to
-    x + mu, where x = eps/mu - mu/2 and R is Mills' ratio (d/dy R = y R - 1). For small mu this has
-    no difference of close numbers. At eps < 0, H_eps(P|Q) = 1 - e^eps + e^eps H_{-eps}(Q|P), and
-    the pair is symmetric.
+    `mu` > 0 is the distance of the means, in standard deviations. At eps >= 0 the excess is the
+    hockey-stick divergence: phi(x) times the integral of 1 - y R(y) from x to x + mu, where
+    x = eps/mu - mu/2 and R is Mills' ratio (d/dy R = y R - 1). For small mu this has no difference
+    of close numbers. At eps < 0, H_eps(P|Q) = 1 - e^eps + e^eps H_{-eps}(Q|P), and the pair is
+    symmetric.
     """
     magnitude = np.abs(epsilons)
     x = magnitude / mu - mu / 2

@@ -54,11 +54,11 @@ def compute_log_curvature(log_ratio: Floats, order: Floats) -> Floats:
     if is_small.all():
         return _sum_log_curvature_series(scaled, order)
     with np.errstate(all="ignore"):
-        log_psi = np.where(
-            log_ratio > 0,
-            _compute_log_psi_above(log_ratio, order),
-            _compute_log_psi_below(log_ratio, order),
-        )
+        # For L > 1, L^alpha is factored out, so that it cannot overflow.
+        remainder = np.exp(-scaled) + order * (np.exp(log_ratio - scaled) - np.exp(-scaled))
+        log_psi_above = scaled + np.log1p(-remainder)
+        log_psi_below = np.log(np.expm1(scaled) - order * np.expm1(log_ratio))
+        log_psi = np.where(log_ratio > 0, log_psi_above, log_psi_below)
         direct = np.asarray(log_psi - 2 * np.log(np.abs(log_ratio)))
     if not is_small.any():
         return direct
@@ -89,25 +89,13 @@ def _sum_log_curvature_series(scaled: Floats, order: Floats) -> Floats:
     return np.asarray(2 * log_order + np.log(total))
 
 
-def _compute_log_psi_above(log_ratio: Floats, order: Floats) -> Floats:
-    """Return log psi(L) for L > 1; L^alpha is factored out, so that it cannot overflow."""
-    scaled = order * log_ratio
-    remainder = np.exp(-scaled) + order * (np.exp(log_ratio - scaled) - np.exp(-scaled))
-    return np.asarray(scaled + np.log1p(-remainder))
-
-
-def _compute_log_psi_below(log_ratio: Floats, order: Floats) -> Floats:
-    """Return log psi(L) for L < 1."""
-    return np.asarray(np.log(np.expm1(order * log_ratio) - order * np.expm1(log_ratio)))
-
-
 def bound_log_gain(a: Floats, mu: Floats) -> Floats:
     """Return an upper bound on log Phi(a + mu) - log Phi(a).
 
-    `a` is the margin, `mu` the shift; they broadcast. The difference is the integral of the hazard,
-    which is convex. For a narrow shift the trapezium therefore lies above it, and is far more exact
-    than a difference of logarithms.
+    `a` is the margin, `mu` the shift; they broadcast.
     """
+    # The difference is the integral of the hazard, which is convex. For a narrow shift the
+    # trapezium lies above it, and is far more exact than a difference of logarithms.
     with np.errstate(invalid="ignore"):
         gain = np.asarray(log_ndtr(a + mu) - log_ndtr(a))
     is_narrow = np.broadcast_to(mu < _NARROW_SHIFT, gain.shape)
@@ -120,10 +108,9 @@ def bound_log_gain(a: Floats, mu: Floats) -> Floats:
 
 
 def mix_log_probabilities(log_without: Floats, log_with: Floats, gamma: float) -> Floats:
-    """Return the log probability of an outcome under Poisson sampling with probability `gamma`.
+    """Return log((1 - gamma) exp(log_without) + gamma exp(log_with)): Poisson sampling.
 
-    It is log((1 - gamma) exp(log_without) + gamma exp(log_with)), of the log probabilities without
-    the subject and with the subject in the sample.
+    The arguments are log probabilities of an outcome without and with the subject in the sample.
     """
     if gamma == 1:
         return log_with
@@ -180,21 +167,12 @@ class ThresholdTests(SampledTests):
         low, high = -reach - self.mu, reach
         inside = branch_and_bound(self._bound_on_intervals, low, high, tolerance)
         # Beyond either end one outcome is rare and the term of the other is monotone.
-        left = np.logaddexp(
-            self._bound_rare_term(low + self.mu), self._compute_log_psi(low, is_loss=True)
-        )
-        right = np.logaddexp(
-            self._bound_rare_term(-high), self._compute_log_psi(high, is_loss=False)
-        )
-        return np.asarray(np.maximum(inside, np.maximum(left, right)))
-
-    def _bound_rare_term(self, margin: Floats) -> Floats:
-        """Return `bound_rare_log_term` of this shift at one margin for each order, (n,)."""
-        return bound_rare_log_term(margin, np.asarray(self.mu), self.orders)
-
-    def _compute_log_psi(self, a: Floats, *, is_loss: bool) -> Floats:
-        """Return log psi(L) of winning, or of losing, at one margin for each order, (n,)."""
-        return compute_log_psi(self._compute_log_ratio(a, is_loss=is_loss), self.orders)
+        shift = np.asarray(self.mu)
+        loss_log_psi = compute_log_psi(self._compute_log_ratio(low, is_loss=True), self.orders)
+        win_log_psi = compute_log_psi(self._compute_log_ratio(high, is_loss=False), self.orders)
+        below = np.logaddexp(bound_rare_log_term(low + self.mu, shift, self.orders), loss_log_psi)
+        above = np.logaddexp(bound_rare_log_term(-high, shift, self.orders), win_log_psi)
+        return np.asarray(np.maximum(inside, np.maximum(below, above)))
 
     def _compute_log_ratio(self, a: Floats, *, is_loss: bool) -> Floats:
         """Return log L of winning, or with `is_loss` of losing, the test at margins `a`."""
@@ -237,11 +215,9 @@ def branch_and_bound(
 ) -> Floats:
     """Return an upper bound on log G over [low, high] for every problem, (n,).
 
-    `low` and `high` are (n,), one interval for each problem (here: each order).
-    `bound_on_intervals(low, high, problems)` returns, for intervals of the problems with these
-    indices, an upper bound on log G and its limit for an interval that shrinks to the lower end,
-    usually the value there. An interval is closed once its bound on log(1 + G), the divergence
-    times alpha - 1, is within a relative `tolerance` of the largest such value.
+    `low` and `high` are (n,), one interval for each problem (here: each order). An interval is
+    closed once its bound on log(1 + G), the divergence times alpha - 1, is within a relative
+    `tolerance` of the largest such limit.
     """
     edges = np.linspace(low, high, 65)
     low_ends, high_ends = edges[:-1].ravel(), edges[1:].ravel()
@@ -261,18 +237,13 @@ def branch_and_bound(
         problems = problems[is_open]
         if not len(low_ends):
             return np.asarray(np.maximum(bound, best_value))
-        low_ends, high_ends, problems = _split_into_quarters(low_ends, high_ends, problems)
+        # Every interval is split into quarters.
+        edges = low_ends + (high_ends - low_ends) * np.linspace(0, 1, 5)[:, None]
+        edges[-1] = high_ends
+        low_ends, high_ends = edges[:-1].ravel(), edges[1:].ravel()
+        problems = np.tile(problems, 4)
     np.maximum.at(bound, problems, bound_on_intervals(low_ends, high_ends, problems)[0])
     return np.asarray(np.maximum(bound, best_value))
-
-
-def _split_into_quarters(
-    low_ends: Floats, high_ends: Floats, problems: Indices
-) -> tuple[Floats, Floats, Indices]:
-    """Return the low ends, high ends and problem indices of the four quarters of every interval."""
-    edges = low_ends + (high_ends - low_ends) * np.linspace(0, 1, 5)[:, None]
-    edges[-1] = high_ends
-    return edges[:-1].ravel(), edges[1:].ravel(), np.tile(problems, 4)
 
 
 # Relative excess over the supremum at which the search over centres stops.
@@ -297,11 +268,9 @@ _MAX_CUMULANT = 5.7
 
 
 def integrate_log_win_probability(u: Floats, v: Floats) -> Floats:
-    """Return log P[x > 0 and x > y] for x ~ N(u, 1), y ~ N(v, 1), in the shape of u and v.
-
-    By Gauss-Legendre quadrature. The integrand is log-concave with curvature between 1 and 2, so an
-    interval around its mode that omits less than exp(-45) of its height suffices.
-    """
+    """Return log P[x > 0 and x > y] for x ~ N(u, 1), y ~ N(v, 1), in the shape of u and v."""
+    # Gauss-Legendre quadrature. The integrand is log-concave with curvature between 1 and 2, so an
+    # interval around its mode that omits less than exp(-45) of its height suffices.
     mode = _find_mode(u, v)
     slope = np.maximum(mode - u - compute_hazard(mode - v), 0.0)
     above = 2 * _TAIL_EXPONENT / (slope + np.sqrt(slope**2 + 2 * _TAIL_EXPONENT))
@@ -389,9 +358,9 @@ class ThreeWayComparisons(SampledTests):
     ) -> Floats:
         """Return an upper bound on log G over centres in [low, high]^2, for every order, (n,).
 
-        Branch and bound for all orders at once: a square is split until all orders are closed.
         `duel_log_g` (n,) bounds log G of the duel.
         """
+        # Branch and bound for all orders at once: a square is split until all orders are closed.
         n_squares = int(np.ceil((high - low) / _FIRST_SIDE))
         edges = np.linspace(low, high, n_squares + 1)
         u, v = (grid.ravel() for grid in np.meshgrid(edges[:-1], edges[:-1], indexing="ij"))
@@ -457,8 +426,8 @@ class ThreeWayComparisons(SampledTests):
     ) -> tuple[OutcomePoint, list[Indices]]:
         """Return the outcomes at all corners of squares of one grid, each corner once.
 
-        The second value is a list of four index arrays (m,): the corners (u, v), (u, v + side),
-        (u + side, v) and (u + side, v + side) of every square.
+        The second value holds the indices (m,) of the corners (u, v), (u, v + side), (u + side, v)
+        and (u + side, v + side).
         """
         offsets = [(i * side, j * side) for i in (0, 1) for j in (0, 1)]
         all_u = np.concatenate([u + i for i, _ in offsets])
@@ -495,8 +464,7 @@ class ThreeWayComparisons(SampledTests):
     def _bound_log_outcome_bend(self, log_ratio: Floats) -> Floats:
         """Return the log of a bound on minus the second derivatives of one outcome's term of G.
 
-        The bound depends on the outcome's `log_ratio` (...) alone, not on its weight; the result is
-        (..., n).
+        It depends on the outcome's `log_ratio` (...) alone; the result is (..., n).
         """
         log_ratio = log_ratio[..., None]
         order_less_1 = self.orders - 1
@@ -509,10 +477,7 @@ class ThreeWayComparisons(SampledTests):
         )
 
     def _bound_if_both_lead(self, total: Floats, duel_log_g: Floats) -> Floats:
-        """Return an upper bound on log G where u + v >= `total` (m,), as (m, n).
-
-        Another class wins rarely there. Section 4, third bound.
-        """
+        """Return an upper bound on log G where u + v >= `total` (m,), as (m, n) (third bound)."""
         log_moment = self.orders * (self.orders - 1) * self.mu**2
         log_other = log_ndtr(-total[..., None] / np.sqrt(2))
         return np.asarray(np.logaddexp(duel_log_g, log_other + log_moment))
@@ -522,9 +487,8 @@ class ThreeWayComparisons(SampledTests):
     ) -> Floats:
         """Return an upper bound on log G on squares where another class wins rarely, (m, n).
 
-        `other_log_term` (m, n) bounds the log of that outcome's term of G; the two other terms are
-        close to those of the duel. Infinite where the bound does not apply. Section 4, fourth
-        bound.
+        `other_log_term` (m, n) bounds the log of that outcome's term of G. Infinite where the bound
+        does not apply (section 4, fourth bound).
         """
         root_2 = np.sqrt(2)
         max_margin, min_margin = (u + side - v) / root_2, (u - v - side) / root_2
@@ -543,7 +507,7 @@ class ThreeWayComparisons(SampledTests):
     def _bound_outside_square(self, low: float, high: float) -> Floats:
         """Return an upper bound on log G outside of [low, high]^2, for every order, (n,).
 
-        Centres where both classes lead are not included, see `_bound_if_both_lead`. Section 4.
+        Centres where both classes lead are left to `_bound_if_both_lead`. Section 4.
         """
         edges = np.linspace(low, high, int(np.ceil((high - low) / _STRIP_WIDTH)) + 1)
         low_end, high_end = np.array([low]), np.array([high])

@@ -110,7 +110,7 @@ def zcdp_budget(epsilon: float, delta: float, method: str = "gdp") -> float:
 
 @lru_cache(maxsize=256)
 def _compute_budget(epsilon: float, delta: float, method: str) -> float:
-    """Return :func:`zcdp_budget` of checked parameters; cached, as a fit uses it several times."""
+    """Return :func:`zcdp_budget`; cached, because a fit uses it several times."""
     if method == "gdp":
         return _find_largest(lambda rho: gdp_delta(math.sqrt(2 * rho), epsilon) <= delta)
     return _find_largest(lambda rho: rdp_epsilon(rho, delta) <= epsilon)
@@ -181,9 +181,6 @@ def unit_rate(scale: int, budget: float) -> float:
 
 @lru_cache(maxsize=256)
 def _compute_rate(scale: int, budget: float) -> float:
-    """Return :func:`unit_rate` of checked numbers.
-
-    Cached, because fractions take .1 ms and a plan has few noise scales.
-    """
+    """Return :func:`unit_rate`; cached, because fractions take .1 ms."""
     exact = UNITS / (2 * Fraction(scale) ** 2 * Fraction(budget))
     return math.nextafter(float(exact * _ROUNDED_UP), math.inf)

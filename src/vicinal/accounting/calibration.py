@@ -108,11 +108,13 @@ def calibrate(
         return candidate.composition().least_epsilon(candidate.delta)
 
     low, high = _LIMITS.get(field, _DEFAULT_LIMITS)
-    start = fields.get(field, math.sqrt(low * high))
+    start = checks.check_real(
+        f"releases[{release}].{field}", fields.get(field, math.sqrt(low * high))
+    )
     search = _Search(
         compute_epsilon, epsilon, is_increasing=field in _INCREASING_FIELDS, is_integer=is_integer
     )
-    safe_value = search.find_value(low, high, float(start))
+    safe_value = search.find_value(low, high, start)
     if safe_value is None:
         raise PrivacyRefused(
             f"No value of the '{field}' parameter keeps the plan at epsilon {epsilon:g}: the other "
@@ -126,9 +128,8 @@ def calibrate(
 class _Search:
     """A search for the value at which a monotone function reaches a target, on the safe side.
 
-    `compute_epsilon` maps a value to the epsilon of the plan, monotonically: increasing if
-    `is_increasing`. A value is safe if its epsilon is at most `target`. With `is_integer` only
-    whole numbers are tried.
+    `compute_epsilon` maps a value to the epsilon of the plan. A value is safe if its epsilon is at
+    most `target`. With `is_integer` only whole numbers are tried.
     """
 
     compute_epsilon: Callable[[float], float]
@@ -166,9 +167,9 @@ class _Search:
             factor = factor**2
 
     def _narrow_bracket(self, safe: float, unsafe: float) -> float:
-        """Return a safe value next to the target, by false position in logarithms (Illinois).
+        """Return a safe value next to the target, which lies between `safe` and `unsafe`.
 
-        The target lies between the values `safe` and `unsafe`, in either order.
+        By false position in logarithms (Illinois).
         """
         safe_gap, unsafe_gap = self._compute_gap(safe), self._compute_gap(unsafe)
         while abs(math.log(unsafe / safe)) > _VALUE_PRECISION and not (
@@ -194,10 +195,8 @@ class _Search:
         return math.log(epsilon / self.target)
 
     def _interpolate(self, safe: float, unsafe: float, fraction: float) -> float:
-        """Return the value at `fraction` of the way from `safe` to `unsafe`, in logarithms.
-
-        The fraction is kept within .02 and .98. An integer is at least 1 away from both ends.
-        """
+        """Return the value at `fraction` of the way from `safe` to `unsafe`, in logarithms."""
+        # The fraction is kept within .02 and .98, and an integer at least 1 away from both ends.
         middle = safe * math.exp(math.log(unsafe / safe) * min(max(fraction, 0.02), 0.98))
         if not self.is_integer:
             return middle

@@ -43,10 +43,8 @@ from vicinal.accounting.screening import Screening, build_batch_pairs, can_be_ba
 from vicinal.arrays import Floats
 from vicinal.errors import InvalidInput
 
-# Methods that are valid for every release, as every release has an RDP curve.
-_RDP_METHODS = ("rdp_mironov", "rdp")
-# All methods of conversion to epsilon, see the module's text.
-METHODS = ("rdp_mironov", "rdp", "gdp", "pld")
+_RDP_METHODS = ("rdp_mironov", "rdp")  # Valid for all releases: all have an RDP curve
+METHODS = (*_RDP_METHODS, "gdp", "pld")  # All conversions to epsilon, see the module's text
 MAX_COUNT = 10**9  # The largest number of equal releases in a composition
 # Rényi orders at which the search starts. The best order is near 1 + sqrt(log(1/delta)/rho).
 _FIRST_ORDERS = 1 + np.geomspace(1e-4, 1e9, 27)
@@ -122,10 +120,7 @@ class Composition:
         return total * _ROUNDED_UP
 
     def split_failures(self) -> tuple[Composition, float]:
-        """Return the composition without :class:`OpenFailure`, and their total probability.
-
-        The probability is the sum over all open failures, rounded up (union bound).
-        """
+        """Return the composition without :class:`OpenFailure`, and their summed probability."""
         failures = [
             count * release.probability
             for release, count in self.terms
@@ -162,13 +157,17 @@ class Composition:
                 return math.inf
             return without_failures.to_epsilon(remaining_delta, method)
         if method == "gdp":
-            mus = [(pair.get_gaussian_mu(), count) for pair, count in self._pairs()]
+            mus = [(pair.get_gaussian_mu(), count) for pair, count in self.list_dominating_pairs()]
             square = math.fsum(count * mu**2 for mu, count in mus if mu is not None)
             return budget.gdp_epsilon(math.sqrt(square), delta)
         if method == "pld":
             # The profile of a batch ends at its grid. Beyond it answers are priced one by one.
             value = compute_pld_epsilon(self._build_batched_pairs(), delta)
-            return value if math.isfinite(value) else compute_pld_epsilon(self._pairs(), delta)
+            return (
+                value
+                if math.isfinite(value)
+                else compute_pld_epsilon(self.list_dominating_pairs(), delta)
+            )
         conversion = _convert_by_mironov if method == "rdp_mironov" else _convert_by_balle
         _, epsilon = self._minimize_over_orders(lambda orders, rdp: rdp + conversion(orders, delta))
         return max(0.0, epsilon)
@@ -200,8 +199,8 @@ class Composition:
             )
         return method
 
-    def _pairs(self) -> list[tuple[DominatingPair, int]]:
-        """Return the dominating pair of every release that has one, with its count."""
+    def list_dominating_pairs(self) -> list[tuple[DominatingPair, int]]:
+        """Return the dominating pairs, with counts, of the releases that have one."""
         pairs = [(release.build_dominating_pair(), count) for release, count in self.terms]
         return [(pair, count) for pair, count in pairs if pair is not None]
 
@@ -214,20 +213,17 @@ class Composition:
                 batched += build_batch_pairs(release, count)
             else:
                 single.append((release, count))
-        return [*batched, *Composition(tuple(single))._pairs()]
+        return [*batched, *Composition(tuple(single)).list_dominating_pairs()]
 
     def _minimize_over_orders(
         self, objective: Callable[[Floats, Floats], Floats]
     ) -> tuple[float, float]:
         """Return the approximate minimum of `objective` over Rényi orders > 1, as (order, value).
 
-        `objective(orders, rdp)` takes orders (m,) and the RDP of the composition at them, (m,), and
-        returns the values (m,).
+        `objective(orders, rdp)` maps orders (m,) and the composition's RDP at them to values (m,).
         """
         stated_orders = [getattr(release, "orders", ()) for release, _ in self.terms]
-        orders = np.union1d(
-            _FIRST_ORDERS, [order for release_orders in stated_orders for order in release_orders]
-        )
+        orders = np.union1d(_FIRST_ORDERS, np.concatenate([[], *stated_orders]))
         best_value, best_order = math.inf, math.inf
         for _ in range(1 + _N_REFINEMENTS):
             values = objective(orders, self.rdp(orders))
@@ -242,7 +238,7 @@ class Composition:
 
 @functools.lru_cache(maxsize=4096)
 def _compute_cached_rdp(release: PricedRelease, orders: bytes) -> Floats:
-    """Return the RDP of one release at `orders`, the bytes of a float64 array (m,), as (m,).
+    """Return the RDP of one release, (m,), at `orders`, the bytes of a float64 array (m,).
 
     Cached, because every search starts with the same orders.
     """

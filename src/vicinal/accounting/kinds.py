@@ -1,14 +1,9 @@
 """The kinds of releases that a plan can hold: fields, cost, lower bound and assumptions.
 
-A plan is a JSON object (see :mod:`vicinal.accounting.plan`). Each of its releases names a kind, and
-each kind is one subclass of :class:`PlannedRelease`, which declares
-
-- its fields, as a dataclass, each with the check that a value from JSON must pass,
-- the upper bound on its privacy loss, as a :class:`~vicinal.accounting.composition.Composition`,
-- pairs of output distributions that neighbouring data sets attain, for a lower bound on epsilon,
-- the assumptions under which the upper bound holds.
-
-A new mechanism is a new subclass and an entry of ``KINDS``.
+Each release of a plan (see :mod:`vicinal.accounting.plan`) names a kind, and each kind is one
+subclass of :class:`PlannedRelease`. It declares its fields with the checks of their JSON values, an
+upper bound on its privacy loss, pairs of output distributions for a lower bound on epsilon, and the
+assumptions of the upper bound. A new mechanism is a new subclass and an entry of ``KINDS``.
 """
 
 from __future__ import annotations
@@ -170,11 +165,12 @@ class PlannedRelease(ABC):
 
         `name` is the name of the release in error messages, such as "releases[0]".
         """
-        checks = {field.name: field.metadata["check"] for field in dataclasses.fields(cls)}
-        given_checks = {key: check for key, check in checks.items() if key in values}
-        return cls(
-            **{key: check(f"{name}.{key}", values[key]) for key, check in given_checks.items()}
-        )
+        checked = {}
+        for field in dataclasses.fields(cls):
+            if field.name in values:
+                check: FieldCheck = field.metadata["check"]
+                checked[field.name] = check(f"{name}.{field.name}", values[field.name])
+        return cls(**checked)
 
     @property
     def values(self) -> dict[str, Any]:
@@ -209,15 +205,14 @@ class PlannedRelease(ABC):
     def list_attained_pairs(self, count: int, order: float) -> list[AttainedPair] | None:
         """Return pairs of output distributions that two neighbouring data sets attain.
 
-        Together the pairs describe `count` releases. The data sets are chosen to have a large Rényi
-        divergence at `order`. None: no such pair is known, so the plan has no lower bound.
+        Together they describe `count` releases. The data sets have a large Rényi divergence at
+        `order`. None: no such pair is known, so the plan has no lower bound.
         """
 
     def describe_components(self, delta: float) -> list[dict[str, Any]]:  # noqa: ARG002
-        """Return the different components of one release, for the report of a plan.
+        """Return the different components of one release as dicts of plain values, for reports.
 
-        Each is a dict of plain values, with its epsilon at `delta` as ``alone``. Empty for releases
-        of one component.
+        ``alone`` is the component's epsilon at `delta`. Empty for releases of one component.
         """
         return []
 
@@ -488,13 +483,14 @@ class PlannedIndKNN(_EqualComponents):
     def describe_components(self, delta: float) -> list[dict[str, Any]]:
         """Return the training and the remainder for answers; empty without a training.
 
-        The training spends at most model_share * B: an individual filter of that budget, which is
-        mu-GDP with mu = sqrt(2 model_share B). Answers are one of the whole budget, because a
-        subject enrolled after the training spends all of it on answers. The epsilon of the common
-        filter is below the sum of the two.
+        Each is priced at the plan's `delta` as if it were alone. The epsilon of the common filter
+        is below the sum of the two.
         """
         if self.model_share is None or self.model_steps is None:
             return []
+        # The training is an individual filter of this budget B', which is mu-GDP, mu = sqrt(2 B').
+        # Answers are one of the whole budget B, because a subject enrolled after the training
+        # spends all of it on answers.
         training_budget = self.model_share * self.compute_budget()
         training = Composition.of(SubsampledGaussian(1 / math.sqrt(2 * training_budget)))
         return [
@@ -520,22 +516,18 @@ class PlannedIndKNN(_EqualComponents):
         return self._add_grid_failures(super().compose_releases(count), count)
 
     def _add_grid_failures(self, composition: Composition, count: int) -> Composition:
-        """Return `composition` together with the grid failures of `count` filters.
-
-        A budget stated as B is priced without its grid, see `_ASSUMES_NO_GRID_COST`.
-        """
+        """Return `composition` together with the grid failures of `count` filters."""
+        # A budget stated as B is priced without its grid, see `_ASSUMES_NO_GRID_COST`.
         if self.B is not None:
             return composition
         failure = counts.OpenFailure(self._compute_failure_probability())
         return composition.add(Composition.of(failure, count))
 
     def _compute_failure_probability(self) -> float:
-        """Return the probability of an open failure that covers the grid and the tail of labels.
-
-        Votes: the failures of all grids, at most the share of delta at which the filter's meter
-        stops (mechanisms/votes.md). Labels: D_E(z0) + tau (label_only.md, section 6) is at most
-        (1 - eta) D_E(z0) + eta for E >= 1 with eta = tau / (1 - D_1(z0)), z0 = 2 B.
-        """
+        """Return the probability of an open failure that covers the grid and the tail of labels."""
+        # Votes: the failures of all grids, at most the share of delta at which the filter's meter
+        # stops (mechanisms/votes.md). Labels: D_E(z0) + tau (label_only.md, section 6) is at most
+        # (1 - eta) D_E(z0) + eta for E >= 1 with eta = tau / (1 - D_1(z0)), z0 = 2 B.
         assert self.delta is not None  # noqa: S101 (resolve_fields)
         one_minus_divergence = 1.0
         if self.release == "label":
@@ -579,11 +571,13 @@ class PlannedGNMax(_EqualComponents):
     release: str = declare_field(check_release, "votes")
 
     def build_component(self) -> PricedRelease:
-        return PlannedNoisyMax(sigma=self.sigma, release=self.release).build_component()
+        return self._build_noisy_max().build_component()
 
     def list_attained_pairs(self, count: int, order: float) -> list[AttainedPair] | None:
-        noisy_max = PlannedNoisyMax(sigma=self.sigma, release=self.release)
-        return noisy_max.list_attained_pairs(count, order)
+        return self._build_noisy_max().list_attained_pairs(count, order)
+
+    def _build_noisy_max(self) -> PlannedNoisyMax:
+        return PlannedNoisyMax(sigma=self.sigma, release=self.release)
 
     def list_assumptions(self) -> tuple[str, ...]:
         label = (ASSUMES_LABEL_ONLY,) if self.release == "label" else ()
@@ -614,12 +608,11 @@ class PlannedConfidentGNMax(PlannedRelease):
         return screenings.add(answers)
 
     def list_attained_pairs(self, count: int, order: float) -> list[AttainedPair] | None:
-        screening_pairs = self._build_screening().list_attained_pairs(count, order)
+        pairs = self._build_screening().list_attained_pairs(count, order) or []
         n_answers = self._count_answers(count)
-        answer_pairs = None
         if n_answers:
-            answer_pairs = self._build_noisy_max().list_attained_pairs(n_answers, order)
-        return [*(screening_pairs or []), *(answer_pairs or [])]
+            pairs = pairs + (self._build_noisy_max().list_attained_pairs(n_answers, order) or [])
+        return pairs
 
     def list_assumptions(self) -> tuple[str, ...]:
         answered = () if self.answered is None else (_ASSUMES_MAX_ANSWERED,)

@@ -142,8 +142,8 @@ def charge_table(budget: float, tail: float, classes: int | None = None) -> Char
 def _compute_shares(budget: float, tail: float) -> Floats:
     """Return the table of shares (rows, cells + 1) of a zCDP `budget` with a `tail` of delta.
 
-    The first row (no residue) and the last cell (larger shifts) are 1. Shares increase with the
-    shift, and are either at most `MAX_REDUCED_SHARE` or 1.
+    The first row (no residue) and the last cell (larger shifts) are 1; shares increase with the
+    shift.
     """
     mu = math.sqrt(2 * budget)
     shares = np.ones((_N_ROWS, _N_CELLS + 1))
@@ -159,7 +159,7 @@ def _compute_shares(budget: float, tail: float) -> Floats:
 def _certify_shares(root: float, tail: float) -> Floats:
     """Return the certified share of every cell of relative shifts, (cells,).
 
-    `root` is sqrt(z), the lower end of the row of residues; `tail` the delta for a unit of mu^2.
+    `root` is sqrt(z), the lower end of the row of residues; `tail` the delta per mu^2.
     """
     # The scaled tail t at loss y is tail_scale exp(y^2 / 2).
     tail_scale = 2 * root * tail * _SQRT_2_PI
@@ -180,13 +180,12 @@ def _certify_shares(root: float, tail: float) -> Floats:
 def _find_max_loss(root: float, tail_scale: float) -> float:
     """Return the loss y from which the tail alone suffices for all shifts (8.1).
 
-    A value above `_MAX_LOSS` means that there is none in range. `root` is sqrt(z), `tail_scale`
-    the scaled tail at y = 0.
+    Above `_MAX_LOSS` if there is none in range. `tail_scale`: the scaled tail at y = 0.
     """
     y = root
     x = _MAX_RELATIVE_SHIFT**2 * _U
     while y <= _MAX_LOSS:
-        gain = _integrate((y + root / 2) ** 2 * x / (1 + x) / 2, x**0)
+        gain = _integrate_over_nodes((y + root / 2) ** 2 * x / (1 + x) / 2, x**0)
         if gain.max() <= 0.5 * tail_scale * math.exp(y**2 / 2):
             break
         y += _LOSS_STEP
@@ -209,11 +208,8 @@ def _build_margin_grid(root: float, tail_scale: float) -> Floats:
 
 
 def _bound_mean_hazard(a: Floats, m: Floats) -> Floats:
-    """Return an upper bound on the mean hazard over [a, a + m], (log Phi(a + m) - log Phi(a)) / m.
-
-    For m < 1e-3 it is the trapezium of the convex hazard.
-    """
-    # A placeholder where the quotient would cancel.
+    """Return an upper bound on the mean hazard (log Phi(a + m) - log Phi(a)) / m on [a, a + m]."""
+    # A quotient would cancel for small m; there the trapezium of the convex hazard is taken.
     divisor = np.where(m < 1e-3, 1.0, m)
     mean = (log_ndtr(a + divisor) - log_ndtr(a)) / divisor
     trapezium = (compute_hazard(a) + compute_hazard(a + m)) / 2
@@ -223,8 +219,8 @@ def _bound_mean_hazard(a: Floats, m: Floats) -> Floats:
 def _bound_tests(root: float, losses: Floats, tail_scale: float) -> tuple[Floats, Floats]:
     """Return upper bounds on a over all margins, at both ends of every cell of shifts (8.2).
 
-    `root` is sqrt(z), `losses` (n,) the grid of y. Both results are (cells, n): a at the lower and
-    at the upper shift of the cell, plus the largest distance of a from the chord between them.
+    `losses` (n,) is the grid of y. Both results are (cells, n): a at the lower and at the upper
+    shift of the cell, plus the largest distance of a from the chord between them.
     """
     step = _MAX_RELATIVE_SHIFT * root / _N_CELLS
     margins = _build_margin_grid(root, tail_scale)
@@ -279,19 +275,10 @@ def _bound_tests(root: float, losses: Floats, tail_scale: float) -> tuple[Floats
 
 
 class _TestIntegral:
-    """The function g of section 8 at equidistant losses y, one after the other.
+    """The function g of section 8 at equidistant losses y from `first_loss` on.
 
-    It is the integral over u in [0, 1] of
-    (e^r - e^(ru)) / r exp(y r u / root - (r u / root)^2 / 2).
-
-    Parameters
-    ----------
-    log_ratio : array
-        r, the log likelihood ratio of an outcome, positive for winning and negative for losing.
-    root : float
-        sqrt(z).
-    first_loss : float
-        The first y.
+    It is the integral over u in [0, 1] of (e^r - e^(ru)) / r exp(y r u / root - (r u / root)^2/2).
+    `log_ratio` is r, of winning (positive) or of losing (negative); `root` is sqrt(z).
     """
 
     def __init__(self, log_ratio: Floats, root: float, first_loss: float) -> None:
@@ -303,17 +290,15 @@ class _TestIntegral:
         self._factor_per_step = np.exp(_LOSS_STEP * steepness)
 
     def integrate_next(self) -> Floats:
-        """Return the integral at the current y, and move on to y + `_LOSS_STEP`."""
+        """Return the integral at the current y, and go on to y + `_LOSS_STEP`."""
         total = self._terms.sum(axis=0)
         self._terms *= self._factor_per_step
         return np.asarray(total)
 
 
 def _bound_mean_tilt(y: float, steepness: Floats) -> Floats:
-    """Return an upper bound on the mean of exp(y x - x^2 / 2) over x in [0, steepness], y >= 0.
-
-    The exponent lies below its tangents.
-    """
+    """Return an upper bound on the mean of exp(y x - x^2 / 2) over x in [0, steepness], y >= 0."""
+    # The exponent lies below its tangents.
     tangent_point = np.minimum(steepness, y)
     inside = np.exp(tangent_point * (y - tangent_point / 2)) * exprel(
         -tangent_point * (y - tangent_point)
@@ -347,7 +332,9 @@ def _find_uncertified(
     uses_min_tail = 2 * sag > tail[:-1]
     excess = np.asarray(-np.inf)
     for tests, x in ((low_tests, low_x), (high_tests, high_x)):
-        gain = _integrate(square_loss * x / (1 + x) / 2 - root**2 * x / 8, (1 + x) ** -0.5)
+        gain = _integrate_over_nodes(
+            square_loss * x / (1 + x) / 2 - root**2 * x / 8, (1 + x) ** -0.5
+        )
         for end in (slice(None, -1), slice(1, None)):
             bound = gain[:, end] + np.where(uses_min_tail, min_tail, tail[end] - sag)
             excess = np.maximum(excess, tests[:, end] - share * bound)
@@ -357,7 +344,7 @@ def _find_uncertified(
     slope = max_square_loss * base**2 / 2
     square = slope**2 + (root**2 / 8 + base / 2) ** 2 + base**2 / 2
     along_k = 4 * share * high_x * _U * square + 2 * share * _U * slope
-    slack = _integrate(
+    slack = _integrate_over_nodes(
         max_square_loss * xi / 2,
         (_MAX_RELATIVE_SHIFT / _N_CELLS) ** 2 / 8 * along_k
         + _LOSS_STEP**2 / 8 * (xi + max_square_loss * xi**2),
@@ -365,9 +352,6 @@ def _find_uncertified(
     return np.asarray((excess + share * slack > 0).any(axis=1))
 
 
-def _integrate(exponent: Floats, factor: Floats) -> Floats:
-    """Return the integral of exp(`exponent`) `factor` over u in [0, 1].
-
-    The first axis of both arguments is that of the nodes u; the result is without it.
-    """
+def _integrate_over_nodes(exponent: Floats, factor: Floats) -> Floats:
+    """Return the integral of exp(`exponent`) `factor` over u in [0, 1], their first axis."""
     return np.asarray(np.tensordot(_WEIGHTS, np.exp(exponent) * factor, 1))

@@ -5,12 +5,9 @@ grid at least as fine as :data:`LINE_GRID` and :data:`PLANE_GRID` require. The l
 noise is not a function of the label of continuous noise, so both are proven, and every bound here
 includes the difference.
 
-- :func:`compute_two_coordinate_rdp`: one vote enters and one leaves (Private-kNN), so that two
-  counts move apart. The worst three-way comparison, exactly Poisson-subsampled; for two classes the
-  worst threshold test.
-- :class:`NoisyLabel`: the same as a release of a composition.
-
-One moving count in an individual filter (Ind-KNN) is `label_filter.py`.
+One vote enters and one leaves (Private-kNN), so that two counts move apart. The bound is the worst
+three-way comparison, exactly Poisson-subsampled; for two classes the worst threshold test. One
+moving count in an individual filter (Ind-KNN) is `label_filter.py`.
 """
 
 from __future__ import annotations
@@ -68,7 +65,9 @@ def compute_two_coordinate_rdp(
     is_tighter = alphas * mu * math.sqrt(2) <= _MAX_ORDER_TIMES_SHIFT
     if gamma == 0 or not is_tighter.any():
         return bound
-    has_two_classes = classes is not None and _check_class_count(classes) == 2
+    has_two_classes = False
+    if classes is not None:
+        has_two_classes = checks.check_integer("classes", classes, least=2, most=MAX_CLASSES) == 2
     compute_rdp = _compute_two_class_rdp if has_two_classes else _compute_multiclass_rdp
     bound[is_tighter] = compute_rdp(mu, gamma, alphas[is_tighter])
     return np.minimum(bound, votes_rdp)
@@ -91,10 +90,7 @@ def compute_grid_excess(scale: float, order: float, mu: float) -> float:
 
 
 def _compute_plane_grid_excess(order: float, mu: float) -> float:
-    """Return the same relative excess for two moving counts, at any shift `mu`.
-
-    The noise scale is :data:`MIN_PLANE_SCALE` steps, or larger.
-    """
+    """Return the same for two moving counts, any `mu`, and a scale >= :data:`MIN_PLANE_SCALE`."""
     depth = 4 * math.sqrt(2) * order * mu + 60
     offset = 0.5 / MIN_PLANE_SCALE
     cell = 2 * (depth + 40) ** 2 / MIN_PLANE_SCALE**2
@@ -104,10 +100,8 @@ def _compute_plane_grid_excess(order: float, mu: float) -> float:
 
 
 def _compute_two_class_rdp(mu: float, gamma: float, alphas: Floats) -> Floats:
-    """Return D_alpha (n,) of a label of two classes, grid included.
-
-    The difference of the two counts moves by sqrt(2) mu of its noise scales: a threshold test.
-    """
+    """Return D_alpha (n,) of a label of two classes, grid included."""
+    # The difference of the two counts moves by sqrt(2) mu of its noise scales: a threshold test.
     shift = math.sqrt(2) * mu
     excess = np.array([compute_grid_excess(LINE_GRID, alpha, shift) for alpha in alphas])
     log_g = ThresholdTests(shift, gamma, alphas, reverse=False).bound_log_g()
@@ -117,11 +111,9 @@ def _compute_two_class_rdp(mu: float, gamma: float, alphas: Floats) -> Floats:
 
 
 def _compute_multiclass_rdp(mu: float, gamma: float, alphas: Floats) -> Floats:
-    """Return D_alpha (n,) of a label of any number of classes, grid included.
-
-    It is the worst three-way comparison. Orders of similar magnitude are searched together.
-    """
+    """Return D_alpha (n,) of the worst three-way comparison, grid included."""
     bound = np.empty_like(alphas)
+    # Orders of similar magnitude are searched together.
     octaves = np.maximum(np.ceil(np.log2(alphas * mu)), 0)
     for octave in np.unique(octaves):
         is_chosen = octaves == octave
@@ -139,10 +131,6 @@ def _compute_multiclass_rdp(mu: float, gamma: float, alphas: Floats) -> Floats:
 def _convert_to_rdp(log_g: Floats, alphas: Floats) -> Floats:
     """Return D_alpha = log(1 + G) / (alpha - 1) from log G (n,), with an allowance for rounding."""
     return np.asarray(np.logaddexp(0, log_g) / (alphas - 1) * (1 + _ROUNDING))
-
-
-def _check_class_count(classes: int) -> int:
-    return checks.check_integer("classes", classes, least=2, most=MAX_CLASSES)
 
 
 @dataclass(frozen=True)

@@ -148,16 +148,11 @@ class Plan:
 
     def list_assumptions(self) -> tuple[str, ...]:
         """Return the assumptions under which the price holds, each sentence once."""
-        of_steps = dict.fromkeys(
-            assumption for step in self.steps for assumption in step.release.list_assumptions()
-        )
-        return (*COMMON_ASSUMPTIONS, *of_steps)
+        step_assumptions = [a for step in self.steps for a in step.release.list_assumptions()]
+        return (*COMMON_ASSUMPTIONS, *dict.fromkeys(step_assumptions))
 
     def _describe_steps(self, total: Composition) -> list[dict[str, Any]]:
-        """Return every step as a dict, with its share of the cost of the plan.
-
-        `total` is the composition of the plan. The result is ``releases`` of :meth:`price`.
-        """
+        """Return ``releases`` of :meth:`price`; `total` is the composition of the plan."""
         order = total.best_order(self.delta)
         # Open failures have infinite RDP at every order, and the same price beside any step.
         without_failures = [step.composition().split_failures()[0] for step in self.steps]
@@ -203,10 +198,7 @@ def extract_releases(plan: object) -> Sequence[object]:
 
 
 def _parse_step(name: str, release: object, delta: float) -> Step:
-    """Return the checked step of one release in a plan's JSON.
-
-    `name` is the name of the release in error messages, `delta` the plan's delta.
-    """
+    """Return the checked step of one release, called `name` in errors, of a plan with `delta`."""
     fields = check_mapping(name, release)
     if "kind" not in fields:
         raise InvalidInput(f"The '{name}.kind' parameter is missing.")
@@ -235,10 +227,7 @@ def check_mapping(name: str, value: object) -> Mapping[str, Any]:
 def _check_fields(
     name: str, fields: Mapping[str, Any], allowed: tuple[str, ...], required: tuple[str, ...]
 ) -> None:
-    """Raise InvalidInput if a field is not `allowed`, or a `required` one is missing.
-
-    `name` is the name of the object in error messages.
-    """
+    """Raise InvalidInput if a field of `name` is not `allowed`, or a `required` one is missing."""
     prefix = "" if name == "plan" else f"{name}."
     for key in fields:
         if key not in allowed:

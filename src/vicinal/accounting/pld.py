@@ -133,7 +133,7 @@ def composed_losses(pairs: Sequence[tuple[DominatingPair, int]], tail: float) ->
             _discretize_pair(pair, loss_range, step, is_mirrored and not pair.is_symmetric)
             for (pair, _), loss_range in zip(merged, ranges, strict=True)
         ]
-        totals.append(_convolve(masses, counts, step, spread, tail))
+        totals.append(_convolve_losses(masses, counts, step, spread, tail))
     return totals
 
 
@@ -148,10 +148,8 @@ def _merge_gaussians(
 
 
 def _find_loss_range(pair: DominatingPair, tail: float) -> tuple[float, float]:
-    """Return (low, high), the losses beyond which the excess divergence is at most `tail`.
-
-    The masses of infinite loss are subtracted first: no grid is wide enough for them.
-    """
+    """Return (low, high), the losses beyond which the excess divergence is at most `tail`."""
+    # The masses of infinite loss are subtracted first: no grid is wide enough for them.
     infinite_with, infinite_without = pair.infinite_masses
     high = _find_end(pair.compute_excess(_CANDIDATE_ENDS) - infinite_with, tail)
     if pair.is_symmetric:
@@ -169,11 +167,9 @@ def _find_end(excess: Floats, tail: float) -> float:
 def _estimate_spread(
     pairs: Sequence[tuple[DominatingPair, int]], ranges: Sequence[tuple[float, float]]
 ) -> float:
-    """Return the approximate standard deviation of the composed loss.
-
-    `ranges` are the loss ranges of the pairs. The variance of a loss is about twice its
-    Kullback-Leibler divergence, which is the integral of the excess divergence over all real eps.
-    """
+    """Return the approximate standard deviation of the composed loss; `ranges` are loss ranges."""
+    # The variance of a loss is about twice its Kullback-Leibler divergence, which is the integral
+    # of the excess divergence over all real eps.
     variance = 0.0
     for (pair, count), loss_range in zip(pairs, ranges, strict=True):
         for end in loss_range:
@@ -184,10 +180,8 @@ def _estimate_spread(
 
 
 def _choose_step(spread: float, count: int, ranges: Sequence[tuple[float, float]]) -> float:
-    """Return the grid step h for `count` losses of total standard deviation `spread`.
-
-    Rounding adds at most h^2/4 to the variance of each loss.
-    """
+    """Return the grid step h for `count` losses of total standard deviation `spread`."""
+    # Rounding adds at most h^2/4 to the variance of each loss.
     reach = max(20 * spread + 2 * spread**2, *(2 * (high - low) for low, high in ranges))
     return max(spread * math.sqrt(8 * _WIDENING / count), reach / _MAX_POINTS)
 
@@ -218,7 +212,7 @@ def _discretize_pair(
     return LossMass(first, np.maximum(mass, 0.0), float(excess[-1]))
 
 
-def _convolve(
+def _convolve_losses(
     masses: Sequence[LossMass], counts: Sequence[int], step: float, spread: float, tail: float
 ) -> ComposedLoss:
     """Return the distribution of the sum of `counts` losses of each distribution of `masses`.
@@ -233,7 +227,10 @@ def _convolve(
     first_cell = 0
     infinite = tail
     for mass, count in zip(masses, counts, strict=True):
-        wrapped = _wrap_around(mass.probabilities, size)
+        # Probabilities are added up by index modulo `size`.
+        wrapped = np.zeros(-(-len(mass.probabilities) // size) * size)
+        wrapped[: len(mass.probabilities)] = mass.probabilities
+        wrapped = wrapped.reshape(-1, size).sum(axis=0)
         spectrum *= compute_spectrum_power(np.fft.rfft(wrapped), count)
         first_cell += count * mass.first
         infinite += count * mass.infinite
@@ -260,10 +257,8 @@ def round_up_fft_length(min_length: int) -> int:
 
 
 def compute_spectrum_power(spectrum: Complexes, count: int) -> Complexes:
-    """Return `spectrum` to the power `count` >= 1; powers of magnitude below 1e-40 are zero.
-
-    If count is large most powers are that small, and a complex power is slow.
-    """
+    """Return `spectrum` to the power `count` >= 1; powers of magnitude below 1e-40 are zero."""
+    # For a large count most powers are that small, and a complex power is slow.
     if count == 1:
         return spectrum
     square = spectrum.real**2 + spectrum.imag**2
@@ -273,22 +268,12 @@ def compute_spectrum_power(spectrum: Complexes, count: int) -> Complexes:
     return result
 
 
-def _wrap_around(values: Floats, size: int) -> Floats:
-    """Return `values` (m,) added up by index modulo `size`, as (size,)."""
-    padded = np.zeros(-(-len(values) // size) * size)
-    padded[: len(values)] = values
-    return np.asarray(padded.reshape(-1, size).sum(axis=0))
-
-
 def _bound_sum(
     masses: Sequence[LossMass], counts: Sequence[int], step: float, spread: float, tail: float
 ) -> tuple[float, float]:
-    """Return (low, high): the sum of losses is outside with probability <= `tail` on either side.
-
-    The arguments are those of :func:`_convolve`.
-    """
+    """Return :func:`compute_chernoff_bounds` for the arguments of :func:`_convolve_losses`."""
     distributions = [
-        (*_coarsen(step * mass.first, step, mass.probabilities), count)
+        (*_coarsen_grid(step * mass.first, step, mass.probabilities), count)
         for mass, count in zip(masses, counts, strict=True)
     ]
     low, high = compute_chernoff_bounds(distributions, spread, tail)
@@ -305,13 +290,12 @@ def compute_chernoff_bounds(
     r > 0, K the logarithm of the moment generating function.
     """
     rates = np.concatenate([_RATES / max(spread, _MIN_SPREAD), _RARE_RATES])
-    log_moments_above = sum(
-        count * _compute_log_moments(losses, probabilities, rates)
-        for losses, probabilities, count in distributions
-    )
-    log_moments_below = sum(
-        count * _compute_log_moments(losses, probabilities, -rates)
-        for losses, probabilities, count in distributions
+    log_moments_above, log_moments_below = (
+        sum(
+            count * _compute_log_moments(losses, probabilities, signed_rates)
+            for losses, probabilities, count in distributions
+        )
+        for signed_rates in (rates, -rates)
     )
     depth = -math.log(tail)
     low = float(-((log_moments_below + depth) / rates).min())
@@ -319,13 +303,13 @@ def compute_chernoff_bounds(
     return low, high
 
 
-def _coarsen(first_loss: float, step: float, probabilities: Floats) -> tuple[Floats, Floats]:
+def _coarsen_grid(first_loss: float, step: float, probabilities: Floats) -> tuple[Floats, Floats]:
     """Return losses and probabilities on a coarser grid, of about `_COARSE_POINTS` points.
 
-    The fine grid has `probabilities` (m,) at first_loss + i step. Every mass is divided between the
-    two coarse points around it. The mean stays, so the mean of every convex function (a moment) can
-    only grow.
+    The fine grid has `probabilities` (m,) at first_loss + i step.
     """
+    # Every mass is divided between the two coarse points around it. The mean stays, so the mean of
+    # every convex function (a moment) can only grow.
     width = -(-len(probabilities) // _COARSE_POINTS)
     index, offset = np.divmod(np.arange(len(probabilities)), width)
     size = int(index[-1]) + 2

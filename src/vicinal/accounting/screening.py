@@ -1,60 +1,18 @@
 r"""Noisy screening: is the largest vote count, with noise, at least the threshold? Exact bounds.
 
-The vote counts of the k nearest records (of a Poisson sample with probability gamma) have a maximum
-t, and the answer is Bernoulli(q), q = Phi((t - T)/sigma). A subject in the sample moves t by at
-most one, to p = Phi((t +- 1 - T)/sigma); so with the subject in the data the answer is
-Bernoulli(r), r = (1 - gamma) q + gamma p, given the sample of the other subjects. Divergences are
-jointly convex (Rényi's exponentiated, the hockey-stick divergence itself), so the worst case over
-all data is the maximum over t in 0..k-1 (up) or 1..k (down), in both directions. The maximum is
-attained, so the bound is exact, unlike generic amplification bounds.
-Source: Zhu, Yu, Chandraker & Wang 2020, Theorem 7, made tight.
+Proof note: adaptive_screening.md. With the largest vote count t of the k nearest records the
+answer is Bernoulli(q), q = Phi(a), at the *margin* a = (t - T)/sigma. A subject in the Poisson
+sample moves t by at most one, so with the subject in the data the answer is Bernoulli(r). Upward
+and downward steps of t are two arithmetic progressions of k margins each, the two *sides*.
 
-Margin. With the margin a = (t - T)/sigma and m = 1/sigma an upward step compares Phi(a) with
-Phi(a + m); a downward step is an upward step of the complement, at a = (T - t)/sigma. All cases are
-therefore upward steps at two arithmetic progressions of margins a, the two *sides*, of k each.
-
-RDP for many votes. With U = log(r/q) > 0 and V = log((1-r)/(1-q)) < 0,
-(alpha - 1) D = log(1 + q G_b(U) + (1-q) G_b(V)), b = alpha or 1 - alpha, G_b the tangent gap of
-`_divergence`. As a increases, q increases, U decreases (Phi is log-concave) and V decreases; G_b
-increases with |U| and |V|. So over a block of margins [a0, a1] the sum is at most
-q(a1) G_b(U(a0)) + (1 - q(a0)) G_b(V(a1)): a bound for all t in the block from its two ends. Blocks
-whose bound does not exceed the largest value at the first margins of the blocks are skipped; in the
-other blocks every t is evaluated. The result is the maximum.
-
-PLD. The points (q, r) lie on one concave curve (the ROC curve of N(m, 1) against N(0, 1), mixed
-with the diagonal), so H_x = max over t of r - x q, x = e^eps, is attained at one of the two
-margins next to the a where the curve has slope x: a = -(log((x - 1 + gamma)/gamma) + m^2/2)/m.
-The same holds for the complement below x = 1. So any k takes two evaluations.
-
-Batches of screening answers: a tighter dominating pair for adaptive choices of t.
-
-The dominating pair of one answer takes the worst t separately for every eps, so composing it allows
-the adversary to use all t at once, and it costs as much as the thresholded Gaussian. In fact one t
-is chosen for each answer, possibly after seeing the earlier answers. For a batch of m answers the
-worst case over such strategies satisfies, with C_0 = 0 and C the excess divergence,
+*Batches.* One t is chosen for each answer, possibly after seeing the earlier answers. For a batch
+of m answers the worst case over such strategies satisfies, with C the excess divergence, C_0 = 0,
 
     C_j(eps) = max over t of  C^t(eps) + r C_{j-1}(eps - U) + (1 - r) C_{j-1}(eps - V),
 
-where r is the probability to pass with the subject and U, V the losses of passing and failing: the
-hockey-stick divergence after the first answer is r H(eps - U) + (1 - r) H(eps - V). C_m is a
-maximum of divergences, so it is the profile of a pair that dominates the batch, for all earlier
-releases; batches compose like releases (Zhu, Dong & Wang 2022, Theorem 10). The worst t is nearly
-the same for all eps once m is large, and the cost of taking it separately for every eps falls like
-1/m.
-
-*Other releases in between.* A batch is an interactive mechanism: in every round an adversary
-chooses t and sees an answer; C_m is the profile that no strategy exceeds. An adversary who
-interleaves its rounds with other releases, batches of other screenings among them, runs a
-concurrent composition, and for hypothesis tests that costs no more than the composition of the
-non-interactive dominating pairs (Vadhan & Zhang 2023: an interactive mechanism can be simulated by
-interactive post-processing of such a pair). So every screening of a plan is batched, in any order
-of the releases.
-
-*Arithmetic.* C_{j-1} is kept on a uniform grid and interpolated linearly in e^eps, which lies above
-a convex function; 0 is a grid point. Beyond the grid the value at its end is taken, which is
-larger. Far from the threshold many t are covered by one *option* that dominates all of them: the
-hull of the points (q, r) of the block's ends and of the intersection of the tangents of the curve
-there.
+where U and V are the losses of passing and failing. C_m dominates the batch, and costs less than m
+answers each with its own worst t for every eps. C_{j-1} is kept on a uniform grid. Far from the
+threshold many t are covered by one *option* that dominates all of them.
 """
 
 from __future__ import annotations
@@ -109,8 +67,10 @@ class Screening:
 
     def compute_rdp_by_direction(self, orders: Floats) -> tuple[Floats, Floats]:
         """Return D(with | without) and D(without | with) at `orders` (m,), as two (m,)."""
-        log_gaps = self._maximize_log_gap(np.concatenate([orders, 1 - orders]))
-        scaled = _compute_log_one_plus_exp(log_gaps)
+        powers = np.concatenate([orders, 1 - orders])
+        largest = _maximize_log_gaps(powers, _compute_all_answers(self), _choose_block(self.k))
+        # Rounded up.
+        scaled = _compute_log_one_plus_exp(largest + 1e-11 + 1e-12 * np.abs(largest))
         return scaled[: len(orders)] / (orders - 1), scaled[len(orders) :] / (orders - 1)
 
     def find_worst_votes(self, order: float) -> tuple[int, int]:
@@ -152,14 +112,6 @@ class Screening:
             subsample_log_ratio(fail_ratio, self.gamma),
         )
 
-    def _maximize_log_gap(self, powers: Floats) -> Floats:
-        """Return the maximum over t and sign of log(q G_b(U) + (1-q) G_b(V)), rounded up.
-
-        `powers` (m,) are b, each alpha or 1 - alpha; the result is (m,).
-        """
-        largest = _maximize_log_gaps(powers, _compute_all_answers(self), _choose_block(self.k))
-        return np.asarray(largest + 1e-11 + 1e-12 * np.abs(largest))
-
 
 def _choose_block(k: int) -> int:
     """Return how many of the `k` margins of a side are bounded together."""
@@ -167,7 +119,7 @@ def _choose_block(k: int) -> int:
 
 
 def _compute_log_one_plus_exp(log_values: Floats) -> Floats:
-    """Return log(1 + e^x) elementwise, positive for every x."""
+    """Return log(1 + e^x) elementwise, > 0 for every x."""
     result = np.logaddexp(0.0, log_values)
     is_small = log_values < -30
     result[is_small] = np.exp(np.maximum(log_values[is_small], _MIN_LOG_DIVERGENCE))
@@ -176,10 +128,9 @@ def _compute_log_one_plus_exp(log_values: Floats) -> Floats:
 
 @functools.lru_cache(maxsize=8)
 def _compute_all_answers(screening: Screening) -> tuple[Floats, ...]:
-    """Return the four arrays of :meth:`Screening.compute_answers` at all margins.
+    """Return the four arrays of :meth:`Screening.compute_answers` at the margins of both sides.
 
-    First the margins of upward steps, then those of downward steps, each in ascending order. The
-    last margin of a side is repeated until their number is a multiple of the block size.
+    Margins ascend on each side. The last one is repeated up to a multiple of the block size.
     """
     block = _choose_block(screening.k)
     index = np.minimum(np.arange(-(-screening.k // block) * block), screening.k - 1)
@@ -200,8 +151,8 @@ class ScreeningPair(DominatingPair):
     def compute_excess(self, epsilons: Floats) -> Floats:
         """Return H_eps(P|Q) - max(0, 1 - e^eps) at real `epsilons` (m,), as (m,) >= 0.
 
-        At eps >= 0 it is q (e^U - x) with x = e^eps, at eps < 0 it is (1 - q)(x - e^V), see the
-        module's text; both are written as differences from 1 by expm1.
+        At eps >= 0 it is q (e^U - x) with x = e^eps, at eps < 0 it is (1 - q)(x - e^V); both are
+        written as differences from 1 by expm1.
         """
         targets = self._find_tangent_margin(epsilons)
         result = np.zeros_like(epsilons)
@@ -340,10 +291,8 @@ def _compute_profiles(screening: Screening, size: int) -> tuple[float, Floats]:
 
 
 def _compute_option_excess_on_grid(option: _Option, epsilons: Floats, step: float) -> Floats:
-    """Return the excess divergence of one option on the grid `epsilons` (2 n + 1,).
-
-    It is zero beyond the option's largest loss, and computed only where it is not.
-    """
+    """Return the excess divergence of one option on the grid `epsilons` (2 n + 1,)."""
+    # It is zero beyond the option's largest loss.
     half = len(epsilons) // 2
     n_cells = min(half, math.ceil(float(np.abs(option.losses).max()) / step) + 1)
     excess = np.zeros_like(epsilons)
@@ -372,16 +321,14 @@ def _compute_shift_weights(
 
     The outcome of mass r and loss U adds r C(eps - U) to a profile. Returned are three arrays
     (options, outcomes): the shift -U in whole cells of `step`, within +-`half`, and the weights
-    (times r) of the grid points at that shift and one above, linear in e^eps. Options with fewer
-    outcomes are padded with masses of 0.
+    (times r) of the grid points at that shift and one above, linear in e^eps.
     """
     n_outcomes = max(len(option.masses) for option in options)
-    masses = np.array(
-        [np.pad(option.masses, (0, n_outcomes - len(option.masses))) for option in options]
-    )
-    losses = np.array(
-        [np.pad(option.losses, (0, n_outcomes - len(option.losses))) for option in options]
-    )
+    # Options with fewer outcomes are padded with masses of 0.
+    masses, losses = np.zeros((2, len(options), n_outcomes))
+    for index, option in enumerate(options):
+        masses[index, : len(option.masses)] = option.masses
+        losses[index, : len(option.losses)] = option.losses
     shifts = -losses / step
     cells = np.clip(np.floor(shifts), -half, half - 1)
     upper_weights = np.expm1(step * np.clip(shifts - cells, 0.0, 1.0)) / math.expm1(step)
@@ -423,9 +370,8 @@ def _build_certain_options(
 ) -> list[_Option]:
     """Return options that dominate those `margins` (ascending) beyond +-`max_margin`.
 
-    Below, the probability r to pass is at most that at -max_margin, and all of it is counted as
-    unbounded loss. Above, the probability to fail without the subject is at most that at
-    max_margin, and may vanish with the subject.
+    Below, the probability r to pass, at most that at -max_margin, counts as unbounded loss. Above,
+    failing without the subject is at most as probable as at max_margin; with it, perhaps never.
     """
     log_pass, log_fail, pass_loss, _ = screening.compute_answers(
         np.array([-max_margin, max_margin])
@@ -487,10 +433,8 @@ def _build_option(screening: Screening, low: float, high: float) -> _Option:
 def _maximize_log_gaps(powers: Floats, answers: tuple[Floats, ...], block: int) -> Floats:
     """Return the maximum over margins of log(q G_b(U) + (1-q) G_b(V)), for every power b, (m,).
 
-    `powers` (m,) are b. `answers` are log q, log(1 - q), U and V at n margins, see
-    :meth:`Screening.compute_answers`. Margins ascend within blocks of `block`, of which n is a
-    multiple. A block is skipped if its bound (see the module's text) does not exceed the largest
-    value at the first margins of all blocks.
+    `powers` (m,) are b. `answers` are those of :meth:`Screening.compute_answers` at n margins,
+    which ascend within blocks of `block`, a divisor of n. Blocks are skipped as in the proof note.
     """
     log_pass, log_fail, pass_loss, fail_loss = answers
     first = np.arange(0, len(log_pass), block)
@@ -529,9 +473,8 @@ def _maximize_profiles(
 ) -> Floats:
     """Return C_0 ... C_m of the module's text on the grid, as (m + 1, 2 h + 1).
 
-    `option_excess` (o, 2 h + 1) is the excess divergence of every option. `cells`, `lower_weights`
-    and `upper_weights` (o, k) are, for each outcome of an option, the shift of the profile in grid
-    steps, -h <= cell < h, and the weights of the two grid points around it. `reach` (m + 1,) is the
+    `option_excess` (o, 2 h + 1) is the excess divergence of every option; `cells`, `lower_weights`
+    and `upper_weights` (o, k) are those of :func:`_compute_shift_weights`. `reach` (m + 1,) is the
     distance from the centre, in grid steps, up to which C_j is computed; beyond, the value at that
     distance is taken, which is larger.
     """

@@ -46,10 +46,9 @@ class SumsTrial(AuditTrial):
     The private sums of both worlds are recorded once. Each run adds fresh noise to them, and its
     score is the log likelihood ratio of all released values.
 
-    - `mechanism`, `world`: names of the mechanism and of the made-up world, for reports.
-    - `interaction`: the interaction to attack.
-    - `faults` (mapping of str to InjectedFault): faults of the controls, by name.
-    - `claim` (Claim, optional): the claim to test. Default: that of the interaction's plan.
+    - `mechanism`, `world`, `interaction`: the attack; both names are for reports.
+    - `faults`: faults of the controls, by name.
+    - `claim`: the claim to test. Default: that of the interaction's plan.
     """
 
     def __init__(
@@ -228,10 +227,8 @@ class AnswerDistribution:
     - `vote_change` (float64 (c,)): change of the votes by the subject if it takes part.
     - `gamma`: probability with which the subject takes part (Poisson sampling).
     - `sigma`: standard deviation of the noise on each vote.
-    - `label_only`: whether the label is released instead of the noisy votes; there are two classes
-      then.
-    - `screen` ((float, float) or None): threshold and noise standard deviation of the screening, if
-      there is one.
+    - `label_only`: whether the label of two classes is released instead of the noisy votes.
+    - `screen`: threshold and noise standard deviation of the screening, if there is one.
     """
 
     votes: Floats
@@ -254,7 +251,9 @@ class AnswerDistribution:
             present_maximum = (self.votes + self.vote_change).max()
             absent = float(ndtr((absent_maximum - threshold) / screen_sigma))
             sampled = float(ndtr((present_maximum - threshold) / screen_sigma))
-            log_ratios += _compute_coin_log_ratios(passed, absent, self._mix(absent, sampled))
+            log_ratios += _compute_coin_log_ratios(
+                passed, absent, self._mix_probabilities(absent, sampled)
+            )
         log_ratios[passed] += self._score_answers(answers)
         return log_ratios
 
@@ -263,7 +262,9 @@ class AnswerDistribution:
         if self.label_only:
             absent = self._compute_first_label_probability(self.votes)
             sampled = self._compute_first_label_probability(self.votes + self.vote_change)
-            return _compute_coin_log_ratios(answers == 0, absent, self._mix(absent, sampled))
+            return _compute_coin_log_ratios(
+                answers == 0, absent, self._mix_probabilities(absent, sampled)
+            )
         deviations = answers - self.votes - self.vote_change / 2
         gaussian_ratios = deviations @ self.vote_change / self.sigma**2
         log_excluded = math.log(1 - self.gamma) if self.gamma < 1 else -math.inf
@@ -273,16 +274,15 @@ class AnswerDistribution:
         """Return the probability that the first of two classes has the larger noisy vote."""
         return float(ndtr((votes[0] - votes[1]) / (math.sqrt(2) * self.sigma)))
 
-    def _mix(self, absent: float, sampled: float) -> float:
+    def _mix_probabilities(self, absent: float, sampled: float) -> float:
         """Return an event's probability with the subject: it takes part with probability gamma."""
         return (1 - self.gamma) * absent + self.gamma * sampled
 
 
 def _compute_coin_log_ratios(events: Bools, absent: float, present: float) -> Floats:
-    """Return the log likelihood ratio of each outcome of a Bernoulli event.
+    """Return the log likelihood ratio of each of `events`, outcomes of a Bernoulli event.
 
-    `events`: outcomes. `absent`, `present`: probabilities of the event without and with the
-    subject.
+    `absent`, `present`: probabilities of the event without and with the subject.
     """
     absent = min(max(absent, 1e-300), 1 - 1e-16)
     present = min(max(present, 1e-300), 1 - 1e-16)
@@ -389,11 +389,9 @@ class PrivateKNNTrial(FixedPlanTrial):
 
 
 def _count_background_subjects(classifier: Any) -> int:
-    """Return the number of background subjects with which nearly every sample holds k of them.
-
-    A sample is smaller with probability 1e-9 at most. The attacker's likelihood ratio is not exact
-    for such a sample, but the lower bounds hold for any score.
-    """
+    """Return the number of background subjects with which nearly every sample holds k of them."""
+    # The attacker's likelihood ratio is not exact for a smaller sample, but the lower bounds hold
+    # for any score.
     k = int(classifier.n_neighbors)
     gamma = float(classifier.sampling_rate)
     n_background = k

@@ -105,10 +105,7 @@ def plan_trials(plan: Mapping[str, Any]) -> Trials:
 
 
 def _list_release_trials(kind: str, values: Mapping[str, Any], delta: float) -> Trials:
-    """Return attacks on one release of a plan; empty if there are none on its kind.
-
-    `kind`, `values`: kind and fields of the release in the JSON object. `delta`: of the plan.
-    """
+    """Return attacks on one release of a plan, given as in its JSON; empty if there are none."""
     gamma = float(values.get("gamma", 1.0))
     is_label = values.get("release") == "label"
     if kind == "ind_knn":
@@ -165,11 +162,10 @@ def store_trials(facts: Mapping[str, Any], audience: str = "default") -> Trials:
 def stored_plan(
     facts: Mapping[str, Any], audience: str
 ) -> tuple[IndKNNAudit, str, dict[str, Any] | None]:
-    """Return the public settings of an audience's estimator.
+    """Return the public settings of an audience's estimator, see :func:`store_trials`.
 
     The three values are the settings; the released values, "votes" or "label"; and the estimator
-    parameters that declare vector targets, or None for classes. The parameters and errors are those
-    of :func:`store_trials`.
+    parameters that declare vector targets, or None for classes.
     """
     if audience not in facts["audiences"]:
         raise InvalidInput("The 'audience' parameter must name an audience of the store.")
@@ -196,8 +192,7 @@ def _list_model_trials(
 ) -> Trials:
     """Return the attack on a private model; empty if no budget is planned for a model.
 
-    `release`: "votes" or "label". `values`: the plan, with the model's share of the budget and its
-    number of refreshes. `target`: estimator parameters that declare vector targets, or None.
+    `values` is the plan; `release` and `target` are those of :class:`IndKNNAudit`.
     """
     share = values.get("model_share")
     n_refreshes = int(values.get("model_refreshes", 0))

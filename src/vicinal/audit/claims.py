@@ -162,10 +162,9 @@ def _bound_test_rates(
     """Return two kinds of bounds on (power, false positive rate) for each of t tests.
 
     The first pair bounds both rates separately, each at half of the failure probability. The second
-    pair bounds the rate of correct decisions over both worlds, and so the difference of the rates;
-    it is written as the pair of rates with equal errors. All arrays are float64 (t,):
-    `true_positives` and `false_positives` are the numbers of detections among `n_runs` runs of the
-    worlds with and without the subject.
+    pair bounds the rate of correct decisions over both worlds, written as a pair of rates with
+    equal errors. `true_positives` and `false_positives` (t,) are the numbers of detections among
+    `n_runs` runs of the worlds with and without the subject.
     """
     power = _bound_rates_below(true_positives, n_runs, failure_probability / 2)
     false_positive_rate = 1 - _bound_rates_below(
@@ -183,10 +182,9 @@ def _select_test(
     failure_probability: float,
     objective: Callable[[RateBounds], float],
 ) -> tuple[float, bool]:
-    """Return the threshold and the kind of bound that maximise the objective on selection scores.
+    """Return the threshold that maximises the objective, and whether errors are bounded as equal.
 
-    The second value is true if the bound for equal errors is the better one. The parameters are
-    those of :func:`bound_rates`.
+    The parameters are those of :func:`bound_rates`, with the selection scores only.
     """
     all_scores = np.concatenate([present_scores, absent_scores])
     quantile_levels = np.linspace(0, 1, _MAX_THRESHOLDS)
@@ -230,8 +228,7 @@ def find_detectable_mu(claim: float, runs: int, confidence: float, power: float 
     """Return the smallest leak, as mu, that an audit would detect with probability `power`.
 
     A leak is detected if the lower bound on mu, at `confidence` and from `runs` runs of each world,
-    exceeds the claimed mu, `claim`. The mechanism is taken to be a Gaussian shift, tested at the
-    threshold with equal errors. The value describes the sensitivity of an audit; it bounds no loss.
+    exceeds the claimed mu, `claim`. The mechanism is taken to be a Gaussian shift.
     """
     n_counted = 2 * max(1, runs - math.ceil(CHOOSING * runs))
     low = claim
@@ -285,10 +282,7 @@ class Claim(ABC):
         """Return the claimed epsilon at :attr:`delta`, rounded up."""
 
     def bound_mu(self, false_positive_rate: float) -> float:
-        """Return the mu of the Gaussian shift with the permitted power at a false positive rate.
-
-        For a mu-GDP claim it is mu at every false positive rate.
-        """
+        """Return the mu of the Gaussian shift with the permitted power at a false positive rate."""
         false_positive_rate = min(max(false_positive_rate, _MIN_RATE), 1 - _MIN_RATE)
         power = min(self.bound_power(false_positive_rate), 1 - _MIN_RATE)
         return float(ndtri(power) - ndtri(false_positive_rate))
@@ -304,12 +298,9 @@ class Claim(ABC):
 
     @cached_property
     def advantage(self) -> float:
-        """The largest permitted difference of power and false positive rate, rounded up.
+        """The largest permitted difference of power and false positive rate, rounded up."""
 
-        This implementation is for claims that are symmetric in the two worlds: the test with the
-        largest difference then has equal errors.
-        """
-
+        # For claims that are symmetric in the two worlds the best test has equal errors.
         def is_permitted(difference: float) -> bool:
             return self.bound_power((1 - difference) / 2) >= (1 + difference) / 2
 
@@ -398,7 +389,7 @@ class PlanClaim(Claim):
         composition = self._plan.composition()
         if "pld" not in composition.methods():
             raise InvalidInput("The plan holds a release of which only a Renyi curve is known.")
-        self._dominating_pairs = composition._pairs()
+        self._dominating_pairs = composition.list_dominating_pairs()
 
     @cached_property
     def _deltas(self) -> tuple[Floats, Floats]:

@@ -94,8 +94,10 @@ class IndKNNAudit:
     def build_parameters(self, count: int, release: str, **overrides: Any) -> dict[str, Any]:
         """Return estimator parameters for a data set of `count` universes.
 
-        The number of records is declared such that the only reference point of a universe sets the
-        radius of its query. `overrides` replace single parameters.
+        A universe is an independent copy of the attack: a victim, other subjects near it, one
+        public reference point and one query, far from all other universes. The number of records is
+        declared such that the reference point sets the radius of the query of its universe.
+        `overrides` replace single parameters.
         """
         k = self.n_neighbors
         return {
@@ -137,10 +139,7 @@ class IndKNNAudit:
         return self._build_trial("votes", victim, [(0.9, 1)] * 2, world, faults)
 
     def leaves_and_returns(self, target: Mapping[str, Any] | None = None) -> SumsTrial:
-        """Return the attack on a victim that is erased and enrolled again.
-
-        It has one record, and its budget lasts for 1.25 answers.
-        """
+        """Return the attack on a victim that is erased and enrolled again."""
         victim_target, background_target, norm = _find_extremes(target)
         audit = replace(self, noise=norm * math.sqrt(1.25) / self.compute_budget_mu("votes"))
         world = "one record, leaves and returns, budget nearly spent"
@@ -174,10 +173,7 @@ class IndKNNAudit:
     def attack_size(
         self, *, label: bool = False, target: Mapping[str, Any] | None = None
     ) -> SumsTrial:
-        """Return the attack on the noisy number of records, which is released before any answer.
-
-        Every subject is charged for it.
-        """
+        """Return the attack on the noisy number of records, released and charged before answers."""
         world = "one record, counted first, then asked about"
         actions = ("query",) * 3
         # A cluster is split from a store whose size has been released already.
@@ -194,10 +190,7 @@ class IndKNNAudit:
     def attack_evaluation(
         self, *, label: bool = False, target: Mapping[str, Any] | None = None
     ) -> SumsTrial:
-        """Return the attack on a private evaluation of the accuracy.
-
-        The subjects that contribute true labels are charged for it.
-        """
+        """Return the attack on an evaluation, which is charged to the subjects with true labels."""
         world = "one record, and its label evaluated"
         actions = ("query", "evaluate", "query", "query")
         return self._attack_one_record(
@@ -219,11 +212,9 @@ class IndKNNAudit:
 
         Its budget lasts for one label, or for the votes of 1.25 answers.
 
-        - `name`, `world`: names of the attacked release and of the made-up world, for reports.
-        - `fault_name`: fault of a control, besides all faults in charges.
-        - `actions` (sequence of str): actions of the interaction, see `AuditInteraction`.
-        - `label`, `target`: see the class.
-        - `**overrides`: estimator parameters to replace.
+        `name` and `world` are those of :meth:`_build_trial`, `actions` those of `AuditInteraction`;
+        `fault_name`: fault of a control, besides all faults in charges; `overrides`: estimator
+        parameters to replace.
         """
         victim_target, background_target, norm = _find_extremes(target)
         if label:
@@ -309,10 +300,7 @@ class IndKNNAudit:
         return SumsTrial("Ind-KNN private model", interaction, world, faults)
 
     def attack_opposite_vectors(self, target: Mapping[str, Any] = NUMBER_TARGET) -> SumsTrial:
-        """Return the attack on a victim whose records have opposite vectors.
-
-        The victim must be charged for the norm of their weighted sum.
-        """
+        """Return the attack on a victim with opposite vectors, charged for their sum's norm."""
         longest, shortest, _ = _find_extremes(target)
         pair: list[CosineRecord] = [(1.0, longest), (0.97, shortest)]
         victim = pair * math.ceil(self.n_budget_records / _compute_sum_norm(target, pair))
@@ -349,10 +337,7 @@ class IndKNNAudit:
         return audit._build_trial("labels", [(1.0, 0)], [(0.1, 1)], world, faults, actions, "label")
 
     def counts(self) -> SumsTrial:
-        """Return the attack on the private count of neighbours of the paper preset.
-
-        The victim has many records, and spends its budget on counts and votes.
-        """
+        """Return the attack on the private count of neighbours of the paper preset."""
         estimator = IndKNNClassifier.zhu2023(
             range(self.n_classes),
             self.epsilon,
@@ -419,11 +404,8 @@ class IndKNNAudit:
         """Return the attack on one interaction in a single universe.
 
         - `name`, `world`: names of the attacked release and of the made-up world, for reports.
-        - `victim`, `background` (list of (cosine, target)): records of the victim, and of the other
-          subjects.
-        - `faults` (mapping of str to InjectedFault): faults of the controls, by name.
-        - `actions` (sequence of str): actions of the interaction, see `AuditInteraction`.
-        - `release`, `target`: see the class.
+        - `victim`, `background`: records of the victim, and of the other subjects.
+        - `faults`: faults of the controls, by name. `actions`: see `AuditInteraction`.
         - `**overrides`: estimator parameters to replace.
         """
         # Records far from the query ensure that no shard holds the victim alone.
@@ -446,11 +428,7 @@ class IndKNNAudit:
         actions: Sequence[str],
         target: Mapping[str, Any] | None,
     ) -> AuditInteraction:
-        """Return an interaction through the interface of these settings.
-
-        `parameters` are those of a classifier; with a `target`, its declaration replaces classes
-        and release.
-        """
+        """Return an interaction; with a `target`, its declaration replaces classes and release."""
         if target is None:
             return AuditInteraction(parameters, universes, actions, interface=self.interface)
         own = {
@@ -466,12 +444,12 @@ class IndKNNAudit:
     def _find_affordable_shift(self, release: str) -> float:
         """Return the largest shift of one vote that a full budget pays for, in noise scales."""
         charges = self._create_plan(release).charges
-        affordable_shifts = []
+        largest = float(_CANDIDATE_SHIFTS[0])
         for shift in _CANDIDATE_SHIFTS:
             cost_share = float(charges.share(shift, 1.0)) * shift**2 / (2 * charges.budget)
             if cost_share <= 1:
-                affordable_shifts.append(float(shift))
-        return float(max(affordable_shifts, default=_CANDIDATE_SHIFTS[0]))
+                largest = float(shift)
+        return largest
 
     def compute_budget_mu(self, release: str) -> float:
         """Return the Gaussian shift that a full budget B permits: mu = sqrt(2 B)."""
@@ -483,12 +461,10 @@ _MODEL_PUBLIC_ROWS = 100
 
 
 def _build_model_universe(victim_target: Any, background_target: Any) -> Universes:
-    """Return a data set for the attack on a private model.
-
-    The victim's only feature is its own, orthogonal to two opposite clusters whose targets the
-    model predicts with confidence. Private records answer only those queries for which the model is
-    less confident than for most public rows, and the query at the victim is such a query.
-    """
+    """Return a data set for the attack on a private model."""
+    # The victim's only feature is its own, orthogonal to two opposite clusters; the model predicts
+    # their targets with confidence. Private records answer only those queries for which the model
+    # is less confident than for most public rows, and the query at the victim is such a query.
     query, aside, cluster, spread = np.eye(4)
     angles = np.linspace(-0.3, 0.3, _MODEL_PUBLIC_ROWS)[:, None]
     cluster_rows = np.cos(angles) * cluster + np.sin(angles) * spread

@@ -161,7 +161,8 @@ REFERENCE_COSINE = 0.8
 class Universes:
     """A made-up data set of `count` universes: independent copies of one attack.
 
-    - `count`: number of universes.
+    No record of a universe is a neighbour of the query of another universe.
+
     - `victims`: records of the subjects at risk, subject i in universe i.
     - `background`: records of the other subjects, which are present in both worlds.
     - `public` (array (count, d)): public reference points.
@@ -200,11 +201,8 @@ def _compute_codewords(count: int) -> Floats32:
 
 
 def compute_directions(count: int, cosine: float) -> Floats32:
-    """Return one unit vector for each universe at a given cosine to the query of the universe.
-
-    float32 (count, 65); the component orthogonal to the query lies along the last axis, which all
-    universes share.
-    """
+    """Return one unit vector per universe at a `cosine` to its query, float32 (count, 65)."""
+    # The component orthogonal to the query lies along the last axis, which all universes share.
     remainder = np.full((count, 1), np.sqrt(1 - cosine**2), dtype=np.float32)
     return np.concatenate([np.float32(cosine) * _compute_codewords(count), remainder], axis=1)
 
@@ -218,10 +216,8 @@ def build_universes(
 ) -> Universes:
     """Return `count` universes with the same records relative to their queries.
 
-    - `victim_records` (sequence of (cosine, label)): records of the victim in each universe.
-    - `background_records` (sequence of (cosine, label)): other records of each universe, at least
-      one; each is a subject of its own.
-    - `count`: number of universes.
+    - `victim_records`: records of the victim in each universe.
+    - `background_records`: other records of each universe, at least one; each is a subject.
     - `twice`: whether the first background subject has its record twice.
     """
     records = [background_records[0], *background_records] if twice else background_records
@@ -283,9 +279,7 @@ class AuditInteraction:
     ) -> list[Any]:
         """Carry out all actions in one world; return all outputs, as plain values and arrays.
 
-        - `present` (bool or bool (count,)): which victims are in the data set, see
-          :meth:`Universes.people`.
-        - `fault`: the fault to inject.
+        - `present`: which victims are in the data set, see :meth:`Universes.people`.
         - `transcript`: source of the noise, and record of all private sums and releases.
         """
         with ExitStack() as stack:
@@ -305,8 +299,7 @@ class AuditInteraction:
     def create_queries(self, index: int) -> FloatMatrix:
         """Return the queries of the action at `index`: one for each universe.
 
-        If there is one universe, the opposite of its query follows as a second row, far from all
-        records.
+        The opposite of the query of a single universe follows, far from all records.
         """
         queries = self.universes.queries
         angle = 0.0 if self.interface == "fit" else index * _ROUND_ANGLE
@@ -512,11 +505,9 @@ class TwoWorlds:
     def compute_total_shift(self, table: ChargeTable | None, n_classes: int) -> float:
         """Return the total shift of all releases as mu: the root of the sum of squared shifts.
 
-        - `table` (ChargeTable or None): charges of labels, if labels are released instead of votes.
-          A single shifted vote then counts with its share of the squared shift, which depends on
-          the remaining budget.
-        - `n_classes`: number of classes. Releases of another shape, such as gradients, are never
-          labels.
+        `table` holds the charges of labels, if labels are released instead of votes: a single
+        shifted vote then counts with its share of the squared shift. Releases without `n_classes`
+        values, such as gradients, are never labels.
         """
         total = 0.0
         for shift in self.compute_shifts():
@@ -528,10 +519,7 @@ class TwoWorlds:
         return float(np.sqrt(total))
 
     def sample_outputs(self, present: bool, noise: NoiseSource, runs: int) -> list[AnyArray]:
-        """Return noisy sums of independent runs in one world, (runs, rows, ...) for each release.
-
-        `present`: the world. `noise`: source of fresh noise.
-        """
+        """Return each release's noisy sums of independent runs in one world, (runs, rows, ...)."""
         world_sums = self.present_sums if present else self.absent_sums
         return [
             noise.add_to(np.broadcast_to(sums, (runs, *sums.shape)), scale)

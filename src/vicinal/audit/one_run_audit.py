@@ -1,9 +1,8 @@
 """Audit of Ind-KNN in one interaction with many canaries: each is included by a coin flip.
 
-Proof note: one_run.md. A canary is a made-up subject whose presence the attacker guesses. The votes
-of a query depend only on the records inside its radius. Canaries with disjoint neighbourhoods do
-not interfere, so each coin is guessed as well as if its canary were the only one. The interaction
-checks exactly that they do not interfere.
+Proof note: one_run.md. A canary is a made-up subject; the attacker guesses its presence. Canaries
+have disjoint neighbourhoods, so each coin is guessed as well as if its canary were the only one.
+The interaction checks exactly that they do not interfere.
 """
 
 import time
@@ -136,48 +135,30 @@ def one_run(
     True
     """
     canaries = checks.check_integer("canaries", canaries, least=8, most=MAX_UNIVERSES)
-    failure_probability = 1 - checks.check_real("confidence", confidence, above=0, below=1)
+    confidence = checks.check_real("confidence", confidence, above=0, below=1)
     start = time.monotonic()
 
-    def run_interaction(
-        fault: InjectedFault, n_canaries: int, n_queries: int, cost_share: float
-    ) -> tuple[int, bool, RateBounds]:
-        """Return the number of correct guesses, the locality, and bounds on the guessing test."""
-        interaction = audit.create_canaries(n_canaries, release, target, n_queries, cost_share)
-        n_correct, is_local = _guess_coins(interaction, fault)
-        # Without locality no bound is known; an accuracy of 1/2 is possible without any leak.
-        accuracy = 0.5
-        if is_local:
-            accuracy = max(0.5, rate_at_least(n_correct, n_canaries, failure_probability))
-        if progress is not None:
-            progress(1)
-        return n_correct, is_local, RateBounds(accuracy, 1 - accuracy, equal_errors=True)
+    def create_interaction(n_canaries: int, n_queries: int, cost_share: float) -> AuditInteraction:
+        return audit.create_canaries(n_canaries, release, target, n_queries, cost_share)
 
-    n_correct, is_local, rates = run_interaction(
-        NO_FAULT, canaries, _QUERIES_PER_CANARY, _COST_SHARE
-    )
-    small = audit.create_canaries(8, release, target, _QUERIES_PER_CANARY, _COST_SHARE)
-    claim = ind_knn_claim(small.plan)
-    control_results = []
+    interaction = create_interaction(canaries, _QUERIES_PER_CANARY, _COST_SHARE)
+    n_correct, is_local, rates = _bound_guesses(interaction, NO_FAULT, confidence, progress)
+    claim = ind_knn_claim(create_interaction(8, _QUERIES_PER_CANARY, _COST_SHARE).plan)
     fault_names = _LABEL_FAULTS if release == "label" else ("noise halved", *CHARGE_FAULTS)
+    control_results = []
     for name, fault in select_faults(*fault_names).items() if controls else ():
         control_start = time.monotonic()
         n_canaries = min(canaries, _CONTROL_CANARIES)
-        _, control_is_local, control_rates = run_interaction(
-            fault, n_canaries, _CONTROL_QUERIES_PER_CANARY, _CONTROL_COST_SHARE
-        )
+        control = create_interaction(n_canaries, _CONTROL_QUERIES_PER_CANARY, _CONTROL_COST_SHARE)
+        _, control_is_local, control_rates = _bound_guesses(control, fault, confidence, progress)
         allowed_mu = claim.allowed(control_rates)
         seconds = time.monotonic() - control_start
         is_caught = control_rates.mu > allowed_mu or not control_is_local
         control_results.append(
             ControlResult(name, is_caught, control_rates.mu, allowed_mu, n_canaries, seconds)
         )
-    if release == "label":
-        kind = "labels"
-    elif target is None:
-        kind = "votes"
-    else:
-        kind = "vectors"
+    vector_kind = "votes" if target is None else "vectors"
+    kind = "labels" if release == "label" else vector_kind
     return OneRunResult(
         mechanism=f"Ind-KNN {kind}, one run",
         world=f"{canaries} canaries, each spends all on one answer",
@@ -193,6 +174,24 @@ def one_run(
         seconds=time.monotonic() - start,
         controls=tuple(control_results),
     )
+
+
+def _bound_guesses(
+    interaction: AuditInteraction,
+    fault: InjectedFault,
+    confidence: float,
+    progress: Callable[[float], None] | None,
+) -> tuple[int, bool, RateBounds]:
+    """Return the number of correct guesses, the locality, and bounds on the guessing test."""
+    n_correct, is_local = _guess_coins(interaction, fault)
+    # Without locality no bound is known; an accuracy of 1/2 is possible without any leak.
+    accuracy = 0.5
+    if is_local:
+        bound = rate_at_least(n_correct, interaction.universes.count, 1 - confidence)
+        accuracy = max(0.5, bound)
+    if progress is not None:
+        progress(1)
+    return n_correct, is_local, RateBounds(accuracy, 1 - accuracy, equal_errors=True)
 
 
 def _guess_coins(interaction: AuditInteraction, fault: InjectedFault) -> tuple[int, bool]:

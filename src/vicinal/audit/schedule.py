@@ -51,10 +51,7 @@ class AuditTrial(ABC):
 
     @abstractmethod
     def play(self, present: bool) -> Floats:
-        """Return the attacker's scores of a block of independent runs, float64 (runs,).
-
-        `present`: whether the subject is in the data set.
-        """
+        """Return the attacker's scores of independent runs in one world, float64 (runs,)."""
 
     def controls(self) -> Mapping[str, AuditTrial]:
         """Return the same attack on a version with each injected fault, by the fault's name."""
@@ -294,7 +291,11 @@ def find_best_test(
     confidence_of_each = 1 - (1 - confidence) / 2
 
     def compute_claim_share(rates: RateBounds) -> float:
-        return _compute_claim_share(rates, claim)
+        """Return the bound on mu as a share of the claimed mu; -1 if the bound is trivial."""
+        if rates.mu <= 0 or not 0 < rates.false_positive_rate < 1:
+            return -1.0
+        claimed_mu = claim.allowed(rates)
+        return rates.mu / claimed_mu if claimed_mu > 0 else float("inf")
 
     def compute_epsilon(rates: RateBounds) -> float:
         return rates.bound_epsilon(claim.delta)
@@ -390,10 +391,8 @@ def _divide_time(seconds: float, weights: Sequence[float]) -> list[float]:
 def _try_controls(
     trial: AuditTrial, seconds: float, confidence: float, runs: float, progress: Progress | None
 ) -> tuple[ControlResult, ...]:
-    """Run all controls of an attack within a time limit, see :func:`try_control`.
-
-    Each control gets an equal share of the time that remains when it starts.
-    """
+    """Run all controls of an attack within a time limit, see :func:`try_control`."""
+    # Each control gets an equal share of the time that remains when it starts.
     controls = trial.controls()
     deadline = time.monotonic() + seconds
     results: list[ControlResult] = []
@@ -414,12 +413,10 @@ def try_control(
 ) -> ControlResult:
     """Run a control until the audit refutes its claim, or its time or runs are used.
 
-    - `name`: name of the injected fault.
-    - `control`: the attack on a version with this fault.
+    - `name`, `control`: name of the injected fault, and the attack on a version with it.
     - `seconds`: time limit, which is checked whenever the number of runs has doubled.
     - `confidence`: confidence of all tests together.
     - `runs`: number of runs of each world after which the control stops.
-    - `progress`: called with the seconds used since its last call.
     """
     control_runs = _TrialRuns(control, progress)
     deadline = time.monotonic() + seconds
@@ -433,14 +430,6 @@ def try_control(
             return ControlResult(
                 name, is_caught, rates.mu, claim, len(control_runs), control_runs.total_seconds
             )
-
-
-def _compute_claim_share(rates: RateBounds, claim: Claim) -> float:
-    """Return the lower bound on mu as a share of the claimed mu; -1 if the bound is trivial."""
-    if rates.mu <= 0 or not 0 < rates.false_positive_rate < 1:
-        return -1.0
-    claimed_mu = claim.allowed(rates)
-    return rates.mu / claimed_mu if claimed_mu > 0 else float("inf")
 
 
 def _create_result(

@@ -51,16 +51,12 @@ class Charges:
 class StoredAccount:
     """Every subject's remaining units for one audience, in memory and as committed.
 
-    Mechanisms charge the array `remaining` in place. A second array, `durable`, holds the units
-    that the database holds, and a commit writes the differences between the two. So every charge
-    is written, without a list of charges that could be incomplete. All arrays are indexed by slot,
-    and private.
+    Mechanisms charge the array `remaining` in place. `durable` holds the units in the database, and
+    a commit writes the differences, so no list of charges can be incomplete. If there is a total
+    over all audiences, `synced_remaining` holds the values of `remaining` when the total was last
+    charged. All arrays are indexed by slot, and private.
 
-    `units`, int64 (slots,): remaining units as the database holds them. The account owns the array
-    from now on.
-
-    If there is a total over all audiences, a third array, `synced_remaining`, holds the values of
-    `remaining` when the total was last charged. The difference is still to be charged to the total.
+    `units`, int64 (slots,): remaining units in the database; the account owns the array.
     """
 
     def __init__(self, units: Units) -> None:
@@ -111,10 +107,7 @@ class StoredAccount:
         return self._spent > 0
 
     def share(self, slots: Slots | slice = slice(None)) -> None:
-        """Mark the current units at `slots` as known to the total over all audiences.
-
-        Differences up to now are then not charged to the total.
-        """
+        """Mark the units at `slots` as known to the total, which is not charged for them."""
         self.synced_remaining = extend_units(self.synced_remaining, len(self.remaining))
         self.synced_remaining[slots] = self.remaining[slots]
 
@@ -177,9 +170,9 @@ class Audience:
     - `number`, `name`: unique each; 0 and "" for the total over all audiences. Public.
     - `plan`: the plan as JSON. Public.
     - `account`: every subject's remaining units. Private.
-    - `initial_budget`: units of a newly enrolled subject. These are
-      :data:`~vicinal.accounting.budget.UNITS`; the released units of them if budgets renew; or 0
-      once the history of charges was lost.
+    - `initial_budget`: units of a newly enrolled subject: a full budget,
+      :data:`~vicinal.accounting.budget.UNITS`; the parts of it for the periods that have begun, if
+      budgets renew; or 0 once the history of charges was lost.
     - `granted`: number of budgets given out, each of :attr:`released` units. Private.
     - `used`: number of answers that were charged. Public.
     - `slack`: delta spent to date because noise and votes are on an integer grid. Public.
@@ -204,7 +197,7 @@ class Audience:
 
     @property
     def renewal(self) -> Renewal | None:
-        """State of the renewal of budgets, as last released; None if budgets do not renew.
+        """State of the renewal in the last period begun by the ledger; None without renewal.
 
         Public.
         """
@@ -212,16 +205,17 @@ class Audience:
 
     @property
     def due(self) -> Renewal | None:
-        """State of the renewal of budgets as of today, to be released before the next answer.
+        """State of the renewal of budgets as of today; equal to :attr:`renewal` within a period.
 
-        Equal to :attr:`renewal` if no new period has begun.
+        If it differs, a new period has begun, and :meth:`Ledger.renew` must add its part to every
+        budget before the next answer.
         """
         renewal = self.renewal
         return renewal.now(self.used) if renewal and self.initial_budget else renewal
 
     @property
     def released(self) -> int:
-        """Released units of a full budget: all of them, unless budgets renew. Public."""
+        """Units of a full budget that subjects may spend to date: all, unless budgets renew."""
         renewal = self.renewal
         return UNITS if renewal is None else renewal.released
 

@@ -94,8 +94,7 @@ class HashedSlotTable:
     def match_folded(self, subjects: Sequence[SubjectId]) -> Bools:
         """Return whether each id equals an enrolled subject's id once folded, bool (subjects,).
 
-        Ids are folded by :func:`~vicinal.ledger.id_encoding.fold_ids`. The first call reads all
-        ids, a few pages at a time, and keeps 8 bytes of each.
+        The first call reads all ids, a few pages at a time, and keeps 8 bytes of each.
         """
         if self._folded is None:
             hash_arrays = [np.zeros(0, dtype=np.uint64)]

@@ -157,13 +157,11 @@ class Ledger:
         """Commit the body as one change of the data, which gets a new version.
 
         `kind`: name of the change in the history, such as "add". A :data:`RENEWAL` changes
-        budgets only, so the version stays. After any exception inside, memory may be ahead of
-        the disk, so the ledger is closed.
+        budgets only, so the version stays. An exception inside closes the ledger.
 
-        From its commit until :meth:`complete_change`, the change is incomplete and the ledger
-        refuses everything, because record files and memory do not agree with the database yet. An
-        exception at any line in between therefore leaves a ledger that has to be opened again,
-        which completes the change.
+        From its commit until :meth:`complete_change`, the ledger refuses everything, because record
+        files and memory do not agree with the database yet. An exception in between therefore
+        leaves a ledger that has to be opened again, which completes the change.
         """
         with self._open_transaction():
             yield
@@ -174,20 +172,15 @@ class Ledger:
             self._change_incomplete = True  # before the commit: no line separates the two
 
     def _check_readable(self) -> None:
-        """Read the audiences and plans that a change has written by the code of an opening.
+        """Raise StoreDamaged, before the commit, if an opening would refuse the written audiences.
 
         A writer that is less strict than the reader could commit a ledger that cannot be opened.
-
-        Raises StoreDamaged if an opening would refuse them. The transaction is undone then.
         """
         for row in self.database.rows(Tables.AUDIENCES):
             read_audience(row)
 
     def complete_change(self) -> None:
-        """Accept further operations: record files and memory agree with the last :meth:`change`.
-
-        Does nothing if there is no incomplete change.
-        """
+        """Accept further operations: record files and memory agree with the last :meth:`change`."""
         self._change_incomplete = False
 
     def _append_history(self, kind: str) -> None:
@@ -199,7 +192,7 @@ class Ledger:
 
     @property
     def due(self) -> list[tuple[Audience, Renewal]]:
-        """Audiences with a renewal period that has begun but is not released, and its state.
+        """Audiences with a new renewal period that :meth:`renew` has not begun yet, and its state.
 
         Public. Audiences that lost their history of charges get no further period.
         """
@@ -211,7 +204,10 @@ class Ledger:
         return due
 
     def renew(self) -> bool:
-        """Release all due parts of budgets in one commit; return whether any part was due."""
+        """Begin all new renewal periods in one commit, and return whether there were any.
+
+        Each adds its part to the budgets that subjects may spend.
+        """
         due = self.due
         if due:
             with self.change(RENEWAL):
@@ -576,8 +572,8 @@ class Ledger:
     def _find_hashes(self, make_hashes: Callable[[], list[bytes]]) -> dict[int, tuple[bytes, int]]:
         """Return the hashes that have rows in the table `departed`, by index.
 
-        The values are the hash and the least audience number of its rows. `make_hashes` returns
-        the hashes to look up. It is not called while the table is empty, as hashing is slow.
+        The values are the hash and the least audience number of its rows. `make_hashes` is not
+        called while the table is empty, as hashing is slow.
         """
         if not self.database.read("SELECT hash FROM departed LIMIT 1"):
             return {}
@@ -680,10 +676,7 @@ class Ledger:
             audience.checkpointed += n_budgets * (audience.released - audience.initial_budget)
 
     def _assign_units(self, audience: Audience, slots: Slots, units: Units) -> None:
-        """Set the units of some slots, which is no charge, neither to the audience nor the total.
-
-        `units`, int64 (slots,): the new remaining units.
-        """
+        """Set the remaining units of some slots, which is no charge, also not to the total."""
         audience.account.assign(slots, units, self.size)
         if self.total is not None:
             audience.account.share(slots)

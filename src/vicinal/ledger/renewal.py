@@ -36,9 +36,10 @@ def today() -> date:
 
 @dataclass(frozen=True, slots=True)
 class Renewal:
-    """Schedule and state of a budget that is released in parts, one per period. Public.
+    """Schedule and state of a budget that can be spent in parts, one per period. Public.
 
-    You declare the first three attributes; the ledger sets the remaining ones.
+    You declare the first three attributes; the ledger sets the remaining ones. A part is
+    *released* when its period begins: from then on subjects may spend it.
 
     Attributes
     ----------

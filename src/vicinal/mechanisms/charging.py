@@ -98,9 +98,10 @@ class KernelWeights(NamedTuple):
 class VotePrices(NamedTuple):
     """Noise scales and prices of the votes of q queries; public.
 
-    The arrays are the attributes of the same names of
-    :class:`vicinal.mechanisms.votes.BlockRelease`. If `label_only` is true, a contribution to a
-    single coordinate is charged a share of the Gaussian price, taken from `price_table`.
+    `scales` are in grid steps. `rates` are the units charged for a squared step of a contribution;
+    `single_rates` the same for a contribution to a single coordinate. If `label_only` is true, such
+    a contribution is charged a share of this price, looked up in `price_table` by means of
+    `table_scale` (:class:`vicinal.mechanisms.votes.BlockRelease`).
     """
 
     scales: Ints

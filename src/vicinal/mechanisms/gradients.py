@@ -223,7 +223,7 @@ def clipped_residuals(scores, labels, norms, per_score, factor, bound):  # type:
     - `labels`, int32 (n,): class indices.
     - `norms`, float64 (n,): norms of the integer rows.
     - `per_score`: value of one step of a score.
-    - `factor`: grid steps per unit of a derivative, without clipping.
+    - `factor`: number of grid steps that stand for a derivative of 1, without clipping.
     - `bound`: the clipping bound in grid steps.
     """
     for i in range(len(scores)):

@@ -320,7 +320,7 @@ def charge_rows(  # type: ignore[no-untyped-def]
     - `remaining`, int64 (subjects,): remaining units, charged in place.
     - `per_score`: value of one step of an integer score.
     - `is_squared_loss`: whether the targets are vectors.
-    - `factor`: grid steps per unit of a derivative, without clipping.
+    - `factor`: number of grid steps that stand for a derivative of 1, without clipping.
     - `bound`: largest norm of a contribution, in grid steps.
     - `rate`: units charged for a squared step.
     - `reserve`: units that training leaves to every subject.
@@ -448,7 +448,7 @@ def _clip(residuals, squares, factor, bound, sizes, costs):  # type: ignore[no-u
 
     - `residuals`, float64 (c, at least n): derivatives of the loss; integers afterwards.
     - `squares`, int64 (n,): squared norms of the records' rows.
-    - `factor`: grid steps per unit of a derivative, without clipping.
+    - `factor`: number of grid steps that stand for a derivative of 1, without clipping.
     - `bound`: largest norm of a contribution, in grid steps.
     - `sizes`, float64 (at least n,): scratch.
     - `costs`, float64 (at least n,): squared norms of the resulting columns, written here.

@@ -201,7 +201,7 @@ class PlannedAnswers:
         """Raise PrivacyRefused unless the plan covers `size` further queries."""
         self._planned.check(size)
 
-    def _passed(self, size: int, largest_votes: Callable[[], Ints]) -> Bools:
+    def _select_answered(self, size: int, largest_votes: Callable[[], Ints]) -> Bools:
         """Return whether each query is answered, bool (q,); public.
 
         Queries that pass the screening are answered until the planned answers are used up.

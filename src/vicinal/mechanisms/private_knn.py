@@ -274,11 +274,11 @@ class PrivateKNNRelease(PlannedAnswers):
         # and is therefore private.
         size = max(1, _MOST_HITS // (int(self.nearest.knn.n_expected) + self._k + 1))
         starts = range(0, len(integers), size)
-        results = [self._answered(integers[start : start + size]) for start in starts]
+        results = [self._answer_block(integers[start : start + size]) for start in starts]
         passed = np.concatenate([block_passed for block_passed, _ in results])
         return passed, np.concatenate([answers for _, answers in results])
 
-    def _answered(self, queries: IntegerMatrix) -> tuple[Bools, AnyArray]:
+    def _answer_block(self, queries: IntegerMatrix) -> tuple[Bools, AnyArray]:
         """Return whether each of a block of encoded queries is answered, and the answers."""
         candidates = self.nearest.candidates(queries)
 
@@ -286,7 +286,7 @@ class PrivateKNNRelease(PlannedAnswers):
             chosen = self.nearest.draw(queries, candidates)
             return np.asarray(self._encoding.count(chosen, 1).max(axis=1))
 
-        passed = self._passed(len(queries), largest_votes)
+        passed = self._select_answered(len(queries), largest_votes)
         if candidates is not None:
             candidates = candidates_of(candidates, passed)
         # A new sample: screening and vote are priced as two releases with independent samples.

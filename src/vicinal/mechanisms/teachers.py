@@ -190,5 +190,5 @@ class PATERelease(PlannedAnswers):
         """
         self._planned.note_releases(len(queries))
         votes = count_votes(self.teachers, queries, self._n_classes)
-        passed = self._passed(len(queries), lambda: votes.max(axis=1))
+        passed = self._select_answered(len(queries), lambda: votes.max(axis=1))
         return passed, self._voting.publish(votes[passed] * self._voting.steps)

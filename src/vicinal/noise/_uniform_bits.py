@@ -94,7 +94,7 @@ class BitBuffer:
         # starts again.
         self.cursor[NEXT] = self.cursor[MARK]
         if self.cursor[NEXT] == self.cursor[END]:
-            self._refill()
+            self._refill_words()
         step = sampler
         while True:
             try:
@@ -107,10 +107,10 @@ class BitBuffer:
                 self.cursor[NEXT] = self.cursor[MARK]
                 step = run_exact_round
             except OutOfBits:
-                self._refill()
+                self._refill_words()
         self.words[: self.cursor[MARK] >> 6] = 0
 
-    def _refill(self) -> None:
+    def _refill_words(self) -> None:
         """Drop the bits before the mark, append a block of new bits and go back to the mark.
 
         An interruption between any two statements leaves a buffer without bits, or one with unread

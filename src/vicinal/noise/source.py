@@ -224,18 +224,18 @@ class PresampledNoise:
     def take(self, size: int) -> Ints:
         """Return `size` samples, int64 (size,), and zero them in the stock."""
         if size > len(self._ready):
-            self._restock(size - len(self._ready))
+            self._restock_samples(size - len(self._ready))
         used = self._ready[:size]
         samples = used.copy()
         self._ready = self._ready[size:]
         used.fill(0)
         # The first call builds no reserve: many scales, such as those of noisy counts, occur once.
         if self._n_taken and len(self._ready) < size <= MAX_AHEAD:
-            self._restock(max(size, min(self._n_taken, MAX_RESERVE)))
+            self._restock_samples(max(size, min(self._n_taken, MAX_RESERVE)))
         self._n_taken += size
         return samples
 
-    def _restock(self, size: int) -> None:
+    def _restock_samples(self, size: int) -> None:
         """Draw at least `size` samples, in whole batches, and append them to the stock."""
         new_samples = self._draw(-(-size // BATCH) * BATCH)
         old_samples = self._ready

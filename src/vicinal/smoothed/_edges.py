@@ -130,7 +130,7 @@ def _compute_edges(
 ) -> tuple[Floats, Floats]:
     """Return lower and upper log divergence of the edges a = first_edge .. stop_edge - 1.
 
-    Edge a has b = n - 1 - a. The result is the larger of both directions, two float64 arrays.
+    Edge a has b = n - 1 - a. The result is the larger of both directions.
     """
     lows, highs = np.empty(stop_edge - first_edge), np.empty(stop_edge - first_edge)
     for a in range(first_edge, stop_edge):
@@ -142,10 +142,7 @@ def _compute_edges(
 
 
 def compute_edge_interval(a: int, b: int, size: int, e: float, measure: int = LOSS) -> LogInterval:
-    """Return the divergence (or a gain) of one ordered pair of neighbours, as an interval.
-
-    The arguments are those of :func:`compute_edge`.
-    """
+    """Return :func:`compute_edge` as an interval."""
     return LogInterval(*compute_edge(a, b, size, e, measure))
 
 
@@ -172,10 +169,7 @@ _N_PROBES = 64
 def _bound_largest_term(
     log_p: Floats, min_size: int, a: int, b: int, e: float, measure: int
 ) -> float:
-    """Return a lower bound of the largest log term of a mixture, from up to 64 of its terms.
-
-    Parameters as for :func:`mix_edges`.
-    """
+    """Return a lower bound of the largest log term of :func:`mix_edges`, from 64 of its terms."""
     max_log_term = -np.inf
     stride = max(1, len(log_p) // _N_PROBES)
     for index in range(len(log_p) - 1, -1, -stride):
@@ -189,10 +183,9 @@ def _bound_largest_term(
 def _compute_mixture_terms(
     log_p: Floats, min_size: int, a: int, b: int, e: float, measure: int, min_log_p: float
 ) -> tuple[Floats, Floats]:
-    """Return lower and upper log terms of a mixture; -inf for sizes that are left out.
+    """Return lower and upper log terms of :func:`mix_edges`.
 
-    Left out are sizes whose log probability is at most `min_log_p`. Other parameters as for
-    :func:`mix_edges`.
+    Sizes with a log probability of at most `min_log_p` are left out: their terms are -inf.
     """
     lows, highs = np.full(len(log_p), -np.inf), np.full(len(log_p), -np.inf)
     for index in range(len(log_p)):
@@ -212,11 +205,8 @@ def mix_edges(log_p: Floats, min_size: int, a: int, b: int, e: float, measure: i
     result are left out and added to the upper end, as no divergence is above 1.
     """
     max_log_term = _bound_largest_term(log_p, min_size, a, b, e, measure)
-    min_log_p = (
-        max_log_term + math.log(_DROPPED_MASS / len(log_p))
-        if max_log_term > -math.inf
-        else -math.inf
-    )
+    # Minus infinity if all terms are 0.
+    min_log_p = max_log_term + math.log(_DROPPED_MASS / len(log_p))
     lows, highs = _compute_mixture_terms(log_p, min_size, a, b, e, measure, min_log_p)
     error = MACHINE_EPSILON * (len(log_p) + 16)
     return LogInterval(log_sum(lows) - error, log_sum(highs) + error + 2 * _DROPPED_MASS)
@@ -274,11 +264,7 @@ def _multiply_counts(counts: Ints, factor: float) -> Floats:
 
 
 def _log_gain_weights(log_ratio: Floats, measure: int) -> Floats:
-    """Return the log weights of outcomes with log P / P' = `log_ratio`, float64 (outcomes,).
-
-    The weights of :func:`_compute_weight`: 0 for ``LOSS``, else the log posterior probability that
-    X (``TRUE_X``) or X' (``TRUE_OTHER``) is true.
-    """
+    """Return the logs of :func:`_compute_weight` for outcomes with log P / P' = `log_ratio`."""
     if measure == LOSS:
         return np.zeros_like(log_ratio)
     return -np.logaddexp(0.0, -log_ratio if measure == TRUE_X else log_ratio)

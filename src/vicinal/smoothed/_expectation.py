@@ -85,8 +85,8 @@ class TwoTypeWorld:
         p = expected / n
         if p <= 0 or p >= 1:
             return 0.0 if k == round(n * p) else -math.inf
-        first_type = -n * p * _compute_phi((k / n - p) / p)
-        return first_type - n * (1 - p) * _compute_phi((p - k / n) / (1 - p))
+        first_type = -n * p * float(intervals.compute_phi((k / n - p) / p))
+        return first_type - n * (1 - p) * float(intervals.compute_phi((p - k / n) / (1 - p)))
 
 
 def list_unmixed_worlds(population: Population, n: int, type_index: int) -> list[TwoTypeWorld]:
@@ -152,9 +152,9 @@ def find_window(world: TwoTypeWorld, log_mass: float) -> tuple[int, int]:
 
 
 def _find_light_tail(world: TwoTypeWorld, start: int, end: int, log_mass: float) -> int:
-    """Return the k nearest to `start` whose tail on the side of `end` is below exp(`log_mass`).
+    """Return the k nearest to the mean `start` with a tail below exp(`log_mass`), or `end`.
 
-    `end` if there is none. `start` is the mean, `end` is 0 or n; found by bisection.
+    The tail is that on the side of `end`, which is 0 or n; found by bisection.
     """
     if world.log_tail(end) > log_mass:
         return end
@@ -181,10 +181,8 @@ def find_largest_term(log_deltas: LogDeltas, world: TwoTypeWorld) -> float:
 def _probe_terms(
     log_deltas: LogDeltas, world: TwoTypeWorld, low: int, high: int
 ) -> tuple[float, int]:
-    """Return the largest log term found between k = low and high, and its k.
-
-    Each round probes 48 equidistant k and narrows the range to the neighbours of the best one.
-    """
+    """Return the largest log term found between k = low and high, and its k."""
+    # Each round probes equidistant k and narrows the range to the neighbours of the best one.
     max_log_term, argmax = -math.inf, low
     for _ in range(_N_PROBE_ROUNDS):
         probes = np.unique(np.linspace(low, high, _N_PROBES).astype(np.int64)).tolist()
@@ -200,11 +198,6 @@ def _compute_log_term(log_deltas: LogDeltas, world: TwoTypeWorld, k: int) -> flo
     logs, errors = world.log_pmf(k, k)
     low = float(logs[0] - errors[0] + log_deltas(k, k)[0, 0])
     return low if math.isfinite(low) else -math.inf
-
-
-def _compute_phi(v: float) -> float:
-    """Return (1 + v) log(1 + v) - v, the exponent of Chernoff's bound."""
-    return float(intervals.compute_phi(v))
 
 
 _BLOCK_STANDARD_DEVIATIONS = 2.5
@@ -246,10 +239,9 @@ def compute_sum_log_pmf(
 def _compute_block(
     counts: Counts, probabilities: Floats, first: int, stop: int
 ) -> tuple[Floats, Floats, int]:
-    """Return log probabilities, their error bounds, and the first k that is not included.
+    """Return log probabilities of k = first, ..., their error bounds, and the next k.
 
-    The probabilities start at k = first and end where the tilt loses precision, or before `stop`.
-    An error bound is infinite where nothing is known.
+    They end where the tilt loses precision, or before `stop`. Unknown ones have infinite bounds.
     """
     n = int(counts.sum())
     if first in (0, n):

@@ -75,12 +75,11 @@ def bound_multitype_mean(
 class _CornerDeltas:
     """The function g of two counts, with each value computed once.
 
-    `max_delta` is the probability that a record is sampled; `n_computed` counts the computed
-    divergences.
+    `max_delta` is the inclusion probability; `n_computed` the number of computed divergences.
     """
 
     def __init__(self, sampler: Sampler, n: int, epsilon: float) -> None:
-        self.max_delta = sampler.touched(n)
+        self.max_delta = sampler.compute_inclusion_probability(n)
         self._n = n
         self._get_swap_ends = cache(lambda a, b: self._compute_swap(sampler, a, b, epsilon))
         self.get_delta = cache(self._compute_delta)
@@ -176,8 +175,8 @@ def _sum_rectangles(
     rectangles = []
     for index, (_, _, _, upper) in enumerate(tables):
         if upper.size:
-            whole = (0, upper.shape[0] - 1, 0, upper.shape[1] - 1)
-            rectangles.append(_weigh_rectangle(tables, corners, index, whole))
+            full_table = (0, upper.shape[0] - 1, 0, upper.shape[1] - 1)
+            rectangles.append(_weigh_rectangle(tables, corners, index, full_table))
     heapq.heapify(rectangles)
     while True:
         # Summed anew each time: updated sums would keep the rounding error of their first values,
@@ -207,7 +206,7 @@ def _weigh_rectangle(
     table_index: int,
     rectangle: Rectangle,
 ) -> tuple[float, int, Rectangle, float, float]:
-    """Return a heap entry for a rectangle of one table, as a tuple.
+    """Return the heap entry of a rectangle of one table.
 
     Its items are minus the difference of the sums that a cut would reduce, the index of the table,
     the rectangle, and lower and upper sums of weights times g.

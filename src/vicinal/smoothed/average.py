@@ -71,24 +71,17 @@ class Average(CountMechanism):
     def check_size(self, n: int) -> None:
         FixedSize(self.size).check(n)
 
-    def touched(self, n: int) -> float:
+    def compute_inclusion_probability(self, n: int) -> float:
         return self.size / n
 
-    def losses(self, database: Counts, epsilon: float) -> Iterator[LogInterval]:
+    def iterate_divergences(self, database: Counts, epsilon: float) -> Iterator[LogInterval]:
         e, n = bounded_exp(epsilon), int(database.sum())
         for level, rows in self._iterate_replacements(database):
             own, slack = rows[level], 8 * (n + len(rows[0])) * MACHINE_EPSILON
-            for sums in (
-                _sum_divergences(own, rows, e, slack),
-                _sum_divergences(rows, own, e, slack),
-            ):
-                yield from (
-                    _enclose_column(sums, new_level)
-                    for new_level in range(len(rows))
-                    if new_level != level
-                )
+            yield from _enclose_columns(_sum_divergences(own, rows, e, slack), level)
+            yield from _enclose_columns(_sum_divergences(rows, own, e, slack), level)
 
-    def gains(self, database: Counts, epsilon: float) -> Iterator[LogInterval]:
+    def iterate_gains(self, database: Counts, epsilon: float) -> Iterator[LogInterval]:
         e, n = bounded_exp(epsilon), int(database.sum())
         for level, rows in self._iterate_replacements(database):
             own, slack = rows[level], 16 * (n + len(rows[0])) * MACHINE_EPSILON
@@ -96,11 +89,7 @@ class Average(CountMechanism):
             sums = _sum_divergences(own, rows, e, slack, posterior) + _sum_divergences(
                 rows, own, e, slack, posterior
             )
-            yield from (
-                _enclose_column(sums, new_level)
-                for new_level in range(len(rows))
-                if new_level != level
-            )
+            yield from _enclose_columns(sums, level)
 
     def _iterate_replacements(self, database: Counts) -> Iterator[tuple[int, Floats]]:
         """Yield the outcome distributions for all replacements of one record, level by level.
@@ -204,8 +193,7 @@ def _sum_divergences(
 ) -> Floats:
     """Return the sums of weights (p - e q)+ over outcomes, computed and upper, (2, rows).
 
-    `p` and `q` hold distributions along the last axis, `slack` bounds their relative errors, and
-    `weights` are 1 if None.
+    `p` and `q` hold distributions along the last axis; `slack` bounds their relative errors.
     """
     excess = np.maximum(p - e * q, 0.0)
     raised_excess = np.maximum(p - e * q + slack * (p + e * q), 0.0)
@@ -213,10 +201,11 @@ def _sum_divergences(
     return np.stack([(weight * excess).sum(-1), (weight * raised_excess).sum(-1) * (1 + slack)])
 
 
-def _enclose_column(sums: Floats, column: int) -> LogInterval:
-    """Return the interval of one column of :func:`_sum_divergences`."""
-    computed, upper = sums[:, column]
-    return enclose_value(float(computed), float(upper - computed)).cap_log()
+def _enclose_columns(sums: Floats, own_level: int) -> Iterator[LogInterval]:
+    """Yield the intervals of :func:`_sum_divergences` for all levels but `own_level`."""
+    for level, (computed, upper) in enumerate(sums.T):
+        if level != own_level:
+            yield enclose_value(float(computed), float(upper - computed)).cap_log()
 
 
 LEVELS = range(-127, 129)

@@ -75,7 +75,7 @@ def database_delta(mechanism: Mechanism, database: npt.ArrayLike, epsilon: float
 
 def compute_log_delta(mechanism: Mechanism, database: Counts, epsilon: float) -> LogInterval:
     """Return delta(x) of a database that has passed ``mechanism.check``."""
-    return max_interval(mechanism.losses(database, epsilon))
+    return max_interval(mechanism.iterate_divergences(database, epsilon))
 
 
 def adjusted_utility(
@@ -105,7 +105,9 @@ def adjusted_utility(
     """
     t = checks.check_real("threshold", threshold, least=0, below=1)
     checked = check_mechanism(mechanism).check(database)
-    largest = max_interval(mechanism.gains(checked, math.log1p(t) - math.log1p(-t))).cap_log()
+    largest = max_interval(
+        mechanism.iterate_gains(checked, math.log1p(t) - math.log1p(-t))
+    ).cap_log()
     return DatabaseDelta(largest.low, largest.high)
 
 
@@ -170,11 +172,11 @@ def worst_case_delta(mechanism: Mechanism, n: int, epsilon: float) -> Delta:
     """
     checks.check_real("epsilon", epsilon, least=0)
     n_records = checks.check_integer("n", n, least=1)
-    probability = check_mechanism(mechanism).touched(n_records)
+    probability = check_mechanism(mechanism).compute_inclusion_probability(n_records)
     if probability > 1:
         raise InvalidInput("The 'n' parameter must be at least the size of the sample. Got less.")
     interval = enclose_log(log_or_minus_inf(probability), 2.0**-50)
-    if mechanism.attains_touched:
+    if mechanism.attains_inclusion_probability:
         return as_delta(interval, EXACT, "attained at every epsilon where a record is alone")
     return as_delta(LogInterval(-math.inf, interval.high), BOUND, "chance that a record is sampled")
 
@@ -199,7 +201,7 @@ class NamedMechanism:
     Parameters
     ----------
     mechanism : Histogram or ListedMechanism
-        A mechanism with a method ``law`` that lists its outcomes.
+        A mechanism with a method ``compute_distribution`` that lists its outcomes.
     coins : hashable
         Equal names mean the same sample: the two halves of a cross-validation split, several
         queries or radii on one sample.
@@ -233,25 +235,25 @@ class JointMechanism(ComparedMechanism):
         for release in self.releases:
             release.mechanism.check_size(n)
 
-    def touched(self, n: int) -> float:
-        p_missed = math.prod(1 - release.mechanism.touched(n) for release in self.releases)
+    def compute_inclusion_probability(self, n: int) -> float:
+        p_missed = math.prod(
+            1 - release.mechanism.compute_inclusion_probability(n) for release in self.releases
+        )
         return min(1 - p_missed + 2.0**-50, 1.0)
 
-    def comparisons(self, database: Counts, epsilon: float) -> Iterator[Comparison]:
+    def iterate_comparisons(self, database: Counts, epsilon: float) -> Iterator[Comparison]:
         for neighbour in iterate_neighbours(database):
             yield make_comparison(self._compute_divergence, database, neighbour, epsilon)
 
     def _compute_divergence(
         self, database: Counts, neighbour: Counts, epsilon: float, measure: int
     ) -> LogInterval:
-        """Return the divergence (or gain) of the product distributions of two histograms.
-
-        `measure` as for :meth:`vicinal.smoothed.mechanism.Sampler.pair`.
-        """
+        """Return the divergence (or gain) of the product distributions of two histograms."""
         log_p, log_ratio = np.zeros(1), np.zeros(1)
         for release in self.releases:
             log_release_p, log_release_ratio = align_distributions(
-                release.mechanism.law(database), release.mechanism.law(neighbour)
+                release.mechanism.compute_distribution(database),
+                release.mechanism.compute_distribution(neighbour),
             )
             if len(log_p) * len(log_release_p) > _MAX_JOINT_OUTCOMES:
                 raise InvalidInput(

@@ -188,10 +188,10 @@ class Delta:
         }
 
     def __str__(self) -> str:
-        shown = " to ".join(power_of_ten(end) for end in (self.log_lower, self.log_upper))
+        text = " to ".join(power_of_ten(end) for end in (self.log_lower, self.log_upper))
         if self.method == EXACT and self.log_upper - self.log_lower < 1e-6:
-            shown = power_of_ten(self.log_upper)
-        return f"{shown} ({self.method})"
+            text = power_of_ten(self.log_upper)
+        return f"{text} ({self.method})"
 
 
 @dataclass(frozen=True)
@@ -232,10 +232,8 @@ def as_delta(number: LogInterval, method: str = EXACT, note: str = "") -> Delta:
 
 
 def _exp_rounded(log: float, direction: float) -> float:
-    """Return exp(`log`) as a float, moved towards `direction` by its rounding error.
-
-    The relative error of exp grows with abs(log): about 2 + abs(log) units in the last place.
-    """
+    """Return exp(`log`) as a float, moved towards `direction` by its rounding error."""
+    # The relative error of exp is about 2 + abs(log) units in the last place.
     if log == -math.inf:
         return 0.0
     value = math.exp(min(log, 709.0))  # exp(710) overflows
@@ -264,10 +262,7 @@ _DEKKER_SPLITTER = 134217729.0
 
 
 def _tabulate_stirling_terms() -> Floats:
-    """Return s(x) for x = 0 .. 15, computed with 40 digits.
-
-    s(0) = 0, so an empty cell of a contingency table contributes nothing.
-    """
+    """Return s(x) for x = 0 .. 15, computed with 40 digits; s(0) = 0."""
     with localcontext() as context:
         context.prec = 40
         values = [

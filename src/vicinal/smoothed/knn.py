@@ -101,31 +101,28 @@ class KNNVotes(mechanisms.Mechanism):
             )
         return labels
 
-    def records(self, database: Counts) -> int:
+    def count_records(self, database: Counts) -> int:
         return len(database)
 
-    def touched(self, n: int) -> float:  # noqa: ARG002 - the same for every n
+    def compute_inclusion_probability(self, n: int) -> float:  # noqa: ARG002 - the same for every n
         return self.gamma
 
-    attains_touched = True
+    attains_inclusion_probability = True
     """The nearest record is revealed whenever it is sampled if no other record has its label."""
 
-    def losses(self, database: Counts, epsilon: float) -> Iterator[LogInterval]:
+    def iterate_divergences(self, database: Counts, epsilon: float) -> Iterator[LogInterval]:
         for row in self._compute_maxima(database, epsilon):
             yield from (
                 _enclose_computed(row[direction], row[direction + 3]) for direction in (0, 1)
             )
 
-    def gains(self, database: Counts, epsilon: float) -> Iterator[LogInterval]:
+    def iterate_gains(self, database: Counts, epsilon: float) -> Iterator[LogInterval]:
         for row in self._compute_maxima(database, epsilon):
             yield _enclose_computed(row[2], row[5])
 
     def _compute_maxima(self, database: Counts, epsilon: float) -> Floats:
-        """Return six maxima over all neighbours for each removed record, float64 (runs, 6).
-
-        One record is removed of each run of equal labels, as all of them leave the same rest. The
-        columns are those of :func:`compare_with_neighbours`.
-        """
+        """Return :func:`compare_with_neighbours` for each run of equal labels, (runs, 6)."""
+        # One record is removed of each run, as all of them leave the same rest.
         run_starts = np.flatnonzero(np.diff(database, prepend=-1))
         sizes, successors = list_vote_states(self.k, self.classes)
         n_operations = len(run_starts) * len(database) * self.classes * len(sizes)
@@ -143,10 +140,8 @@ class KNNVotes(mechanisms.Mechanism):
 
 
 def _enclose_computed(low: float, high: float) -> LogInterval:
-    """Return the interval of a number that was computed as `low` and is at most `high`.
-
-    The error of a computed sum is symmetric, so the number is at least 2 low - high.
-    """
+    """Return the interval of a number that was computed as `low` and is at most `high`."""
+    # The error of a computed sum is symmetric, so the number is at least 2 low - high.
     return LogInterval(log_or_minus_inf(2 * low - high), log_or_minus_inf(high)).cap_log(ONE.high)
 
 
@@ -357,13 +352,15 @@ class RadiusVotes(mechanisms.ComparedMechanism):
         classes = checks.check_integer("classes", self.classes, least=2)
         object.__setattr__(self, "types", classes + 1)
 
-    def touched(self, n: int) -> float:  # noqa: ARG002 - the same for every n
+    def compute_inclusion_probability(self, n: int) -> float:  # noqa: ARG002 - the same for every n
         return self.gamma
 
-    attains_touched = True
+    attains_inclusion_probability = True
     """A lone record inside the radius is revealed whenever it is sampled."""
 
-    def comparisons(self, database: Counts, epsilon: float) -> Iterator[mechanisms.Comparison]:
+    def iterate_comparisons(
+        self, database: Counts, epsilon: float
+    ) -> Iterator[mechanisms.Comparison]:
         compute = self._compute_divergence
         for removed_type, added_type in itertools.permutations(range(self.classes + 1), 2):
             n_removed, n_added = int(database[removed_type]), int(database[added_type])
@@ -384,8 +381,7 @@ class RadiusVotes(mechanisms.ComparedMechanism):
     ) -> LogInterval:
         """Return the divergence of X from X', in which one record has changed its type.
 
-        X has `n_removed` and `n_added` records of the two types, X' has one record less
-        of the removed and one more of the added type. The last type, "out", is not published.
+        X has `n_removed` records of the removed type and `n_added` of the added type.
         """
         if added_type == self.classes:
             return compute_count_divergence(n_removed, n_removed - 1, self.gamma, epsilon, measure)
@@ -421,14 +417,11 @@ def compute_count_divergence(
 def bound_radius_mean(
     mechanism: RadiusVotes, population: Population, n: int, epsilon: float
 ) -> LogInterval | None:
-    """Return an interval of the smoothed delta of radius votes; None if n is too large.
-
-    A neighbour changes one label's count or moves a record from label to label. The lower end is
-    the largest mean for a single label. The upper end adds the means of the largest divergence
-    of each label and of the largest divergence between two labels, which is that of sampled counts
-    of types.
-    """
-    min_probabilities = population.least[: mechanism.classes]
+    """Return an interval of the smoothed delta of radius votes; None if n is too large."""
+    # A neighbour changes one label's count or moves a record from label to label. The lower end is
+    # the largest mean for a single label. The upper end adds the means of the largest divergence
+    # of each label and of the largest divergence between two labels (sampled counts of types).
+    min_probabilities = population.min_probabilities[: mechanism.classes]
     sampler = mechanisms.Poisson(mechanism.gamma)
     relabelled = bound_multitype_mean(sampler, min_probabilities, n, epsilon)
     if relabelled is None:
@@ -448,10 +441,7 @@ def bound_radius_mean(
 
 
 def _make_label_log_deltas(gamma: float, epsilon: float) -> LogDeltas:
-    """Return a function that gives log deltas of one label with k records, for a range of k.
-
-    In the neighbours one record of the label is added or removed.
-    """
+    """Return a function that gives log deltas of one label with k records, for a range of k."""
 
     def compute_label_delta(n_label: int) -> LogInterval:
         n_larger = max(n_label, 1)

@@ -54,7 +54,7 @@ class Sampler(ABC):
         checks.check_integer("n", n, least=1, most=MAX_RECORDS)
 
     @abstractmethod
-    def touched(self, n: int) -> float:
+    def compute_inclusion_probability(self, n: int) -> float:
         """Return the probability that a given one of n records is in the sample."""
 
     @abstractmethod
@@ -89,7 +89,7 @@ class FixedSize(Sampler):
     Examples
     --------
     >>> from vicinal.smoothed import FixedSize
-    >>> FixedSize(5).touched(10)  # the probability that a record is sampled
+    >>> FixedSize(5).compute_inclusion_probability(10)  # the probability that a record is sampled
     0.5
     """
 
@@ -104,7 +104,7 @@ class FixedSize(Sampler):
                 f"The 'size' parameter must be at most the number of records. Got {self.size}."
             )
 
-    def touched(self, n: int) -> float:
+    def compute_inclusion_probability(self, n: int) -> float:
         return self.size / n
 
     def pair(self, a: int, b: int, n: int, epsilon: float, measure: int = LOSS) -> LogInterval:
@@ -137,7 +137,7 @@ class Poisson(Sampler):
     Examples
     --------
     >>> from vicinal.smoothed import Poisson
-    >>> Poisson(0.25).touched(10)
+    >>> Poisson(0.25).compute_inclusion_probability(10)
     0.25
     """
 
@@ -146,7 +146,7 @@ class Poisson(Sampler):
     def __post_init__(self) -> None:
         object.__setattr__(self, "gamma", checks.check_real("gamma", self.gamma, least=0, most=1))
 
-    def touched(self, n: int) -> float:  # noqa: ARG002 - the same for every n
+    def compute_inclusion_probability(self, n: int) -> float:  # noqa: ARG002 - the same for every n
         return self.gamma
 
     def pair(self, a: int, b: int, n: int, epsilon: float, measure: int = LOSS) -> LogInterval:  # noqa: ARG002
@@ -164,7 +164,7 @@ class WithReplacement(Sampler):
     Examples
     --------
     >>> from vicinal.smoothed import WithReplacement
-    >>> round(WithReplacement(2).touched(10), 2)  # 1 - .9^2
+    >>> round(WithReplacement(2).compute_inclusion_probability(10), 2)  # 1 - .9^2
     0.19
     """
 
@@ -173,7 +173,7 @@ class WithReplacement(Sampler):
     def __post_init__(self) -> None:
         checks.check_integer("size", self.size, least=0, most=MAX_RECORDS)
 
-    def touched(self, n: int) -> float:
+    def compute_inclusion_probability(self, n: int) -> float:
         return -math.expm1(self.size * math.log1p(-1 / n)) if n > 1 else float(self.size > 0)
 
     def pair(self, a: int, b: int, n: int, epsilon: float, measure: int = LOSS) -> LogInterval:
@@ -210,8 +210,7 @@ def _list_samples(
     """Return every possible sampled histogram with its log probability, type after type.
 
     `list_type_counts` returns the distribution of the sampled records of one type. Its arguments
-    are the number of records of this type, the number of records of all later types, and the number
-    of records sampled from earlier types.
+    are the numbers of records of this type, of all later types, and sampled from earlier types.
     """
     samples: list[tuple[tuple[int, ...], float]] = [((), 0.0)]
     n_rest = int(counts.sum())
@@ -227,10 +226,8 @@ def _list_samples(
 
 
 def bounded_exp(epsilon: float) -> float:
-    """Return E = exp(epsilon), or exp(600) for larger epsilon.
-
-    A smaller E gives larger divergences, so the upper end of a delta remains valid.
-    """
+    """Return E = exp(epsilon), or exp(600) for larger epsilon."""
+    # A smaller E gives larger divergences, so the upper end of a delta remains valid.
     return math.exp(min(epsilon, _LARGEST_EXPONENT))
 
 
@@ -246,9 +243,7 @@ def make_comparison(
 ) -> Comparison:
     """Return both directions of a divergence between a database and its neighbour.
 
-    `divergence` takes two descriptions of databases, the further `arguments` and a measure. The
-    result is (divergence from database to neighbour, divergence from neighbour to database), each a
-    function of the measure.
+    `divergence` takes two descriptions of databases, the further `arguments` and a measure.
     """
     return partial(divergence, database, neighbour, *arguments), partial(
         divergence, neighbour, database, *arguments
@@ -260,10 +255,10 @@ class Mechanism(ABC):
 
     @abstractmethod
     def check(self, database: npt.ArrayLike) -> Counts:
-        """Return a database as int64 for :meth:`losses`; raise InvalidInput if it is unfit."""
+        """Return a database as int64, or raise InvalidInput if it is unfit."""
 
     @abstractmethod
-    def losses(self, database: Counts, epsilon: float) -> Iterator[LogInterval]:
+    def iterate_divergences(self, database: Counts, epsilon: float) -> Iterator[LogInterval]:
         """Yield every different hockey-stick divergence between a database x and its neighbours x'.
 
         These are the sums over outcomes of (P_x - E P_x')+ and of (P_x' - E P_x)+. `database` has
@@ -271,7 +266,7 @@ class Mechanism(ABC):
         """
 
     @abstractmethod
-    def gains(self, database: Counts, epsilon: float) -> Iterator[LogInterval]:
+    def iterate_gains(self, database: Counts, epsilon: float) -> Iterator[LogInterval]:
         """Yield, for every neighbour, the adversary's gain if the database is the true one.
 
         The sum over outcomes of ``P_x max(0, |P_x - P_x'| / (P_x + P_x') - t) / (1 - t)`` with
@@ -279,16 +274,16 @@ class Mechanism(ABC):
         """
 
     @abstractmethod
-    def touched(self, n: int) -> float:
+    def compute_inclusion_probability(self, n: int) -> float:
         """Return the probability that a given one of n records influences the outcome.
 
         By coupling, no delta of any database at any epsilon is larger.
         """
 
-    attains_touched: ClassVar[bool] = False
-    """Whether for every n and epsilon some database has a delta of exactly ``touched(n)``."""
+    attains_inclusion_probability: ClassVar[bool] = False
+    """Whether at every n and epsilon some database has a delta of the inclusion probability."""
 
-    def records(self, database: Counts) -> int:
+    def count_records(self, database: Counts) -> int:
         """Return the number of records of a database that has passed :meth:`check`."""
         return int(database.sum())
 
@@ -325,16 +320,16 @@ class ComparedMechanism(CountMechanism):
     """A mechanism on histograms whose divergences are computed neighbour by neighbour."""
 
     @abstractmethod
-    def comparisons(self, database: Counts, epsilon: float) -> Iterator[Comparison]:
+    def iterate_comparisons(self, database: Counts, epsilon: float) -> Iterator[Comparison]:
         """Yield both directions of the divergence from each (different) neighbour of a database."""
 
-    def losses(self, database: Counts, epsilon: float) -> Iterator[LogInterval]:
-        for forward, backward in self.comparisons(database, epsilon):
+    def iterate_divergences(self, database: Counts, epsilon: float) -> Iterator[LogInterval]:
+        for forward, backward in self.iterate_comparisons(database, epsilon):
             yield forward(LOSS)
             yield backward(LOSS)
 
-    def gains(self, database: Counts, epsilon: float) -> Iterator[LogInterval]:
-        for forward, backward in self.comparisons(database, epsilon):
+    def iterate_gains(self, database: Counts, epsilon: float) -> Iterator[LogInterval]:
+        for forward, backward in self.iterate_comparisons(database, epsilon):
             yield sum_intervals([forward(TRUE_X), backward(TRUE_OTHER)])
 
 
@@ -374,10 +369,9 @@ def align_distributions(p: Distribution, p_other: Distribution) -> tuple[Floats,
 
 
 def read_whole_numbers(name: str, values: npt.ArrayLike) -> Counts:
-    """Return an array of whole numbers >= 0 as int64; `name` is the parameter in error messages.
+    """Return an array of whole numbers >= 0 as int64, or raise InvalidInput that names `name`.
 
-    Fractions, negative numbers, NaN and text raise InvalidInput. Messages never show the values,
-    which are private.
+    Messages never show the values, which are private.
     """
     requirement = f"The {name!r} parameter must hold whole numbers >= 0."
     array: AnyArray = np.asarray(values)
@@ -390,15 +384,6 @@ def read_whole_numbers(name: str, values: npt.ArrayLike) -> Counts:
     if (array > 2**53).any():
         raise InvalidInput(f"{requirement} Got a value above 2^53.")
     return array.astype(np.int64)
-
-
-def check_sampler(sampler: object) -> None:
-    """Raise InvalidInput for anything that is not a sampler."""
-    if not isinstance(sampler, Sampler):
-        raise InvalidInput(
-            "The 'sampler' parameter must be FixedSize(T), Poisson(gamma) or WithReplacement(T). "
-            f"Got {sampler!r}."
-        )
 
 
 @dataclass(frozen=True)
@@ -419,23 +404,27 @@ class Histogram(ComparedMechanism):
     sampler: Sampler
 
     def __post_init__(self) -> None:
-        check_sampler(self.sampler)
+        if not isinstance(self.sampler, Sampler):
+            raise InvalidInput(
+                "The 'sampler' parameter must be FixedSize(T), Poisson(gamma) or "
+                f"WithReplacement(T). Got {self.sampler!r}."
+            )
 
     def check_size(self, n: int) -> None:
         self.sampler.check(n)
 
-    def touched(self, n: int) -> float:
-        return self.sampler.touched(n)
+    def compute_inclusion_probability(self, n: int) -> float:
+        return self.sampler.compute_inclusion_probability(n)
 
-    attains_touched = True
+    attains_inclusion_probability = True
     """A record that is the only one of its type is revealed whenever it is sampled."""
 
-    def comparisons(self, database: Counts, epsilon: float) -> Iterator[Comparison]:
+    def iterate_comparisons(self, database: Counts, epsilon: float) -> Iterator[Comparison]:
         n = int(database.sum())
         for a, b in _iterate_count_pairs(database):
             yield make_comparison(self.sampler.pair, a, b, n, epsilon)
 
-    def law(self, database: Counts) -> Distribution:
+    def compute_distribution(self, database: Counts) -> Distribution:
         """Return the log probability of every sampled histogram of a small database."""
         return dict(self.sampler.outcomes(database))
 
@@ -487,17 +476,20 @@ class ListedMechanism(ComparedMechanism):
         if not callable(self.law_of):
             raise InvalidInput(f"The 'law_of' parameter must be a function. Got {self.law_of!r}.")
 
-    def touched(self, n: int) -> float:  # noqa: ARG002 - the function may reveal any record
+    def compute_inclusion_probability(self, n: int) -> float:  # noqa: ARG002 - the function may reveal any record
         return 1.0
 
-    def comparisons(self, database: Counts, epsilon: float) -> Iterator[Comparison]:
-        distribution = self.law(database)
+    def iterate_comparisons(self, database: Counts, epsilon: float) -> Iterator[Comparison]:
+        distribution = self.compute_distribution(database)
         for neighbour in iterate_neighbours(database):
             yield make_comparison(
-                compute_listed_divergence, distribution, self.law(neighbour), epsilon
+                compute_listed_divergence,
+                distribution,
+                self.compute_distribution(neighbour),
+                epsilon,
             )
 
-    def law(self, database: Counts) -> Distribution:
+    def compute_distribution(self, database: Counts) -> Distribution:
         """Return the log probability of every outcome for a histogram.
 
         Raises
@@ -505,8 +497,11 @@ class ListedMechanism(ComparedMechanism):
         InvalidInput
             If the function does not return probabilities that sum to 1.
         """
-        probabilities = self.law_of(tuple(database.tolist()))
-        if not _are_probabilities(probabilities):
+        probabilities: Any = self.law_of(tuple(database.tolist()))
+        if not isinstance(probabilities, Mapping) or not all(
+            isinstance(p, Real) and 0 <= float(p) <= 1 + _SUM_TOLERANCE
+            for p in probabilities.values()
+        ):
             raise InvalidInput("The 'law_of' parameter must return a mapping to probabilities.")
         if abs(math.fsum(map(float, probabilities.values())) - 1) > _SUM_TOLERANCE:
             raise InvalidInput("The probabilities that 'law_of' returns must sum to 1. They don't.")
@@ -514,10 +509,3 @@ class ListedMechanism(ComparedMechanism):
             outcome: min(math.log(p), 0.0) if p else -math.inf
             for outcome, p in probabilities.items()
         }
-
-
-def _are_probabilities(candidate: object) -> bool:
-    """Return whether an object is a mapping whose values are probabilities."""
-    return isinstance(candidate, Mapping) and all(
-        isinstance(p, Real) and 0 <= float(p) <= 1 + _SUM_TOLERANCE for p in candidate.values()
-    )

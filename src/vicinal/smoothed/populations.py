@@ -45,7 +45,7 @@ class Population:
         return int(self.vertices.shape[1])
 
     @property
-    def least(self) -> Floats:
+    def min_probabilities(self) -> Floats:
         """Smallest probability of each type over all vertices, float64 (m,)."""
         return np.asarray(self.vertices.min(axis=0))
 
@@ -227,25 +227,17 @@ def _read_distributions(name: str, rows: npt.ArrayLike) -> Floats:
 
 
 def _iterate_box_corners(low: Floats, high: Floats) -> Iterable[Floats]:
-    """Yield the corners of the set of distributions between `low` (m,) and `high` (m,).
-
-    At a corner all types but one have their lower or upper bound; the probability of the free type
-    is the rest. Corners can be yielded more than once.
-    """
+    """Yield the corners of the distributions between `low` (m,) and `high`, perhaps repeatedly."""
+    # At a corner all types but one have their lower or upper bound; the free type has the rest.
     n_types = len(low)
     for free_type in range(n_types):
         for takes_high in itertools.product((0, 1), repeat=n_types - 1):
-            corner = np.insert(
-                np.where(takes_high, np.delete(high, free_type), np.delete(low, free_type)),
-                free_type,
-                0,
-            )
-            corner[free_type] = 1 - corner.sum()
-            if (
-                low[free_type] - _SUM_TOLERANCE
-                <= corner[free_type]
-                <= high[free_type] + _SUM_TOLERANCE
-            ):
+            corner = np.where(np.insert(takes_high, free_type, 0), high, low)
+            corner[free_type] = 0
+            remainder = 1 - corner.sum()
+            corner[free_type] = remainder
+            min_remainder = low[free_type] - _SUM_TOLERANCE
+            if min_remainder <= remainder <= high[free_type] + _SUM_TOLERANCE:
                 yield np.clip(corner, 0.0, 1.0)
 
 
@@ -298,8 +290,7 @@ class Bounds:
         }
 
     def __str__(self) -> str:
-        shown = [f"{name[4:]} {power_of_ten(log)}" for name, log in vars(self).items()]
-        return ", ".join(shown)
+        return ", ".join(f"{name[4:]} {power_of_ten(log)}" for name, log in vars(self).items())
 
 
 def bounds(population: Population, n: int, size: int, epsilon: float) -> Bounds:
@@ -334,7 +325,7 @@ def bounds(population: Population, n: int, size: int, epsilon: float) -> Bounds:
     if not isinstance(population, Population):
         raise InvalidInput(f"The 'population' parameter must be a Population. Got {population!r}.")
     population.check_records(n_records)
-    shares, vertices = population.least, population.vertices
+    shares, vertices = population.min_probabilities, population.vertices
     # The floor falls with the probability of the type: of several groups the largest one is valid.
     floors = vertices.max(axis=0) if isinstance(population, Heterogeneous) else vertices.ravel()
     return Bounds(
@@ -362,7 +353,7 @@ def one_sided(shares: Floats, n: int, size: int, epsilon: float) -> float:
 def two_sided(shares: Floats, n: int, size: int, epsilon: float) -> float:
     """Return the logarithm of the two-sided upper bound, minimised over c'; inf at epsilon 0.
 
-    Arguments as for :func:`one_sided`. The minimum is searched on a grid of log c' and refined.
+    Arguments as for :func:`one_sided`.
     """
     if size == 0:
         return -math.inf
@@ -437,10 +428,8 @@ def _log_sum_over_types(shares: Floats, n: int, k: float) -> float:
 
 
 def _round_up(log_bound: float, n: int) -> float:
-    """Return the logarithm of a bound for n records, increased by its rounding error.
-
-    The exponents of a bound are accurate to a few units of 2^-52 and are multiplied by n.
-    """
+    """Return the logarithm of a bound for n records, increased by its rounding error."""
+    # The exponents of a bound are accurate to a few units of 2^-52 and are multiplied by n.
     return log_bound + _ROUNDING_UNITS * MACHINE_EPSILON * (
         1 + abs(log_bound) + n * MACHINE_EPSILON
     )

@@ -262,17 +262,22 @@ def _compute_certified(
     return None
 
 
+def _has_closed_form(mechanism: Mechanism) -> bool:
+    """Return whether the deltas of two types have a closed form."""
+    return isinstance(mechanism, Histogram) and isinstance(mechanism.sampler, FixedSize)
+
+
 def _is_listing_fast(mechanism: Mechanism, n: int, n_types: int) -> bool:
     """Return whether the deltas of all databases of n records take little time."""
-    is_closed_form = isinstance(mechanism, Histogram) and isinstance(mechanism.sampler, FixedSize)
-    max_databases = _MAX_DATABASES if is_closed_form and n_types == 2 else _MAX_SLOW_DATABASES
+    is_closed_form = n_types == 2 and _has_closed_form(mechanism)
+    max_databases = _MAX_DATABASES if is_closed_form else _MAX_SLOW_DATABASES
     return math.comb(n + n_types - 1, n_types - 1) <= max_databases
 
 
 def _has_log_deltas(mechanism: Mechanism, n: int) -> bool:
     """Return whether delta of two types can be computed for any range of databases."""
-    is_closed_form = isinstance(mechanism, Histogram) and isinstance(mechanism.sampler, FixedSize)
-    return is_closed_form or (isinstance(mechanism, CountMechanism) and n <= _MAX_LISTED_RECORDS)
+    is_listable = isinstance(mechanism, CountMechanism) and n <= _MAX_LISTED_RECORDS
+    return is_listable or _has_closed_form(mechanism)
 
 
 def _bound_two_types(mechanism: Mechanism, population: Population, n: int, epsilon: float) -> Delta:
@@ -313,7 +318,7 @@ def _bound_many_types(
     if len(means) == 1:
         upper_mean = means[0]
     else:
-        upper_mean = bound_multitype_mean(sampler, population.least, n, epsilon)
+        upper_mean = bound_multitype_mean(sampler, population.min_probabilities, n, epsilon)
     if upper_mean and upper_mean.high < upper:
         upper, method = upper_mean.high, SANDWICH
     note = "mixtures of worlds enclosed" if len(population.vertices) > 1 else ""
@@ -323,13 +328,11 @@ def _bound_many_types(
 def _estimate_by_sampling(
     mechanism: Mechanism, population: Population, n: int, epsilon: float, draws: int, seed: int
 ) -> Delta:
-    """Return an interval that holds with confidence .999, from sampled databases.
-
-    With several vertices the worst world is unknown, so the upper end is 1.
-    """
+    """Return an interval that holds with confidence .999, from sampled databases."""
     estimated = estimate(mechanism, population, n, epsilon, draws, seed)
     is_single_world = isinstance(population, Heterogeneous) or len(population.vertices) == 1
     low = log_or_minus_inf(estimated.lower)
+    # With several vertices the worst world is unknown, so the upper end is 1.
     high = math.log(estimated.upper) if is_single_world and estimated.upper > 0 else 0.0
     note = (
         f"mean of {draws} drawn databases {estimated.mean:.3g}, "
@@ -469,7 +472,7 @@ def estimate(
             for value in [compute_log_delta(mechanism, mechanism.check(database), epsilon)]
         ]
     )
-    max_delta = min(mechanism.touched(n), 1.0)
+    max_delta = min(mechanism.compute_inclusion_probability(n), 1.0)
     # Four events share the probability of an error: two ends, each with mean and variance.
     log_inverse_error = math.log(4 / (1 - CONFIDENCE))
     ends = []
@@ -491,10 +494,7 @@ def estimate(
 def sample_databases(
     mechanism: Mechanism, population: Population, n: int, draws: int, seed: int, share: float = 0.0
 ) -> Iterator[Counts]:
-    """Yield `draws` databases of n records: histograms, or labels by rank for ``KNNVotes``.
-
-    Arguments as for :func:`estimate`.
-    """
+    """Yield `draws` databases: histograms, or labels by rank for ``KNNVotes``."""
     # Synthetic databases from a public model: no guarantee depends on these draws.
     rng = np.random.default_rng(seed)  # noqa: TID251
     groups = _split_into_groups(population, n, share)
@@ -507,10 +507,7 @@ def sample_databases(
 
 
 def _split_into_groups(population: Population, n: int, share: float) -> list[tuple[int, Floats]]:
-    """Return pairs of a number of records and their distribution (m,), n records together.
-
-    `share` of the records come from the second vertex, the rest from the first.
-    """
+    """Return pairs of a number of records and their distribution (m,); see :func:`estimate`."""
     rows = [row / row.sum() for row in population.vertices]
     if isinstance(population, Heterogeneous):
         return list(zip(population.counts.tolist(), rows, strict=True))
