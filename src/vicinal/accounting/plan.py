@@ -117,8 +117,8 @@ class Plan:
         if not by_method:
             raise InvalidInput(
                 "The 'releases' parameter: no method gives a bound for these releases together "
-                f"at delta {self.delta:g}. Take a larger delta, or give Rényi divergences at more "
-                "orders, or losses without infinite ones."
+                f"at delta {self.delta:g}. Take a larger delta, give the filter a smaller delta, "
+                "or give Rényi divergences at more orders, or losses without infinite ones."
             )
         method = min(by_method, key=lambda name: by_method[name])
         return {

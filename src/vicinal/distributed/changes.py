@@ -30,7 +30,7 @@ from vicinal.ledger.files import replace_file, sync_folder, translate_os_errors
 from vicinal.ledger.ledger import Ledger
 from vicinal.ledger.sealed_files import parse_json
 from vicinal.neighbours.kernels import IntegerMatrix
-from vicinal.store.records import NEXT_NUMBER, StoredRecords
+from vicinal.store.records import NEXT_NUMBER, StoredRecords, find_unused_numbers
 
 ADD, ERASE, AUDIENCE = "add", "erase", "audience"
 """Kinds of changes: add records, erase subjects, set an audience's plan and model."""
@@ -261,18 +261,14 @@ class ClusterChanges:
 
     def route_addition(self, records: StoredRecords) -> ClusterChange:
         """Return the change that adds records on the shards of their subjects."""
-        subjects = self._new_numbers(len(records)) if records.ids is None else records.ids
+        subjects = records.ids
+        if subjects is None:
+            first = int(self._ledger.database.get(NEXT_NUMBER) or 0)
+            subjects = find_unused_numbers(first, len(records), self.list_standings)
         shard_numbers = self.find_shards(subjects)
         return ClusterChange(ADD, subjects, records.integers, records.rows, shard_numbers)
 
-    def _new_numbers(self, size: int) -> list[SubjectId]:
-        """Return `size` ids for new subjects: the next integers that no subject has or had."""
-        first = int(self._ledger.database.get(NEXT_NUMBER) or 0)
-        numbers: list[SubjectId] = []
-        while len(numbers) < size:
-            candidates: list[SubjectId] = list(range(first, first + size - len(numbers)))
-            standings = self.run_on_all(tasks.SubjectStandings(candidates))
-            is_taken = np.any(list(standings.values()), axis=0)
-            numbers += [candidates[index] for index in np.flatnonzero(~is_taken).tolist()]
-            first += len(candidates)
-        return numbers
+    def list_standings(self, subjects: Sequence[SubjectId]) -> list[int]:
+        """Return each subject's standing, which is 0 on all shards but at most one."""
+        standings = self.run_on_all(tasks.SubjectStandings(list(subjects)))
+        return np.max(list(standings.values()), axis=0).tolist()  # type: ignore[no-any-return]

@@ -252,16 +252,11 @@ class Coordinator(BaseStore):
     def presence(self, subjects: npt.ArrayLike) -> Presence:
         ids = list(dict.fromkeys(checks.subject_ids("subjects", subjects)))
         with self._exclusive():
-            return Presence.of(self._query_standings(ids))
-
-    def _query_standings(self, ids: list[SubjectId]) -> list[int]:
-        """Return each subject's standing, which is 0 on all shards but at most one."""
-        standings = self._changes.run_on_all(tasks.SubjectStandings(ids)).values()
-        return np.max(list(standings), axis=0).tolist()  # type: ignore[no-any-return]
+            return Presence.of(self._changes.list_standings(ids))
 
     def _alike(self, subjects: list[SubjectId]) -> int:
         ids = list(dict.fromkeys(subjects))
-        unknown = list(compress(ids, np.equal(self._query_standings(ids), 0)))
+        unknown = list(compress(ids, np.equal(self._changes.list_standings(ids), 0)))
         similar_ids = self._changes.run_on_all(tasks.SimilarSubjects(unknown))
         return len(find_similar_ids(unknown).union(*similar_ids.values()))
 

@@ -46,7 +46,8 @@ from vicinal.tabular import check_row_order
 from vicinal.targets.classes import ClassesParameter, encode_labels
 
 ABSTAIN = -1
-"""The label of a query that failed the screening, for integer classes; None for other classes."""
+"""The label, for integer classes, of a query that failed the screening or got no sure answer; None
+for other classes."""
 
 _VOTE_NOISE = Real(least=1e-2, most=1e9)
 """Check of a noise standard deviation in votes, from 0.01 to 1e9."""

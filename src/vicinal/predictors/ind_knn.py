@@ -20,11 +20,8 @@ from vicinal.planning.engine_factory import convert_to_float
 from vicinal.planning.parameter_tables import IndKNNClassifierParameters
 from vicinal.predictors import inputs
 from vicinal.predictors._named_classes import NamedClassesMixin
-from vicinal.predictors.fixed_plan import decision_scores
+from vicinal.predictors.fixed_plan import ABSTAIN, decision_scores
 from vicinal.predictors.ind_knn_base import IndKNNEstimator
-
-ABSTAIN = -1
-"""The answer of an integer-labelled classifier that abstains; string-labelled ones give None."""
 
 
 @document_parameters

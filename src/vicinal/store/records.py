@@ -7,6 +7,7 @@ again.
 """
 
 import hashlib
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -155,19 +156,27 @@ def add_records(store: OpenStore, records: StoredRecords) -> None:
     write_digests(store.database, store.record_files, new_size, tiles_from(old_size, new_size))
 
 
-def _assign_numbers(store: OpenStore, size: int) -> list[SubjectId]:
-    """Return `size` unused numbers as ids of new subjects, inside a change of the ledger.
+def find_unused_numbers(
+    first: int, size: int, list_standings: Callable[[Sequence[SubjectId]], Iterable[int]]
+) -> list[SubjectId]:
+    """Return `size` numbers from `first` on that no subject has, or had before an erasure.
 
-    Numbers that a subject has, or had before an erasure, are skipped.
+    `list_standings`: returns the standing of each id, 0 for an unknown one.
     """
-    next_number = int(store.database.get(NEXT_NUMBER) or 0)
     numbers: list[SubjectId] = []
     while len(numbers) < size:
-        candidates = range(next_number, next_number + size - len(numbers))
-        standings = store.ledger.standings(candidates)
+        candidates = range(first, first + size - len(numbers))
+        standings = list_standings(candidates)
         numbers += [
             number for number, standing in zip(candidates, standings, strict=True) if not standing
         ]
-        next_number = candidates.stop
-    store.database.put(NEXT_NUMBER, str(next_number))
+        first = candidates.stop
+    return numbers
+
+
+def _assign_numbers(store: OpenStore, size: int) -> list[SubjectId]:
+    """Return `size` unused numbers as ids of new subjects, inside a change of the ledger."""
+    first = int(store.database.get(NEXT_NUMBER) or 0)
+    numbers = find_unused_numbers(first, size, store.ledger.standings)
+    store.database.put(NEXT_NUMBER, str(int(numbers[-1]) + 1 if numbers else first))
     return numbers
