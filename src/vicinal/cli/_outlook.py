@@ -85,7 +85,7 @@ def show_outlook(
     - `dry_run`: whether this is the dry run of a command, which compares no other plans.
     - `seed`: seed of the simulation.
     """
-    from vicinal.reports.plan_report import as_text, assess_plan, plan_options
+    from vicinal.reports.plan_report import assess_plan, format_options, plan_options
 
     plan = plan.settled(ASSUMED_PUBLIC_ROWS if points is None else len(points))
     reference, setup, reason = _prepare_simulation(plan, points, labels)
@@ -97,7 +97,7 @@ def show_outlook(
         advice.append("Dry run: nothing was written, drawn or charged.")
     if not json:
         introduction = [*costs, ""] if costs else []
-        echo("\n".join([*introduction, as_text(options, reason), "", *advice]).rstrip())
+        echo("\n".join([*introduction, format_options(options, reason), "", *advice]).rstrip())
         return
     requested, *alternatives = options
     result = {

@@ -69,10 +69,9 @@ def audit(
     """Compare the smoothed delta of a mechanism on a population with the worst case."""
     from vicinal.ledger.sealed_files import read_json
     from vicinal.reports import smoothed_audit
-    from vicinal.reports.smoothed_audit import audit_text
 
     report = smoothed_audit.audit(read_json(spec, "plan"))
-    echo(as_json(report) if json else audit_text(report))
+    echo(as_json(report) if json else smoothed_audit.format_audit(report))
 
 
 def _format_price(price: dict[str, Any]) -> str:

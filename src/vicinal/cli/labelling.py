@@ -357,7 +357,7 @@ def label(
             f"{result['kept']:,} kept for training. Wrote {out}"
         ),
         f"Answers by class: {counts}",
-        *([] if figures is None else figures.lines()),
+        *([] if figures is None else figures.format_lines()),
         *("", format_guarantee(answers.guarantee["text"])),
     ]
     echo(as_json(result) if json else "\n".join(lines))
@@ -410,11 +410,11 @@ def student(
         **paths,
         "guarantee": released.guarantee,
     }
-    lines = [f"Trained on {len(rows):,} answers. Agreement with them:", *agreement.lines()]
+    lines = [f"Trained on {len(rows):,} answers. Agreement with them:", *agreement.format_lines()]
     if uses_soft_labels:
         lines.insert(0, f"Also trained on soft labels of {len(pool):,} public examples.")
     if figures is not None:
-        lines += ["On examples that were not queried:", *figures.lines()]
+        lines += ["On examples that were not queried:", *figures.format_lines()]
     lines.append(f"Student    {paths['out']}")
     if paths["onnx"] is not None:
         lines.append(f"ONNX       {paths['onnx']}")
@@ -485,7 +485,7 @@ def transfer(
         for number, facts in enumerate(result["rounds"], 1)
     ]
     for title, figures in figures_by_title.items():
-        lines += ["", f"{title[0].upper()}{title[1:]}:", *figures.lines()]
+        lines += ["", f"{title[0].upper()}{title[1:]}:", *figures.format_lines()]
     lines += [f"Student: {paths['out']}, after {format_duration(result['seconds'])}"]
     lines += ["", format_guarantee(outcome.guarantee)]
     echo(as_json(result) if json else "\n".join(lines))
