@@ -134,7 +134,7 @@ def audience(
     json: options.Json = False,
     dry_run: options.DryRun = False,
 ) -> None:
-    """Add an audience: a group of analysts with budgets of its own."""
+    """Add an audience of analysts with budgets of its own."""
     plan = {"renew": renewal_options.build_renewal(), **options.get_plan_arguments(ctx)}
     with records.open_store(store, accept_loss=accept_loss, reading=dry_run) as opened:
         if dry_run:

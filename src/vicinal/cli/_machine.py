@@ -120,7 +120,7 @@ def _format_demo(answers: DemoAnswers, result: dict[str, Any]) -> str:
 
 
 def doctor(json: Json = False) -> None:
-    """Show the properties of this machine, and recommended changes."""
+    """Show the properties of this machine, with advice."""
     from llvmlite import binding
 
     from vicinal.neighbours.engines import engine_for, proven_engines
@@ -150,7 +150,7 @@ def _find_version(package: str) -> str | None:
 
 
 def _free_memory() -> int | None:
-    """Return the number of bytes that a process can still allocate; None if unknown."""
+    """Return the number of bytes that processes can still allocate; None if unknown."""
     try:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
     except OSError:

@@ -42,7 +42,7 @@ def calibrate(
     release: Annotated[int, Option(help="Number of the release, counted from 0.")] = 0,
     json: Json = False,
 ) -> None:
-    """Find the noise, or another field of a plan, for a target epsilon."""
+    """Find a plan's noise, or another field, for an epsilon."""
     load_when_used("numpy", *_UNUSED_NUMPY)
     from vicinal.accounting import calibration
     from vicinal.ledger.sealed_files import read_json

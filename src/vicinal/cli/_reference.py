@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option
 
-from vicinal.cli.records import add_file_to_errors, get_csv_form, is_table, read_records
+from vicinal.cli import records
 from vicinal.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class FeatureOptions:
             options["schema"] = schema.to_dict()
         columns = [column_name(name) for name in listed_names(self.columns or [])] or None
         excluded = {column_name(name) for name in other_columns if name is not None}
-        if columns is None and self.features == "columns" and public and is_table(public):
+        if columns is None and self.features == "columns" and public and records.is_table(public):
             names = read_table(public).column_names
             columns = [name for name in names if name not in excluded]
         return StoreExtractor(self.features, options, None, columns)
@@ -88,7 +88,7 @@ class FeatureOptions:
         """
         rows, labels = reference.read_rows(plain, label)
         public = reference.public
-        with nullcontext() if public is None else add_file_to_errors(public, public=True):
+        with nullcontext() if public is None else records.add_file_to_errors(public, public=True):
             extractor, points = self._extract_reference(rows, plain)
         if points is not None:
             warn_about_reference(points, _get_feature_names(extractor))
@@ -146,34 +146,30 @@ class ReferenceOptions:
     ) -> tuple[Any, AnyArray | None]:
         """Return the raw public rows and the labels in column `label`; None if there are none."""
         from vicinal.features.table_drafts import rows_from_schema
-        from vicinal.features.table_schema import TableSchema
 
         if self.public is not None:
-            dataset = read_records(self.public, extractor, label, public=True)
+            dataset = records.read_records(self.public, extractor, label, public=True)
             return dataset.features, None if label is None else dataset.labels
         if self.reference is None:
             return None, None
-        schema = TableSchema.from_dict(extractor.options["schema"])
-        return rows_from_schema(schema, _N_GENERATED_ROWS), None
+        return rows_from_schema(records.get_table_schema(extractor), _N_GENERATED_ROWS), None
 
     def has_column(self, name: str | None, extractor: StoreExtractor) -> bool:
         """Return whether the public table has a column of this name."""
         from vicinal.datasets.tables import column_name, read_table
 
-        if name is None or self.public is None or not is_table(self.public):
+        if name is None or self.public is None or not records.is_table(self.public):
             return False
-        table = read_table(self.public, get_csv_form(self.public, extractor, public=True))
+        table = read_table(self.public, records.get_csv_form(self.public, extractor, public=True))
         return column_name(name) in table.column_names
 
 
 def _get_feature_names(extractor: StoreExtractor) -> list[str] | None:
     """Return the names of features that come from table columns; None for all other features."""
-    from vicinal.features.table_schema import TableSchema
-
     if extractor.public_map is not None:
         return None
     if extractor.kind == "table":
-        return list(TableSchema.from_dict(extractor.options["schema"]).feature_names)
+        return list(records.get_table_schema(extractor).feature_names)
     return extractor.columns
 
 

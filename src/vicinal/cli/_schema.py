@@ -7,11 +7,11 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option, echo
 
-from vicinal.cli.options import Json, expand_groups
+from vicinal.cli.options import Json, expand_groups, parse_class_names
 from vicinal.cli.output import as_json, check_outputs, print_note, write_file
 from vicinal.errors import InvalidInput
 
@@ -104,7 +104,7 @@ def schema(
         raise InvalidInput("Give either a public table to draft from, or --check DATA.")
     if schema is None:
         raise InvalidInput("The 'check' option needs a --schema to check the table against.")
-    class_names = _parse_classes(classes) if classes else None
+    class_names = parse_class_names(classes) if classes else None
     declared, table = _read_private_table(check, schema, labels, role_columns)
     misfits = check_table(table, declared, labels, subject, class_names)
     is_refused = any(misfit.stops for misfit in misfits)
@@ -116,14 +116,6 @@ def schema(
         raise InvalidInput(
             f"{check} does not fit the schema. Correct the errors, or edit the schema."
         )
-
-
-def _parse_classes(texts: list[str]) -> list[Any]:
-    from vicinal.parameters import ClassNames
-
-    check = ClassNames()
-    names: list[Any] = check("classes", check.parsed_option(texts)).tolist()
-    return names
 
 
 def _read_private_table(

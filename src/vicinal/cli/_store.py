@@ -161,10 +161,7 @@ def _get_query_ids(copied: dict[str, Any]) -> dict[str, Any]:
 
 
 def _format_reply(keys: list[bytes], reply: Reply, audience: str) -> str:
-    """Return the text on a reply: numbers of queries, of repeated queries and of remaining answers.
-
-    `keys` identify the features of each query: queries with equal features get the same answer.
-    """
+    """Return the text on a reply; `keys` are equal for queries with equal features."""
     n_distinct = len(set(keys))
     n_cached = n_distinct - reply.charged
     n_equal = len(keys) - n_distinct
@@ -341,9 +338,9 @@ def _format_facts(facts: dict[str, Any]) -> str:
         )
         renewal = audience["renewal"]
         if renewal:
-            following = "it is the last"
-            if renewal["next"]:
-                following = f"the next comes on {renewal['next']}"
+            following = (
+                f"the next comes on {renewal['next']}" if renewal["next"] else "it is the last"
+            )
             lines.append(f"Part {renewal['period']} of {renewal['text']}: {following}")
         usage = audience["usage"]
         if usage is not None:
@@ -452,7 +449,7 @@ def allow(
     audience: options.Audience = "default",
     accept_loss: options.AcceptLoss = False,
 ) -> None:
-    """Set the quota of an analyst: the number of new answers."""
+    """Set an analyst's quota: the number of new answers."""
     with records.open_store(store, accept_loss=accept_loss) as opened:
         opened.allow(analyst, None if quota == -1 else quota, audience=audience)
     echo(f"{analyst} may get {'any number of' if quota == -1 else quota} new answers.")
@@ -464,7 +461,7 @@ def refresh(
     json: options.Json = False,
     accept_loss: options.AcceptLoss = False,
 ) -> None:
-    """Train the private model again, on the subjects enrolled now.
+    """Train the private model again. It learns from the subjects enrolled now.
 
     The plan's --model-refreshes is the number of possible refreshes. They are paid from the same
     budgets, and repeated queries count as new.

@@ -56,10 +56,9 @@ def audit(
 ) -> None:
     """Attack the installed code to test its claims.
 
-    The attacks use synthetic data and read no private record. The report lists mechanisms of the
-    store that were not attacked. The exit code is 1 if an attack contradicts a claim. It is 4 if
-    none does, but an attack had too few runs to detect a copy of the code that was broken on
-    purpose.
+    The attacks use synthetic data and read no private record. Mechanisms of the store that were not
+    attacked are listed. The exit code is 1 if an attack contradicts a claim. It is 4 if none does,
+    but an attack had too few runs to detect a copy of the code that was broken on purpose.
     """
     from vicinal.audit.catalogue import not_audited
 
@@ -246,7 +245,7 @@ def certificate(
     accuracy: Statement = None,
     json: Json = False,
 ) -> None:
-    """Write a certificate of a store: its guarantees, with the evidence."""
+    """Write the guarantees of a store, with the evidence."""
     from vicinal.reports.deployment_certificate import certificate_page, deployment_certificate
 
     output.refuse_overlap({"out": out}, {"STORE": store})

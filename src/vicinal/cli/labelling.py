@@ -13,7 +13,7 @@ from typer import Argument, Option, echo
 
 from vicinal import __version__
 from vicinal.cli._outlook import show_outlook
-from vicinal.cli.options import AcceptWeakPlan, DryRun, Json, expand_groups
+from vicinal.cli.options import AcceptWeakPlan, DryRun, Json, expand_groups, parse_class_names
 from vicinal.cli.output import as_json, check_outputs, format_guarantee, show_progress_bars
 from vicinal.errors import InvalidInput, PrivacyRefused
 
@@ -75,10 +75,8 @@ class TaskOptions:
 
         from vicinal.features.hog import HOGFeatures
         from vicinal.labelling.loop import LabellingTask
-        from vicinal.parameters import ClassNames
 
-        check = ClassNames()
-        names = check("classes", check.parsed_option(self.classes)).tolist()
+        names = parse_class_names(self.classes)
         dataset = _load_npz(self.private)
         public = _load_npz(self.public)
         records = np.asarray(dataset.features)
@@ -463,15 +461,12 @@ def transfer(
     figures_by_title = {}
     if truth is not None:
         figures_by_title = _evaluate_rounds(outcome, final, pool, truth)
-    done_rounds = zip(outcome.rounds, outcome.selected, plan.rounds, strict=True)
     result: dict[str, Any] = {
         "rounds": [
-            {
-                "queries": len(labelled.labels),
-                "kept": len(selected),
-                "share_of_budget": planned.share,
-            }
-            for labelled, selected, planned in done_rounds
+            {"queries": len(done.labels), "kept": len(kept), "share_of_budget": planned.share}
+            for done, kept, planned in zip(
+                outcome.rounds, outcome.selected, plan.rounds, strict=True
+            )
         ],
         "guarantee": outcome.guarantee.to_dict(),
         "seconds": round(time.perf_counter() - start, 1),
@@ -520,10 +515,7 @@ def _check_public_labels(public: Dataset, names: Sequence[Any]) -> AnyArray | No
 def _collect_answers(
     labeller: IndKNNLabeller | FixedPlanLabeller, labelled_round: AskedRound, selected: AnyArray
 ) -> ReleasedLabels:
-    """Return the answers of a round for publication, without abstentions.
-
-    `selected`: indices of the queries whose answers are kept for training.
-    """
+    """Return the answers of a round without abstentions; `selected` are kept for training."""
     import numpy as np
 
     from vicinal.labelling.answers import ReleasedLabels
@@ -547,10 +539,7 @@ def _collect_answers(
 def _evaluate_student(
     student: Student, pool: AnyArray, truth: AnyArray, queried: AnyArray
 ) -> ClassFigures:
-    """Return the accuracy of a student on the public examples that were not queried.
-
-    `pool` and `truth` (m,) are all public examples and their labels; `queried` are row indices.
-    """
+    """Return the accuracy of a student on the public examples `pool` that were not `queried`."""
     import numpy as np
 
     from vicinal.reports.outcomes import ClassFigures
@@ -562,10 +551,7 @@ def _evaluate_student(
 def _evaluate_rounds(
     outcome: TransferResult, final: Student, pool: AnyArray, truth: AnyArray
 ) -> dict[str, ClassFigures]:
-    """Return the accuracies of each round's answers and of the final student, by title.
-
-    `pool` and `truth` (m,) are the public examples and their labels.
-    """
+    """Return the accuracies of each round's answers and of the final student, by title."""
     import numpy as np
 
     from vicinal.labelling.labellers import ABSTAINED

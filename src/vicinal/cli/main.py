@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from importlib import import_module
-from typing import Annotated, Any, ClassVar, NoReturn
+from typing import Annotated, Any, ClassVar
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -103,11 +103,13 @@ class CommandGroup(TyperGroup):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
-            _exit_with_message("interrupted.", INTERRUPTED)
+            print_note("interrupted.")
+            raise typer.Exit(INTERRUPTED) from None
         except VicinalError as error:
             command = self.get_command(ctx, ctx.invoked_subcommand or "")
+            print_note(" ".join(with_flags(str(error), command).split()))
             code = REFUSED if isinstance(error, PrivacyRefused) else BAD_INPUT
-            _exit_with_message(with_flags(str(error), command), code)
+            raise typer.Exit(code) from None
 
 
 def create_group(help_text: str) -> typer.Typer:
@@ -127,11 +129,6 @@ def _import_command(name: str, import_path: str) -> TyperCommand | TyperGroup:
     command = typer.main.get_command(app)
     command.name = name
     return command  # type: ignore[return-value]
-
-
-def _exit_with_message(message: str, code: int) -> NoReturn:
-    print_note(" ".join(message.split()))
-    raise typer.Exit(code)
 
 
 _COMMANDS_OF_MODULE = {

@@ -146,6 +146,15 @@ def _expand_parameters(
             yield inspect.Parameter(field.name, keyword, default=default, annotation=hint)
 
 
+def parse_class_names(texts: list[str]) -> list[Any]:
+    """Return the class names in the values of --classes. Raises InvalidInput for invalid names."""
+    from vicinal.parameters import ClassNames
+
+    check = ClassNames()
+    names: list[Any] = check("classes", check.parsed_option(texts)).tolist()
+    return names
+
+
 FLAG_OF = {
     "bounds": "target",
     "id": "name",

@@ -53,23 +53,15 @@ def _refuse_unwritable(path: Path) -> Iterator[None]:
 def check_outputs(
     outputs: Mapping[str, Path | None], inputs: Mapping[str, Path | None] | None = None
 ) -> None:
-    """Raise InvalidInput if an output overlaps another file of the command or is not writable.
-
-    Commands call this before any work. Existing files are not changed. Arguments as in
-    :func:`refuse_overlap`.
-    """
+    """Raise InvalidInput if :func:`refuse_overlap` does, or if an output cannot be written."""
     refuse_overlap(outputs, inputs)
     for path in outputs.values():
         if path is not None:
-            _check_writable(path)
-
-
-def _check_writable(path: Path) -> None:
-    exists = path.exists()
-    with _refuse_unwritable(path):
-        path.open("ab").close()
-    if not exists:
-        path.unlink()
+            exists = path.exists()
+            with _refuse_unwritable(path):
+                path.open("ab").close()
+            if not exists:
+                path.unlink()
 
 
 def refuse_overlap(
@@ -164,12 +156,9 @@ def show_progress_bars(*, silent: bool = False) -> Iterator[Begin]:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.percentage:3.0f} %"),
-        TimeRemainingColumn(),
-    )
+    name_column = TextColumn("{task.description}")
+    share_column = TextColumn("{task.percentage:3.0f} %")
+    columns = (name_column, BarColumn(), share_column, TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
 
         def begin(name: str, size: int) -> Step:
@@ -189,8 +178,7 @@ def show_announced_progress(*, silent: bool = False) -> Iterator[None]:
 def make_compile_reporter() -> Callable[[int, int], None]:
     """Return a function that prints the progress of compilation on stderr from time to time.
 
-    It prints without a terminal too, because only the first use on a machine compiles. Its
-    arguments are the number of compiled functions and the largest possible number.
+    Its arguments are the number of compiled functions and the largest possible number.
     """
     start: float | None = None
     next_note = 0.0

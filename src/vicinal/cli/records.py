@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from vicinal.distributed.coordinator import Coordinator
     from vicinal.distributed.ray_cluster import RayCluster
     from vicinal.features.csv_form import CsvForm
+    from vicinal.features.table_schema import TableSchema
     from vicinal.serving.local_socket import ServedStore
     from vicinal.store.base_store import BaseStore
     from vicinal.store.store import Store
@@ -162,6 +163,12 @@ def add_file_to_errors(path: Path, suffix: str = "", *, public: bool = False) ->
         raise InvalidInput(f"{prefix}{message}{suffix}") from None
 
 
+def get_table_schema(extractor: StoreExtractor) -> TableSchema:
+    from vicinal.features.table_schema import TableSchema
+
+    return TableSchema.from_dict(extractor.options["schema"])
+
+
 def is_table(path: Path) -> bool:
     """Return whether a file has named columns: it is no folder of images and no npz file."""
     return not path.is_dir() and path.suffix != ".npz"
@@ -184,7 +191,6 @@ def read_records(
     from vicinal.datasets.dataset import load_images
     from vicinal.datasets.tables import load_table
     from vicinal.features.table_features import warn_of_others
-    from vicinal.features.table_schema import TableSchema
 
     if path.is_dir():
         return load_images(path)
@@ -192,7 +198,7 @@ def read_records(
         return load_table(path)
     options: dict[str, Any] = {"columns": extractor.columns}
     if extractor.kind == "table":
-        options = {"schema": TableSchema.from_dict(extractor.options["schema"])}
+        options = {"schema": get_table_schema(extractor)}
     elif extractor.kind == "text":
         columns = extractor.columns or ["text"]
         if len(columns) > 1:
@@ -210,11 +216,8 @@ def get_csv_form(path: Path, extractor: StoreExtractor, *, public: bool) -> CsvF
     """Return the format of a CSV file: detected if it is public, and else as in the schema."""
     from vicinal.datasets.tables import csv_form
     from vicinal.features.csv_form import CsvForm
-    from vicinal.features.table_schema import TableSchema
 
-    declared = CsvForm()
-    if extractor.kind == "table":
-        declared = TableSchema.from_dict(extractor.options["schema"]).file
+    declared = get_table_schema(extractor).file if extractor.kind == "table" else CsvForm()
     return csv_form(path, marks=declared) if public else declared
 
 
