@@ -7,4 +7,4 @@ from vicinal.cli import output
 
 @pytest.fixture(autouse=True)
 def nothing_is_said_of_compiling(monkeypatch):
-    monkeypatch.setattr(output, "SOON", float("inf"))
+    monkeypatch.setattr(output, "FIRST_COMPILE_NOTE_S", float("inf"))

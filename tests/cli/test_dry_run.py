@@ -145,8 +145,8 @@ def test_figures_that_are_all_noise_are_refused_unless_they_are_meant(folder, tm
 
 
 def test_compiling_is_told_as_it_goes_on(monkeypatch, capsys):
-    monkeypatch.setattr(output, "SOON", 0.0)
-    watch = output.compiling_said()
+    monkeypatch.setattr(output, "FIRST_COMPILE_NOTE_S", 0.0)
+    watch = output.make_compile_reporter()
     watch(3, 70)
     watch(4, 70)  # too soon for another line
     told = capsys.readouterr().err

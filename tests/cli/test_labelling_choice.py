@@ -152,17 +152,18 @@ def test_images_get_an_ensemble_where_soft_labels_are_released(tmp_path):
     pytest.importorskip("torch", reason="students need the extra 'students'")
     given = {"out": tmp_path / "s.pt", "method": "uda", "augmentation": "digits"}
     options = StudentOptions(**given)
-    assert options.recipe(3, 0, released=True).ensemble
-    assert not options.recipe(3, 0).ensemble
-    asked = [options.recipe(3, 0, released=released) for released in (True, False)]
+    assert options.build_recipe(3, 0, has_soft_labels=True).ensemble
+    assert not options.build_recipe(3, 0).ensemble
+    asked = [options.build_recipe(3, 0, has_soft_labels=released) for released in (True, False)]
     assert [(how.network, how.steps) for how in asked] == [("deep", 1600), ("small", 800)]
     for others in ({"overlapping": True}, {"network": "small"}, {"augmentation": "clothes"}):
-        assert replace(options, **others).recipe(3, 0, released=True).network == "small"
-    assert replace(options, steps=5).recipe(3, 0, released=True).steps == 5
+        changed = replace(options, **others)
+        assert changed.build_recipe(3, 0, has_soft_labels=True).network == "small"
+    assert replace(options, steps=5).build_recipe(3, 0, has_soft_labels=True).steps == 5
     published = StudentOptions(**given, onnx=tmp_path / "s.onnx")
-    assert not published.recipe(3, 0, released=True).ensemble
-    assert replace(options, overlapping=True).recipe(3, 0).soft_share == 0.8
+    assert not published.build_recipe(3, 0, has_soft_labels=True).ensemble
+    assert replace(options, overlapping=True).build_recipe(3, 0).soft_share == 0.8
     vectors = StudentOptions(tmp_path / "s.pt", onnx=tmp_path / "s.onnx")
-    how = vectors.recipe(2, 0, released=True)
+    how = vectors.build_recipe(2, 0, has_soft_labels=True)
     assert (how.network, how.method, how.ensemble) == ("kernel", "plain", True)
-    assert not vectors.recipe(2, 0).ensemble
+    assert not vectors.build_recipe(2, 0).ensemble

@@ -18,7 +18,7 @@ from command_line import printed as run
 from made_up import raising
 from serving_tools import FAST, Service, free_port, listening
 from vicinal import distributed
-from vicinal.cli.records import engine_at
+from vicinal.cli.records import connect_ray
 from vicinal.distributed import Coordinator
 from vicinal.distributed.shard_server import ShardServer
 from vicinal.distributed.transports import local_transports
@@ -112,7 +112,7 @@ def test_local_is_an_engine_of_its_own(monkeypatch):
         return engine
 
     monkeypatch.setattr("vicinal.distributed.ray_cluster.RayCluster", started)
-    with engine_at("local") as found:
+    with connect_ray("local") as found:
         assert found is engine
         assert calls == [(None,)]
     assert calls[1:] == ["stop"]

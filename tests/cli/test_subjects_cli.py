@@ -70,10 +70,10 @@ def test_rows_without_ids_are_people_and_init_says_so(tmp_path):
     made += ("--columns", "a,b,c,d", "--classes", "0,1,2", "--records", "40", "--queries", "9")
     (line,) = [
         line for line in run("init", tmp_path / "rows", *made, "--quiet").splitlines()
-        if "every row counts as a person" in line
+        if "every row counts as a subject" in line
     ]  # fmt: skip
-    assert "Somebody with several rows is not protected as one person" in line
-    assert "nobody can be erased by id" in line
+    assert "A person with several rows is not protected as one subject" in line
+    assert "no subject can be erased by id" in line
     for weak in (["--epsilon", "21"], ["--delta", "0.026"]):
         refused = run("init", tmp_path / "weak", *made, *weak, code=3)
         assert "set the --yes option" in refused
@@ -127,12 +127,12 @@ def test_lists_that_are_no_lists_erase_nobody_and_say_so(path, tmp_path, content
 def test_an_erasure_of_nobody_says_so(path):
     told = run("erase", "--yes", path, "--subject", "05", "--subject", "nobody", code=2)
     assert told == (
-        "Nobody was erased: none of these ids was ever in the store. Of 2 ids, "
+        "Nothing was erased: none of these ids was ever in the store. Of 2 ids, "
         "0 enrolled, 0 already erased and 2 unknown. These numbers are private.\n"
     )
     run("erase", "--yes", path, "--subject", "5", "--subject", "nobody")
     told = run("erase", "--yes", path, "--subject", "5", "--subject", "nobody")
-    assert told.startswith("Nobody was erased: none of these ids is in the store any more.")
+    assert told.startswith("Nothing was erased: none of these ids is in the store any more.")
     assert "0 enrolled, 1 already erased and 1 unknown" in told
     assert people(path) == set(PEOPLE) - {5}
 

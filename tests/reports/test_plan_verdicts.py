@@ -4,16 +4,16 @@ from command_line import shown as run
 from made_up import plan_of
 from vicinal.planning.plan_simulation import PlanChoice
 from vicinal.reports.plan_report import (
-    ENOUGH_LEAD,
-    least_records,
-    model_records,
-    rare_classes,
+    MIN_LEAD,
+    judge_size,
+    list_rare_classes,
+    min_model_records,
+    min_records,
     unanimous_lead,
-    verdict,
 )
 
 
-def wished(n_records, n_queries, epsilon):
+def make_plan(n_records, n_queries, epsilon):
     given = {"n_records": n_records, "n_queries": n_queries, "epsilon": epsilon}
     return plan_of(**given)
 
@@ -22,36 +22,42 @@ def test_a_verdict_says_what_can_work():
     for n_records, n_queries, said in (
         (500, 1000, "expect noise"), (500, 30, "enough records"), (50_000, 1000, "enough records"),
     ):  # fmt: skip
-        line = verdict(wished(n_records, n_queries, 1.0), known=True)
+        line = judge_size(make_plan(n_records, n_queries, 1.0), size_is_public=True)
         assert f"epsilon 1: {said}. Neighbours alone need about" in line
-    noisy = wished(300, 100, 1.0).replanned(noise_multiplier=5.0)
-    assert "expect noise with any number of records" in verdict(noisy, known=True)
+    noisy = make_plan(300, 100, 1.0).replanned(noise_multiplier=5.0)
+    assert "expect noise with any number of records" in judge_size(noisy, size_is_public=True)
 
 
 def test_without_a_number_of_records_the_verdict_says_how_many_are_needed():
-    wish = wished(1, 1000, 1.0)
-    least = least_records(wish)
-    assert unanimous_lead(PlanChoice.of(wish.replanned(n_records=least))) >= ENOUGH_LEAD
-    assert unanimous_lead(PlanChoice.of(wish.replanned(n_records=least // 2))) < ENOUGH_LEAD
-    assert f"need about {least:,} records" in verdict(wish, known=False)
+    plan = make_plan(1, 1000, 1.0)
+    least = min_records(plan)
+    assert unanimous_lead(PlanChoice.of(plan.replanned(n_records=least))) >= MIN_LEAD
+    assert unanimous_lead(PlanChoice.of(plan.replanned(n_records=least // 2))) < MIN_LEAD
+    assert f"need about {least:,} records" in judge_size(plan, size_is_public=False)
 
 
 def test_a_private_model_needs_records_by_epsilon_alone():
-    wish = wished(1000, 1000, 1.0).changed(n_public=50).replanned(model_share=0.9)
-    assert 400 < model_records(wish) < 600
-    assert model_records(wish.replanned(n_queries=10**6)) == model_records(wish)
-    assert 0.8 < model_records(wish.replanned(epsilon=0.5)) / (2 * model_records(wish)) < 1.2
-    assert "enough records. A private model needs" in verdict(wish, known=True)
-    assert "expect noise. A private model" in verdict(wish.replanned(n_records=100), known=True)
-    assert f"need about {model_records(wish):,} records" in verdict(wish, known=False)
+    plan = make_plan(1000, 1000, 1.0).changed(n_public=50).replanned(model_share=0.9)
+    assert 400 < min_model_records(plan) < 600
+    assert min_model_records(plan.replanned(n_queries=10**6)) == min_model_records(plan)
+    assert (
+        0.8 < min_model_records(plan.replanned(epsilon=0.5)) / (2 * min_model_records(plan)) < 1.2
+    )
+    assert "enough records. A private model needs" in judge_size(plan, size_is_public=True)
+    assert "expect noise. A private model" in judge_size(
+        plan.replanned(n_records=100), size_is_public=True
+    )
+    assert f"need about {min_model_records(plan):,} records" in judge_size(
+        plan, size_is_public=False
+    )
 
 
 def test_a_class_that_is_too_rare_is_named_with_what_it_would_take():
-    wish = wished(20_000, 500, 1.0)
-    assert rare_classes(wish, (0.5, 0.5), ("a", "b")) == []
-    (line,) = rare_classes(wish, (0.99, 0.01), ("a", "b"))
+    plan = make_plan(20_000, 500, 1.0)
+    assert list_rare_classes(plan, (0.5, 0.5), ("a", "b")) == []
+    (line,) = list_rare_classes(plan, (0.99, 0.01), ("a", "b"))
     assert line.startswith("class 'b' is too rare for this plan")
-    assert rare_classes(wish.replanned(n_records=10**7), (0.99, 0.01), ("a", "b")) == []
+    assert list_rare_classes(plan.replanned(n_records=10**7), (0.99, 0.01), ("a", "b")) == []
     told = run(
         "plan", "--records", 20000, "--queries", 500, "--classes", 2, "--class-prior", ".99,.01"
     )

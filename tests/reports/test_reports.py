@@ -47,8 +47,8 @@ def test_outcomes_count_right_answers_of_all_of_each_class_and_of_the_surest():
     figures = ClassFigures.of([0, 1, 1, 1], [0, 0, 1, 1], [0, 1, 2])
     assert figures.by_class == {"0": Outcome(1, 2), "1": Outcome(2, 2), "2": Outcome(0, 0)}
     assert figures.to_dict()["by_class"]["0"]["accuracy"] == 0.5
-    assert figures.lines()[-1].endswith("1 1.000 of 2; 2: no examples")
-    assert ClassFigures.of([], [], [0]).lines() == ["There are no examples to compare with."]
+    assert figures.format_lines()[-1].endswith("1 1.000 of 2; 2: no examples")
+    assert ClassFigures.of([], [], [0]).format_lines() == ["There are no examples to compare with."]
     right, confidence = np.array([True, False, True, False]), np.array([3.0, 2.0, 1.0, 0.0])
     shares = (0.25, 0.5, 0.75, 1.0)
     found = [outcome_of_surest(right, confidence, share) for share in shares]
@@ -61,8 +61,8 @@ def test_limits_on_guessing_are_those_of_published_laws_and_rounded_up():
     assert words.guess_limit(1e-9, 0.2) == pytest.approx(0.6)
     # Phi(mu / 2) at mu = 2, from tables of the normal distribution.
     assert words.gaussian_guess_limit(2.0, 0.0) == pytest.approx(0.841345, abs=1e-6)
-    assert words.percent_up(0.73106) == "73.2 %"
-    assert words.percent_up(0.5) == "50.0 %"
+    assert words.format_upper_percent(0.73106) == "73.2 %"
+    assert words.format_upper_percent(0.5) == "50.0 %"
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0])
@@ -73,10 +73,10 @@ def test_the_gaussian_limit_is_the_sharper_one(epsilon):
 
 def test_plots_are_well_formed_svg_and_the_same_every_time():
     shown = {"a": Outcome(8, 10), "b": Outcome(9, 10), "c": Outcome(0, 0)}
-    first, second = (plots.accuracy_by_class(shown) for _ in range(2))
+    first, second = (plots.plot_accuracy_by_class(shown) for _ in range(2))
     assert ET.fromstring(first).tag.endswith("svg")  # noqa: S314 (made here)
     assert strip_ids(first) == strip_ids(second)
-    assert plots.picture(np.eye(2)).startswith(PNG)
+    assert plots.encode_image(np.eye(2)).startswith(PNG)
 
 
 def strip_ids(svg):

@@ -1,4 +1,4 @@
-"""`vicinal demo` and `doctor`: the main job, and what a machine has."""
+"""`vicinal demo` and `doctor`: an example run, and a check of this machine."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import sys
 import textwrap
 import time
 from importlib.metadata import PackageNotFoundError, version
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,9 +21,8 @@ from vicinal.cli.output import as_json, output_folder, show_progress_bars, write
 if TYPE_CHECKING:
     from vicinal.reports.demo import DemoAnswers
 
-SHIPPED = "mnist"
-_WIDTH = 88
-"""Columns of running text."""
+_BUNDLED_DATA = "mnist"
+_WIDTH = 88  # characters per line of running text
 
 PACKAGES = {
     **dict.fromkeys(("numpy", "scipy", "scikit-learn", "numba", "pyarrow"), ""),
@@ -35,25 +35,26 @@ PACKAGES = {
     "cryptography": "receipts",
     "vicinal-demo-data": "demo",
 }
-"""What is looked for, and the extra that brings it; the first five always belong to vicinal."""
+"""Packages that `doctor` looks for, and the extra that installs them; empty for dependencies."""
 
-_LOW_FILES, _LOW_MEMORY = 1024, 2**30
+_MIN_OPEN_FILES = 1024  # a lower limit is reported as too low for a service
+_MIN_FREE_BYTES = 2**30
 
 
 def demo(
     data: Annotated[
         str, Option(help="mnist, or an npz file with x_train, y_train, x_test and y_test.")
-    ] = SHIPPED,
+    ] = _BUNDLED_DATA,
     epsilon: Epsilon = 1.0,
     delta: Delta = 1e-5,
-    queries: Annotated[int, Option(help="How many images to classify.")] = 1000,
+    queries: Annotated[int, Option(help="Number of images to classify.")] = 1000,
     out: Annotated[Path, Option(help="Folder for the report.")] = Path("out/demo"),
     json: Json = False,
 ) -> None:
     """Classify handwritten digits from 60,000 private ones.
 
-    The training images are the private records. Some test images are the public rows, and others
-    are the queries.
+    The training images are the private records. Some test images are the public rows, and other
+    test images are the queries.
     """
     from vicinal import checks
     from vicinal.datasets.dataset import load_mnist
@@ -64,126 +65,122 @@ def demo(
     checks.check_real("epsilon", epsilon, above=0)
     checks.check_real("delta", delta, above=0, below=1)
     checks.check_integer("queries", queries, least=1)
-    written = output_folder(out) / "report.html"
-    # Only the file's name: the page may be shown to people who need not know whose folder it was.
-    name, source = ("MNIST", SHIPPED) if data == SHIPPED else (Path(data).stem, Path(data).name)
+    report_path = output_folder(out) / "report.html"
+    is_bundled = data == _BUNDLED_DATA
+    # The report shows the name of the data file only, because its folder may be confidential.
+    name = "MNIST" if is_bundled else Path(data).stem
     with show_progress_bars(silent=json) as begin:
-        images = load_mnist() if data == SHIPPED else load_table(data)
+        images = load_mnist() if is_bundled else load_table(data)
         trial, pictures = prepare(images, queries, begin)
         answers = answer(trial, epsilon, delta, begin)
-        guarantee, plan = answers.guarantee, answers.plan
-        words = ["--data", source, "--epsilon", f"{guarantee.epsilon:g}"]
-        words += ["--delta", f"{guarantee.delta:g}", "--queries", str(plan["n_queries"])]
+        guarantee = answers.guarantee
+        arguments = {
+            "--data": data if is_bundled else Path(data).name,
+            "--epsilon": f"{guarantee.epsilon:g}",
+            "--delta": f"{guarantee.delta:g}",
+            "--queries": str(answers.plan["n_queries"]),
+        }
+        command = shlex.join(["vicinal", "demo", *chain.from_iterable(arguments.items())])
+        seconds = time.perf_counter() - start
         page = html_page(
-            name, answers, pictures,
-            command=shlex.join(["vicinal", "demo", *words]), version=__version__,
-            seconds=time.perf_counter() - start,
-        )  # fmt: skip
-        write_file(written, page)
+            name, answers, pictures, command=command, version=__version__, seconds=seconds
+        )
+        write_file(report_path, page)
     result = {
         "data": name,
         **answers.outcome.to_dict(),
         "guarantee": guarantee.to_dict(),
-        "plan": plan,
+        "plan": answers.plan,
         "seconds": round(time.perf_counter() - start, 2),
-        "report": str(written),
+        "report": str(report_path),
         "version": __version__,
     }
-    echo(as_json(result) if json else _demo_text(answers, result))
+    echo(as_json(result) if json else _format_demo(answers, result))
 
 
-def _demo_text(answers: DemoAnswers, result: dict[str, Any]) -> str:
-    from vicinal.reports import text as reports_text
-    from vicinal.reports.text import format_duration, format_percent
+def _format_demo(answers: DemoAnswers, result: dict[str, Any]) -> str:
+    from vicinal.reports import text as report_text
 
     outcome = answers.outcome
-    interval = reports_text.format_interval(outcome.interval)
+    accuracy = report_text.format_percent(outcome.accuracy)
     lines = [
         (
             f"{result['data']}: {outcome.total:,} private predictions from about "
             f"{answers.plan['n_records']:,} private records (a noisy estimate)"
         ),
         "",
-        f"Accuracy   {format_percent(outcome.accuracy)}, {interval}",
+        f"Accuracy   {accuracy}, {report_text.format_interval(outcome.interval)}",
         "",
         textwrap.fill(str(answers.guarantee), _WIDTH),
         "",
-        f"Took       {format_duration(result['seconds'])}",
+        f"Took       {report_text.format_duration(result['seconds'])}",
         f"Report     {result['report']}",
     ]
     return "\n".join(lines)
 
 
 def doctor(json: Json = False) -> None:
-    """Show what this machine has, and what you should change."""
-    from vicinal.neighbours.engines import proven_engines
+    """Show the properties of this machine, with advice."""
+    from llvmlite import binding
 
+    from vicinal.neighbours.engines import engine_for, proven_engines
+    from vicinal.neighbours.kernels import INT8_LIMIT, Precision
+    from vicinal.neighbours.scan import THREADS
+
+    int8_engine = str(engine_for(Precision(limit=INT8_LIMIT)).name)
     facts: dict[str, Any] = {
         "vicinal": __version__,
         "python": platform.python_version(),
         "system": platform.platform(),
-        "packages": {name: _version(name) for name in PACKAGES},
-        "processor": _processor(),
-        "engines": {"int8": _int8_engine(), "proven": proven_engines()},
+        "packages": {name: _find_version(name) for name in PACKAGES},
+        "processor": {"name": binding.get_host_cpu_name(), "cores": THREADS},
+        "engines": {"int8": int8_engine, "proven": proven_engines()},
         "free_memory_bytes": _free_memory(),
         "open_files": _open_files(),
     }
-    facts["advice"] = _advice(facts)
-    echo(as_json(facts) if json else _doctor_text(facts))
+    facts["advice"] = _list_advice(facts)
+    echo(as_json(facts) if json else _format_facts(facts))
 
 
-def _version(name: str) -> str | None:
+def _find_version(package: str) -> str | None:
     try:
-        return version(name)
+        return version(package)
     except PackageNotFoundError:
         return None
 
 
-def _processor() -> dict[str, Any]:
-    from llvmlite import binding
-
-    from vicinal.neighbours.scan import THREADS
-
-    return {"name": binding.get_host_cpu_name(), "cores": THREADS}
-
-
-def _int8_engine() -> str:
-    from vicinal.neighbours.engines import engine_for
-    from vicinal.neighbours.kernels import INT8_LIMIT, Precision
-
-    return str(engine_for(Precision(limit=INT8_LIMIT)).name)
-
-
 def _free_memory() -> int | None:
-    """Return the bytes that a process may still take; None where the system does not say."""
+    """Return the number of bytes that processes can still allocate; None if unknown."""
     try:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
     except OSError:
         return None
-    numbers = {name: int(value.split()[0]) for name, _, value in (x.partition(":") for x in lines)}
-    available = numbers.get("MemAvailable")
-    return None if available is None else available * 1024
+    fields = dict(line.split(":", 1) for line in lines)
+    available = fields.get("MemAvailable")
+    return None if available is None else int(available.split()[0]) * 1024
 
 
 def _open_files() -> int | None:
+    """Return the limit on open files of this process; None for no or an unknown limit."""
     try:
         import resource
     except ImportError:  # Windows
         return None
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return None if soft == resource.RLIM_INFINITY else soft
+    soft_limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return None if soft_limit == resource.RLIM_INFINITY else soft_limit
 
 
-def _advice(facts: dict[str, Any]) -> list[str]:
-    files, memory, engines = facts["open_files"], facts["free_memory_bytes"], facts["engines"]
+def _list_advice(facts: dict[str, Any]) -> list[str]:
+    max_files = facts["open_files"]
+    free_bytes = facts["free_memory_bytes"]
     advice = []
     if sys.platform == "win32":
         advice.append("Stores need POSIX file locks: use Linux or macOS, or WSL.")
-    if files is not None and files < _LOW_FILES:
-        advice.append(f"A limit of {files} open files is low: run ulimit -n 4096 before serve.")
-    if memory is not None and memory < _LOW_MEMORY:
+    if max_files is not None and max_files < _MIN_OPEN_FILES:
+        advice.append(f"A limit of {max_files} open files is low: run ulimit -n 4096 before serve.")
+    if free_bytes is not None and free_bytes < _MIN_FREE_BYTES:
         advice.append("Less than 1 GiB of memory is free, and a store holds its records there.")
-    if engines["int8"] == "float32":
+    if facts["engines"]["int8"] == "float32":
         advice.append(
             "This processor has no int8 instructions that vicinal uses (AVX-512 VNNI), so searches "
             "take about five times as long. Everything works."
@@ -191,18 +188,20 @@ def _advice(facts: dict[str, Any]) -> list[str]:
     return advice
 
 
-def _doctor_text(facts: dict[str, Any]) -> str:
-    packages, processor, engines = facts["packages"], facts["processor"], facts["engines"]
-    there = [f"{name} {installed}" for name, installed in packages.items() if installed]
-    extras = [f"vicinal[{PACKAGES[name]}]" for name, installed in packages.items() if not installed]
-    memory = facts["free_memory_bytes"]
+def _format_facts(facts: dict[str, Any]) -> str:
+    packages = facts["packages"]
+    installed = [f"{name} {release}" for name, release in packages.items() if release]
+    missing = [f"vicinal[{PACKAGES[name]}]" for name, release in packages.items() if not release]
+    processor = facts["processor"]
+    engines = facts["engines"]
+    free_bytes = facts["free_memory_bytes"]
     rows = {
         "vicinal": f"{facts['vicinal']}, Python {facts['python']}, {facts['system']}",
-        "packages": ", ".join(there),
-        "missing": ", ".join(extras) or "nothing",
+        "packages": ", ".join(installed),
+        "missing": ", ".join(missing) or "nothing",
         "processor": f"{processor['name']}, {processor['cores']} cores",
         "engine": f"{engines['int8']} is used. Exact here: {', '.join(engines['proven'])}",
-        "memory": "unknown" if memory is None else f"{memory / 2**30:.1f} GiB free",
+        "memory": "unknown" if free_bytes is None else f"{free_bytes / 2**30:.1f} GiB free",
         "files": "no limit" if facts["open_files"] is None else f"{facts['open_files']} open",
         "advice": " ".join(facts["advice"]) or "change nothing",
     }

@@ -1,4 +1,4 @@
-"""`vicinal plan`, and --dry-run of other commands: what it would cost whom, and what to expect."""
+"""`vicinal plan`, and --dry-run of other commands: costs and expected accuracy of a plan."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typer import Option, echo
 
 from vicinal import __version__
 from vicinal.cli._reference import FeatureOptions, ReferenceOptions
-from vicinal.cli.options import Json, PlanCommand, grouped, plan_given
-from vicinal.cli.output import as_json, show_progress_bars, warnings_said
+from vicinal.cli.options import Json, PlanCommand, expand_groups, get_plan_arguments
+from vicinal.cli.output import as_json, print_warnings, show_progress_bars
 from vicinal.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -21,14 +21,11 @@ if TYPE_CHECKING:
     from vicinal.planning.plan import IndKNNPlan
     from vicinal.planning.plan_simulation import SimulationSetup
 
-_SOME_ROWS = 300
-"""Public rows that are planned for where none are given: enough for a private model."""
-
-_UNLABELLED = "because the public rows have no labels (--label)"
-_LEAST = "Noise is planned for the least that training leaves of a budget; fit takes less"
+ASSUMED_PUBLIC_ROWS = 300
+"""Number of public rows that a plan assumes before they are read: enough for a private model."""
 
 
-@grouped
+@expand_groups
 def plan(
     ctx: typer.Context,
     *,
@@ -40,7 +37,7 @@ def plan(
     seed: Annotated[int, Option(help="Seed of the simulation.", min=0)] = 0,
     json: Json = False,
 ) -> None:
-    """Show a plan and what to expect of it. Reads no private record and spends nothing.
+    """Show a plan, its costs and expected accuracy. Reads no private record and spends nothing.
 
     With --public and --label it simulates the plan on those rows. It compares other epsilons,
     releases and numbers of queries. It takes the options of init; --classes may also be a number.
@@ -49,22 +46,23 @@ def plan(
     from vicinal.targets.kinds import declared_target
 
     reference_options.check(feature_options.features)
-    given = plan_given(ctx)
-    names = given.get("classes", ())
-    numbered = len(names) == 1 and isinstance(names[0], int) and names[0] > 1
-    if numbered:
-        given["classes"] = range(names[0])
-    checked = IndKNNPlan.of_target(declared_target(given), given)
-    with warnings_said():
-        plain = feature_options.extractor(reference_options.public, [label])
-        _, points, labels = feature_options.read(reference_options, plain, label)
+    arguments = get_plan_arguments(ctx)
+    names = arguments.get("classes", ())
+    has_class_count = len(names) == 1 and isinstance(names[0], int) and names[0] > 1
+    if has_class_count:
+        arguments["classes"] = range(names[0])
+    checked = IndKNNPlan.of_target(declared_target(arguments), arguments)
+    with print_warnings():
+        plain = feature_options.build_extractor(reference_options.public, [label])
+        _, points, labels = feature_options.read_reference(reference_options, plain, label)
     if label is not None and labels is None:
         raise InvalidInput("The 'label' option needs public rows that have labels.")
-    if numbered and labels is not None:
+    if has_class_count and labels is not None:
         import numpy as np
 
-        labels = np.unique(labels, return_inverse=True)[1]  # names stand in their order
-    show_outlook(checked, points, labels, seed=seed, alone=False, json=json)
+        # Without class names, the sorted labels are numbered from 0.
+        labels = np.unique(labels, return_inverse=True)[1]
+    show_outlook(checked, points, labels, seed=seed, dry_run=False, json=json)
 
 
 plan.command_class = PlanCommand  # type: ignore[attr-defined]
@@ -76,47 +74,49 @@ def show_outlook(
     labels: AnyArray | None = None,
     *,
     costs: Sequence[str] = (),
-    alone: bool = True,
+    dry_run: bool = True,
     seed: int = 0,
     json: bool = False,
 ) -> None:
-    """Print what a plan costs whom, how right and how noisy its answers will be; public facts only.
+    """Print a plan with its costs, expected accuracy and noise, computed from public facts only.
 
-    - `points`, array (m, d): public features; `labels` (m,), if they have some.
-    - `costs`: what else is to be said of a command's costs, first.
-    - `alone`: whether this is the dry run of a command; else other plans stand beside it.
+    - `points`, array (m, d): public features, with `labels` (m,); None if there are none.
+    - `costs`: lines on further costs of the command, printed first.
+    - `dry_run`: whether this is the dry run of a command, which compares no other plans.
+    - `seed`: seed of the simulation.
     """
-    from vicinal.reports.plan_report import as_text, assess_plan, plan_options
+    from vicinal.reports.plan_report import assess_plan, format_options, plan_options
 
-    plan = plan.settled(_SOME_ROWS if points is None else len(points))
-    reference, stage, why = _staged(plan, points, labels)
+    plan = plan.settled(ASSUMED_PUBLIC_ROWS if points is None else len(points))
+    reference, setup, reason = _prepare_simulation(plan, points, labels)
     with show_progress_bars(silent=json) as begin:
-        options = plan_options(plan, reference, stage, seed, begin, alone=alone)
-    shares = [] if stage is None else stage.shares
-    lines = assess_plan(plan, shares) if plan.target.voted else []
-    lines += ["Dry run: nothing was written, drawn or charged."] * alone
+        options = plan_options(plan, reference, setup, seed, begin, alone=dry_run)
+    class_shares = [] if setup is None else setup.shares
+    advice = assess_plan(plan, class_shares) if plan.target.voted else []
+    if dry_run:
+        advice.append("Dry run: nothing was written, drawn or charged.")
     if not json:
-        text = as_text(options, why)
-        echo("\n".join([*costs, *[""] * bool(costs), text, "", *lines]).rstrip())
+        introduction = [*costs, ""] if costs else []
+        echo("\n".join([*introduction, format_options(options, reason), "", *advice]).rstrip())
         return
-    first, *others = options
+    requested, *alternatives = options
     result = {
         "costs": list(costs),
-        "verdict": "\n".join(lines),
-        "usage": asdict(first.choice.usage),
-        "plan": first.to_dict(),
-        "alternatives": [choice.to_dict() for choice in others],
+        "verdict": "\n".join(advice),
+        "usage": asdict(requested.choice.usage),
+        "plan": requested.to_dict(),
+        "alternatives": [option.to_dict() for option in alternatives],
         "version": __version__,
     }
     echo(as_json(result))
 
 
-def _staged(
+def _prepare_simulation(
     plan: IndKNNPlan, points: FloatMatrix | None, labels: AnyArray | None
 ) -> tuple[Reference | None, SimulationSetup | None, str]:
-    """Return public points as fit would take them in, and where a plan is played on them.
+    """Return encoded public points, the setup of a simulation on them, and why there is none.
 
-    Or why it cannot be.
+    Points and setup are None if they do not exist; the reason is empty if there is a setup.
     """
     import numpy as np
 
@@ -125,8 +125,8 @@ def _staged(
     from vicinal.planning.plan_simulation import LEAST_POINTS, SimulationSetup
 
     if points is None:
-        words = "because there are no public rows (--public), with which noise would be smaller"
-        return None, None, words
+        reason = "because there are no public rows (--public), with which noise would be smaller"
+        return None, None, reason
     points = np.asarray(points)
     if points.ndim != 2 or points.dtype.kind not in "iuf" or not np.isfinite(points).all():
         raise InvalidInput(
@@ -135,13 +135,20 @@ def _staged(
         )
     kernel = kernel_for(plan, points)
     reference = Reference(kernel, kernel.encode(points))
-    usual = plan.kernel == "cosine" and plan.min_similarity is None and not plan.private_count
-    if not usual or not plan.target.voted or len(points) < LEAST_POINTS:
-        words = f"because it takes {LEAST_POINTS} public rows and the default neighbours"
-        return reference, None, words
+    has_default_neighbours = (
+        plan.kernel == "cosine" and plan.min_similarity is None and not plan.private_count
+    )
+    if not has_default_neighbours or not plan.target.voted or len(points) < LEAST_POINTS:
+        reason = f"because it takes {LEAST_POINTS} public rows and the default neighbours"
+        return reference, None, reason
     if labels is None:
-        planned = plan.model_share and not plan.noise_multiplier
-        return reference, None, f"{_UNLABELLED}. {_LEAST}" if planned else _UNLABELLED
-    places = np.asarray(plan.target.encode(labels, len(points)), dtype=np.int64)
-    stage = SimulationSetup.of(kernel, reference.points, plan.target.n_coordinates, places)
-    return reference, stage, ""
+        reason = "because the public rows have no labels (--label)"
+        if plan.model_share and not plan.noise_multiplier:
+            reason += (
+                ". Noise is planned for the least that training leaves of a budget; fit takes less"
+            )
+        return reference, None, reason
+    label_indices = np.asarray(plan.target.encode(labels, len(points)), dtype=np.int64)
+    n_coordinates = plan.target.n_coordinates
+    setup = SimulationSetup.of(kernel, reference.points, n_coordinates, label_indices)
+    return reference, setup, ""

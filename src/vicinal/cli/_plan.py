@@ -1,4 +1,4 @@
-"""`vicinal account`, `calibrate` and `smoothed`: what releases cost, before anything is spent."""
+"""`vicinal account`, `calibrate` and `smoothed`: costs of releases, computed before any release."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from typing import Annotated, Any
 
 from typer import Argument, Option, echo
 
-from vicinal.cli.main import group_of
+from vicinal.cli.main import create_group
 from vicinal.cli.options import Json
 from vicinal.cli.output import as_json
 from vicinal.lazy import load_when_used
 
 PlanFile = Annotated[Path, Argument(metavar="PLAN.json", help="The plan, as JSON.")]
 
-_UNUSED = ("ctypeslib", "f2py", "random", "testing")
-"""What scipy.special loads of numpy, to list its names, and pricing has no use for."""
+_UNUSED_NUMPY = ("ctypeslib", "f2py", "random", "testing")
+"""Subpackages of numpy that scipy.special imports; pricing does not use them, and they are slow."""
 
-_METHOD_WORDS = {
+_METHOD_NAMES = {
     "rdp_mironov": "RDP, conversion of Mironov 2017 (as older papers print it)",
     "rdp": "RDP, conversion of Balle et al. 2020",
     "gdp": "Gaussian DP, exact",
@@ -27,33 +27,38 @@ _METHOD_WORDS = {
 
 def account(plan: PlanFile, json: Json = False) -> None:
     """Price a plan by every valid method. Reads nothing private and spends nothing."""
-    load_when_used("numpy", *_UNUSED)
+    load_when_used("numpy", *_UNUSED_NUMPY)
     from vicinal.accounting.plan import Plan
     from vicinal.ledger.sealed_files import read_json
 
     price = Plan.from_dict(read_json(plan, "plan")).price()
-    echo(as_json(price) if json else _price_text(price))
+    echo(as_json(price) if json else _format_price(price))
 
 
 def calibrate(
     plan: PlanFile,
-    epsilon: Annotated[float, Option(help="The target, at the delta of the plan.")],
-    field: Annotated[str, Option(help="Field to find: sigma, gamma, count, B and so on.")],
+    epsilon: Annotated[float, Option(help="Target, at the delta of the plan.")],
+    field: Annotated[str, Option(help="Field to find, such as sigma, gamma, count or B.")],
     release: Annotated[int, Option(help="Number of the release, counted from 0.")] = 0,
     json: Json = False,
 ) -> None:
-    """Find the noise, or another field, that keeps an epsilon."""
-    load_when_used("numpy", *_UNUSED)
+    """Find a plan's noise, or another field, for an epsilon."""
+    load_when_used("numpy", *_UNUSED_NUMPY)
     from vicinal.accounting import calibration
     from vicinal.ledger.sealed_files import read_json
 
-    answer = calibration.calibrate(read_json(plan, "plan"), epsilon, field, release)
-    fields = {"field": answer.field, "release": answer.release, "value": answer.value}
-    text = f"{field} of release {release}: {answer.value:.8g}\n\n{_price_text(answer.price)}"
-    echo(as_json({**fields, "price": answer.price}) if json else text)
+    calibrated = calibration.calibrate(read_json(plan, "plan"), epsilon, field, release)
+    result = {
+        "field": calibrated.field,
+        "release": calibrated.release,
+        "value": calibrated.value,
+        "price": calibrated.price,
+    }
+    value = f"{field} of release {release}: {calibrated.value:.8g}"
+    echo(as_json(result) if json else f"{value}\n\n{_format_price(calibrated.price)}")
 
 
-smoothed = group_of("Price mechanisms that add no noise. See smoothed differential privacy.")
+smoothed = create_group("Price mechanisms that add no noise. See smoothed differential privacy.")
 
 
 @smoothed.command()
@@ -64,31 +69,33 @@ def audit(
     """Compare the smoothed delta of a mechanism on a population with the worst case."""
     from vicinal.ledger.sealed_files import read_json
     from vicinal.reports import smoothed_audit
-    from vicinal.reports.smoothed_audit import audit_text
 
     report = smoothed_audit.audit(read_json(spec, "plan"))
-    echo(as_json(report) if json else audit_text(report))
+    echo(as_json(report) if json else smoothed_audit.format_audit(report))
 
 
-def _price_text(price: dict[str, Any]) -> str:
+def _format_price(price: dict[str, Any]) -> str:
+    """Return the text on a priced plan: epsilon by method, the releases and the assumptions."""
     lines = [f"epsilon {price['epsilon']:.4g} at delta {price['delta']:g}", ""]
-    for name, value in price["by_method"].items():
-        best = "  <- best" if name == price["method"] else ""
-        lines.append(f"  {value:10.4f}  {_METHOD_WORDS[name]}{best}")
+    for method, epsilon in price["by_method"].items():
+        best = "  <- best" if method == price["method"] else ""
+        lines.append(f"  {epsilon:10.4f}  {_METHOD_NAMES[method]}{best}")
     if price["lower"] is not None:
         lines.append(f"  {price['lower']:10.4f}  lower bound: no analysis can go below this")
     lines += ["", "  share  alone   release"]
     for release in price["releases"]:
-        lines.append(_release_line(release, "kind", f"{release['share']:5.1%}"))
-        lines += [f"{_release_line(part, 'part', '')} (in it)" for part in release.get("parts", [])]
+        lines.append(_format_release(release, release["kind"], f"{release['share']:5.1%}"))
+        for component in release.get("parts", []):
+            lines.append(f"{_format_release(component, component['part'], '')} (in it)")
     lines += ["", f"Neighbouring data sets: {price['neighbouring']}.", "Assumed:"]
-    return "\n".join([*lines, *(f"- {words};" for words in price["assumptions"])])
+    return "\n".join([*lines, *(f"- {assumption};" for assumption in price["assumptions"])])
 
 
-def _release_line(release: dict[str, Any], name: str, share: str) -> str:
-    words = ", ".join(
+def _format_release(release: dict[str, Any], name: str, share: str) -> str:
+    """Return the line of a release, or of a component of one: share, epsilon alone, parameters."""
+    parameters = ", ".join(
         f"{key} {value:.6g}" if isinstance(value, float) else f"{key} {value}"
         for key, value in release.items()
         if key not in ("kind", "part", "parts", "share", "alone")
     )
-    return f"  {share:5}  {release['alone']:6.4g}  {release[name]}: {words}"
+    return f"  {share:5}  {release['alone']:6.4g}  {name}: {parameters}"

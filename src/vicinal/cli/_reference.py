@@ -1,4 +1,4 @@
-"""Options that say what makes the vectors of a store, and where its public reference comes from."""
+"""Options for the feature extractor of a store and for its public reference rows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option
 
-from vicinal.cli.records import form_of, naming, read_records
+from vicinal.cli import records
 from vicinal.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -20,23 +20,20 @@ if TYPE_CHECKING:
 
 FROM_SCHEMA = "from-schema"
 
-FEW_ROWS = 50
-"""Fewer reference rows place a neighbourhood's border too roughly to be of use."""
-
-MADE_UP_ROWS = 2000
-
-_SHOWN = 5
+_MIN_ROWS = 50  # with fewer reference rows, the radius of a neighbourhood is too uncertain
+_N_GENERATED_ROWS = 2000  # reference rows that are generated from a schema
+_MAX_NAMES_SHOWN = 5  # constant features that a warning names
 
 
 @dataclass(frozen=True, slots=True)
 class FeatureOptions:
-    """What makes the vectors of a store."""
+    """Options that select and configure the feature extractor of a store."""
 
     columns: Annotated[
         list[str] | None,
         Option(
             help="Feature columns, separated by commas; or repeat the option, for each column "
-            "once. Default: all others."
+            "once. Default: all other columns."
         ),
     ] = None
     schema: Annotated[
@@ -48,17 +45,19 @@ class FeatureOptions:
     model: Annotated[str | None, Option(help="Folder of a public model for text.")] = None
     components: Annotated[
         int | None,
-        Option(
-            help="Reduce vectors to this size, by a map learnt from public rows. Default: no map."
-        ),
+        Option(help="Map vectors to this size. The map is learnt from public rows. Default: none."),
     ] = None
-    power: Annotated[float, Option(help="How far that map evens out its components, 0 to 1.")] = 0.5
+    power: Annotated[
+        float, Option(help="Degree to which that map equalises its components, 0 to 1.")
+    ] = 0.5
 
-    def extractor(self, public: Path | None, others: Sequence[str | None]) -> StoreExtractor:
-        """Return the extractor; `others` are the columns that hold no features.
+    def build_extractor(
+        self, public: Path | None, other_columns: Sequence[str | None]
+    ) -> StoreExtractor:
+        """Return the extractor without a public map; `other_columns` hold no features.
 
-        It knows its columns by name, from the public file if not from options. The private file's
-        own header is never taken: where there is none, it is somebody's record.
+        Column names come from the options or else from the `public` file. They never come from the
+        private file, because its first line may be a record instead of a header.
         """
         from vicinal.datasets.tables import column_name, read_table
         from vicinal.features.table_schema import TableSchema
@@ -70,20 +69,35 @@ class FeatureOptions:
             options["model"] = self.model
         if self.schema is not None:
             schema = TableSchema.load(self.schema).usable()
-            schema.refuse(others, "labels or subjects")
+            schema.refuse(other_columns, "labels or subjects")
             options["schema"] = schema.to_dict()
         columns = [column_name(name) for name in listed_names(self.columns or [])] or None
-        no_features = {column_name(name) for name in others if name is not None}
-        named = public is not None and not public.is_dir() and public.suffix != ".npz"
-        if columns is None and self.features == "columns" and public is not None and named:
+        excluded = {column_name(name) for name in other_columns if name is not None}
+        if columns is None and self.features == "columns" and public and records.is_table(public):
             names = read_table(public).column_names
-            columns = [name for name in names if name not in no_features]
+            columns = [name for name in names if name not in excluded]
         return StoreExtractor(self.features, options, None, columns)
 
-    def reference_points(
+    def read_reference(
+        self, reference: ReferenceOptions, plain: StoreExtractor, label: str | None = None
+    ) -> tuple[StoreExtractor, AnyArray | None, AnyArray | None]:
+        """Return the extractor, with its public map, and features and labels of reference rows.
+
+        `plain` is the extractor without a map, `label` the column of the labels. Features and
+        labels are None if there are none. Warns about unsuitable reference rows.
+        """
+        rows, labels = reference.read_rows(plain, label)
+        public = reference.public
+        with nullcontext() if public is None else records.add_file_to_errors(public, public=True):
+            extractor, points = self._extract_reference(rows, plain)
+        if points is not None:
+            warn_about_reference(points, _get_feature_names(extractor))
+        return extractor, points, labels
+
+    def _extract_reference(
         self, rows: Any, extractor: StoreExtractor
     ) -> tuple[StoreExtractor, AnyArray | None]:
-        """Return the extractor, with a map of public rows if one is wanted, and their features."""
+        """Return the extractor, with a map fitted to `rows` if --components, and their features."""
         components = self.components
         if rows is None:
             if components:
@@ -95,95 +109,79 @@ class FeatureOptions:
             return extractor, extractor.transform(rows)
         return extractor.fitted(rows, components, self.power)
 
-    def read(
-        self, reference: ReferenceOptions, plain: StoreExtractor, label: str | None = None
-    ) -> tuple[StoreExtractor, AnyArray | None, AnyArray | None]:
-        """Return the extractor, the public reference's features, and labels if there are any.
-
-        Warns of a reference that is of little use.
-        """
-        rows, labels = reference.rows(plain, label)
-        with nullcontext() if reference.public is None else naming(reference.public, public=True):
-            extractor, points = self.reference_points(rows, plain)
-        if points is not None:
-            warn_about_reference(points, _feature_names(extractor))
-        return extractor, points, labels
-
 
 @dataclass(frozen=True, slots=True)
 class ReferenceOptions:
-    """Where the public reference comes from: a file, or rows made up from the schema."""
+    """Options for public reference rows: a file, or rows generated from the schema."""
 
     public: Annotated[
         Path | None, Option(help="Public rows in the same columns; labels are not needed.")
     ] = None
     reference: Annotated[
-        str | None, Option(help="from-schema makes up public rows, if you have none.")
+        str | None, Option(help="from-schema generates public rows, if you have none.")
     ] = None
 
-    def check(self, kind: str, data: Path | None = None) -> None:
-        """Raise InvalidInput if the reference is the private file `data`, or cannot be made."""
-        public, reference = self.public, self.reference
-        if public is not None and reference is not None:
+    def check(self, features: str, data: Path | None = None) -> None:
+        """Raise InvalidInput if the options contradict each other or --features.
+
+        Also if the public file is the private file `data`.
+        """
+        if self.public is not None and self.reference is not None:
             raise InvalidInput("Give --public or --reference, but not both.")
-        if reference not in (None, FROM_SCHEMA):
+        if self.reference not in (None, FROM_SCHEMA):
             raise InvalidInput(f"The 'reference' option must be {FROM_SCHEMA}.")
-        if reference is not None and kind != "table":
+        if self.reference is not None and features != "table":
             raise InvalidInput(
                 "The 'reference' option needs --features table, whose schema it uses."
             )
-        places = [place for place in (public, data) if place is not None and place.exists()]
-        if len(places) == 2 and places[0].samefile(places[1]):
+        files = [path for path in (self.public, data) if path is not None and path.exists()]
+        if len(files) == 2 and files[0].samefile(files[1]):
             raise InvalidInput(
                 "The 'public' option must not name the private records, because public rows are "
                 "not protected. Use rows from another source, or --reference from-schema."
             )
 
-    def rows(
-        self, extractor: StoreExtractor, label: str | None = None
+    def read_rows(
+        self, extractor: StoreExtractor, label: str | None
     ) -> tuple[Any, AnyArray | None]:
-        """Return raw public rows, or None, and their labels, if a column of theirs is given."""
+        """Return the raw public rows and the labels in column `label`; None if there are none."""
         from vicinal.features.table_drafts import rows_from_schema
-        from vicinal.features.table_schema import TableSchema
 
         if self.public is not None:
-            dataset = read_records(self.public, extractor, label, public=True)
+            dataset = records.read_records(self.public, extractor, label, public=True)
             return dataset.features, None if label is None else dataset.labels
         if self.reference is None:
             return None, None
-        schema = TableSchema.from_dict(extractor.options["schema"])
-        return rows_from_schema(schema, MADE_UP_ROWS), None
+        return rows_from_schema(records.get_table_schema(extractor), _N_GENERATED_ROWS), None
 
     def has_column(self, name: str | None, extractor: StoreExtractor) -> bool:
         """Return whether the public table has a column of this name."""
         from vicinal.datasets.tables import column_name, read_table
 
-        public = self.public
-        if name is None or public is None or public.is_dir() or public.suffix == ".npz":
+        if name is None or self.public is None or not records.is_table(self.public):
             return False
-        table = read_table(public, form_of(public, extractor, public=True))
+        table = read_table(self.public, records.get_csv_form(self.public, extractor, public=True))
         return column_name(name) in table.column_names
 
 
-def _feature_names(extractor: StoreExtractor) -> list[str] | None:
-    """Return the names of features that are columns of a file, or made of them; None otherwise."""
-    from vicinal.features.table_schema import TableSchema
-
+def _get_feature_names(extractor: StoreExtractor) -> list[str] | None:
+    """Return the names of features that come from table columns; None for all other features."""
     if extractor.public_map is not None:
         return None
     if extractor.kind == "table":
-        return list(TableSchema.from_dict(extractor.options["schema"]).feature_names)
+        return list(records.get_table_schema(extractor).feature_names)
     return extractor.columns
 
 
-_RARE = (" is missing", "=(other)")
-"""Features that a schema makes of values which public rows need not have."""
+_RARE_SUFFIXES = (" is missing", "=(other)")
+"""Suffixes of features that may be constant in public rows: absent and undeclared values."""
 
 
 def warn_about_reference(points: FloatMatrix, names: Sequence[str] | None) -> None:
-    """Warn of few rows, constant features, and one feature that swamps the others.
+    """Warn if reference `points` (m, d) are few, or features are constant or dominant.
 
-    Features without names are numbered from 1.
+    A feature is dominant if it has most of the variance. `names` (d,) are those of the features;
+    without names they are numbered from 1.
     """
     import numpy as np
 
@@ -192,25 +190,28 @@ def warn_about_reference(points: FloatMatrix, names: Sequence[str] | None) -> No
     rows = np.asarray(points, dtype=np.float64)
     if rows.ndim != 2 or not rows.size:
         return
-    names = names or [str(i) for i in range(1, rows.shape[1] + 1)]
-    if len(rows) < FEW_ROWS:
+    names = names or [str(index) for index in range(1, rows.shape[1] + 1)]
+    if len(rows) < _MIN_ROWS:
         _warn(
-            f"There are only {len(rows)} public rows. With fewer than {FEW_ROWS}, neighbourhoods "
+            f"There are only {len(rows)} public rows. With fewer than {_MIN_ROWS}, neighbourhoods "
             "are guesses: give some hundreds."
         )
-    constant = [names[i] for i in np.flatnonzero(np.ptp(rows, axis=0) == 0).tolist()]
-    constant = [name for name in constant if not name.endswith(_RARE)]
+    constant = [names[index] for index in np.flatnonzero(np.ptp(rows, axis=0) == 0).tolist()]
+    constant = [name for name in constant if not name.endswith(_RARE_SUFFIXES)]
     if constant and len(rows) > 1:
-        more = " and others" if len(constant) > _SHOWN else ""
+        ellipsis = " and more" if len(constant) > _MAX_NAMES_SHOWN else ""
         _warn(
             "These features have the same value in all public rows, so they are useless: "
-            f"{', '.join(constant[:_SHOWN])}{more}. Check that public rows look like the records."
+            f"{', '.join(constant[:_MAX_NAMES_SHOWN])}{ellipsis}. Check that public rows look like "
+            "the records."
         )
-    if (swamping := swamping_feature(rows)) is not None:
+    dominant = swamping_feature(rows)
+    if dominant is not None:
+        index, variance_share = dominant
         _warn(
-            f"Feature {names[swamping[0]]} has {swamping[1]:.0%} of the variance of the public "
-            "rows, so it alone decides which records are near. Use --features table with a "
-            "schema, which standardises columns."
+            f"Feature {names[index]} has {variance_share:.0%} of the variance of the public rows, "
+            "so it alone decides which records are near. Use --features table with a schema, which "
+            "standardises columns."
         )
 
 

@@ -1,4 +1,4 @@
-"""`vicinal serve`, `keys` and `shard`: answer over HTTP, who may ask, and from how many shards."""
+"""`vicinal serve`, `keys` and `shard`: the HTTP service, its keys, and clusters of shards."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Annotated
 
 from typer import Argument, Option, echo
 
-from vicinal.cli.main import group_of
+from vicinal.cli.main import create_group
 from vicinal.cli.options import AcceptLoss, Json, ShardSeconds, StorePath, Yes
 from vicinal.cli.output import as_json, confirm
-from vicinal.cli.records import opened_at
+from vicinal.cli.records import open_store
 
 
 def serve(
@@ -20,48 +20,51 @@ def serve(
     port: Annotated[
         int, Option(help="Port to listen on; 0 for any free one.", min=0, max=65535)
     ] = 8000,
-    wait_ms: Annotated[float, Option(help="How long a query waits for others to join.")] = 2.0,
+    wait_ms: Annotated[float, Option(help="Time in which queries join into a batch.")] = 2.0,
     response_interval_ms: Annotated[
-        float, Option(help="Send answers only at multiples of this; 0 for at once.")
+        float, Option(help="Send answers only at multiples of this time; 0 for at once.")
     ] = 0.0,
     rate: Annotated[float, Option(help="Requests per second and key; 0 for no limit.")] = 100.0,
     burst: Annotated[float, Option(help="Requests that a key may send at once.")] = 200.0,
     connections: Annotated[
-        int | None,
-        Option(help="Open connections at most. Default: what the open-file limit allows."),
+        int | None, Option(help="Most open connections. Default: as the open-file limit allows.")
     ] = None,
     body_bytes: Annotated[
-        int | None, Option(help="Longest request body. Default: what a full request can need.")
+        int | None, Option(help="Longest request body. Default: enough for any valid request.")
     ] = None,
     ray: Annotated[
         str | None,
         Option(
-            help="Run a cluster's shards on Ray: auto for the one on this machine, its address, or "
-            "local to start one. Default: in this process."
+            help="Run a cluster's shards on Ray: its address, auto for the engine on this machine, "
+            "or local to start one. Default: in this process."
         ),
     ] = None,
     shard_s: ShardSeconds = 30.0,
     accept_loss: AcceptLoss = False,
 ) -> None:
-    """Answer queries over HTTP, for callers with keys. People use the page /console."""
+    """Answer queries over HTTP, for callers with keys. The page /console is for browsers."""
     from vicinal.serving import server
     from vicinal.serving.settings import ServiceSettings
 
     settings = ServiceSettings(
-        connections=connections, wait_ms=wait_ms, response_interval_ms=response_interval_ms,
-        rate=rate, burst=burst, body_bytes=body_bytes,
-    )  # fmt: skip
-    opened = opened_at(store, ray, shard_s, accept_loss=accept_loss)
+        connections=connections,
+        wait_ms=wait_ms,
+        response_interval_ms=response_interval_ms,
+        rate=rate,
+        burst=burst,
+        body_bytes=body_bytes,
+    )
+    opened = open_store(store, ray, shard_s, accept_loss=accept_loss)
     server.serve(opened, store, host, port, settings, lambda url: echo(f"{url}/console", err=True))
 
 
-keys = group_of("Add, list or revoke keys of the service.")
+keys = create_group("Add, list or revoke keys of the service.")
 
 
 @keys.command()
 def add(
     store: StorePath,
-    name: Annotated[str, Argument(help="Who gets the key, and whose quota it uses.")],
+    name: Annotated[str, Argument(help="Analyst who gets the key and whose quota it uses.")],
     role: Annotated[str, Option(help="analyst, curator or monitor.")] = "analyst",
     audience: Annotated[str, Option(help="Audience whose budgets it charges.")] = "default",
 ) -> None:
@@ -76,12 +79,13 @@ def list_keys(store: StorePath, json: Json = False) -> None:
     """List the ids, names and roles of all keys, but never the keys themselves."""
     from vicinal.serving.keys import KeyFile
 
-    found = KeyFile(store).all()
+    keys = KeyFile(store).all()
     if json:
-        shown = [{k: v for k, v in asdict(key).items() if k != "digest"} for key in found]
-        echo(as_json({"keys": shown}))
+        rows = [asdict(key) for key in keys]
+        public_rows = [{k: v for k, v in row.items() if k != "digest"} for row in rows]
+        echo(as_json({"keys": public_rows}))
         return
-    for key in found:
+    for key in keys:
         state = "active" if key.revoked is None else f"revoked {key.revoked}"
         echo(f"{key.id}  {key.role:<8}  {key.audience}  {key.name}  {key.created}  {state}")
 
@@ -89,7 +93,7 @@ def list_keys(store: StorePath, json: Json = False) -> None:
 @keys.command()
 def revoke(
     store: StorePath,
-    key_id: Annotated[str, Argument(metavar="ID", help="Its id, as `keys list` shows it.")],
+    key_id: Annotated[str, Argument(metavar="ID", help="Id of the key, as in `keys list`.")],
 ) -> None:
     """Revoke a key at once."""
     from vicinal.serving.keys import KeyFile
@@ -100,7 +104,7 @@ def revoke(
 def shard(
     store: StorePath,
     out: Annotated[Path, Option(help="New folder for the cluster.")],
-    shards: Annotated[int, Option(help="How many shards to make.")] = 2,
+    shards: Annotated[int, Option(help="Number of shards.")] = 2,
     json: Json = False,
     yes: Yes = False,
 ) -> None:

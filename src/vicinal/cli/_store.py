@@ -1,4 +1,4 @@
-"""Commands of a store: `add`, `predict`, `evaluate`, `erase` and those that look after it."""
+"""Commands on a store: records, answers, evaluation, erasure, verification and backups."""
 
 from __future__ import annotations
 
@@ -22,18 +22,22 @@ if TYPE_CHECKING:
     from vicinal.store.requests import Reply
 
 
-NOBODY = 2
-"""Exit code of an erasure whose ids were never there: the list is most likely a wrong one."""
+UNKNOWN_IDS = 2
+"""Exit code of an erasure whose ids were never in the store: the list is probably a wrong one."""
 
-MODEL_STAYS = (
-    "The private model was trained before and keeps its weights, which the guarantee covers, as it "
-    "covers the answers given. If the plan has refreshes, `vicinal refresh` trains it again."
+_MODEL_NOTE = (
+    "The private model was trained before and keeps its weights. The guarantee covers them, as it "
+    "covers past answers. If the plan has refreshes, `vicinal refresh` trains the model again."
 )
-FORMATS = (".csv", ".parquet")
+_FORMATS = (".csv", ".parquet")
 _FIGURE_NAMES = {
-    "accuracy": "Accuracy", "balanced_accuracy": "Balanced accuracy", "auc": "AUC", "rmse": "RMSE",
-    "r2": "R2", "mean_error": "Mean error",
-}  # fmt: skip
+    "accuracy": "Accuracy",
+    "balanced_accuracy": "Balanced accuracy",
+    "auc": "AUC",
+    "rmse": "RMSE",
+    "r2": "R2",
+    "mean_error": "Mean error",
+}
 
 
 def add(
@@ -45,29 +49,34 @@ def add(
     key: Annotated[str | None, Option(help="Idempotency key: a repeat adds nothing.")] = None,
     accept_loss: options.AcceptLoss = False,
 ) -> None:
-    """Add records. Subjects keep the budgets they have left, also those who come back.
+    """Add records. Subjects keep their remaining budgets, also after an erasure.
 
     A folder of .parquet files is added file by file, in the order of their names, so that together
     they need not fit into memory. It needs a --key; repeating the command then adds nothing twice.
     """
-    parts = sorted(data.glob("*.parquet")) if data.is_dir() else []
-    if parts and key is None:
+    files = sorted(data.glob("*.parquet")) if data.is_dir() else []
+    if files and key is None:
         raise InvalidInput("The 'key' option must be given for a folder of .parquet files.")
-    version, n_added = 0, 0
+    version = 0
     with (
-        console.warnings_said(),
-        console.progress_shown(),
-        records.opened_at(store, accept_loss=accept_loss) as opened,
+        console.print_warnings(),
+        console.show_announced_progress(),
+        records.open_store(store, accept_loss=accept_loss) as opened,
     ):
         schema = opened.schema
-        for part in parts or [data]:
-            with records.naming(part, f" Files added before it: {n_added}." if n_added else ""):
-                given = records.read_labelled(part, schema.extractor, schema.target, label, subject)
+        for n_added, path in enumerate(files or [data]):
+            suffix = f" Files added before it: {n_added}." if n_added else ""
+            with records.add_file_to_errors(path, suffix):
+                dataset, labels = records.read_labelled(
+                    path, schema.extractor, schema.target, label, subject
+                )
                 version = opened.add(
-                    given[0].features, given[1], given[0].subjects, ids_differ=ids_differ,
-                    idempotency_key=f"{key} {part.name}" if parts else key,
-                )  # fmt: skip
-            n_added += 1
+                    dataset.features,
+                    labels,
+                    dataset.subjects,
+                    ids_differ=ids_differ,
+                    idempotency_key=f"{key} {path.name}" if files else key,
+                )
     echo(f"Added. The data are now at version {version}.")
 
 
@@ -91,80 +100,80 @@ def predict(
     """Answer queries. New ones are charged, and charges are on disk before answers show."""
     import pyarrow as pa
 
-    out_path = None if out in (None, records.STREAM) else Path(str(out))
-    if out_path is not None and out_path.suffix not in FORMATS:
-        raise InvalidInput(f"The 'out' option must end in {' or '.join(FORMATS)}, or be -.")
+    # Standard streams are no paths.
     data_path = None if data == records.STREAM else Path(data)
+    out_path = None if out in (None, records.STREAM) else Path(str(out))
+    if out_path is not None and out_path.suffix not in _FORMATS:
+        raise InvalidInput(f"The 'out' option must end in {' or '.join(_FORMATS)}, or be -.")
     console.check_outputs({"out": out_path}, {"data": data_path, "STORE": store})
     with (
-        console.warnings_said(),
-        console.progress_shown(silent=json or quiet),
-        records.local_file(data) as path,
-        records.opened_at(store, shard_s=shard_s, accept_loss=accept_loss) as opened,
+        console.print_warnings(),
+        console.show_announced_progress(silent=json or quiet),
+        records.provide_file(data) as path,
+        records.open_store(store, shard_s=shard_s, accept_loss=accept_loss) as opened,
     ):
         answer_columns = opened.schema.target.answer_columns
-        first, dataset = records.read_queries(path, opened.schema.extractor, name, answer_columns)
-        with records.naming(path, public=True):
+        copied, dataset = records.read_queries(path, opened.schema.extractor, name, answer_columns)
+        with records.add_file_to_errors(path, public=True):
             rows, keys = opened.extracted(dataset.features)
         reply = opened.predict(rows, audience=audience, analyst=analyst, idempotency_key=key)
     if out is not None or not json:
-        # A list of arrays, as a dictionary would let an answer replace a column of the queries.
-        columns = [*first.items(), *reply.columns(answer_columns).items()]
-        names, arrays = [name for name, _ in columns], [array for _, array in columns]
-        _write_answers(pa.table(arrays, names=names), out)
+        # Lists instead of a dictionary, in which an answer could replace the copied column.
+        columns = [*copied.items(), *reply.columns(answer_columns).items()]
+        names = [name for name, _ in columns]
+        arrays = [array for _, array in columns]
+        _write_answers(pa.table(arrays, names=names), out_path)
     if json:
         answers = {name: value for name, value in reply.to_dict().items() if name != "votes"}
-        echo(console.as_json({**answers, **_ids_of_queries(first)}))
+        echo(console.as_json({**answers, **_get_query_ids(copied)}))
     if not (quiet or json):
-        echo(_summary(keys, reply, audience), err=True)
+        echo(_format_reply(keys, reply, audience), err=True)
 
 
-def _write_answers(table: pa.Table, out: str | None) -> None:
-    if out is None or out == records.STREAM:
-        echo(_as_csv(table), nl=False)
-    elif out.endswith(".csv"):
-        console.write_file(Path(out), _as_csv(table))
-    else:
+def _write_answers(table: pa.Table, path: Path | None) -> None:
+    """Write answers as CSV to stdout, or to a file in the format of its suffix."""
+    if path is not None and path.suffix == ".parquet":
         from pyarrow import parquet
 
-        parquet.write_table(table, content := io.BytesIO())
-        console.write_file(Path(out), content.getvalue())
-
-
-def _as_csv(table: pa.Table) -> str:
+        content = io.BytesIO()
+        parquet.write_table(table, content)
+        console.write_file(path, content.getvalue())
+        return
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(table.column_names)
-    columns = [column.to_pylist() for column in table.columns]
-    writer.writerows([["" if v is None else v for v in row] for row in zip(*columns, strict=True)])
-    return text.getvalue()
+    for row in zip(*(column.to_pylist() for column in table.columns), strict=True):
+        writer.writerow(["" if value is None else value for value in row])
+    if path is None:
+        echo(text.getvalue(), nl=False)
+    else:
+        console.write_file(path, text.getvalue())
 
 
-def _ids_of_queries(first: dict[str, Any]) -> dict[str, Any]:
-    values = next(iter(first.values()), None)
-    listed = values if values is None or isinstance(values, list) else values.to_pylist()
-    plain = int | float | str | None
-    return (
-        {} if listed is None else {"ids": [v if isinstance(v, plain) else str(v) for v in listed]}
-    )
+def _get_query_ids(copied: dict[str, Any]) -> dict[str, Any]:
+    """Return the values of the column copied from the queries, as JSON values under "ids"."""
+    if not copied:
+        return {}
+    (column,) = copied.values()
+    values = column if isinstance(column, list) else column.to_pylist()
+    is_json = int | float | str | None
+    return {"ids": [value if isinstance(value, is_json) else str(value) for value in values]}
 
 
-def _summary(keys: list[bytes], reply: Reply, audience: str) -> str:
-    """Return lines on the answers: how many, how many look alike if any, what is left.
-
-    `keys` are what the store sees of each query; equal for queries that it cannot tell apart.
-    """
-    different = len(set(keys))
-    free, alike = different - reply.charged, len(keys) - different
-    again = f", and {free} answered before at no cost" if free else ""
-    noun = "query" if len(keys) == 1 else "queries"
-    have = "query has" if alike == 1 else "queries have"
-    same = f"{alike} {have} the features of an earlier one and got its answer.\n" if alike else ""
-    return (
-        f"{len(keys)} {noun}: {reply.charged} new{again}.\n"
-        f"{same}"
-        f"Audience {audience!r} has {reply.left} planned answers left."
-    )
+def _format_reply(keys: list[bytes], reply: Reply, audience: str) -> str:
+    """Return the text on a reply; `keys` are equal for queries with equal features."""
+    n_distinct = len(set(keys))
+    n_cached = n_distinct - reply.charged
+    n_equal = len(keys) - n_distinct
+    cached = f", and {n_cached} answered before at no cost" if n_cached else ""
+    lines = [
+        f"{len(keys)} {'query' if len(keys) == 1 else 'queries'}: {reply.charged} new{cached}."
+    ]
+    if n_equal:
+        verb = "query has" if n_equal == 1 else "queries have"
+        lines.append(f"{n_equal} {verb} the features of an earlier one and got its answer.")
+    lines.append(f"Audience {audience!r} has {reply.left} planned answers left.")
+    return "\n".join(lines)
 
 
 def evaluate(
@@ -191,70 +200,74 @@ def evaluate(
     json: options.Json = False,
     accept_loss: options.AcceptLoss = False,
 ) -> None:
-    """Score answers against private labels. The subjects who are evaluated pay for the scores.
+    """Score answers against private labels. The evaluated subjects' budgets pay for the scores.
 
-    A row counts if its features were a query before, in `vicinal predict` or in the service.
+    A row counts if its features were queried before, by `vicinal predict` or the service.
     """
-    with console.warnings_said(), records.opened_at(store, accept_loss=accept_loss) as opened:
+    with console.print_warnings(), records.open_store(store, accept_loss=accept_loss) as opened:
         schema = opened.schema
         dataset, labels = records.read_labelled(
             data, schema.extractor, schema.target, label, subject
         )
-        with records.naming(data):
-            figures = opened.evaluate(
-                dataset.features, labels, dataset.subjects, ids_differ=ids_differ,
-                audience=audience, share=share, largest_error=largest_error,
+        with records.add_file_to_errors(data):
+            evaluation = opened.evaluate(
+                dataset.features,
+                labels,
+                dataset.subjects,
+                ids_differ=ids_differ,
+                audience=audience,
+                share=share,
+                largest_error=largest_error,
                 accept_noise=accept_noise,
-            )  # fmt: skip
-    found = figures.to_dict()
-    for told in found["figures"].values():
-        told["noise"] &= not accept_noise
-    echo(console.as_json(found) if json else _evaluation_text(figures, found))
+            )
+    result = evaluation.to_dict()
+    for figure in result["figures"].values():
+        figure["noise"] &= not accept_noise
+    echo(console.as_json(result) if json else _format_evaluation(evaluation, result["figures"]))
 
 
-def _evaluation_text(figures: NoisyFigures, found: dict[str, Any]) -> str:
+def _format_evaluation(evaluation: NoisyFigures, figures: dict[str, Any]) -> str:
+    """Return the text of an evaluation: figures, confusion matrix and calibration, or errors."""
     from vicinal.store.evaluation import Evaluation, NumberEvaluation
 
-    lines = [
-        (
-            f"About {figures.people:.0f} subjects have rows that were queries, and paid at most "
-            f"{figures.share:.3g} of their budgets. Each count has noise of {figures.noise:.1f}."
-        ),
-        *_figure_lines(found),
-    ]
-    if isinstance(figures, Evaluation):
-        width = max(len(str(name)) for name in figures.classes)
-        wide = max(8, width)
+    introduction = (
+        f"About {evaluation.people:.0f} subjects have rows that were queries, and paid at most "
+        f"{evaluation.share:.3g} of their budgets. Each count has noise of {evaluation.noise:.1f}."
+    )
+    lines = [introduction]
+    lines += [_format_figure(name, figure) for name, figure in figures.items()]
+    if isinstance(evaluation, Evaluation):
+        name_width = max(len(str(name)) for name in evaluation.classes)
+        cell_width = max(8, name_width)
+        header = " ".join(f"{name!s:>{cell_width}}" for name in evaluation.classes)
         lines += ["", "Subjects by true class (rows) and answer (columns)"]
-        lines += [f"{'':>{width}} " + " ".join(f"{name!s:>{wide}}" for name in figures.classes)]
-        for name, counts in zip(figures.classes, figures.confusion, strict=True):
-            lines += [f"{name!s:>{width}} " + " ".join(f"{count:>{wide}.1f}" for count in counts)]
-        if figures.calibration:
+        lines += [f"{'':>{name_width}} {header}"]
+        for name, counts in zip(evaluation.classes, evaluation.confusion, strict=True):
+            cells = " ".join(f"{count:>{cell_width}.1f}" for count in counts)
+            lines += [f"{name!s:>{name_width}} {cells}"]
+        if evaluation.calibration:
             lines += ["", "Predicted probability -> observed share (subjects)"]
-        for mean, true, people in figures.calibration:
-            known = "unknown" if math.isnan(true) else f"{true:.3f}"
-            lines += [f"{mean:.3f} -> {known} ({people:.0f})"]
-    if isinstance(figures, NumberEvaluation):
-        units = "logarithms" if figures.scale == "log" else "units of the numbers"
-        edges = zip(figures.targets, figures.error_edges, strict=True)
-        beyond = ", ".join(f"{name} {of_name[-1]:.4g}" for name, of_name in edges)
-        lines += ["", f"Errors are in {units}, cut off at: {beyond}."]
+        for predicted, observed, n_subjects in evaluation.calibration:
+            share = "unknown" if math.isnan(observed) else f"{observed:.3f}"
+            lines += [f"{predicted:.3f} -> {share} ({n_subjects:.0f})"]
+    if isinstance(evaluation, NumberEvaluation):
+        unit = "logarithms" if evaluation.scale == "log" else "units of the numbers"
+        edges = zip(evaluation.targets, evaluation.error_edges, strict=True)
+        limits = ", ".join(f"{name} {target_edges[-1]:.4g}" for name, target_edges in edges)
+        lines += ["", f"Errors are in {unit}, cut off at: {limits}."]
     return "\n".join(lines)
 
 
-def _figure_lines(found: dict[str, Any]) -> list[str]:
-    lines = []
-    for name, told in found["figures"].items():
-        about, _, figure = name.rpartition(" ")
-        words = f"{about}: {_FIGURE_NAMES[figure]}" if about else _FIGURE_NAMES[figure]
-        if told["low"] is None:
-            shown = "unknown, because the noise is too large for so few subjects"
-        elif told["noise"]:
-            shown = f"all noise ({told['low']:.3f} to {told['high']:.3f}); see --accept-noise"
-        else:
-            shown = f"{told['value']:.3f} ({told['low']:.3f} to {told['high']:.3f})"
-        lines.append(f"{words}: {shown}")
-    return lines
+def _format_figure(name: str, figure: dict[str, Any]) -> str:
+    """Return the line of a figure with its interval; `name` may begin with that of a target."""
+    target, _, kind = name.rpartition(" ")
+    title = f"{target}: {_FIGURE_NAMES[kind]}" if target else _FIGURE_NAMES[kind]
+    if figure["low"] is None:
+        return f"{title}: unknown, because the noise is too large for so few subjects"
+    interval = f"({figure['low']:.3f} to {figure['high']:.3f})"
+    if figure["noise"]:
+        return f"{title}: all noise {interval}; see --accept-noise"
+    return f"{title}: {figure['value']:.3f} {interval}"
 
 
 def erase(
@@ -276,26 +289,27 @@ def erase(
         raise InvalidInput("The 'subject' option needs at least one id.")
     n_ids = "1 id" if len(ids) == 1 else f"{len(ids)} ids"
     console.confirm(f"This erases {n_ids} and all their records for good.", yes=yes)
-    with records.opened_at(store, accept_loss=accept_loss) as opened:
-        before = opened.presence(ids)
+    with records.open_store(store, accept_loss=accept_loss) as opened:
+        presence = opened.presence(ids)
         n_erased = opened.erase(ids)
-        verification, trained = opened.verify(ids), opened.models_stay
+        verification = opened.verify(ids)
+        keeps_model = opened.models_stay
     if not verification:
         raise StorageFailed(" ".join(verification.faults))
-    done = "Erased."
-    if not before.enrolled:
-        ever = "is in the store any more" if before.erased else "was ever in the store"
-        done = f"Nobody was erased: none of these ids {ever}."
+    outcome = "Erased."
+    if not presence.enrolled:
+        status = "is in the store any more" if presence.erased else "was ever in the store"
+        outcome = f"Nothing was erased: none of these ids {status}."
     echo(
-        f"{done} Of {n_ids}, {before.enrolled} enrolled, {before.erased} already erased and "
-        f"{before.unknown} unknown. These numbers are private."
+        f"{outcome} Of {n_ids}, {presence.enrolled} enrolled, {presence.erased} already erased and "
+        f"{presence.unknown} unknown. These numbers are private."
     )
-    if trained:
-        echo(MODEL_STAYS)
+    if keeps_model:
+        echo(_MODEL_NOTE)
     if curator:
         echo(f"Private: {n_erased} records were erased.")
-    if not before.enrolled and not before.erased:
-        raise typer.Exit(NOBODY)
+    if not presence.enrolled and not presence.erased:
+        raise typer.Exit(UNKNOWN_IDS)
 
 
 def inspect(
@@ -305,13 +319,14 @@ def inspect(
     ] = False,
     json: options.Json = False,
 ) -> None:
-    """Show what is public about a store. --curator adds private numbers."""
-    with records.looked_at(store, reading=True) as opened:
+    """Show the public facts of a store. --curator adds private numbers."""
+    with records.open_store_or_service(store, reading=True) as opened:
         facts = opened.facts(curator=curator)
-    echo(console.as_json(facts) if json else _facts_text(facts))
+    echo(console.as_json(facts) if json else _format_facts(facts))
 
 
-def _facts_text(facts: dict[str, Any]) -> str:
+def _format_facts(facts: dict[str, Any]) -> str:
+    """Return the text of `inspect`: audiences, history, guarantees and private numbers."""
     lines = [
         f"Store {facts['identity']}, data version {facts['version']}",
         f"All audiences together: {facts['total']['text']}",
@@ -321,28 +336,27 @@ def _facts_text(facts: dict[str, Any]) -> str:
         lines.append(
             f"\nAudience {name}: {counts['used']} of {counts['planned']} planned answers given"
         )
-        if renewal := audience["renewal"]:
-            then = f"the next comes on {renewal['next']}" if renewal["next"] else "it is the last"
-            lines.append(f"Part {renewal['period']} of {renewal['text']}: {then}")
-        lines += _usage_lines(audience["usage"])
+        renewal = audience["renewal"]
+        if renewal:
+            following = (
+                f"the next comes on {renewal['next']}" if renewal["next"] else "it is the last"
+            )
+            lines.append(f"Part {renewal['period']} of {renewal['text']}: {following}")
+        usage = audience["usage"]
+        if usage is not None:
+            lines.append(
+                f"Budgets used, estimated from public rows: {usage['mean']:.0%} on average, "
+                f"{usage['quantiles']['90%']:.0%} in the busiest tenth; {usage['retired']:.0%} of "
+                "all spent"
+            )
     lines.append("\nHistory")
     lines += [f"  {e['at']}  {e['what']} (version {e['version']})" for e in facts["history"]]
     for name, audience in facts["audiences"].items():
         lines.append(f"\nGuarantee of audience {name}")
-        lines.append(console.in_paragraphs(audience["guarantee"]["text"]))
+        lines.append(console.format_guarantee(audience["guarantee"]["text"]))
     if "private" in facts:
         lines += ["\nPRIVATE: for the curator only", console.as_json(facts["private"])]
     return "\n".join(lines)
-
-
-def _usage_lines(used: dict[str, Any] | None) -> list[str]:
-    if used is None:
-        return []
-    line = (
-        f"Budgets used, estimated from public rows: {used['mean']:.0%} on average, "
-        f"{used['quantiles']['90%']:.0%} in the busiest tenth; {used['retired']:.0%} of all spent"
-    )
-    return [line]
 
 
 def export_guarantee(
@@ -353,9 +367,9 @@ def export_guarantee(
 ) -> None:
     """Print the full guarantee of an audience's answers."""
     console.check_outputs({"out": out}, {"STORE": store})
-    with records.looked_at(store, reading=True) as opened:
+    with records.open_store_or_service(store, reading=True) as opened:
         guarantee = opened.guarantee(audience)
-    text = console.as_json(guarantee.to_dict()) if json else console.in_paragraphs(guarantee)
+    text = console.as_json(guarantee.to_dict()) if json else console.format_guarantee(guarantee)
     if out is None:
         echo(text)
     else:
@@ -364,20 +378,19 @@ def export_guarantee(
 
 def verify(
     store: options.StorePath,
-    erased: Annotated[list[str] | None, Option(help="An id that must be gone.")] = None,
-    erased_list: Annotated[
-        Path | None, Option(help="File of ids that must be gone, one per line.")
-    ] = None,
+    erased: Annotated[list[str] | None, Option(help="Subject id that must be erased.")] = None,
+    erased_list: Annotated[Path | None, Option(help="File of such ids, one per line.")] = None,
     json: options.Json = False,
 ) -> None:
     """Check every invariant on disk. --erased also looks for traces of a subject."""
-    with records.looked_at(store, reading=True) as opened:
+    with records.open_store_or_service(store, reading=True) as opened:
         verification = opened.verify(records.listed_ids(erased, erased_list))
-    faults, checked = list(verification.faults), list(verification.checked)
+    errors = list(verification.faults)
+    checked = list(verification.checked)
     if json:
-        echo(console.as_json({"faults": faults, "checked": checked}))
+        echo(console.as_json({"faults": errors, "checked": checked}))
     if not verification:
-        raise StorageFailed(" ".join(faults))
+        raise StorageFailed(" ".join(errors))
     if not json:
         echo("\n".join(["All is well. Checked:", *(f"- {claim}" for claim in checked)]))
 
@@ -387,8 +400,8 @@ def backup(
     target: Annotated[Path, Argument(metavar="BACKUP", help="A new folder.")],
     accept_loss: options.AcceptLoss = False,
 ) -> None:
-    """Write the store, as it is now, into a new folder. A service may go on running."""
-    with records.looked_at(store, accept_loss=accept_loss) as opened:
+    """Copy the store, in its present state, into a new folder. A running service continues."""
+    with records.open_store_or_service(store, accept_loss=accept_loss) as opened:
         opened.backup(target)
     echo(f"Wrote {target}.")
 
@@ -406,34 +419,38 @@ def restore(
     from vicinal.distributed.folders import is_cluster
     from vicinal.store.store import Store
 
-    cluster = is_cluster(source)
-    if cluster and not (ledger is None and witness is None):
+    is_cluster_backup = is_cluster(source)
+    if is_cluster_backup and not (ledger is None and witness is None):
         raise InvalidInput("Clusters take neither --ledger nor --witness.")
     if accept_loss:
         console.confirm(
             f"This spends every budget of {store} for good: it never answers again.", yes=yes
         )
     try:
-        if cluster:
+        if is_cluster_backup:
             restore_cluster(source, store, accept_loss=accept_loss)
         else:
-            places: dict[str, Any] = {"ledger": ledger, "witness": witness}
-            Store.restore(source, store, accept_loss=accept_loss, **places).close()
+            restored = Store.restore(
+                source, store, ledger=ledger, witness=witness, accept_loss=accept_loss
+            )
+            restored.close()
     except PrivacyRefused as error:
-        where = "" if cluster else " If the witness is elsewhere, name it with --witness."
-        raise PrivacyRefused(f"{error}{where}") from None
+        if is_cluster_backup:
+            raise
+        hint = "If the witness is elsewhere, name it with --witness."
+        raise PrivacyRefused(f"{error} {hint}") from None
     echo(f"Restored {store}.")
 
 
 def allow(
     store: options.StorePath,
     analyst: Annotated[str, Argument(help="Name of the analyst.")],
-    quota: Annotated[int, Argument(help="How many new answers; -1 for no limit.")],
+    quota: Annotated[int, Argument(help="Number of new answers; -1 for no limit.")],
     audience: options.Audience = "default",
     accept_loss: options.AcceptLoss = False,
 ) -> None:
-    """Set how many new answers an analyst may get."""
-    with records.opened_at(store, accept_loss=accept_loss) as opened:
+    """Set an analyst's quota: the number of new answers."""
+    with records.open_store(store, accept_loss=accept_loss) as opened:
         opened.allow(analyst, None if quota == -1 else quota, audience=audience)
     echo(f"{analyst} may get {'any number of' if quota == -1 else quota} new answers.")
 
@@ -444,12 +461,12 @@ def refresh(
     json: options.Json = False,
     accept_loss: options.AcceptLoss = False,
 ) -> None:
-    """Train the private model again on today's subjects.
+    """Train the private model again. It learns from the subjects enrolled now.
 
-    The plan's --model-refreshes says how often. The same budgets pay for it, and queries that were
-    answered before count as new.
+    The plan's --model-refreshes is the number of possible refreshes. They are paid from the same
+    budgets, and repeated queries count as new.
     """
-    with records.opened_at(store, accept_loss=accept_loss) as opened:
+    with records.open_store(store, accept_loss=accept_loss) as opened:
         refreshes = opened.refresh_model(audience)
-    words = f"Trained the model on the subjects enrolled now. Refreshes left: {refreshes}."
-    echo(console.as_json({"refreshes_left": refreshes}) if json else words)
+    text = f"Trained the model on the subjects enrolled now. Refreshes left: {refreshes}."
+    echo(console.as_json({"refreshes_left": refreshes}) if json else text)

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeGuard
 
@@ -14,17 +13,10 @@ import typer
 from typer import Argument, Option, echo
 
 from vicinal import __version__
-from vicinal.cli.main import group_of
+from vicinal.cli import output
+from vicinal.cli.main import create_group
 from vicinal.cli.options import Json, StorePath, SubjectFile, SubjectIds
-from vicinal.cli.output import (
-    as_json,
-    check_outputs,
-    output_folder,
-    refuse_overlap,
-    show_progress_bars,
-    write_file,
-)
-from vicinal.cli.records import listed_ids, opened_at
+from vicinal.cli.records import listed_ids, open_store
 from vicinal.errors import InvalidInput, StorageFailed
 
 if TYPE_CHECKING:
@@ -39,8 +31,11 @@ CONTRADICTED = 1
 INCONCLUSIVE = 4
 """Exit code of an audit that agrees with all claims, but missed a version broken on purpose."""
 
+_N_INTERACTIONS = 8  # steps of the progress bar of a one-run audit
+_MAX_MINUTES = 24 * 60
 
-def audit(  # noqa: PLR0915 (imports among them)
+
+def audit(
     target: Annotated[
         Path | None,
         Argument(metavar="[STORE | PLAN.json]", help="What to audit. Default: every mechanism."),
@@ -48,92 +43,116 @@ def audit(  # noqa: PLR0915 (imports among them)
     minutes: Annotated[float, Option(help="Time for all attacks together.")] = 2.0,
     confidence: Annotated[float, Option(help="Confidence of each lower bound.")] = 1 - 1e-6,
     only: Annotated[
-        str | None, Option(help="Attacks to carry out, separated by commas. See --list.")
+        str | None, Option(help="Attacks to run, separated by commas. See --list.")
     ] = None,
     audience: Annotated[str, Option(help="Audience of the store whose plan to audit.")] = "default",
     one_run: Annotated[
         bool, Option("--one-run", help="Attack one interaction that has many canaries.")
     ] = False,
-    canaries: Annotated[int, Option(help="How many canaries.", min=8, max=1 << 20)] = 400_000,
+    canaries: Annotated[int, Option(help="Number of canaries.", min=8, max=1 << 20)] = 400_000,
     listed: Annotated[bool, Option("--list", help="List the attacks and stop.")] = False,
     out: Annotated[Path | None, Option(help="Also write the JSON object to this file.")] = None,
     json: Json = False,
 ) -> None:
-    """Attack the installed code to test what it claims.
+    """Attack the installed code to test its claims.
 
-    The attacks use made-up data and read no private record. Mechanisms of the store that were not
+    The attacks use synthetic data and read no private record. Mechanisms of the store that were not
     attacked are listed. The exit code is 1 if an attack contradicts a claim. It is 4 if none does,
-    but an attack had too few runs to catch a copy of the code that was broken on purpose.
+    but an attack had too few runs to detect a copy of the code that was broken on purpose.
     """
-    from vicinal import checks
     from vicinal.audit.catalogue import not_audited
-    from vicinal.audit.schedule import carry_out_all
 
     if out is not None:
-        check_outputs({"out": out}, {"TARGET": target})
-    facts = None
-    if target is not None and target.is_dir():
-        try:  # it is closed before anything is attacked
-            with opened_at(target, reading=True) as opened:
-                facts = opened.facts()
-        except StorageFailed as error:
-            raise StorageFailed(f"The store cannot be audited. {error}") from None
+        output.check_outputs({"out": out}, {"TARGET": target})
+    facts = _read_store_facts(target)
     findings: Mapping[str, AuditFinding]
     if one_run:
-        interaction = _one_interaction(target, facts, audience)
-        with show_progress_bars(silent=json) as begin:
-            step = begin("interactions", 8)
-            found = interaction(canaries=canaries, confidence=confidence, progress=step)
-            findings = {"one-run": found}
+        with output.show_progress_bars(silent=json) as begin:
+            step: Any = begin("interactions", _N_INTERACTIONS)
+            findings = {"one-run": _run_one(target, facts, audience, canaries, confidence, step)}
     else:
-        trials = _chosen(_trials(target, facts, audience), only)
+        trials = _select_trials(_list_trials(target, facts, audience), only)
         if listed:
             echo("\n".join(trials))
             return
-        minutes = checks.check_real("minutes", minutes, above=0, most=24 * 60)
-        with show_progress_bars(silent=json) as begin:
-            step = begin("attacks", round(60 * minutes))
-            made = (make() for make in trials.values())
-            results = carry_out_all(made, 60 * minutes, confidence, progress=step)  # type: ignore[arg-type]
-            findings = dict(zip(trials, results, strict=True))
-    left_out = [] if facts is None else not_audited(facts, {audience: set(findings)})
-    report = as_json({
+        findings = _run_trials(trials, minutes, confidence, silent=json)
+    unaudited = [] if facts is None else not_audited(facts, {audience: set(findings)})
+    result = {
         "target": None if target is None else target.name,
         "identity": None if facts is None else facts.get("identity"),
         "version": __version__,
-        "at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "at": _format_now(),
         "audience": None if facts is None else audience,
-        "claims": [{"attack": name, **each.to_dict()} for name, each in findings.items()],
-        "not_audited": left_out,
+        "claims": [{"attack": name, **finding.to_dict()} for name, finding in findings.items()],
+        "not_audited": unaudited,
         "holds": all(finding.holds for finding in findings.values()),
-    })  # fmt: skip
+    }
+    report = output.as_json(result)
     if out is not None:
-        write_file(out, report + "\n")
-    every = list(findings.values())
-    words = [f"Not audited here: {', '.join(left_out)}."] if left_out else []
-    echo(report if json else "\n".join([*map(_finding_text, every), *words, _verdict(every)]))
-    if not all(finding.kept for finding in every):
+        output.write_file(out, report + "\n")
+    echo(report if json else _format_findings(list(findings.values()), unaudited))
+    if not all(finding.kept for finding in findings.values()):
         raise typer.Exit(CONTRADICTED)
-    if not all(finding.conclusive for finding in every):
+    if not all(finding.conclusive for finding in findings.values()):
         raise typer.Exit(INCONCLUSIVE)
 
 
-def _one_interaction(
-    target: Path | None, facts: dict[str, Any] | None, audience: str
-) -> Callable[..., OneRunResult]:
+def _format_now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _read_store_facts(target: Path | None) -> dict[str, Any] | None:
+    """Return the public facts of a store, which is closed again; None for any other target."""
+    if target is None or not target.is_dir():
+        return None
+    try:
+        with open_store(target, reading=True) as opened:
+            return opened.facts()
+    except StorageFailed as error:
+        raise StorageFailed(f"The store cannot be audited. {error}") from None
+
+
+def _run_one(
+    target: Path | None,
+    facts: dict[str, Any] | None,
+    audience: str,
+    canaries: int,
+    confidence: float,
+    step: Callable[[float], None],
+) -> OneRunResult:
+    """Return the finding of a one-run audit, of a store's plan or else of the default plan."""
     from vicinal.audit import one_run_audit
     from vicinal.audit.catalogue import stored_plan
     from vicinal.audit.ind_knn import IndKNNAudit
 
-    if target is None:
-        return partial(one_run_audit.one_run, IndKNNAudit())
-    if facts is None:
+    plan_audit = IndKNNAudit()
+    options: dict[str, Any] = {}
+    if facts is not None:
+        plan_audit, options["release"], options["target"] = stored_plan(facts, audience)
+    elif target is not None:
         raise InvalidInput("The 'one_run' option audits a store or the default plan, not a file.")
-    audit, release, carried = stored_plan(facts, audience)
-    return partial(one_run_audit.one_run, audit, release=release, target=carried)
+    return one_run_audit.one_run(
+        plan_audit, canaries=canaries, confidence=confidence, progress=step, **options
+    )
 
 
-def _trials(target: Path | None, facts: dict[str, Any] | None, audience: str) -> Trials:
+def _run_trials(
+    trials: Trials, minutes: float, confidence: float, *, silent: bool
+) -> dict[str, AuditFinding]:
+    """Return the finding of each attack, by name, after at most `minutes` for all of them."""
+    from vicinal import checks
+    from vicinal.audit.schedule import carry_out_all
+
+    minutes = checks.check_real("minutes", minutes, above=0, most=_MAX_MINUTES)
+    with output.show_progress_bars(silent=silent) as begin:
+        step = begin("attacks", round(60 * minutes))
+        attacks = (create_attack() for create_attack in trials.values())
+        results = carry_out_all(attacks, 60 * minutes, confidence, progress=step)  # type: ignore[arg-type]
+        return dict(zip(trials, results, strict=True))
+
+
+def _list_trials(target: Path | None, facts: dict[str, Any] | None, audience: str) -> Trials:
+    """Return the attacks on all mechanisms, on a store with `facts`, or on a plan's file."""
     from vicinal.audit.catalogue import all_trials, plan_trials, store_trials
     from vicinal.audit.ind_knn import IndKNNAudit
     from vicinal.ledger.sealed_files import read_json
@@ -146,12 +165,12 @@ def _trials(target: Path | None, facts: dict[str, Any] | None, audience: str) ->
     try:
         return plan_trials(plan)
     except InvalidInput as error:
-        # A field of the file, not the flag of the same name.
-        words = str(error).replace("' parameter", "' field")
-        raise InvalidInput(f"The plan {target.name}: {words}") from None
+        # The name is a field of the file, so it must not be replaced by a flag.
+        message = str(error).replace("' parameter", "' field")
+        raise InvalidInput(f"The plan {target.name}: {message}") from None
 
 
-def _chosen(trials: Trials, only: str | None) -> Trials:
+def _select_trials(trials: Trials, only: str | None) -> Trials:
     if only is None:
         return trials
     names = [name.strip() for name in only.split(",")]
@@ -162,36 +181,55 @@ def _chosen(trials: Trials, only: str | None) -> Trials:
     return {name: trials[name] for name in names}
 
 
-def _verdict(findings: Sequence[AuditFinding]) -> str:
-    wrong = sum(not finding.kept for finding in findings)
-    weak = sum(not finding.conclusive for finding in findings)
-    if wrong:
-        return f"CONTRADICTED: {wrong} of {len(findings)} claims. Do not rely on this installation."
-    if weak:
-        return (
-            f"No claim is contradicted, but {weak} of {len(findings)} attacks had too few runs to "
-            "find a fault. Give more --minutes, or choose fewer attacks with --only."
+def _format_findings(findings: Sequence[AuditFinding], unaudited: Sequence[str]) -> str:
+    """Return the text of an audit: its findings, mechanisms without an attack, and a verdict."""
+    lines = [_format_finding(finding) for finding in findings]
+    if unaudited:
+        lines.append(f"Not audited here: {', '.join(unaudited)}.")
+    n_contradicted = sum(not finding.kept for finding in findings)
+    n_inconclusive = sum(not finding.conclusive for finding in findings)
+    if n_contradicted:
+        lines.append(
+            f"CONTRADICTED: {n_contradicted} of {len(findings)} claims. Do not rely on this "
+            "installation."
         )
-    return "No claim is contradicted, and the attacks caught every copy broken on purpose."
+    elif n_inconclusive:
+        lines.append(
+            f"No claim is contradicted, but {n_inconclusive} of {len(findings)} attacks had too "
+            "few runs to find a fault. Give more --minutes, or choose fewer attacks with --only."
+        )
+    else:
+        lines.append(
+            "No claim is contradicted, and the attacks caught every copy broken on purpose."
+        )
+    return "\n".join(lines)
 
 
-def _finding_text(finding: AuditFinding) -> str:
+def _format_finding(finding: AuditFinding) -> str:
     verdict = "kept" if finding.kept else "CONTRADICTED"
-    return "\n".join([
+    lines = [
         f"{finding.mechanism}: {finding.world}",
-        (f"  mu at least {finding.lower:.3f}, claimed {finding.claim:.3f} ({verdict}), "
-        f"ratio {finding.ratio:.2f}; epsilon at least {finding.epsilon_lower:.3f}, "
-        f"claimed {finding.epsilon_claim:.3f} at delta {finding.delta:g}"),
-        (f"  {finding.power}; {finding.seconds:.0f} s; wrong with probability at most "
-        f"{1 - finding.confidence:.1g}"),
-        *(f"  moved by the subject, exactly: mu {finding.moved:.6f} of {finding.most_moved:.6f}"
-          for _ in [0] if finding.moved is not None),
-        *(f"  broken on purpose, {control.name}: {'caught' if control.caught else 'not caught'}"
-          f" ({control.runs} runs)" for control in finding.controls),
-    ])  # fmt: skip
+        (
+            f"  mu at least {finding.lower:.3f}, claimed {finding.claim:.3f} ({verdict}), "
+            f"ratio {finding.ratio:.2f}; epsilon at least {finding.epsilon_lower:.3f}, "
+            f"claimed {finding.epsilon_claim:.3f} at delta {finding.delta:g}"
+        ),
+        (
+            f"  {finding.power}; {finding.seconds:.0f} s; wrong with probability at most "
+            f"{1 - finding.confidence:.1g}"
+        ),
+    ]
+    if finding.moved is not None:
+        lines.append(
+            f"  moved by the subject, exactly: mu {finding.moved:.6f} of {finding.most_moved:.6f}"
+        )
+    for control in finding.controls:
+        result = "caught" if control.caught else "not caught"
+        lines.append(f"  broken on purpose, {control.name}: {result} ({control.runs} runs)")
+    return "\n".join(lines)
 
 
-Stated = Annotated[str | None, Option(help="Your own statement, which the certificate repeats.")]
+Statement = Annotated[str | None, Option(help="Your own statement, which the certificate repeats.")]
 
 
 def certificate(
@@ -200,36 +238,43 @@ def certificate(
     audit: Annotated[
         list[Path] | None, Option(help="File that `vicinal audit --out` wrote. Repeat for more.")
     ] = None,
-    controller: Stated = None,
-    purpose: Stated = None,
-    retention: Stated = None,
-    vouched_by: Stated = None,
-    accuracy: Stated = None,
+    controller: Statement = None,
+    purpose: Statement = None,
+    retention: Statement = None,
+    vouched_by: Statement = None,
+    accuracy: Statement = None,
     json: Json = False,
 ) -> None:
-    """Write what a store guarantees, with the evidence."""
+    """Write the guarantees of a store, with the evidence."""
     from vicinal.reports.deployment_certificate import certificate_page, deployment_certificate
 
-    refuse_overlap({"out": out}, {"STORE": store})
-    found = [read_audit(path) for path in audit or []]
-    with opened_at(store, reading=True) as opened:
+    output.refuse_overlap({"out": out}, {"STORE": store})
+    reports = [read_audit(path) for path in audit or []]
+    with open_store(store, reading=True) as opened:
         facts = opened.facts()
-    for path, report in zip(audit or [], found, strict=True):
+    for path, report in zip(audit or [], reports, strict=True):
         if report.get("identity") not in (None, facts.get("identity")):
             raise InvalidInput(f"The file {path} reports on another store. Audit this one.")
     content = deployment_certificate(
-        facts, __version__, datetime.now(UTC).isoformat(timespec="seconds"),
-        controller=controller, purpose=purpose, retention=retention, vouched_by=vouched_by,
-        accuracy=accuracy, audits=found,
-    )  # fmt: skip
-    folder = output_folder(out)
-    write_file(folder / "certificate.json", as_json(content) + "\n")
-    write_file(folder / "certificate.html", certificate_page(content))
-    echo(as_json(content) if json else f"Wrote {folder / 'certificate.html'} and .json")
+        facts,
+        __version__,
+        _format_now(),
+        controller=controller,
+        purpose=purpose,
+        retention=retention,
+        vouched_by=vouched_by,
+        accuracy=accuracy,
+        audits=reports,
+    )
+    text = output.as_json(content)
+    folder = output.output_folder(out)
+    output.write_file(folder / "certificate.json", text + "\n")
+    output.write_file(folder / "certificate.html", certificate_page(content))
+    echo(text if json else f"Wrote {folder / 'certificate.html'} and .json")
 
 
-_REPORT = {"at": str, "version": str, "holds": bool, "claims": list}
-_CLAIM = {
+_REPORT_FIELDS = {"at": str, "version": str, "holds": bool, "claims": list}
+_CLAIM_FIELDS = {
     **dict.fromkeys(("attack", "mechanism", "world"), str),
     **dict.fromkeys(("lower", "claim", "ratio", "confidence"), float),
     "controls": list,
@@ -237,62 +282,71 @@ _CLAIM = {
 
 
 def read_audit(path: Path) -> dict[str, Any]:
+    """Return the report in a file of `vicinal audit --out`. Raises InvalidInput for other files."""
     from vicinal.ledger.sealed_files import read_json
 
     report = read_json(path, "audit")
-    if not (_has(report, _REPORT) and all(_is_claim(claim) for claim in report["claims"])):
+    if not _has_fields(report, _REPORT_FIELDS) or not all(map(_is_claim, report["claims"])):
         raise InvalidInput(f"The file {path} was not written by `vicinal audit --out`.")
     return report
 
 
 def _is_claim(claim: Any) -> bool:
     return (
-        _has(claim, _CLAIM)
-        and all(_has(control, {"name": str, "caught": bool}) for control in claim["controls"])
-        and ("would_have_seen" not in claim or _has(claim["would_have_seen"], {"epsilon": float}))
+        _has_fields(claim, _CLAIM_FIELDS)
+        and all(
+            _has_fields(control, {"name": str, "caught": bool}) for control in claim["controls"]
+        )
+        and _has_fields(claim.get("would_have_seen", {"epsilon": 0}), {"epsilon": float})
     )
 
 
-def _has(value: Any, fields: Mapping[str, type]) -> TypeGuard[dict[str, Any]]:
-    """Tell whether a JSON object has these fields, of these types; numbers must be finite."""
+def _has_fields(value: Any, types: Mapping[str, type]) -> TypeGuard[dict[str, Any]]:
+    """Return whether a JSON value is an object with fields of these types; floats are finite."""
     return isinstance(value, dict) and all(
         type(value.get(name)) in (int, float) and math.isfinite(value[name])
-        if kind is float
-        else isinstance(value.get(name), kind)
-        for name, kind in fields.items()
+        if field_type is float
+        else isinstance(value.get(name), field_type)
+        for name, field_type in types.items()
     )
 
 
-receipt = group_of("Sign and verify receipts for erasures.")
+receipt = create_group("Sign and verify receipts for erasures.")
 
-KeyFile = Annotated[Path, Option(help="Key file of this installation, with mode 0600.")]
-Out = Annotated[Path | None, Option("--out", "-o", help="Write the receipt to this file.")]
+_KeyFile = Annotated[Path, Option(help="Key file of this installation, with mode 0600.")]
 
 
-@receipt.command()
-def key(path: Annotated[Path, Argument(help="A new file.")]) -> None:
-    """Make this installation's key, and print the public half for those who verify."""
+@receipt.command("key")
+def create_key(path: Annotated[Path, Argument(help="A new file.")]) -> None:
+    """Create the signing key of this installation, and print its public half for verifiers."""
     from vicinal.store.receipts import SigningKey
 
     echo(SigningKey.create(path).public)
 
 
-@receipt.command()
-def erasure(
+@receipt.command("erasure")
+def sign_erasure(
     store: StorePath,
-    key: KeyFile,
+    key: _KeyFile,
     subject: SubjectIds = None,
     subjects: SubjectFile = None,
-    out: Out = None,
+    out: Annotated[
+        Path | None, Option("--out", "-o", help="Write the receipt to this file.")
+    ] = None,
 ) -> None:
     """Sign that subjects are erased from a store. The receipt does not name them."""
     from vicinal.store.receipts import SigningKey, erasure_receipt
 
-    check_outputs({"out": out}, {"key": key, "STORE": store})
+    output.check_outputs({"out": out}, {"key": key, "STORE": store})
     signer = SigningKey(key)
-    with _opened(store) as opened:
-        ids, kept = listed_ids(subject, subjects), opened.models_stay
-        _give(erasure_receipt(opened._parts, ids, signer, models_kept=kept), out)
+    with _open_single_store(store) as opened:
+        ids = listed_ids(subject, subjects)
+        receipt = erasure_receipt(opened._parts, ids, signer, models_kept=opened.models_stay)
+    text = output.as_json(receipt)
+    if out is None:
+        echo(text)
+    else:
+        output.write_file(out, text + "\n")
 
 
 @receipt.command()
@@ -309,21 +363,22 @@ def verify(
     from vicinal.store.receipts import check_receipt, faults_of_receipt
 
     content = check_receipt(read_json(receipt, "receipt"), public_key)
-    faults: list[str] = []
+    errors: list[str] = []
     if store is not None:
-        with _opened(store) as opened:
-            ids = listed_ids(subject, subjects)
-            faults = faults_of_receipt(opened._parts, content, ids)
+        with _open_single_store(store) as opened:
+            errors = faults_of_receipt(opened._parts, content, listed_ids(subject, subjects))
     if json:
-        echo(as_json({"receipt": content, "in_force": None if store is None else not faults}))
-    if faults:
-        raise InvalidInput(" ".join(faults))
+        in_force = None if store is None else not errors
+        echo(output.as_json({"receipt": content, "in_force": in_force}))
+    if errors:
+        raise InvalidInput(" ".join(errors))
     if not json:
         echo("The signature is good." + ("" if store is None else " It is in force."))
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[Store]:
+def _open_single_store(path: Path) -> Iterator[Store]:
+    """Open a store for reading; raise InvalidInput for a cluster."""
     from vicinal.distributed.folders import is_cluster
     from vicinal.store.store import Store
 
@@ -331,10 +386,3 @@ def _opened(path: Path) -> Iterator[Store]:
         raise InvalidInput(f"{path} is a cluster. Receipts are for stores in one folder.")
     with Store.open(path, reading=True) as store:
         yield store
-
-
-def _give(receipt: dict[str, Any], out: Path | None) -> None:
-    if out is None:
-        echo(as_json(receipt))
-    else:
-        write_file(out, as_json(receipt) + "\n")

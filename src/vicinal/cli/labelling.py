@@ -1,11 +1,11 @@
-"""`vicinal label`, `student` and `transfer`: from private records to a model to be published."""
+"""`vicinal label`, `student` and `transfer`: a publishable model from private records."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,8 +13,8 @@ from typer import Argument, Option, echo
 
 from vicinal import __version__
 from vicinal.cli._outlook import show_outlook
-from vicinal.cli.options import AcceptWeakPlan, DryRun, Json, grouped
-from vicinal.cli.output import as_json, check_outputs, in_paragraphs, show_progress_bars
+from vicinal.cli.options import AcceptWeakPlan, DryRun, Json, expand_groups, parse_class_names
+from vicinal.cli.output import as_json, check_outputs, format_guarantee, show_progress_bars
 from vicinal.errors import InvalidInput, PrivacyRefused
 
 if TYPE_CHECKING:
@@ -22,34 +22,33 @@ if TYPE_CHECKING:
     from vicinal.datasets.dataset import Dataset
     from vicinal.labelling.answers import ReleasedLabels
     from vicinal.labelling.journal import AskedRound
-    from vicinal.labelling.labellers import FeatureExtractor, FixedPlanLabeller, IndKNNLabeller
+    from vicinal.labelling.labellers import FixedPlanLabeller, IndKNNLabeller
     from vicinal.labelling.loop import LabellingTask, TransferResult
     from vicinal.labelling.plan import LabellingPlan, Round
-    from vicinal.predictors.private_knn import PrivateKNNClassifier
     from vicinal.reports.outcomes import ClassFigures
     from vicinal.students.student import Student
     from vicinal.students.training import Recipe
 
-IND_KNN, PRIVATE_KNN = "ind-knn", "private-knn"
-KINDS = (IND_KNN, PRIVATE_KNN)
+IND_KNN = "ind-knn"
+PRIVATE_KNN = "private-knn"
 
 Seed = Annotated[int, Option(help="Seed for the order of queries and for training. Public.")]
 Overlapping = Annotated[bool, Option("--overlapping", help="For classes that overlap.")]
 Public = Annotated[
-    Path, Option(help="npz file: x, public examples; y, if there, is compared with the answers.")
+    Path, Option(help="npz file: x, public examples; y, if present, is compared with the answers.")
 ]
 
-_LABELLER_OF = {
+_LABELLER_OF_OPTION = {
     **dict.fromkeys(("records", "records_per_subject", "model_share"), IND_KNN),
     **dict.fromkeys(("neighbors", "sampling_rate"), PRIVATE_KNN),
     **dict.fromkeys(("sigma_votes", "sigma_screen", "threshold"), PRIVATE_KNN),
 }
-"""The labeller that an option is for; the others are for both."""
+"""Options that only one labeller accepts, and that labeller."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaskOptions:
-    """Who is asked, about what, and where answers are kept."""
+    """Files of a labelling task: private records, public examples, and the folder of the run."""
 
     private: Annotated[Path, Option(help="npz file of private records: x, y, perhaps subjects.")]
     public: Public
@@ -66,24 +65,31 @@ class TaskOptions:
 
     @property
     def inputs(self) -> dict[str, Path | None]:
-        """What is read, by the names of options."""
+        """Paths that the command reads, by option."""
         return {"private": self.private, "public": self.public, "folder": self.folder}
 
-    def read(self) -> tuple[list[Any], Dataset, Dataset, AnyArray | None]:
-        """Return class names, private records, public examples, and what these truly are."""
-        from vicinal.parameters import ClassNames
+    def read(self) -> tuple[list[Any], Dataset, LabellingTask, AnyArray | None]:
+        """Return class names, private records, the task, and public labels (None without any)."""
+        import numpy as np
+        from sklearn.preprocessing import FunctionTransformer
 
-        check = ClassNames()
-        names = check("classes", check.parsed_option(self.classes)).tolist()
-        dataset, pool = _load(self.private), _load(self.public)
-        return names, dataset, pool, _truth_of(pool, names)
+        from vicinal.features.hog import HOGFeatures
+        from vicinal.labelling.loop import LabellingTask
+
+        names = parse_class_names(self.classes)
+        dataset = _load_npz(self.private)
+        public = _load_npz(self.public)
+        records = np.asarray(dataset.features)
+        extractor = HOGFeatures(n_jobs=-1) if records.ndim > 2 else FunctionTransformer()
+        task = LabellingTask(records, np.asarray(public.features), extractor)
+        return names, dataset, task, _check_public_labels(public, names)
 
 
 @dataclass(frozen=True, slots=True)
 class LabellerOptions:
-    """Who answers, and for how much. An option of another labeller is refused."""
+    """Labeller of public examples, with its parameters; those of the other labeller are refused."""
 
-    labeller: Annotated[str, Option(help="Who labels: ind-knn or private-knn.")] = IND_KNN
+    labeller: Annotated[str, Option(help="Algorithm: ind-knn or private-knn.")] = IND_KNN
     epsilon: Annotated[float, Option(help="Upper bound on the privacy loss of the whole run.")] = (
         1.0
     )
@@ -97,12 +103,14 @@ class LabellerOptions:
     records_per_subject: Annotated[
         float | None, Option(help="Public mean number of records per subject. Default: 1.")
     ] = None
-    neighbors: Annotated[int | None, Option(help="How many records vote. Default: 300.")] = None
+    neighbors: Annotated[int | None, Option(help="Number of records that vote. Default: 300.")] = (
+        None
+    )
     sampling_rate: Annotated[
-        float | None, Option(help="Chance that a subject is in a sample. Default: .15.")
+        float | None, Option(help="Probability that a subject is sampled. Default: .15.")
     ] = None
     sigma_votes: Annotated[
-        float | None, Option(help="Noise on the votes. Default: the least that keeps epsilon.")
+        float | None, Option(help="Noise on the votes. Default: the smallest for epsilon.")
     ] = None
     sigma_screen: Annotated[
         float | None, Option(help="Noise of the screening. Default: no screening.")
@@ -118,90 +126,106 @@ class LabellerOptions:
 
     @property
     def release(self) -> str:
-        """What leaves."""
+        """Released values."""
         return "votes"
 
     @property
     def model_share(self) -> str | None:
-        """The share of budgets that trains a private model: none where features change."""
+        """Share of budgets that trains a private model: none if rounds change the features."""
         return "0"
 
     def __post_init__(self) -> None:
         from vicinal import checks
         from vicinal.planning.guarantees import refuse_weak
 
-        checks.check_choice("labeller", self.labeller, KINDS)
+        checks.check_choice("labeller", self.labeller, (IND_KNN, PRIVATE_KNN))
         checks.check_real("epsilon", self.epsilon, above=0)
         if not self.yes:
             refuse_weak(self.epsilon, self.planned_delta, self.records)
-        # A share that is no option here, as in several rounds, is nobody's choice.
         options = {field.name for field in fields(self)}
-        for name, kind in _LABELLER_OF.items():
+        for name, labeller in _LABELLER_OF_OPTION.items():
+            # In several rounds, the share of the model is a property and not an option.
             is_set = name in options and getattr(self, name) is not None
-            if is_set and self.labeller != kind:
+            if is_set and self.labeller != labeller:
                 option = "--" + name.replace("_", "-")
-                raise InvalidInput(f"The option {option} is for {kind} only.")
+                raise InvalidInput(f"The option {option} is for {labeller} only.")
         if (self.sigma_screen is None) != (self.threshold is None):
             raise InvalidInput("Screening needs both --sigma-screen and --threshold.")
 
-    def labeller_of(
+    def build_labeller(
         self, dataset: Dataset, classes: list[Any], plan: LabellingPlan
     ) -> IndKNNLabeller | FixedPlanLabeller:
-        """Return who answers; noise or screening that costs more than epsilon is refused."""
-        from vicinal.labelling.labellers import FixedPlanLabeller, IndKNNLabeller
-        from vicinal.labelling.plan import least_noise
+        """Return the labeller of the private records `dataset` for all rounds of a plan.
 
-        labels, subjects = dataset.labels, dataset.subjects
-        if labels is None:
+        Raises PrivacyRefused if the given noise or screening costs more than epsilon.
+        """
+        from vicinal.labelling.labellers import IndKNNLabeller
+
+        if dataset.labels is None:
             raise InvalidInput("The private file must have labels, called y.")
-        if self.labeller == IND_KNN:
-            try:  # a share that is no number is refused later, by name
-                share: Any = "auto" if self.model_share is None else float(self.model_share)
-            except ValueError:
-                share = self.model_share
-            return IndKNNLabeller(
-                classes, labels, subjects, epsilon=self.epsilon, delta=self.planned_delta,
-                release=self.release, n_records=self.records, model_share=share,
-                **_set_options(records_per_subject=self.records_per_subject),
-            )  # fmt: skip
+        if self.labeller == PRIVATE_KNN:
+            return self._build_private_knn(dataset, classes, plan)
+        share: Any = "auto" if self.model_share is None else self.model_share
+        with suppress(ValueError):  # the labeller refuses a share that is no number
+            share = float(share)
+        return IndKNNLabeller(
+            classes,
+            dataset.labels,
+            dataset.subjects,
+            epsilon=self.epsilon,
+            delta=self.planned_delta,
+            release=self.release,
+            n_records=self.records,
+            model_share=share,
+            **_select_given(records_per_subject=self.records_per_subject),
+        )
 
-        def with_noise(sigma: float) -> FixedPlanLabeller:
-            make = partial(self._classifier, classes, plan, sigma)
-            return FixedPlanLabeller(make, plan, labels, subjects)
-
-        if self.sigma_votes is None:
-            least = least_noise(lambda s: with_noise(s).epsilon(), self.epsilon)
-            return with_noise(least)
-        if not (price := with_noise(self.sigma_votes).epsilon()) <= self.epsilon:
-            raise PrivacyRefused(
-                f"The plan costs epsilon {price:.4g}, which is above --epsilon {self.epsilon:g}. "
-                "Use more noise or a larger epsilon, or leave --sigma-votes out."
-            )
-        return with_noise(self.sigma_votes)
-
-    def _classifier(
-        self, classes: list[Any], plan: LabellingPlan, sigma: float, part: Round
-    ) -> PrivateKNNClassifier:
-        from vicinal.labelling.plan import noise_of
+    def _build_private_knn(
+        self, dataset: Dataset, classes: list[Any], plan: LabellingPlan
+    ) -> FixedPlanLabeller:
+        from vicinal.labelling.labellers import FixedPlanLabeller
+        from vicinal.labelling.plan import least_noise, noise_of
         from vicinal.predictors.private_knn import PrivateKNNClassifier
 
-        return PrivateKNNClassifier(
-            classes, sigma_votes=noise_of(part, plan, sigma),
-            sigma_screen=self.sigma_screen, threshold=self.threshold, delta=self.planned_delta,
-            release=self.release,
-            **_set_options(n_neighbors=self.neighbors, sampling_rate=self.sampling_rate),
-        )  # fmt: skip
+        options = _select_given(n_neighbors=self.neighbors, sampling_rate=self.sampling_rate)
+
+        def create_labeller(sigma: float) -> FixedPlanLabeller:
+            def create_classifier(planned_round: Round) -> PrivateKNNClassifier:
+                return PrivateKNNClassifier(
+                    classes,
+                    sigma_votes=noise_of(planned_round, plan, sigma),
+                    sigma_screen=self.sigma_screen,
+                    threshold=self.threshold,
+                    delta=self.planned_delta,
+                    release=self.release,
+                    **options,
+                )
+
+            labels: Any = dataset.labels
+            return FixedPlanLabeller(create_classifier, plan, labels, dataset.subjects)
+
+        if self.sigma_votes is None:
+            min_sigma = least_noise(lambda s: create_labeller(s).epsilon(), self.epsilon)
+            return create_labeller(min_sigma)
+        labeller = create_labeller(self.sigma_votes)
+        cost = labeller.epsilon()
+        if not cost <= self.epsilon:
+            raise PrivacyRefused(
+                f"The plan costs epsilon {cost:.4g}, which is above --epsilon {self.epsilon:g}. "
+                "Use more noise or a larger epsilon, or leave --sigma-votes out."
+            )
+        return labeller
 
 
-def _set_options(**options: float | None) -> dict[str, Any]:
+def _select_given(**options: float | None) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True)
 class LabelOptions(LabellerOptions):
-    """The same for a single round."""
+    """Labeller options of a single round."""
 
-    release: Annotated[str, Option(help="What to release: votes, or label alone.")] = "votes"
+    release: Annotated[str, Option(help="Released values: votes, or label alone.")] = "votes"
     model_share: Annotated[
         str | None,
         Option(help="Share of each budget that trains a private model, 0 for none. Default: auto."),
@@ -210,11 +234,11 @@ class LabelOptions(LabellerOptions):
 
 @dataclass(frozen=True, slots=True)
 class StudentOptions:
-    """How a student is trained, and where it is written."""
+    """Training of a student, and its output files."""
 
     out: Annotated[Path, Option(help="File for the student. You may publish it.")]
     onnx: Annotated[Path | None, Option(help="Also write the student as ONNX.")] = None
-    method: Annotated[str, Option(help="How it learns: plain, vat or uda.")] = "vat"
+    method: Annotated[str, Option(help="Training method: plain, vat or uda.")] = "vat"
     network: Annotated[
         str | None, Option(help="small or deep for images; mlp, wide or kernel for vectors.")
     ] = None
@@ -225,56 +249,63 @@ class StudentOptions:
     ] = None
     overlapping: Overlapping = False
 
-    def recipe(self, dimensions: int, seed: int, *, released: bool = False) -> Recipe:
-        """Return the recipe that options describe, and what fits where they are silent.
+    def build_recipe(
+        self, n_dimensions: int, seed: int, *, has_soft_labels: bool = False
+    ) -> Recipe:
+        """Return the training recipe, with defaults that fit the data where options are missing.
 
-        `released`: whether a private model's soft labels are there to learn from.
+        `n_dimensions`: of the array of examples; 2 for vectors. `has_soft_labels`: whether soft
+        labels of a private model were released.
         """
         from vicinal.students.training import Recipe, for_digits, for_overlapping
 
-        method, augmentation, network = self.method, self.augmentation, self.network or "small"
-        if self.overlapping and self.method != "uda":
+        method = self.method
+        network = self.network or "small"
+        augmentation = self.augmentation
+        if self.overlapping and method != "uda":
             raise InvalidInput("The option --overlapping needs --method uda.")
-        if dimensions == 2:
-            if self.method == "uda":
+        if n_dimensions == 2:
+            if method == "uda":
                 raise InvalidInput("Vectors cannot be augmented: use --method vat or plain.")
             augmentation = "none"
             if network not in ("mlp", "wide", "kernel"):
-                network = "kernel" if released else "mlp"
+                network = "kernel" if has_soft_labels else "mlp"
         if network == "kernel":
             method = "plain"
-        # ONNX has no histograms of gradients, of which images' second student is made.
-        fits = network == "kernel" if dimensions == 2 else self.onnx is None
-        ensemble = released and fits
+        # The second student of images uses histograms of gradients, which ONNX lacks.
+        supports_ensemble = network == "kernel" if n_dimensions == 2 else self.onnx is None
+        ensemble = has_soft_labels and supports_ensemble
         steps = self.steps or 800
         recipe = Recipe(method, network, augmentation, steps, ensemble=ensemble, seed=seed)
-        if released and self.network is None and augmentation == "digits" and not self.overlapping:
+        if self.overlapping:
+            return for_overlapping(recipe)
+        if has_soft_labels and self.network is None and augmentation == "digits":
             deep = for_digits(recipe)
-            recipe = replace(deep, steps=self.steps or deep.steps)
-        return for_overlapping(recipe) if self.overlapping else recipe
+            return replace(deep, steps=self.steps or deep.steps)
+        return recipe
 
     @property
     def outputs(self) -> dict[str, Path | None]:
-        """What is written, by the names of options."""
+        """Paths that the command writes, by option."""
         return {"out": self.out, "onnx": self.onnx}
 
-    def write(self, trained: Student) -> dict[str, str | None]:
-        """Write a student, and perhaps its ONNX form; return where, for JSON."""
+    def write(self, student: Student) -> dict[str, str | None]:
+        """Write a student, and its ONNX form if requested; return the paths as JSON values."""
         from vicinal.students.student import save, save_onnx
 
-        save(trained, self.out)
+        save(student, self.out)
         if self.onnx is not None:
-            save_onnx(trained, self.onnx)
+            save_onnx(student, self.onnx)
         return {"out": str(self.out), "onnx": None if self.onnx is None else str(self.onnx)}
 
 
-@grouped
+@expand_groups
 def label(
     *,
     task: TaskOptions,
     out: Annotated[Path, Option(help="npz file for the answers. You may publish it.")],
     queries: Annotated[
-        int | None, Option(help="How many examples to label. Default: 30 % of them.")
+        int | None, Option(help="Number of examples to label. Default: 30 % of them.")
     ] = None,
     choice: LabelOptions,
     dry_run: DryRun = False,
@@ -283,8 +314,8 @@ def label(
 ) -> None:
     """Label public examples by the votes of private records.
 
-    The price is known before the first query and never exceeds epsilon. Answers and charges are on
-    disk before they are used, so after a crash you repeat the command, and nothing is paid twice.
+    The cost is known before the first query and never exceeds epsilon. Answers and charges are on
+    disk before they are used. After a crash, repeat the command; nothing is paid twice.
     """
     from vicinal.labelling import loop
     from vicinal.labelling.answers import save_answers
@@ -293,45 +324,44 @@ def label(
     from vicinal.reports.outcomes import ClassFigures
 
     check_outputs({"out": out}, task.inputs)
-    names, dataset, pool, truth = task.read()
-    size = queries or default_plan(1, len(pool)).queries
-    plan = LabellingPlan((Round(size, 1.0),), seed)
-    answering = choice.labeller_of(dataset, names, plan)
-    labelling_task = _labelling_task(dataset, pool)
+    names, dataset, labelling_task, truth = task.read()
+    n_queries = queries or default_plan(1, len(labelling_task.pool)).queries
+    plan = LabellingPlan((Round(n_queries, 1.0),), seed)
+    labeller = choice.build_labeller(dataset, names, plan)
     if dry_run:
-        _show_plan(answering, plan, labelling_task, truth, json=json)
+        _show_plan(labeller, plan, labelling_task, truth, json=json)
         return
     with show_progress_bars(silent=json) as begin, FileJournal(task.folder) as journal:
-        asked_round, selected = loop.label(labelling_task, answering, plan, journal, begin)
-    answers = _released(answering, asked_round, selected)
+        labelled_round, selected = loop.label(labelling_task, labeller, plan, journal, begin)
+    answers = _collect_answers(labeller, labelled_round, selected)
     save_answers(answers, out)
-    scores = None
+    figures = None
     if truth is not None:
-        scores = ClassFigures.of(answers.labels, truth[answers.rows], names)
-    by_name = {str(name): int((answers.labels == name).sum()) for name in answers.classes}
+        figures = ClassFigures.of(answers.labels, truth[answers.rows], names)
+    count_of_class = {str(name): int((answers.labels == name).sum()) for name in answers.classes}
     result = {
-        "queries": len(asked_round.queries),
+        "queries": len(labelled_round.queries),
         "answered": len(answers.rows),
         "kept": int(answers.selected.sum()),
-        "answers_by_class": by_name,
+        "answers_by_class": count_of_class,
         "guarantee": answers.guarantee,
-        "figures": scores and scores.to_dict(),
+        "figures": figures and figures.to_dict(),
         "out": str(out),
     }
-    shares = ", ".join(f"{name} {size:,}" for name, size in by_name.items())
+    counts = ", ".join(f"{name} {count:,}" for name, count in count_of_class.items())
     lines = [
         (
             f"{result['queries']:,} queries, {result['answered']:,} answered, "
             f"{result['kept']:,} kept for training. Wrote {out}"
         ),
-        f"Answers by class: {shares}",
-        *([] if scores is None else scores.lines()),
-        *("", in_paragraphs(answers.guarantee["text"])),
+        f"Answers by class: {counts}",
+        *([] if figures is None else figures.format_lines()),
+        *("", format_guarantee(answers.guarantee["text"])),
     ]
     echo(as_json(result) if json else "\n".join(lines))
 
 
-@grouped
+@expand_groups
 def student(
     answers: Annotated[Path, Argument(help="File that `vicinal label` wrote.")],
     *,
@@ -342,7 +372,7 @@ def student(
 ) -> None:
     """Train a student on released answers.
 
-    It reads nothing private. The student's file holds the guarantee of the answers.
+    It reads no private data. The student's file holds the guarantee of the answers.
     """
     import numpy as np
 
@@ -351,41 +381,46 @@ def student(
     from vicinal.students.learner import train_student
 
     check_outputs(options.outputs, {"ANSWERS": answers, "public": public})
-    given, dataset = load_answers(answers), _load(public)
-    names, pool, soft = given.classes, np.asarray(dataset.features), given.soft_labels
-    truth = _truth_of(dataset, names)
-    recipe = options.recipe(pool.ndim, seed, released=soft is not None)
-    recipe = recipe if soft is not None else replace(recipe, soft_share=None)
-    rows, labels = given.rows[given.selected], given.labels[given.selected]
+    released = load_answers(answers)
+    names = released.classes
+    soft_labels = released.soft_labels
+    dataset = _load_npz(public)
+    pool = np.asarray(dataset.features)
+    truth = _check_public_labels(dataset, names)
+    recipe = options.build_recipe(pool.ndim, seed, has_soft_labels=soft_labels is not None)
+    if soft_labels is None:
+        recipe = replace(recipe, soft_share=None)
+    rows = released.rows[released.selected]
+    labels = released.labels[released.selected]
     with show_progress_bars(silent=json) as begin:
-        learns_soft = soft is not None and bool(recipe.soft or recipe.ensemble)
+        uses_soft_labels = soft_labels is not None and bool(recipe.soft or recipe.ensemble)
         step = begin("student", recipe.steps)
-        trained = train_student(pool, rows, labels, names, recipe, step, soft)
-    trained = replace(trained, guarantee=given.guarantee)
-    places = options.write(trained)
+        trained = train_student(pool, rows, labels, names, recipe, step, soft_labels)
+    trained = replace(trained, guarantee=released.guarantee)
+    paths = options.write(trained)
     agreement = ClassFigures.of(trained.predict(pool[rows]), labels, names)
-    scores = None if truth is None else _student_figures(trained, pool, truth, given.rows)
+    figures = None if truth is None else _evaluate_student(trained, pool, truth, released.rows)
     result = {
         "answers": len(rows),
-        "soft_labels": len(pool) if learns_soft else 0,
+        "soft_labels": len(pool) if uses_soft_labels else 0,
         "agreement": agreement.to_dict(),
-        "figures": scores and scores.to_dict(),
-        **places,
-        "guarantee": given.guarantee,
+        "figures": figures and figures.to_dict(),
+        **paths,
+        "guarantee": released.guarantee,
     }
-    lines = [
-        *([f"Also learnt from soft labels of {len(pool):,} public examples."] * learns_soft),
-        f"Trained on {len(rows):,} answers. How often it agrees with them:",
-        *agreement.lines(),
-        *([] if scores is None else ["On examples that were not queried:", *scores.lines()]),
-        f"Student    {places['out']}",
-        *([] if places["onnx"] is None else [f"ONNX       {places['onnx']}"]),
-        *("", in_paragraphs(given.guarantee["text"])),
-    ]
+    lines = [f"Trained on {len(rows):,} answers. Agreement with them:", *agreement.format_lines()]
+    if uses_soft_labels:
+        lines.insert(0, f"Also trained on soft labels of {len(pool):,} public examples.")
+    if figures is not None:
+        lines += ["On examples that were not queried:", *figures.format_lines()]
+    lines.append(f"Student    {paths['out']}")
+    if paths["onnx"] is not None:
+        lines.append(f"ONNX       {paths['onnx']}")
+    lines += ["", format_guarantee(released.guarantee["text"])]
     echo(as_json(result) if json else "\n".join(lines))
 
 
-@grouped
+@expand_groups
 def transfer(
     *,
     task: TaskOptions,
@@ -398,8 +433,8 @@ def transfer(
 ) -> None:
     """Label public examples and train a student, in rounds.
 
-    Each round uses the last student's features. One budget pays for all of them, and the price is
-    known before the first query. After a crash, repeat the command. The student carries the
+    Each round uses the last student's features. One budget pays for all rounds, and the cost is
+    known before the first query. After a crash, repeat the command. The student's file holds the
     guarantee of the whole run, and you may publish it.
     """
     from vicinal.labelling import loop
@@ -411,46 +446,47 @@ def transfer(
 
     start = time.perf_counter()
     check_outputs(options.outputs, task.inputs)
-    names, dataset, pool, truth = task.read()
-    overlapping = options.overlapping
-    plan = default_plan(rounds, len(pool), seed=seed, overlapping=overlapping)
-    answering = choice.labeller_of(dataset, names, plan)
-    labelling_task = _labelling_task(dataset, pool)
+    names, dataset, labelling_task, truth = task.read()
+    pool = labelling_task.pool
+    plan = default_plan(rounds, len(pool), seed=seed, overlapping=options.overlapping)
+    labeller = choice.build_labeller(dataset, names, plan)
     if dry_run:
-        _show_plan(answering, plan, labelling_task, truth, json=json)
+        _show_plan(labeller, plan, labelling_task, truth, json=json)
         return
-    examples = labelling_task.pool
-    learner = StudentLearner(names, [options.recipe(examples.ndim, seed)])
+    learner = StudentLearner(names, [options.build_recipe(pool.ndim, seed)])
     with show_progress_bars(silent=json) as begin, FileJournal(task.folder) as journal:
-        outcome = loop.transfer(labelling_task, answering, learner, plan, journal, begin)
+        outcome = loop.transfer(labelling_task, labeller, learner, plan, journal, begin)
         final = load(journal.folder / f"student-{rounds}.pt")
-    places = options.write(final)
-    figures_of = [] if truth is None else _figures_of_rounds(outcome, final, examples, truth)
-    asked = zip(outcome.rounds, outcome.selected, plan.rounds, strict=True)
+    paths = options.write(final)
+    figures_by_title = {}
+    if truth is not None:
+        figures_by_title = _evaluate_rounds(outcome, final, pool, truth)
     result: dict[str, Any] = {
         "rounds": [
-            {"queries": len(one.labels), "kept": len(selected), "share_of_budget": part.share}
-            for one, selected, part in asked
+            {"queries": len(done.labels), "kept": len(kept), "share_of_budget": planned.share}
+            for done, kept, planned in zip(
+                outcome.rounds, outcome.selected, plan.rounds, strict=True
+            )
         ],
         "guarantee": outcome.guarantee.to_dict(),
         "seconds": round(time.perf_counter() - start, 1),
         "version": __version__,
-        "figures": {name: one.to_dict() for name, one in figures_of},
-        **places,
+        "figures": {title: figures.to_dict() for title, figures in figures_by_title.items()},
+        **paths,
     }
     lines = [
-        f"Round {number}: {part['queries']:,} queries with {part['share_of_budget']:.0%} of "
-        f"each budget, {part['kept']:,} answers kept"
-        for number, part in enumerate(result["rounds"], 1)
+        f"Round {number}: {facts['queries']:,} queries with {facts['share_of_budget']:.0%} of "
+        f"each budget, {facts['kept']:,} answers kept"
+        for number, facts in enumerate(result["rounds"], 1)
     ]
-    for name, one in figures_of:
-        lines += ["", f"{name[0].upper()}{name[1:]}:", *one.lines()]
-    lines += [f"Student: {places['out']}, after {format_duration(result['seconds'])}"]
-    lines += ["", in_paragraphs(outcome.guarantee)]
+    for title, figures in figures_by_title.items():
+        lines += ["", f"{title[0].upper()}{title[1:]}:", *figures.format_lines()]
+    lines += [f"Student: {paths['out']}, after {format_duration(result['seconds'])}"]
+    lines += ["", format_guarantee(outcome.guarantee)]
     echo(as_json(result) if json else "\n".join(lines))
 
 
-def _load(path: Path) -> Dataset:
+def _load_npz(path: Path) -> Dataset:
     from vicinal.datasets.tables import load_table
 
     if path.suffix != ".npz":
@@ -458,17 +494,17 @@ def _load(path: Path) -> Dataset:
     return load_table(path)
 
 
-def _truth_of(pool: Dataset, names: Sequence[Any]) -> AnyArray | None:
-    """Return the public examples' own labels, if the file has some; nothing is learnt from them."""
+def _check_public_labels(public: Dataset, names: Sequence[Any]) -> AnyArray | None:
+    """Return the class names of public examples, for evaluation only; None without labels."""
     import numpy as np
 
     from vicinal import checks
 
-    if pool.labels is None:
+    if public.labels is None:
         return None
     classes = np.asarray(names)
     try:
-        return np.asarray(classes[checks.label_indices(pool.labels, classes)])
+        return np.asarray(classes[checks.label_indices(public.labels, classes)])
     except InvalidInput:
         raise InvalidInput(
             "The y in the 'public' option's file must hold class names, because answers are "
@@ -476,77 +512,63 @@ def _truth_of(pool: Dataset, names: Sequence[Any]) -> AnyArray | None:
         ) from None
 
 
-def _labelling_task(dataset: Dataset, pool: Dataset) -> LabellingTask:
-    import numpy as np
-
-    from vicinal.labelling.loop import LabellingTask
-
-    records, public = np.asarray(dataset.features), np.asarray(pool.features)
-    return LabellingTask(records, public, _extractor_of(records))
-
-
-def _extractor_of(examples: AnyArray) -> FeatureExtractor:
-    from sklearn.preprocessing import FunctionTransformer
-
-    from vicinal.features.hog import HOGFeatures
-
-    return HOGFeatures(n_jobs=-1) if examples.ndim > 2 else FunctionTransformer()
-
-
-def _released(
-    labeller: IndKNNLabeller | FixedPlanLabeller, asked_round: AskedRound, selected: AnyArray
+def _collect_answers(
+    labeller: IndKNNLabeller | FixedPlanLabeller, labelled_round: AskedRound, selected: AnyArray
 ) -> ReleasedLabels:
-    """Return answers as they may be published; queries without an answer are left out."""
+    """Return the answers of a round without abstentions; `selected` are kept for training."""
     import numpy as np
 
     from vicinal.labelling.answers import ReleasedLabels
     from vicinal.labelling.labellers import ABSTAINED
 
-    chosen = np.zeros(len(asked_round.labels), dtype=bool)
-    chosen[selected] = True
-    answered = asked_round.labels != ABSTAINED
+    is_selected = np.zeros(len(labelled_round.labels), dtype=bool)
+    is_selected[selected] = True
+    is_answered = labelled_round.labels != ABSTAINED
+    margins = labelled_round.margins
     return ReleasedLabels(
-        asked_round.queries[answered],
-        labeller.classes[asked_round.labels[answered]],
-        None if asked_round.margins is None else asked_round.margins[answered],
-        chosen[answered],
+        labelled_round.queries[is_answered],
+        labeller.classes[labelled_round.labels[is_answered]],
+        None if margins is None else margins[is_answered],
+        is_selected[is_answered],
         tuple(labeller.classes.tolist()),
         labeller.guarantee().to_dict(),
-        asked_round.soft_labels,
+        labelled_round.soft_labels,
     )
 
 
-def _student_figures(
-    trained: Student, pool: AnyArray, truth: AnyArray, queried: AnyArray
+def _evaluate_student(
+    student: Student, pool: AnyArray, truth: AnyArray, queried: AnyArray
 ) -> ClassFigures:
-    """Return how good a student is on public examples that nobody was asked about."""
+    """Return the accuracy of a student on the public examples `pool` that were not `queried`."""
     import numpy as np
 
     from vicinal.reports.outcomes import ClassFigures
 
-    others = np.setdiff1d(np.arange(len(pool)), queried)
-    answers = trained.predict(pool[others])
-    return ClassFigures.of(answers, truth[others], trained.classes)
+    rows = np.setdiff1d(np.arange(len(pool)), queried)
+    return ClassFigures.of(student.predict(pool[rows]), truth[rows], student.classes)
 
 
-def _figures_of_rounds(
+def _evaluate_rounds(
     outcome: TransferResult, final: Student, pool: AnyArray, truth: AnyArray
-) -> list[tuple[str, ClassFigures]]:
-    """Return how good the answers of each round and the student are, by the pool's own labels."""
+) -> dict[str, ClassFigures]:
+    """Return the accuracies of each round's answers and of the final student, by title."""
     import numpy as np
 
     from vicinal.labelling.labellers import ABSTAINED
     from vicinal.reports.outcomes import ClassFigures
 
-    names, named = np.array(final.classes), []
-    for number, one in enumerate(outcome.rounds, 1):
-        answered = one.labels != ABSTAINED
-        rows, labels = one.queries[answered], names[one.labels[answered]]
-        figures = ClassFigures.of(labels, truth[rows], final.classes)
-        named.append((f"answers of round {number}", figures))
-    queried = np.concatenate([one.queries for one in outcome.rounds])
+    names = np.array(final.classes)
+    figures_by_title = {}
+    for number, labelled in enumerate(outcome.rounds, 1):
+        is_answered = labelled.labels != ABSTAINED
+        rows = labelled.queries[is_answered]
+        answers = names[labelled.labels[is_answered]]
+        figures = ClassFigures.of(answers, truth[rows], final.classes)
+        figures_by_title[f"answers of round {number}"] = figures
+    queried = np.concatenate([labelled.queries for labelled in outcome.rounds])
     title = "the student, on examples that were not queried"
-    return [*named, (title, _student_figures(final, pool, truth, queried))]
+    figures_by_title[title] = _evaluate_student(final, pool, truth, queried)
+    return figures_by_title
 
 
 def _show_plan(
@@ -557,22 +579,22 @@ def _show_plan(
     *,
     json: bool,
 ) -> None:
-    """Print what is known before the first query: rounds, releases, guarantee, outlook."""
+    """Print the facts known before the first query: rounds, releases, guarantee and outlook."""
     from vicinal.labelling.labellers import IndKNNLabeller
 
     price: dict[str, Any] = {"rounds": plan.to_dict()["rounds"]}
     price["guarantee"] = labeller.guarantee().to_dict()
-    queries = [f"{part['queries']:,}" for part in price["rounds"]]
-    lines = [f"Queries in each round: {', '.join(queries)}. No query was sent."]
+    guarantee = format_guarantee(price["guarantee"]["text"])
+    queries = ", ".join(f"{planned['queries']:,}" for planned in price["rounds"])
+    lines = [f"Queries in each round: {queries}. No query was sent."]
     if isinstance(labeller, IndKNNLabeller):
         points = task.extractor.transform(task.pool)
-        lines += ["", in_paragraphs(price["guarantee"]["text"])]
-        show_outlook(labeller.plan(plan.rounds[0]), points, truth, costs=lines, json=json)
+        costs = [*lines, "", guarantee]
+        show_outlook(labeller.plan(plan.rounds[0]), points, truth, costs=costs, json=json)
         return
     price["plan"] = labeller.plan()
     for release in price["plan"]["releases"]:
-        numbers = {name: v for name, v in release.items() if isinstance(v, int | float)}
+        numbers = {name: value for name, value in release.items() if isinstance(value, int | float)}
         listed = ", ".join(f"{name} {value:.6g}" for name, value in numbers.items())
         lines.append(f"{release['kind']}: {listed}")
-    lines += ["", in_paragraphs(price["guarantee"]["text"])]
-    echo(as_json(price) if json else "\n".join(lines))
+    echo(as_json(price) if json else "\n".join([*lines, "", guarantee]))

@@ -1,9 +1,8 @@
-"""The program `vicinal`: its commands, each imported when it is named, and how they end.
+"""The program `vicinal`: commands that are imported when first used, exit codes and error messages.
 
-Exit codes: 0 done, 2 bad usage or input, 3 refused for privacy, 130 interrupted. What went wrong is
-one line on stderr. Messages name parameters as Python does; here they name the command's flag
-instead. A command's module imports nothing heavy at its top: what it takes from other packages it
-takes by attribute (`reports.verdict`), as faces load a name when it is used.
+Exit codes: 0 success, 2 bad usage or input, 3 refused for privacy, 130 interrupted. An error is one
+line on stderr. The package's errors name Python parameters; the program replaces these names by the
+command's flags. Modules of commands import other packages inside functions, so that help is fast.
 """
 
 from __future__ import annotations
@@ -11,65 +10,71 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from importlib import import_module
-from typing import Annotated, Any, ClassVar, NoReturn
+from typing import Annotated, Any, ClassVar
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 from vicinal import __version__
 from vicinal.cli.options import FLAG_OF, PanelCommand
-from vicinal.cli.output import compiling_said
+from vicinal.cli.output import make_compile_reporter, print_note
 from vicinal.errors import PrivacyRefused, VicinalError
 from vicinal.progress import compile_watchers
 
-BAD_INPUT, REFUSED, INTERRUPTED = 2, 3, 130
+BAD_INPUT = 2
+REFUSED = 3
+INTERRUPTED = 130  # as shells report a process that SIGINT ended
 
-# A traceback with local variables would show private records.
+# Typer's formatted tracebacks show local variables, which may hold private records.
 PLAIN: dict[str, Any] = {"rich_markup_mode": None, "pretty_exceptions_enable": False}
-"""How every program and every group of commands shows itself."""
+"""Arguments of :class:`typer.Typer` for every program and group of commands."""
 
-_ARGUMENT_OF = {
+_OPTION_OF_ARGUMENT = {
     "accept_weak_plan": "yes",
     "deadline": "shard_s",
     "labels": "label",
     "subjects": "subject",
 }
-"""Arguments of methods whose option has another name, and that option's name in a command."""
+"""Method arguments whose command-line option has another name, and the name of that option."""
 
-_WORDS = {"y": "records' labels", "classes": "store's classes"}
-"""What else parameters are called that are no options of a command."""
+_PHRASE_OF_PARAMETER = {"y": "records' labels", "classes": "store's classes"}
+"""Phrases for parameters that are not options of the command whose error names them."""
 
 _LOSS = "accept the loss"
-_NAMED = re.compile(r"'(\w+)' (?:parameter|option|argument)\b")
+_NAMED_PARAMETER = re.compile(r"'(\w+)' (?:parameter|option|argument)\b")
 
 
 def with_flags(message: str, command: Any) -> str:
-    """Return a message that names the command's flags, where it has one for the parameter."""
-    flags, option_of = dict(_flags(command)), FLAG_OF | _ARGUMENT_OF
+    """Return an error message in which the flags of `command` replace its Python parameters."""
+    flags = dict(_list_flags(command))
+    option_of = FLAG_OF | _OPTION_OF_ARGUMENT
 
-    def flag(match: re.Match[str]) -> str:
-        flag_name = flags.get(match[1]) or flags.get(option_of.get(match[1], ""))
-        return _WORDS.get(match[1], match[0]) if flag_name is None else f"{flag_name} option"
+    def replace_parameter(match: re.Match[str]) -> str:
+        name = match[1]
+        flag = flags.get(name) or flags.get(option_of.get(name, ""))
+        return _PHRASE_OF_PARAMETER.get(name, match[0]) if flag is None else f"{flag} option"
 
-    of = "" if "accept_loss" in flags else " of a command that writes"
-    return _NAMED.sub(flag, message.replace(_LOSS, f"{_LOSS} (--accept-loss{of})"))
+    suffix = "" if "accept_loss" in flags else " of a command that writes"
+    message = message.replace(_LOSS, f"{_LOSS} (--accept-loss{suffix})")
+    return _NAMED_PARAMETER.sub(replace_parameter, message)
 
 
-def _flags(command: Any) -> Iterator[tuple[str, str]]:
+def _list_flags(command: Any) -> Iterator[tuple[str, str]]:
+    """Yield pairs (parameter name or flag without dashes, flag), also of a group's commands."""
     for option in getattr(command, "params", ()):
         flags = [flag for flag in option.opts if flag.startswith("--")]
         if flags:
             yield option.name, flags[0]
             yield flags[0].removeprefix("--").replace("-", "_"), flags[0]
-    for inner in getattr(command, "commands", {}).values():
-        yield from _flags(inner)
+    for subcommand in getattr(command, "commands", {}).values():
+        yield from _list_flags(subcommand)
 
 
 class CommandGroup(TyperGroup):
-    """Commands that are imported when named, and whose errors end the program with a sentence.
+    """Group of commands that are imported when first used; errors end the program with one line.
 
-    `places` says where each command stands: ``module:function``, or ``module:app`` for a group.
-    `tasks` says what help puts together: a heading, and the commands under it. Others come last.
+    `places` maps each command to ``module:function``, or ``module:app`` for a group of commands.
+    `tasks` maps each heading of the help to its commands; commands without a heading come last.
     """
 
     places: ClassVar[Mapping[str, str]] = {}
@@ -79,14 +84,14 @@ class CommandGroup(TyperGroup):
         return sorted(self.places)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
-        place = self.places.get(cmd_name)
-        return None if place is None else _command(cmd_name, place)
+        import_path = self.places.get(cmd_name)
+        return None if import_path is None else _import_command(cmd_name, import_path)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        grouped = {name for names in self.tasks.values() for name in names}
-        others = [name for name in self.list_commands(ctx) if name not in grouped]
+        with_heading = {name for names in self.tasks.values() for name in names}
+        remaining = [name for name in self.list_commands(ctx) if name not in with_heading]
         width = formatter.width - 6 - max(map(len, self.places))
-        for heading, names in (*self.tasks.items(), ("Commands", others)):
+        for heading, names in (*self.tasks.items(), ("Commands", remaining)):
             commands = [(name, self.get_command(ctx, name)) for name in names]
             rows = [(name, command.get_short_help_str(width)) for name, command in commands]
             if rows:
@@ -94,49 +99,47 @@ class CommandGroup(TyperGroup):
                     formatter.write_dl(rows, col_max=30)
 
     def invoke(self, ctx: Any) -> Any:
-        compile_watchers[:] = [compiling_said()]
+        compile_watchers[:] = [make_compile_reporter()]
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
-            _stop("interrupted.", INTERRUPTED)
+            print_note("interrupted.")
+            raise typer.Exit(INTERRUPTED) from None
         except VicinalError as error:
             command = self.get_command(ctx, ctx.invoked_subcommand or "")
+            print_note(" ".join(with_flags(str(error), command).split()))
             code = REFUSED if isinstance(error, PrivacyRefused) else BAD_INPUT
-            _stop(with_flags(str(error), command), code)
+            raise typer.Exit(code) from None
 
 
-def group_of(help_text: str) -> typer.Typer:
+def create_group(help_text: str) -> typer.Typer:
     # With a callback, a group of one command stays a group.
     return typer.Typer(
         help=help_text, no_args_is_help=True, add_completion=False, callback=lambda: None, **PLAIN
     )
 
 
-def _command(name: str, place: str) -> TyperCommand | TyperGroup:
-    module, _, attribute = place.partition(":")
-    member = getattr(import_module(module), attribute)
-    if not isinstance(member, typer.Typer):
+def _import_command(name: str, import_path: str) -> TyperCommand | TyperGroup:
+    module, _, attribute = import_path.partition(":")
+    app = getattr(import_module(module), attribute)
+    if not isinstance(app, typer.Typer):
+        function = app
         app = typer.Typer(add_completion=False, **PLAIN)
-        app.command(name, cls=getattr(member, "command_class", PanelCommand))(member)
-        member = app
-    command = typer.main.get_command(member)
+        app.command(name, cls=getattr(function, "command_class", PanelCommand))(function)
+    command = typer.main.get_command(app)
     command.name = name
     return command  # type: ignore[return-value]
 
 
-def _stop(words: str, code: int) -> NoReturn:
-    typer.echo("vicinal: " + " ".join(words.split()), err=True)
-    raise typer.Exit(code)
-
-
-_MODULES = {
-    "audit": ("audit", "certificate"),
-    "_init": ("audience", "init", "schema"),
+_COMMANDS_OF_MODULE = {
+    "audit": ("audit", "certificate", "receipt"),
+    "_init": ("audience", "init"),
     "labelling": ("label", "student", "transfer"),
     "_machine": ("demo", "doctor"),
     "_outlook": ("plan",),
-    "_plan": ("account", "calibrate"),
-    "_serving": ("serve", "shard"),
+    "_plan": ("account", "calibrate", "smoothed"),
+    "_schema": ("schema",),
+    "_serving": ("keys", "serve", "shard"),
     "_store": (
         *("add", "allow", "backup", "erase", "evaluate", "export-guarantee", "inspect"),
         *("predict", "refresh", "restore", "verify"),
@@ -149,28 +152,26 @@ class Commands(CommandGroup):
 
     places: ClassVar = {
         name: f"vicinal.cli.{module}:{name.replace('-', '_')}"
-        for module, names in _MODULES.items()
+        for module, names in _COMMANDS_OF_MODULE.items()
         for name in names
-    } | {
-        "keys": "vicinal.cli._serving:keys",
-        "receipt": "vicinal.cli.audit:receipt",
-        "smoothed": "vicinal.cli._plan:smoothed",
     }
     tasks: ClassVar = {
         "Start here": ("demo", "doctor"),
         "Make a store and query it": ("schema", "init", "predict", "evaluate"),
         "Change the records": ("add", "erase", "refresh"),
-        "Serve others": ("serve", "keys", "audience", "allow"),
-        "Look after a store": ("inspect", "verify", "backup", "restore", "shard"),
+        "Run a service": ("serve", "keys", "audience", "allow"),
+        "Maintain a store": ("inspect", "verify", "backup", "restore", "shard"),
         "Plan before you spend": ("plan", "account", "calibrate", "smoothed"),
         "Show that it is private": ("export-guarantee", "audit", "certificate", "receipt"),
         "Publish a model": ("transfer", "label", "student"),
     }
 
 
+_SUMMARY = "Differentially private prediction by nearest neighbours."
+
 app = typer.Typer(
     cls=Commands,
-    help="Differentially private prediction by nearest neighbours.",
+    help=_SUMMARY,
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
     **PLAIN,
@@ -188,6 +189,6 @@ _Version = Annotated[
 ]
 
 
-@app.callback()
-def _main(version: _Version = False) -> None:
-    """Differentially private prediction by nearest neighbours."""
+@app.callback(help=_SUMMARY)
+def _accept_program_options(version: _Version = False) -> None:
+    """Declare the options of the program itself; the version's callback handles it."""

@@ -1,8 +1,8 @@
-"""Options that several commands have, each declared once, groups of them, and options of plans.
+"""Command-line options: shared ones, groups of options, and options of plan parameters.
 
-A group is a dataclass whose fields are options. Options of plans are made of the tables of
-parameters, one for each; the tables import numpy, so that is done when a command that takes a plan
-runs or shows its help.
+A group is a dataclass whose fields are options. Options of plan parameters are created from the
+parameter tables. These import numpy, so the options are created only for a command that takes a
+plan, when it runs or shows its help.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ Subject = Annotated[str | None, Option(help="Column that holds the subject ids."
 SubjectIds = Annotated[list[str] | None, Option(help="A subject id. Repeat for more.")]
 IdsDiffer = Annotated[
     bool,
-    Option("--ids-differ", help="Ids that differ only by zeros, case or blanks are other people."),
+    Option(
+        "--ids-differ", help="Ids that differ only by zeros, case or blanks are other subjects."
+    ),
 ]
 SubjectFile = Annotated[Path | None, Option(help="File with one subject id per line.")]
 Audience = Annotated[str, Option(help="Audience whose plan and budgets to use.")]
@@ -47,7 +49,7 @@ AcceptWeakPlan = Annotated[
 ]
 DryRun = Annotated[
     bool,
-    Option("--dry-run", help="Show the price and what to expect; write, draw and charge nothing."),
+    Option("--dry-run", help="Show costs and expected accuracy; write, draw and charge nothing."),
 ]
 Ledger = Annotated[
     str | None, Option(help="Keep budgets in this postgresql:// database instead of SQLite.")
@@ -58,9 +60,7 @@ Witness = Annotated[
 ShardSeconds = Annotated[
     float,
     Option(
-        "--shard-s",
-        min=0.01,
-        help="How many seconds to wait for a cluster's shards, or for their start.",
+        "--shard-s", min=0.01, help="Seconds to wait for a cluster's shards, or for their start."
     ),
 ]
 AcceptLoss = Annotated[
@@ -70,28 +70,28 @@ AcceptLoss = Annotated[
 
 @dataclasses.dataclass(frozen=True)
 class RenewalOptions:
-    """When parts of budgets come."""
+    """Schedule by which budgets and answers are released in parts."""
 
     renew: Annotated[
         str | None,
         Option(
-            help="Let budgets and answers come in parts: monthly, weekly, daily, or every so many "
-            "days. Epsilon and --queries are of all parts together."
+            help="Release budgets and answers in parts: monthly, weekly, daily, or every given "
+            "number of days. Epsilon and --queries are totals over all parts."
         ),
     ] = None
-    periods: Annotated[int | None, Option(help="How many parts, with --renew.")] = None
+    periods: Annotated[int | None, Option(help="Number of parts, with --renew.")] = None
     unspent: Annotated[
         str | None,
-        Option(help="What becomes of a part that is not spent: lost (default) or carried."),
+        Option(help="Whether the unspent budget of a part is lost (default) or carried over."),
     ] = None
 
-    @property
-    def words(self) -> list[str]:
-        """What a dry run says of it."""
-        return [f"Answers and budgets come in {self.renewal()}."] if self.renew else []
+    def describe_costs(self) -> list[str]:
+        """Return the line of a dry run on the schedule, if there is one."""
+        renewal = self.build_renewal()
+        return [] if renewal is None else [f"Answers and budgets come in {renewal}."]
 
-    def renewal(self) -> Renewal | None:
-        """Return what was declared; None for nothing."""
+    def build_renewal(self) -> Renewal | None:
+        """Return the schedule; None without --renew. Raises InvalidInput for a missing option."""
         from vicinal.ledger.renewal import Renewal
 
         if self.renew is None:
@@ -101,47 +101,58 @@ class RenewalOptions:
             return None
         every = int(self.renew) if self.renew.isdecimal() else self.renew
         if self.periods is None:
-            raise InvalidInput("The 'renew' option needs --periods: how many parts there are.")
+            raise InvalidInput("The 'renew' option needs --periods, the number of parts.")
         return Renewal(every, self.periods, self.unspent or "lost")
 
 
-def grouped(command: Callable[..., None]) -> Callable[..., None]:
-    """Return a command in whose place each dataclass that it takes stands with its fields.
+def expand_groups(command: Callable[..., None]) -> Callable[..., None]:
+    """Return `command` with the fields of its dataclass parameters as parameters of their own.
 
-    The names of all parameters and fields must differ.
+    All names of parameters and fields must differ. All parameters are passed by keyword.
     """
     hints = get_type_hints(command, include_extras=True)
     groups: dict[str, Any] = {
-        name: kind for name, kind in hints.items() if dataclasses.is_dataclass(kind)
+        name: hint for name, hint in hints.items() if dataclasses.is_dataclass(hint)
     }
 
     @functools.wraps(command)
     def run(**options: Any) -> None:
-        for name, kind in groups.items():
-            fields = [each.name for each in dataclasses.fields(kind)]
-            options[name] = kind(**{field: options.pop(field) for field in fields})
+        for name, group in groups.items():
+            field_names = [field.name for field in dataclasses.fields(group)]
+            options[name] = group(**{field: options.pop(field) for field in field_names})
         command(**options)
 
-    parameters = [*_expanded(inspect.signature(command), hints)]
+    parameters = list(_expand_parameters(inspect.signature(command), hints))
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    run.__annotations__ = {each.name: each.annotation for each in parameters}
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return run
 
 
-def _expanded(signature: inspect.Signature, hints: dict[str, Any]) -> Iterator[inspect.Parameter]:
-    """Yield the parameters of a command, fields in the place of dataclasses; all by keyword."""
+def _expand_parameters(
+    signature: inspect.Signature, hints: dict[str, Any]
+) -> Iterator[inspect.Parameter]:
+    """Yield the keyword parameters of a command, with fields instead of dataclass parameters."""
     keyword = inspect.Parameter.KEYWORD_ONLY
-    for name, each in signature.parameters.items():
-        kind = hints[name]
-        if not dataclasses.is_dataclass(kind):
-            yield each.replace(kind=keyword, annotation=kind)
+    for name, parameter in signature.parameters.items():
+        group = hints[name]
+        if not dataclasses.is_dataclass(group):
+            yield parameter.replace(kind=keyword, annotation=group)
             continue
-        of_fields = get_type_hints(kind, include_extras=True)
-        for field in dataclasses.fields(kind):
-            missing = field.default is dataclasses.MISSING
-            default = inspect.Parameter.empty if missing else field.default
-            annotation = of_fields[field.name]
-            yield inspect.Parameter(field.name, keyword, default=default, annotation=annotation)
+        field_hints = get_type_hints(group, include_extras=True)
+        for field in dataclasses.fields(group):
+            is_required = field.default is dataclasses.MISSING
+            default = inspect.Parameter.empty if is_required else field.default
+            hint = field_hints[field.name]
+            yield inspect.Parameter(field.name, keyword, default=default, annotation=hint)
+
+
+def parse_class_names(texts: list[str]) -> list[Any]:
+    """Return the class names in the values of --classes. Raises InvalidInput for invalid names."""
+    from vicinal.parameters import ClassNames
+
+    check = ClassNames()
+    names: list[Any] = check("classes", check.parsed_option(texts)).tolist()
+    return names
 
 
 FLAG_OF = {
@@ -153,11 +164,11 @@ FLAG_OF = {
     "n_records": "records",
     "n_shards": "shards",
 }
-"""Parameters of plans whose option has another name, and that option's name in a command."""
+"""Plan parameters whose option has another name, and the name of that option."""
 
-_PLAN = "plan"
-_LEFT_OUT = ("execution", "interactions", "reuse_predictions", "simulation_seed")
-"""What a store sets itself, or does not take."""
+_PLAN = "plan"  # key of the plan parameters in click's context
+_WITHOUT_OPTION = ("execution", "interactions", "reuse_predictions", "simulation_seed")
+"""Plan parameters that a store sets itself or does not support."""
 
 
 OPTIONS = "Options"
@@ -182,124 +193,134 @@ _PANELS = {
     "Special cases": ("ids_differ", "epsilon_total", "accept_loss", "yes", "interactions"),
     "Output": ("dry_run", "quiet", "json", "help"),
 }
-"""Headings under which help lists options; the others come first, under a heading of their own."""
+"""Headings of the help and their options; all other options come first, under "Options"."""
 
-_FIRST = ("data", "label", "subject", "features", "schema", "public", "classes", "n_queries")
 _PANEL_OF = {name: heading for heading, names in _PANELS.items() for name in names}
-_SHORT = 12
+_FIRST = ("data", "label", "subject", "features", "schema", "public", "classes", "n_queries")
+_MAX_WITHOUT_PANELS = 12  # the help of a command with at most this many parameters has one panel
 
 
 class PanelCommand(TyperCommand):
-    """A command whose help lists everyday options first, and the others by what they are about."""
+    """A command whose help lists everyday options first and the other options by subject."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write arguments and options into the help."""
-        params = [(each, record) for each in self.get_params(ctx)
-                  if (record := each.get_help_record(ctx)) is not None]  # fmt: skip
-        params.sort(
-            key=lambda pair: _FIRST.index(n) if (n := pair[0].name) in _FIRST else len(_FIRST)
-        )
+        """Write the arguments and options of the help under their headings."""
+        rank = {name: index for index, name in enumerate(_FIRST)}
+        parameters: list[Any] = list(self.get_params(ctx))
+        parameters.sort(key=lambda parameter: rank.get(parameter.name, len(_FIRST)))
+        records = [(parameter, parameter.get_help_record(ctx)) for parameter in parameters]
+        records = [(parameter, record) for parameter, record in records if record is not None]
+        panel_of = {} if len(records) <= _MAX_WITHOUT_PANELS else _PANEL_OF
         panels: dict[str, list[Any]] = {name: [] for name in ("Arguments", OPTIONS, *_PANELS)}
-        for each, record in params:
-            few = len(params) <= _SHORT
-            heading = OPTIONS if few else _PANEL_OF.get(each.name or "", OPTIONS)
-            panels["Arguments" if each.param_type_name == "argument" else heading].append(record)
-        for heading, records in panels.items():
-            if records:
+        for parameter, record in records:
+            is_argument = parameter.param_type_name == "argument"
+            heading = "Arguments" if is_argument else panel_of.get(parameter.name, OPTIONS)
+            panels[heading].append(record)
+        for heading, panel_records in panels.items():
+            if panel_records:
                 with formatter.section(heading):
-                    formatter.write_dl(records)
+                    formatter.write_dl(panel_records)
 
 
 class PlanCommand(PanelCommand):
-    """A command that takes a plan: its own options, and one for each parameter that it may set."""
+    """A command with an option for each plan parameter except `without_option`."""
 
-    left_out: tuple[str, ...] = _LEFT_OUT
-    _complete: bool
+    without_option: tuple[str, ...] = _WITHOUT_OPTION
+    _has_plan_options: bool
 
     @property
     def params(self) -> list[Any]:
-        """All options: one list, which the parser adds its own to."""
-        if not self._complete:
-            self._params.extend(_options(self.left_out))
-            self._complete = True
+        """All options of the command; always the same list, because click appends to it."""
+        if not self._has_plan_options:
+            self._params.extend(_create_options(self.without_option))
+            self._has_plan_options = True
         return self._params
 
     @params.setter
-    def params(self, own: list[Any]) -> None:
-        self._params, self._complete = list(own), False
+    def params(self, own_params: list[Any]) -> None:
+        self._params = list(own_params)
+        self._has_plan_options = False
 
     def invoke(self, ctx: Any) -> Any:
-        fields = _parameters()
-        names = [name for name in fields if name not in self.left_out and name in ctx.params]
-        given = {name: ctx.params.pop(name) for name in names}
+        """Run the command, with the plan parameters in the context instead of its arguments."""
+        parameters = {
+            name: parameter
+            for name, parameter in _get_plan_parameters().items()
+            if name not in self.without_option and name in ctx.params
+        }
+        values = {name: ctx.params.pop(name) for name in parameters}
         ctx.meta[_PLAN] = {
-            name: fields[name]
+            name: parameters[name]
             .metadata["check"]
             .parsed_option([value] if isinstance(value, str) else value)
-            for name, value in given.items()
+            for name, value in values.items()
             if value is not None and value != ()
         }
         return super().invoke(ctx)
 
 
 class AudiencePlanCommand(PlanCommand):
-    """A command that takes the plan of a further audience, without what all audiences share."""
+    """A command with an option for each plan parameter that may differ between audiences."""
 
-    left_out = (
-        *_LEFT_OUT,
+    without_option = (
+        *_WITHOUT_OPTION,
         *("classes", "bounds", "scale", "typical_range", "labels", "tau"),
         *("kernel", "norm_bound", "index"),
     )
 
 
-def plan_given(ctx: Any) -> dict[str, Any]:
-    """Return the parameters that were given on the command line, as an estimator takes them."""
+def get_plan_arguments(ctx: Any) -> dict[str, Any]:
+    """Return the plan parameters given on the command line, as arguments of an estimator."""
     return dict(ctx.meta[_PLAN])
 
 
 @functools.cache
-def _parameters() -> dict[str, dataclasses.Field[Any]]:
+def _get_plan_parameters() -> dict[str, dataclasses.Field[Any]]:
     from vicinal.parameters import get_parameters
     from vicinal.planning.parameter_tables import PARAMETERS
 
-    return {each.name: each for taken in PARAMETERS.values() for each in get_parameters(taken)}
+    fields = [field for table in PARAMETERS.values() for field in get_parameters(table)]
+    return {field.name: field for field in fields}
 
 
 @functools.cache
-def _options(left_out: tuple[str, ...]) -> list[Any]:
-    """Return the options as typer makes them of a function that takes them all."""
-    names = [name for name in _parameters() if name not in left_out]
-    kinds = {name: _option_type(name) for name in names}
+def _create_options(without_option: tuple[str, ...]) -> list[Any]:
+    """Return click's options of all plan parameters except those of the given names."""
+    names = [name for name in _get_plan_parameters() if name not in without_option]
 
-    def takes_all(**plan: str | list[str] | None) -> None: ...
+    # Typer creates click options from a function's parameters only.
+    def accept_plan(**plan: str | list[str] | None) -> None: ...
 
     keyword = inspect.Parameter.KEYWORD_ONLY
-    takes_all.__annotations__ = kinds
-    takes_all.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        [inspect.Parameter(n, keyword, default=None, annotation=k) for n, k in kinds.items()]
-    )
+    parameters = [
+        inspect.Parameter(name, keyword, default=None, annotation=_annotate_option(name))
+        for name in names
+    ]
+    accept_plan.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    accept_plan.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     app = typer.Typer(add_completion=False)
-    app.command()(takes_all)
+    app.command()(accept_plan)
     option_of = {option.name: option for option in typer.main.get_command(app).params}
     return [option_of[name] for name in names]
 
 
-def _option_type(name: str) -> Any:
-    """Return the annotation of a parameter's option: a list where the option may be repeated."""
-    if _parameters()[name].metadata["check"].repeatable:
-        return Annotated[list[str] | None, _option(name)]
-    return Annotated[str | None, _option(name)]
+def _annotate_option(name: str) -> Any:
+    """Return the type annotation of a plan parameter's option; lists for repeatable options.
 
-
-def _option(name: str) -> Any:
+    The help text is the first sentence of the parameter's documentation, with its default.
+    """
     from vicinal.parameters import Unless
 
-    each = _parameters()[name]
-    check, flag = each.metadata["check"], FLAG_OF.get(name, name).replace("_", "-")
+    parameter = _get_plan_parameters()[name]
+    check = parameter.metadata["check"]
+    hint: Any = list[str] | None if check.repeatable else str | None
     if isinstance(check, Unless):
-        check = check.check  # the value in its place is the default
-    first = re.split(r"\.(?: (?=[A-Z\"])|$)", each.metadata["doc"].replace("`", ""))[0]
-    taken = f" ({check.option_type})" if check.option_type else ""
-    default = "" if each.default in (None, dataclasses.MISSING) else f" [default: {each.default}]"
-    help_text = f"{first}{taken}.{default}"
-    return Option(f"--{flag}", help=help_text, metavar=check.metavar, show_default=False)
+        check = check.check  # the automatic value is the default, which the help shows separately
+    documentation = parameter.metadata["doc"].replace("`", "")
+    first_sentence = re.split(r"\.(?: (?=[A-Z\"])|$)", documentation)[0]
+    values = f" ({check.option_type})" if check.option_type else ""
+    has_default = parameter.default not in (None, dataclasses.MISSING)
+    default = f" [default: {parameter.default}]" if has_default else ""
+    flag = "--" + FLAG_OF.get(name, name).replace("_", "-")
+    help_text = f"{first_sentence}{values}.{default}"
+    return Annotated[hint, Option(flag, help=help_text, metavar=check.metavar, show_default=False)]

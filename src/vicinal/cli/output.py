@@ -1,7 +1,7 @@
-"""What commands share: files they read and write, what they say and ask, and progress.
+"""Files that commands write, messages, confirmations and progress.
 
-What cannot be undone is confirmed: at the terminal, or with --yes. Progress bars are for people at
-a terminal; everybody else sees none.
+Irreversible actions are confirmed at the terminal or with --yes. Progress bars are shown only at a
+terminal.
 """
 
 from __future__ import annotations
@@ -22,11 +22,13 @@ import typer
 from vicinal.errors import InvalidInput
 from vicinal.progress import Begin, Step, show_progress
 
-SOON, OFTEN = 2.0, 5.0
-"""Seconds of compiling after which a command says so, and between two lines on it."""
+FIRST_COMPILE_NOTE_S = 2.0
+_COMPILE_NOTE_INTERVAL_S = 5.0
+"""Seconds from the first compilation to the first note on it, and between notes."""
 
 
 def output_folder(path: Path) -> Path:
+    """Return the folder `path`, created if it does not exist. Raises InvalidInput on failure."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -35,34 +37,31 @@ def output_folder(path: Path) -> Path:
 
 
 def write_file(path: Path, content: str | bytes) -> None:
-    try:
+    """Write `content`, text as UTF-8. Raises InvalidInput on failure."""
+    with _refuse_unwritable(path):
         path.write_bytes(content.encode() if isinstance(content, str) else content)
-    except OSError as error:
-        raise InvalidInput(f"{path} cannot be written: {error.strerror}.") from None
 
 
-def check_writable(path: Path) -> None:
-    """Refuse a file that cannot be written, before the work that it is for; leave it as it is."""
-    there = path.exists()
+@contextmanager
+def _refuse_unwritable(path: Path) -> Iterator[None]:
     try:
-        path.open("ab").close()
+        yield
     except OSError as error:
         raise InvalidInput(f"{path} cannot be written: {error.strerror}.") from None
-    if not there:
-        path.unlink()
 
 
 def check_outputs(
     outputs: Mapping[str, Path | None], inputs: Mapping[str, Path | None] | None = None
 ) -> None:
-    """Refuse files that cannot be written, or as :func:`refuse_overlap`, before the work for them.
-
-    The files stay as they are.
-    """
+    """Raise InvalidInput if :func:`refuse_overlap` does, or if an output cannot be written."""
     refuse_overlap(outputs, inputs)
     for path in outputs.values():
         if path is not None:
-            check_writable(path)
+            exists = path.exists()
+            with _refuse_unwritable(path):
+                path.open("ab").close()
+            if not exists:
+                path.unlink()
 
 
 def refuse_overlap(
@@ -70,29 +69,30 @@ def refuse_overlap(
 ) -> None:
     """Raise InvalidInput if an output is, or lies in, an input or another output.
 
-    `outputs`: paths by the names of options. `inputs`: paths by the names of options, in small
-    letters, or of arguments, in capitals. None: not given.
+    `outputs` and `inputs` map the name of an option (lower case) or argument (upper case) to its
+    path; None if it was not given.
     """
-    taken = {name: path for name, path in (inputs or {}).items() if path is not None}
+    used_paths = {name: path for name, path in (inputs or {}).items() if path is not None}
     for name, path in outputs.items():
         if path is None:
             continue
-        for other, other_path in taken.items():
-            if _is_same_or_within(path, other_path):
-                other_words = other if other.isupper() else f"the {other!r} option"
+        for used_name, used_path in used_paths.items():
+            if _is_same_or_within(path, used_path):
+                description = used_name if used_name.isupper() else f"the {used_name!r} option"
                 raise InvalidInput(
-                    f"The {name!r} option must not name {path}, because {other_words} names it "
+                    f"The {name!r} option must not name {path}, because {description} names it "
                     "too, or the folder around it. Choose another file."
                 )
-        taken[name] = path
+        used_paths[name] = path
 
 
 def _is_same_or_within(path: Path, other: Path) -> bool:
-    """Return whether two paths are one file, or the first lies in the folder that the second is."""
+    """Return whether both paths are the same file, or the first lies in the folder `other`."""
     if path.exists() and other.exists() and path.samefile(other):
         return True
-    resolved, other_resolved = path.resolve(), other.resolve()
-    return resolved == other_resolved or other_resolved in resolved.parents
+    resolved = path.resolve()
+    resolved_other = other.resolve()
+    return resolved == resolved_other or resolved_other in resolved.parents
 
 
 _PARAGRAPH = re.compile(
@@ -101,94 +101,99 @@ _PARAGRAPH = re.compile(
 )
 
 
-def in_paragraphs(guarantee: object) -> str:
-    """Return a guarantee with a paragraph for each of its parts, in lines of a terminal's width."""
-    return "\n".join(textwrap.fill(part, 100) for part in _PARAGRAPH.split(str(guarantee)))
+def format_guarantee(guarantee: object) -> str:
+    """Return the text of a guarantee, in paragraphs of lines of at most 100 characters."""
+    paragraphs = _PARAGRAPH.split(str(guarantee))
+    return "\n".join(textwrap.fill(paragraph, 100) for paragraph in paragraphs)
 
 
 def as_json(result: dict[str, Any]) -> str:
-    """Return one JSON object; NaN and infinities are refused, as JSON has none."""
+    """Return one JSON object. Raises ValueError for NaN and infinities, which JSON lacks."""
     return json.dumps(result, indent=2, allow_nan=False)
 
 
-@contextmanager
-def warnings_said() -> Iterator[None]:
-    """Say warnings of the package in a line each on stderr, without the code that gave them."""
+def print_note(text: str) -> None:
+    """Print one line on stderr."""
+    typer.echo(f"vicinal: {text}", err=True)
 
-    def say(message: Warning | str, *_: object, **__: object) -> None:
-        typer.echo(f"vicinal: note: {' '.join(str(message).split())}", err=True)
+
+@contextmanager
+def print_warnings() -> Iterator[None]:
+    """Print warnings on stderr, one line each, without the source code that raised them."""
+
+    def print_warning(message: Warning | str, *_: object, **__: object) -> None:
+        print_note(f"note: {' '.join(str(message).split())}")
 
     with warnings.catch_warnings():
         warnings.filterwarnings("always", category=UserWarning, module=r"vicinal\b|sklearn\b")
-        warnings.showwarning = say
+        warnings.showwarning = print_warning
         yield
 
 
 def confirm(consequence: str, *, yes: bool) -> None:
-    """Return if somebody agrees to a consequence, which is a sentence; end the program if not.
+    """Ask for consent to `consequence` (a sentence), unless `yes`; end the program if it is denied.
 
-    Without a terminal to ask at, it is refused.
+    Raises InvalidInput without a terminal.
     """
     if yes:
         return
     if not sys.stdin.isatty():
         raise InvalidInput(f"{consequence} Without a terminal, confirm it with --yes.")
     if not typer.confirm(f"{consequence} Continue?", err=True):
-        typer.echo("vicinal: nothing was changed.", err=True)
+        print_note("nothing was changed.")
         raise typer.Exit(1)
 
 
 @contextmanager
 def show_progress_bars(*, silent: bool = False) -> Iterator[Begin]:
-    """Show bars on stderr if both stdout and stderr are terminals.
+    """Yield a function that starts a progress bar on stderr.
 
-    `silent`: show none in any case, as with ``--json``.
+    There are no bars if `silent` (as with ``--json``), or if stdout or stderr is no terminal.
     """
     if silent or not (sys.stdout.isatty() and sys.stderr.isatty()):
-        yield lambda _name, _size: lambda _done: None
+        yield lambda _name, _size: lambda _n_steps: None
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-    columns = (
-        *(TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:3.0f} %")),
-        TimeRemainingColumn(),
-    )
+    name_column = TextColumn("{task.description}")
+    share_column = TextColumn("{task.percentage:3.0f} %")
+    columns = (name_column, BarColumn(), share_column, TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
 
         def begin(name: str, size: int) -> Step:
             task = bars.add_task(name, total=size)
-            return lambda done: bars.advance(task, done)
+            return lambda n_steps: bars.advance(task, n_steps)
 
         yield begin
 
 
 @contextmanager
-def progress_shown(*, silent: bool = False) -> Iterator[None]:
-    """Show bars of whatever work announces its steps by :func:`vicinal.progress.step`."""
+def show_announced_progress(*, silent: bool = False) -> Iterator[None]:
+    """Show bars for all work that announces its steps by :func:`vicinal.progress.step`."""
     with show_progress_bars(silent=silent) as begin, show_progress(begin):
         yield
 
 
-def compiling_said() -> Callable[[int, int], None]:
-    """Return what says now and then on stderr how many functions were compiled.
+def make_compile_reporter() -> Callable[[int, int], None]:
+    """Return a function that prints the progress of compilation on stderr from time to time.
 
-    It is said anywhere, not at terminals alone: only a first use on a machine compiles.
+    Its arguments are the number of compiled functions and the largest possible number.
     """
     start: float | None = None
-    then = 0.0
+    next_note = 0.0
 
-    def watch(done: int, most: int) -> None:
-        nonlocal start, then
+    def report_progress(n_compiled: int, max_functions: int) -> None:
+        nonlocal start, next_note
         now = time.monotonic()
         if start is None:
-            start, then = now, now + SOON
-        if now >= then:
-            then = now + OFTEN
-            typer.echo(
-                f"vicinal: compiling, which happens once on a machine: {done} of at most {most} "
-                f"functions in {now - start:.0f} s.",
-                err=True,
+            start = now
+            next_note = now + FIRST_COMPILE_NOTE_S
+        if now >= next_note:
+            next_note = now + _COMPILE_NOTE_INTERVAL_S
+            print_note(
+                f"compiling, which happens once on a machine: {n_compiled} of at most "
+                f"{max_functions} functions in {now - start:.0f} s."
             )
 
-    return watch
+    return report_progress

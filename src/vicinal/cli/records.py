@@ -1,4 +1,4 @@
-"""How commands open a store or a cluster, and read records, queries and ids."""
+"""Opening of stores and clusters, and reading of records, queries and subject ids."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from vicinal.distributed.coordinator import Coordinator
     from vicinal.distributed.ray_cluster import RayCluster
     from vicinal.features.csv_form import CsvForm
+    from vicinal.features.table_schema import TableSchema
     from vicinal.serving.local_socket import ServedStore
     from vicinal.store.base_store import BaseStore
     from vicinal.store.store import Store
@@ -27,19 +28,19 @@ if TYPE_CHECKING:
     from vicinal.targets.target import Target
 
 STREAM = "-"
-"""Stands for standard input and output."""
+"""Path that stands for standard input or output."""
 
-_MAGIC = {b"PAR1": ".parquet", b"PK\x03\x04": ".npz", b"\x1f\x8b": ".csv.gz"}
 FILE_COLUMN = "file"
-"""Column of answers with the names of images."""
+"""Column of answers with the file names of images."""
 
-_LOCAL = "local"
-_MEMORY = 256 << 20
-"""Bytes of the object store of an engine that is started here: it holds a few blocks."""
+_SUFFIX_OF_MAGIC = {b"PAR1": ".parquet", b"PK\x03\x04": ".npz", b"\x1f\x8b": ".csv.gz"}
+_LOCAL_RAY = "local"
+_LOCAL_RAY_BYTES = 256 << 20
+"""Size of the object store of a Ray engine that is started here: it holds a few blocks."""
 
 
 @contextmanager
-def opened_at(
+def open_store(
     path: Path,
     ray: str | None = None,
     shard_s: float = 30.0,
@@ -47,41 +48,46 @@ def opened_at(
     accept_loss: bool = False,
     reading: bool = False,
 ) -> Iterator[Store | Coordinator]:
+    """Open the store or cluster at `path`; `reading` for commands that change nothing.
+
+    `ray`, `shard_s` and `accept_loss` are the options of the same names.
+    """
     from vicinal.distributed.coordinator import Coordinator
     from vicinal.distributed.folders import is_cluster
     from vicinal.distributed.transports import local_transports
     from vicinal.store.store import Store
 
-    how = {"accept_loss": accept_loss, "reading": reading}
-    if not is_cluster(path):
-        if ray is not None:
+    with ExitStack() as resources:
+        if is_cluster(path):
+            connect = local_transports
+            if ray is not None:
+                connect = resources.enter_context(connect_ray(ray)).transports
+            cluster = Coordinator.open(
+                path, connect, shard_s, accept_loss=accept_loss, reading=reading
+            )
+            yield resources.enter_context(cluster)
+        elif ray is None:
+            with Store.open(path, accept_loss=accept_loss, reading=reading) as store:
+                yield store
+        else:
             raise InvalidInput(
                 f"The 'ray' option needs a cluster, and {path} is not one. Turn a store into a "
                 "cluster with: vicinal shard"
             )
-        with Store.open(path, **how) as store:
-            yield store
-        return
-    with ExitStack() as resources:
-        connect = (
-            local_transports if ray is None else resources.enter_context(engine_at(ray)).transports
-        )
-        cluster = Coordinator.open(path, connect, shard_s, **how)
-        yield resources.enter_context(cluster)
 
 
 @contextmanager
-def looked_at(
+def open_store_or_service(
     path: Path, *, accept_loss: bool = False, reading: bool = False
 ) -> Iterator[BaseStore | ServedStore]:
-    """Open what lies at `path`; a service that has it open is asked instead."""
+    """Open the store or cluster at `path`, or connect to the service that has opened it."""
     from vicinal.serving.local_socket import ServedStore
 
     with ExitStack() as resources:
         opened: BaseStore | ServedStore
         try:
             opened = resources.enter_context(
-                opened_at(path, accept_loss=accept_loss, reading=reading)
+                open_store(path, accept_loss=accept_loss, reading=reading)
             )
         except StoreInUse:
             opened = ServedStore(path)
@@ -91,11 +97,14 @@ def looked_at(
 
 
 @contextmanager
-def engine_at(ray: str) -> Iterator[RayCluster]:
+def connect_ray(address: str) -> Iterator[RayCluster]:
+    """Connect to the Ray engine at an address, or start one for the address "local"."""
     from vicinal.distributed.ray_cluster import RayCluster
 
-    options: dict[str, Any] = {"memory": _MEMORY} if ray == _LOCAL else {}
-    engine = RayCluster(None if ray == _LOCAL else ray, **options)
+    if address == _LOCAL_RAY:
+        engine = RayCluster(None, memory=_LOCAL_RAY_BYTES)
+    else:
+        engine = RayCluster(address)
     try:
         yield engine
     finally:
@@ -103,6 +112,7 @@ def engine_at(ray: str) -> Iterator[RayCluster]:
 
 
 def listed_ids(single: list[str] | None, listed: Path | None) -> list[SubjectId]:
+    """Return the subject ids given one by one, followed by those in the file `listed`."""
     from vicinal import checks
     from vicinal.datasets.id_lists import read_ids
 
@@ -111,8 +121,8 @@ def listed_ids(single: list[str] | None, listed: Path | None) -> list[SubjectId]
 
 
 @contextmanager
-def local_file(data: str) -> Iterator[Path]:
-    """Yield the path of a file; standard input becomes one for as long as it is needed."""
+def provide_file(data: str) -> Iterator[Path]:
+    """Yield the path of a file; for "-", of a temporary file with the content of standard input."""
     from vicinal.datasets.id_lists import read_whole
 
     if data != STREAM:
@@ -121,12 +131,12 @@ def local_file(data: str) -> Iterator[Path]:
     with tempfile.TemporaryDirectory() as folder:
         try:
             content = read_whole(sys.stdin.fileno())
-        except io.UnsupportedOperation:  # another program's, or a test's, that is no file
+        except io.UnsupportedOperation:  # a program or test has replaced standard input
             content = sys.stdin.buffer.read()
-        suffix = next((s for magic, s in _MAGIC.items() if content.startswith(magic)), ".csv")
-        if (
-            suffix == ".npz" and b"xl/workbook.xml" in content
-        ):  # as an npz file, it is a zip archive
+        suffixes = (s for magic, s in _SUFFIX_OF_MAGIC.items() if content.startswith(magic))
+        suffix = next(suffixes, ".csv")
+        # Excel and npz files are both zip archives.
+        if suffix == ".npz" and b"xl/workbook.xml" in content:
             suffix = ".xlsx"
         path = Path(folder) / f"standard input{suffix}"
         path.write_bytes(content)
@@ -137,19 +147,31 @@ def local_file(data: str) -> Iterator[Path]:
 
 
 @contextmanager
-def naming(path: Path, more: str = "", *, public: bool = False) -> Iterator[None]:
-    """Put the file's name in front of what is wrong with it, and `more` behind.
+def add_file_to_errors(path: Path, suffix: str = "", *, public: bool = False) -> Iterator[None]:
+    """Prepend the file's name to messages of InvalidInput that lack it, and append `suffix`.
 
-    Of a `public` file the rows that do not fit are told, too.
+    For a `public` file, the messages also list the unusable rows.
     """
     try:
         yield
     except InvalidInput as error:
-        named = str(path) in str(error)
-        if named and not more:
+        has_name = str(path) in str(error)
+        if has_name and not suffix:
             raise
-        told = error.located if public and isinstance(error, UnusableRows) else error
-        raise InvalidInput(f"{'' if named else f'{path}: '}{told}{more}") from None
+        message = error.located if public and isinstance(error, UnusableRows) else error
+        prefix = "" if has_name else f"{path}: "
+        raise InvalidInput(f"{prefix}{message}{suffix}") from None
+
+
+def get_table_schema(extractor: StoreExtractor) -> TableSchema:
+    from vicinal.features.table_schema import TableSchema
+
+    return TableSchema.from_dict(extractor.options["schema"])
+
+
+def is_table(path: Path) -> bool:
+    """Return whether a file has named columns: it is no folder of images and no npz file."""
+    return not path.is_dir() and path.suffix != ".npz"
 
 
 def read_records(
@@ -157,19 +179,18 @@ def read_records(
     extractor: StoreExtractor,
     label: str | None = None,
     subject: str | None = None,
-    columns: Sequence[str] = (),
+    targets: Sequence[str] = (),
     *,
     public: bool = False,
 ) -> Dataset:
-    """Return the records of a file, raw, as the store's extractor takes them.
+    """Return the raw records of a file, as the store's extractor accepts them.
 
-    `columns` are those of numbers that records carry in place of a label. How a `public` CSV file
-    is written is found; how others are, the schema says.
+    `label`, `subject` and `targets` name the columns of labels, subject ids and target numbers. The
+    format of a `public` CSV file is detected; private ones have the format in the schema.
     """
     from vicinal.datasets.dataset import load_images
     from vicinal.datasets.tables import load_table
     from vicinal.features.table_features import warn_of_others
-    from vicinal.features.table_schema import TableSchema
 
     if path.is_dir():
         return load_images(path)
@@ -177,44 +198,47 @@ def read_records(
         return load_table(path)
     options: dict[str, Any] = {"columns": extractor.columns}
     if extractor.kind == "table":
-        options = {"schema": TableSchema.from_dict(extractor.options["schema"])}
+        options = {"schema": get_table_schema(extractor)}
     elif extractor.kind == "text":
-        if extractor.columns is not None and len(extractor.columns) > 1:
+        columns = extractor.columns or ["text"]
+        if len(columns) > 1:
             raise InvalidInput("The 'columns' option must name one column of texts.")
-        options = {"text": extractor.columns[0] if extractor.columns else "text"}
-    form = form_of(path, extractor, public=public)
-    with naming(path, public=public):
-        dataset = load_table(path, label, subject, targets=columns, form=form, **options)
+        options = {"text": columns[0]}
+    form = get_csv_form(path, extractor, public=public)
+    with add_file_to_errors(path, public=public):
+        dataset = load_table(path, label, subject, targets=targets, form=form, **options)
     if public and "schema" in options:
         warn_of_others(path, dataset.features, options["schema"])
     return dataset
 
 
-def form_of(path: Path, extractor: StoreExtractor, *, public: bool) -> CsvForm:
-    """Return how a CSV file is written: as the schema says, and as found if it is public."""
+def get_csv_form(path: Path, extractor: StoreExtractor, *, public: bool) -> CsvForm:
+    """Return the format of a CSV file: detected if it is public, and else as in the schema."""
     from vicinal.datasets.tables import csv_form
     from vicinal.features.csv_form import CsvForm
-    from vicinal.features.table_schema import TableSchema
 
-    declared = CsvForm()
-    if extractor.kind == "table":
-        declared = TableSchema.from_dict(extractor.options["schema"]).file
+    declared = get_table_schema(extractor).file if extractor.kind == "table" else CsvForm()
     return csv_form(path, marks=declared) if public else declared
 
 
 def read_labelled(
     path: Path, extractor: StoreExtractor, target: Target, label: str | None, subject: str | None
 ) -> tuple[Dataset, AnyArray]:
-    dataset = read_records(path, extractor, label, subject, target_columns(target, label))
+    """Return the records of a private file, and their labels or target values."""
+    dataset = read_records(path, extractor, label, subject, list_target_columns(target, label))
+    return dataset, get_labels(dataset)
+
+
+def get_labels(dataset: Dataset) -> AnyArray:
     if dataset.labels is None:
         raise InvalidInput("The 'label' option must name the column of labels.")
-    return dataset, dataset.labels
+    return dataset.labels
 
 
-def target_columns(target: Target, label: str | None) -> list[str]:
-    """Return the columns that numbers or several labels stand in; none where there are classes.
+def list_target_columns(target: Target, label: str | None) -> list[str]:
+    """Return the columns of target numbers or of several labels; empty for classes.
 
-    Raises InvalidInput with a column of labels where each target is a column of its own.
+    Raises InvalidInput if a column of labels is given too.
     """
     if target.voted:
         return []
@@ -229,9 +253,10 @@ def target_columns(target: Target, label: str | None) -> list[str]:
 def read_queries(
     path: Path, extractor: StoreExtractor, name: str | None, answer_columns: Sequence[str]
 ) -> tuple[dict[str, Any], Dataset]:
-    """Return what goes before the answers (a column, or names of images), and the queries.
+    """Return the column to copy in front of the answers, by its name, and the queries.
 
-    Raises InvalidInput if it has the name of one of the answers' columns.
+    The column is `name`, or else the file names of images, or else absent (an empty mapping).
+    Raises InvalidInput if its name is one of the `answer_columns`.
     """
     from vicinal.datasets.tables import column_name, read_table
 
@@ -247,19 +272,19 @@ def read_queries(
     if name in answer_columns:
         raise InvalidInput(
             f"The 'id' option must not be {name!r}, because the answers have a column of that "
-            "name. Rename the column in the file of queries, and name it anew."
+            "name. Rename the column in the file of queries."
         )
     if path.is_dir() or path.name.endswith(".npz"):
         raise InvalidInput("The 'id' option needs a table: images and npz files have no columns.")
-    table = read_table(path, form_of(path, extractor, public=True))
+    table = read_table(path, get_csv_form(path, extractor, public=True))
     if name not in table.column_names:
         raise InvalidInput(f"{path} has no column {name!r}, which --id names.")
     if extractor.kind == "columns" and extractor.columns is None:
-        others = [column for column in table.column_names if column != name]
-        extractor = replace(extractor, columns=others)
+        feature_columns = [column for column in table.column_names if column != name]
+        extractor = replace(extractor, columns=feature_columns)
     dataset = read_records(path, extractor, public=True)
     rows: Any = dataset.features
-    declared = extractor.options.get("schema", {}).get("columns", {})
-    if extractor.kind == "table" and name not in declared:
+    schema_columns = extractor.options.get("schema", {}).get("columns", {})
+    if extractor.kind == "table" and name not in schema_columns:
         dataset = replace(dataset, features=rows.drop_columns([name]))
     return {name: table[name]}, dataset

@@ -26,7 +26,7 @@ from vicinal.reports.outcomes import Outcome
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Trial:
-    """One train-test split for any method, with mapped features.
+    """One train-test split with mapped features.
 
     `records` (n, d) and `labels` (n,) are treated as private, `reference` (m, d) and `queries`
     (q, d) as public; `truth` (q,) are true labels.
@@ -47,8 +47,8 @@ class Trial:
 CLASSES = tuple(range(10))
 """Class names of MNIST and Fashion-MNIST."""
 
-MAX_REFERENCE = 5000
-MIN_REFERENCE = 20
+_MAX_REFERENCE = 5000
+_MIN_REFERENCE = 20
 """Bounds on the number of public reference points, which are test images that are not queries."""
 
 FEATURES = (
@@ -86,10 +86,10 @@ class DemoAnswers:
 def prepare(dataset: Dataset, n_queries: int, begin: Begin) -> tuple[Trial, AnyArray]:
     """Return a trial with `n_queries` test images as queries, and these images."""
     records, test = dataset.split()
-    n_reference = min(MAX_REFERENCE, len(test) - n_queries)
-    if n_reference < MIN_REFERENCE:
+    n_reference = min(_MAX_REFERENCE, len(test) - n_queries)
+    if n_reference < _MIN_REFERENCE:
         raise InvalidInput(
-            f"The test part must have at least {n_queries + MIN_REFERENCE} images for "
+            f"The test part must have at least {n_queries + _MIN_REFERENCE} images for "
             f"{n_queries} queries and a public reference. Got {len(test)}; ask fewer queries."
         )
     if records.labels is None or test.labels is None:
@@ -140,8 +140,8 @@ def answer(trial: Trial, epsilon: float, delta: float, begin: Begin) -> DemoAnsw
     )
 
 
-N_TILES = 24
-N_WRONG_TILES = 8
+_N_TILES = 24
+_N_WRONG_TILES = 8
 """Number of queries that the page shows, and how many of them have wrong answers, if available."""
 
 
@@ -156,16 +156,16 @@ def html_page(data: str, answers: DemoAnswers, images: AnyArray, **run: Any) -> 
     epsilon, delta = answers.guarantee.epsilon, answers.guarantee.delta
     correct = outcomes.compare_answers(answers.labels, answers.truth)
     by_class = outcomes.outcome_by_class(answers.labels, answers.truth, CLASSES)
-    return text.rendered(
+    return text.render_template(
         "demo.html",
         title=f"Private predictions on {data}",
         data=data,
         **run,
         answers=answers,
-        coin=text.percent_up(text.guess_limit(epsilon, delta)),
-        sharper=text.percent_up(text.gaussian_guess_limit(answers.plan["budget"], delta)),
+        coin=text.format_upper_percent(text.guess_limit(epsilon, delta)),
+        sharper=text.format_upper_percent(text.gaussian_guess_limit(answers.plan["budget"], delta)),
         surest_half=outcomes.outcome_of_surest(correct, answers.confidence, 0.5),
-        by_class=_make_data_url(plots.accuracy_by_class(by_class)),
+        by_class=_make_data_url(plots.plot_accuracy_by_class(by_class)),
         class_shares=", ".join(
             f"{name}: {text.format_percent(outcome.accuracy)}"
             for name, outcome in by_class.items()
@@ -177,19 +177,19 @@ def html_page(data: str, answers: DemoAnswers, images: AnyArray, **run: Any) -> 
 
 def _select_tiles(answers: DemoAnswers, images: AnyArray) -> list[dict[str, str]]:
     """Return image and caption of some queries, correct and wrong ones, by falling confidence."""
-    from vicinal.reports.plots import picture
+    from vicinal.reports.plots import encode_image
 
     correct = outcomes.compare_answers(answers.labels, answers.truth)
     order = np.argsort(-answers.confidence, kind="stable")
-    wrong_queries = _select_evenly(order[~correct[order]], N_WRONG_TILES)
-    correct_queries = _select_evenly(order[correct[order]], N_TILES - len(wrong_queries))
+    wrong_queries = _select_evenly(order[~correct[order]], _N_WRONG_TILES)
+    correct_queries = _select_evenly(order[correct[order]], _N_TILES - len(wrong_queries))
     selected = {*wrong_queries, *correct_queries}
     return [
         {
-            "address": _make_data_url(picture(images[query]), "png"),
+            "address": _make_data_url(encode_image(images[query]), "png"),
             "alt": f"query {query + 1}",
             "kind": "right" if correct[query] else "wrong",
-            "answer": str(answers.labels[query])
+            "answer": f"{answers.labels[query]}"
             + ("" if correct[query] else f", not {answers.truth[query]}"),
             "lead": f"lead {answers.confidence[query]:.1f}",
         }

@@ -14,14 +14,14 @@ from importlib.resources import files
 from statistics import NormalDist
 from typing import Any
 
-from vicinal.accounting.budget import zcdp_budget as budget
+from vicinal.accounting.budget import zcdp_budget
 from vicinal.audit.catalogue import not_audited
 from vicinal.mechanisms.votes import SLACK_SHARE
-from vicinal.reports.text import gaussian_guess_limit, guess_limit, rendered
+from vicinal.reports.text import gaussian_guess_limit, guess_limit, render_template
 
 # Fields that only the operator can fill in, and the value of a missing one.
-STATED = ("controller", "purpose", "retention", "vouched_by", "accuracy")
-NOT_STATED = "not stated by the operator"
+_STATED = ("controller", "purpose", "retention", "vouched_by", "accuracy")
+_NOT_STATED = "not stated by the operator"
 
 _NOTES_BY_RELEASE = {
     "votes": ("mechanisms/votes.md", "noise/gaussian.md"),
@@ -40,8 +40,8 @@ def membership_success(epsilon: float, delta: float, *, gaussian: bool) -> float
     """
     bound = guess_limit(epsilon, delta)
     if gaussian:
-        zcdp = budget(epsilon, delta * (1 - SLACK_SHARE))
-        bound = min(bound, gaussian_guess_limit(zcdp, SLACK_SHARE * delta))
+        budget = zcdp_budget(epsilon, delta * (1 - SLACK_SHARE))
+        bound = min(bound, gaussian_guess_limit(budget, SLACK_SHARE * delta))
     # The factor keeps floating-point error from rounding an exact tenth of a percent up.
     return min(1.0, math.ceil(bound * 1000 * (1 - 1e-12)) / 1000)
 
@@ -61,7 +61,7 @@ def deployment_certificate(
     records and backups, `vouched_by` (the person who confirms the assumptions), and the known
     `accuracy`.
     """
-    statements = {name: stated.get(name) or NOT_STATED for name in STATED}
+    statements = {name: stated.get(name) or _NOT_STATED for name in _STATED}
     audited = _collect_lower_bounds(audits)
     audiences = [
         _describe_audience(name, state, audited.get(name, {}))
@@ -92,9 +92,9 @@ def deployment_certificate(
             **total,
             "membership_guess_at_most": max_success,
             "why": (
-                "Budgets are kept for each audience, and data adapt: what is done because of an "
-                "answer to one audience may change records that answer another, whose budgets were "
-                "never charged for it. Then only what is stated for all audiences together holds."
+                "Each audience has its own budgets, and data adapt: an action after an answer to "
+                "one audience may change records that answer another, whose budgets were never "
+                "charged for it. Then only the statement for all audiences together holds."
             ),
         },
         "data": {
@@ -115,8 +115,8 @@ def deployment_certificate(
         "deletion": {
             "policy": (
                 "An erasure removes features, labels and id from every file at once. A keyed "
-                "digest of the id stays with what was left of the budget; so do answers given, and "
-                "the weights of private models."
+                "digest of the id stays with the remaining budget; so do past answers, and the "
+                "weights of private models."
             ),
             "retention": statements["retention"],
         },
@@ -153,10 +153,10 @@ def _describe_audience(
     # Attacks on the total of all audiences do not measure this audience alone.
     measured_mu = [mu for attack, mu in lower_bounds.items() if attack != "total"]
     usage = state.get("usage")
-    zcdp = budget(plan["epsilon"], plan["delta"] * (1 - SLACK_SHARE))
+    budget = zcdp_budget(plan["epsilon"], plan["delta"] * (1 - SLACK_SHARE))
     expected = None
     if usage and gaussian:
-        expected = _success_probability(math.sqrt(2 * (usage["mean"] * zcdp)))
+        expected = _success_probability(math.sqrt(2 * (usage["mean"] * budget)))
     return {
         "name": name,
         "holds": holds,
@@ -171,8 +171,8 @@ def _describe_audience(
         "accounting": guarantee["method"],
         "answers": {"planned": queries["planned"], "given": queries["used"]},
         "spent": (
-            "The guarantee covers all planned answers, however many are given. What single people "
-            "have left is private."
+            "The guarantee covers all planned answers, however many are given. The remaining "
+            "budgets of single subjects are private."
         ),
         "membership_guess": {
             "from": 0.5,
@@ -186,24 +186,19 @@ def _describe_audience(
 
 def _list_proofs(facts: Mapping[str, Any]) -> list[dict[str, str]]:
     """Return paths and SHA-256 digests of the proof notes of all mechanisms that a store uses."""
-    names = [name for state in facts["audiences"].values() for name in _list_notes(state)]
+    names: list[str] = []
+    for state in facts["audiences"].values():
+        plan = state["plan"]
+        names += _NOTES_BY_RELEASE[plan["release"]]
+        names += ["mechanisms/linear_model.md"] if plan.get("model_share") else []
+        names += ["mechanisms/count.md"] if plan["neighbor_count"] == "private" else []
+        names += ["mechanisms/tally.md"] if state["evaluations"] else []
+        names += ["ledger/renewal.md"] if state["renewal"] else []
     names += ["ledger/total.md"] if facts["total"]["capped"] else []
     root = files("vicinal")
     return [
         {"note": name, "sha256": hashlib.sha256(root.joinpath(name).read_bytes()).hexdigest()}
         for name in dict.fromkeys(names)
-    ]
-
-
-def _list_notes(state: Mapping[str, Any]) -> list[str]:
-    """Return the paths in the package of the proof notes for one audience's mechanisms."""
-    plan = state["plan"]
-    return [
-        *_NOTES_BY_RELEASE[plan["release"]],
-        *(["mechanisms/linear_model.md"] if plan.get("model_share") else []),
-        *(["mechanisms/count.md"] if plan["neighbor_count"] == "private" else []),
-        *(["mechanisms/tally.md"] if state["evaluations"] else []),
-        *(["ledger/renewal.md"] if state["renewal"] else []),
     ]
 
 
@@ -235,7 +230,7 @@ def certificate_page(certificate: Mapping[str, Any]) -> str:
     audiences = certificate["audiences"]
     audits = certificate["audits"]
     assumptions = [text for audience in audiences for text in audience["assumptions"]]
-    return rendered(
+    return render_template(
         "certificate.html",
         **certificate,
         title="Certificate of a private prediction store",

@@ -73,7 +73,7 @@ def compare_answers(answers: npt.ArrayLike, truth: npt.ArrayLike) -> Bools:
     true_labels = checks.composed_labels(truth)
     if labels.shape != true_labels.shape or labels.ndim != 1:
         shapes = f"{labels.shape} and {true_labels.shape}"
-        raise InvalidInput(f"Answers and truth must be flat and as many. Got {shapes}.")
+        raise InvalidInput(f"Answers and truth must have the same shape (q,). Got {shapes}.")
     return np.asarray(labels == true_labels)
 
 
@@ -83,22 +83,22 @@ def outcome_by_class(
     """Return the outcome for the examples of each true class, by the text of its name."""
     correct = compare_answers(answers, truth)
     true_labels = checks.composed_labels(truth)
-    outcome_of: dict[str, Outcome] = {}
-    for name in [checks.normalize_text(name) for name in classes]:
+    outcomes = {}
+    for name in map(checks.normalize_text, classes):
         in_class = true_labels == name
-        outcome_of[str(name)] = Outcome(int(correct[in_class].sum()), int(in_class.sum()))
-    return outcome_of
+        outcomes[str(name)] = Outcome(int(correct[in_class].sum()), int(in_class.sum()))
+    return outcomes
 
 
-def outcome_of_surest(right: Bools, confidence: Floats, share: float) -> Outcome:
+def outcome_of_surest(correct: Bools, confidence: Floats, share: float) -> Outcome:
     """Return the outcome of the `share` of the answers with the largest `confidence` (q,).
 
-    `right` (q,) marks the correct answers. The selection is post-processing of released values.
+    `correct` (q,) marks the correct answers. The selection is post-processing of released values.
     """
     share = checks.check_real("share", share, above=0, most=1)
-    count = max(1, round(share * len(right)))
+    count = max(1, round(share * len(correct)))
     selected = np.argsort(-confidence, kind="stable")[:count]
-    return Outcome(int(right[selected].sum()), count)
+    return Outcome(int(correct[selected].sum()), count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ class ClassFigures:
         by_class = {name: outcome.to_dict() for name, outcome in self.by_class.items()}
         return {**self.overall.to_dict(), "by_class": by_class}
 
-    def lines(self) -> list[str]:
+    def format_lines(self) -> list[str]:
         """Return lines of text with the accuracy, its interval and the accuracy by class."""
         if not self.overall.total:
             return ["There are no examples to compare with."]

@@ -12,16 +12,16 @@ from vicinal.neighbours.radius import Reference
 from vicinal.planning.plan import IndKNNPlan
 from vicinal.planning.plan_simulation import PlanChoice, SimulationResult, SimulationSetup, simulate
 from vicinal.progress import Begin
-from vicinal.reports.text import format_percent, rendered
+from vicinal.reports.text import format_percent, render_template
 
-ENOUGH = 4000  # simulated answers on which an accuracy estimate should be based
-MOST_ROUNDS = 10  # maximal number of repetitions of a simulation
+_MIN_SIMULATED_ANSWERS = 4000  # on which an accuracy estimate should be based
+_MAX_RUNS = 10  # repetitions of a simulation
 _MAX_ERRORS_SHOWN = 3  # coordinates of a vector answer whose expected errors the text shows
 
-AS_WISHED = "this plan"
-MODEL = "beside a private model"
+_REQUESTED = "this plan"
+_WITH_MODEL = "beside a private model"
 
-SIZES = (1_000, 300, 3_000, 10_000, 30_000, 100_000)
+_SIZES = (1_000, 300, 3_000, 10_000, 30_000, 100_000)
 """Numbers of records for which a plan is reported if the true number is private."""
 
 
@@ -64,14 +64,14 @@ class Option:
         }
 
 
-def alternatives(plan: IndKNNPlan) -> dict[str, IndKNNPlan]:
+def _list_alternatives(plan: IndKNNPlan) -> dict[str, IndKNNPlan]:
     """Return `plan` and variants of it, by name.
 
     The variants change the released values, the number of queries, or epsilon. If the number of
-    records is private, the result is instead the same plan for each size in :data:`SIZES`.
+    records is private, the result is instead the same plan for each size in :data:`_SIZES`.
     """
     if plan.n_records is None:
-        return {f"{size:,} records": plan.replanned(n_records=size) for size in SIZES}
+        return {f"{size:,} records": plan.replanned(n_records=size) for size in _SIZES}
     variants = _vary_release(plan) if plan.target.voted else {}
     variants |= {
         "half the queries": plan.replanned(n_queries=max(1, plan.n_queries // 2)),
@@ -80,19 +80,19 @@ def alternatives(plan: IndKNNPlan) -> dict[str, IndKNNPlan]:
         "twice the epsilon": plan.replanned(epsilon=plan.epsilon * 2),
     }
     changed = {name: variant for name, variant in variants.items() if vars(variant) != vars(plan)}
-    return {AS_WISHED: plan, **changed}
+    return {_REQUESTED: plan, **changed}
 
 
 def _vary_release(plan: IndKNNPlan) -> dict[str, IndKNNPlan]:
     """Return valid variants of `plan` that release votes or labels, with or without a model."""
     share = plan.model_share or plan.model_by_rule
     changes: dict[str, dict[str, Any]] = {
-        MODEL: {"release": "label", "model_share": share},
+        _WITH_MODEL: {"release": "label", "model_share": share},
         "votes": {"release": "votes", "model_share": 0},
         "label alone": {"release": "label", "model_share": 0},
     }
     if not share:
-        del changes[MODEL]
+        del changes[_WITH_MODEL]
     variants = {}
     for name, parameters in changes.items():
         with suppress(InvalidInput):
@@ -103,7 +103,7 @@ def _vary_release(plan: IndKNNPlan) -> dict[str, IndKNNPlan]:
 def plan_options(
     plan: IndKNNPlan,
     reference: Reference | None,
-    stage: SimulationSetup | None,
+    setup: SimulationSetup | None,
     seed: int,
     begin: Begin,
     *,
@@ -111,17 +111,17 @@ def plan_options(
 ) -> list[Option]:
     """Return `plan` and its alternatives with noise and neighbours chosen as a classifier would.
 
-    `reference`: public points, None for none. `stage`: labelled public points for a simulation of
+    `reference`: public points, None for none. `setup`: labelled public points for a simulation of
     each plan with `seed`; None for no simulation. `begin` starts a progress display. `alone`: leave
     out the alternatives, if the number of records is public.
     """
-    plans = alternatives(plan)
+    plans = _list_alternatives(plan)
     if alone and plan.n_records:
-        plans = {AS_WISHED: plan}
+        plans = {_REQUESTED: plan}
     report_progress = begin("simulation", len(plans))
     options = []
     for name, named_plan in plans.items():
-        options.append(_evaluate_option(name, named_plan, reference, stage, seed))
+        options.append(_evaluate_option(name, named_plan, reference, setup, seed))
         report_progress(1)
     return options
 
@@ -130,38 +130,39 @@ def _evaluate_option(
     name: str,
     plan: IndKNNPlan,
     reference: Reference | None,
-    stage: SimulationSetup | None,
+    setup: SimulationSetup | None,
     seed: int,
 ) -> Option:
     """Return the option `name`; arguments as in :func:`plan_options`, `seed` of the first run."""
-    if stage is None:
+    if setup is None:
         return Option(name, PlanChoice.of(plan, reference), None)
-    stage = stage.beside_model(plan, seed) if plan.model_share else stage
-    budget_share = None if stage.model is None else stage.model.budget_share
-    choice = PlanChoice.of(plan, stage.reference, budget_share)
-    n_per_run = min(plan.n_queries, len(stage.reference))
-    n_runs = min(MOST_ROUNDS, math.ceil(ENOUGH / n_per_run))
-    results = [simulate(stage, choice, seed + run) for run in range(n_runs)]
+    if plan.model_share:
+        setup = setup.beside_model(plan, seed)
+    budget_share = None if setup.model is None else setup.model.budget_share
+    choice = PlanChoice.of(plan, setup.reference, budget_share)
+    n_per_run = min(plan.n_queries, len(setup.reference))
+    n_runs = min(_MAX_RUNS, math.ceil(_MIN_SIMULATED_ANSWERS / n_per_run))
+    results = [simulate(setup, choice, seed + run) for run in range(n_runs)]
     return Option(name, choice, SimulationResult.mean(results))
 
 
-def as_text(listed: Sequence[Option], why: str) -> str:
-    """Return the text report of the requested option, `listed[0]`, and a table of all options.
+def format_options(options: Sequence[Option], reason: str) -> str:
+    """Return the text report of the requested option, `options[0]`, and a table of all options.
 
-    `why`: the reason for the missing simulation; unused if there is one.
+    `reason`: why there is no simulation; unused if there is one.
     """
-    requested = listed[0]
+    requested = options[0]
     errors = []
     if not requested.choice.plan.target.voted:
         errors = requested.choice.expected_errors()
     template_values = {
-        "wished": requested,
+        "requested": requested,
         "training": _price_training(requested.choice.plan),
         "errors": errors[:_MAX_ERRORS_SHOWN],
         "more": len(errors) - _MAX_ERRORS_SHOWN,
-        "rows": [_format_row(option) for option in listed] if len(listed) > 1 else [],
+        "rows": [_format_row(option) for option in options] if len(options) > 1 else [],
     }
-    return rendered("plan.txt", **template_values, why=why).rstrip()
+    return render_template("plan.txt", **template_values, reason=reason).rstrip()
 
 
 def _price_training(plan: IndKNNPlan) -> dict[str, Any] | None:
@@ -199,14 +200,14 @@ def _format_row(option: Option) -> str:
 # ------------------------------------------- whether a plan can work, from public facts alone
 
 
-ENOUGH_LEAD = 5.0
+MIN_LEAD = 5.0
 """Required lead of a unanimous vote, in standard deviations of the noise on a lead.
 
 Votes are rarely unanimous. If three quarters of the neighbours agree on one of two classes, the
 lead is half as large, 2.5 standard deviations, and noise decides about one such query in 160.
 """
 
-ENOUGH_LEARNT = 130.0
+_MIN_RECORDS_TIMES_MU = 130.0
 """Required number of records times mu for a private model: 500 records at epsilon 1.
 
 With that many, the default has an AUC of .70 on 32 tables that no constant was tuned on. A
@@ -214,7 +215,7 @@ linear model without privacy has .76, and twice as many records give .73
 (docs/reference/report-set.md).
 """
 
-RARE_LIFT = 5.0
+_MAX_RARE_RATIO = 5.0
 """Largest ratio of a class's share among a query's neighbours to its share of all records.
 
 A class is too rare for a plan if only a larger ratio would exceed the noise. Likely cases have
@@ -222,6 +223,7 @@ several times the usual share of their class around them, but rarely more than t
 docs/decisions/0008-automatic-plan.md has the reasons for these numbers.
 """
 
+_RARE_SHARE = 0.1  # a class with a smaller share of the public labels gets advice
 _SIGNIFICANT_EXCESS = 2.0  # in standard deviations of the noise on a share of the votes
 _INVERSE_PRECISION = 10  # required numbers of records are exact to one part in 10
 _MAX_RECORDS = 1 << 40  # a plan that needs more records than this works with no number of them
@@ -232,14 +234,14 @@ def unanimous_lead(choice: PlanChoice) -> float:
     return choice.n_neighbors / (choice.noise * math.sqrt(2))
 
 
-def model_records(plan: IndKNNPlan) -> int:
-    """Return the approximate number of records a private model needs, ENOUGH_LEARNT / mu.
+def min_model_records(plan: IndKNNPlan) -> int:
+    """Return the approximate number of records a private model needs, _MIN_RECORDS_TIMES_MU / mu.
 
     Training as a whole is mu-GDP for each subject. The noise on a mean gradient of n records is
     sqrt(2) clipping bounds / (mu n).
     """
     share = plan.model_share or plan.model_by_rule
-    return math.ceil(ENOUGH_LEARNT / math.sqrt(2 * share * plan.spendable))
+    return math.ceil(_MIN_RECORDS_TIMES_MU / math.sqrt(2 * share * plan.spendable))
 
 
 def assess_plan(
@@ -253,7 +255,7 @@ def assess_plan(
     """
     size_is_public = plan.n_records is not None
     sized_plan = plan if size_is_public else plan.changed(n_records=1)
-    lines = [verdict(sized_plan, known=size_is_public)]
+    lines = [judge_size(sized_plan, size_is_public=size_is_public)]
     if plan.model_share:
         lines.append(
             f"up to {plan.model_share:.0%} of each budget trains a private model before the first "
@@ -263,37 +265,32 @@ def assess_plan(
         may_be_rare = not len(shares) or min(shares) < _RARE_SHARE
         if may_be_rare and not brief:
             example_shares = ",".join(f"{share:.3g}" for share in shares or (0.95, 0.05))
-            condition = _RARE_IN_LABELS if shares else _RARE_IN_GENERAL
-            lines.append(f"{condition}, --class-prior {example_shares} {_PRIOR_ADVICE}")
+            condition = (
+                "a class is rare among the public labels" if shares else "if a class is rare"
+            )
+            lines.append(
+                f"{condition}, --class-prior {example_shares} states the shares of the classes, "
+                "which you take from published figures. They are used where noise hides the votes. "
+                "Add --cost balanced to find more of the rare cases."
+            )
         return lines
     if size_is_public:
-        lines += rare_classes(plan, plan.class_prior, plan.class_names.tolist())
+        lines += list_rare_classes(plan, plan.class_prior, plan.class_names.tolist())
     return lines
 
 
-_RARE_SHARE = 0.1  # a class with a smaller share of the public labels gets advice
+def judge_size(plan: IndKNNPlan, *, size_is_public: bool) -> str:
+    """Return one line on the number of records that a plan needs, compared with a public number.
 
-_RARE_IN_GENERAL = "if a class is rare"
-_RARE_IN_LABELS = "a class is rare among the public labels"
-_PRIOR_ADVICE = (
-    "states the shares of the classes, which you take from published figures. They are used where "
-    "noise hides the votes. Add --cost balanced to find more of the rare cases."
-)
-
-
-def verdict(plan: IndKNNPlan, *, known: bool) -> str:
-    """Return one line on the number of records that a plan needs.
-
-    `known`: whether the number of records is public, so that the line compares `plan.size` with it.
     Raises InvalidInput for the first value that a classifier would reject.
     """
-    required = model_records(plan) if plan.model_share else least_records(plan)
+    required = min_model_records(plan) if plan.model_share else min_records(plan)
     request = f"{plan.n_queries:,} queries at epsilon {plan.epsilon:g}"
     if required >= _MAX_RECORDS:  # the noise multiplier is given, so more records do not help
         return (
             f"{request}: expect noise with any number of records. Use a smaller --noise-multiplier."
         )
-    if not known:
+    if not size_is_public:
         return (
             f"{request} need about {required:,} records. With fewer, expect noise. vicinal does "
             "not look at your number of records, which is private."
@@ -303,12 +300,12 @@ def verdict(plan: IndKNNPlan, *, known: bool) -> str:
     return f"{plan.size:,} records, {request}: {result}. {needed} about {required:,} records."
 
 
-def least_records(plan: IndKNNPlan) -> int:
-    """Return the number of records, at most a tenth too many, for :data:`ENOUGH_LEAD`."""
+def min_records(plan: IndKNNPlan) -> int:
+    """Return the number of records, at most a tenth too many, for :data:`MIN_LEAD`."""
 
     def too_few(records: int) -> bool:
         choice = PlanChoice.of(plan.replanned(n_records=records))
-        return unanimous_lead(choice) < ENOUGH_LEAD
+        return unanimous_lead(choice) < MIN_LEAD
 
     high = 1
     while high < _MAX_RECORDS and too_few(high):
@@ -323,18 +320,16 @@ def least_records(plan: IndKNNPlan) -> int:
     return high
 
 
-def rare_classes(plan: IndKNNPlan, shares: Sequence[float], names: Sequence[object]) -> list[str]:
+def list_rare_classes(
+    plan: IndKNNPlan, shares: Sequence[float], names: Sequence[object]
+) -> list[str]:
     """Return a line for each of the classes `names` whose share is too small for a plan."""
     choice = PlanChoice.of(plan)
     min_excess = _SIGNIFICANT_EXCESS * choice.noise / choice.n_neighbors
     return [
-        f"class {name!r} is too rare for this plan. It has {_format_share(share)} of a query's "
-        f"neighbours, and needs {_format_share(share + min_excess)} to show above the noise. Use "
-        "more records, fewer queries or a larger epsilon."
+        f"class {name!r} is too rare for this plan. It has {share:.1%} of a query's neighbours, "
+        f"and needs {min(share + min_excess, 1.0):.1%} to show above the noise. Use more records, "
+        "fewer queries or a larger epsilon."
         for name, share in zip(names, shares, strict=True)
-        if share + min_excess > RARE_LIFT * share
+        if share + min_excess > _MAX_RARE_RATIO * share
     ]
-
-
-def _format_share(share: float) -> str:
-    return f"{min(share, 1.0):.1%}"

@@ -1,6 +1,6 @@
 """Plots for pages, as bytes of PNG, SVG or PDF files.
 
-Each plot has its own Figure object and does not use pyplot, whose state is shared between callers.
+Each plot has its own Figure object, because the state of pyplot is shared between callers.
 Colours are based on the palette of Okabe and Ito for colour-blind readers. Pages invert plots in
 dark mode.
 """
@@ -37,7 +37,7 @@ def create_figure(
     return figure, axes
 
 
-def accuracy_by_class(outcomes: Mapping[str, Outcome]) -> bytes:
+def plot_accuracy_by_class(outcomes: Mapping[str, Outcome]) -> bytes:
     """Return an SVG plot of each class's accuracy with its 95 % interval, without empty classes."""
     nonempty = {name: outcome for name, outcome in outcomes.items() if outcome.total}
     height = 0.9 + 0.3 * max(len(nonempty), 2)
@@ -54,7 +54,7 @@ def accuracy_by_class(outcomes: Mapping[str, Outcome]) -> bytes:
     return figure_bytes(figure, "svg")
 
 
-def picture(pixels: Any) -> bytes:
+def encode_image(pixels: Any) -> bytes:
     """Return one image (h, w) or (h, w, 3) as PNG, scaled to the range of its own values."""
     from matplotlib.image import imsave
 

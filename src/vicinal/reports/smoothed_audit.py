@@ -23,7 +23,7 @@ _FIELDS = _REQUIRED | {"draws", "seed", "levels", "database"}
 def audit(spec: object) -> dict[str, Any]:
     """Return the audit of a specification: deltas for each epsilon, and warnings.
 
-    `spec` is an object with ``mechanism`` and ``population`` (see :func:`built`), the number of
+    `spec` is an object with ``mechanism`` and ``population`` (see :func:`build`), the number of
     records ``n``, and ``epsilons``. Optional: ``draws`` and ``seed`` for Monte Carlo, ``levels`` of
     delta whose exceedance probabilities are bounded, and a ``database``, whose delta is private.
     """
@@ -35,8 +35,8 @@ def audit(spec: object) -> dict[str, Any]:
     epsilons = spec["epsilons"]
     if not isinstance(epsilons, list) or not epsilons:
         raise InvalidInput("The 'epsilons' parameter must be a list of numbers >= 0. Got others.")
-    mechanism = built("mechanism", spec["mechanism"])
-    population = built("population", spec["population"])
+    mechanism = build("mechanism", spec["mechanism"])
+    population = build("population", spec["population"])
     n = checks.check_integer("n", spec["n"], least=1)
     rows = [_audit_epsilon(mechanism, population, n, epsilon, spec) for epsilon in epsilons]
     return {"n": n, "types": population.types, "rows": rows, "warnings": list(WARNINGS)}
@@ -68,39 +68,37 @@ def _audit_epsilon(
     return row
 
 
-def audit_text(report: dict[str, Any]) -> str:
+def format_audit(report: dict[str, Any]) -> str:
     """Return a report of :func:`audit` as text."""
     lines = [f"{report['n']:,} records of {report['types']} types", ""]
     lines.append(f"{'epsilon':>8}  {'smoothed delta':>24}  {'method':<12} {'worst case':>10}")
     for row in report["rows"]:
         delta, worst = row["smoothed"], row["worst_case"]["upper"]
         lines.append(
-            f"{row['epsilon']:>8g}  {interval_text(delta):>24}  {delta['method']:<12} "
+            f"{row['epsilon']:>8g}  {_format_interval(delta):>24}  {delta['method']:<12} "
             f"{worst:>10.4g}"
         )
         if delta["note"]:
             lines.append(f"{'':>10}{delta['note']}")
         for entry in row.get("quantiles", []):
-            probability = interval_text(entry["chance_above"])
+            probability = _format_interval(entry["chance_above"])
             lines.append(f"{'':>10}Pr[delta(x) > {entry['level']:g}] = {probability}")
         if "database" in row:
-            lines.append(f"{'':>10}PRIVATE delta of the database: {interval_text(row['database'])}")
+            lines.append(
+                f"{'':>10}PRIVATE delta of the database: {_format_interval(row['database'])}"
+            )
     warnings = [f"- {warning}" for warning in report["warnings"]]
-    return "\n".join([*lines, "", "To be said with it:", *warnings])
+    return "\n".join([*lines, "", "Limits of this result:", *warnings])
 
 
-def interval_text(ends: dict[str, Any]) -> str:
+def _format_interval(ends: dict[str, Any]) -> str:
     """Return both ends of an interval as text, or one number if their texts are equal."""
-    low, high = (end_text(ends[name]) for name in ("log10_lower", "log10_upper"))
+    logarithms = (ends["log10_lower"], ends["log10_upper"])  # None is the logarithm of 0
+    low, high = ("0" if log is None else power_of_ten(log * LOG_10) for log in logarithms)
     return high if low == high else f"{low} to {high}"
 
 
-def end_text(log10: float | None) -> str:
-    """Return 10^`log10` as text; None is the logarithm of 0."""
-    return "0" if log10 is None else power_of_ten(log10 * LOG_10)
-
-
-def built(name: str, spec: object) -> Any:
+def build(name: str, spec: object) -> Any:
     """Return the object that a specification describes; `name` is a key of :data:`_KINDS`.
 
     The field ``kind`` of `spec` selects the class, and its other fields are arguments: a sampler
@@ -125,14 +123,14 @@ def built(name: str, spec: object) -> Any:
 
 def _build_composition(releases: Sequence[dict[str, Any]]) -> Any:
     """Return the composition of releases, each a mechanism and the name of its coins."""
-    pairs = [(built("mechanism", release["mechanism"]), release["coins"]) for release in releases]
+    pairs = [(build("mechanism", release["mechanism"]), release["coins"]) for release in releases]
     return compose([NamedMechanism(mechanism, coins) for mechanism, coins in pairs])
 
 
 _KINDS: dict[str, dict[str, Callable[..., Any]]] = {
     "sampler": {"fixed_size": FixedSize, "poisson": Poisson, "with_replacement": WithReplacement},
     "mechanism": {
-        "histogram": lambda sampler: Histogram(built("sampler", sampler)),
+        "histogram": lambda sampler: Histogram(build("sampler", sampler)),
         "average": Average,
         "radius_votes": RadiusVotes,
         "knn_votes": KNNVotes,

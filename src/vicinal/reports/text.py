@@ -46,7 +46,7 @@ def format_percent(share: float, digits: int = 1) -> str:
     return f"{100 * share:.{digits}f} %"
 
 
-def percent_up(share: float) -> str:
+def format_upper_percent(share: float) -> str:
     """Return an upper bound as text, rounded up to a tenth of a percent."""
     return f"{math.ceil(1000 * share - 1e-9) / 10:.1f} %"
 
@@ -60,22 +60,22 @@ def format_duration(seconds: float) -> str:
     return f"{minutes} min {remainder} s" if minutes else f"{remainder} s"
 
 
-def fact(words: str, name: str = "") -> str:
+def format_fact(text: str, name: str = "") -> str:
     """Return text wrapped at 100 characters, to the right of `name` in a column of 13 if given."""
     first_indent = f"{name:13}" if name else ""
     indent = " " * 13 if name else ""
     return textwrap.fill(
-        " ".join(words.split()), _WIDTH, initial_indent=first_indent, subsequent_indent=indent
+        " ".join(text.split()), _WIDTH, initial_indent=first_indent, subsequent_indent=indent
     )
 
 
-def rendered(name: str, **values: Any) -> str:
+def render_template(name: str, **values: Any) -> str:
     """Return the template file `name` with `values` inserted; HTML templates escape all values."""
-    return _environment().get_template(name).render(**values)
+    return _create_environment().get_template(name).render(**values)
 
 
 @cache
-def _environment() -> jinja2.Environment:
+def _create_environment() -> jinja2.Environment:
     import jinja2
 
     environment = jinja2.Environment(
@@ -86,6 +86,6 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
     )
     environment.filters.update(
-        percent=format_percent, interval=format_interval, duration=format_duration, fact=fact
+        percent=format_percent, interval=format_interval, duration=format_duration, fact=format_fact
     )
     return environment

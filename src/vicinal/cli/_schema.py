@@ -1,0 +1,240 @@
+"""`vicinal schema`: draft a schema from a public table, or check a private table against one."""
+
+from __future__ import annotations
+
+import json as jsonlib
+import warnings
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from typer import Argument, Option, echo
+
+from vicinal.cli.options import Json, expand_groups, parse_class_names
+from vicinal.cli.output import as_json, check_outputs, print_note, write_file
+from vicinal.errors import InvalidInput
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from vicinal.datasets.coincidences import Coincidences
+    from vicinal.features.csv_form import CsvForm
+    from vicinal.features.table_features import Misfit
+    from vicinal.features.table_schema import TableSchema
+
+_MAX_SHOWN = 20  # column names of an error and row numbers of a misfit that are printed
+
+
+@dataclass(frozen=True, slots=True)
+class CsvOptions:
+    """Format of a public CSV file."""
+
+    delimiter: Annotated[
+        str | None, Option(help="Field separator of a CSV file. Default: detected in PUBLIC.")
+    ] = None
+    decimal: Annotated[str | None, Option(help="Decimal mark. Default: detected.")] = None
+    encoding: Annotated[str | None, Option(help="Encoding. Default: detected.")] = None
+    quote: Annotated[
+        str, Option(help="Character around fields. Empty: none. It is not detected.")
+    ] = '"'
+    escape: Annotated[
+        str, Option(help="Character that escapes a quote or separator, such as a backslash.")
+    ] = ""
+    comment: Annotated[
+        str, Option(help="First characters of comment lines, such as #. It is not detected.")
+    ] = ""
+
+    def detect_form(self, public: Path) -> CsvForm:
+        """Return the format of a file, detected as far as the options leave it open."""
+        from vicinal.datasets.tables import csv_form
+        from vicinal.features.csv_form import CsvForm
+
+        marks = CsvForm(quote=self.quote, escape=self.escape, comment=self.comment)
+        return csv_form(public, self.delimiter, self.decimal, self.encoding, marks)
+
+
+@expand_groups
+def schema(
+    *,
+    public: Annotated[
+        Path | None, Argument(metavar="[PUBLIC]", help="Public table: .parquet, .csv or .xlsx.")
+    ] = None,
+    out: Annotated[Path | None, Option("--out", "-o", help="Write the draft to this file.")] = None,
+    csv_options: CsvOptions,
+    check: Annotated[
+        Path | None, Option(help="Private table: report values that do not fit --schema.")
+    ] = None,
+    schema: Annotated[Path | None, Option(help="Schema to check the table against.")] = None,
+    reference: Annotated[
+        Path | None,
+        Option(help="Public table: report the number of its rows that equal a private row."),
+    ] = None,
+    label: Annotated[
+        list[str] | None,
+        Option(help="Column of labels, or several: separated by semicolons, or repeat the option."),
+    ] = None,
+    classes: Annotated[
+        list[str] | None, Option(help="All class names, as in init, to check the labels against.")
+    ] = None,
+    subject: Annotated[str | None, Option(help="Column of subject ids.")] = None,
+    curator: Annotated[
+        bool, Option("--curator", help="List the rows that do not fit. The list is private.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Describe a public table, or check a private one."""
+    from vicinal.datasets.tables import column_name
+    from vicinal.features.table_features import check_table
+
+    label_names = label[0].split(";") if label and len(label) == 1 else label or []
+    labels = [column_name(name) for name in label_names]
+    subject = None if subject is None else column_name(subject)
+    role_columns = [*labels, *([] if subject is None else [subject])]
+    if len(set(role_columns)) != len(role_columns):
+        raise InvalidInput(
+            "The --label and --subject options must name different columns, each once: a column "
+            "has one role."
+        )
+    if public is not None and check is None:
+        check_outputs({"out": out}, {"PUBLIC": public})
+        _write_draft(public, csv_options.detect_form(public), labels, role_columns, out)
+        return
+    if check is None or public is not None:
+        raise InvalidInput("Give either a public table to draft from, or --check DATA.")
+    if schema is None:
+        raise InvalidInput("The 'check' option needs a --schema to check the table against.")
+    class_names = parse_class_names(classes) if classes else None
+    declared, table = _read_private_table(check, schema, labels, role_columns)
+    misfits = check_table(table, declared, labels, subject, class_names)
+    is_refused = any(misfit.stops for misfit in misfits)
+    coincidences = None
+    if reference is not None and not is_refused:
+        coincidences = _find_coincidences(table, reference, declared)
+    _print_check(check, misfits, coincidences, curator=curator, json=json)
+    if is_refused:
+        raise InvalidInput(
+            f"{check} does not fit the schema. Correct the errors, or edit the schema."
+        )
+
+
+def _read_private_table(
+    path: Path, schema: Path, labels: Sequence[str], role_columns: Sequence[str]
+) -> tuple[TableSchema, pa.Table]:
+    """Return the schema, which must not describe labels or subject ids, and the table."""
+    from vicinal.datasets.tables import read_table
+    from vicinal.features.table_schema import TableSchema
+
+    declared = TableSchema.load(schema).usable()
+    declared.refuse(role_columns, "labels or subjects")
+    number_columns = set(filter(declared.reads_numbers, declared.names))
+    if len(labels) > 1:  # several labels are numbers 0 and 1
+        number_columns.update(labels)
+    return declared, read_table(path, declared.file, number_columns.__contains__)
+
+
+def _find_coincidences(table: pa.Table, reference: Path, declared: TableSchema) -> Coincidences:
+    """Return the number of rows of a public table that equal a row of the private one. Private."""
+    from vicinal.datasets.coincidences import compare_rows
+    from vicinal.datasets.tables import csv_form, read_table
+    from vicinal.features.table_features import TableFeatures
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # the check has reported further columns
+        transform = TableFeatures(declared).transform
+        form = csv_form(reference, marks=declared.file)
+        points = read_table(reference, form, declared.reads_numbers)
+        return compare_rows(transform(table), transform(points))
+
+
+def _write_draft(
+    public: Path,
+    form: CsvForm,
+    labels: Sequence[str],
+    role_columns: Sequence[str],
+    out: Path | None,
+) -> None:
+    """Draft a schema from a public table, and write it to a file or to stdout.
+
+    `role_columns` are the columns of labels and subject ids, which are no features.
+    """
+    from vicinal.datasets.tables import read_table
+    from vicinal.features.csv_form import CsvForm
+    from vicinal.features.table_drafts import draft_schema
+
+    table = read_table(public, form)
+    columns = table.column_names
+    for name in labels:
+        if name not in columns:
+            raise InvalidInput(
+                f"The 'label' option must name a column of {public}, or be left out. There is "
+                f"no {name!r}, only {_list_some(columns)}."
+            )
+    rows = [str(row) for row in table.column(0).to_pylist()] if len(columns) == 1 else [""]
+    # Every row has a delimiter, yet one column was found: the first line is probably a title.
+    if any(all(mark in row for row in rows) for mark in ",;\t|"):
+        print_note("only the first line has no delimiters. Delete a title; declare --comment.")
+    drafted, notes = draft_schema(table, role_columns, form)
+    if drafted.file != CsvForm():
+        echo(
+            f"The file has {drafted.file}; private files are read the same way. To change that, "
+            "use --delimiter, --decimal, --encoding, --quote, --escape or --comment.",
+            err=True,
+        )
+    for note in notes:
+        echo(note, err=True)
+    text = jsonlib.dumps(drafted.to_dict(), indent=2, ensure_ascii=False) + "\n"
+    if out is None:
+        echo(text, nl=False)
+        return
+    write_file(out, text)
+    echo(
+        f"Wrote {out} with {len(drafted.columns)} feature columns. Check its kinds, bounds and "
+        "values before you use it: they come from the table, and they become public. If a column "
+        "is the label or an id, draft again with --label or --subject.",
+        err=True,
+    )
+
+
+def _print_check(
+    path: Path,
+    misfits: Sequence[Misfit],
+    coincidences: Coincidences | None,
+    *,
+    curator: bool,
+    json: bool,
+) -> None:
+    """Print the misfits of the private table at `path`; row numbers only for the curator."""
+    if json:
+        result = {
+            "private": True,
+            "fits": not any(misfit.stops for misfit in misfits),
+            "misfits": [
+                {
+                    **asdict(misfit),
+                    "rows": misfit.rows and len(misfit.rows),
+                    **({"at": misfit.rows} if curator else {}),
+                }
+                for misfit in misfits
+            ],
+            "coincidences": coincidences
+            and {**asdict(coincidences), "suspicious": coincidences.suspicious},
+        }
+        echo(as_json(result))
+        return
+    lines = ["Show this only to the owner of the table, because the numbers of rows are private."]
+    for misfit in misfits:
+        lines.append(f"{'error' if misfit.stops else 'note'}: {misfit}")
+        if curator and misfit.rows:
+            lines.append(f"      rows {_list_some(misfit.rows)}")
+    if curator:
+        lines.append("Row 1 is the first row below the header. Use --json to list all rows.")
+    echo("\n".join(lines) if misfits else f"{path} fits.")
+    if coincidences is not None:
+        echo(str(coincidences))
+
+
+def _list_some(items: Sequence[object]) -> str:
+    """Return the first items as text, and an ellipsis if there are more."""
+    ellipsis = ", ..." if len(items) > _MAX_SHOWN else ""
+    return ", ".join(map(str, items[:_MAX_SHOWN])) + ellipsis
