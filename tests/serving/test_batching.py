@@ -8,7 +8,8 @@ import pytest
 
 pytest.importorskip("starlette")
 
-from vicinal.serving._state import Metrics, RequestBatcher
+from vicinal.serving._batcher import RequestBatcher
+from vicinal.serving._metrics import Metrics
 from vicinal.serving.settings import ServiceSettings
 from vicinal.store import Query
 

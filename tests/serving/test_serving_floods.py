@@ -19,7 +19,8 @@ from store_tools import Q, make, points
 from vicinal.errors import InvalidInput, StorageFailed
 from vicinal.serving import ServiceSettings
 from vicinal.serving import server as _server
-from vicinal.serving._limits import BodyLimits, BodyReader, Problem
+from vicinal.serving._limits import BodyLimits, BodyReader
+from vicinal.serving._problems import Problem
 from vicinal.serving._protocol import ConnectionGuard
 from vicinal.serving.app import create_app
 from vicinal.serving.models import PredictRequest, parse_body
@@ -169,7 +170,7 @@ def _bare(guard, calls):
         loaded=True, loaded_app=None, ws_protocol_class=None, root_path="", asgi_version="3.0",
         limit_concurrency=None, timeout_keep_alive=5,
     )  # fmt: skip
-    protocol = guard.protocol()(config, state, {}, asyncio.get_running_loop())
+    protocol = guard.make_protocol_class()(config, state, {}, asyncio.get_running_loop())
     transport = SimpleNamespace(
         get_extra_info=lambda _: None, abort=lambda: calls.append("abort"), is_closing=lambda: False
     )
@@ -219,12 +220,13 @@ def test_connections_leave_the_store_its_descriptors(monkeypatch):
     limits = {}
     monkeypatch.setattr(_server.resource, "getrlimit", lambda _: (limits["soft"], -1))
     limits["soft"] = 1024
-    assert 500 < _server.connection_limit() < 1024 - _server._RESERVED_FILES - _server._BACKLOG
+    available = 1024 - _server._RESERVED_FILES - _server._BACKLOG
+    assert 500 < _server.compute_connection_limit() < available
     limits["soft"] = -1
-    assert _server.connection_limit() == _server._MOST_CONNECTIONS
+    assert _server.compute_connection_limit() == _server._MAX_CONNECTIONS
     limits["soft"] = 64
     with pytest.raises(InvalidInput, match="open files"):
-        _server.connection_limit()
+        _server.compute_connection_limit()
 
 
 # ---------------------------------------------------------------- health
@@ -274,14 +276,14 @@ def test_one_error_is_enough():
 
 def test_limits_follow_from_width_and_batch():
     settings = ServiceSettings(request_queries=1024)
-    narrow, wide, unknown = (BodyLimits.of(settings, width) for width in (4, 324, None))
+    narrow, wide, unknown = (BodyLimits.from_width(settings, width) for width in (4, 324, None))
     assert narrow.length < 1 << 20 < wide.length < 16 << 20
     assert unknown.length == 8 << 20
     assert narrow.values == 1024 * 20
     full = b'{"vectors": [' + b",".join([b"[" + b"-1.2345678901234567e-300," * 323 + b"0]"] * 1024)
     assert len(full) < wide.length
     wide.check_values(full + b"]}")
-    assert BodyLimits.of(ServiceSettings(body_bytes=5000), 4).length == 5000
+    assert BodyLimits.from_width(ServiceSettings(body_bytes=5000), 4).length == 5000
 
 
 def test_a_long_body_is_decoded_off_the_event_loop(tmp_path, monkeypatch):
@@ -306,15 +308,15 @@ def test_all_bodies_together_are_bounded():
     reader = BodyReader(settings, BodyLimits(3000, 10**6))
 
     async def tried():
-        async with reader.read(_request([b"x" * 1500, b"y" * 1000])) as content:
+        async with reader.read_body(_request([b"x" * 1500, b"y" * 1000])) as content:
             assert len(content) == 2500
             with pytest.raises(Problem) as found:
-                async with reader.read(_request([b"z" * 1400, b"z" * 200])):
+                async with reader.read_body(_request([b"z" * 1400, b"z" * 200])):
                     pass
             assert found.value.status == 503
-        async with reader.read(_request([b"x" * 2900])):
+        async with reader.read_body(_request([b"x" * 2900])):
             pass
-        assert reader._free == 4000
+        assert reader._available_bytes == 4000
 
     asyncio.run(tried())
 
