@@ -29,7 +29,7 @@ def enter(page, service, role):
     page.until("document.activeElement.id === 'key'")
     page.type(service.keys[role])
     page.press("Enter", "\r")
-    page.until("!document.getElementById('room').hidden")
+    page.until("!document.getElementById('console').hidden")
 
 
 def text(page, name):
@@ -45,8 +45,8 @@ def ask(page):
 def test_a_query_by_keyboard_and_what_it_cost(tmp_path, page):
     with tools.running(tmp_path / "store") as service:
         enter(page, service, "analyst")
-        assert "little about any one person" in text(page, "promise-lead")
-        assert "60 left" in text(page, "plans").replace("\n", " ")
+        assert "little about any single subject" in text(page, "guarantee-summary")
+        assert "60 remaining" in text(page, "plans").replace("\n", " ")
         page.run("document.getElementById('vector').focus()")
         page.type(VECTOR)
         ask(page)
@@ -63,7 +63,7 @@ def test_a_query_by_keyboard_and_what_it_cost(tmp_path, page):
         assert "used 1 answer" in answer
         page.until("document.getElementById('plans').innerText.includes('59')")
         ask(page)
-        page.until("document.getElementById('answer').innerText.includes('replayed, free')")
+        page.until("document.getElementById('answer').innerText.includes('repeated, not charged')")
         assert page.run("document.getElementById('history-card').hidden")
         check_consistent(page, service)
 
@@ -79,7 +79,7 @@ def test_a_curator_sees_the_history(tmp_path, page):
 
 def submit(page, name):
     """Submit a form and return what the page says of it."""
-    done, error = (f"document.getElementById('{name}-{part}')" for part in ("done", "error"))
+    done, error = (f"document.getElementById('{name}-{part}')" for part in ("result", "error"))
     page.run(f"({done}.textContent = '', document.getElementById('{name}').requestSubmit())")
     page.until(f"{done}.innerText !== '' || {error}.innerText !== ''")
     page.until(f"!document.querySelector('#{name} button').disabled")
@@ -92,27 +92,27 @@ def test_a_curator_adds_a_record_and_erases_a_subject(tmp_path, page, target):
     with tools.running(tmp_path / "store", target=target) as service:
         enter(page, service, "analyst")
         assert page.run("document.getElementById('records').hidden")
-        page.run("document.getElementById('leave').click()")
+        page.run("document.getElementById('sign-out').click()")
         page.type(service.keys["curator"])
         page.press("Enter", "\r")
         page.until("!document.getElementById('records').hidden")
         history = service.store.facts()["version"]
         page.run(f"document.getElementById('new-vector').value = '{VECTOR}'")
         if target != "labels":
-            assert "Enter what the record carries" in submit(page, "add")
+            assert "Enter the target of the record" in submit(page, "add")
             field = "new-target-0" if target else "new-label"
             page.run(f"document.getElementById('{field}').value = '1'")
         page.run("document.getElementById('new-subject').value = 'Person-3'")
         assert "ids_differ" in submit(page, "add")
         assert service.store.facts()["version"] == history
         page.run("document.getElementById('new-subject').value = 'news/7'")
-        assert "Added. The data are now at version" in submit(page, "add")
+        assert "Record added. The data now have version" in submit(page, "add")
         assert service.store.facts()["version"] == history + 1
-        page.run("document.getElementById('gone').value = 'news/7'")
+        page.run("document.getElementById('erased-subject').value = 'news/7'")
         assert "Tick the box" in submit(page, "erase")
-        for outcome, words in ((True, "and is now erased"), (False, "before or not")):
-            page.run("document.getElementById('gone').value = 'news/7'")
-            page.run("document.getElementById('sure').click()")
+        for outcome, words in ((True, "and is now erased"), (False, "now holds no record")):
+            page.run("document.getElementById('erased-subject').value = 'news/7'")
+            page.run("document.getElementById('confirm-erasure').click()")
             page.run(f"document.getElementById('outcome').checked = {str(outcome).lower()}")
             assert words in submit(page, "erase")
         assert service.store.presence(["news/7"]).erased == 1
@@ -127,19 +127,19 @@ def test_mistakes_are_said(tmp_path, page):
         page.type("vic_wrong")
         page.press("Enter", "\r")
         page.until("document.getElementById('key-error').innerText.includes('not valid')")
-        assert page.run("document.getElementById('room').hidden")
+        assert page.run("document.getElementById('console').hidden")
         page.run("document.getElementById('key').value = ''")
         page.type(service.keys["analyst"])
         page.press("Enter", "\r")
-        page.until("!document.getElementById('room').hidden")
+        page.until("!document.getElementById('console').hidden")
         for wrong in ("", "1, 2", "1, 2, 3, x"):
             page.run(f"document.getElementById('vector').value = '{wrong}'")
-            page.run("document.getElementById('ask-error').textContent = ''")
+            page.run("document.getElementById('query-error').textContent = ''")
             ask(page)
-            page.until("document.getElementById('ask-error').innerText !== ''")
+            page.until("document.getElementById('query-error').innerText !== ''")
         assert service.store.quota().used == 0
-        page.run("document.getElementById('leave').click()")
-        page.until("!document.getElementById('door').hidden")
+        page.run("document.getElementById('sign-out').click()")
+        page.until("!document.getElementById('sign-in').hidden")
         assert service.keys["analyst"] not in page.run("document.documentElement.outerHTML")
 
 
@@ -194,7 +194,7 @@ def test_it_fits_a_phone_and_every_control_has_a_name(tmp_path, page, dark):
         ]  # fmt: skip
         assert unnamed == []
         levels = page.run(
-            "[...document.querySelectorAll('#room h1, #room h2')].map(h => h.tagName)"
+            "[...document.querySelectorAll('#console h1, #console h2')].map(h => h.tagName)"
         )
         assert levels[0] == "H1"
         check_consistent(page, service)
@@ -248,7 +248,7 @@ def test_numbers_with_names_have_a_field_each(tmp_path, page):
         names = "[...document.querySelectorAll('.fields label')].map(l => l.innerText)"
         assert page.run(names) == [f"n{i}" for i in range(Q.shape[1])]
         ask(page)
-        page.until("document.getElementById('ask-error').innerText.includes('n0, n1')")
+        page.until("document.getElementById('query-error').innerText.includes('n0, n1')")
         for i, value in enumerate(Q[0].tolist()):
             page.run(f"document.getElementById('column-{i}').value = '{value}'")
         ask(page)
