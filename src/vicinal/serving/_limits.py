@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -114,19 +114,16 @@ class BodyReader:
 class RateLimit:
     """Token bucket per key: `burst` tokens, refilled at `rate` per second; rate 0: no limit."""
 
-    def __init__(
-        self, rate: float, burst: float, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, rate: float, burst: float) -> None:
         self._rate = rate
         self._burst = burst
-        self._clock = clock
         self._buckets: dict[str, tuple[float, float]] = {}
 
     def take_token(self, key_id: str) -> None:
         """Take a token of this key; raise problem 429 with the waiting time if none is left."""
         if not self._rate:
             return
-        current_time = self._clock()
+        current_time = time.monotonic()
         tokens, last_time = self._buckets.get(key_id, (self._burst, current_time))
         tokens = min(self._burst, tokens + self._rate * (current_time - last_time))
         is_allowed = tokens >= 1
