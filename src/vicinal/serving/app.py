@@ -65,7 +65,6 @@ _OUTCOME = {
     "schema": {"type": "boolean", "default": False},
 }
 
-
 _API_ROUTES: list[Route] = []
 _API_PATHS: dict[str, dict[str, Any]] = {}
 """Entries of the OpenAPI document by path and method."""
@@ -84,7 +83,8 @@ def _register(
 
     `response`: model of the response, or None for plain text. `role`: required role of the key, or
     None if no key is required; then the endpoint receives None instead of a key. `parameters`:
-    entries of the OpenAPI document. The first line of the endpoint's docstring is its summary.
+    entries of the OpenAPI document. `body`: model of the request body; such an operation also takes
+    an Idempotency-Key. The first line of the endpoint's docstring is its summary.
     """
     content: dict[str, Any] = {"text/plain": {"schema": {"type": "string"}}}
     if response is not None:
@@ -102,6 +102,7 @@ def _register(
     if body is not None:
         example = body.model_config["json_schema_extra"]["examples"][0]  # type: ignore[index]
         request_content = {"schema": _reference_schema(body), "example": example}
+        document["parameters"].append(_IDEMPOTENCY_KEY)
         document["requestBody"] = {"required": True, "content": {JSON_MEDIA_TYPE: request_content}}
 
     def add_endpoint(run: _Endpoint) -> _Endpoint:
@@ -125,13 +126,7 @@ def _reference_schema(model: type[BaseModel]) -> dict[str, Any]:
     return {"$ref": f"#/components/schemas/{model.__name__}"}
 
 
-@_register(
-    "POST",
-    "/v1/predict",
-    models.AnswersResponse,
-    parameters=(_IDEMPOTENCY_KEY,),
-    body=models.PredictRequest,
-)
+@_register("POST", "/v1/predict", models.AnswersResponse, body=models.PredictRequest)
 async def predict(state: AppState, key: ApiKey, request: Request) -> Response:
     """Answer queries; the response follows the durable charge.
 
@@ -228,14 +223,7 @@ async def get_history(state: AppState, _key: ApiKey, _: Request) -> Response:
     return JSONResponse({"version": facts["version"], "history": facts["history"]})
 
 
-@_register(
-    "POST",
-    "/v1/records",
-    models.ChangedResponse,
-    role=CURATOR,
-    parameters=(_IDEMPOTENCY_KEY,),
-    body=models.RecordsRequest,
-)
+@_register("POST", "/v1/records", models.ChangedResponse, role=CURATOR, body=models.RecordsRequest)
 async def add_records(state: AppState, key: ApiKey, request: Request) -> Response:
     """Add records durably (curators)."""
     idempotency_key = _get_idempotency_key(request)
