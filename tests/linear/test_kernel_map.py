@@ -16,7 +16,7 @@ PUBLIC = RNG.normal(size=(M, D)) * np.linspace(3, 0.5, D)
 X = RNG.normal(size=(900, D)) * np.linspace(3, 0.5, D)
 MAP = KernelMap.of(PUBLIC, WIDTH)
 FEATURES = ModelFeatures.from_rows(PUBLIC, MAP, lifted=False)
-ROWS = MAP.components(unit_vectors(X))
+ROWS = MAP.compute_components(unit_vectors(X))
 
 
 @pytest.mark.parametrize("power", [0.0, 0.25])
@@ -31,7 +31,7 @@ def test_components_are_those_of_the_centred_kernel(power):
     pca = KernelPCA(WIDTH, kernel="precomputed").fit(likeness(PUBLIC))
     variances = pca.eigenvalues_ / pca.eigenvalues_[0]
     expected = pca.transform(likeness(X)) * variances**-power
-    found = KernelMap.of(PUBLIC, WIDTH, power=power).components(unit_vectors(X)) / 2**12
+    found = KernelMap.of(PUBLIC, WIDTH, power=power).compute_components(unit_vectors(X)) / 2**12
     found *= np.sign((found * expected).sum(axis=0))
     np.testing.assert_allclose(found[:, :20], expected[:, :20], atol=5e-4)
 
@@ -45,15 +45,17 @@ def alone_or_together(components):
 
 
 def test_a_record_does_not_depend_on_others_and_private_means_are_caught(monkeypatch):
-    assert alone_or_together(MAP.components)
+    assert alone_or_together(MAP.compute_components)
     monkeypatch.setattr(kernel_map, "_CHUNK", 64)
-    assert (MAP.components(unit_vectors(X)) == ROWS).all()
-    assert not alone_or_together(lambda unit: MAP.components(unit) - MAP.components(unit).mean(0))
+    assert (MAP.compute_components(unit_vectors(X)) == ROWS).all()
+    assert not alone_or_together(
+        lambda unit: MAP.compute_components(unit) - MAP.compute_components(unit).mean(0)
+    )
 
 
 def test_a_stored_map_is_the_same():
     again = KernelMap(**MAP.arrays())
-    assert (again.components(unit_vectors(X)) == ROWS).all()
+    assert (again.compute_components(unit_vectors(X)) == ROWS).all()
     assert all(array.dtype == np.int16 for array in MAP.arrays().values())
 
 
@@ -77,7 +79,7 @@ def test_public_rows_that_are_few_or_alike_give_fewer_components():
     assert made[0].width <= 50
     alike = KernelMap.of(np.repeat(PUBLIC[:5], 200, axis=0), WIDTH)
     assert 1 <= alike.width <= 5
-    assert np.abs(alike.components(unit_vectors(X))).max() < 2**40
+    assert np.abs(alike.compute_components(unit_vectors(X))).max() < 2**40
 
 
 @pytest.mark.parametrize("row", [np.zeros(D), np.ones(D), PUBLIC[0]])

@@ -49,8 +49,8 @@ def test_directions_alone_count_where_public_rows_are_alike_long():
     unit = PUBLIC / np.linalg.norm(PUBLIC, axis=1, keepdims=True)
     kernel = Cosine.fitting(unit)
     assert not kernel.lifts
-    assert ModelFeatures.from_rows(kernel.encode(unit), lifted=False).parts == (D, LANDMARKS)
-    assert FEATURES.parts == (D, LANDMARKS)
+    assert ModelFeatures.from_rows(kernel.encode(unit), lifted=False).block_sizes == (D, LANDMARKS)
+    assert FEATURES.block_sizes == (D, LANDMARKS)
 
 
 @pytest.mark.parametrize("rows", [X, 1e6 * X, np.zeros((2, D)), PUBLIC])

@@ -73,7 +73,7 @@ def test_growing_copies_no_block_that_is_there():
         store.add(make_points(45, start))
     assert store._features.blocks[0] is first
     assert len(store._features.blocks) == 8
-    row_ids = np.concatenate([part.row_ids for part in store.parts(30)])
+    row_ids = np.concatenate([records.row_ids for records in store.parts(30)])
     np.testing.assert_array_equal(row_ids, np.arange(500))
 
 

@@ -1,4 +1,4 @@
-"""Which requests are answered together: a crowd in halves, a lone client at once, none mixed up."""
+"""Composition of blocks: many requests in halves, single clients at once, replies not mixed up."""
 
 import asyncio
 import threading
@@ -8,7 +8,8 @@ import pytest
 
 pytest.importorskip("starlette")
 
-from vicinal.serving._state import Metrics, RequestBatcher
+from vicinal.serving._batcher import RequestBatcher
+from vicinal.serving._metrics import Metrics
 from vicinal.serving.settings import ServiceSettings
 from vicinal.store import Query
 
@@ -16,7 +17,7 @@ WAIT = 0.125
 
 
 class RecordingStore:
-    """In place of a store: keeps the sizes of blocks, answers when it is told to."""
+    """A fake store that records block sizes and answers once per release of `may_answer`."""
 
     def __init__(self):
         self.sizes = []
@@ -27,27 +28,27 @@ class RecordingStore:
         assert self.may_answer.acquire(timeout=240)
         return [query.queries for query in queries]
 
-    async def began(self):
+    async def wait_for_block(self):
         """Wait for the first block."""
         while not self.sizes:
             await asyncio.sleep(0.001)
 
 
-def asked(batcher, numbers):
-    """Send requests of one query each; return what waits for their answers."""
+def submit_requests(batcher, numbers):
+    """Submit requests of one query each, and return the tasks of their replies."""
     return [asyncio.ensure_future(batcher.submit(Query(i), 1)) for i in numbers]
 
 
-def in_batches(asking, **settings):
-    """Return what `asking` does with a batcher and its store, then stop."""
+def run_batcher(scenario, **settings):
+    """Run a coroutine `scenario(batcher, store)`, stop the batcher, and return the result."""
 
     async def run():
         store = RecordingStore()
         batcher = RequestBatcher(store, ServiceSettings(**settings), Metrics(lambda: True))
         batcher.start()
-        found = await asking(batcher, store)
+        result = await scenario(batcher, store)
         await batcher.stop()
-        return found
+        return result
 
     return asyncio.run(run())
 
@@ -57,20 +58,23 @@ def in_batches(asking, **settings):
     [((1,), 1), ((1, 1, 1, 1), 1), ((3, 1, 1), 2), ((1, 3, 1), 3), ((1, 1, 3), 2)],
 )
 def test_a_request_that_follows_a_single_one_waits_for_nobody(monkeypatch, rounds, expected):
-    """What is slept for is recorded and not slept."""
-    slept, sleep = [], asyncio.sleep
+    """Fails if a request waits for others at the wrong time; sleeps are recorded, not executed."""
+    slept = []
+    sleep = asyncio.sleep
 
-    async def note(seconds, *rest):
+    async def record_sleep(seconds, *rest):
         slept.append(seconds)
         await sleep(0, *rest)
 
-    async def asking(batcher, store):
+    async def scenario(batcher, store):
         store.may_answer.release(100)
         for count in rounds:
-            assert await asyncio.gather(*asked(batcher, range(count))) == list(range(count))
+            assert await asyncio.gather(*submit_requests(batcher, range(count))) == list(
+                range(count)
+            )
 
-    monkeypatch.setattr(asyncio, "sleep", note)
-    in_batches(asking, wait_ms=1e3 * WAIT)
+    monkeypatch.setattr(asyncio, "sleep", record_sleep)
+    run_batcher(scenario, wait_ms=1e3 * WAIT)
     assert slept.count(WAIT) == expected
 
 
@@ -82,50 +86,50 @@ def test_a_request_that_follows_a_single_one_waits_for_nobody(monkeypatch, round
     ],
 )  # fmt: skip
 def test_a_crowd_is_answered_in_halves_and_all_get_their_own(crowd, sizes, settings):
-    """Fails if the loop has nothing to do while the store works, or if answers are mixed up.
+    """Fails if the event loop is idle while the store works, or if replies are mixed up.
 
-    At beats a block takes all that it can.
+    With a response interval, a block takes as many queries as it can.
     """
 
-    async def asking(batcher, store):
-        answers = asked(batcher, range(crowd))
+    async def scenario(batcher, store):
+        answers = submit_requests(batcher, range(crowd))
         await asyncio.sleep(0)  # all are in the queue before the first block
         store.may_answer.release(len(sizes))
         assert await asyncio.gather(*answers) == list(range(crowd))
         return store.sizes
 
-    assert in_batches(asking, **settings) == sizes
+    assert run_batcher(scenario, **settings) == sizes
 
 
 def test_the_next_half_begins_while_the_event_loop_is_busy():
-    """Fails if the store stands still until the loop has read and written what there is."""
+    """Fails if the store is idle until the event loop has finished its reads and writes."""
 
-    async def asking(batcher, store):
-        answers = asked(batcher, range(256))
-        await store.began()
+    async def scenario(batcher, store):
+        answers = submit_requests(batcher, range(256))
+        await store.wait_for_block()
         store.may_answer.release()
-        for _ in range(6000):  # in which the loop does nothing else
+        for _ in range(6000):  # the event loop is blocked meanwhile
             if len(store.sizes) == 2:
                 break
             time.sleep(0.001)
-        begun = list(store.sizes)
+        started = list(store.sizes)
         store.may_answer.release()
         assert await asyncio.gather(*answers) == list(range(256))
-        return begun
+        return started
 
-    assert in_batches(asking) == [128, 128]
+    assert run_batcher(scenario) == [128, 128]
 
 
 def test_what_others_want_of_the_store_comes_before_the_next_half():
-    """Fails if a crowd keeps an erasure waiting."""
+    """Fails if waiting queries delay an erasure by more than one block."""
 
-    async def asking(batcher, store):
-        answers = asked(batcher, range(256))
-        await store.began()
+    async def scenario(batcher, store):
+        answers = submit_requests(batcher, range(256))
+        await store.wait_for_block()
         erasure = asyncio.ensure_future(batcher.run(lambda: list(store.sizes)))
         await asyncio.sleep(0)
         store.may_answer.release(2)
         await asyncio.gather(*answers)
         return await erasure
 
-    assert in_batches(asking) == [128]
+    assert run_batcher(scenario) == [128]

@@ -1,4 +1,4 @@
-"""The console in a real browser, by keyboard; nothing from elsewhere, no script that fails."""
+"""The console in a browser, used by keyboard: no external resources, no failing scripts."""
 
 import re
 from importlib import resources
@@ -19,39 +19,41 @@ VECTOR = ", ".join(map(str, Q[0].tolist()))
 
 @pytest.fixture
 def page(tmp_path):
-    with browser.page(tmp_path / "profile") as found:
-        yield found
+    with browser.page(tmp_path / "profile") as opened_page:
+        yield opened_page
 
 
-def enter(page, service, role):
+def sign_in(page, service, role):
     """Open the console and sign in by keyboard."""
     page.open(f"http://127.0.0.1:{service.port}/console")
     page.until("document.activeElement.id === 'key'")
     page.type(service.keys[role])
     page.press("Enter", "\r")
-    page.until("!document.getElementById('room').hidden")
+    page.until("!document.getElementById('console').hidden")
 
 
-def text(page, name):
+def read_text(page, name):
     return page.run(f"document.getElementById('{name}').innerText")
 
 
-def ask(page):
-    page.until("!document.getElementById('send').disabled")  # the page has taken in the last answer
+def send_query(page):
+    page.until(
+        "!document.getElementById('send').disabled"
+    )  # the page has shown the previous answer
     page.run("document.getElementById('send').focus()")
     page.press("Enter", "\r")
 
 
 def test_a_query_by_keyboard_and_what_it_cost(tmp_path, page):
     with tools.running(tmp_path / "store") as service:
-        enter(page, service, "analyst")
-        assert "little about any one person" in text(page, "promise-lead")
-        assert "60 left" in text(page, "plans").replace("\n", " ")
+        sign_in(page, service, "analyst")
+        assert "little about any single subject" in read_text(page, "guarantee-summary")
+        assert "60 remaining" in read_text(page, "plans").replace("\n", " ")
         page.run("document.getElementById('vector').focus()")
         page.type(VECTOR)
-        ask(page)
+        send_query(page)
         page.until("document.querySelector('.verdict')")
-        answer = text(page, "answer")
+        answer = read_text(page, "answer")
         stored = service.store.predict(Q[:1], analyst="anna")
         assert stored.charged == 0
         label = page.run("document.querySelector('.verdict strong').innerText")
@@ -62,8 +64,8 @@ def test_a_query_by_keyboard_and_what_it_cost(tmp_path, page):
         assert len(re.findall(r"[\d.]+ %\n", answer)) == 1 + 3  # of the label, and of every class
         assert "used 1 answer" in answer
         page.until("document.getElementById('plans').innerText.includes('59')")
-        ask(page)
-        page.until("document.getElementById('answer').innerText.includes('replayed, free')")
+        send_query(page)
+        page.until("document.getElementById('answer').innerText.includes('repeated, not charged')")
         assert page.run("document.getElementById('history-card').hidden")
         check_consistent(page, service)
 
@@ -71,50 +73,51 @@ def test_a_query_by_keyboard_and_what_it_cost(tmp_path, page):
 def test_a_curator_sees_the_history(tmp_path, page):
     with tools.running(tmp_path / "store") as service:
         service.call("DELETE", "/v1/subjects/person-3", key="curator")
-        enter(page, service, "curator")
-        assert "Erasure" in text(page, "history")
+        sign_in(page, service, "curator")
+        assert "Erasure" in read_text(page, "history")
         assert "person-3" not in page.run("document.documentElement.outerHTML")
         check_consistent(page, service)
 
 
-def submit(page, name):
-    """Submit a form and return what the page says of it."""
-    done, error = (f"document.getElementById('{name}-{part}')" for part in ("done", "error"))
-    page.run(f"({done}.textContent = '', document.getElementById('{name}').requestSubmit())")
-    page.until(f"{done}.innerText !== '' || {error}.innerText !== ''")
+def submit_form(page, name):
+    """Submit a form and return its result and error texts."""
+    result = f"document.getElementById('{name}-result')"
+    error = f"document.getElementById('{name}-error')"
+    page.run(f"({result}.textContent = '', document.getElementById('{name}').requestSubmit())")
+    page.until(f"{result}.innerText !== '' || {error}.innerText !== ''")
     page.until(f"!document.querySelector('#{name} button').disabled")
-    return page.run(f"{done}.innerText + {error}.innerText")
+    return page.run(f"{result}.innerText + {error}.innerText")
 
 
 @pytest.mark.parametrize("target", [None, *tools.tools.TARGETS])
 def test_a_curator_adds_a_record_and_erases_a_subject(tmp_path, page, target):
-    """Fails if a form changes other data than it says, or changes them twice, or without asking."""
+    """Fails if a form changes wrong data, changes them twice, or without confirmation."""
     with tools.running(tmp_path / "store", target=target) as service:
-        enter(page, service, "analyst")
+        sign_in(page, service, "analyst")
         assert page.run("document.getElementById('records').hidden")
-        page.run("document.getElementById('leave').click()")
+        page.run("document.getElementById('sign-out').click()")
         page.type(service.keys["curator"])
         page.press("Enter", "\r")
         page.until("!document.getElementById('records').hidden")
         history = service.store.facts()["version"]
         page.run(f"document.getElementById('new-vector').value = '{VECTOR}'")
         if target != "labels":
-            assert "Enter what the record carries" in submit(page, "add")
+            assert "Enter the target of the record" in submit_form(page, "add")
             field = "new-target-0" if target else "new-label"
             page.run(f"document.getElementById('{field}').value = '1'")
         page.run("document.getElementById('new-subject').value = 'Person-3'")
-        assert "ids_differ" in submit(page, "add")
+        assert "ids_differ" in submit_form(page, "add")
         assert service.store.facts()["version"] == history
         page.run("document.getElementById('new-subject').value = 'news/7'")
-        assert "Added. The data are now at version" in submit(page, "add")
+        assert "Record added. The data now have version" in submit_form(page, "add")
         assert service.store.facts()["version"] == history + 1
-        page.run("document.getElementById('gone').value = 'news/7'")
-        assert "Tick the box" in submit(page, "erase")
-        for outcome, words in ((True, "and is now erased"), (False, "before or not")):
-            page.run("document.getElementById('gone').value = 'news/7'")
-            page.run("document.getElementById('sure').click()")
+        page.run("document.getElementById('erased-subject').value = 'news/7'")
+        assert "Tick the box" in submit_form(page, "erase")
+        for outcome, expected in ((True, "and is now erased"), (False, "now holds no record")):
+            page.run("document.getElementById('erased-subject').value = 'news/7'")
+            page.run("document.getElementById('confirm-erasure').click()")
             page.run(f"document.getElementById('outcome').checked = {str(outcome).lower()}")
-            assert words in submit(page, "erase")
+            assert expected in submit_form(page, "erase")
         assert service.store.presence(["news/7"]).erased == 1
         assert "news/7" not in page.run("document.documentElement.innerText")
         assert page.troubles() == [entry for entry in page.troubles() if "409" in entry]
@@ -127,24 +130,24 @@ def test_mistakes_are_said(tmp_path, page):
         page.type("vic_wrong")
         page.press("Enter", "\r")
         page.until("document.getElementById('key-error').innerText.includes('not valid')")
-        assert page.run("document.getElementById('room').hidden")
+        assert page.run("document.getElementById('console').hidden")
         page.run("document.getElementById('key').value = ''")
         page.type(service.keys["analyst"])
         page.press("Enter", "\r")
-        page.until("!document.getElementById('room').hidden")
+        page.until("!document.getElementById('console').hidden")
         for wrong in ("", "1, 2", "1, 2, 3, x"):
             page.run(f"document.getElementById('vector').value = '{wrong}'")
-            page.run("document.getElementById('ask-error').textContent = ''")
-            ask(page)
-            page.until("document.getElementById('ask-error').innerText !== ''")
+            page.run("document.getElementById('query-error').textContent = ''")
+            send_query(page)
+            page.until("document.getElementById('query-error').innerText !== ''")
         assert service.store.quota().used == 0
-        page.run("document.getElementById('leave').click()")
-        page.until("!document.getElementById('door').hidden")
+        page.run("document.getElementById('sign-out').click()")
+        page.until("!document.getElementById('sign-in').hidden")
         assert service.keys["analyst"] not in page.run("document.documentElement.outerHTML")
 
 
 def test_an_image_is_sent_as_grey_pixels(tmp_path, page):
-    def pictures(folder, **plan):
+    def make_image_store(folder, **plan):
         extractor = StoreExtractor("hog")
         images = np.random.default_rng(5).integers(0, 256, (350, 8, 8), dtype=np.uint8)
         return Store.init(
@@ -153,8 +156,8 @@ def test_an_image_is_sent_as_grey_pixels(tmp_path, page):
             noise_multiplier=2.0, **plan,
         )  # fmt: skip
 
-    with tools.running(tmp_path / "store", make=pictures) as service:
-        enter(page, service, "analyst")
+    with tools.running(tmp_path / "store", make=make_image_store) as service:
+        sign_in(page, service, "analyst")
         page.run(
             """(async () => {
               for (const id of ['width', 'height']) document.getElementById(id).value = 8;
@@ -169,7 +172,7 @@ def test_an_image_is_sent_as_grey_pixels(tmp_path, page):
         )
         page.until("!document.querySelector('.preview').hidden")
         page.run("document.getElementById('invert').click()")
-        ask(page)
+        send_query(page)
         page.until("document.querySelector('.verdict')")
         assert service.store.quota().used == 1
         check_consistent(page, service)
@@ -179,7 +182,7 @@ def test_an_image_is_sent_as_grey_pixels(tmp_path, page):
 def test_it_fits_a_phone_and_every_control_has_a_name(tmp_path, page, dark):
     with tools.running(tmp_path / "store") as service:
         page.size(360, 740, dark=dark)
-        enter(page, service, "curator")
+        sign_in(page, service, "curator")
         assert page.run("document.documentElement.scrollWidth <= innerWidth")
         nodes = page.send("Accessibility.getFullAXTree")["nodes"]
         controls = [
@@ -194,7 +197,7 @@ def test_it_fits_a_phone_and_every_control_has_a_name(tmp_path, page, dark):
         ]  # fmt: skip
         assert unnamed == []
         levels = page.run(
-            "[...document.querySelectorAll('#room h1, #room h2')].map(h => h.tagName)"
+            "[...document.querySelectorAll('#console h1, #console h2')].map(h => h.tagName)"
         )
         assert levels[0] == "H1"
         check_consistent(page, service)
@@ -207,8 +210,8 @@ AXE = """(async () => {
 })()"""
 
 
-def axe_faults(page):
-    """Return what axe-core finds, beyond the minor."""
+def find_violations(page):
+    """Return the accessibility violations that axe-core finds, except minor ones."""
     script = resources.files("axe_core_python").joinpath("axe.min.js").read_text(encoding="utf-8")
     page.run(f"(() => {{ {script}; return true; }})()")
     return page.run(AXE)
@@ -221,15 +224,15 @@ def test_axe_finds_no_fault(tmp_path, page, dark):
         page.size(1000, 900, dark=dark)
         page.open(f"http://127.0.0.1:{service.port}/console")
         page.until("document.activeElement.id === 'key'")
-        assert axe_faults(page) == []
-        enter(page, service, "curator")
+        assert find_violations(page) == []
+        sign_in(page, service, "curator")
         page.run("document.getElementById('vector').focus()")
         page.type(VECTOR)
-        ask(page)
+        send_query(page)
         page.until("document.querySelector('.verdict')")
-        assert axe_faults(page) == []
+        assert find_violations(page) == []
         page.run("document.querySelector('.meter').removeAttribute('aria-label')")
-        assert [fault[0] for fault in axe_faults(page)] == ["role-img-alt"]
+        assert [violation[0] for violation in find_violations(page)] == ["role-img-alt"]
 
 
 def test_the_first_page_is_the_console(tmp_path):
@@ -239,19 +242,19 @@ def test_the_first_page_is_the_console(tmp_path):
 
 
 def test_numbers_with_names_have_a_field_each(tmp_path, page):
-    def named(folder, **plan):
+    def make_named_store(folder, **plan):
         names = [f"n{i}" for i in range(Q.shape[1])]
         return tools.tools.make(folder, extractor=StoreExtractor(columns=names), **plan)
 
-    with tools.running(tmp_path / "store", make=named) as service:
-        enter(page, service, "analyst")
+    with tools.running(tmp_path / "store", make=make_named_store) as service:
+        sign_in(page, service, "analyst")
         names = "[...document.querySelectorAll('.fields label')].map(l => l.innerText)"
         assert page.run(names) == [f"n{i}" for i in range(Q.shape[1])]
-        ask(page)
-        page.until("document.getElementById('ask-error').innerText.includes('n0, n1')")
+        send_query(page)
+        page.until("document.getElementById('query-error').innerText.includes('n0, n1')")
         for i, value in enumerate(Q[0].tolist()):
             page.run(f"document.getElementById('column-{i}').value = '{value}'")
-        ask(page)
+        send_query(page)
         page.until("document.querySelector('.verdict')")
         assert service.store.predict(Q[:1], analyst="anna").charged == 0
         check_consistent(page, service)
@@ -261,22 +264,22 @@ def test_numbers_with_names_have_a_field_each(tmp_path, page):
 def test_an_answer_that_is_no_class_is_read_by_keyboard_and_axe_finds_no_fault(
     tmp_path, page, target
 ):
-    """Fails if the page shows another answer than the store gave, or one that cannot be read."""
+    """Fails if the page shows an answer that differs from the store's or is not accessible."""
     pytest.importorskip("axe_core_python")
     with tools.running(tmp_path / "store", target=target) as service:
         page.size(1000, 900, dark=target == "labels")
-        enter(page, service, "analyst")
+        sign_in(page, service, "analyst")
         page.run("document.getElementById('vector').focus()")
         page.type(VECTOR)
-        ask(page)
+        send_query(page)
         page.until("document.querySelector('#answer .verdict')")
         assert service.store.predict(Q[:1], analyst="anna").charged == 0
-        assert axe_faults(page) == []
+        assert find_violations(page) == []
         check_consistent(page, service)
 
 
 def check_consistent(page, service):
-    """No script failed, no policy was broken, nothing was fetched from elsewhere."""
+    """Check that no script failed, no policy was violated, and only the service was contacted."""
     assert page.troubles() == []
     own = f"http://127.0.0.1:{service.port}/"
     assert [url for url in page.addresses() if not url.startswith((own, "data:", "blob:"))] == []

@@ -1,4 +1,4 @@
-"""The quickstart of service.md is run as it stands, with its own curl commands."""
+"""The commands of the quickstart in service.md, executed unchanged."""
 
 import json
 import re
@@ -26,7 +26,7 @@ def folder(tmp_path_factory):
 
 @pytest.mark.slow
 def test_the_quickstart(folder, monkeypatch):
-    """The service is a process of its own, and so are the calls; the store is made in this one."""
+    """Service and calls run as separate processes; the store is created in this process."""
     programs.needed("curl")
     monkeypatch.chdir(folder)
     run_python("\n".join(text for kind, text in BLOCKS if kind == "python"))

@@ -1,4 +1,4 @@
-"""Looking while a service runs: the process that has the store answers, and no other opens it."""
+"""Local commands while a service runs: the service executes their tasks on its open store."""
 
 import asyncio
 import contextlib
@@ -32,44 +32,52 @@ from vicinal.store import Store
 from vicinal.store.folder import SOCKET
 
 
-def asked(folder, sent):
-    """Send bytes to the socket and return what comes back: nothing from who hangs up first."""
-    with socket.socket(socket.AF_UNIX) as asking, contextlib.suppress(ConnectionError):
-        asking.connect(str(folder / SOCKET))
-        asking.sendall(sent)
-        asking.shutdown(socket.SHUT_WR)
-        return asking.makefile("rb").read()
+def send_task(folder, content):
+    """Send bytes to the socket and return the reply; empty if the service closes at once."""
+    with socket.socket(socket.AF_UNIX) as connection, contextlib.suppress(ConnectionError):
+        connection.connect(str(folder / SOCKET))
+        connection.sendall(content)
+        connection.shutdown(socket.SHUT_WR)
+        return connection.makefile("rb").read()
     return b""
 
 
 @pytest.fixture
 def service(tmp_path):
-    with tools.running(tmp_path / "store") as found:
-        yield found
+    with tools.running(tmp_path / "store") as running_service:
+        yield running_service
 
 
 @pytest.fixture(scope="module")
 def process(tmp_path_factory):
-    """A service in a process of its own, as `vicinal serve` makes it."""
+    """A service in a separate process, started by `vicinal serve`."""
     folder = tmp_path_factory.mktemp("served") / "store"
     make(folder, n_queries=5000).close()
     keys = {role: KeyFile(folder).add(role, role, "default") for role in ("analyst", "curator")}
-    found = tools.Service(tools.free_port(), folder, None, keys)
-    command = [sys.executable, "-m", "vicinal", "serve", folder, "--port", str(found.port)]
-    running = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    running_service = tools.Service(tools.free_port(), folder, None, keys)
+    command = [
+        sys.executable,
+        "-m",
+        "vicinal",
+        "serve",
+        folder,
+        "--port",
+        str(running_service.port),
+    ]
+    child = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     try:
-        tools.wait_for(found, running)
-        yield found
-        running.send_signal(signal.SIGTERM)
-        assert running.wait(240) == 0
+        tools.wait_for(running_service, child)
+        yield running_service
+        child.send_signal(signal.SIGTERM)
+        assert child.wait(240) == 0
         assert not (folder / SOCKET).exists()
     finally:
-        running.kill()
-        running.wait()
+        child.kill()
+        child.wait()
 
 
 def test_a_day_beside_a_service_in_a_process_of_its_own(process, tmp_path):
-    """Fails if a command needs the store to itself, or the service stops, or answers anew."""
+    """Fails if a read command cannot run, the service stops, or a repeated answer is charged."""
     folder = process.folder
     assert process.predict(Q[:3].tolist(), name="k").body["charged"] == 3
     facts = json.loads(run("inspect", folder, "--json"))
@@ -83,7 +91,7 @@ def test_a_day_beside_a_service_in_a_process_of_its_own(process, tmp_path):
     assert "person-4" not in run("verify", folder, "--erased", "person-4", code=2)
     run("backup", folder, tmp_path / "backup")
     assert json.loads((tmp_path / "backup" / "store.json").read_text())["backup"] is True
-    run("backup", folder, tmp_path / "backup", code=2)  # it is not new any more
+    run("backup", folder, tmp_path / "backup", code=2)  # the folder exists
     assert process.predict(Q[:3].tolist(), name="k").body["charged"] == 0
     for command in (("erase", "--subject", "person-5", "--yes"), ("allow", "anna", "3")):
         assert "Another process" in run(command[0], folder, *command[1:], code=3)
@@ -91,10 +99,10 @@ def test_a_day_beside_a_service_in_a_process_of_its_own(process, tmp_path):
 
 
 def test_answers_go_on_around_what_is_asked(service, tmp_path):
-    """Every answer is charged once, and every backup is one state, whatever comes between."""
+    """Fails if local commands interrupt answers or let them be charged twice."""
     failed = []
 
-    def look():
+    def run_commands():
         try:
             for i in range(5):
                 run("verify", service.folder)
@@ -103,7 +111,7 @@ def test_answers_go_on_around_what_is_asked(service, tmp_path):
         except BaseException as error:  # noqa: BLE001 (shown below)
             failed.append(error)
 
-    thread = threading.Thread(target=look)
+    thread = threading.Thread(target=run_commands)
     thread.start()
     for row in Q[:30].tolist():
         assert service.predict([row]).status == 200
@@ -115,7 +123,7 @@ def test_answers_go_on_around_what_is_asked(service, tmp_path):
 
 @pytest.mark.parametrize("served", ["store", "cluster"])
 def test_a_failure_of_what_is_asked_ends_no_service(served, tmp_path, monkeypatch):
-    """Fails if a full disk of a backup, or a fault that is found, stops answers."""
+    """Fails if a failed backup, for example on a full disk, stops the service."""
     if served == "store":
         opened = make(tmp_path / "store")
     else:
@@ -150,38 +158,39 @@ def test_the_socket_is_its_owners_alone(service, monkeypatch):
     assert ServedStore(service.folder).guarantee("default") == service.store.guarantee()
     assert not any(person in json.dumps(ServedStore(service.folder).facts()) for person in PEOPLE)
     monkeypatch.setattr("vicinal.serving.local_socket._is_owner", lambda *_: False)
-    assert b"done" not in asked(service.folder, b'{"task": "facts", "arguments": {}}')
+    assert b"done" not in send_task(service.folder, b'{"task": "facts", "arguments": {}}')
     with pytest.raises(StorageFailed, match="another user"):
         ServedStore(service.folder).facts()
 
 
 def test_the_socket_is_its_owners_from_its_first_moment(tmp_path, monkeypatch):
-    """Fails if others may connect between its making and a later change of its permissions."""
-    modes, honest = [], socket.socket.bind
+    """Fails if other users could connect before the permissions are set."""
+    modes = []
+    original_bind = socket.socket.bind
 
     class Watched(socket.socket):
         def bind(self, address):
-            honest(self, address)
+            original_bind(self, address)
             modes.append(stat.S_IMODE(Path(address).stat().st_mode))
 
-    async def listen():
+    async def start_and_stop():
         listening = LocalSocket(None, tmp_path, None)
         await listening.start()
         await listening.stop()
 
     monkeypatch.setattr(socket, "socket", Watched)
-    asyncio.run(listen())
+    asyncio.run(start_and_stop())
     assert modes == [0o600]
 
 
 def test_what_is_refused_is_refused_in_the_same_words(service):
-    for each in (service.store, ServedStore(service.folder)):
+    for store in (service.store, ServedStore(service.folder)):
         with pytest.raises(InvalidInput, match="an audience of this store"):
-            each.guarantee("nobody")
+            store.guarantee("nobody")
 
 
 class Peer:
-    """A connection whose other end is a process of a user."""
+    """A fake connection to a process of the given user."""
 
     def __init__(self, user):
         self.user = user
@@ -192,10 +201,10 @@ class Peer:
 
 @pytest.mark.parametrize("me", [0, 1000])
 def test_root_and_the_owner_may_ask_and_nobody_else(me, monkeypatch):
-    """Fails if anybody may ask a service of root's, or root believes whoever listens."""
-    here, there = socket.socketpair()
-    with here, there:
-        assert _is_owner(here)
+    """Fails if other users can use the socket, or if root trusts a socket of any user."""
+    first, second = socket.socketpair()
+    with first, second:
+        assert _is_owner(first)
     monkeypatch.setattr(os, "getuid", lambda: me)
     users = (0, 1000, 1001)
     assert [user for user in users if _is_owner(Peer(user))] == sorted({0, me})
@@ -210,8 +219,8 @@ def test_root_and_the_owner_may_ask_and_nobody_else(me, monkeypatch):
     ],
 )  # fmt: skip
 def test_what_is_no_question_harms_nothing(service, sent, caplog):
-    assert b"done" not in asked(service.folder, sent)
-    assert not [each for each in caplog.records if each.levelno >= logging.ERROR]
+    assert b"done" not in send_task(service.folder, sent)
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
     assert ServedStore(service.folder).facts()["version"] == service.store.version
 
 
@@ -244,19 +253,19 @@ def test_a_store_that_a_command_has_open_is_refused_as_ever(tmp_path):
     lock = Lock(folder / "lock")
     try:
         for command in (("inspect",), ("verify",), ("backup", tmp_path / "backup")):
-            said = run(command[0], folder, *command[1:], code=3)
-            assert "Another process" in said
+            output = run(command[0], folder, *command[1:], code=3)
+            assert "Another process" in output
     finally:
         lock.release()
 
 
 @pytest.mark.parametrize(
-    "said",
+    "reply",
     [b"[]", b"1", b"{}", b"[" * 200_000, b'{"error": "annotations", "text": "!"}',
      b'{"error": [], "text": ""}', b'{"error": "PrivacyWarning", "text": ""}'],
 )  # fmt: skip
-def test_nothing_is_raised_that_a_service_does_not_refuse(tmp_path, said):
-    """Fails if what listens there chooses what is called, or ends the command with a traceback."""
+def test_nothing_is_raised_that_a_service_does_not_refuse(tmp_path, reply):
+    """Fails if a malformed reply calls a wrong class or ends the command with a traceback."""
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(tmp_path / SOCKET))
         listening.listen()
@@ -265,7 +274,7 @@ def test_nothing_is_raised_that_a_service_does_not_refuse(tmp_path, said):
             connection = listening.accept()[0]
             with connection:
                 connection.makefile("rb").read()
-                connection.sendall(said)
+                connection.sendall(reply)
 
         thread = threading.Thread(target=answer)
         thread.start()
@@ -278,7 +287,7 @@ def test_nothing_is_raised_that_a_service_does_not_refuse(tmp_path, said):
 def test_a_listener_is_this_user_or_for_root_the_folder_s_owner(
     service, monkeypatch, root, trusted
 ):
-    """Fails if a stranger who listens in a folder is believed, and told ids."""
+    """Fails if a command trusts a socket of another user and sends it ids."""
     owner = os.getuid()
     monkeypatch.setattr("vicinal.serving.local_socket.os.getuid", lambda: 0 if root else owner + 1)
     assert ServedStore(service.folder).answers == trusted

@@ -1,4 +1,4 @@
-"""The service over HTTP: who may do what, what it costs, and what never leaves."""
+"""The HTTP service: permissions of roles, charges, refusals, logs and metrics."""
 
 import json
 import logging
@@ -28,9 +28,11 @@ SECURITY = {
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory):
-    """A service that all tests share which do not count answers."""
-    with tools.running(tmp_path_factory.mktemp("serving") / "store", n_queries=5000) as found:
-        yield found
+    """A service shared by the tests that do not depend on the number of answers."""
+    with tools.running(
+        tmp_path_factory.mktemp("serving") / "store", n_queries=5000
+    ) as running_service:
+        yield running_service
 
 
 def test_an_answer_is_charged_once_whatever_is_repeated(service):
@@ -64,8 +66,17 @@ MONITORS = [("GET", "/metrics", None)]
 @pytest.mark.parametrize(("method", "path", "body"), CURATORS + ANALYSTS + MONITORS)
 def test_nothing_without_a_valid_key(service, method, path, body):
     key = service.keys["analyst"]
-    near = key[:-1] + ("0" if key[-1] != "0" else "1")
-    for wrong in (None, "", "vic_", near, key.upper(), key + "0", "é" * len(key), "x" * 5000):
+    altered_key = key[:-1] + ("0" if key[-1] != "0" else "1")
+    for wrong in (
+        None,
+        "",
+        "vic_",
+        altered_key,
+        key.upper(),
+        key + "0",
+        "é" * len(key),
+        "x" * 5000,
+    ):
         reply = service.call(method, path, body, key=wrong)
         assert reply.status == 401, wrong
         assert reply.headers["www-authenticate"] == "Bearer"
@@ -92,9 +103,9 @@ def test_headers_are_on_every_response(service, path):
 
 
 def test_the_guarantee_is_told_whole(service):
-    found = service.call("GET", "/v1/guarantee").body
-    told = json.loads(json.dumps(service.store.guarantee().to_dict()))
-    assert found == {"audience": "default", "guarantee": told}
+    body = service.call("GET", "/v1/guarantee").body
+    expected = json.loads(json.dumps(service.store.guarantee().to_dict()))
+    assert body == {"audience": "default", "guarantee": expected}
 
 
 def test_analysts_see_their_own_audience_and_curators_all(tmp_path):
@@ -104,8 +115,8 @@ def test_analysts_see_their_own_audience_and_curators_all(tmp_path):
         mine = service.call("GET", "/v1/quota").body
         assert mine["mine"]["left"] == 5
         assert list(mine["audiences"]) == ["default"]
-        told = service.call("GET", "/v1/quota", key="curator").body
-        assert set(told["audiences"]) == {"default", "others"}
+        all_quotas = service.call("GET", "/v1/quota", key="curator").body
+        assert set(all_quotas["audiences"]) == {"default", "others"}
         assert service.predict(ROWS[:6]).status == 403
         assert service.predict(ROWS[:5]).status == 200
         assert service.call("GET", "/v1/quota").body["mine"]["left"] == 0
@@ -113,29 +124,31 @@ def test_analysts_see_their_own_audience_and_curators_all(tmp_path):
 
 def test_a_curator_adds_and_erases(tmp_path):
     with tools.running(tmp_path / "store") as service:
-        before = service.store.facts()["version"]
-        more = {"vectors": points(4, 7)[0].tolist(), "labels": [0, 1, 2, 0]}
-        added = service.call("POST", "/v1/records", {**more, "subjects": [7, 7, 8, 9]}, "curator")
-        assert (added.status, added.body) == (200, {"done": "added", "version": before + 1})
-        odd = {"vectors": more["vectors"][:1], "labels": [0], "subjects": ["a/b c?"]}
-        assert service.call("POST", "/v1/records", odd, "curator").status == 200
-        alike = {**odd, "subjects": ["A/B C?"]}
-        refused = service.call("POST", "/v1/records", alike, "curator")
+        version = service.store.facts()["version"]
+        records = {"vectors": points(4, 7)[0].tolist(), "labels": [0, 1, 2, 0]}
+        added = service.call(
+            "POST", "/v1/records", {**records, "subjects": [7, 7, 8, 9]}, "curator"
+        )
+        assert (added.status, added.body) == (200, {"done": "added", "version": version + 1})
+        unusual = {"vectors": records["vectors"][:1], "labels": [0], "subjects": ["a/b c?"]}
+        assert service.call("POST", "/v1/records", unusual, "curator").status == 200
+        similar = {**unusual, "subjects": ["A/B C?"]}
+        refused = service.call("POST", "/v1/records", similar, "curator")
         assert (refused.status, refused.body["type"].rpartition("/")[2]) == (409, "ids-alike")
         assert "'ids_differ': true" in refused.body["detail"]
-        alike = {**alike, "subjects": ["007"], "ids_differ": True}
-        assert service.call("POST", "/v1/records", alike, "curator").status == 200
+        similar = {**similar, "subjects": ["007"], "ids_differ": True}
+        assert service.call("POST", "/v1/records", similar, "curator").status == 200
         for subject in ("person-3", "7", "nobody", "a%2Fb%20c%3F"):
             erased = service.call("DELETE", f"/v1/subjects/{subject}", key="curator")
             assert (erased.status, erased.body["done"]) == (200, "erased")
-        again = service.call("DELETE", "/v1/subjects/7?outcome=true", key="curator")
-        assert again.body["outcome"] == {"enrolled": 0, "erased": 1, "unknown": 0}
+        repeated = service.call("DELETE", "/v1/subjects/7?outcome=true", key="curator")
+        assert repeated.body["outcome"] == {"enrolled": 0, "erased": 1, "unknown": 0}
         for wrong in ("out=true", "outcome=true&outcome=true", "outcome=both", "kind=text"):
-            found = service.call("DELETE", f"/v1/subjects/8?{wrong}", key="curator")
-            assert found.status == 422
-        roll = service.store._parts.ledger.slot_table.slot_of
-        assert {8, 9} <= roll.keys()
-        assert not {7, "person-3", "a/b c?"} & roll.keys()
+            reply = service.call("DELETE", f"/v1/subjects/8?{wrong}", key="curator")
+            assert reply.status == 422
+        enrolled = service.store._parts.ledger.slot_table.slot_of
+        assert {8, 9} <= enrolled.keys()
+        assert not {7, "person-3", "a/b c?"} & enrolled.keys()
         assert service.store.verify(["person-3", 7])
         history = service.call("GET", "/v1/history", key="curator").body["history"]
         assert [change["what"] for change in history[-6:]] == ["add"] + ["erase"] * 5
@@ -181,7 +194,7 @@ def test_unusable_queries_cost_nothing(service, body):
 
 @pytest.mark.parametrize("path", ["M%FCller", "M%EF%BF%BDller", "%C0%AF", "%ED%A0%80", "a/%80"])
 def test_a_path_that_is_not_utf_8_names_nobody(service, path):
-    """%FC would be read as U+FFFD: another subject than Müller, who would stay."""
+    """Fails if %FC is decoded to U+FFFD: then another subject than Müller would be erased."""
     version = service.store.facts()["version"]
     for query in ("", "?outcome=true"):
         reply = service.call("DELETE", f"/v1/subjects/{path}{query}", key="curator")
@@ -216,7 +229,7 @@ def test_a_repeated_key_is_refused(service, body):
 def test_http_1_1_needs_one_host(service):
     for version, hosts, status in ((1, 0, 400), (1, 1, 200), (1, 2, 400), (0, 0, 200)):
         head = b"GET /healthz HTTP/1.%d\r\n" % version + hosts * b"Host: a\r\n"
-        assert _raw(service.port, head + b"\r\n").split()[1] == b"%d" % status
+        assert _send_raw(service.port, head + b"\r\n").split()[1] == b"%d" % status
 
 
 def test_bodies_are_refused_while_they_are_read(tmp_path):
@@ -230,12 +243,12 @@ def test_bodies_are_refused_while_they_are_read(tmp_path):
         head += f"Authorization: Bearer {service.keys['analyst']}"
         head += "\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
         chunk = b"3e8\r\n" + b" " * 1000 + b"\r\n"
-        assert b" 413 " in _raw(service.port, head.encode() + 3 * chunk)
-        assert b" 408 " in _raw(service.port, head.encode() + chunk)
+        assert b" 413 " in _send_raw(service.port, head.encode() + 3 * chunk)
+        assert b" 408 " in _send_raw(service.port, head.encode() + chunk)
         assert service.store.quota().used == 0
 
 
-def _raw(port, content):
+def _send_raw(port, content):
     with socket.create_connection(("127.0.0.1", port), timeout=80) as connection:
         connection.sendall(content)
         return connection.recv(1000)
@@ -282,7 +295,7 @@ def test_logs_and_metrics_name_no_person_and_no_number_of_theirs(service, caplog
 
 
 def test_times_of_requests_are_for_monitors_and_in_buckets(tmp_path):
-    """Fails if others can time a request: from the sum alone a near one was guessed, AUC .67."""
+    """Fails if other roles see durations, or monitors their sum, which revealed near queries."""
     with tools.running(tmp_path / "store") as service:
         service.keys["monitor"] = KeyFile(service.folder).add("prom", "monitor", "default")
         service.predict(ROWS[:1])

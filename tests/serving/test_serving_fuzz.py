@@ -1,4 +1,4 @@
-"""Bodies that nobody meant: no fault of ours, no way round a key, nothing of them comes back."""
+"""Random bodies: no internal error, no access without a key, no input repeated in a response."""
 
 import asyncio
 import json
@@ -33,67 +33,73 @@ NAMES = ["vectors", "images", "texts", "labels", "subjects", "audience", CANARY,
 GOOD = {"vectors": [[0.1, 2.9, 0.2, 0.0]], "labels": [1], "subjects": ["person-7"]}
 
 
-def thing(draw, depth=0):
-    """Return something that JSON, or Python's idea of it, can write."""
+def make_value(draw, depth=0):
+    """Return a random value that Python's JSON encoder can write."""
     if depth > 3 or draw.random() < 0.4:
         return draw.choice(LEAVES)
     if draw.random() < 0.5:
-        return [thing(draw, depth + 1) for _ in range(draw.randrange(5))]
-    return {draw.choice(NAMES): thing(draw, depth + 1) for _ in range(draw.randrange(4))}
+        return [make_value(draw, depth + 1) for _ in range(draw.randrange(5))]
+    return {draw.choice(NAMES): make_value(draw, depth + 1) for _ in range(draw.randrange(4))}
 
 
-def spoilt(draw, value):
-    """Return a good value with one thing in it changed."""
+def corrupt_value(draw, value):
+    """Return a valid value with one element changed."""
     if draw.random() < 0.3 or not isinstance(value, list | dict) or not value:
-        return thing(draw)
+        return make_value(draw)
     copy = value.copy()
-    place = draw.choice(list(copy)) if isinstance(copy, dict) else draw.randrange(len(copy))
-    copy[place] = spoilt(draw, copy[place])
+    key = draw.choice(list(copy)) if isinstance(copy, dict) else draw.randrange(len(copy))
+    copy[key] = corrupt_value(draw, copy[key])
     return copy
 
 
-def body(draw):
-    """Return the bytes of a body."""
+def make_body(draw):
+    """Return the bytes of a random body."""
     kind = draw.random()
     if kind < 0.1:
         return draw.randbytes(draw.randrange(200)) + CANARY.encode()
-    found = thing(draw) if kind < 0.3 else spoilt(draw, dict(draw.sample(list(GOOD.items()), 2)))
+    value = (
+        make_value(draw)
+        if kind < 0.3
+        else corrupt_value(draw, dict(draw.sample(list(GOOD.items()), 2)))
+    )
     if kind > 0.9:
-        found = {**GOOD, draw.choice(NAMES): thing(draw)}
-    content = json.dumps(found).encode()
+        value = {**GOOD, draw.choice(NAMES): make_value(draw)}
+    content = json.dumps(value).encode()
     return content[: draw.randrange(len(content) + 1)] if draw.random() < 0.1 else content
 
 
-def headers(draw, keys):
-    """Return headers, and who they let in."""
-    who = draw.choice([None, "wrong", "analyst", "analyst", "curator", "curator"])
-    token = f"vic_{'0' * 16}_{CANARY}".ljust(85, "0") if who == "wrong" else keys.get(who)
-    found = [] if token is None else [(b"authorization", b"Bearer " + token.encode())]
+def make_headers(draw, keys):
+    """Return random headers and the role of their key (None without one, or "wrong")."""
+    role = draw.choice([None, "wrong", "analyst", "analyst", "curator", "curator"])
+    token = f"vic_{'0' * 16}_{CANARY}".ljust(85, "0") if role == "wrong" else keys.get(role)
+    headers = [] if token is None else [(b"authorization", b"Bearer " + token.encode())]
     media = draw.choice([b"application/json"] * 8 + [b"text/plain", CANARY.encode()])
-    found.append((b"content-type", media))
+    headers.append((b"content-type", media))
     if draw.random() < 0.3:
         key = [b"a", CANARY.encode(), b"\xff\xfe", b"", b"x" * 300, b"\x00"]
-        found.append((b"idempotency-key", draw.choice(key)))
+        headers.append((b"idempotency-key", draw.choice(key)))
     if draw.random() < 0.05:
-        found.append((b"content-length", draw.choice([b"-1", CANARY.encode(), b"9" * 5000])))
-    return found, who
+        headers.append((b"content-length", draw.choice([b"-1", CANARY.encode(), b"9" * 5000])))
+    return headers, role
 
 
-async def fuzz(app, keys, count, seed):
-    """Send requests; raise AssertionError for the first that is answered wrongly."""
-    draw = random.Random(seed)  # noqa: S311 (repeatable bodies, no secrets)
+async def send_random_requests(app, keys, count, seed):
+    """Send random requests and return the statuses; AssertionError for an inadmissible response."""
+    draw = random.Random(seed)  # noqa: S311 (reproducible bodies, no secrets)
     statuses = set()
     async with tools.Direct(app) as direct:
         for _ in range(count):
             method, path = draw.choice(PATHS)
-            content, (sent, who) = body(draw), headers(draw, keys)
+            content, (sent, role) = make_body(draw), make_headers(draw, keys)
             status, text = await direct.call(method, path, content, sent)
             case = (method, path, content, sent, status, text)
             assert status < 500, case
             assert CANARY not in text, case
-            if who in (None, "wrong"):
+            if role in (None, "wrong"):
                 assert status >= 400, case
-            if who == "analyst" and path.startswith(("/v1/records", "/v1/history", "/v1/subjects")):
+            if role == "analyst" and path.startswith(
+                ("/v1/records", "/v1/history", "/v1/subjects")
+            ):
                 assert status >= 400, case
             statuses.add(status)
         curator = [(b"authorization", b"Bearer " + keys["curator"].encode())]
@@ -112,11 +118,11 @@ def test_no_body_does_harm(tmp_path, caplog, count):
         file = KeyFile(tmp_path / "store")
         keys = {role: file.add(role, role, "default") for role in ("analyst", "curator")}
         app = create_app(store, tmp_path / "store", tools.FAST)
-        seen = set()
-        for part in range(0, count, 2000):
-            seen |= asyncio.run(fuzz(app, keys, 2000, part))
+        statuses = set()
+        for seed in range(0, count, 2000):
+            statuses |= asyncio.run(send_random_requests(app, keys, 2000, seed))
             assert CANARY not in caplog.text
             caplog.clear()
             app = create_app(store, tmp_path / "store", tools.FAST)
-        assert seen >= {200, 400, 401, 403, 404, 405, 413, 415, 422}
+        assert statuses >= {200, 400, 401, 403, 404, 405, 413, 415, 422}
         assert store.verify()

@@ -1,4 +1,4 @@
-"""Keys: kept as digests, found in constant steps, revoked at once."""
+"""API keys: stored as digests, compared in constant time, revoked immediately."""
 
 import json
 import stat
@@ -33,22 +33,22 @@ def test_a_key_is_kept_nowhere(file):
 def test_only_the_whole_key_is_let_in(file):
     token = file.add("anna", "analyst", "default")
     other = file.add("bob", "curator", "default")
-    ring = KeyCache(file)
+    cache = KeyCache(file)
     mixed = token[:21] + other[21:]
-    spoilt = [token[:place] + "x" + token[place + 1 :] for place in range(len(token))]
-    for wrong in ("", token[:-1], token + "0", token.upper(), mixed, "é" * 85, *spoilt):
-        assert ring.find(wrong) is None
+    altered = [token[:index] + "x" + token[index + 1 :] for index in range(len(token))]
+    for wrong in ("", token[:-1], token + "0", token.upper(), mixed, "é" * 85, *altered):
+        assert cache.find(wrong) is None
 
 
 def test_what_is_revoked_or_added_counts_at_once(file):
-    ring = KeyCache(file)
-    assert ring.find("x" * 85) is None
+    cache = KeyCache(file)
+    assert cache.find("x" * 85) is None
     token = file.add("anna", "analyst", "default")
-    key = ring.find(token)
+    key = cache.find(token)
     assert key is not None
     file.revoke(key.id)
     file.revoke(key.id)
-    assert ring.find(token) is None
+    assert cache.find(token) is None
     assert file.all()[0].revoked is not None
     with pytest.raises(InvalidInput):
         file.revoke("nothing")
@@ -68,12 +68,12 @@ def test_nobody_is_in_two_audiences(file):
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"format": 2}', '{"format": 1, "keys": [1]}'])
 def test_a_damaged_file_lets_nobody_in(file, content):
     token = file.add("anna", "analyst", "default")
-    ring = KeyCache(file)
-    assert ring.find(token)
+    cache = KeyCache(file)
+    assert cache.find(token)
     file.path.write_text(content)
     for _ in range(2):
         with pytest.raises(StorageFailed):
-            ring.find(token)
+            cache.find(token)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Many clients at once, budgets nearly spent, keys sent again and again, shutting down."""
+"""Many concurrent clients, nearly exhausted budgets, repeated keys, and graceful shutdown."""
 
 import http.client
 import os
@@ -36,22 +36,22 @@ def test_nearly_spent_budgets_hold_to_the_unit(tmp_path):
         assert {reply.status for reply in replies} == {200, 403}
         assert sum(reply.body["charged"] for reply in answered) == 40
         assert service.store.quota().used == 40
-        left = tools.tools.remaining(service.store)
-        assert 0 <= left.min() < UNITS // 10**6, "not nearly spent"
+        remaining = tools.tools.remaining(service.store)
+        assert 0 <= remaining.min() < UNITS // 10**6, "not nearly spent"
         assert service.store.verify()
 
 
 @pytest.mark.parametrize("times", [400, pytest.param(10_000, marks=pytest.mark.soak)])
 def test_one_key_is_charged_once_however_often(tmp_path, times):
-    found = set()
+    votes = set()
     with tools.running(tmp_path / "store") as service:
 
         def ask(_):
             for _ in range(times // 8):
-                found.add(str(service.predict(Q[:1].tolist(), name="again").body["votes"]))
+                votes.add(str(service.predict(Q[:1].tolist(), name="again").body["votes"]))
 
         tools.at_once(8, ask)
-        assert len(found) == 1
+        assert len(votes) == 1
         assert service.store.quota().used == 1
         assert service.store._parts.database.read(
             "SELECT queries FROM charges WHERE queries > 0"
@@ -83,7 +83,7 @@ def test_answers_leave_at_beats(tmp_path):
         begin = time.perf_counter()
         for row in Q[1:4].tolist():
             assert service.predict([row]).status == 200
-        # Each waits for one beat to begin at, and for another to leave at.
+        # Each query waits for an interval to start and for another one to send its response.
         assert time.perf_counter() - begin > 0.5
 
 
@@ -107,7 +107,7 @@ def test_a_service_that_is_told_to_end_loses_no_answer(tmp_path):
         )
         assert second.returncode == 3  # one process at a time
         replies: dict[str, dict] = {}
-        tools.at_once(9, lambda i: _ask_until_the_end(service, i, replies, process))
+        tools.at_once(9, lambda i: _query_until_stopped(service, i, replies, process))
         assert process.wait(240) == 0
     finally:
         process.kill()
@@ -124,8 +124,8 @@ def test_a_service_that_is_told_to_end_loses_no_answer(tmp_path):
     assert "person" not in (tmp_path / "log").read_text()
 
 
-def _ask_until_the_end(service, i, replies, process):
-    """Ask until nobody listens; one of the clients tells the service to end."""
+def _query_until_stopped(service, i, replies, process):
+    """Query until the service stops; client 8 sends the stop signal after 20 replies."""
     if i == 8:
         while len(replies) <= 20:
             assert process.poll() is None

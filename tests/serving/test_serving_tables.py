@@ -1,4 +1,4 @@
-"""A store of table rows through the service: what the console needs to ask by column name."""
+"""A store of table rows through the service: description of columns, and errors of rows."""
 
 import numpy as np
 import pytest
@@ -29,7 +29,7 @@ COLUMNS = {
 SCHEMA = {"format": "vicinal table schema", "version": 1, "columns": COLUMNS}
 
 
-def made(folder):
+def make_store(folder):
     rows, public = (rows_from_schema(TableSchema.from_dict(SCHEMA), 60, seed) for seed in (1, 2))
     extractor = StoreExtractor("table", {"schema": SCHEMA})
     labels = np.arange(60) % 2
@@ -40,7 +40,7 @@ def made(folder):
 
 
 def test_the_status_declares_what_a_form_by_column_name_needs(tmp_path):
-    with running(tmp_path / "store", make=made) as service:
+    with running(tmp_path / "store", make=make_store) as service:
         columns = service.call("GET", "/v1/status").body["columns"]
         assert [c["name"] for c in columns] == list(COLUMNS)
         values = {c["name"]: c["values"] for c in columns}
@@ -60,7 +60,7 @@ def test_a_row_that_does_not_fit_names_column_and_row_and_no_value(tmp_path, cha
     row = {"age": 5, "ward": "east", "grade": 1, "smokes": True, "seen": "2021-02-03"}
     row |= dict.fromkeys(("came", "clock", "stay"))
     records = {"rows": [{**row, **change}], "labels": [0]}
-    with running(tmp_path / "store", make=made) as service:
+    with running(tmp_path / "store", make=make_store) as service:
         assert service.call("POST", "/v1/predict", {"rows": [row]}).status == 200
         for path, body, key, at in (
             ("/v1/predict", {"rows": [row, {**row, **change}]}, "analyst", 2),

@@ -105,14 +105,14 @@ class FitRegistry:
             claim = (self._find_sized(new, previous) if sized else None) or new
             unused = previous if previous is not None and previous.size is None else None
             self._check(new, (claim, unused))
-            return self._hold(claim)
+            return self._register_claim(claim)
 
     def resume(self, records: RecordDigests, declaration: Declaration) -> Interaction:
         """Claim records for an interaction that continues after its earlier holder was cut off."""
         new = _Claim(records, declaration)
         with self._lock:
             self._check(new, [claim for claim in self._claims if claim.declaration == declaration])
-            interaction = self._hold(new)
+            interaction = self._register_claim(new)
             interaction.release()
             return interaction
 
@@ -126,7 +126,7 @@ class FitRegistry:
             self._check(_Claim(joined, claim.declaration), (claim,))
             claim.records = joined
 
-    def _hold(self, claim: _Claim) -> Interaction:
+    def _register_claim(self, claim: _Claim) -> Interaction:
         if claim not in self._claims:
             self._claims.append(claim)
         return Interaction(claim)

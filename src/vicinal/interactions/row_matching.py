@@ -87,8 +87,8 @@ def compute_row_digests(features: FloatMatrix) -> UInts64:
         block = slice(start, start + block_rows)
         with np.errstate(over="ignore", under="ignore"):  # Out of range becomes infinite or 0.
             numbers = features[block].astype(np.float32) + np.float32(0)  # -0.0 becomes 0.0.
-        words = numbers.view(np.uint32).astype(np.uint64)
-        sums = words @ keys[1:] + keys[0]
+        row_words = numbers.view(np.uint32).astype(np.uint64)
+        sums = row_words @ keys[1:] + keys[0]
         digests[block] = (sums[:, 0] & np.uint64(0xFFFFFFFF00000000)) | (
             sums[:, 1] >> np.uint64(32)
         )
@@ -161,7 +161,7 @@ def are_copies(public: FloatMatrix, records: FloatMatrix) -> bool:
     deviations, at least six rows. Public rows that are made up from a schema with few values
     therefore may equal records. Seven rows decide if neither table has duplicates, and next to six
     known records a single row decides: `fit` then refuses if and only if that row is a record. Only
-    the curator, who has the records, can use this; see docs/explanation/public.md.
+    the curator, with access to the records, can use this; see docs/explanation/public.md.
     """
     record_digests = np.sort(compute_row_digests(records))
     public_digests, public_counts = np.unique(compute_row_digests(public), return_counts=True)

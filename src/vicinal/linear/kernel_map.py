@@ -103,7 +103,7 @@ class KernelMap:
         """D, the number of components."""
         return len(self._shifts)
 
-    def components(self, unit: IntegerMatrix) -> npt.NDArray[np.float64]:
+    def compute_components(self, unit: IntegerMatrix) -> npt.NDArray[np.float64]:
         """Return the components, float64 (n, D), of integer unit vectors `unit`, (n, d)."""
         components = np.empty((len(unit), self.width))
         steps = 2.0 ** self._shifts.astype(float)

@@ -141,10 +141,10 @@ class ModelFeatures:
     @property
     def width(self) -> int:
         """D, the number of features with the bias."""
-        return sum(self.parts) + 1
+        return sum(self.block_sizes) + 1
 
     @property
-    def parts(self) -> tuple[int, ...]:
+    def block_sizes(self) -> tuple[int, ...]:
         """Sizes of the blocks of features without the bias: columns and trees, or components."""
         if self.kernel is not None:
             return (self.kernel.width,)
@@ -178,7 +178,7 @@ class ModelFeatures:
             )  # each row's sum is independent of other rows
             rows = np.rint(rows * (self.unit / np.maximum(lengths, 1.0))[:, None])
         else:
-            rows = unit_vectors(self.kernel.components(unit_vectors(X)))
+            rows = unit_vectors(self.kernel.compute_components(unit_vectors(X)))
         bias = np.full((len(X), 1), round(BIAS * self.unit))
         return np.hstack([rows, bias]).astype(np.float32)
 

@@ -382,7 +382,7 @@ def descend_gradients(
         )
         noise = training.step_noise * clip / n_records
         score_std = loss.spread if features.kernel is None else loss.spread_of_components
-        blocks = list(zip(features.parts, score_std, strict=True))
+        blocks = list(zip(features.block_sizes, score_std, strict=True))
         descent = Descent(rows, features.unit, blocks, loss, n_records, clip, noise)
         for _ in range(STEPS):
             scores = scores_of(float_rows, whole_weights(descent.weights), features.unit)

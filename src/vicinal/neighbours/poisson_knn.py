@@ -139,7 +139,7 @@ class PoissonKNN:
         rank = math.ceil(expected_probes + _MARGIN_DEVIATIONS * math.sqrt(expected_probes) + 1)
         if rank >= len(self._probes):
             return unlimited
-        return self._probes.ranked(queries, rank)
+        return self._probes.scan_largest(queries, rank)
 
 
 def _scatter_indices(size: int, count: int) -> Ints:

@@ -84,7 +84,7 @@ class Reference:
             chunk = queries[start : start + _CHUNK_QUERIES]
             guess = self._guess_thresholds(chunk, rank)
             similarities.append(
-                self.ranked(chunk, rank)
+                self.scan_largest(chunk, rank)
                 if guess is None
                 else self._search_from_guess(chunk, rank, guess)
             )
@@ -103,9 +103,9 @@ class Reference:
             or sample_rank > len(self) // _SAMPLE_STRIDE
         ):
             return None
-        return self._sample.ranked(queries, sample_rank)
+        return self._sample.scan_largest(queries, sample_rank)
 
-    def ranked(self, queries: IntegerMatrix, rank: int) -> Ints:
+    def scan_largest(self, queries: IntegerMatrix, rank: int) -> Ints:
         """Return the result of :meth:`largest`, computed from all similarities."""
         at_rank = [
             _select_rank(lists.starts, lists.similarities, rank)
@@ -122,7 +122,7 @@ class Reference:
         similarities = _select_rank(lists.starts, lists.similarities, rank)
         is_short = np.diff(lists.starts) < rank
         if is_short.any():
-            similarities[is_short] = self.ranked(queries[is_short], rank)
+            similarities[is_short] = self.scan_largest(queries[is_short], rank)
         return np.asarray(similarities)
 
     def similarities(self, queries: IntegerMatrix) -> Iterator[Ints]:

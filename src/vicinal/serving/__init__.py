@@ -1,10 +1,8 @@
-"""The HTTP prediction service: keys, limits, blocks of requests, a console page.
+"""The HTTP prediction service: API keys, limits, batching of requests, and a console page.
 
-What leaves the process comes from :class:`~vicinal.store.Store`, which charges durably before it
-answers. This package adds who may ask, how much at a time, and how requests of the same few
-milliseconds share one block and one commit. It is a Starlette application on uvicorn
-(docs/decisions/0047-service.md). service.md is its manual, threat-model.md
-says what it does not stop. Serving needs the extra `serve`; keys and settings do not.
+All answers come from :class:`~vicinal.store.Store`, which charges durably before it answers. The
+service is a Starlette application on uvicorn (docs/decisions/0047-service.md); its manual is
+service.md, its limits of protection are in threat-model.md. It requires the extra `serve`.
 """
 
 from vicinal.lazy import attach_exports

@@ -1,8 +1,8 @@
-"""API keys: who may ask what, in a file of the store's folder that holds no key, only digests.
+"""API keys, stored as digests in a file of the store's folder.
 
-A key is 256 random bits, so that nobody can guess it and a plain SHA-256 digest gives nothing
-away; a slow hash would only help weak secrets, and would let anybody keep the service busy by
-sending wrong ones. Keys are added and revoked while the service runs.
+The secret of a key has 256 random bits, so its plain SHA-256 digest reveals nothing. A slow hash
+would help only weak secrets, and wrong keys could then overload the service. Keys can be added and
+revoked while the service runs.
 """
 
 import hashlib
@@ -22,24 +22,29 @@ from vicinal.ledger.sealed_files import read_sealed, write_sealed
 from vicinal.mechanisms.noise_sources import fresh_key
 from vicinal.store.requests import checked_name
 
-ANALYST, CURATOR, MONITOR = "analyst", "curator", "monitor"
+ANALYST = "analyst"
+CURATOR = "curator"
+MONITOR = "monitor"
 ROLES = (ANALYST, CURATOR, MONITOR)
 _FORMAT = 1
-_ID_BYTES, _SECRET_BYTES = 8, 32
-_LENGTH = len("vic_") + 2 * _ID_BYTES + 1 + 2 * _SECRET_BYTES
+_ID_BYTES = 8
+_SECRET_BYTES = 32
+_TOKEN_LENGTH = len("vic_") + 2 * _ID_BYTES + 1 + 2 * _SECRET_BYTES
+_DUMMY_DIGEST = "0" * 64
+"""Compared with tokens of an unknown id, so that they take the same time as those of a known id."""
 
 
 @dataclass(frozen=True, slots=True)
 class ApiKey:
-    """What is known of a key once its holder has it; the holder chooses none of it."""
+    """The stored entry of an API key, which does not contain its secret."""
 
-    id: str  # the part of the key that names it, 16 hexadecimal digits; no secret
-    name: str  # whose quota it uses; an analyst may have several keys
-    role: str  # analysts ask, monitors read metrics, curators do both, add records and erase
-    audience: str  # whose budgets it spends
-    digest: str  # SHA-256 of the whole key, in hexadecimal digits
-    created: str  # UTC
-    revoked: str | None = None
+    id: str  # public part of the token, 16 hexadecimal digits
+    name: str  # holder of the quota that it uses; a holder may have several keys
+    role: str  # analysts query, monitors read metrics, curators do both, add and erase records
+    audience: str  # audience to which its queries are charged
+    digest: str  # SHA-256 of the token, in hexadecimal digits
+    created: str  # time in UTC
+    revoked: str | None = None  # time in UTC
 
 
 class KeyFile:
@@ -52,50 +57,52 @@ class KeyFile:
             raise InvalidInput(f"There is no store at {folder}.")
 
     def all(self) -> list[ApiKey]:
-        """Return all keys, revoked ones too.
+        """Return all keys, including revoked ones.
 
-        StorageFailed if the file is damaged or has another format: then nobody is let in.
+        Raises StorageFailed if the file is damaged or has another format.
         """
         if not self.path.exists():
             return []
         try:
             entries = read_sealed(self.path, _FORMAT, {"keys": list}, "There are no keys.")["keys"]
             return [ApiKey(**entry) for entry in entries]
-        except OtherFormat as error:  # whoever calls the service has done nothing wrong
+        except OtherFormat as error:  # not an error of the client
             raise StorageFailed(str(error)) from None
 
     def add(self, name: str, role: str, audience: str) -> str:
-        """Make a key and return it. It is nowhere kept, so this is the only time it is seen.
+        """Create a key and return its token, which is not stored and cannot be shown again.
 
-        PrivacyRefused if the same name ever had a key of another audience: audiences are assumed
-        not to share answers, and one who is in both shares them with themselves.
+        Raises PrivacyRefused if `name` ever had a key of another audience: the guarantees assume
+        that audiences do not share answers.
         """
         name = checked_name("name", name)
         checks.check_choice("role", role, ROLES)
         audience = checked_name("audience", audience)
-        with self._changing() as keys:
+        with self._edit_keys() as keys:
             if any(key.name == name and key.audience != audience for key in keys):
                 raise PrivacyRefused(
-                    f"{name!r} has, or had, a key of another audience. Whoever sees the answers "
-                    "to two audiences breaks the assumption that both guarantees rest on."
+                    f"{name!r} has, or had, a key of another audience. Access to the answers of "
+                    "two audiences would violate an assumption of both guarantees."
                 )
             key_id, secret = fresh_key(_ID_BYTES).hex(), fresh_key(_SECRET_BYTES).hex()
             token = f"vic_{key_id}_{secret}"
-            keys.append(ApiKey(key_id, name, role, audience, _digest(token), _now()))
+            keys.append(
+                ApiKey(key_id, name, role, audience, _hash_token(token), _format_current_time())
+            )
         return token
 
     def revoke(self, key_id: str) -> None:
-        """Let a key in no more; revoking twice does no harm."""
-        with self._changing() as keys:
-            places = [i for i, key in enumerate(keys) if key.id == key_id]
-            if not places:
+        """Revoke a key; a key that is revoked already keeps its time of revocation."""
+        with self._edit_keys() as keys:
+            index = next((i for i, key in enumerate(keys) if key.id == key_id), None)
+            if index is None:
                 raise InvalidInput("The 'id' parameter must be the id of a key. See: keys list")
-            key = keys[places[0]]
-            keys[places[0]] = replace(key, revoked=key.revoked or _now())
+            revoked = keys[index].revoked or _format_current_time()
+            keys[index] = replace(keys[index], revoked=revoked)
 
     @contextmanager
-    def _changing(self) -> Iterator[list[ApiKey]]:
-        """Yield the keys; write what the body makes of them, one process at a time."""
+    def _edit_keys(self) -> Iterator[list[ApiKey]]:
+        """Yield the list of keys and write it afterwards, under a lock between processes."""
         import fcntl
 
         with translate_os_errors(self._lock):
@@ -110,27 +117,32 @@ class KeyFile:
 
 
 class KeyCache:
-    """The keys that are let in, read again whenever the file has changed."""
+    """The valid keys, read again whenever the file has changed."""
 
     def __init__(self, file: KeyFile) -> None:
         self._file = file
-        self._stamp: tuple[int, ...] | None = None
+        self._file_version: tuple[int, ...] | None = None
         self._keys: dict[str, ApiKey] = {}
 
     def find(self, token: str) -> ApiKey | None:
-        """Return the key that `token` is, or None; a digest is always computed and compared."""
-        stamp = self._stamp_of_file()
-        if stamp != self._stamp:
+        """Return the key of a token, or None.
+
+        A digest is computed and compared for unknown ids too, so that the time does not reveal
+        which ids exist.
+        """
+        file_version = self._read_file_version()
+        if file_version != self._file_version:
             self._keys = {key.id: key for key in self._file.all() if key.revoked is None}
-            self._stamp = stamp
-        if len(token) != _LENGTH or not token.isascii():
+            self._file_version = file_version
+        if len(token) != _TOKEN_LENGTH or not token.isascii():
             return None
         key = self._keys.get(token[4 : 4 + 2 * _ID_BYTES])
-        expected = key.digest if key is not None else _NOBODY
-        same = hmac.compare_digest(_digest(token), expected)
-        return key if same else None
+        expected = key.digest if key is not None else _DUMMY_DIGEST
+        is_equal = hmac.compare_digest(_hash_token(token), expected)
+        return key if is_equal else None
 
-    def _stamp_of_file(self) -> tuple[int, ...]:
+    def _read_file_version(self) -> tuple[int, ...]:
+        """Return inode, modification time and size, or () if there is no file."""
         try:
             status = self._file.path.stat()
         except FileNotFoundError:
@@ -138,13 +150,9 @@ class KeyCache:
         return status.st_ino, status.st_mtime_ns, status.st_size
 
 
-def _digest(token: str) -> str:
+def _hash_token(token: str) -> str:
     return hashlib.sha256(token.encode()).hexdigest()
 
 
-def _now() -> str:
+def _format_current_time() -> str:
     return datetime.now(UTC).isoformat("T", "seconds")
-
-
-_NOBODY = "0" * 64
-"""Compared with where there is no such key, so that both cases take the same path."""

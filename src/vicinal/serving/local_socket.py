@@ -1,9 +1,9 @@
-"""What may be looked at while a service runs: the process that has the store answers, no other.
+"""Local access to a store that a running service has open, through a Unix socket in its folder.
 
-A store is open once. So `inspect`, `verify`, `backup` and the like ask that process, at a socket in
-the store's folder: one connection a task, JSON both ways. Whoever may ask could read the
-records as well: the socket is its owner's alone, and where the system says who connects, others are
-refused.
+Only one process can open a store. Therefore `inspect`, `verify`, `backup` and similar commands send
+their task to the service: one connection per task, JSON in both directions. The socket gives as
+much access as the records themselves, so only its owner can open it, and where the system reports
+the peer's user, other users are refused.
 """
 
 from __future__ import annotations
@@ -30,27 +30,27 @@ from vicinal.store.base_store import BaseStore
 from vicinal.store.folder import SOCKET
 from vicinal.store.status import Verification
 
-Run = Callable[[Callable[[], Any]], Awaitable[Any]]
+RunFunction = Callable[[Callable[[], Any]], Awaitable[Any]]
 
 _LOG = logging.getLogger(__name__)
 _TASKS = ("facts", "guarantee", "verify", "backup")
-"""Methods of a store that may be asked for."""
-_SECONDS = 10.0
-"""That a task may take to arrive."""
-_REFUSALS = {
-    name: kind
-    for name, kind in vars(errors).items()
-    if isinstance(kind, type) and issubclass(kind, VicinalError)
+"""Methods of a store that a task may call."""
+_TIMEOUT_SECONDS = 10.0
+"""Time for a task to arrive."""
+_ERROR_TYPES = {
+    name: value
+    for name, value in vars(errors).items()
+    if isinstance(value, type) and issubclass(value, VicinalError)
 }
-_LONGEST = 90
-"""Bytes of a path that every system takes for a socket."""
+_MAX_PATH_BYTES = 90
+"""Longest path that every system accepts for a socket."""
 
 
 @contextmanager
-def _address(folder: Path) -> Iterator[str]:
-    """Yield the socket's path, or a shorter one: the system takes about a hundred bytes."""
+def _open_address(folder: Path) -> Iterator[str]:
+    """Yield the socket's path, or an equivalent short one if it exceeds the system's limit."""
     path = str(folder / SOCKET)
-    if len(os.fsencode(path)) <= _LONGEST:
+    if len(os.fsencode(path)) <= _MAX_PATH_BYTES:
         yield path
         return
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -61,75 +61,80 @@ def _address(folder: Path) -> Iterator[str]:
 
 
 class LocalSocket:
-    """Answers what is asked of an open store from this machine.
+    """Runs tasks of local commands on an open store.
 
-    `run`: has something done by the thread that has the store, between two blocks.
+    `run` calls a function in the store's thread, between two blocks of queries.
     """
 
-    def __init__(self, store: BaseStore, folder: Path, run: Run) -> None:
-        self._store, self._folder, self._run = store, folder, run
+    def __init__(self, store: BaseStore, folder: Path, run: RunFunction) -> None:
+        self._store = store
+        self._folder = folder
+        self._run = run
         self._server: asyncio.Server | None = None
 
     async def start(self) -> None:
-        """Listen, in the running event loop. The store is open: a socket that is there is stale."""
+        """Listen in the running event loop, and replace the stale socket of an earlier service."""
         listening = socket.socket(socket.AF_UNIX)
         try:
-            os.fchmod(listening.fileno(), PRIVATE_FILE)  # before there is a file for others to open
+            os.fchmod(listening.fileno(), PRIVATE_FILE)  # before bind creates the file
             (self._folder / SOCKET).unlink(missing_ok=True)
-            with _address(self._folder) as address:
+            with _open_address(self._folder) as address:
                 listening.bind(address)
-        except OSError as error:  # a file system may have no sockets
+        except OSError as error:  # some file systems do not support sockets
             listening.close()
-            _LOG.warning("inspect, verify and backup need the service to end: %s", error.strerror)
+            _LOG.warning(
+                "inspect, verify and backup are unavailable while the service runs: %s",
+                error.strerror,
+            )
             return
-        self._server = await asyncio.start_unix_server(self._answer, sock=listening)
+        self._server = await asyncio.start_unix_server(self._handle_connection, sock=listening)
 
     async def stop(self) -> None:
         if self._server is not None:
             self._server.close()
             (self._folder / SOCKET).unlink(missing_ok=True)
 
-    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        from vicinal.serving._limits import Problem  # commands that ask need no web framework
+    async def _handle_connection(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        # Imported here, because commands that use this module may lack the web framework.
+        from vicinal.serving._problems import Problem
 
         try:
             if _is_owner(writer.get_extra_info("socket")):
-                asked = json.loads(await asyncio.wait_for(reader.read(-1), _SECONDS))
-                reply = await self._run(partial(self._reply, **asked))
+                task = json.loads(await asyncio.wait_for(reader.read(-1), _TIMEOUT_SECONDS))
+                reply = await self._run(partial(self._run_task, **task))
                 writer.write(json.dumps(reply).encode())
                 await writer.drain()
         except (OSError, ValueError, TypeError, RecursionError, Problem):
-            pass  # who asks has gone, or is none of our commands; or the service is ending
+            pass  # the client disconnected or sent no valid task, or the service is stopping
         finally:
             writer.close()
 
-    def _reply(self, task: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Return what comes of a task; what is raised would be a failure of the service."""
+    def _run_task(self, task: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Return the result or the error of a task; raising here would stop the service."""
         try:
-            return {"done": self._done(task, arguments)}
+            if task not in _TASKS:
+                raise InvalidInput("The running service has a different version of vicinal.")
+            result = getattr(self._store, task)(**arguments)
         except VicinalError as error:
             return {"error": type(error).__name__, "text": str(error)}
-
-    def _done(self, task: str, arguments: dict[str, Any]) -> Any:
-        if task not in _TASKS:
-            raise InvalidInput("The service that has the store open is of another version.")
-        found = getattr(self._store, task)(**arguments)
-        return asdict(found) if isinstance(found, Guarantee | Verification) else found
+        return {"done": asdict(result) if isinstance(result, Guarantee | Verification) else result}
 
 
-def _is_owner(connection: socket.socket, other: int = 0) -> bool:
-    """Tell whether the process at the other end is this user's, or that of `other`: of root."""
+def _is_owner(connection: socket.socket, other_user: int = 0) -> bool:
+    """Return whether the peer process runs as this user or as `other_user` (default: root)."""
     if not hasattr(socket, "SO_PEERCRED"):
-        return True  # the file's permissions have to do
-    known = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    return struct.unpack("3i", known)[1] in (other, os.getuid())
+        return True  # the permissions of the file are the only protection on this system
+    peer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    return struct.unpack("3i", peer)[1] in (other_user, os.getuid())
 
 
 class ServedStore:
-    """A store, or a cluster, that a service of this machine has open: what can be looked at.
+    """Read access to the store or cluster in `folder` that a local service has open.
 
-    `folder`: where it lies. All methods are those of :class:`~vicinal.store.base_store.BaseStore`,
-    and raise what these refuse; StorageFailed if the service ends meanwhile.
+    The methods have the results and errors of :class:`~vicinal.store.base_store.BaseStore`, and
+    raise StorageFailed if the service stops meanwhile.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -137,60 +142,61 @@ class ServedStore:
 
     @property
     def answers(self) -> bool:
-        """Whether a service listens there."""
+        """Whether a trusted service listens at the socket."""
         try:
-            self._connection().close()
+            self._connect().close()
         except OSError:
             return False
         return True
 
     def facts(self, *, curator: bool = False) -> dict[str, Any]:
-        return self._ask("facts", curator=curator)  # type: ignore[no-any-return]
+        return self._run_task("facts", curator=curator)  # type: ignore[no-any-return]
 
     def guarantee(self, audience: str) -> Guarantee:
-        found = self._ask("guarantee", audience=audience)
-        lists = {name: tuple(each) for name, each in found.items() if isinstance(each, list)}
-        return Guarantee(**{**found, **lists})
+        fields = self._run_task("guarantee", audience=audience)
+        # JSON has no tuples.
+        tuples = {name: tuple(value) for name, value in fields.items() if isinstance(value, list)}
+        return Guarantee(**{**fields, **tuples})
 
     def verify(self, erased: Sequence[SubjectId] = ()) -> Verification:
-        found = self._ask("verify", erased=list(erased))
-        return Verification(tuple(found["faults"]), tuple(found["checked"]))
+        fields = self._run_task("verify", erased=list(erased))
+        return Verification(tuple(fields["faults"]), tuple(fields["checked"]))
 
     def backup(self, path: str | Path) -> None:
-        """Have the service write everything into a new folder, as its own user."""
-        self._ask("backup", path=str(Path(path).absolute()))
+        """Let the service, as its own user, write a copy of the store into a new folder."""
+        self._run_task("backup", path=str(Path(path).absolute()))
         if not Path(path).exists():
             raise StorageFailed(
-                f"The service wrote {path} to a place that only it can see, such as a /tmp of its "
-                "own. Delete it there, and name a folder that both can see."
+                f"The service wrote {path} to a location visible only to it, such as its own "
+                "temporary folder. Delete it there, and choose a folder that both can access."
             )
 
-    def _connection(self) -> socket.socket:
+    def _connect(self) -> socket.socket:
         connection = socket.socket(socket.AF_UNIX)
         try:
-            with _address(self._folder) as address:
+            with _open_address(self._folder) as address:
                 connection.connect(address)
-            mine = os.getuid()
-            # Root looks at what is others'; whoever else may have planted a socket lies.
-            if not _is_owner(connection, mine or self._folder.stat().st_uid):
+            user = os.getuid()
+            # Root may trust the folder's owner; a socket of any other user could be a forgery.
+            if not _is_owner(connection, user or self._folder.stat().st_uid):
                 raise PermissionError
         except OSError:
             connection.close()
             raise
         return connection
 
-    def _ask(self, task: str, **arguments: Any) -> Any:
+    def _run_task(self, task: str, **arguments: Any) -> Any:
         try:
-            with self._connection() as asking:
-                asking.sendall(json.dumps({"task": task, "arguments": arguments}).encode())
-                asking.shutdown(socket.SHUT_WR)
-                answer = json.loads(asking.makefile("rb").read())
-            if "error" not in answer:
-                return answer["done"]
-            refusal = _REFUSALS[answer["error"]](answer["text"])
+            with self._connect() as connection:
+                connection.sendall(json.dumps({"task": task, "arguments": arguments}).encode())
+                connection.shutdown(socket.SHUT_WR)
+                reply = json.loads(connection.makefile("rb").read())
+            if "error" not in reply:
+                return reply["done"]
+            error = _ERROR_TYPES[reply["error"]](reply["text"])
         except (OSError, ValueError, TypeError, LookupError, RecursionError):
             raise StorageFailed(
-                "The service that has the store open did not answer: it has stopped, or belongs "
-                "to another user. Try again."
+                "The service that has the store open did not answer: it has stopped, or runs as "
+                "another user. Try again."
             ) from None
-        raise refusal
+        raise error

@@ -1,4 +1,4 @@
-"""Bodies of requests and responses: checked by pydantic, shown in OpenAPI, decoded to rows."""
+"""Pydantic models of request and response bodies, and the conversion of bodies to rows."""
 
 import json
 from typing import Annotated, Any, Literal, Self, TypeVar
@@ -9,11 +9,11 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from pydantic.types import Strict
 
 from vicinal.features.table_schema import TableSchema
-from vicinal.serving._limits import Problem
+from vicinal.serving._problems import Problem
 from vicinal.store.base_store import BaseStore
 
-_FIRST = Field(fail_fast=True)
-"""One error is enough: a body of a million would make a list of a million errors."""
+_FIRST_ERROR = Field(fail_fast=True)
+"""Validation stops at the first error; otherwise a body could produce a million of them."""
 
 Finite = Annotated[float, Strict(), Field(allow_inf_nan=False, ge=-1e30, le=1e30)]
 Text = Annotated[str, StringConstraints(max_length=20_000), Strict()]
@@ -21,50 +21,50 @@ Name = (
     Annotated[int, Strict(), Field(ge=-(2**63), lt=2**63)]
     | Annotated[str, Strict(), StringConstraints(min_length=1, max_length=300)]
 )
-Row = Annotated[list[Finite], _FIRST]
-Vectors = Annotated[list[Row], _FIRST, Field(min_length=1)]
-Grey = Annotated[list[Row], _FIRST]
-Pixel = Annotated[list[Finite], _FIRST, Field(min_length=3, max_length=3)]
-Color = Annotated[list[Annotated[list[Pixel], _FIRST]], _FIRST]
+Row = Annotated[list[Finite], _FIRST_ERROR]
+Vectors = Annotated[list[Row], _FIRST_ERROR, Field(min_length=1)]
+Grey = Annotated[list[Row], _FIRST_ERROR]
+Pixel = Annotated[list[Finite], _FIRST_ERROR, Field(min_length=3, max_length=3)]
+Color = Annotated[list[Annotated[list[Pixel], _FIRST_ERROR]], _FIRST_ERROR]
 Images = Annotated[
-    Annotated[list[Grey], _FIRST] | Annotated[list[Color], _FIRST], Field(min_length=1)
+    Annotated[list[Grey], _FIRST_ERROR] | Annotated[list[Color], _FIRST_ERROR], Field(min_length=1)
 ]
-Texts = Annotated[list[Text], _FIRST, Field(min_length=1)]
+Texts = Annotated[list[Text], _FIRST_ERROR, Field(min_length=1)]
 Cell = Annotated[bool, Strict()] | Annotated[int, Strict()] | Finite | Text | None
-NamedRows = Annotated[list[dict[Text, Cell]], _FIRST, Field(min_length=1)]
-Names = Annotated[list[Name], _FIRST]
+NamedRows = Annotated[list[dict[Text, Cell]], _FIRST_ERROR, Field(min_length=1)]
+Names = Annotated[list[Name], _FIRST_ERROR]
 
 
 class RowsBody(BaseModel):
-    """Rows in exactly one of four forms, as the store takes them (GET /v1/status says which)."""
+    """Rows in exactly one of four formats: the one that GET /v1/status reports as `takes`."""
 
     model_config = ConfigDict(extra="forbid")
 
     vectors: Vectors | None = Field(None, description="q vectors of d finite numbers each.")
     images: Images | None = Field(
-        None, description="q images: h rows of w pixels, grey or three numbers."
+        None, description="q images: h rows of w pixels, each one number or a list of three."
     )
     texts: Texts | None = Field(None, description="q texts.")
     rows: NamedRows | None = Field(
-        None, description="q rows of a table, by column name; null where nothing is known."
+        None, description="q table rows as objects by column name; null is a missing value."
     )
 
     @pydantic.model_validator(mode="after")
-    def _one_form(self) -> Self:
-        forms = (self.vectors, self.images, self.texts, self.rows)
-        if sum(rows is not None for rows in forms) != 1:
+    def _check_single_format(self) -> Self:
+        formats = (self.vectors, self.images, self.texts, self.rows)
+        if sum(rows is not None for rows in formats) != 1:
             raise ValueError
         return self
 
 
 class PredictRequest(RowsBody):
-    """Queries. They are public: the guarantee protects records, not queries."""
+    """Queries. They are public: the guarantee protects the records, not the queries."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"vectors": [[0.1, 2.9, 0.2, 0.0]]}]})
 
 
 class RecordsRequest(RowsBody):
-    """Records to add, with their labels and the people they belong to."""
+    """Records to add, with their labels or targets and their subjects."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -73,75 +73,80 @@ class RecordsRequest(RowsBody):
             ]
         }
     )
-    labels: Names | None = Field(None, description="q class names, where records have classes.")
+    labels: Names | None = Field(None, description="q class names, for a store of classes.")
     targets: Vectors | None = Field(
-        None, description="q rows of numbers, or of 0 and 1, where records carry those."
+        None,
+        description="q rows of numbers, or of 0 and 1, for a store of numbers or of label sets.",
     )
     subjects: Names | None = Field(
         None,
-        description="q ids, exactly if the first records had some; 5 and '5' are one id. Without, "
-        "records are one person each.",
+        description="q subject ids; required if the first records had ids, otherwise not allowed. "
+        "5 and '5' are the same id. Without ids, each record is a subject of its own.",
     )
     ids_differ: bool = Field(
         False,
-        description="Whether new ids are those of other people although they differ from known "
-        "ones, or from each other, by leading zeros, case, blanks or width only.",
+        description="Whether new ids denote different subjects although they differ from existing "
+        "ids, or from each other, only in leading zeros, case, whitespace or character width.",
     )
 
 
 class PaidAnswers(BaseModel):
-    """What every reply tells of the plan."""
+    """The use of the audience's plan, part of every reply."""
 
-    charged: int = Field(description="New answers; the others are replays and cost nothing.")
-    left: int = Field(description="New answers that the audience's plan has left.")
+    charged: int = Field(
+        description="Number of new answers. The other answers are repeated without a charge."
+    )
+    left: int = Field(description="Number of new answers that remain in the audience's plan.")
 
 
 class PredictResponse(PaidAnswers):
-    """Answers that have been paid for, durably."""
+    """Predicted classes, durably charged."""
 
     labels: list[int | str] = Field(examples=[[1]])
-    votes: list[list[float]] | None = Field(description="Noisy votes (q, c), if votes leave.")
+    votes: list[list[float]] | None = Field(
+        description="Noisy votes (q, c), if the store releases votes."
+    )
     probabilities: list[list[float]] | None = Field(
-        description="Probability of every class, where votes leave."
+        description="Probability of each class (q, c), if the store releases votes."
     )
     confidence: list[float] | None = Field(
-        description="Lead of the best class over the next, in standard deviations of its noise."
+        description="Difference between the highest and the second highest vote, in standard "
+        "deviations of its noise."
     )
 
 
 class NumbersResponse(PaidAnswers):
-    """Predictions of numbers that have been paid for, durably."""
+    """Predicted numbers, durably charged."""
 
-    targets: list[str] = Field(description="p names.")
+    targets: list[str] = Field(description="Names of the p numbers.")
     predictions: list[list[float]] = Field(description="Predictions (q, p).")
-    errors: list[list[float]] = Field(description="Standard errors (q, p), of the noise alone.")
+    errors: list[list[float]] = Field(description="Standard errors (q, p) due to the noise only.")
 
 
 class LabelSetsResponse(PaidAnswers):
-    """Sets of labels that have been paid for, durably."""
+    """Predicted label sets, durably charged."""
 
-    names: list[int | str] = Field(description="c labels.")
-    labels: list[list[int | str]] = Field(description="Those given to each of q queries.")
-    shares: list[list[float]] = Field(description="Noisy shares of the neighbours (q, c).")
-    errors: list[list[float]] = Field(description="Their standard errors (q, c).")
+    names: list[int | str] = Field(description="Names of the c labels.")
+    labels: list[list[int | str]] = Field(description="Labels assigned to each of q queries.")
+    shares: list[list[float]] = Field(
+        description="Noisy share of the neighbours with each label (q, c)."
+    )
+    errors: list[list[float]] = Field(description="Standard errors of the shares (q, c).")
 
 
 class AnswersResponse(pydantic.RootModel[PredictResponse | NumbersResponse | LabelSetsResponse]):
-    """Classes, numbers or sets of labels, as the store's records carry.
-
-    GET /v1/status says which.
-    """
+    """Classes, numbers or label sets: the kind of target that GET /v1/status reports."""
 
 
 class GuaranteeResponse(BaseModel):
-    """What all answers to an audience guarantee to everybody in the data."""
+    """The differential privacy guarantee that all answers to an audience give every subject."""
 
     audience: str
     guarantee: dict[str, Any]
 
 
 class AudienceUsage(BaseModel):
-    """An audience's plan of answers, and how worn budgets are as far as public points tell."""
+    """Answers of an audience's plan, and the share of budgets used, estimated at public points."""
 
     planned: int
     used: int
@@ -150,7 +155,7 @@ class AudienceUsage(BaseModel):
 
 
 class KeyUsage(BaseModel):
-    """What the key's holder may ask; null: as much as the audience has left."""
+    """Quota of the key's holder; null: limited only by the plan of the audience."""
 
     name: str
     role: Literal["analyst", "curator"]
@@ -161,35 +166,35 @@ class KeyUsage(BaseModel):
 
 
 class QuotaResponse(BaseModel):
-    """Answers planned, used and left: the key's audience, or all of them for a curator."""
+    """Planned, used and remaining answers: of the key's audience, or of all for a curator."""
 
     mine: KeyUsage
     audiences: dict[str, AudienceUsage]
 
 
 class TableColumnFacts(BaseModel):
-    """A column of the table that the store takes, from its public schema."""
+    """A column that the store accepts, from its public schema."""
 
     name: str
-    kind: str = Field(description="As in the schema; a date with a time of day is a moment.")
-    values: list[str] | None = Field(description="What may stand there; null for numbers.")
+    kind: str = Field(description="As in the schema; 'moment' is a date with a time of day.")
+    values: list[str] | None = Field(description="Allowed values; null for numbers.")
 
 
 class StatusResponse(BaseModel):
-    """What the store takes."""
+    """The inputs that the store accepts and the targets that it predicts."""
 
     takes: Literal["vectors", "images", "texts", "rows"]
-    numbers: int | None = Field(description="Length of a vector, where the store says.")
+    numbers: int | None = Field(description="Length of a vector; null if it is unknown.")
     columns: list[TableColumnFacts] | None = Field(
-        description="The columns, where they have names: of rows, or of vectors, in order."
+        description="Columns of the rows or of the vectors, in order; null if they have no names."
     )
-    classes: list[int | str] = Field(description="None where records carry something else.")
+    classes: list[int | str] = Field(description="Names of the classes; empty for other targets.")
     target: dict[str, Any] = Field(
-        description="What records carry: its kind (classes, bounds of numbers, "
-        "labels), and what is declared of it."
+        description="Target of the records: its kind (classes, bounds for numbers, or labels) "
+        "and its declared properties."
     )
-    most_queries: int
-    release: str = Field(description="What leaves: votes or label.")
+    most_queries: int = Field(description="Largest number of queries in a request.")
+    release: str = Field(description="Released result: votes or label.")
 
 
 class DataChange(BaseModel):
@@ -201,31 +206,31 @@ class DataChange(BaseModel):
 
 
 class HistoryResponse(BaseModel):
-    """When the data changed, the newest last."""
+    """Changes of the data, the newest last."""
 
     version: int
     history: list[DataChange]
 
 
 class ChangedResponse(BaseModel):
-    """A change has become durable."""
+    """A durable change of the data."""
 
     done: Literal["added", "erased"]
     version: int
 
 
 class ErasureOutcome(BaseModel):
-    """How many of the ids were there before an erasure. Private."""
+    """Number of the erased ids that were in the store before. Private."""
 
     enrolled: int
-    erased: int = Field(description="Erased before.")
-    unknown: int = Field(description="Never there.")
+    erased: int = Field(description="Ids erased earlier.")
+    unknown: int = Field(description="Ids that were never in the store.")
 
 
 class ErasedResponse(ChangedResponse):
-    """An erasure has become durable."""
+    """A durable erasure."""
 
-    outcome: ErasureOutcome | None = Field(None, description="With outcome=true only.")
+    outcome: ErasureOutcome | None = Field(None, description="Only with outcome=true.")
 
 
 class ProblemResponse(BaseModel):
@@ -246,47 +251,50 @@ class HealthResponse(BaseModel):
 AnyBody = TypeVar("AnyBody", bound=RowsBody)
 
 
-def width_of(store: BaseStore) -> int | None:
-    """Return how long a vector must be, or None where the store alone can tell."""
+def get_vector_width(store: BaseStore) -> int | None:
+    """Return the length of a vector, or None if only the store's feature extractor knows it."""
     extractor = store.schema.extractor
-    plain = extractor.kind == "columns" and extractor.public_map is None
-    return store.schema.n_features if plain else None
+    takes_vectors = extractor.kind == "columns" and extractor.public_map is None
+    return store.schema.n_features if takes_vectors else None
 
 
-def columns_of(store: BaseStore) -> list[dict[str, Any]] | None:
-    """Return name, kind and values of every column; None where what is asked has no names."""
+def describe_columns(store: BaseStore) -> list[dict[str, Any]] | None:
+    """Return name, kind and allowed values of every column, or None if columns have no names."""
     extractor = store.schema.extractor
     if extractor.kind == "columns" and extractor.columns is not None:
         return [{"name": name, "kind": "number", "values": None} for name in extractor.columns]
     if extractor.takes != "rows":
         return None
-    declared = TableSchema.from_dict(extractor.options["schema"]).columns
+    columns = TableSchema.from_dict(extractor.options["schema"]).columns
     return [
         {
             "name": column.name,
             "kind": "moment" if getattr(column, "time", False) else column.kind,
             "values": column.declared_values,
         }
-        for column in declared
+        for column in columns
     ]
 
 
 def parse_body(model: type[AnyBody], content: bytes) -> AnyBody:
-    """Return a body as its model has it, or raise a problem that repeats nothing of it."""
+    """Return the body as an instance of `model`; problems 400 and 422 quote no part of it."""
     try:
         body = model.model_validate_json(content)
     except pydantic.ValidationError as error:
-        # Field and kind of the first error, nothing of what was sent.
+        # Report only the location and the kind of the first error, not the input.
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        place = next((part for part in first["loc"] if part in model.model_fields), None)
-        where = "The body" if place is None else f"The field '{place}'"
-        at = [part + 1 for part in first["loc"] if isinstance(part, int)]
-        where += "".join(f", {noun} {n}," for noun, n in zip(("row", "column"), at, strict=False))
-        detail = f"{where} is not what this path takes ({first['type']})."
+        field = next((name for name in first["loc"] if name in model.model_fields), None)
+        location = "The body" if field is None else f"The field '{field}'"
+        positions = [index + 1 for index in first["loc"] if isinstance(index, int)]
+        location += "".join(
+            f", {axis} {position},"
+            for axis, position in zip(("row", "column"), positions, strict=False)
+        )
+        detail = f"{location} is not valid for this path ({first['type']})."
         raise Problem(422, "unusable", detail) from None
-    # pydantic keeps the last of equal keys, a proxy may have checked the first: neither is right.
-    # A second parse takes as long as the first. Without strings but keys, there is no need: each
-    # key has two quotes, so as many as of different keys leave none for a repeated one.
+    # Refuse repeated keys: pydantic keeps the last value, but a proxy may have checked the first.
+    # Finding them requires a second parse, as slow as the first. It is skipped if the only strings
+    # are keys (two quotes each) and there are as many as distinct fields, so none is repeated.
     if content.count(b'"') != 2 * len(body.model_fields_set):
         json.loads(content, object_pairs_hook=_refuse_repeated_keys)
     return body
@@ -294,31 +302,32 @@ def parse_body(model: type[AnyBody], content: bytes) -> AnyBody:
 
 def _refuse_repeated_keys(pairs: list[tuple[str, Any]]) -> None:
     if len({key for key, _ in pairs}) != len(pairs):
-        raise Problem(400, "repeated-key", "An object in the body has the same key twice.")
+        raise Problem(400, "repeated-key", "An object in the body contains a key twice.")
 
 
-def decode_rows(body: RowsBody, store: BaseStore, most: int) -> tuple[Any, int]:
-    """Return raw rows for the store, and how many.
+def decode_rows(body: RowsBody, store: BaseStore, max_rows: int) -> tuple[Any, int]:
+    """Return the rows in the store's format, and their number.
 
-    413 for too many; 422 if they are in another form, or not all of the same shape.
+    Vectors become an array (q, d), images (q, h, w) or (q, h, w, 3); texts and table rows stay
+    lists. Raises problem 413 for more than `max_rows`, 422 for another format or unequal shapes.
     """
-    form = store.schema.extractor.takes
-    rows = getattr(body, form)
+    row_format = store.schema.extractor.takes
+    rows = getattr(body, row_format)
     if rows is None:
-        raise Problem(422, "unusable", f"This store takes '{form}', and no other form.")
-    if len(rows) > most:
-        raise Problem(413, "too-many", f"A request must have at most {most} rows.")
-    if form in ("texts", "rows"):
+        raise Problem(422, "unusable", f"This store accepts only '{row_format}'.")
+    if len(rows) > max_rows:
+        raise Problem(413, "too-many", f"A request must have at most {max_rows} rows.")
+    if row_format in ("texts", "rows"):
         return rows, len(rows)
-    width = width_of(store)
-    other = next((i for i, row in enumerate(rows, 1) if len(row) != width), 0)
-    if form == "vectors" and width is not None and other:
-        detail = f"Every vector must have {width} numbers; row {other} has others."
+    width = get_vector_width(store)
+    wrong_row = next((i for i, row in enumerate(rows, 1) if len(row) != width), 0)
+    if row_format == "vectors" and width is not None and wrong_row:
+        detail = f"Every vector must have {width} numbers; row {wrong_row} has a different length."
         raise Problem(422, "unusable", detail)
     try:
-        array = np.array(rows, dtype=np.float64)  # (q, d), (q, h, w) or (q, h, w, 3)
+        array = np.array(rows, dtype=np.float64)
     except ValueError:
-        raise Problem(422, "unusable", f"All '{form}' must have the same shape.") from None
+        raise Problem(422, "unusable", f"All '{row_format}' must have the same shape.") from None
     if array.size == 0:
-        raise Problem(422, "unusable", f"The '{form}' must not be empty.")
+        raise Problem(422, "unusable", f"The '{row_format}' must not be empty.")
     return array, len(rows)

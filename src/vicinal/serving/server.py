@@ -1,4 +1,4 @@
-"""From a store's folder to a process that listens, its compiled code ready, without a charge."""
+"""Start of the service: open the store, load compiled code without a charge, listen."""
 
 from __future__ import annotations
 
@@ -26,13 +26,15 @@ if TYPE_CHECKING:
     import uvicorn
     from starlette.applications import Starlette
 
-_GRACE_SECONDS = 30
-_TURN_SECONDS = 0.0005
-_MOST_CONNECTIONS = 2048
+_SHUTDOWN_SECONDS = 30
+"""Time for open requests to be answered after a stop signal."""
+_SWITCH_SECONDS = 0.0005
+"""Longest time that the event loop keeps the interpreter lock while the store's thread waits."""
+_MAX_CONNECTIONS = 2048
 _BACKLOG = 64
-"""Connections that the system may hold; the loop may take so many before it sees the first."""
+"""Connections that the system queues, and that the event loop may accept before handling one."""
 _RESERVED_FILES = 64
-"""Descriptors for the store: its database, log and witness, record files, keys, an erasure."""
+"""File descriptors for the store: its database, log, witness, record files, keys, an erasure."""
 
 
 def serve(
@@ -43,19 +45,20 @@ def serve(
     settings: ServiceSettings,
     announce: Callable[[str], None] = lambda _: None,
 ) -> None:
-    """Serve a store, or a cluster, until the process gets a signal to end (SIGTERM, SIGINT).
+    """Serve a store or a cluster until the process receives SIGTERM or SIGINT.
 
-    Then no connection is taken any more, all requests that wait are answered, and the store is
-    closed.
+    Then new connections are refused, waiting requests are answered, and the store is closed.
 
     Parameters
     ----------
     opened : context manager of BaseStore
-        Opens the store at the beginning, and closes it at the end.
+        Opens the store on entry and closes it on exit.
     folder : Path
-        The store's, where the keys are.
-    host, port, settings
-        Where to listen (port 0: any that is free), and the limits.
+        The store's folder, which holds the API keys.
+    host, port
+        Address to listen on (port 0: any free port).
+    settings : ServiceSettings
+        Limits of the service.
     announce : callable
         Called with the service's URL once it listens.
 
@@ -64,7 +67,7 @@ def serve(
     MissingExtra
         Without the extra `serve`.
     InvalidInput, PrivacyRefused, StorageFailed
-        As :meth:`~vicinal.store.Store.open`; or if the address cannot be used.
+        As :meth:`~vicinal.store.Store.open`; InvalidInput also for an unusable address.
 
     Examples
     --------
@@ -82,21 +85,21 @@ def serve(
             "The service needs the extra 'serve': pip install 'vicinal[serve]'"
         ) from None
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    # Nothing of this stands in the format of the log; its manual says how to leave it out.
+    # Skip computing fields that the log format does not use (see the logging HOWTO of Python).
     logging._srcfile = None
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
-    # After each statement the store's thread waits for its turn, while the loop has requests.
-    sys.setswitchinterval(_TURN_SECONDS)
+    # Under load, the store's thread must often wait for the interpreter lock.
+    sys.setswitchinterval(_SWITCH_SECONDS)
     with opened as store:
         app = create_app(store, folder, settings)
         warm_up(store)
-        # Compiled code and its types are a million objects that never go: the collector need not
-        # walk them again and again (270 to 160 us a request).
+        # Exclude the million permanent objects of compiled code from garbage collection, which
+        # reduces the time of a request from 270 to 160 us.
         gc.collect()
         gc.freeze()
         server = server_of(app, host, port, announce)
         try:
-            with _no_signal_after_the_end():
+            with _ignore_repeated_signal():
                 server.run()
         except SystemExit:
             raise InvalidInput(
@@ -107,14 +110,14 @@ def serve(
 def server_of(
     app: Starlette, host: str, port: int, announce: Callable[[str], None] = lambda _: None
 ) -> uvicorn.Server:
-    """Return the server of an application, with the bounds of its settings on every connection."""
+    """Return a server of the application that applies its settings to every connection."""
     import uvicorn
 
     from vicinal.serving._protocol import ConnectionGuard
 
     state = app.state.service
-    most = state.settings.connections or connection_limit()
-    guard = ConnectionGuard(state.settings, most, state.metrics)
+    max_connections = state.settings.connections or compute_connection_limit()
+    guard = ConnectionGuard(state.settings, max_connections, state.metrics)
 
     class Server(uvicorn.Server):
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -127,74 +130,87 @@ def server_of(
             app,
             host=host,
             port=port,
-            http=guard.protocol(),
+            http=guard.make_protocol_class(),
             backlog=_BACKLOG,
-            access_log=False,  # it would write paths, and ids of people stand in some
+            access_log=False,  # it would log paths, which may contain subject ids
             server_header=False,
             proxy_headers=False,
             ws="none",
             lifespan="on",
             timeout_keep_alive=round(state.settings.idle_seconds) + 1,
-            timeout_graceful_shutdown=_GRACE_SECONDS,
+            timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
             log_config=None,
-            log_level="error",  # below it writes a line for whatever is no request
+            log_level="error",  # lower levels log every malformed request
         )
     )
 
 
-def connection_limit() -> int:
-    """Return how many connections leave the store its descriptors."""
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY:
-        return _MOST_CONNECTIONS
-    available = soft - len(list(Path("/dev/fd").iterdir())) - _RESERVED_FILES - 2 * _BACKLOG
+def compute_connection_limit() -> int:
+    """Return the largest number of connections that leaves enough file descriptors to the store."""
+    soft_limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft_limit == resource.RLIM_INFINITY:
+        return _MAX_CONNECTIONS
+    n_open = len(list(Path("/dev/fd").iterdir()))
+    available = soft_limit - n_open - _RESERVED_FILES - 2 * _BACKLOG
     if available < 1:
-        raise InvalidInput(f"The limit of {soft} open files is too low. Raise it: ulimit -n 1024")
-    return min(available, _MOST_CONNECTIONS)
+        raise InvalidInput(
+            f"The limit of {soft_limit} open files is too low. Raise it: ulimit -n 1024"
+        )
+    return min(available, _MAX_CONNECTIONS)
 
 
 @contextmanager
-def _no_signal_after_the_end() -> Iterator[None]:
-    """Ignore the signal that uvicorn sends once more after it has ended in good order.
+def _ignore_repeated_signal() -> Iterator[None]:
+    """Ignore the stop signal that uvicorn raises again after its shutdown.
 
-    Else the process would die of it before the store is closed.
+    It would end the process before the store is closed.
     """
-    ends = (signal.SIGTERM, signal.SIGINT)
-    before = [signal.signal(end, lambda *_: None) for end in ends]
+    stop_signals = (signal.SIGTERM, signal.SIGINT)
+    previous_handlers = [signal.signal(number, lambda *_: None) for number in stop_signals]
     try:
         yield
     finally:
-        for end, handler in zip(ends, before, strict=True):
-            signal.signal(end, handler)
+        for number, handler in zip(stop_signals, previous_handlers, strict=True):
+            signal.signal(number, handler)
 
 
 _LOG = logging.getLogger(__name__)
-_RECORDS, _QUERIES = 64, 8
-_SMALL = {"n_queries": _QUERIES, "n_records": _RECORDS, "n_neighbors": 8, "noise_multiplier": 10.0}
+_N_RECORDS = 64
+_N_QUERIES = 8
+_SMALL_PLAN = {
+    "n_queries": _N_QUERIES,
+    "n_records": _N_RECORDS,
+    "n_neighbors": 8,
+    "noise_multiplier": 10.0,
+}
+"""A plan of few answers and much noise, whose budget is certainly sufficient."""
 
 
 def warm_up(store: BaseStore) -> None:
-    """Answer queries from stores of made-up rows, one a plan, in temporary folders.
+    """Answer queries from temporary stores of synthetic rows, one per plan, to load compiled code.
 
-    Compiled code then lies in memory, or is compiled: the first query need not wait for it. Only
-    public facts of `store` are used: its width, classes, kernel, index and plans. Where made-up
-    rows do not fit a plan, its first query waits.
+    Otherwise the first query would wait for the compiler. Only public properties of `store` are
+    used: width, classes, kernel, index and plans. If synthetic rows do not fit a plan, a warning is
+    logged and its first query waits.
     """
     schema = store.schema
-    rows = np.random.default_rng(0).random((3 * _RECORDS, schema.n_features))  # noqa: TID251 (no secret)
+    generator = np.random.default_rng(0)  # noqa: TID251 (no secret)
+    rows = generator.random((3 * _N_RECORDS, schema.n_features))
     private, public, queries = np.split(rows, 3)
-    facts: dict[str, Any] = {
+    parameters: dict[str, Any] = {
         "kernel": schema.kernel,
         "index": schema.index,
         "norm_bound": schema.bound or "auto",
+        "public": None if schema.public is None else public,
+        **schema.target.parameters,
     }
-    facts |= {"public": None if schema.public is None else public, **schema.target.parameters}
     for plan in store.plans:
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name) / "store"
             try:
-                labels = schema.target.examples(_RECORDS)
-                with Store.init(folder, private, labels, **facts, **{**plan, **_SMALL}) as made_up:
-                    made_up.predict_many([Query(queries[:_QUERIES])])
+                labels = schema.target.examples(_N_RECORDS)
+                options = {**plan, **_SMALL_PLAN}
+                with Store.init(folder, private, labels, **parameters, **options) as temporary:
+                    temporary.predict_many([Query(queries[:_N_QUERIES])])
             except VicinalError as error:
-                _LOG.warning("The first query will wait while code is compiled: %s", error)
+                _LOG.warning("The first query will wait for the compilation of code: %s", error)

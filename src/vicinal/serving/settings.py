@@ -1,4 +1,4 @@
-"""What an operator may choose about the service."""
+"""Settings of the service that its operator chooses."""
 
 from dataclasses import dataclass
 
@@ -7,39 +7,39 @@ from vicinal import checks
 
 @dataclass(frozen=True, slots=True)
 class ServiceSettings:
-    """Limits and rhythm of a service.
+    """Limits and timing of the service.
 
     Attributes
     ----------
     connections : int or None
-        Most connections at once; None: as many as the limit of open files allows, 2,048 at most.
+        Maximum number of connections; None: as the limit of open files permits, at most 2,048.
     head_bytes : int
-        Longest request line and headers, and longest framing of a chunked body beyond the body.
+        Maximum size of request line and headers, and of the framing of a chunked body.
     head_headers : int
-        Most headers of a request.
+        Maximum number of headers of a request.
     head_seconds : float
-        How long a new connection may take to send its first request's head.
+        Time in which a new connection must send the head of its first request.
     idle_seconds : float
-        How long a connection may stay open without a request, or without reading its response.
+        Time that a connection may stay open without a request, or without reading its response.
     body_bytes : int or None
-        Longest request body; None: what `request_queries` rows of the store can need.
+        Maximum size of a request body; None: enough for `request_queries` rows of the store.
     body_seconds : float
-        How long a body may take to arrive.
+        Time in which a body must arrive.
     bodies_bytes : int
-        Memory for all bodies that are arriving or being decoded; beyond it requests get 503.
+        Memory for all bodies being received or decoded; further requests get status 503.
     request_queries : int
-        Most queries in a request.
+        Maximum number of queries in a request.
     block_queries : int
-        A block takes no further request once it holds so many queries.
+        Maximum number of queries in a block of several requests.
     wait_ms : float
-        How long a block that is not full waits for others to join. A single request that follows
-        a block of one request does not wait.
+        Time that a block waits for further requests before it starts. A single request after a
+        block of one request does not wait.
     waiting_queries : int
-        Queries that may wait for a block; beyond that requests get 503.
+        Maximum number of queries that wait for a block; further requests get status 503.
     rate, burst : float
-        Requests a second of one key, and how many it may send at once; rate 0: no limit.
+        Requests per second of one key, and how many it may send at once; rate 0: no limit.
     response_interval_ms : float
-        Blocks begin, and answers leave, at multiples of this only; 0: as soon as they can.
+        Blocks start and responses are sent only at multiples of this time; 0: immediately.
 
     Examples
     --------
@@ -65,9 +65,9 @@ class ServiceSettings:
     response_interval_ms: float = 0.0
 
     def __post_init__(self) -> None:
-        for name, least in (("connections", 1), ("body_bytes", 1024)):
+        for name, minimum in (("connections", 1), ("body_bytes", 1024)):
             if getattr(self, name) is not None:
-                checks.check_integer(name, getattr(self, name), least=least)
+                checks.check_integer(name, getattr(self, name), least=minimum)
         for name in ("head_bytes", "bodies_bytes"):
             checks.check_integer(name, getattr(self, name), least=1024)
         for name in ("head_seconds", "idle_seconds", "body_seconds"):
@@ -77,5 +77,5 @@ class ServiceSettings:
         for name in ("wait_ms", "rate", "response_interval_ms"):
             checks.check_real(name, getattr(self, name), least=0)
         checks.check_real("burst", self.burst, least=1)
-        # Else an admissible request could never be taken.
+        # Otherwise the largest permitted request could never be accepted.
         checks.check_integer("waiting_queries", self.waiting_queries, least=self.request_queries)

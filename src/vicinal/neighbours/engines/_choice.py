@@ -200,7 +200,7 @@ def _get_float32() -> ScanEngine:
     if engine is None:  # for example, a BLAS that multiplies with fewer bits
         raise InvalidInput(
             "NumPy's float32 products are not exact on this machine, so neighbours would depend on "
-            "their company. Install NumPy from PyPI, and turn off reduced precision."
+            "other records. Install NumPy from PyPI, and turn off reduced precision."
         )
     return engine
 

@@ -1,19 +1,19 @@
-// The console: signs in with a key that lives in this module only, and shows what the service tells.
-// Everything from outside becomes text nodes; nothing is ever parsed as HTML.
+// The console: signs in with a key kept only in this module, and shows the replies of the service.
+// All external text becomes text nodes; none is parsed as HTML.
 import { answerView, queryForm, recordForm } from "/console/form.js";
 
-const EVERY_MS = 5000;
-const $ = (id) => document.getElementById(id);
+const REFRESH_MS = 5000;
+const byId = (id) => document.getElementById(id);
 let key = null;
 let timer = null;
 
-function make(tag, properties = {}, ...children) {
-  const found = Object.assign(document.createElement(tag), properties);
-  found.append(...children);
-  return found;
+function createElement(tag, properties = {}, ...children) {
+  const element = Object.assign(document.createElement(tag), properties);
+  element.append(...children);
+  return element;
 }
 
-class Failed extends Error {
+class RequestError extends Error {
   constructor(status, detail) {
     super(detail);
     this.status = status;
@@ -26,84 +26,84 @@ async function call(path, options = {}) {
   try {
     reply = await fetch(path, { ...options, headers, credentials: "omit" });
   } catch {
-    throw new Failed(0, "The service cannot be reached.");
+    throw new RequestError(0, "The service is not reachable.");
   }
   const body = await reply.json().catch(() => ({}));
-  if (!reply.ok) throw new Failed(reply.status, body.detail ?? "The service gave no reason.");
+  if (!reply.ok) throw new RequestError(reply.status, body.detail ?? "The service gave no explanation.");
   return body;
 }
 
-const number = new Intl.NumberFormat("en", { maximumFractionDigits: 1 });
-const plain = (value) => (value === 0 || Math.abs(value) >= 1e-3 ? String(value) : value.toExponential());
+const numberFormat = new Intl.NumberFormat("en", { maximumFractionDigits: 1 });
+const formatDecimal = (value) => (value === 0 || Math.abs(value) >= 1e-3 ? String(value) : value.toExponential());
 
 // ---------------------------------------------------------------- the guarantee
 
 function showGuarantee({ audience, guarantee }) {
   const factor = Math.exp(guarantee.epsilon);
-  $("promise-lead").textContent = guarantee.holds
-    ? `Somebody who sees every answer learns little about any one person. Taking all of a person’s records `
-      + `out makes no conclusion more than ${number.format(Math.ceil(factor * 10) / 10)} times as likely `
-      + `or unlikely, except with probability ${plain(guarantee.delta)}.`
+  byId("guarantee-summary").textContent = guarantee.holds
+    ? `All answers together reveal little about any single subject. Without the records of one subject, `
+      + `every result would be at most ${numberFormat.format(Math.ceil(factor * 10) / 10)} times more or less likely, `
+      + `except with probability ${formatDecimal(guarantee.delta)}.`
     : "No guarantee holds for these answers.";
-  $("epsilon").textContent = plain(guarantee.epsilon);
-  $("delta").textContent = plain(guarantee.delta);
-  $("audience").textContent = audience;
+  byId("epsilon").textContent = formatDecimal(guarantee.epsilon);
+  byId("delta").textContent = formatDecimal(guarantee.delta);
+  byId("audience").textContent = audience;
   const terms = [
-    ["Compared", guarantee.neighbouring],
+    ["Compared data sets", guarantee.neighbouring],
     ["Protected", guarantee.protected],
-    ["Public, and not protected", guarantee.public],
+    ["Public, not protected", guarantee.public],
     ["Accounting", guarantee.method],
-    ["Assumed", guarantee.assumptions],
+    ["Assumptions", guarantee.assumptions],
   ];
-  $("terms").replaceChildren(...terms.flatMap(([name, value]) => [
-    make("dt", {}, name),
-    make("dd", {}, Array.isArray(value) ? make("ul", {}, ...value.map((v) => make("li", {}, v))) : value),
+  byId("terms").replaceChildren(...terms.flatMap(([name, value]) => [
+    createElement("dt", {}, name),
+    createElement("dd", {}, Array.isArray(value) ? createElement("ul", {}, ...value.map((v) => createElement("li", {}, v))) : value),
   ]));
 }
 
-// ---------------------------------------------------------------- what is used and left
+// ---------------------------------------------------------------- used and remaining answers
 
-function plan(name, { planned, used, left, usage }) {
-  const bar = make("span");
+function planView(name, { planned, used, left, usage }) {
+  const bar = createElement("span");
   bar.style.width = `${planned ? Math.min(100, (100 * used) / planned) : 100}%`;
-  const meter = make("div", { className: "meter" }, bar);
-  const words = `${number.format(used)} of ${number.format(planned)} answers used`;
+  const meter = createElement("div", { className: "meter" }, bar);
+  const summary = `${numberFormat.format(used)} of ${numberFormat.format(planned)} answers used`;
   meter.setAttribute("role", "img");
-  meter.setAttribute("aria-label", `${name}: ${words}`);
-  const big = make("span", { className: "left" }, number.format(left), make("small", {}, " left"));
-  return make("div", { className: "plan" },
-    make("div", { className: "top" }, make("span", { className: "label" }, name), big),
-    meter, make("p", { className: "note" }, words + shareUsed(usage)));
+  meter.setAttribute("aria-label", `${name}: ${summary}`);
+  const remaining = createElement("span", { className: "left" }, numberFormat.format(left), createElement("small", {}, " remaining"));
+  return createElement("div", { className: "plan" },
+    createElement("div", { className: "top" }, createElement("span", { className: "label" }, name), remaining),
+    meter, createElement("p", { className: "note" }, summary + usageText(usage)));
 }
 
-function shareUsed(usage) {
-  return usage === null ? "" : `. Subjects have used about ${Math.round(100 * usage)} % of their budgets (estimate)`;
+function usageText(usage) {
+  return usage === null ? "" : `. Estimated mean use of subjects’ budgets: ${Math.round(100 * usage)} %`;
 }
 
 function showQuota({ mine, audiences }) {
-  $("plans").replaceChildren(...Object.entries(audiences).map(([name, found]) => plan(name, found)));
-  $("mine").textContent = mine.quota === null
-    ? `You (${mine.name}) have used ${number.format(mine.used)}, and have no limit of your own.`
-    : `You (${mine.name}) have used ${number.format(mine.used)} of ${number.format(mine.quota)}; `
-      + `${number.format(mine.left)} left.`;
-  $("who").textContent = `${mine.name} · ${mine.role}`;
-  for (const id of ["who", "leave"]) $(id).hidden = false;
+  byId("plans").replaceChildren(...Object.entries(audiences).map(([name, usage]) => planView(name, usage)));
+  byId("own-quota").textContent = mine.quota === null
+    ? `You (${mine.name}) have used ${numberFormat.format(mine.used)} answers and have no personal quota.`
+    : `You (${mine.name}) have used ${numberFormat.format(mine.used)} of ${numberFormat.format(mine.quota)} answers; `
+      + `${numberFormat.format(mine.left)} remain.`;
+  byId("account").textContent = `${mine.name} · ${mine.role}`;
+  for (const id of ["account", "sign-out"]) byId(id).hidden = false;
   return mine.role;
 }
 
 // ---------------------------------------------------------------- versions of the data
 
 function showHistory({ history }) {
-  const words = { add: "Records added", erase: "Erasure", audience: "Audience opened",
+  const changeNames = { add: "Records added", erase: "Erasure", audience: "Audience opened",
     "loss accepted": "Loss accepted: all budgets spent" };
-  const rows = [...history].reverse().map(({ at, what, version }) => make("tr", {},
-    make("td", {}, String(version)), make("td", {}, words[what] ?? what),
-    make("td", {}, make("time", { dateTime: at }, new Date(at).toLocaleString("en-GB", { dateStyle: "medium", timeStyle: "short" })))));
-  $("history").replaceChildren(...rows);
-  $("history-card").hidden = false;
+  const rows = [...history].reverse().map(({ at, what, version }) => createElement("tr", {},
+    createElement("td", {}, String(version)), createElement("td", {}, changeNames[what] ?? what),
+    createElement("td", {}, createElement("time", { dateTime: at }, new Date(at).toLocaleString("en-GB", { dateStyle: "medium", timeStyle: "short" })))));
+  byId("history").replaceChildren(...rows);
+  byId("history-card").hidden = false;
 }
 
-// ---------------------------------------------------------------- coming, staying, leaving
+// ---------------------------------------------------------------- sign-in, refresh, sign-out
 
 async function refresh() {
   const role = showQuota(await call("/v1/quota"));
@@ -111,134 +111,136 @@ async function refresh() {
   return role;
 }
 
-function again() {
+function scheduleRefresh() {
   timer = setTimeout(async () => {
     try {
       await refresh();
     } catch (error) {
-      if (error.status === 401) return leave("The key is no longer valid.");
-      say(error.message);
+      if (error.status === 401) return signOut("The key is no longer valid.");
+      announce(error.message);
     }
-    if (key !== null) again();
-  }, EVERY_MS);
+    if (key !== null) scheduleRefresh();
+  }, REFRESH_MS);
 }
 
-function say(words) {
-  if ($("state").textContent !== words) $("state").textContent = words;
+/** Report a status to screen readers; an unchanged text is not announced again. */
+function announce(message) {
+  if (byId("status").textContent !== message) byId("status").textContent = message;
 }
 
-async function enter(event) {
+async function signIn(event) {
   event.preventDefault();
-  key = $("key").value.trim();
-  $("key-error").textContent = "";
+  key = byId("key").value.trim();
+  byId("key-error").textContent = "";
   try {
-    if (!/^[\x21-\x7e]+$/.test(key)) throw new Failed(401, "That is not a key.");
+    if (!/^[\x21-\x7e]+$/.test(key)) throw new RequestError(401, "This is not a key.");
     const [status, guarantee] = await Promise.all([call("/v1/status"), call("/v1/guarantee")]);
     showGuarantee(guarantee);
-    prepare(status, await refresh());
+    prepareForms(status, await refresh());
   } catch (error) {
     key = null;
-    $("key-error").textContent = error.status === 401
-      ? "This key is not valid here. Ask the store’s operator for one." : error.message;
-    $("key").focus();
+    byId("key-error").textContent = error.status === 401
+      ? "This key is not valid for this store. Ask its operator for a key." : error.message;
+    byId("key").focus();
     return;
   }
-  $("key").value = "";
-  $("door").hidden = true;
-  $("room").hidden = false;
-  $("main").focus();
-  say("Signed in.");
-  again();
+  byId("key").value = "";
+  byId("sign-in").hidden = true;
+  byId("console").hidden = false;
+  byId("main").focus();
+  announce("Signed in.");
+  scheduleRefresh();
 }
 
-function leave(words = "") {
+function signOut(message = "") {
   key = null;
   clearTimeout(timer);
-  for (const id of ["room", "who", "leave", "history-card", "records"]) $(id).hidden = true;
-  for (const id of ["answer", "history", "plans", "terms", "field", "record"]) $(id).replaceChildren();
-  for (const id of ["add-done", "erase-done"]) $(id).textContent = "";
-  $("erase").reset();
-  $("door").hidden = false;
-  $("key-error").textContent = words;
-  $("key").focus();
+  for (const id of ["console", "account", "sign-out", "history-card", "records"]) byId(id).hidden = true;
+  for (const id of ["answer", "history", "plans", "terms", "field", "record"]) byId(id).replaceChildren();
+  for (const id of ["add-result", "erase-result"]) byId(id).textContent = "";
+  byId("erase").reset();
+  byId("sign-in").hidden = false;
+  byId("key-error").textContent = message;
+  byId("key").focus();
 }
 
-// ---------------------------------------------------------------- asking, adding, erasing
+// ---------------------------------------------------------------- queries, new records, erasure
 
-let form = null;
-let record = null;
-let unsure = { body: "", name: "" }; // records of which nobody knows whether they came
+let queryFields = null;
+let recordFields = null;
+// The last addition without a definite reply, with its Idempotency-Key.
+let pendingAddition = { body: "", key: "" };
 
-function prepare(status, role) {
-  form = queryForm(status);
-  $("field").replaceChildren(form.element);
-  $("answer").replaceChildren();
-  $("records").hidden = role !== "curator";
+function prepareForms(status, role) {
+  queryFields = queryForm(status);
+  byId("field").replaceChildren(queryFields.element);
+  byId("answer").replaceChildren();
+  byId("records").hidden = role !== "curator";
   if (role !== "curator") return;
-  record = recordForm(status);
-  $("record").replaceChildren(record.element);
+  recordFields = recordForm(status);
+  byId("record").replaceChildren(recordFields.element);
 }
 
-/** Do what a form is for, once at a time, and show what comes of it, or beside the form why not. */
-function onSubmit(name, button, work) {
-  $(name).addEventListener("submit", async (event) => {
+/** Run `action` when a form is submitted, one at a time; show its error next to the form. */
+function onSubmit(name, button, action) {
+  byId(name).addEventListener("submit", async (event) => {
     event.preventDefault();
-    $(`${name}-error`).textContent = "";
-    $(button).disabled = true;
+    byId(`${name}-error`).textContent = "";
+    byId(button).disabled = true;
     try {
-      await work();
+      await action();
       await refresh();
     } catch (error) {
-      if (error.status === 401) leave("The key is no longer valid.");
-      else $(`${name}-error`).textContent = error.message;
+      if (error.status === 401) signOut("The key is no longer valid.");
+      else byId(`${name}-error`).textContent = error.message;
     } finally {
-      $(button).disabled = false;
+      byId(button).disabled = false;
     }
   });
 }
 
-function post(path, body, name) {
-  return call(path, { method: "POST", body, headers: { "Content-Type": "application/json", "Idempotency-Key": name } });
+function post(path, body, idempotencyKey) {
+  return call(path, { method: "POST", body, headers: { "Content-Type": "application/json", "Idempotency-Key": idempotencyKey } });
 }
 
-const unique = () => crypto.getRandomValues(new Uint32Array(4)).join("-");
+const createKey = () => crypto.getRandomValues(new Uint32Array(4)).join("-");
 
-async function ask() {
-  const begin = performance.now();
-  const reply = await post("/v1/predict", JSON.stringify(form.body()), unique());
-  $("answer").replaceChildren(answerView(reply, form.classes, performance.now() - begin));
+async function sendQuery() {
+  const startTime = performance.now();
+  const reply = await post("/v1/predict", JSON.stringify(queryFields.body()), createKey());
+  byId("answer").replaceChildren(answerView(reply, queryFields.classes, performance.now() - startTime));
 }
 
-async function add() {
-  $("add-done").textContent = "";
-  const body = JSON.stringify({ ...record.body(), ids_differ: $("differ").checked });
-  // The same again after a failure is the same addition, which the service makes once.
-  if (unsure.body !== body) unsure = { body, name: unique() };
-  const { version } = await post("/v1/records", body, unsure.name).catch((error) => {
-    if (error.status >= 400 && error.status < 500) unsure = { body: "", name: "" };
+async function addRecord() {
+  byId("add-result").textContent = "";
+  const body = JSON.stringify({ ...recordFields.body(), ids_differ: byId("ids-differ").checked });
+  // Repeating the same record after a failure reuses its key, so the service adds it once.
+  if (pendingAddition.body !== body) pendingAddition = { body, key: createKey() };
+  const { version } = await post("/v1/records", body, pendingAddition.key).catch((error) => {
+    if (error.status >= 400 && error.status < 500) pendingAddition = { body: "", key: "" };
     throw error;
   });
-  unsure = { body: "", name: "" };
-  $("differ").checked = false;
-  $("add-done").textContent = `Added. The data are now at version ${version}.`;
+  pendingAddition = { body: "", key: "" };
+  byId("ids-differ").checked = false;
+  byId("add-result").textContent = `Record added. The data now have version ${version}.`;
 }
 
-async function erase() {
-  $("erase-done").textContent = "";
-  const id = $("gone").value;
+async function eraseSubject() {
+  byId("erase-result").textContent = "";
+  const id = byId("erased-subject").value;
   if (id === "") throw new Error("Enter the id of a subject.");
-  if (!$("sure").checked) throw new Error("Tick the box that says that every record of this subject is erased for good.");
-  const asked = $("outcome").checked;
-  const { version, outcome } = await call(`/v1/subjects/${encodeURIComponent(id)}${asked ? "?outcome=true" : ""}`, { method: "DELETE" });
-  $("erase").reset();
-  $("erase-done").textContent = (!asked ? "The store holds no record of the subject now, whether it did before or not."
-    : outcome.enrolled ? "The subject was in the store, and is now erased." : outcome.erased ? "The subject had been erased before."
-    : "The subject was never in the store.") + ` The data are now at version ${version}.`;
+  if (!byId("confirm-erasure").checked) throw new Error("Tick the box to confirm that every record of this subject is erased permanently.");
+  const showsOutcome = byId("outcome").checked;
+  const { version, outcome } = await call(`/v1/subjects/${encodeURIComponent(id)}${showsOutcome ? "?outcome=true" : ""}`, { method: "DELETE" });
+  byId("erase").reset();
+  byId("erase-result").textContent = (!showsOutcome ? "The store now holds no record of the subject."
+    : outcome.enrolled ? "The subject was enrolled and is now erased." : outcome.erased ? "The subject was erased before."
+    : "The subject was never enrolled.") + ` The data now have version ${version}.`;
 }
 
-$("enter").addEventListener("submit", enter);
-onSubmit("ask", "send", ask);
-onSubmit("add", "send-record", add);
-onSubmit("erase", "send-erasure", erase);
-$("leave").addEventListener("click", () => leave());
-$("key").focus();
+byId("key-form").addEventListener("submit", signIn);
+onSubmit("query", "send", sendQuery);
+onSubmit("add", "send-record", addRecord);
+onSubmit("erase", "send-erasure", eraseSubject);
+byId("sign-out").addEventListener("click", () => signOut());
+byId("key").focus();
