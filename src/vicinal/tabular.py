@@ -67,11 +67,11 @@ def read_numbers(argument: str, table: Any) -> NumberTable:
         return _frame_numbers(argument, table)
     columns = _named_columns(argument, table)
     if columns is not None:
-        return _joined(argument, columns)
+        return _join_columns(argument, columns)
     if is_column(table):
         names = read_names(argument, table)
-        where = None if names is None else names[0]
-        return NumberTable(_column_numbers(argument, where, table), names)
+        location = None if names is None else names[0]
+        return NumberTable(_column_numbers(argument, location, table), names)
     try:
         values = np.asarray(table)
     except ValueError:
@@ -97,8 +97,8 @@ def read_matrix(argument: str, table: Any) -> NumberTable:
 
     Parameters and errors as for :func:`read_numbers`.
     """
-    read = read_numbers(argument, table)
-    values = read.values
+    numbers = read_numbers(argument, table)
+    values = numbers.values
     if values.ndim != 2:
         got = "scalar array" if values.ndim == 0 else f"{values.ndim}D array"
         raise InvalidInput(
@@ -112,23 +112,23 @@ def read_matrix(argument: str, table: Any) -> NumberTable:
             f"The {argument!r} parameter must have at least one row and one column. Found array "
             f"with 0 {lacking} (shape={values.shape}) while a minimum of 1 is required."
         )
-    _refuse_infinite(argument, read)
-    return read
+    _refuse_infinite(argument, numbers)
+    return numbers
 
 
-def checked_floats(argument: str, read: NumberTable, dtype: Any = None) -> FloatMatrix:
+def checked_floats(argument: str, numbers: NumberTable, dtype: Any = None) -> FloatMatrix:
     """Return finite numbers as an array in C order.
 
     `dtype`: of the result; without it float32 stays float32, and all else becomes float64.
     Raises InvalidInput if a number is too large for that type.
     """
-    values = read.values
+    values = numbers.values
     if dtype is None:
         dtype = values.dtype if values.dtype in (np.float32, np.float64) else np.float64
     with np.errstate(all="ignore"):  # a warning would be about a private value
         floats = np.ascontiguousarray(values, dtype=dtype)
     if floats.dtype != values.dtype:
-        _refuse_infinite(argument, NumberTable(floats, read.names))
+        _refuse_infinite(argument, NumberTable(floats, numbers.names))
     return floats
 
 
@@ -161,14 +161,14 @@ def align_columns(
     if unexpected or missing:
         described = _describe_unexpected(unexpected, names, expected)
         parts = [f"It has {described}, unknown there."] if unexpected else []
-        parts += [f"It lacks {_listed(missing)}."] if missing else []
+        parts += [f"It lacks {_list_names(missing)}."] if missing else []
         remedy = "Rename, add or drop columns; to match them by position, pass an array."
         parts += [remedy, advice] if advice else [remedy]
         raise InvalidInput(
             f"The {argument!r} parameter must have the columns of {owner}. {' '.join(parts)}"
         )
-    index_of = {name: index for index, name in enumerate(_keys(names))}
-    order = [index_of[name] for name in _keys(expected)]
+    index_of = {name: index for index, name in enumerate(_collect_keys(names))}
+    order = [index_of[name] for name in _collect_keys(expected)]
     values = read(argument, table).values
     return values if order == list(range(len(order))) else values[:, order]
 
@@ -179,14 +179,14 @@ def comparable(names: Names, expected: Names) -> bool:
     pandas numbers columns without names from 0: such numbers are names only for a table that has
     the same numbers, in another order perhaps.
     """
-    if set(_keys(names)) == set(_keys(expected)):
+    if set(_collect_keys(names)) == set(_collect_keys(expected)):
         return True
-    return not (_numbered(names) or _numbered(expected))
+    return not (_are_numbered(names) or _are_numbered(expected))
 
 
 def differing_names(names: Names, expected: Names) -> tuple[list[str], list[str]]:
     """Return the names that are not expected, and the expected ones that are missing."""
-    present, wanted = _keys(names), _keys(expected)
+    present, wanted = _collect_keys(names), _collect_keys(expected)
     unexpected = sorted(set(present) - set(wanted))
     return unexpected, sorted(set(wanted) - set(present))
 
@@ -197,10 +197,10 @@ def _describe_unexpected(unexpected: Sequence[str], names: Names, expected: Name
     A file that is read without its header has the values of a record as names, and a transposed
     table has subject ids. If most expected names are present there is a header, and all are quoted.
     """
-    n_known = len(_keys(expected)) - len(differing_names(names, expected)[1])
+    n_known = len(_collect_keys(expected)) - len(differing_names(names, expected)[1])
     has_header = 2 * n_known >= len(expected)
     if has_header or not (_hold_a_number(unexpected) or len(names) > 2 * len(expected)):
-        return _listed(unexpected)
+        return _list_names(unexpected)
     return f"{len(unexpected)} other columns (is the header missing, or the table transposed?)"
 
 
@@ -220,20 +220,20 @@ def refuse_other_names(names: Names | None, expected: Names | None) -> None:
         expected = tuple(range(len(names)))
     if not comparable(names, expected):
         return
-    if _keys(names) == _keys(expected):
+    if _collect_keys(names) == _collect_keys(expected):
         return
     unexpected, missing = differing_names(names, expected)
     message = "The feature names should match those that were passed during fit.\n"
     described = _describe_unexpected(unexpected, names, expected)
-    if unexpected and described == _listed(unexpected):
-        message += f"Feature names unseen at fit time:\n{_itemized(unexpected)}"
+    if unexpected and described == _list_names(unexpected):
+        message += f"Feature names unseen at fit time:\n{_format_list(unexpected)}"
     elif unexpected:
         message += f"Feature names unseen at fit time:\n- {described}\n"
     if missing:
-        message += f"Feature names seen at fit time, yet now missing:\n{_itemized(missing)}"
+        message += f"Feature names seen at fit time, yet now missing:\n{_format_list(missing)}"
     if not unexpected and not missing:
         message += "Feature names must be in the same order as they were in fit.\n"
-        message += f"That order is:\n{_itemized(_keys(expected))}"
+        message += f"That order is:\n{_format_list(_collect_keys(expected))}"
     raise InvalidInput(f"{message}Select the columns of fit, in their order, by these names.")
 
 
@@ -260,14 +260,14 @@ def note_columns(estimator: Any, n_features: int, names: Names | None) -> None:
         del estimator.feature_names_in_
 
 
-def _itemized(names: Sequence[str]) -> str:
+def _format_list(names: Sequence[str]) -> str:
     more = "- ...\n" if len(names) > _MAX_LISTED else ""
     return "".join(f"- {name}\n" for name in names[:_MAX_LISTED]) + more
 
 
 def given_names(names: Names | None) -> list[str] | None:
     """Return names as texts; None if there are none, or if pandas numbered the columns itself."""
-    return None if names is None or _numbered(names) else list(map(str, names))
+    return None if names is None or _are_numbered(names) else list(map(str, names))
 
 
 def text_names(names: Names | None) -> Names | None:
@@ -275,15 +275,15 @@ def text_names(names: Names | None) -> Names | None:
     return names if names and all(isinstance(name, str) for name in names) else None
 
 
-def _keys(names: Names) -> list[str]:
+def _collect_keys(names: Names) -> list[str]:
     return [unicodedata.normalize("NFC", str(name)) for name in names]
 
 
-def _numbered(names: Names) -> bool:
+def _are_numbered(names: Names) -> bool:
     return names == tuple(range(len(names)))
 
 
-def _listed(names: Sequence[str]) -> str:
+def _list_names(names: Sequence[str]) -> str:
     more = ", ..." if len(names) > _MAX_LISTED else ""
     return ", ".join(map(repr, names[:_MAX_LISTED])) + more
 
@@ -296,11 +296,11 @@ def _checked_names(argument: str, labels: Iterable[Any]) -> Names:
             f"The {argument!r} parameter must have columns whose names are all texts, or all "
             "numbers. Convert them, as with frame.columns = frame.columns.astype(str)."
         )
-    keys = _keys(names)
+    keys = _collect_keys(names)
     if len(set(keys)) < len(keys):
         twice = sorted({key for key in keys if keys.count(key) > 1})
         # Without a header the names are values of a record.
-        named = "equal names" if _hold_a_number(twice) else f"the name {_listed(twice)} twice"
+        named = "equal names" if _hold_a_number(twice) else f"the name {_list_names(twice)} twice"
         raise InvalidInput(
             f"The {argument!r} parameter has columns with {named}. Rename or drop all but one."
         )
@@ -316,7 +316,7 @@ def refuse_masked(argument: str, values: T) -> T:
     NumPy shows what stands behind a mask as if it were there, or turns all of it into one None.
     """
     rows = values if isinstance(values, list | tuple) else ()
-    if any(isinstance(each, np.ma.MaskedArray) for each in (values, *rows)):
+    if any(isinstance(item, np.ma.MaskedArray) for item in (values, *rows)):
         raise InvalidInput(
             f"The {argument!r} parameter must not be a masked array, because masked values would "
             "count. Drop or fill those rows, and pass a plain array."
@@ -386,54 +386,56 @@ def _frame_numbers(argument: str, frame: Any) -> NumberTable:
     """Return the numbers of a pandas table."""
     names = _checked_names(argument, frame.columns)
     dtypes = list(frame.dtypes)
-    if dtypes and all(isinstance(each, np.dtype) and each.kind in "biuf" for each in dtypes):
-        values = np.array(frame.to_numpy(dtype=_common(dtypes)), order="C")
+    if dtypes and all(isinstance(item, np.dtype) and item.kind in "biuf" for item in dtypes):
+        values = np.array(frame.to_numpy(dtype=_common_dtype(dtypes)), order="C")
         return NumberTable(values, names)
     columns = [(name, frame.iloc[:, index]) for index, name in enumerate(names)]
     if not columns:
         return NumberTable(np.empty((len(frame), 0)), names)
-    return _joined(argument, columns)
+    return _join_columns(argument, columns)
 
 
-def _joined(argument: str, columns: list[tuple[Any, Any]]) -> NumberTable:
+def _join_columns(argument: str, columns: list[tuple[Any, Any]]) -> NumberTable:
     """Return the numbers of named columns."""
     names = _checked_names(argument, (name for name, _ in columns))
-    read = [_column_numbers(argument, name, column) for name, column in columns]
-    if any(column.ndim != 1 or len(column) != len(read[0]) for column in read):
+    arrays = [_column_numbers(argument, name, column) for name, column in columns]
+    if any(column.ndim != 1 or len(column) != len(arrays[0]) for column in arrays):
         raise InvalidInput(f"The {argument!r} parameter must have flat columns of one length.")
-    if not read:
+    if not arrays:
         return NumberTable(np.empty((0, 0)), names)
-    values = np.empty((len(read[0]), len(read)), dtype=_common([each.dtype for each in read]))
-    for index, column in enumerate(read):
+    values = np.empty(
+        (len(arrays[0]), len(arrays)), dtype=_common_dtype([item.dtype for item in arrays])
+    )
+    for index, column in enumerate(arrays):
         values[:, index] = column
     return NumberTable(values, names)
 
 
-def _common(dtypes: list[Any]) -> Any:
+def _common_dtype(dtypes: list[Any]) -> Any:
     """Return the type that holds all columns; float64 for booleans beside numbers."""
     different = set(dtypes)
-    if len(different) > 1 and any(each.kind == "b" for each in different):
+    if len(different) > 1 and any(item.kind == "b" for item in different):
         return np.dtype(np.float64)
     return np.result_type(*different)
 
 
 def _column_numbers(argument: str, name: Any, column: Any) -> AnyArray:
     """Return the numbers of one column; missing ones are NaN."""
-    where = "" if name is None else f" in column {str(name)!r}"
+    location = "" if name is None else f" in column {str(name)!r}"
     dtype = getattr(column, "dtype", None)
     if isinstance(column, np.ndarray) or isinstance(dtype, np.dtype):
-        return _array_numbers(argument, np.asarray(column), where)
+        return _array_numbers(argument, np.asarray(column), location)
     if hasattr(column, "to_pylist"):
         column = _arrow_numbers(column)
         if isinstance(column, np.ndarray):
-            return _array_numbers(argument, column, where)
+            return _array_numbers(argument, column, location)
     if hasattr(column, "iloc"):  # an extension type of pandas
         kind = getattr(dtype, "kind", "O")
         if kind in "biuf":
             return np.asarray(column.to_numpy(dtype=np.float64, na_value=np.nan))
         if kind in "mM":
-            raise _no_numbers(argument, where, "dates or times")
-    return _array_numbers(argument, _objects(_values(column)), where)
+            raise _no_numbers(argument, location, "dates or times")
+    return _array_numbers(argument, _to_objects(_list_values(column)), location)
 
 
 def _arrow_numbers(column: Any) -> Any:
@@ -451,9 +453,9 @@ def _arrow_numbers(column: Any) -> Any:
     return column
 
 
-def _objects(values: Any) -> AnyArray:
+def _to_objects(values: Any) -> AnyArray:
     """Return numbers as an array of them, and all else as a flat array of Python objects."""
-    listed = [None if type(each).__name__ in _MISSING_TYPES else each for each in values]
+    listed = [None if type(item).__name__ in _MISSING_TYPES else item for item in values]
     kinds = set(map(type, listed))
     if kinds <= {int, float, bool} and len(kinds) == 1:
         return np.asarray(listed)
@@ -462,55 +464,60 @@ def _objects(values: Any) -> AnyArray:
     return objects
 
 
-def _array_numbers(argument: str, values: AnyArray, where: str = "") -> AnyArray:
+def _array_numbers(argument: str, values: AnyArray, location: str = "") -> AnyArray:
     """Return an array of numbers; objects that are numbers are converted to float64."""
     kind = values.dtype.kind
     if kind in "biuf":
         return values
     if kind == "c":
         raise InvalidInput(
-            f"The {argument!r} parameter must hold real numbers{where}. Complex data not supported."
+            f"The {argument!r} parameter must hold real numbers{location}. "
+            "Complex data not supported."
         )
     if kind in "mM":
-        raise _no_numbers(argument, where, "dates or times")
+        raise _no_numbers(argument, location, "dates or times")
     if kind == "O":
         try:
-            if not any(issubclass(each, str | bytes) for each in set(map(type, values.flat))):
+            if not any(issubclass(item, str | bytes) for item in set(map(type, values.flat))):
                 return values.astype(np.float64)
         except (TypeError, ValueError, OverflowError):
             pass  # the loops below find the column and the type
-        if not where and values.ndim == 2:
+        if not location and values.ndim == 2:
             columns = range(values.shape[1])
-            read = [_array_numbers(argument, values[:, i], f" in column {i + 1}") for i in columns]
-            return np.stack(read, axis=1)
-        return _converted(argument, values, where)
+            numbers = [
+                _array_numbers(argument, values[:, i], f" in column {i + 1}") for i in columns
+            ]
+            return np.stack(numbers, axis=1)
+        return _convert_objects(argument, values, location)
     held = "text" if kind in "UST" else f"dtype {values.dtype}"
-    raise _no_numbers(argument, where, held) from None  # an outer error's context shows no value
+    raise _no_numbers(argument, location, held) from None  # an outer error's context shows no value
 
 
-def _converted(argument: str, values: AnyArray, where: str) -> AnyArray:
+def _convert_objects(argument: str, values: AnyArray, location: str) -> AnyArray:
     """Return objects as float64 with NaN where one is missing, or say which type is no number."""
     numbers = []
     for value in values.ravel().tolist():
         if isinstance(value, str | bytes):
-            raise _no_numbers(argument, where, "text")
+            raise _no_numbers(argument, location, "text")
         try:
             numbers.append(np.nan if is_missing(value) else float(value))
         except TypeError:
-            raise _no_numbers(argument, where, type(value).__name__, InvalidType) from None
+            raise _no_numbers(argument, location, type(value).__name__, InvalidType) from None
         except (ValueError, OverflowError):
-            raise _no_numbers(argument, where, "a number that is too large for a float") from None
+            raise _no_numbers(
+                argument, location, "a number that is too large for a float"
+            ) from None
     return np.asarray(numbers, dtype=np.float64).reshape(values.shape)
 
 
 def _no_numbers(
-    argument: str, where: str, held: str, kind: type[InvalidInput] = InvalidInput
+    argument: str, location: str, content: str, kind: type[InvalidInput] = InvalidInput
 ) -> InvalidInput:
     # scikit-learn's checks of estimators look for Python's words: "argument must be a string or a
     # real number".
     python = " (float() argument must be a string or a real number)" if kind is InvalidType else ""
     return kind(
-        f"The {argument!r} parameter must hold numbers{python}. Got {held}{where}. {_ENCODE}"
+        f"The {argument!r} parameter must hold numbers{python}. Got {content}{location}. {_ENCODE}"
     )
 
 
@@ -523,8 +530,8 @@ def refuse_missing(argument: str, values: AnyArray) -> None:
         )
 
 
-def _refuse_infinite(argument: str, read: NumberTable) -> None:
-    values = read.values
+def _refuse_infinite(argument: str, numbers: NumberTable) -> None:
+    values = numbers.values
     if values.dtype.kind != "f":
         return
     with np.errstate(all="ignore"):
@@ -532,11 +539,13 @@ def _refuse_infinite(argument: str, read: NumberTable) -> None:
         if np.isfinite(values.sum(dtype=np.float64)) or np.isfinite(values).all():
             return
     at_fault = np.flatnonzero(~np.isfinite(values).all(axis=0)).tolist()
-    names = [str(index + 1 if read.names is None else read.names[index]) for index in at_fault]
+    names = [
+        str(index + 1 if numbers.names is None else numbers.names[index]) for index in at_fault
+    ]
     noun = "column" if len(names) == 1 else "columns"
     raise InvalidInput(
         f"The {argument!r} parameter must hold finite numbers. Got NaN (a missing value) or "
-        f"infinity in {noun} {_listed(names)}. Fill them in, or drop those rows."
+        f"infinity in {noun} {_list_names(names)}. Fill them in, or drop those rows."
     )
 
 
@@ -563,7 +572,7 @@ def read_column(argument: str, column: Any) -> list[Any] | AnyArray:
     dtype = getattr(column, "dtype", None)
     if isinstance(dtype, np.dtype) and dtype.kind in "biuU":
         return _flat_array(argument, np.asarray(column))
-    return _values(column, argument)
+    return _list_values(column, argument)
 
 
 def _columns_of(argument: str, table: Any) -> list[Any]:
@@ -572,7 +581,7 @@ def _columns_of(argument: str, table: Any) -> list[Any]:
     return [column for _, column in _named_columns(argument, table) or []]
 
 
-def _values(column: Any, argument: str = "") -> list[Any]:
+def _list_values(column: Any, argument: str = "") -> list[Any]:
     """Return the values of a column of any library as a list of Python objects."""
     for convert in ("tolist", "to_pylist", "to_list"):
         if hasattr(column, convert):
@@ -627,11 +636,11 @@ def check_row_order(X: Any, **columns: Any) -> None:
                 f"The {argument!r} parameter must be in the order of X. Got a set, which has no "
                 "order. Pass a list."
             )
-    index = _index(X)
+    index = _get_index(X)
     if index is None:
         return
     for argument, column in columns.items():
-        other = _index(column)
+        other = _get_index(column)
         if other is None or len(other) != len(index) or index.equals(other):
             continue
         if other.nlevels != index.nlevels:
@@ -644,7 +653,7 @@ def check_row_order(X: Any, **columns: Any) -> None:
             )
 
 
-def _index(table: Any) -> Any:
+def _get_index(table: Any) -> Any:
     """Return the row labels of a pandas object; None of all others."""
     index = getattr(table, "index", None)
     return index if hasattr(index, "equals") and hasattr(index, "isin") else None

@@ -94,7 +94,7 @@ def test_norms_are_exact_and_not_only_alike(width):
     rows[0] = np.nextafter(1.0, 0)  # the largest sum there can be
     grid, _ = fixed.on_grid(rows, fixed._square_bits(width))
     expected = (_python_integers(grid) ** 2).sum(axis=1)
-    assert (_python_integers(fixed._squares(grid)) == expected).all()
+    assert (_python_integers(fixed._sum_squares(grid)) == expected).all()
 
 
 def test_lengths_are_taken_from_the_exact_norms(monkeypatch):

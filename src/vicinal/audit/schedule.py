@@ -269,7 +269,7 @@ class _TrialRuns:
         return math.sqrt(self.block_seconds / max(1, len(self.absent_blocks[-1])))
 
     def bound_loss(self, confidence: float) -> tuple[RateBounds, float]:
-        """Return :func:`find_best_test` for all runs so far."""
+        """Return :func:`find_best_test` for all completed runs."""
         present_scores = np.concatenate(self.present_blocks)
         absent_scores = np.concatenate(self.absent_blocks)
         return find_best_test(self.trial.claim, present_scores, absent_scores, confidence)

@@ -48,7 +48,7 @@ def compare_rows(records: npt.ArrayLike, public: npt.ArrayLike) -> Coincidences:
 
     The result is private. A subject with equal records of its own makes more look natural.
     """
-    rows, points = _keys(records), _keys(public)
+    rows, points = _build_row_keys(records), _build_row_keys(public)
     if rows.dtype != points.dtype:
         raise InvalidInput("The records and the public rows must have the same columns.")
     _, where, counts = np.unique(rows, return_inverse=True, return_counts=True)
@@ -56,7 +56,7 @@ def compare_rows(records: npt.ArrayLike, public: npt.ArrayLike) -> Coincidences:
     return Coincidences(len(points), int(np.isin(points, rows).sum()), natural * len(points))
 
 
-def _keys(rows: npt.ArrayLike) -> npt.NDArray[np.void]:
+def _build_row_keys(rows: npt.ArrayLike) -> npt.NDArray[np.void]:
     """Return every row as one value, equal for rows of equal numbers."""
     matrix = np.asarray(rows)
     if matrix.ndim != 2 or 0 in matrix.shape or matrix.dtype.kind not in "buif":

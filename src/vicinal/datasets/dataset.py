@@ -151,11 +151,11 @@ def array_npz(path: str | Path) -> Dataset:
     """Return the data set of an npz file; `load_table` says which keys it may have."""
     stored = _read(path)
     if "x" in stored:
-        return _part(path, stored, "")
+        return _make_split(path, stored, "")
     if "x_train" not in stored:
         raise InvalidInput(f"{path} must have an array called 'x_train', or 'x'.")
-    test = _part(path, stored, "_test") if "x_test" in stored else None
-    return _part(path, stored, "_train", test)
+    test = _make_split(path, stored, "_test") if "x_test" in stored else None
+    return _make_split(path, stored, "_train", test)
 
 
 def _read(path: str | Path) -> Arrays:
@@ -172,7 +172,9 @@ def _read(path: str | Path) -> Arrays:
         ) from None
 
 
-def _part(path: str | Path, stored: Arrays, suffix: str, test: Dataset | None = None) -> Dataset:
+def _make_split(
+    path: str | Path, stored: Arrays, suffix: str, test: Dataset | None = None
+) -> Dataset:
     features = stored[f"x{suffix}"]
     if features.dtype.kind not in "buif" or features.ndim < 2 or not np.isfinite(features).all():
         raise InvalidInput(f"{path}: 'x{suffix}' must hold finite numbers, one row per record.")
@@ -277,11 +279,11 @@ def load_images(folder: str | Path) -> Dataset:
     )
     names = tuple(path.as_posix() for path in paths)
     with ThreadPoolExecutor() as pool:
-        pixels = _together(list(pool.map(partial(_pixels, folder), paths)))
+        pixels = _stack_images(list(pool.map(partial(_read_image, folder), paths)))
     return Dataset(pixels, labels, people, names=names)
 
 
-def _pixels(folder: Path, path: Path) -> UInts8:
+def _read_image(folder: Path, path: Path) -> UInts8:
     """Return one image, uint8 (h, w) or (h, w, 3)."""
     from PIL import Image, ImageOps
 
@@ -297,7 +299,7 @@ def _pixels(folder: Path, path: Path) -> UInts8:
         raise InvalidInput(f"{folder} holds a file that is damaged or not an image.") from None
 
 
-def _together(images: list[UInts8]) -> Features:
+def _stack_images(images: list[UInts8]) -> Features:
     """Return images as one array if they have one shape."""
     same = len({image.shape for image in images}) == 1
     return np.stack(images) if same else tuple(images)

@@ -38,7 +38,7 @@ def read_ids(path: str | Path) -> list[SubjectId]:
         raise InvalidInput(f"The file {path} holds no id.")
     ids = [_id_of(path, number, line) for number, line in enumerate(lines, 1)]
     if _is_header(lines[0], lines[1:]):
-        raise _refused(
+        raise _id_error(
             path, 1, "looks like a header. Remove it; if it is an id, put it on another line"
         )
     return ids
@@ -58,9 +58,9 @@ def _without_blank_end(lines: Iterator[str]) -> Iterator[str]:
 def _id_of(path: str | Path, number: int, line: str) -> SubjectId:
     for separator, words in _SEPARATORS:
         if separator in line:
-            raise _refused(path, number, f"holds {words}. Write one id per line, and nothing else")
+            raise _id_error(path, number, f"holds {words}. Write one id per line, and nothing else")
     if fault := checks.id_fault(line):
-        raise _refused(path, number, f"must be an id. It is, or holds, {fault}")
+        raise _id_error(path, number, f"must be an id. It is, or holds, {fault}")
     return checks.subject_id("subjects", line)
 
 
@@ -75,7 +75,7 @@ def _has_digit(line: str) -> bool:
     return any(character.isdigit() for character in line)
 
 
-def _refused(path: str | Path, number: int, reason: str) -> InvalidInput:
+def _id_error(path: str | Path, number: int, reason: str) -> InvalidInput:
     return InvalidInput(f"Line {number} of {path} {reason}. Nothing was done.")
 
 

@@ -106,7 +106,7 @@ def load_table(
     >>> table.features.shape, table.labels, table.subjects
     ((2, 2), array(['no', 'yes'], dtype='<U3'), array([7, 8]))
     """
-    path = _existing(path)
+    path = _require_file(path)
     if isinstance(columns, str):
         raise InvalidInput("The 'columns' must be a list of names. Got one; put it into a list.")
     roles = _ColumnRoles(
@@ -178,18 +178,18 @@ class _ColumnRoles:
 
     def dataset(self, table: pa.Table) -> Dataset:
         columns = _Columns(table)
-        carried = None if self.label is None else _labels(columns, self.label)
+        carried = None if self.label is None else _read_labels(columns, self.label)
         if self.targets:
             which = [f"target column {name!r}" for name in self.targets]
-            carried = _matrix(columns, self.targets, which)
-        subjects = None if self.subject is None else _subjects(columns, self.subject)
+            carried = _read_matrix(columns, self.targets, which)
+        subjects = None if self.subject is None else _read_subjects(columns, self.subject)
         return Dataset(self._features(columns), carried, subjects)
 
     def _features(self, columns: "_Columns") -> Any:
         if self.schema is not None:
             return columns.table.drop_columns(sorted(self._no_features))
         if self.text is not None:
-            return _texts(columns, self.text)
+            return _read_texts(columns, self.text)
         if self.columns is not None:
             names = list(self.columns)
             which = [f"feature column {name!r}" for name in names]
@@ -204,7 +204,7 @@ class _ColumnRoles:
             ]
         if not names:
             raise InvalidInput("The table must have at least one feature column.")
-        return _matrix(columns, names, which)
+        return _read_matrix(columns, names, which)
 
 
 class _Columns:
@@ -226,7 +226,7 @@ class _Columns:
         if pa.types.is_dictionary(column.type):
             column = column.cast(column.type.value_type)
         if column.null_count and not gaps:
-            raise _lacks(which)
+            raise _missing_value_error(which)
         return column
 
 
@@ -245,19 +245,19 @@ def csv_form(
     Quote, escape and comment are those of `marks`: they are declared, never found. Of another file
     than CSV the result is plain.
     """
-    path = _existing(path)
+    path = _require_file(path)
     given = replace(
         marks, delimiter=delimiter or ",", decimal=decimal or ".", encoding=encoding or "utf-8"
     )
-    if _reader(path) is not _read_csv:
+    if _open_reader(path) is not _read_csv:
         return given
     try:
         form, n_columns = _found_form(path, delimiter, encoding, marks)
         if decimal is None and (form.delimiter != "," or n_columns == 1):
-            decimal = _decimal(_read_csv(path, form))
+            decimal = _detect_decimal_mark(_read_csv(path, form))
         return replace(form, decimal=decimal or ".")
     except _UNREADABLE:
-        raise _damaged(path) from None
+        raise _damaged_file_error(path) from None
 
 
 def _found_form(
@@ -268,7 +268,7 @@ def _found_form(
     Raises ValueError if rows have different lengths, whatever separates their fields. The header
     alone says which characters can be delimiters: a text may hold any of them.
     """
-    encoding = encoding or _encoding(path)
+    encoding = encoding or _detect_encoding(path)
     taken = (marks.quote, marks.escape, marks.comment[:1])
     delimiters = [mark for mark in delimiter or _DELIMITERS if mark not in taken]
     forms = [replace(marks, delimiter=mark, decimal=".", encoding=encoding) for mark in delimiters]
@@ -284,7 +284,7 @@ def _found_form(
     return forms[0], 1
 
 
-def _encoding(path: Path) -> str:
+def _detect_encoding(path: Path) -> str:
     with pa.input_stream(str(path)) as stream:  # unpacks .gz
         content = bytes(stream.read())
     if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
@@ -303,13 +303,13 @@ def _is_readable(path: Path, form: CsvForm, n_columns: int) -> bool:
     from pyarrow import csv
 
     try:
-        with csv.open_csv(_source(path, form), *_options(form, n_columns)) as stream:
+        with csv.open_csv(_open_source(path, form), *_build_csv_options(form, n_columns)) as stream:
             return len(stream.schema.names) == n_columns
     except _UNREADABLE:
         return False
 
 
-def _decimal(table: pa.Table) -> str:
+def _detect_decimal_mark(table: pa.Table) -> str:
     """Return the mark that more columns of numbers have."""
 
     def count(number: str) -> int:
@@ -331,15 +331,15 @@ def read_table(
     whether numbers stand there, which get decimal points. Names are as :func:`column_name` writes
     them. No message quotes anything from the file.
     """
-    path = _existing(path)
+    path = _require_file(path)
     form = form or csv_form(path)
-    table = _parsed(path, form)
+    table = _parse_file(path, form)
     if table.num_rows == 0:
         raise InvalidInput(f"{path} holds no records.")
     names = [column_name(name) for name in table.column_names]
     _refuse_repeated_names(path, names)
     columns = table.columns
-    if form.decimal == "," and _reader(path) is _read_csv:
+    if form.decimal == "," and _open_reader(path) is _read_csv:
         columns = [
             with_points(column) if numeric(name) else column
             for name, column in zip(names, columns, strict=True)
@@ -358,8 +358,8 @@ def _refuse_repeated_names(path: Path, names: list[str]) -> None:
             )
 
 
-def _parsed(path: Path, form: CsvForm) -> pa.Table:
-    reader, table = _reader(path), None
+def _parse_file(path: Path, form: CsvForm) -> pa.Table:
+    reader, table = _open_reader(path), None
     try:
         table = reader(path, form)
         if reader is not _read_csv or table.num_columns > 1:
@@ -367,7 +367,7 @@ def _parsed(path: Path, form: CsvForm) -> pa.Table:
     except _UNREADABLE:
         # Arrow's own messages quote the offending row.
         if reader is not _read_csv:
-            raise _damaged(path) from None
+            raise _damaged_file_error(path) from None
     found = csv_form(path, marks=form)
     is_other = found.delimiter != form.delimiter and table is None
     if table is not None:
@@ -379,11 +379,11 @@ def _parsed(path: Path, form: CsvForm) -> pa.Table:
             "plain CSV in UTF-8, as .parquet or as .xlsx."
         )
     if table is None:
-        raise _damaged(path)
+        raise _damaged_file_error(path)
     return table
 
 
-def _damaged(path: Path) -> InvalidInput:
+def _damaged_file_error(path: Path) -> InvalidInput:
     with suppress(OSError, ValueError), pa.input_stream(str(path)) as stream:
         if stream.read(8).replace(b"\0", b"").lstrip(b"\xef\xbb\xbf\xff\xfe").startswith(b"sep="):
             return InvalidInput(f"{path} begins with a line for Excel, sep=. Delete that line.")
@@ -394,7 +394,7 @@ def _damaged(path: Path) -> InvalidInput:
     )
 
 
-def _reader(path: Path) -> Callable[[Path, CsvForm], pa.Table]:
+def _open_reader(path: Path) -> Callable[[Path, CsvForm], pa.Table]:
     if _CSV.fullmatch(path.name):
         return _read_csv
     kinds = {".parquet": _read_parquet} | dict.fromkeys((".xlsx", ".xls", ".ods"), _read_excel)
@@ -405,14 +405,14 @@ def _reader(path: Path) -> Callable[[Path, CsvForm], pa.Table]:
     return kinds[path.suffix.lower()]
 
 
-def _existing(path: str | Path) -> Path:
+def _require_file(path: str | Path) -> Path:
     if not Path(path).is_file():
         raise InvalidInput(f"There is no file {path}.")
     return Path(path)
 
 
-def _options(form: CsvForm, n_columns: int) -> tuple[Any, Any]:
-    """Return how Arrow reads a CSV file that has so many columns by its header.
+def _build_csv_options(form: CsvForm, n_columns: int) -> tuple[Any, Any]:
+    """Return the options with which Arrow reads a CSV file of `n_columns` columns.
 
     In a file of one column every line is a field, whatever characters it holds; an empty line is an
     empty field.
@@ -445,7 +445,7 @@ def _read_strings(path: Path, form: CsvForm, names: list[str]) -> pa.Table:
     from pyarrow import csv
 
     types = csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()))
-    return csv.read_csv(_source(path, form), *_options(form, len(names)), types)
+    return csv.read_csv(_open_source(path, form), *_build_csv_options(form, len(names)), types)
 
 
 def _header_names(path: Path, form: CsvForm) -> list[str]:
@@ -454,7 +454,7 @@ def _header_names(path: Path, form: CsvForm) -> list[str]:
         return next((row for _, row in _csv_rows(text, form) if row), [])
 
 
-def _source(path: Path, form: CsvForm) -> Any:
+def _open_source(path: Path, form: CsvForm) -> Any:
     """Return what Arrow reads: the file, or its content without comments, in UTF-8."""
     if not form.comment:
         return path
@@ -519,11 +519,14 @@ def _read_excel(path: Path, form: CsvForm) -> pa.Table:  # noqa: ARG001 (of CSV 
         raise ValueError from None
     header, *rows = sheet.to_python() or [[]]
     columns = zip(*rows, strict=True) if rows else [()] * len(header)
-    cells = [_cells([None if value == "" else value for value in column]) for column in columns]
+    cells = [
+        _convert_excel_column([None if value == "" else value for value in column])
+        for column in columns
+    ]
     return pa.table(cells, names=list(map(plain_text, header)))
 
 
-def _cells(values: list[Any]) -> pa.Array:
+def _convert_excel_column(values: list[Any]) -> pa.Array:
     """Return a column of an Excel sheet: whole numbers as such, several types as texts."""
     kinds = {type(value) for value in values if value is not None}
     if kinds <= {int, float}:
@@ -534,7 +537,7 @@ def _cells(values: list[Any]) -> pa.Array:
     return pa.array([None if value is None else plain_text(value) for value in values])
 
 
-def _texts(columns: _Columns, name: str) -> tuple[str, ...]:
+def _read_texts(columns: _Columns, name: str) -> tuple[str, ...]:
     """Return a column of texts; a missing one is refused, whatever the format calls missing."""
     column = columns.get(name, "text column", gaps=True)
     is_missing = column.is_null()
@@ -551,17 +554,19 @@ def _texts(columns: _Columns, name: str) -> tuple[str, ...]:
     return tuple(column.to_pylist())
 
 
-def _matrix(columns: _Columns, names: Sequence[str], which: Sequence[str]) -> Floats:
+def _read_matrix(columns: _Columns, names: Sequence[str], which: Sequence[str]) -> Floats:
     """Return columns of numbers, or of texts that read as numbers, float64 (n, d)."""
     lacking = columns.lacking(names)
     if len(lacking) > 1:
         shown = ", ".join(map(repr, lacking[:_LISTED_ROWS]))
         more = ", ..." if len(lacking) > _LISTED_ROWS else ""
         raise InvalidInput(f"The table has no columns {shown}{more}, which hold features.")
-    return np.stack([_numbers(columns, *pair) for pair in zip(names, which, strict=True)], axis=1)
+    return np.stack(
+        [_read_numbers(columns, *pair) for pair in zip(names, which, strict=True)], axis=1
+    )
 
 
-def _numbers(columns: _Columns, name: str, which: str) -> Floats:
+def _read_numbers(columns: _Columns, name: str, which: str) -> Floats:
     column = columns.get(name, which)
     reading = parse_numbers(column.cast(pa.int8()) if pa.types.is_boolean(column.type) else column)
     if reading.faults.any():
@@ -570,24 +575,24 @@ def _numbers(columns: _Columns, name: str, which: str) -> Floats:
             "A table with texts, dates or gaps needs a schema and the features 'table'."
         )
     if np.isnan(reading.codes).any():
-        raise _lacks(which)
+        raise _missing_value_error(which)
     return reading.codes
 
 
-def _labels(columns: _Columns, name: str) -> AnyArray:
+def _read_labels(columns: _Columns, name: str) -> AnyArray:
     """Return a column of labels as int64, bool or str (n,)."""
     column = columns.get(name, "label column")
     if pa.types.is_boolean(column.type):
         return np.asarray(column.to_numpy())
     if not _is_string(column.type):
-        return _integers(column)
+        return _read_integers(column)
     strings = list(map(plain_text, column.to_pylist()))
     if "" in strings:
-        raise _lacks("label column")
+        raise _missing_value_error("label column")
     return label_column(strings)
 
 
-def _subjects(columns: _Columns, name: str) -> AnyArray:
+def _read_subjects(columns: _Columns, name: str) -> AnyArray:
     """Return a column of subjects as int64 or str (n,)."""
     column = columns.get(name, "subject column", gaps=True)
     if pa.types.is_boolean(column.type):
@@ -602,7 +607,7 @@ def _subjects(columns: _Columns, name: str) -> AnyArray:
     return subject_column(column.to_numpy() if pa.types.is_integer(column.type) else column)
 
 
-def _integers(column: pa.ChunkedArray) -> AnyArray:
+def _read_integers(column: pa.ChunkedArray) -> AnyArray:
     kinds = (pa.types.is_integer, pa.types.is_floating, _is_string)
     try:
         if any(is_kind(column.type) for is_kind in kinds):
@@ -618,5 +623,5 @@ def _is_string(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
-def _lacks(which: str) -> InvalidInput:
+def _missing_value_error(which: str) -> InvalidInput:
     return InvalidInput(f"The {which} lacks values; fill them in or drop these records first.")

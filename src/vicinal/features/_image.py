@@ -80,28 +80,28 @@ class ImageFeatures(LoadedOnce["Any"], FixedImageFeatures):
         self.size = size
 
     def _parts(self, images: AnyImages) -> Iterable[Vectors]:
-        pixels = [_checked(image) for image in _listed(images)]
+        pixels = [_check_image(image) for image in _require_images(images)]
         size = checks.check_integer("size", self.size, least=32, most=512)
-        session = self._loaded_once(size, lambda: _session(size))
+        session = self._loaded_once(size, lambda: _open_session(size))
         return _side_by_side(pixels, session, size)
 
 
 def _side_by_side(images: Sequence[AnyArray], session: Any, size: int) -> Iterator[Vectors]:
     """Yield the embeddings of consecutive images; each is one thread's, which cores share."""
-    embed = partial(_embedded, session, size)
+    embed = partial(_embed_image, session, size)
     with ThreadPoolExecutor(THREADS) as pool:
         for start in range(0, len(images), _SIDE_BY_SIDE):
             yield np.stack(list(pool.map(embed, images[start : start + _SIDE_BY_SIDE])))
 
 
-def _listed(images: Any) -> Sequence[Any]:
+def _require_images(images: Any) -> Sequence[Any]:
     """Return `images` if they are a list, or an array, of at least one; else raise InvalidInput."""
     if isinstance(images, str | bytes) or not hasattr(images, "__len__") or len(images) == 0:
         raise InvalidInput("The images must be a list of at least one image.")
     return images  # type: ignore[no-any-return]
 
 
-def _checked(image: Any) -> AnyArray:
+def _check_image(image: Any) -> AnyArray:
     """Return an image as an array of numbers, or say what is wrong with it; repeats no pixel."""
     refuse_masked("images", image)
     try:
@@ -123,7 +123,7 @@ def packaged_weights() -> Path:
     return Path(str(_extra(_PACKAGE).__file__)).parent / _FILE
 
 
-def _embedded(session: Any, side: int, pixels: AnyArray) -> Vectors:
+def _embed_image(session: Any, side: int, pixels: AnyArray) -> Vectors:
     """Return the embedding (1280,) of one image."""
     colour = pixels if pixels.ndim == 3 else np.repeat(pixels[:, :, None], 3, axis=2)
     image = np.ascontiguousarray(colour.transpose(2, 0, 1)[None], dtype=np.float32)
@@ -139,7 +139,7 @@ def _embedded(session: Any, side: int, pixels: AnyArray) -> Vectors:
     return np.asarray(session.run(None, inputs)[0][0], dtype=np.float32)
 
 
-def _session(size: int) -> Any:
+def _open_session(size: int) -> Any:
     """Return a session that embeds with one thread."""
     runtime, onnx = _extra("onnxruntime"), _extra("onnx")
     path = packaged_weights()

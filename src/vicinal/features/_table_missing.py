@@ -71,18 +71,18 @@ def find_number_texts(distinct: Iterable[str]) -> list[str]:
     return [text for text in distinct if comparable(text) in written]
 
 
-def find_missing_numbers(known: Floats) -> Candidates:
+def find_missing_numbers(numbers: Floats) -> Candidates:
     """Return the numbers (n,) that stand for missing ones, each once."""
-    return _find(known, NUMBERS, are_days=False)
+    return _find(numbers, NUMBERS, are_days=False)
 
 
-def find_missing_days(known: Floats) -> Candidates:
+def find_missing_days(numbers: Floats) -> Candidates:
     """Return the days since 1970 (n,) that stand for missing dates, each once."""
-    return _find(known, DAYS, are_days=True)
+    return _find(numbers, DAYS, are_days=True)
 
 
-def _find(known: Floats, sentinels: frozenset[float], *, are_days: bool) -> Candidates:
-    distinct, counts = np.unique(known, return_counts=True)
+def _find(numbers: Floats, sentinels: frozenset[float], *, are_days: bool) -> Candidates:
+    distinct, counts = np.unique(numbers, return_counts=True)
     is_sentinel = np.isin(distinct, list(sentinels))
     plain = distinct[~is_sentinel]
     candidates = list(zip(distinct[is_sentinel].tolist(), counts[is_sentinel], strict=True))
@@ -112,7 +112,7 @@ def _find(known: Floats, sentinels: frozenset[float], *, are_days: bool) -> Cand
 
 
 def _is_certain(value: float, count: int, plain: Floats) -> bool:
-    """Return whether a number is so far from the plain ones (k,), sorted, that it is none of them.
+    """Return whether a number is too distant from the sorted plain numbers (k,) to be one of them.
 
     A single -1 beside few counts may be a number, and so may 9 or 99 on a scale that ends nearby.
     """

@@ -30,7 +30,7 @@ _OWN_CLASS = re.compile(
 """Classes that a model may name; any other is code of whoever made the folder."""
 _LEAST_VERSION = 6
 _TEXTS_A_WORKER = 16
-"""A further thread needs a copy of the network, which pays from so many texts on."""
+"""Minimum number of texts for a further thread, because each thread copies the network."""
 
 _LISTED_ROWS = 20
 """Rows that a message lists at most."""
@@ -141,10 +141,10 @@ def _side_by_side(network: _Network, texts: list[str]) -> Iterator[Vectors]:
     with ThreadPoolExecutor(size, initializer=begin) as pool:
         for start in range(0, len(texts), _PART):
             part = texts[start : start + _PART]
-            yield np.stack(list(pool.map(lambda text: _embedded(mine.network, text), part)))
+            yield np.stack(list(pool.map(lambda text: _embed_text(mine.network, text), part)))
 
 
-def _embedded(network: _Network, text: str) -> Vectors:
+def _embed_text(network: _Network, text: str) -> Vectors:
     """Return the embedding (d,) of one text."""
     vectors = network.encode([text], batch_size=1, show_progress_bar=False, convert_to_numpy=True)
     return np.asarray(vectors[0], dtype=np.float32)

@@ -48,12 +48,12 @@ def projected(rows: Floats, directions: Floats) -> Floats:
 def unit_rows(rows: Floats) -> Floats32:
     """Return rows (n, c) scaled to Euclidean length one, and zeros where a row is zeros."""
     grid, scaled = on_grid(rows, _square_bits(rows.shape[1]))
-    length = np.sqrt(_squares(grid))
+    length = np.sqrt(_sum_squares(grid))
     length[length == 0] = 1.0
     return np.asarray(scaled / length[:, None], dtype=np.float32)
 
 
-def _squares(grid: Floats) -> Floats:
+def _sum_squares(grid: Floats) -> Floats:
     """Return the exact sum of squares (n,) of every row on its grid (n, c)."""
     return np.asarray(np.einsum("ij,ij->i", grid, grid))
 

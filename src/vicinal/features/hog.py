@@ -100,7 +100,7 @@ class HOGFeatures(fixed.FixedImageFeatures):
                 "The images must hold no negative values when 'compress' is True. "
                 "Shift them, or set compress=False."
             )
-        work = partial(_histograms, **settings)
+        work = partial(_compute_histograms, **settings)
         return fixed.in_threads(pixels, work, _CHUNK, self.n_jobs)
 
     def _settings(self) -> HOGSettings:
@@ -112,22 +112,24 @@ class HOGFeatures(fixed.FixedImageFeatures):
         }
 
 
-def _histograms(
+def _compute_histograms(
     images: fixed.Images, orientations: int, cell: int, block: int, compress: bool
 ) -> fixed.Vectors:
     """Return the features of a chunk of images, float32 (n, d)."""
     few = max(1, _PIXELS // images[0].size)
     parts = [images[start : start + few] for start in range(0, len(images), few)]
     plan = bin_bounds(orientations), additions(block * block * orientations)
-    done = [features_of(*_polar(part, compress), *plan, cell, block) for part in parts]
+    done = [
+        features_of(*_compute_gradients_polar(part, compress), *plan, cell, block) for part in parts
+    ]
     return np.concatenate(done)
 
 
-def _polar(images: fixed.Images, compress: bool) -> tuple[Floats, Floats]:
+def _compute_gradients_polar(images: fixed.Images, compress: bool) -> tuple[Floats, Floats]:
     """Return lengths and angles (n, h, w) of the gradients, in radians, number by number."""
     precision = np.float32 if images.dtype in (np.float16, np.float32) else np.float64
     pixels = images.astype(precision, copy=False)
-    down, right = _gradients(np.sqrt(pixels) if compress else pixels)
+    down, right = _subtract_neighbours(np.sqrt(pixels) if compress else pixels)
     if images.ndim == 4:
         steepest = np.hypot(down, right).argmax(axis=3, keepdims=True)
         down, right = (np.take_along_axis(part, steepest, 3)[..., 0] for part in (down, right))
@@ -135,7 +137,7 @@ def _polar(images: fixed.Images, compress: bool) -> tuple[Floats, Floats]:
     return np.hypot(right, down), np.arctan2(down, right)
 
 
-def _gradients(pixels: fixed.Images) -> tuple[fixed.Images, fixed.Images]:
+def _subtract_neighbours(pixels: fixed.Images) -> tuple[fixed.Images, fixed.Images]:
     """Return differences of the two neighbours, down and to the right; none at the border."""
     down, right = np.zeros_like(pixels), np.zeros_like(pixels)
     np.subtract(pixels[:, 2:], pixels[:, :-2], out=down[:, 1:-1])
@@ -152,7 +154,7 @@ _CLIP = 0.2
 """Largest entry of a block after its first normalisation (the "Hys" of L2-Hys)."""
 
 _IN_A_ROW = 128
-"""Up to so many terms are added in eight interleaved sums; more are halved first."""
+"""Maximum number of terms that are added in eight interleaved sums; more are halved first."""
 
 _DEGREES = 180.0 / np.pi
 
@@ -262,13 +264,13 @@ def _gather(cells: Floats32, values: Floats) -> None:
 @compiled
 def _scale(values: Floats, sums: Sums) -> None:
     """Divide `values` by their Euclidean length."""
-    length = np.sqrt(_squares(values, sums) + _TINY)
+    length = np.sqrt(_sum_squares(values, sums) + _TINY)
     for i in range(len(values)):
         values[i] /= length
 
 
 @compiled
-def _squares(values: Floats, sums: Sums) -> float:
+def _sum_squares(values: Floats, sums: Sums) -> float:
     """Return the sum of squares of `values`, added up as `additions` says."""
     stack, top = np.empty(len(sums)), 0
     for start, stop, merged in sums:

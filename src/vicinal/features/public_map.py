@@ -109,7 +109,9 @@ class PublicMap(TransformerMixin, BaseEstimator):
         components = scale = None
         if n_components is not None:
             largest = float(np.abs(rows).max()) or 1.0
-            directions, strengths = _principal(_minus(rows, mean) / largest, n_components)
+            directions, strengths = _find_principal_components(
+                _center_rows(rows, mean) / largest, n_components
+            )
             components, scale = rounded_directions(directions), (strengths / strengths[0]) ** power
         return self._learnt(mean, components, scale, read.names)
 
@@ -184,7 +186,11 @@ class PublicMap(TransformerMixin, BaseEstimator):
         if components is None or scale is None:
             sound = sound and n_components is None and components is scale
         else:
-            sound = sound and n_components is not None and _sound(components, scale, mean.size)
+            sound = (
+                sound
+                and n_components is not None
+                and _keeps_norm_bound(components, scale, mean.size)
+            )
         sound = sound and (names is None or len(set(names)) == len(names) == mean.size)
         if not sound:
             raise InvalidInput(f"{path} holds a PublicMap whose parts do not fit together.")
@@ -206,20 +212,20 @@ class PublicMap(TransformerMixin, BaseEstimator):
         return self
 
     def _mapped(self, rows: AnyArray) -> Vectors:
-        centred = _minus(rows, self.mean_)
+        centred = _center_rows(rows, self.mean_)
         if self.components_ is not None:
             centred = projected(centred, self.components_) / np.asarray(self.scale_)
         return unit_rows(centred)
 
 
-def _principal(rows: Floats, n_components: int) -> tuple[Floats, Floats]:
+def _find_principal_components(rows: Floats, n_components: int) -> tuple[Floats, Floats]:
     """Return at most `n_components` leading components (d, c) and their strengths (c,).
 
     A strength is a deviation times the square root of the number of rows. The rows come in units
     of the largest number before centring, so that what centring leaves of equal rows is told
     from a component.
     """
-    strengths, directions = _spectrum(rows)
+    strengths, directions = _decompose(rows)
     floor = max(_FLAT * strengths[0], _FLAT**2 * math.sqrt(rows.size))
     n_directions = min(n_components, int(np.count_nonzero(strengths > floor)))
     if n_directions == 0:
@@ -230,7 +236,7 @@ def _principal(rows: Floats, n_components: int) -> tuple[Floats, Floats]:
     return np.ascontiguousarray(directions[:, :n_directions]), strengths[:n_directions]
 
 
-def _spectrum(rows: Floats) -> tuple[Floats, Floats]:
+def _decompose(rows: Floats) -> tuple[Floats, Floats]:
     """Return all singular values, largest first, and the right singular vectors in columns."""
     if len(rows) < rows.shape[1]:
         _, strengths, directions = np.linalg.svd(rows, full_matrices=False)
@@ -240,7 +246,7 @@ def _spectrum(rows: Floats) -> tuple[Floats, Floats]:
     return np.sqrt(np.maximum(squares[::-1], 0.0)), directions[:, ::-1]
 
 
-def _minus(rows: AnyArray, mean: Floats) -> Floats:
+def _center_rows(rows: AnyArray, mean: Floats) -> Floats:
     """Return centred rows in float64, refusing numbers so large that centring overflows."""
     with np.errstate(over="ignore"):
         centred = rows.astype(np.float64) - mean
@@ -266,7 +272,7 @@ def _read(path: Path) -> tuple[dict[str, Any], Floats, Floats | None, Floats | N
     return parameters, mean, learnt.get("components"), learnt.get("scale"), names
 
 
-def _sound(components: Floats, scale: Floats, n_features: int) -> bool:
+def _keeps_norm_bound(components: Floats, scale: Floats, n_features: int) -> bool:
     """Tell whether components from outside keep the bound on which exact sums rest."""
     return bool(
         scale.ndim == 1

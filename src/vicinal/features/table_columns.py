@@ -131,10 +131,10 @@ def days(
     kind = column.type
     if not (pa.types.is_timestamp(kind) or pa.types.is_date(kind)):
         if with_time or zone is not None:
-            read_moment = partial(_moment, form=form, zone=zone or "UTC", with_time=with_time)
+            read_moment = partial(_parse_moment, form=form, zone=zone or "UTC", with_time=with_time)
             return _by_value(column, read_moment, _TEXTS)
-        return _by_value(column, partial(_day, form=form), _TEXTS)
-    units, per_second = _integers(
+        return _by_value(column, partial(_parse_day, form=form), _TEXTS)
+    units, per_second = _extract_ticks(
         column.cast(pa.timestamp("s")) if pa.types.is_date(kind) else column
     )
     seconds = units // per_second
@@ -163,31 +163,31 @@ def has_zone(column: pa.ChunkedArray) -> bool:
 def times_of_day(column: pa.ChunkedArray) -> Reading:
     """Return times of day as seconds since midnight."""
     if not pa.types.is_time(column.type):
-        return _by_value(column, partial(_parsed, parse=times.parse_clock, fault=TIME), _TEXTS)
-    return _with_nulls(column, _seconds(column))
+        return _by_value(column, partial(_parse_cell, parse=times.parse_clock, fault=TIME), _TEXTS)
+    return _with_nulls(column, _convert_to_seconds(column))
 
 
 def durations(column: pa.ChunkedArray) -> Reading:
     """Return durations as seconds."""
     if not pa.types.is_duration(column.type):
-        read_text = partial(_parsed, parse=times.parse_duration, fault=DURATION)
+        read_text = partial(_parse_cell, parse=times.parse_duration, fault=DURATION)
         return _by_value(column, read_text, _TEXTS)
-    return _with_nulls(column, _seconds(column))
+    return _with_nulls(column, _convert_to_seconds(column))
 
 
 _UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
-def _integers(column: pa.ChunkedArray) -> tuple[npt.NDArray[np.int64], int]:
+def _extract_ticks(column: pa.ChunkedArray) -> tuple[npt.NDArray[np.int64], int]:
     """Return times in their unit, 0 where they are missing, and how many units a second has."""
     storage = pa.int32() if column.type.bit_width == 32 else pa.int64()  # of time32
     units = column.cast(storage).cast(pa.int64()).fill_null(0).to_numpy()
     return units, _UNITS[column.type.unit]
 
 
-def _seconds(column: pa.ChunkedArray) -> Codes:
+def _convert_to_seconds(column: pa.ChunkedArray) -> Codes:
     """Return times or durations in seconds, rounded to microseconds."""
-    units, per_second = _integers(column)
+    units, per_second = _extract_ticks(column)
     if per_second <= times.MICROSECONDS:
         return np.asarray(units / float(per_second))
     return np.asarray(np.rint(units / 1e3) / times.MICROSECONDS)
@@ -202,7 +202,7 @@ def _with_nulls(column: pa.ChunkedArray, codes: Codes) -> Reading:
 
 def truths(column: pa.ChunkedArray) -> Reading:
     """Return 1 for yes and 0 for no."""
-    return _by_value(column, _truth)
+    return _by_value(column, _parse_flag)
 
 
 def places(column: pa.ChunkedArray, place_of: dict[str, float], other: float | None) -> Reading:
@@ -304,7 +304,7 @@ def _number(value: str, *, limits: bool) -> float | int:
     return number if math.isfinite(number) else FINITE
 
 
-def _day(value: str, form: str | None) -> float | int:
+def _parse_day(value: str, form: str | None) -> float | int:
     text = value.strip()
     if is_missing(text):
         return math.nan
@@ -318,7 +318,7 @@ def _day(value: str, form: str | None) -> float | int:
         return DATE
 
 
-def _moment(value: str, form: str | None, zone: str, *, with_time: bool) -> float | int:
+def _parse_moment(value: str, form: str | None, zone: str, *, with_time: bool) -> float | int:
     text = value.strip()
     if is_missing(text):
         return math.nan
@@ -329,7 +329,7 @@ def _moment(value: str, form: str | None, zone: str, *, with_time: bool) -> floa
     return moment if with_time else float(math.floor(moment))
 
 
-def _parsed(value: str, parse: Callable[[str], float | None], fault: int) -> float | int:
+def _parse_cell(value: str, parse: Callable[[str], float | None], fault: int) -> float | int:
     text = value.strip()
     if is_missing(text):
         return math.nan
@@ -337,7 +337,7 @@ def _parsed(value: str, parse: Callable[[str], float | None], fault: int) -> flo
     return fault if number is None else number
 
 
-def _truth(value: Any) -> float | int:
+def _parse_flag(value: Any) -> float | int:
     text = plain_text(value).lower()
     if is_missing(plain_text(value)):
         return math.nan

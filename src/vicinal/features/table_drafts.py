@@ -65,7 +65,7 @@ _MARKS = re.compile(r"[€$£%,'\u2019\s]|\..*\.")
 _THOUSANDS = re.compile(r"\D*[1-9]\d{0,2}([.,'\u2019\s]\d{3})+(?!\d).*")
 _POINTS_BEFORE_THREE_DIGITS = re.compile(r"[<>≤≥]?=?\s*-?(0|[1-9]\d{0,2}(\.\d{3})*)")
 _DAY_DIGITS = re.compile(r"(19|20)\d{6}", re.ASCII)
-_MIN_DAYS = 5  # so many different numbers such as 20260131 are dates if all can be
+_MIN_DAYS = 5  # at least 5 different numbers such as 20260131 are dates if all can be
 
 _NANOSECONDS = re.compile(r":\d\d[.,]\d{6}0*[1-9]")
 
@@ -113,7 +113,9 @@ def draft_schema(
         raise InvalidInput("The public table has two columns with the same name. Drop one.")
     absent = set(map(checks.normalize_text, leave_out))
     drafts = {
-        name: (IGNORED, "") if name in absent else _sound(*_drafted(table, name, file))
+        name: (IGNORED, "")
+        if name in absent
+        else _validate_draft(*_draft_column(table, name, file))
         for name in names
     }
     notes = [
@@ -151,7 +153,7 @@ def _describe_misfits(table: Any, schema: TableSchema) -> list[str]:
     return notes
 
 
-def _sound(draft: kinds.TableColumn | str, note: str) -> Draft:
+def _validate_draft(draft: kinds.TableColumn | str, note: str) -> Draft:
     """Return a draft that the schema's own checks accept."""
     if isinstance(draft, kinds.TableColumn):
         try:
@@ -161,7 +163,7 @@ def _sound(draft: kinds.TableColumn | str, note: str) -> Draft:
     return draft, note
 
 
-def _drafted(table: Any, name: str, file: CsvForm) -> Draft:
+def _draft_column(table: Any, name: str, file: CsvForm) -> Draft:
     try:
         column = table_columns(table, [name])[0][name]
     except InvalidInput:
@@ -170,22 +172,26 @@ def _drafted(table: Any, name: str, file: CsvForm) -> Draft:
     if len(column) == column.null_count:
         return IGNORED, _EMPTY
     if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
-        return _exact_time(column, _date(name, column))
+        return _exact_time(column, _draft_date(name, column))
     if pa.types.is_time(kind):
-        return _exact_time(column, _time(name, cells.times_of_day(column)))
+        return _exact_time(column, _draft_time(name, cells.times_of_day(column)))
     if pa.types.is_duration(kind):
-        return _exact_time(column, _duration(name, cells.durations(column)))
+        return _exact_time(column, _draft_duration(name, cells.durations(column)))
     if pa.types.is_boolean(kind):
         return _yes_no(name, cells.truths(column), may_be_constant=True)
     if pa.types.is_integer(kind):
         days = _days_as_digits(name, column)
-        return days or _exact(column, _numeric(name, cells.parse_numbers(column)))
+        return days or _note_rounded_numbers(
+            column, _draft_number(name, cells.parse_numbers(column))
+        )
     if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
-        draft = _exact(column, _numeric(name, cells.parse_numbers(column), may_be_whole=False))
+        draft = _note_rounded_numbers(
+            column, _draft_number(name, cells.parse_numbers(column), may_be_whole=False)
+        )
         note = "its numbers look like dates such as 20260131, which are read from integers"
         return _with_note(draft, note if _days_as_digits(name, column) else "")
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        return _textual(name, column, _order_of(table, name), file)
+        return _draft_text(name, column, _order_of(table, name), file)
     return IGNORED, "it holds a type of value that tables do not have"
 
 
@@ -195,7 +201,7 @@ def _with_note(draft: Draft, *notes: str) -> Draft:
     return column, "; ".join(filter(None, (note, *notes)))
 
 
-def _exact(column: pa.ChunkedArray, draft: Draft) -> Draft:
+def _note_rounded_numbers(column: pa.ChunkedArray, draft: Draft) -> Draft:
     """Return the draft of a column of numbers, with a note if some are rounded."""
     if not isinstance(draft[0], kinds.NumberColumn) or pa.types.is_floating(column.type):
         return draft
@@ -244,8 +250,8 @@ def _as_json(numbers: Iterable[float]) -> tuple[int, ...]:
 
 def _drop(reading: kinds.Reading, codes: Sequence[float]) -> kinds.Reading:
     """Return a reading with these codes missing."""
-    kept = ~np.isin(reading.codes, codes)
-    return kinds.Reading(np.where(kept, reading.codes, np.nan), reading.faults)
+    present = ~np.isin(reading.codes, codes)
+    return kinds.Reading(np.where(present, reading.codes, np.nan), reading.faults)
 
 
 def _order_of(table: Any, name: str) -> list[str] | None:
@@ -261,26 +267,31 @@ def _order_of(table: Any, name: str) -> list[str] | None:
     return list(dict.fromkeys(filter(None, map(cells.plain_text, values))))
 
 
-def _common(reading: kinds.Reading) -> dict[str, Any]:
+def _missing_options(reading: kinds.Reading) -> dict[str, Any]:
     """Return what all drafts have: missing values allowed, and how often they are met."""
-    return {"missing": True, "missing_share": min(0.99, _rounded(np.isnan(reading.codes).mean()))}
+    return {
+        "missing": True,
+        "missing_share": min(0.99, _round_share(np.isnan(reading.codes).mean())),
+    }
 
 
-def _rounded(value: float) -> float:
+def _round_share(value: float) -> float:
     return float(f"{value:.3g}")
 
 
 def _yes_no(name: str, reading: kinds.Reading, *, may_be_constant: bool = False) -> Draft:
-    known = reading.codes[~np.isnan(reading.codes)]
-    if len(known) == 0:
+    valid_codes = reading.codes[~np.isnan(reading.codes)]
+    if len(valid_codes) == 0:
         return IGNORED, _EMPTY
-    if not may_be_constant and len(np.unique(known)) < 2:
+    if not may_be_constant and len(np.unique(valid_codes)) < 2:
         return IGNORED, _CONSTANT
-    yes = _rounded(float(known.mean()))
-    return kinds.YesNoColumn(name, **_common(reading), shares=(_rounded(1 - yes), yes)), ""
+    yes = _round_share(float(valid_codes.mean()))
+    return kinds.YesNoColumn(
+        name, **_missing_options(reading), shares=(_round_share(1 - yes), yes)
+    ), ""
 
 
-def _numeric(
+def _draft_number(
     name: str, reading: kinds.Reading, *, may_be_whole: bool = True, limits: bool = False
 ) -> Draft:
     candidates = gaps.find_missing_numbers(reading.codes[~np.isnan(reading.codes)])
@@ -302,29 +313,29 @@ def _with_missing(
 
 
 def _number(name: str, reading: kinds.Reading, *, may_be_whole: bool, limits: bool) -> Draft:
-    known = reading.codes[~np.isnan(reading.codes)]
-    distinct = np.unique(known)
+    valid_codes = reading.codes[~np.isnan(reading.codes)]
+    distinct = np.unique(valid_codes)
     if len(distinct) < 2:
         return IGNORED, _CONSTANT if len(distinct) else _EMPTY
     if set(distinct.tolist()) <= {0.0, 1.0} and not limits:
         return _yes_no(name, reading)
-    are_integers = may_be_whole and bool((known % 1 == 0).all())
-    if are_integers and _identifies(known, distinct):
+    are_integers = may_be_whole and bool((valid_codes % 1 == 0).all())
+    if are_integers and _is_identifier(valid_codes, distinct):
         return IGNORED, "every row has a different number, as row numbers and ids have"
-    log = _is_skewed(known, distinct)
+    log = _is_skewed(valid_codes, distinct)
     column_class = kinds.WholeColumn if are_integers else kinds.NumberColumn
-    bounds = _range_of(known, log=log, integers=are_integers)
+    bounds = _range_of(valid_codes, log=log, integers=are_integers)
     note = "a cell such as <0.5 counts as its limit, 0.5" if limits else ""
-    return column_class(name, **_common(reading), **bounds, limits=limits), note
+    return column_class(name, **_missing_options(reading), **bounds, limits=limits), note
 
 
-def _identifies(known: kinds.Codes, distinct: kinds.Codes) -> bool:
-    """Tell whether whole numbers differ in all rows although so many would coincide by chance.
+def _is_identifier(valid_codes: kinds.Codes, distinct: kinds.Codes) -> bool:
+    """Tell whether whole numbers differ in all rows although random ones would coincide.
 
     Of n numbers spread evenly over a range of N about n^2 / (2 N) pairs are equal, of others more.
     """
-    pairs = len(known) ** 2 / (2 * (float(distinct[-1] - distinct[0]) + 1))
-    return len(known) == len(distinct) > _COUNTED and pairs >= _CERTAIN
+    pairs = len(valid_codes) ** 2 / (2 * (float(distinct[-1] - distinct[0]) + 1))
+    return len(valid_codes) == len(distinct) > _COUNTED and pairs >= _CERTAIN
 
 
 def _days_as_digits(name: str, column: pa.ChunkedArray) -> Draft | None:
@@ -337,10 +348,10 @@ def _days_as_digits(name: str, column: pa.ChunkedArray) -> Draft | None:
     if n_days < max(_MIN_DAYS, len(distinct)) or days.faults.any():
         return None
     note = "its numbers are read as dates such as 20260131; if they are none, declare 'whole'"
-    return _with_note(_date(name, column.cast(pa.string()), cells.DAY_DIGITS), note)
+    return _with_note(_draft_date(name, column.cast(pa.string()), cells.DAY_DIGITS), note)
 
 
-def _date(name: str, column: pa.ChunkedArray, form: str | None = None) -> Draft:
+def _draft_date(name: str, column: pa.ChunkedArray, form: str | None = None) -> Draft:
     """Return the draft of dates, with the time of day where it differs between rows."""
     zone, zone_note = _find_zone_of(column)
     reading = cells.days(column, form, zone, with_time=True)
@@ -351,25 +362,25 @@ def _date(name: str, column: pa.ChunkedArray, form: str | None = None) -> Draft:
         notes = ["some of its times of day cannot be read, so all are left out"]
     candidates = gaps.find_missing_days(reading.codes[~np.isnan(reading.codes)])
     reading = _drop(reading, candidates.certain)
-    known = reading.codes[~np.isnan(reading.codes)]
-    if len(np.unique(known)) < 2:
-        return IGNORED, _CONSTANT if len(known) else _EMPTY
-    fractions = np.unique(known % 1)
+    valid_codes = reading.codes[~np.isnan(reading.codes)]
+    if len(np.unique(valid_codes)) < 2:
+        return IGNORED, _CONSTANT if len(valid_codes) else _EMPTY
+    fractions = np.unique(valid_codes % 1)
     if with_time := len(fractions) > 1:
         notes.append('its time of day counts, too; to leave it out, remove "time"')
     elif fractions[0]:
         notes.append("its time of day is always the same, and is left out")
     if not with_time:
-        known = np.floor(known)
-    if with_time and known.max() - known.min() < 2:  # hardly more than the time of day
-        first, last = math.floor(known.min()), math.floor(known.max())
+        valid_codes = np.floor(valid_codes)
+    if with_time and valid_codes.max() - valid_codes.min() < 2:  # hardly more than the time of day
+        first, last = math.floor(valid_codes.min()), math.floor(valid_codes.max())
         bounds: dict[str, Any] = {"low": float(first), "high": last + 1.0}
     else:
-        bounds = _range_of(known, log=False, integers=True)
+        bounds = _range_of(valid_codes, log=False, integers=True)
         for key in ("low", "high", "center"):  # a date has four digits for its year
             bounds[key] = cells.day_number(cells.date_of(round(bounds[key])))
     draft = kinds.DateColumn(
-        name, **_common(reading), **bounds, form=form, time=with_time, zone=zone
+        name, **_missing_options(reading), **bounds, form=form, time=with_time, zone=zone
     )
     dates = [
         [cells.date_of(day) for day in days] for days in (candidates.certain, candidates.possible)
@@ -404,37 +415,39 @@ def _find_zone_of(column: pa.ChunkedArray) -> tuple[str | None, str]:
     return zone, f"its days and times are those of {zone}"
 
 
-def _time(name: str, reading: kinds.Reading, *, may_be_elapsed: bool = False) -> Draft:
-    known = reading.codes[~np.isnan(reading.codes)]
-    if len(np.unique(known)) < 2:
-        return IGNORED, _CONSTANT if len(known) else _EMPTY
+def _draft_time(name: str, reading: kinds.Reading, *, may_be_elapsed: bool = False) -> Draft:
+    valid_codes = reading.codes[~np.isnan(reading.codes)]
+    if len(np.unique(valid_codes)) < 2:
+        return IGNORED, _CONSTANT if len(valid_codes) else _EMPTY
     note = "its values are read as times of day; if they are durations, declare that kind"
-    return kinds.TimeColumn(name, **_common(reading)), note if may_be_elapsed else ""
+    return kinds.TimeColumn(name, **_missing_options(reading)), note if may_be_elapsed else ""
 
 
-def _duration(name: str, reading: kinds.Reading, *, may_be_clock: bool = False) -> Draft:
-    known = reading.codes[~np.isnan(reading.codes)]
-    distinct = np.unique(known)
+def _draft_duration(name: str, reading: kinds.Reading, *, may_be_clock: bool = False) -> Draft:
+    valid_codes = reading.codes[~np.isnan(reading.codes)]
+    distinct = np.unique(valid_codes)
     if len(distinct) < 2:
-        return IGNORED, _CONSTANT if len(known) else _EMPTY
-    bounds = _range_of(known, log=_is_skewed(known, distinct), integers=False)
+        return IGNORED, _CONSTANT if len(valid_codes) else _EMPTY
+    bounds = _range_of(valid_codes, log=_is_skewed(valid_codes, distinct), integers=False)
     note = "its values are read as durations; if they are times of day, declare the kind 'time'"
-    draft = kinds.DurationColumn(name, **_common(reading), **bounds)
+    draft = kinds.DurationColumn(name, **_missing_options(reading), **bounds)
     return draft, note if may_be_clock else ""
 
 
-def _is_skewed(known: kinds.Codes, distinct: kinds.Codes) -> bool:
-    """Tell whether numbers reach so much further up than down that distances need a logarithm."""
-    if known.min() < 0 or len(distinct) < _COUNTED:
+def _is_skewed(valid_codes: kinds.Codes, distinct: kinds.Codes) -> bool:
+    """Return whether numbers are so right-skewed that distances need a logarithm."""
+    if valid_codes.min() < 0 or len(distinct) < _COUNTED:
         return False
-    low, middle, high = np.quantile(known, [0.05, 0.5, 0.95])
+    low, middle, high = np.quantile(valid_codes, [0.05, 0.5, 0.95])
     return bool(high - middle > _SKEWED * max(middle - low, 1e-12 * abs(high)))
 
 
-def _range_of(known: kinds.Codes, *, log: bool, integers: bool) -> dict[str, Any]:
+def _range_of(valid_codes: kinds.Codes, *, log: bool, integers: bool) -> dict[str, Any]:
     """Return bounds, centre and spread: median and quartiles, the deviation where these agree."""
-    smallest, largest = float(known.min()), float(known.max())
-    scaled = cells.each(math.log if smallest > 0 else math.log1p, known) if log else known
+    smallest, largest = float(valid_codes.min()), float(valid_codes.max())
+    scaled = (
+        cells.each(math.log if smallest > 0 else math.log1p, valid_codes) if log else valid_codes
+    )
     quartiles = np.quantile(scaled, [0.25, 0.5, 0.75])
     center, spread = float(quartiles[1]), float((quartiles[2] - quartiles[0]) / _NORMAL_IQR)
     if not spread > 0 or not math.isfinite(spread):
@@ -450,27 +463,29 @@ def _range_of(known: kinds.Codes, *, log: bool, integers: bool) -> dict[str, Any
         low, high = smallest, largest
     digits = 2 - math.floor(math.log10(spread))
     center = round(center, digits)
-    return {"low": low, "high": high, "center": center, "spread": _rounded(spread), "log": log}
+    return {"low": low, "high": high, "center": center, "spread": _round_share(spread), "log": log}
 
 
-def _textual(name: str, column: pa.ChunkedArray, order: list[str] | None, file: CsvForm) -> Draft:
+def _draft_text(
+    name: str, column: pa.ChunkedArray, order: list[str] | None, file: CsvForm
+) -> Draft:
     distinct = _distinct_texts(column)
     if len(distinct) < 2:
         return IGNORED, _CONSTANT if distinct else _EMPTY
     if order is not None:
-        return _category(name, column, order, file)
+        return _draft_category(name, column, order, file)
     symbols, nouns = gaps.find_missing_texts(distinct)
     for missing in ([*symbols, *nouns], symbols) if nouns else (symbols,):
-        kept = _without(column, missing)
-        values = _distinct_texts(kept)
-        draft = _read_as(name, kept, values, file) if len(values) > 1 else None
+        present = _mask_texts(column, missing)
+        values = _distinct_texts(present)
+        draft = _read_as(name, present, values, file) if len(values) > 1 else None
         # "unknown" may be an answer beside yes and no, but is no number and no date.
         if draft and not (isinstance(draft[0], kinds.YesNoColumn) and set(missing) & set(nouns)):
             return _with_missing(draft, missing)
-    if len(_distinct_texts(_without(column, symbols))) < 2:
+    if len(_distinct_texts(_mask_texts(column, symbols))) < 2:
         nouns = [*symbols, *nouns]
         symbols = []
-    draft = _category(name, _without(column, symbols), None, file)
+    draft = _draft_category(name, _mask_texts(column, symbols), None, file)
     possible = [*nouns, *gaps.find_number_texts(distinct)]
     return _with_missing(draft, symbols, possible)
 
@@ -481,11 +496,13 @@ def _distinct_texts(column: pa.ChunkedArray) -> list[str]:
     return sorted(text for text in texts if not cells.is_missing(text))
 
 
-def _without(column: pa.ChunkedArray, texts: list[str]) -> pa.ChunkedArray:
+def _mask_texts(column: pa.ChunkedArray, texts: list[str]) -> pa.ChunkedArray:
     return cells.without_values(column, {*map(cells.comparable, texts)}) if texts else column
 
 
-def _category(name: str, column: pa.ChunkedArray, order: list[str] | None, file: CsvForm) -> Draft:
+def _draft_category(
+    name: str, column: pa.ChunkedArray, order: list[str] | None, file: CsvForm
+) -> Draft:
     """Return the draft of texts that are neither numbers nor dates: levels, a category, prose."""
     counts = Counter(cells.plain_text(value) for value in column.drop_null().to_pylist())
     absent = Counter({text: n for text, n in counts.items() if cells.is_missing(text)})
@@ -516,18 +533,20 @@ def _category(name: str, column: pa.ChunkedArray, order: list[str] | None, file:
             f"it has {len(distinct)} different values, and the {MOST_CATEGORIES} most frequent "
             "ones are less than a tenth of the rows; write coarser ones, such as the first digits"
         )
-    levels, level_note = (order, "") if order is not None else _levels(distinct)
+    levels, level_note = (order, "") if order is not None else _order_levels(distinct)
     if levels is not None and 2 <= len(levels) <= MOST_CATEGORIES:
-        found = _declared(kinds.LevelsColumn, name, column, tuple(levels), len(texts))
-        return _with_note((found, level_note), *notes)
+        column_draft = _declare_column(kinds.LevelsColumn, name, column, tuple(levels), len(texts))
+        return _with_note((column_draft, level_note), *notes)
     if order is not None:
         notes.append(f"the order of its values is lost, as levels have 2 to {MOST_CATEGORIES}")
     if len(set(map(cells.fold_spelling, common))) < len(common):
         notes.append("some of its values differ only in spelling, and count as different ones")
     verb = "row has a value" if n_others == 1 else "rows have values"
     note = f"{n_others} {verb} other than the {MOST_CATEGORIES} declared, and count as one value"
-    found = _declared(kinds.CategoryColumn, name, column, tuple(sorted(common)), len(texts))
-    return _with_note((found, note if n_others else ""), *notes)
+    column_draft = _declare_column(
+        kinds.CategoryColumn, name, column, tuple(sorted(common)), len(texts)
+    )
+    return _with_note((column_draft, note if n_others else ""), *notes)
 
 
 def _describe_dressed(distinct: list[str], file: CsvForm) -> str:
@@ -559,20 +578,24 @@ def _read_as(
     if not any(cells.CODE.fullmatch(text) for text in distinct):
         tried += [
             (cells.truths(pointed), _yes_no, {}),
-            (cells.parse_numbers(pointed), _numeric, {}),
+            (cells.parse_numbers(pointed), _draft_number, {}),
         ]
         if many:  # few are levels, of which <10 is one
-            tried.append((cells.parse_numbers(pointed, limits=True), _numeric, {"limits": True}))
+            tried.append(
+                (cells.parse_numbers(pointed, limits=True), _draft_number, {"limits": True})
+            )
     some = pa.chunked_array([distinct[:_COUNTED]])
     forms = [form for form in _DATE_FORMS if not cells.days(some, form).faults.all()]
-    tried += [(cells.days(column, form), _date, {"form": form}) for form in forms]
+    tried += [(cells.days(column, form), _draft_date, {"form": form}) for form in forms]
     clock_times = cells.times_of_day(column)
     elapsed_times = cells.durations(column)
-    known = clock_times.codes[~np.isnan(clock_times.codes)]
-    times = (clock_times, _time, {"may_be_elapsed": not elapsed_times.faults.any()})
-    durations = (elapsed_times, _duration, {"may_be_clock": not clock_times.faults.any()})
+    valid_codes = clock_times.codes[~np.isnan(clock_times.codes)]
+    times = (clock_times, _draft_time, {"may_be_elapsed": not elapsed_times.faults.any()})
+    durations = (elapsed_times, _draft_duration, {"may_be_clock": not clock_times.faults.any()})
     # Clock times of which none reaches 01:00 are more probably durations.
-    tried += [durations, times] if len(known) and known.max() < 3600 else [times, durations]
+    tried += (
+        [durations, times] if len(valid_codes) and valid_codes.max() < 3600 else [times, durations]
+    )
     sizes = [int((reading.faults != cells.OK).sum()) for reading, _, _ in tried]
     least = min(sizes)
     if least > (1 - _FITTING if many else 0) * len(column):
@@ -582,23 +605,23 @@ def _read_as(
     form = options.get("form")
     if form is not None and form.endswith("%y"):
         return IGNORED, "its years have two digits; write four, or declare the date's form"
-    found = draft(name, column if draft is _date else reading, **options)
+    column_draft = draft(name, column if draft is _draft_date else reading, **options)
     if form is not None:
         alike = [other for *_, other in fitting if other.get("form") not in (form, None)]
         other = f'; {alike[0]["form"]} fits too, so check "form"' if alike else ""
-        found = _with_note(found, f"its dates are read as {form}{other}")
-    if draft in (_date, _time, _duration):
-        found = _exact_time(column, found)
-    texts = _distinct_texts(pointed) if draft is _numeric else []
+        column_draft = _with_note(column_draft, f"its dates are read as {form}{other}")
+    if draft in (_draft_date, _draft_time, _draft_duration):
+        column_draft = _exact_time(column, column_draft)
+    texts = _distinct_texts(pointed) if draft is _draft_number else []
     if any(map(_is_rounded, texts)):
-        found = _with_note(found, "numbers of more than 15 digits are rounded")
+        column_draft = _with_note(column_draft, "numbers of more than 15 digits are rounded")
     if any("." in t for t in texts) and all(map(_POINTS_BEFORE_THREE_DIGITS.fullmatch, texts)):
         note = f"if its {file.decimal!r} separates thousands, write 12345: three digits follow each"
-        return _with_note(found, note)
-    return found
+        return _with_note(column_draft, note)
+    return column_draft
 
 
-def _levels(distinct: list[str]) -> tuple[list[str] | None, str]:
+def _order_levels(distinct: list[str]) -> tuple[list[str] | None, str]:
     """Return texts in the order of the numbers they all begin with, and a note on likely codes."""
     matches = {text: match for text in distinct if (match := _LEVEL.match(text))}
     keys = {
@@ -617,7 +640,7 @@ def _levels(distinct: list[str]) -> tuple[list[str] | None, str]:
     return levels, note if may_be_codes else ""
 
 
-def _declared(
+def _declare_column(
     column_class: type[kinds.LevelsColumn] | type[kinds.CategoryColumn],
     name: str,
     column: pa.ChunkedArray,
@@ -627,11 +650,11 @@ def _declared(
     """Return a column of these values, with the shares that the public table shows."""
     bare = column_class(name, values=values)
     reading = bare.read(column)
-    known = reading.codes[~np.isnan(reading.codes)].astype(np.int64)
-    counts = np.bincount(known, minlength=bare.n_values)
-    shares = tuple(_rounded(count / max(size, 1)) for count in counts.tolist())
+    valid_codes = reading.codes[~np.isnan(reading.codes)].astype(np.int64)
+    counts = np.bincount(valid_codes, minlength=bare.n_values)
+    shares = tuple(_round_share(count / max(size, 1)) for count in counts.tolist())
     return column_class(
-        name, **_common(reading), values=values, shares=shares if sum(shares) else ()
+        name, **_missing_options(reading), values=values, shares=shares if sum(shares) else ()
     )
 
 

@@ -150,8 +150,8 @@ def _refuse_faults(readings: Mapping[str, Reading]) -> None:
 
 
 def _warn_of_others(schema: TableSchema, names: Sequence[str]) -> None:
-    known = {*schema.names, *schema.ignored, *schema.texts}
-    if others := sum(name not in known for name in names):
+    declared_names = {*schema.names, *schema.ignored, *schema.texts}
+    if others := sum(name not in declared_names for name in names):
         warnings.warn(
             f"The table has {others} {'column' if others == 1 else 'columns'} that the schema "
             f"does not name. {'It is' if others == 1 else 'They are'} left out.",
@@ -213,7 +213,7 @@ def check_table(
     if size == 0:
         return [Misfit(None, "has no rows", "Give at least one record", stops=True)]
     readers: dict[str, Callable[[pa.ChunkedArray], Reading]] = {
-        nfc(name): partial(cells.labels, classes=classes) if len(labels) == 1 else _targets
+        nfc(name): partial(cells.labels, classes=classes) if len(labels) == 1 else _extract_targets
         for name in labels
     }
     if subject is not None:
@@ -225,25 +225,27 @@ def check_table(
         if name not in names
     ]
     if not misfits:  # a table without a header has somebody's record for names
-        known = {*readers, *schema.ignored, *schema.texts}
+        declared_names = {*readers, *schema.ignored, *schema.texts}
         misfits += [
             Misfit(name, "is not in the schema", "It is left out", stops=False)
             for name in dict.fromkeys(names)
-            if name not in known
+            if name not in declared_names
         ]
     for name, read in readers.items():
         if names.count(name) > 1:
             misfits.append(Misfit(name, "appears twice", "Drop one of the two", stops=True))
         elif name in names:
-            misfits += _faults(table, name, read)
+            misfits += _find_misfits(table, name, read)
     return misfits
 
 
-def _targets(column: pa.ChunkedArray) -> Reading:
+def _extract_targets(column: pa.ChunkedArray) -> Reading:
     return cells.parse_numbers(column).refusing_missing()
 
 
-def _faults(table: Any, name: str, read: Callable[[pa.ChunkedArray], Reading]) -> list[Misfit]:
+def _find_misfits(
+    table: Any, name: str, read: Callable[[pa.ChunkedArray], Reading]
+) -> list[Misfit]:
     """Return what is wrong in one column."""
     try:
         values = table_columns(table, [name])[0][name]
@@ -274,15 +276,15 @@ def warn_of_others(path: Path, table: pa.Table, schema: TableSchema) -> None:
 
 
 def _worth_knowing(column: TableColumn, values: pa.ChunkedArray, codes: Codes) -> list[Misfit]:
-    known = int((~np.isnan(codes)).sum())
-    if not known:
+    n_present = int((~np.isnan(codes)).sum())
+    if not n_present:
         fix = "If that is normal, set its kind to ignored"
         return [Misfit(column.name, "holds nothing that can be read", fix, stops=False)]
     if isinstance(column, cells.CategoryColumn) and column.other:
         return _find_others(column, values, codes)
     outside = column.clipped(codes)
     fix = "They count as the nearest bound"
-    if outside.sum() > _SWAMPED * known:
+    if outside.sum() > _SWAMPED * n_present:
         fix += ". There are so many that the units may differ from the schema's"
     return Misfit.of_rows(
         column.name, "values outside the declared bounds", fix, outside, stops=False

@@ -162,9 +162,9 @@ class TableSchema:
         """
         if self.texts:
             raise InvalidInput(
-                f"The schema declares {_quoted(self.texts)} as text, of which no table features "
-                "can be made. Declare such a column 'ignored', or make features of its texts "
-                "with SentenceFeatures (on the command line: --features text)."
+                f"The schema declares {_quote_names(self.texts)} as text, of which no table "
+                "features can be made. Declare such a column 'ignored', or make features of its "
+                "texts with SentenceFeatures (on the command line: --features text)."
             )
         if not self.columns:
             raise InvalidInput("The schema must declare at least one column that is not ignored.")
@@ -181,7 +181,7 @@ class TableSchema:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the schema as JSON has it."""
-        columns: dict[str, Any] = {column.name: _plain(column) for column in self.columns}
+        columns: dict[str, Any] = {column.name: _format_options(column) for column in self.columns}
         columns |= {name: {"kind": TEXT} for name in self.texts}
         columns |= {name: {"kind": IGNORED} for name in self.ignored}
         section: dict[str, Any] = {} if self.file == PLAIN_CSV else self.file.to_dict()
@@ -206,19 +206,21 @@ class TableSchema:
             )
         checks.file_format("The schema", declared_schema.get("version"), VERSION)
         declared = declared_schema.get("columns")
-        known = {"format", "version", "file", "columns"}
-        if not isinstance(declared, Mapping) or set(declared_schema) - known:
+        allowed = {"format", "version", "file", "columns"}
+        if not isinstance(declared, Mapping) or set(declared_schema) - allowed:
             raise InvalidInput(
                 'A schema must have "format", "version" and "columns", may have "file", and '
                 "nothing else."
             )
         named = {
-            nfc(str(name)): _options(str(name), declared_column)
+            nfc(str(name)): _read_options(str(name), declared_column)
             for name, declared_column in declared.items()
         }
         if len(named) != len(declared):
             raise InvalidInput("The schema declares two columns whose names look alike.")
-        columns = {name: _column(name, declared_column) for name, declared_column in named.items()}
+        columns = {
+            name: _parse_column(name, declared_column) for name, declared_column in named.items()
+        }
         return cls(
             tuple(column for column in columns.values() if isinstance(column, TableColumn)),
             tuple(name for name, column in columns.items() if column == IGNORED),
@@ -247,14 +249,14 @@ def nfc(name: str) -> str:
     return unicodedata.normalize("NFC", name)
 
 
-def _quoted(names: Iterable[str]) -> str:
+def _quote_names(names: Iterable[str]) -> str:
     return ", ".join(map(repr, names))
 
 
 # ------------------------------------------------------------------ from JSON
 
 
-def _wrong(name: str, must: str) -> InvalidInput:
+def _column_error(name: str, must: str) -> InvalidInput:
     return InvalidInput(f"The schema's column {name!r} must have {must}.")
 
 
@@ -290,17 +292,17 @@ def _is_numeric(column: TableColumn) -> bool:
     return is_number or all_numbers(getattr(column, "values", ("",)))
 
 
-def _options(name: str, declared_column: object) -> dict[str, Any]:
+def _read_options(name: str, declared_column: object) -> dict[str, Any]:
     """Return a column's options with the kind, all of them known to it."""
     if not isinstance(declared_column, Mapping) or declared_column.get("kind") not in KINDS:
-        raise _wrong(name, 'a "kind": ' + ", ".join(f'"{kind}"' for kind in KINDS))
-    known = (*_COMMON, *_OPTIONS[declared_column["kind"]])
-    if unknown := [key for key in declared_column if key not in known]:
-        raise _wrong(name, f'no "{unknown[0]}". Its kind takes {", ".join(known)}')
+        raise _column_error(name, 'a "kind": ' + ", ".join(f'"{kind}"' for kind in KINDS))
+    allowed = (*_COMMON, *_OPTIONS[declared_column["kind"]])
+    if unknown := [key for key in declared_column if key not in allowed]:
+        raise _column_error(name, f'no "{unknown[0]}". Its kind takes {", ".join(allowed)}')
     return dict(declared_column)
 
 
-def _column(name: str, declared_column: dict[str, Any]) -> TableColumn | str:
+def _parse_column(name: str, declared_column: dict[str, Any]) -> TableColumn | str:
     kind: str = declared_column["kind"]
     if kind in (IGNORED, TEXT):
         return kind
@@ -316,25 +318,25 @@ def _column(name: str, declared_column: dict[str, Any]) -> TableColumn | str:
         ),
     }
     if kind == "time":
-        cyclic = _flag(name, "cyclic", declared_column.get("cyclic", True))
+        cyclic = _parse_flag(name, "cyclic", declared_column.get("cyclic", True))
         return TimeColumn(name, **common, cyclic=cyclic)
     if kind in _NUMBERS:
-        return _NUMBERS[kind](name, **common, **_range(name, declared_column, kind))
+        return _NUMBERS[kind](name, **common, **_parse_range(name, declared_column, kind))
     size = 2  # of yes and no
     if kind != "yes_no":
-        common["values"] = _values(name, declared_column)
+        common["values"] = _parse_values(name, declared_column)
         size = len(common["values"])
         if set(map(comparable, common["values"])) & set(map(comparable, common["missing_values"])):
-            raise _wrong(name, 'no value both in its "values" and in its "missing_values"')
+            raise _column_error(name, 'no value both in its "values" and in its "missing_values"')
     if kind == "category":
-        common["other"] = _flag(name, "other", declared_column.get("other", True))
+        common["other"] = _parse_flag(name, "other", declared_column.get("other", True))
         size += common["other"]
-    return _DECLARED[kind](name, **common, shares=_shares(name, declared_column, size))
+    return _DECLARED[kind](name, **common, shares=_parse_shares(name, declared_column, size))
 
 
-def _range(name: str, declared_column: dict[str, Any], kind: str) -> dict[str, Any]:
+def _parse_range(name: str, declared_column: dict[str, Any], kind: str) -> dict[str, Any]:
     """Return bounds, centre and spread of a number, checked against each other."""
-    read: Callable[..., float] = _date if kind == "date" else _number
+    read: Callable[..., float] = _parse_date if kind == "date" else _number
     fields: dict[str, Any] = {
         key: read(name, key, declared_column[key])
         for key in ("low", "high", "center")
@@ -342,52 +344,54 @@ def _range(name: str, declared_column: dict[str, Any], kind: str) -> dict[str, A
     }
     if "spread" in declared_column:
         fields["spread"] = _number(name, "spread", declared_column["spread"], least=1e-300)
-    fields["log"] = log = _flag(name, "log", declared_column.get("log", False))
+    fields["log"] = log = _parse_flag(name, "log", declared_column.get("log", False))
     for key in ("limits", "time"):
         if key in declared_column:
-            fields[key] = _flag(name, key, declared_column[key])
+            fields[key] = _parse_flag(name, key, declared_column[key])
     if "zone" in declared_column:
-        fields["zone"] = _zone(name, declared_column["zone"])
+        fields["zone"] = _parse_zone(name, declared_column["zone"])
     if "form" in declared_column:
         fields["form"] = _date_form(name, declared_column["form"])
     low, high = fields.get("low"), fields.get("high")
     if ("center" in fields) != ("spread" in fields):
-        raise _wrong(name, 'both "center" and "spread", or neither')
+        raise _column_error(name, 'both "center" and "spread", or neither')
     if "spread" not in fields and (low is None or high is None):
-        raise _wrong(name, '"low" and "high", or "center" and "spread"')
+        raise _column_error(name, '"low" and "high", or "center" and "spread"')
     if low is not None and high is not None and not low < high:
-        raise _wrong(name, 'a "low" that is less than its "high"')
+        raise _column_error(name, 'a "low" that is less than its "high"')
     if log and (low is None or low < 0):
-        raise _wrong(name, 'a "low" that is at least 0, as it has "log"')
+        raise _column_error(name, 'a "low" that is at least 0, as it has "log"')
     return fields
 
 
-def _values(name: str, declared_column: dict[str, Any]) -> tuple[Any, ...]:
+def _parse_values(name: str, declared_column: dict[str, Any]) -> tuple[Any, ...]:
     values = declared_column.get("values")
     if not isinstance(values, list) or not 1 <= len(values) <= MOST_VALUES:
-        raise _wrong(name, f'"values": a list of 1 to {MOST_VALUES} texts or numbers')
+        raise _column_error(name, f'"values": a list of 1 to {MOST_VALUES} texts or numbers')
     for value in values:
         if not isinstance(value, str | bool):
             _number(name, "values", value)
         if plain_text(value) == "" or is_missing(plain_text(value), (plain_text(value),)):
-            raise _wrong(name, '"values" that are not empty; an empty cell is a missing value')
-    known = {float(v) if all_numbers(tuple(values)) else plain_text(v) for v in values}
-    if len(known) != len(values):
-        raise _wrong(name, '"values" that all differ, also without spaces around them')
+            raise _column_error(
+                name, '"values" that are not empty; an empty cell is a missing value'
+            )
+    distinct = {float(v) if all_numbers(tuple(values)) else plain_text(v) for v in values}
+    if len(distinct) != len(values):
+        raise _column_error(name, '"values" that all differ, also without spaces around them')
     if declared_column["kind"] == "levels" and len(values) < 2:
-        raise _wrong(name, 'two "values" at least, from the lowest to the highest')
+        raise _column_error(name, 'two "values" at least, from the lowest to the highest')
     return tuple(values)
 
 
-def _shares(name: str, declared_column: dict[str, Any], size: int) -> tuple[float, ...]:
+def _parse_shares(name: str, declared_column: dict[str, Any], size: int) -> tuple[float, ...]:
     if "shares" not in declared_column:
         return ()
     shares = declared_column["shares"]
     if not isinstance(shares, list) or len(shares) != size:
-        raise _wrong(name, f'{size} "shares", one for each value (and one for "other")')
+        raise _column_error(name, f'{size} "shares", one for each value (and one for "other")')
     checked = tuple(_number(name, "shares", share, least=0, most=1e6) for share in shares)
     if not sum(checked) > 0:
-        raise _wrong(name, '"shares" that are not all 0')
+        raise _column_error(name, '"shares" that are not all 0')
     return checked
 
 
@@ -395,31 +399,31 @@ def _number(
     name: str, key: str, value: object, least: float = -1e300, most: float = 1e300
 ) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise _wrong(name, f'a number as "{key}"')
+        raise _column_error(name, f'a number as "{key}"')
     if not least <= value <= most:  # also refuses NaN
-        raise _wrong(name, f'a "{key}" between {least:g} and {most:g}')
+        raise _column_error(name, f'a "{key}" between {least:g} and {most:g}')
     return float(value)
 
 
-def _flag(name: str, key: str, value: object) -> bool:
+def _parse_flag(name: str, key: str, value: object) -> bool:
     if not isinstance(value, bool):
-        raise _wrong(name, f'true or false as "{key}"')
+        raise _column_error(name, f'true or false as "{key}"')
     return value
 
 
-def _date(name: str, key: str, value: object) -> float:
+def _parse_date(name: str, key: str, value: object) -> float:
     try:
         return day_number(str(value))
     except ValueError:
-        raise _wrong(name, f'a date as "{key}", written as "2026-01-31"') from None
+        raise _column_error(name, f'a date as "{key}", written as "2026-01-31"') from None
 
 
-def _zone(name: str, zone: object) -> str:
+def _parse_zone(name: str, zone: object) -> str:
     try:
         find_zone(str(zone))
     except ValueError:
         must = 'a "zone" that names a time zone, such as "UTC", "+01:00" or "Europe/Berlin"'
-        raise _wrong(name, must) from None
+        raise _column_error(name, must) from None
     return str(zone)
 
 
@@ -428,27 +432,29 @@ def _date_form(name: str, form: object) -> str:
     parts = _DATE_PART.findall(str(form))
     which = sorted({"Y": "y", "b": "m", "B": "m"}.get(part, part) for part in parts)
     if which != ["d", "m", "y"] or _DATE_PART.sub("", str(form)).strip(" ./,-"):
-        raise _wrong(name, 'a "form" with year, month and day, such as "%d.%m.%Y"')
+        raise _column_error(name, 'a "form" with year, month and day, such as "%d.%m.%Y"')
     return str(form)
 
 
 # ------------------------------------------------------------------ to JSON
 
 
-def _plain(column: TableColumn) -> dict[str, Any]:
+def _format_options(column: TableColumn) -> dict[str, Any]:
     """Return a column's options as JSON has them, without those that are as they are anyway."""
     options = {key: getattr(column, key) for key in _OPTIONS[column.kind]}
     fields: dict[str, Any] = {"kind": column.kind}
     for key, value in options.items():
         if key in ("other", "cyclic") or not (value is None or value is False or value == ()):
-            fields[key] = list(value) if isinstance(value, tuple) else _written(column, key, value)
+            fields[key] = (
+                list(value) if isinstance(value, tuple) else _format_option(column, key, value)
+            )
     fields["missing"] = column.missing_share or column.missing
     if column.missing_values:
         fields["missing_values"] = list(column.missing_values)
     return fields if column.weight == 1.0 else {**fields, "weight": column.weight}
 
 
-def _written(column: TableColumn, key: str, value: Any) -> Any:
+def _format_option(column: TableColumn, key: str, value: Any) -> Any:
     if key not in ("low", "high", "center"):
         return value
     if column.kind == "date":
@@ -483,7 +489,7 @@ def table_columns(
             f"{', '.join(map(repr, lacking))} of the schema. Add what is missing (empty where "
             "nothing is known), or take it out of the schema."
         )
-    columns = {name: _arrow(name, column_of[name]) for name in required}
+    columns = {name: _convert_to_arrow(name, column_of[name]) for name in required}
     for name, column in columns.items():
         if len(column) != size:
             raise InvalidInput(f"The column {name!r} must be as long as the others.")
@@ -502,7 +508,7 @@ def named_columns(rows: Any) -> tuple[list[tuple[str, Any]], int]:
         return list(zip(table.schema.names, table.columns, strict=True)), table.num_rows
     if isinstance(rows, Mapping):
         listed = [(str(name), column) for name, column in rows.items()]
-        return listed, _length(listed[0][1]) if listed else 0
+        return listed, _count_rows(listed[0][1]) if listed else 0
     if isinstance(rows, list | tuple) and rows and all(isinstance(row, Mapping) for row in rows):
         return _of_dicts(rows), len(rows)
     if isinstance(rows, np.ndarray) and rows.dtype.names is not None and rows.ndim == 1:
@@ -530,21 +536,21 @@ def _of_one_type(values: list[Any]) -> list[Any]:
     return [None if v is None or v != v else plain_text(v) for v in values]
 
 
-def _length(column: Any) -> int:
+def _count_rows(column: Any) -> int:
     try:
         return len(column)
     except TypeError:
         raise InvalidInput("Every column must be a list or an array of its values.") from None
 
 
-def _arrow(name: str, column: Any) -> pa.ChunkedArray:
+def _convert_to_arrow(name: str, column: Any) -> pa.ChunkedArray:
     """Return one column as Arrow has it, dictionaries and views resolved."""
     try:
-        array = _converted(column)
+        array = _convert_cells(column)
         if isinstance(array.type, pa.ExtensionType):
             array = array.cast(array.type.storage_type)
         if pa.types.is_dictionary(array.type):
-            array = _decoded(array)
+            array = _decode_dictionaries(array)
         return array.cast(pa.large_string()) if str(array.type) == "string_view" else array
     except InvalidInput:
         raise
@@ -556,7 +562,7 @@ def _arrow(name: str, column: Any) -> pa.ChunkedArray:
         ) from None
 
 
-def _decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
+def _decode_dictionaries(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return a column without its dictionaries, one a chunk."""
     kind = column.type.value_type
     if str(kind) == "string_view":  # polars' categories; Arrow cannot take from views
@@ -565,7 +571,7 @@ def _decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return pa.chunked_array(parts, kind)
 
 
-def _converted(column: Any) -> pa.ChunkedArray:
+def _convert_cells(column: Any) -> pa.ChunkedArray:
     if isinstance(column, pa.ChunkedArray):
         return column
     if isinstance(column, pa.Array):
@@ -594,9 +600,9 @@ def _with_moments(values: Any) -> Any:
     if not any(issubclass(kind, _TIMES) for kind in set(map(type, values))):
         return values
     # NaN and NaT, which are missing, differ from themselves.
-    known = [v for v in values if v is not None and v == v]
-    zones = {v.tzinfo is not None for v in known if isinstance(v, dt.datetime)}
-    kinds = {_time_kind(v) for v in known}
+    present = [v for v in values if v is not None and v == v]
+    zones = {v.tzinfo is not None for v in present if isinstance(v, dt.datetime)}
+    kinds = {_time_kind(v) for v in present}
     if kinds == {dt.date, dt.datetime} and zones == {False}:
         return [dt.datetime.combine(v, dt.time()) if type(v) is dt.date else v for v in values]
     if len(kinds) > 1 or len(zones) > 1:

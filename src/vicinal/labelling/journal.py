@@ -60,7 +60,7 @@ class AskedRound:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JournalEntry:
-    """The state from which a run resumes: its rounds so far, and the labeller's state after them.
+    """The state from which a run resumes: completed rounds, and the labeller's state after them.
 
     `run`: digest of the data, labeller and plan; a run with another digest must not resume from
     this entry. `rounds`: the rounds that have begun. `state`: spent budgets of the labeller;

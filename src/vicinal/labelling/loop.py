@@ -197,7 +197,7 @@ def label(
 
 @dataclass(slots=True)
 class _Transfer:
-    """State of a run: `rounds` are the rounds begun so far, `run` is the digest of its inputs."""
+    """State of a run: `rounds` are the rounds begun, `run` is the digest of its inputs."""
 
     job: LabellingTask
     labeller: Labeller

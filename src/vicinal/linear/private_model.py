@@ -215,7 +215,7 @@ class ModelGate:
     The decision depends on queries and public weights only. After `planned` queries, the number
     for which the votes' noise was planned, the model answers alone.
 
-    `planned`: maximum number of queries that go to the vote. `n_asked`: their number so far.
+    `planned`: maximum number of queries that go to the vote. `n_asked`: their current number.
     """
 
     def __init__(self, model: PrivateModel, planned: int) -> None:

@@ -313,7 +313,7 @@ class DeltaSlackAccountant:
 
     @property
     def spent(self) -> float:
-        """Return the delta used so far by releases on the grid."""
+        """Return the delta used by past releases on the grid."""
         return self._spent
 
     def resume(self, spent: float) -> None:

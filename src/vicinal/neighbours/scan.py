@@ -260,7 +260,7 @@ def order_by_query(hits, n_queries):  # type: ignore[no-untyped-def]
 def make_lists(blocks: Sequence[Hits], query_offsets: Ints32) -> NeighbourLists:
     """Return the hits of consecutive blocks of records as lists, in the order of the blocks.
 
-    `query_offsets`, int32 (q,), are subtracted from the similarities, which lack them so far.
+    `query_offsets`, int32 (q,), are subtracted from the similarities, which exclude them.
     """
     starts, rows, similarities = merge_tiles(blocks, len(query_offsets))
     if query_offsets.any():

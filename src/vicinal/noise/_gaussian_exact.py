@@ -15,7 +15,7 @@ from typing import Any
 from vicinal.noise._uniform_bits import MARK, NEXT, next_bit, next_bits
 
 # Number of random binary digits that are compared first, and number of further digits that are read
-# whenever the digits so far do not decide.
+# whenever the digits already sampled do not decide.
 DIGITS, FURTHER = 20, 32
 
 # Additional binary digits of intermediate results.

@@ -195,7 +195,7 @@ class _ProcessState:
 # Samples are drawn in advance in multiples of this number.
 BATCH = 64
 
-# The number of samples kept ready grows with the number used so far, up to this one.
+# The number of samples kept ready grows with the number already used, up to this one.
 MAX_RESERVE = 1024
 
 # A call for more samples than this draws its own, and none are kept ready for a similar call.

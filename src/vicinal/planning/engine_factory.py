@@ -297,7 +297,7 @@ class EnginePlanner:
             return None, FixedRadius(
                 self.kernel, plan.min_similarity, self.n_features, self.reference, n_records
             )
-        # The radius reaches at least the nearest public point, which stands for so many records.
+        # The radius reaches at least the nearest public point, which stands for these records.
         min_neighbors = math.ceil(n_records / len(self.points))
         k = plan.n_neighbors or plan.choose_neighbors(self.points, self.budget_share)
         if k < min_neighbors:

@@ -76,7 +76,7 @@ BALANCED = "balanced"
 """Words that may take the place of a number, or name a choice, in the parameters below."""
 
 MAX_INTERACTIONS = 10**6
-"""Largest number of interactions; a budget divided into so many parts pays for no answer."""
+"""Largest number of interactions; a budget divided into more parts pays for no answer."""
 
 
 def check_interactions(value: object) -> int:

@@ -28,7 +28,7 @@ def compile_features() -> None:
 def compile_votes() -> None:
     """Compile the kernels of Ind-KNN's search, radii, charges and noise, for votes and labels.
 
-    The kernels for tiles are called directly, because so few rows are never split into tiles.
+    The kernels for tiles are called directly, because few rows are never split into tiles.
     """
     from vicinal.mechanisms.charging import tile_bounds
     from vicinal.neighbours.scan import NeighbourLists, merge_tiles

@@ -65,7 +65,7 @@ class ExactBody:
         self._layers: list[Layer] = []
         for layer in body:
             if isinstance(layer, _ADDS_UP):
-                self._layers.append(_quantized(layer, next(bounds)))
+                self._layers.append(_quantize(layer, next(bounds)))
             elif isinstance(layer, _ONE_BY_ONE):
                 self._layers.append(layer)
             elif not isinstance(layer, nn.Dropout):
@@ -92,23 +92,23 @@ class _QuantizedLayer:
         return self.sums(counted).mul_(self.unit)
 
 
-def _quantized(layer: nn.Module, largest: float) -> _QuantizedLayer:
+def _quantize(layer: nn.Module, largest: float) -> _QuantizedLayer:
     levels = _LEVELS_OF_FACTORS if isinstance(layer, _Normalisation) else _LEVELS
     unit = largest / levels
     if isinstance(layer, UnitLength):
         return _QuantizedLayer(1 / unit, levels, _unit_rows, 1.0)
-    weight, bias = _weights(layer)
+    weight, bias = _combine_weights(layer)
     # Half a step of rounding may be added to every weight: hence the two terms of the bound.
     total = weight.abs().flatten(1).sum(dim=1)
     room = (_EXACT - 1 - levels * weight[0].numel() / 2) / (levels * total + bias.abs() / unit)
     step = 1 / float(room.min())
     integers, shift = (weight / step).round(), (bias / (unit * step)).round()
     return _QuantizedLayer(
-        1 / unit, levels, _sums(layer, integers.float(), shift.float()), unit * step
+        1 / unit, levels, _compute_layer_sums(layer, integers.float(), shift.float()), unit * step
     )
 
 
-def _weights(layer: nn.Module) -> tuple[Tensor, Tensor]:
+def _combine_weights(layer: nn.Module) -> tuple[Tensor, Tensor]:
     """Return weights, one row an output, and what is added, in float64."""
     if isinstance(layer, nn.Conv2d | nn.Linear):
         assert layer.bias is not None  # noqa: S101 (our networks have one everywhere)
@@ -121,7 +121,7 @@ def _weights(layer: nn.Module) -> tuple[Tensor, Tensor]:
     return factor[:, None], layer.bias.detach().double() - layer.running_mean.double() * factor
 
 
-def _sums(layer: nn.Module, weight: Tensor, bias: Tensor) -> Layer:
+def _compute_layer_sums(layer: nn.Module, weight: Tensor, bias: Tensor) -> Layer:
     if isinstance(layer, nn.Conv2d):
         padding = layer.padding
         return lambda x: functional.conv2d(x, weight, bias, padding=padding)

@@ -77,7 +77,7 @@ def build(name: str, shape: Shape, n_classes: int) -> Network:
         )
     try:
         body = layers(shape)
-        width = _width(body, shape)
+        width = _compute_width(body, shape)
     except (RuntimeError, ZeroDivisionError):
         raise InvalidInput(
             f"The images are too small for the network {name!r}: {shape[1]} by {shape[2]} pixels."
@@ -85,24 +85,29 @@ def build(name: str, shape: Shape, n_classes: int) -> Network:
     return Network(body, width, n_classes)
 
 
-def _width(layers: nn.Sequential, shape: Shape) -> int:
+def _compute_width(layers: nn.Sequential, shape: Shape) -> int:
     with torch.no_grad():
         features: Tensor = layers.eval()(torch.zeros(1, *shape))
     layers.train()
     return features.shape[1]
 
 
-def _small(shape: Shape) -> nn.Sequential:
+def _build_small(shape: Shape) -> nn.Sequential:
     """Pools early, so that two cores take milliseconds for a step."""
-    layers = [nn.Conv2d(shape[0], 32, 5, padding=2), *_first_pool(), *_relu(32, 64, 1)]
-    layers += [nn.MaxPool2d(2), *_relu(64, 128, 1), nn.MaxPool2d(2)]
+    layers = [nn.Conv2d(shape[0], 32, 5, padding=2), *_first_pool(), *_build_convolution(32, 64, 1)]
+    layers += [nn.MaxPool2d(2), *_build_convolution(64, 128, 1), nn.MaxPool2d(2)]
     return _dense_after(layers, shape)
 
 
-def _deep(shape: Shape) -> nn.Sequential:
+def _build_deep(shape: Shape) -> nn.Sequential:
     """As costly as "small", with a layer more: borders are cut off before the second pooling."""
-    layers = [nn.Conv2d(shape[0], 32, 5), *_first_pool(), *_relu(32, 64, 1), *_relu(64, 64, 0)]
-    layers += [nn.MaxPool2d(2), *_relu(64, 128, 1)]
+    layers = [
+        nn.Conv2d(shape[0], 32, 5),
+        *_first_pool(),
+        *_build_convolution(32, 64, 1),
+        *_build_convolution(64, 64, 0),
+    ]
+    layers += [nn.MaxPool2d(2), *_build_convolution(64, 128, 1)]
     return _dense_after(layers, shape)
 
 
@@ -110,33 +115,33 @@ def _first_pool() -> list[nn.Module]:
     return [nn.MaxPool2d(2), nn.BatchNorm2d(32), nn.ReLU()]
 
 
-def _relu(before: int, after: int, padding: int) -> list[nn.Module]:
+def _build_convolution(before: int, after: int, padding: int) -> list[nn.Module]:
     return [nn.Conv2d(before, after, 3, padding=padding), nn.BatchNorm2d(after), nn.ReLU()]
 
 
 def _dense_after(layers: list[nn.Module], shape: Shape) -> nn.Sequential:
     convolutions = nn.Sequential(*layers, nn.Flatten())
-    dense = (nn.Linear(_width(convolutions, shape), 128), nn.BatchNorm1d(128), nn.ReLU())
+    dense = (nn.Linear(_compute_width(convolutions, shape), 128), nn.BatchNorm1d(128), nn.ReLU())
     return nn.Sequential(*convolutions, *dense)
 
 
-def _mlp(shape: Shape) -> nn.Sequential:
+def _build_mlp(shape: Shape) -> nn.Sequential:
     layers: list[nn.Module] = []
     for before, after in itertools.pairwise((shape[0], 256, 128)):
         layers += [nn.Linear(before, after), nn.BatchNorm1d(after), nn.ReLU()]
     return nn.Sequential(*layers)
 
 
-def _wide(shape: Shape) -> nn.Sequential:
+def _build_wide(shape: Shape) -> nn.Sequential:
     """One hidden layer, of which every step of training drops half, for soft labels of vectors."""
     return nn.Sequential(nn.Linear(shape[0], 1024), nn.ReLU(), nn.Dropout(0.5))
 
 
 _BODIES: dict[str, Callable[[Shape], nn.Sequential]] = {
-    "small": _small,
-    "deep": _deep,
-    "mlp": _mlp,
-    "wide": _wide,
+    "small": _build_small,
+    "deep": _build_deep,
+    "mlp": _build_mlp,
+    "wide": _build_wide,
 }
 _OF_VECTORS = ("mlp", "wide")
 

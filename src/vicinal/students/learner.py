@@ -92,11 +92,11 @@ def train_student(
     soft = _soft_labels(soft_labels, recipe, len(pool), len(names))
     lesson = torch.from_numpy(chosen.astype(np.int64)), places
     learnt = soft if recipe.soft else None
-    second = _second(pool, lesson, names, recipe, soft) if recipe.ensemble else None
-    return replace(_trained(pool, *lesson, names, recipe, progress, learnt), second=second)
+    second = _train_on_soft_labels(pool, lesson, names, recipe, soft) if recipe.ensemble else None
+    return replace(_train_student(pool, *lesson, names, recipe, progress, learnt), second=second)
 
 
-def _second(
+def _train_on_soft_labels(
     pool: Examples,
     lesson: tuple[Tensor, Tensor],
     names: AnyArray,
@@ -106,13 +106,13 @@ def _second(
     """Return the student that learns from soft labels alone: of gradients, or of vectors."""
     if np.ndim(pool) < 3:
         wide = replace(_WIDE, seed=recipe.seed)
-        return _trained(pool, *lesson, names, wide, None, soft)
+        return _train_student(pool, *lesson, names, wide, None, soft)
     features = HOGFeatures(n_jobs=-1).transform(pool)
     kernel = Recipe("plain", networks.KERNEL, seed=recipe.seed)
-    return _trained(features, *lesson, names, kernel, None, soft, networks.FIT_OF_GRADIENTS)
+    return _train_student(features, *lesson, names, kernel, None, soft, networks.FIT_OF_GRADIENTS)
 
 
-def _trained(
+def _train_student(
     pool: Examples,
     rows: Tensor,
     labels: Tensor,
@@ -208,7 +208,7 @@ class StudentLearner:
         return train_student(examples, rows, names, classes, recipe, step, soft_labels)
 
     def save(self, student: Student, path: Path, guarantee: Guarantee) -> None:
-        """Write a student with the guarantee of all answers so far."""
+        """Write a student with the guarantee of all its answers."""
         _files.save(replace(student, guarantee=guarantee.to_dict()), path)
 
     def load(self, path: Path) -> Student:

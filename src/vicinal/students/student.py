@@ -54,7 +54,7 @@ class Preprocessing:
     @classmethod
     def of(cls, pool: Examples) -> Preprocessing:
         """Learn mean and deviation from public examples (m, h, w), (m, h, w, 3) or (m, d)."""
-        checked = _numbers(pool)
+        checked = _flatten_examples(pool)
         if checked.ndim not in (2, 3, 4) or checked.shape[3:] not in ((), (3,)):
             raise InvalidInput(
                 "The examples must be images (m, h, w) or (m, h, w, 3), or vectors (m, d). Got "
@@ -79,7 +79,7 @@ class Preprocessing:
         Raises InvalidInput if they have another shape than those that were learnt from, or are not
         finite.
         """
-        checked = _numbers(examples)
+        checked = _flatten_examples(examples)
         if checked.shape[1:] != self.shape:
             raise InvalidInput(
                 f"The examples must have shape {self.shape}. Got {checked.shape[1:]}."
@@ -190,7 +190,7 @@ class Student:
         return np.concatenate(parts)
 
 
-def _numbers(examples: npt.ArrayLike) -> Examples:
+def _flatten_examples(examples: npt.ArrayLike) -> Examples:
     if is_table(examples):
         raise InvalidInput(
             "The examples must be an array: a student keeps no names of columns. Pass "
@@ -231,7 +231,7 @@ def save(student: Student, path: str | Path) -> None:
     ('a', 'b')
     """
     content = io.BytesIO()
-    torch.save({"about": json.dumps(describe_student(student)), **_tensors(student)}, content)
+    torch.save({"about": json.dumps(describe_student(student)), **_list_tensors(student)}, content)
     target = Path(path)
     fresh = target.with_name(target.name + ".new")
     try:
@@ -274,7 +274,7 @@ def load(path: str | Path) -> Student:
         stored = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
         about = json.loads(stored.pop("about"))
         checks.file_format(path, about["format"], FORMAT)
-        return _student(about, stored)
+        return _restore_student(about, stored)
     except (MemoryError, OtherFormat):
         raise
     # torch raises whatever its unpickler meets.
@@ -299,7 +299,7 @@ def describe_student(student: Student) -> dict[str, Any]:
     }
 
 
-def _student(about: dict[str, Any], tensors: dict[str, torch.Tensor]) -> Student:
+def _restore_student(about: dict[str, Any], tensors: dict[str, torch.Tensor]) -> Student:
     images = about["preprocessing"]
     preprocessing = Preprocessing(
         tuple(images["shape"]), tuple(images["mean"]), tuple(images["deviation"])
@@ -309,7 +309,7 @@ def _student(about: dict[str, Any], tensors: dict[str, torch.Tensor]) -> Student
     if about["second"] is not None:
         of_second = {name for name in tensors if name.startswith(_SECOND)}
         named = {name.removeprefix(_SECOND): tensors[name] for name in of_second}
-        second = _student(about["second"], named)
+        second = _restore_student(about["second"], named)
         tensors = {name: part for name, part in tensors.items() if name not in of_second}
     if about["network"] == KERNEL:
         network = kernel_of(tensors)
@@ -327,11 +327,11 @@ def _student(about: dict[str, Any], tensors: dict[str, torch.Tensor]) -> Student
 _SECOND = "second."
 
 
-def _tensors(student: Student) -> dict[str, torch.Tensor]:
+def _list_tensors(student: Student) -> dict[str, torch.Tensor]:
     parts = {name: value.contiguous() for name, value in student.network.state_dict().items()}
     if student.second is None:
         return parts
-    second = {_SECOND + name: part for name, part in _tensors(student.second).items()}
+    second = {_SECOND + name: part for name, part in _list_tensors(student.second).items()}
     return parts | second
 
 

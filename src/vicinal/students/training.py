@@ -119,7 +119,7 @@ def virtual_adversarial_loss(
     with torch.no_grad():
         target = functional.softmax(model(examples), dim=1)
     direction = torch.randn(examples.shape, generator=generator, dtype=examples.dtype)
-    push = _worst(model, examples, target, _unit(direction))
+    push = _find_worst_direction(model, examples, target, _normalize_pushes(direction))
     return divergence(target, model(examples + reach * push))
 
 
@@ -128,15 +128,17 @@ def divergence(target: Tensor, logits: Tensor) -> Tensor:
     return functional.kl_div(functional.log_softmax(logits, dim=1), target, reduction="batchmean")
 
 
-def _worst(model: Model, examples: Tensor, target: Tensor, direction: Tensor) -> Tensor:
+def _find_worst_direction(
+    model: Model, examples: Tensor, target: Tensor, direction: Tensor
+) -> Tensor:
     """Return the unit push of steepest divergence: one step of the power method."""
     push = (_PROBE * direction).requires_grad_()
     loss = divergence(target, model(examples + push))
     (gradient,) = torch.autograd.grad(loss, [push])
-    return _unit(gradient)
+    return _normalize_pushes(gradient)
 
 
-def _unit(pushes: Tensor) -> Tensor:
+def _normalize_pushes(pushes: Tensor) -> Tensor:
     lengths = pushes.flatten(1).norm(dim=1).clamp_min(1e-12)
     scaled: Tensor = pushes / lengths.view(-1, *[1] * (pushes.ndim - 1))
     return scaled
@@ -279,8 +281,8 @@ def train(
     """
     course = _Course(network, recipe)
     batches = zip(
-        _batches(len(examples), recipe.labelled, course.generator),
-        _batches(len(unlabelled), recipe.unlabelled, course.generator),
+        _iterate_batches(len(examples), recipe.labelled, course.generator),
+        _iterate_batches(len(unlabelled), recipe.unlabelled, course.generator),
         strict=False,
     )
     for step, (rows, others) in zip(range(recipe.steps), batches, strict=False):
@@ -409,7 +411,7 @@ def _channels_last(examples: Tensor) -> Tensor:
     return examples.contiguous(memory_format=torch.channels_last)
 
 
-def _batches(size: int, batch: int, generator: torch.Generator) -> Iterator[Tensor]:
+def _iterate_batches(size: int, batch: int, generator: torch.Generator) -> Iterator[Tensor]:
     """Yield rows of shuffled examples for ever; small sets are gone through several times."""
     rows = torch.empty(0, dtype=torch.int64)
     while True:
