@@ -245,6 +245,8 @@ def test_bodies_are_refused_while_they_are_read(tmp_path):
         chunk = b"3e8\r\n" + b" " * 1000 + b"\r\n"
         assert b" 413 " in _send_raw(service.port, head.encode() + 3 * chunk)
         assert b" 408 " in _send_raw(service.port, head.encode() + chunk)
+        compressed = head.replace("chunked", "gzip, chunked")
+        assert b" 501 " in _send_raw(service.port, compressed.encode() + chunk)
         assert service.store.quota().used == 0
 
 

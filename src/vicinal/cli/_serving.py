@@ -71,7 +71,7 @@ def add(
     """Make a key and print it. It is printed only this once, and stored nowhere."""
     from vicinal.serving.keys import KeyFile
 
-    echo(KeyFile(store).add(name, role, audience))
+    KeyFile(store).add(name, role, audience, show=echo)
 
 
 @keys.command("list")

@@ -7,7 +7,10 @@ command's flags. Modules of commands import other packages inside functions, so 
 
 from __future__ import annotations
 
+import errno
+import os
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from importlib import import_module
 from typing import Annotated, Any, ClassVar
@@ -24,6 +27,8 @@ from vicinal.progress import compile_watchers
 BAD_INPUT = 2
 REFUSED = 3
 INTERRUPTED = 130  # as shells report a process that SIGINT ended
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+"""Errors of a write to standard output that has no file name: a full disk, quota or device."""
 
 # Typer's formatted tracebacks show local variables, which may hold private records.
 PLAIN: dict[str, Any] = {"rich_markup_mode": None, "pretty_exceptions_enable": False}
@@ -100,6 +105,9 @@ class CommandGroup(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         compile_watchers[:] = [make_compile_reporter()]
+        if sys.stdout is None:  # before a command charges for answers that would be lost
+            print_note("standard output is closed. Redirect it to a file, or to /dev/null.")
+            raise typer.Exit(BAD_INPUT)
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
@@ -110,6 +118,25 @@ class CommandGroup(TyperGroup):
             print_note(" ".join(with_flags(str(error), command).split()))
             code = REFUSED if isinstance(error, PrivacyRefused) else BAD_INPUT
             raise typer.Exit(code) from None
+        except MemoryError:  # its text states sizes, which may be those of private records
+            print_note(
+                "there is not enough memory for this command. Process fewer rows at a time, or free "
+                "memory."
+            )
+            raise typer.Exit(BAD_INPUT) from None
+        except OSError as error:
+            if error.filename is not None or error.errno not in _FULL:
+                raise
+            print_note(f"the output cannot be written: {error.strerror}.")
+            _discard_output()
+            raise typer.Exit(BAD_INPUT) from None
+
+
+def _discard_output() -> None:
+    """Connect standard output to the null device, so that Python does not write it again at exit."""
+    descriptor = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(descriptor, 1)
+    os.close(descriptor)
 
 
 def create_group(help_text: str) -> typer.Typer:

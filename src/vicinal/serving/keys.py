@@ -8,7 +8,7 @@ revoked while the service runs.
 import hashlib
 import hmac
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -69,8 +69,13 @@ class KeyFile:
         except OtherFormat as error:  # not an error of the client
             raise StorageFailed(str(error)) from None
 
-    def add(self, name: str, role: str, audience: str) -> str:
+    def add(
+        self, name: str, role: str, audience: str, show: Callable[[str], object] | None = None
+    ) -> str:
         """Create a key and return its token, which is not stored and cannot be shown again.
+
+        `show` receives the token before the key becomes valid. If it raises, no key is added: a
+        valid key that was never shown could only be revoked.
 
         Raises PrivacyRefused if `name` ever had a key of another audience: the guarantees assume
         that audiences do not share answers.
@@ -89,6 +94,8 @@ class KeyFile:
             keys.append(
                 ApiKey(key_id, name, role, audience, _hash_token(token), _format_current_time())
             )
+            if show is not None:
+                show(token)
         return token
 
     def revoke(self, key_id: str) -> None:

@@ -1,0 +1,58 @@
+"""Commands whose output or memory fails: one sentence, exit code 2, and no key is lost."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import store_tools as tools
+from vicinal.serving.keys import KeyFile
+
+FULL = Path("/dev/full")
+
+
+def run_vicinal(*arguments, **options):
+    """Return a finished process of the program."""
+    command = [sys.executable, "-m", "vicinal", *map(str, arguments)]
+    return subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False, **options)
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="the system has no /dev/full")
+def test_a_key_that_cannot_be_shown_is_not_added(tmp_path):
+    tools.make(tmp_path / "store").close()
+    with FULL.open("w") as full:
+        process = run_vicinal("keys", "add", tmp_path / "store", "anna", stdout=full)
+    assert process.returncode == 2
+    assert process.stderr == ("vicinal: the output cannot be written: No space left on device.\n")
+    assert KeyFile(tmp_path / "store").all() == []
+    process = run_vicinal("keys", "add", tmp_path / "store", "anna", stdout=subprocess.PIPE)
+    assert process.returncode == 0
+    assert [key.name for key in KeyFile(tmp_path / "store").all()] == ["anna"]
+
+
+def test_a_command_without_standard_output_does_nothing(tmp_path):
+    tools.make(tmp_path / "store").close()
+    arguments = f"{sys.executable} -m vicinal keys add {tmp_path}/store anna >&-"
+    process = subprocess.run(
+        ["sh", "-c", arguments], stderr=subprocess.PIPE, text=True, check=False
+    )
+    assert process.returncode == 2
+    assert "standard output is closed" in process.stderr
+    assert KeyFile(tmp_path / "store").all() == []
+
+
+def test_exhausted_memory_is_one_sentence_without_sizes(monkeypatch, capsys):
+    """The message of NumPy names the shape of an array, which may be that of the records."""
+    from vicinal.cli import main
+
+    def exhaust(*_, **__):
+        raise MemoryError("Unable to allocate 7 GiB for an array with shape (123456, 9)")
+
+    monkeypatch.setattr(main.CommandGroup.__base__, "invoke", exhaust)
+    with pytest.raises(SystemExit) as exit_info:
+        main.app(["doctor"], prog_name="vicinal")
+    assert exit_info.value.code == 2
+    error = capsys.readouterr().err
+    assert "not enough memory" in error
+    assert "123456" not in error
