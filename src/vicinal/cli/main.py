@@ -120,8 +120,8 @@ class CommandGroup(TyperGroup):
             raise typer.Exit(code) from None
         except MemoryError:  # its text states sizes, which may be those of private records
             print_note(
-                "there is not enough memory for this command. Process fewer rows at a time, or free "
-                "memory."
+                "there is not enough memory for this command. Process fewer rows at a time, or "
+                "free memory."
             )
             raise typer.Exit(BAD_INPUT) from None
         except OSError as error:
@@ -133,7 +133,7 @@ class CommandGroup(TyperGroup):
 
 
 def _discard_output() -> None:
-    """Connect standard output to the null device, so that Python does not write it again at exit."""
+    """Connect standard output to the null device: Python writes the remaining text at exit."""
     descriptor = os.open(os.devnull, os.O_WRONLY)
     os.dup2(descriptor, 1)
     os.close(descriptor)
