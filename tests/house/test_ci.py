@@ -21,6 +21,7 @@ STEPS = [
     "programs",
     "install",
     "demo",
+    "locks",
     "tools",
     "lint",
     "docs",
