@@ -173,7 +173,8 @@ def test_voting_on_the_screened_sample_is_caught(monkeypatch):
         votes = self._encoding.count(chosen[passed], self._voting.steps)
         return passed, self._voting.publish(votes)
 
-    monkeypatch.setattr("vicinal.mechanisms.private_knn.PrivateKNNRelease._answer_block", one_sample)
+    release = "vicinal.mechanisms.private_knn.PrivateKNNRelease"
+    monkeypatch.setattr(f"{release}._answer_block", one_sample)
     found = ask(labels)
     assert law_p(found, SETTING.outcome(labels)) < P_VALUE
     assert law_p(found, SETTING.on_one_sample(labels)) > P_VALUE
