@@ -47,7 +47,7 @@ Places = npt.NDArray[np.int64]
 """Indices of another array."""
 
 Shares = npt.NDArray[np.uint16]
-"""Used shares of a budget, in steps of 1 / `WHOLE` of proxy ledgers, rounded up."""
+"""Used shares of a budget in steps of 1 / `WHOLE`, the resolution of proxy ledgers, rounded up."""
 
 Slots = npt.NDArray[np.int32]
 """Slots: indices of subjects in the arrays of a ledger."""

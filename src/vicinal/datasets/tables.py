@@ -35,9 +35,6 @@ _PLAIN_FORM = CsvForm()
 _NO_DELIMITER = "\x1f"
 """The delimiter given to Arrow for a file of one column: the unit separator, used in no text."""
 
-_MAX_LISTED = 20
-"""Most rows or columns that a message lists."""
-
 
 def load_table(
     path: str | Path,
@@ -547,24 +544,18 @@ def _read_texts(columns: _Columns, name: str) -> tuple[str, ...]:
     missing_rows = np.flatnonzero(is_missing.to_numpy()) + 1
     if len(missing_rows):
         problem, remedy = "The text column has empty cells", "Fill them in, or drop these rows."
-        listed_rows = _join_first(map(str, missing_rows))
+        listed_rows = checks.join_first(list(map(str, missing_rows)))
         raise UnusableRows(f"{problem}. {remedy}", f"{problem}, in row {listed_rows}. {remedy}")
     if not _is_string(column.type):
         raise InvalidInput("The text column must hold strings.")
     return tuple(column.to_pylist())
 
 
-def _join_first(items: Iterable[str]) -> str:
-    """Return the first items of a list for a message, with an ellipsis for the rest."""
-    listed = list(items)
-    return ", ".join(listed[:_MAX_LISTED]) + (", ..." if len(listed) > _MAX_LISTED else "")
-
-
 def _read_matrix(columns: _Columns, names: Sequence[str], descriptions: Sequence[str]) -> Floats:
     """Return columns of numbers, or of strings that are numbers, float64 (n, d)."""
     missing_names = columns.list_missing(names)
     if len(missing_names) > 1:
-        listed_names = _join_first(map(repr, missing_names))
+        listed_names = checks.join_first(list(map(repr, missing_names)))
         raise InvalidInput(f"The table has no columns {listed_names}, which hold features.")
     pairs = zip(names, descriptions, strict=True)
     return np.stack([_read_numbers(columns, *pair) for pair in pairs], axis=1)

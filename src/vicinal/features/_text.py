@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from vicinal import checks
 from vicinal.arrays import AnyArray
 from vicinal.errors import InvalidInput, MissingExtra, UnusableRows
 from vicinal.features.fixed import FixedRowFeatures, LoadedOnce, Vectors
@@ -36,9 +37,6 @@ _MIN_VERSION = 6
 
 _MIN_TEXTS_PER_THREAD = 16
 """Fewest texts per thread, because each further thread needs a copy of the network."""
-
-_MAX_LISTED_ROWS = 20
-"""Most rows that a message lists."""
 
 _import_extra = partial(of_extra, "text", purpose="SentenceFeatures")
 
@@ -116,12 +114,11 @@ def _check_texts(texts: Iterable[str]) -> list[str]:
         raise InvalidInput("The texts must all be of type str. Got a value that is not.")
     empty_rows = [str(row) for row, text in enumerate(listed, 1) if not text.strip()]
     if empty_rows:
-        listed_rows = ", ".join(empty_rows[:_MAX_LISTED_ROWS])
-        ellipsis = ", ..." if len(empty_rows) > _MAX_LISTED_ROWS else ""
+        listed_rows = checks.join_first(empty_rows)
         problem, remedy = "The texts must not be empty", "Fill them in, or drop these rows."
         raise UnusableRows(
             f"{problem}. Got a text without any character but blanks. {remedy}",
-            f"{problem}. Got such a text in row {listed_rows}{ellipsis}. {remedy}",
+            f"{problem}. Got such a text in row {listed_rows}. {remedy}",
         )
     return listed
 

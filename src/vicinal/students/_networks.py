@@ -179,7 +179,9 @@ def build_kernel(pool: AnyArray, deviation: npt.ArrayLike, n_classes: int) -> Ne
     mapped = public_map.components_ / public_map.scale_ * np.asarray(deviation)[:, None]
     projection = arrays["projection"] * 2.0 ** (arrays["shifts"] + BITS).astype(float)
     landmarks = arrays["landmarks"] / FLOAT32.scale(arrays["landmarks"].shape[1])
-    network = build_empty_kernel(*mapped.shape, *projection.shape, n_classes)
+    n_features, n_mapped = mapped.shape
+    n_landmarks, n_components = projection.shape
+    network = build_empty_kernel(n_features, n_mapped, n_landmarks, n_components, n_classes)
     unit_landmarks = unit_vectors(arrays["landmarks"].astype(np.float32))
     unit_landmarks = unit_landmarks / np.linalg.norm(unit_landmarks, axis=1)[:, None]
     kernel_values = ((1 + unit_landmarks @ unit_landmarks.T) / 2) ** 8

@@ -79,7 +79,8 @@ class Augmentation:
     def _change_light(self, images: Tensor, generator: torch.Generator) -> Tensor:
         uniform = torch.rand(2, len(images), 1, 1, 1, generator=generator) * 2 - 1
         contrast, brightness = uniform * self.light
-        return images * (1 + contrast) + brightness
+        changed: Tensor = images * (1 + contrast) + brightness
+        return changed
 
     def _erase_square(self, images: Tensor, generator: torch.Generator) -> Tensor:
         """Set a square to the mean of all pixels, which is 0 in normalised images."""
