@@ -21,10 +21,9 @@ from numpy.lib.stride_tricks import as_strided
 from vicinal import checks
 from vicinal.arrays import AnyArray
 from vicinal.errors import InvalidInput
-from vicinal.features.fixed import AnyImages, FixedImageFeatures, LoadedOnce, Vectors
+from vicinal.features.fixed import AnyImages, FixedImageFeatures, LoadedOnce, Vectors, read_pixels
 from vicinal.lazy import of_extra
 from vicinal.neighbours.scan import THREADS
-from vicinal.tabular import refuse_masked
 
 SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
 """Digest of the weights; other files are refused."""
@@ -111,13 +110,7 @@ def _check_is_list(images: Any) -> Sequence[Any]:
 
 def _check_image(image: Any) -> AnyArray:
     """Return an image as an array; raise InvalidInput, without its pixels, if it is invalid."""
-    refuse_masked("images", image)
-    try:
-        pixels = np.asarray(image)
-    except ValueError:
-        raise InvalidInput("Every row of an image must have the same length.") from None
-    if pixels.dtype.kind not in "uif":
-        raise InvalidInput(f"The images must hold integers or floats. Got dtype {pixels.dtype}.")
+    pixels = read_pixels(image, "Every row of an image must have the same length.")
     if pixels.ndim not in (2, 3) or pixels.shape[2:] not in ((), (3,)) or pixels.size == 0:
         raise InvalidInput("Every image must be an array (h, w), or (h, w, 3) for colour.")
     # Negated because NaN compares as False.

@@ -203,13 +203,7 @@ def image_array(images: AnyImages, smallest: int, hint: str) -> Images:
     `smallest`: minimal height and width in pixels. `hint`: the meaning of this minimum and a
     remedy, for the message, as in "one block; choose ...". Raises InvalidInput for other input.
     """
-    refuse_masked("images", images)
-    try:
-        pixels = np.asarray(images)
-    except ValueError:
-        raise InvalidInput("The images must all have the same height and width.") from None
-    if pixels.dtype.kind not in "uif":
-        raise InvalidInput(f"The images must hold integers or floats. Got dtype {pixels.dtype}.")
+    pixels = read_pixels(images, "The images must all have the same height and width.")
     if pixels.ndim not in (3, 4) or pixels.shape[3:] not in ((), (3,)):
         raise InvalidInput(
             "The images must be an array (n, h, w), or (n, h, w, 3) for colour. "
@@ -223,4 +217,20 @@ def image_array(images: AnyImages, smallest: int, hint: str) -> Images:
             f"The images must be at least {smallest} pixels high and wide, which is {meaning}. "
             f"Got {pixels.shape[1]} by {pixels.shape[2]}; {remedy}."
         )
+    return pixels
+
+
+def read_pixels(image: Any, problem: str) -> AnyArray:
+    """Return one image or several as an array of integers or floats.
+
+    Raises InvalidInput, without pixels, for other values; for rows of unequal lengths the message
+    is `problem`.
+    """
+    refuse_masked("images", image)
+    try:
+        pixels = np.asarray(image)
+    except ValueError:
+        raise InvalidInput(problem) from None
+    if pixels.dtype.kind not in "uif":
+        raise InvalidInput(f"The images must hold integers or floats. Got dtype {pixels.dtype}.")
     return pixels
