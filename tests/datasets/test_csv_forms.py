@@ -107,9 +107,9 @@ def test_delimiters_in_texts_beside_other_columns_do_not_count(tmp_path):
 @pytest.mark.parametrize("content", ["a;b\n1;2;3\n", "a,b\n1,2\n1\n"])
 def test_rows_of_other_lengths_than_the_header_are_damage(content, tmp_path):
     path = write_text(tmp_path / "t.csv", content)
-    for read in (csv_form, load_table):
+    for reader in (csv_form, load_table):
         with pytest.raises(InvalidInput, match=r"t\.csv is damaged"):
-            read(path)
+            reader(path)
 
 
 MISSING = ["", "  ", "\t "]
