@@ -11,38 +11,22 @@ import numpy.typing as npt
 from vicinal.errors import InvalidInput
 
 AnyArray = npt.NDArray[Any]
-
 AnyInts = npt.NDArray[np.integer]
-
 Bools = npt.NDArray[np.bool_]
-
 Complexes = npt.NDArray[np.complex128]
 
 FloatMatrix = npt.NDArray[np.floating]
 """Features (n, d) in single or double precision."""
 
 Floats = npt.NDArray[np.float64]
-
 Floats32 = npt.NDArray[np.float32]
-
 Indices = npt.NDArray[np.intp]
-
 Ints = npt.NDArray[np.int64]
-
 Ints16 = npt.NDArray[np.int16]
-
 Ints32 = npt.NDArray[np.int32]
-
-Ints8 = npt.NDArray[np.int8]
-
-Objects = npt.NDArray[np.object_]
-
 Texts = npt.NDArray[np.str_]
-
 UInts16 = npt.NDArray[np.uint16]
-
 UInts64 = npt.NDArray[np.uint64]
-
 UInts8 = npt.NDArray[np.uint8]
 
 Counts = npt.NDArray[np.int64]

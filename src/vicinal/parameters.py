@@ -267,6 +267,7 @@ def listed_names(texts: Sequence[str]) -> list[str]:
 
 
 SEED = Unless(None, Integer(least=0))
+"""The check of an optional seed."""
 
 
 class Settings:

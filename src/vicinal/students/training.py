@@ -164,7 +164,7 @@ class Recipe:
         The use of examples without answers: none; consistent predictions under adversarial
         perturbation (Miyato et al. 2018); or under augmentation (Xie et al. 2020).
     network : str
-        One of :data:`vicinal.students._networks.NETWORKS`.
+        "kernel", or one of :data:`vicinal.students._networks.NETWORKS`.
     augmentation : {"none", "digits", "clothes"}
         Random changes that preserve the class of an image.
     steps : int
