@@ -1,14 +1,9 @@
-"""Array types by content (shapes and units are documented at their uses), and npz files."""
+"""Array types by content; shapes and units are documented at their uses."""
 
-import zipfile
-import zlib
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-
-from vicinal.errors import InvalidInput
 
 AnyArray = npt.NDArray[Any]
 AnyInts = npt.NDArray[np.integer]
@@ -46,18 +41,3 @@ Steps = npt.NDArray[np.int64]
 
 Units = npt.NDArray[np.int64]
 """Budgets and charges in units of 2^-48 of a full budget."""
-
-
-def load_npz(path: Path, problem: str) -> dict[str, AnyArray]:
-    """Return the arrays of an npz file by name, without running code of pickled objects.
-
-    Raises InvalidInput with the message `problem` if the content is invalid.
-    """
-    try:
-        # np.load would leave a damaged file open if it opened the file itself.
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
-            return dict(stored)
-    except FileNotFoundError:
-        raise InvalidInput(f"There is no file {path}.") from None
-    except (OSError, EOFError, TypeError, ValueError, zipfile.BadZipFile, zlib.error):
-        raise InvalidInput(problem) from None

@@ -357,7 +357,9 @@ def _canonicalize(name: str, subject: object) -> SubjectId:
     """Return an id in canonical form, see :func:`subject_id`; `name` is the parameter's name."""
     problem = id_fault(subject)
     if problem:
-        raise InvalidInput(f"{_describe_ids(name)} Got {problem}.")
+        raise InvalidInput(
+            f"The {name!r} parameter must be a flat list of integer or string ids. Got {problem}."
+        )
     if isinstance(subject, str):
         text = unicodedata.normalize("NFC", str.__str__(subject))
         if not _WHOLE_NUMBER.fullmatch(text):
@@ -365,8 +367,3 @@ def _canonicalize(name: str, subject: object) -> SubjectId:
         subject = text
     number = int(subject)  # type: ignore[call-overload]  # an Integral, or digits: just checked
     return number if number in _INT64 else str(number)
-
-
-def _describe_ids(name: str) -> str:
-    """Return the requirement on subject ids in words."""
-    return f"The {name!r} parameter must be a flat list of integer or string ids."

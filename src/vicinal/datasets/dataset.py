@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import zipfile
+import zlib
 from collections.abc import Hashable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -17,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from vicinal import checks
-from vicinal.arrays import AnyArray, AnyInts, Bools, UInts8, load_npz
+from vicinal.arrays import AnyArray, AnyInts, Bools, UInts8
 from vicinal.errors import InvalidInput, MissingExtra
 
 Features: TypeAlias = AnyArray | tuple[Any, ...] | pa.Table
@@ -142,17 +144,27 @@ def label_column(texts: list[str]) -> AnyArray:
 
 def array_npz(path: str | Path) -> Dataset:
     """Return the data set of an npz file with the keys that `load_table` describes."""
-    problem = (
-        f"{path} is damaged, or is not an npz file of numbers and strings. Python objects are "
-        "never read."
-    )
-    arrays = load_npz(Path(path), problem)
+    arrays = _load_arrays(path)
     if "x" in arrays:
         return _build_dataset(path, arrays, "")
     if "x_train" not in arrays:
         raise InvalidInput(f"{path} must have an array called 'x_train', or 'x'.")
     test = _build_dataset(path, arrays, "_test") if "x_test" in arrays else None
     return _build_dataset(path, arrays, "_train", test)
+
+
+def _load_arrays(path: str | Path) -> dict[str, AnyArray]:
+    try:
+        # np.load would leave a damaged file open if it opened the file itself.
+        with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as stored:
+            return dict(stored)
+    except FileNotFoundError:
+        raise InvalidInput(f"There is no file {path}.") from None
+    except (OSError, EOFError, TypeError, ValueError, zipfile.BadZipFile, zlib.error):
+        raise InvalidInput(
+            f"{path} is damaged, or is not an npz file of numbers and strings. Python objects are "
+            "never read."
+        ) from None
 
 
 def _build_dataset(

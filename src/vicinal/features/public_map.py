@@ -1,6 +1,7 @@
 """A linear map fitted to public rows, after which nearest neighbours are more informative."""
 
 import math
+import zipfile
 from pathlib import Path
 from typing import Any, Self
 
@@ -9,7 +10,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from vicinal import checks
-from vicinal.arrays import AnyArray, Floats, Floats32, load_npz
+from vicinal.arrays import AnyArray, Floats, Floats32
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.features.fixed import project_exactly, round_directions, scale_to_unit_length
 from vicinal.tabular import (
@@ -256,19 +257,21 @@ def _read_file(
     path: Path,
 ) -> tuple[dict[str, Any], Floats, Floats | None, Floats | None, Names | None]:
     """Return the parameters, mean, components, scale and column names stored in a file."""
-    problem = f"{path} is not a file written by PublicMap.save."
-    stored = load_npz(path, problem)
     try:
-        parameters = {name: stored[name].item() for name in _PARAMETERS if name in stored}
-        arrays = {
-            name: stored[name].astype(np.float64) for name in _FITTED_ARRAYS if name in stored
-        }
-        mean = arrays["mean"]
-        names = None
-        if _NAMES_ENTRY in stored:
-            names = tuple(map(str, stored[_NAMES_ENTRY].tolist()))
-    except (KeyError, ValueError, TypeError):
-        raise InvalidInput(problem) from None
+        # np.load would leave a damaged file open if it opened the file itself.
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
+            parameters = {name: stored[name].item() for name in _PARAMETERS if name in stored}
+            arrays = {
+                name: stored[name].astype(np.float64) for name in _FITTED_ARRAYS if name in stored
+            }
+            mean = arrays["mean"]
+            names = None
+            if _NAMES_ENTRY in stored:
+                names = tuple(map(str, stored[_NAMES_ENTRY].tolist()))
+    except FileNotFoundError:
+        raise InvalidInput(f"There is no file {path}.") from None
+    except (OSError, EOFError, KeyError, ValueError, TypeError, zipfile.BadZipFile):
+        raise InvalidInput(f"{path} is not a file written by PublicMap.save.") from None
     parameters.setdefault("n_components", None)
     return parameters, mean, arrays.get("components"), arrays.get("scale"), names
 

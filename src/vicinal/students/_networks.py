@@ -94,7 +94,7 @@ def _count_outputs(layers: nn.Sequential, shape: Shape) -> int:
 
 def _build_small(shape: Shape) -> nn.Sequential:
     """Return the body of "small". It pools early, so that two cores take milliseconds a step."""
-    layers = [nn.Conv2d(shape[0], 32, 5, padding=2), *_build_first_pool()]
+    layers = _build_first_layers(nn.Conv2d(shape[0], 32, 5, padding=2))
     layers += [*_build_convolution(32, 64, 1), nn.MaxPool2d(2)]
     layers += [*_build_convolution(64, 128, 1), nn.MaxPool2d(2)]
     return _append_dense_layer(layers, shape)
@@ -102,14 +102,14 @@ def _build_small(shape: Shape) -> nn.Sequential:
 
 def _build_deep(shape: Shape) -> nn.Sequential:
     """Return the body of "deep": a layer more than "small" at equal cost, with borders dropped."""
-    layers = [nn.Conv2d(shape[0], 32, 5), *_build_first_pool()]
+    layers = _build_first_layers(nn.Conv2d(shape[0], 32, 5))
     layers += [*_build_convolution(32, 64, 1), *_build_convolution(64, 64, 0), nn.MaxPool2d(2)]
     layers += _build_convolution(64, 128, 1)
     return _append_dense_layer(layers, shape)
 
 
-def _build_first_pool() -> list[nn.Module]:
-    return [nn.MaxPool2d(2), nn.BatchNorm2d(32), nn.ReLU()]
+def _build_first_layers(convolution: nn.Conv2d) -> list[nn.Module]:
+    return [convolution, nn.MaxPool2d(2), nn.BatchNorm2d(32), nn.ReLU()]
 
 
 def _build_convolution(n_inputs: int, n_outputs: int, padding: int) -> list[nn.Module]:
@@ -179,9 +179,6 @@ def build_kernel(pool: AnyArray, deviation: npt.ArrayLike, n_classes: int) -> Ne
     mapped = public_map.components_ / public_map.scale_ * np.asarray(deviation)[:, None]
     projection = arrays["projection"] * 2.0 ** (arrays["shifts"] + BITS).astype(float)
     landmarks = arrays["landmarks"] / FLOAT32.scale(arrays["landmarks"].shape[1])
-    n_features, n_mapped = mapped.shape
-    n_landmarks, n_components = projection.shape
-    network = build_empty_kernel(n_features, n_mapped, n_landmarks, n_components, n_classes)
     unit_landmarks = unit_vectors(arrays["landmarks"].astype(np.float32))
     unit_landmarks = unit_landmarks / np.linalg.norm(unit_landmarks, axis=1)[:, None]
     kernel_values = ((1 + unit_landmarks @ unit_landmarks.T) / 2) ** 8
@@ -191,19 +188,19 @@ def build_kernel(pool: AnyArray, deviation: npt.ArrayLike, n_classes: int) -> Ne
         "body.4.weight": projection.T,
         # Components are centered by their means over the landmarks.
         "body.4.bias": -(kernel_values.mean(axis=0) @ projection),
+        "head.weight": np.zeros((n_classes, projection.shape[1])),
     }
     tensors = {name: torch.from_numpy(np.float32(value)) for name, value in state.items()}
+    network = build_empty_kernel(tensors)
     network.load_state_dict(tensors, strict=False)
     return network
 
 
-def build_empty_kernel(
-    n_features: int, n_mapped: int, n_landmarks: int, n_components: int, n_classes: int
-) -> Network:
-    """Return a network "kernel" in which all weights are zero.
-
-    `n_mapped`: number of features after the public map.
-    """
+def build_empty_kernel(tensors: dict[str, Tensor]) -> Network:
+    """Return a network "kernel" of zeros, with the sizes of the given weights, by name."""
+    (n_mapped, n_features), (n_landmarks, _), (n_components, _), (n_classes, _) = (
+        tensors[f"{name}.weight"].shape for name in ("body.0", "body.2", "body.4", "head")
+    )
     body = nn.Sequential(
         nn.Linear(n_features, n_mapped),
         UnitLength(),
@@ -217,14 +214,6 @@ def build_empty_kernel(
         for parameter in network.parameters():
             parameter.zero_()
     return network.eval()
-
-
-def build_kernel_for(tensors: dict[str, Tensor]) -> Network:
-    """Return an empty network "kernel" of the sizes that the stored weights have."""
-    first, second, third, head = (
-        tensors[f"{name}.weight"].shape for name in ("body.0", "body.2", "body.4", "head")
-    )
-    return build_empty_kernel(first[1], first[0], second[0], third[0], head[0])
 
 
 def fit_head(network: Network, examples: Tensor, targets: Tensor, fit: HeadFit) -> Network:

@@ -23,7 +23,7 @@ from vicinal.features.hog import HOGFeatures
 from vicinal.lazy import of_extra
 from vicinal.ledger.sealed_files import check_archive, sealed_archive
 from vicinal.students._exact import ExactBody
-from vicinal.students._networks import KERNEL, Network, Shape, build, build_kernel_for
+from vicinal.students._networks import KERNEL, Network, Shape, build, build_empty_kernel
 from vicinal.tabular import is_table
 
 Examples = AnyArray
@@ -270,14 +270,9 @@ def load(path: str | Path) -> Student:
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from vicinal.students import Recipe, load, save, train_student
-    >>> recipe = Recipe(network="mlp", method="plain", steps=1)
-    >>> pool = np.eye(8, dtype=np.float32)
-    >>> student = train_student(pool, np.arange(2), ["a", "b"], ["a", "b"], recipe)
-    >>> save(student, "student.pt")
-    >>> bool((load("student.pt").predict(pool) == student.predict(pool)).all())
-    True
+    >>> from vicinal.students import load
+    >>> load("student.pt").classes  # doctest: +SKIP
+    ('a', 'b')
     """
     try:
         content = Path(path).read_bytes()
@@ -335,7 +330,7 @@ def _build_student(about: dict[str, Any], tensors: dict[str, Tensor]) -> Student
             name: tensor for name, tensor in tensors.items() if not name.startswith(_SECOND_PREFIX)
         }
     if about["network"] == KERNEL:
-        network = build_kernel_for(tensors)
+        network = build_empty_kernel(tensors)
     else:
         network = build(about["network"], preprocessing.input_shape, len(classes))
     network.load_state_dict(tensors)
