@@ -26,7 +26,7 @@ from vicinal.students.training import (  # noqa: E402
     DIGITS,
     METHODS,
     Augmentation,
-    divergence,
+    compute_divergence,
     virtual_adversarial_loss,
 )
 
@@ -235,10 +235,10 @@ def test_pushed_examples_do_not_enter_running_statistics(digits):
 
 def test_divergence_is_zero_for_equals_and_right_for_others():
     logits = torch.tensor([[1.0, 2.0, 0.0]])
-    assert float(divergence(logits.softmax(1), logits)) == pytest.approx(0, abs=1e-7)
+    assert float(compute_divergence(logits.softmax(1), logits)) == pytest.approx(0, abs=1e-7)
     target = torch.tensor([[0.5, 0.5]])
     expected = 0.5 * np.log(0.5 / 0.25) + 0.5 * np.log(0.5 / 0.75)
-    found = divergence(target, torch.log(torch.tensor([[0.25, 0.75]])))
+    found = compute_divergence(target, torch.log(torch.tensor([[0.25, 0.75]])))
     assert float(found) == pytest.approx(expected, rel=1e-5)
 
 

@@ -127,10 +127,10 @@ def virtual_adversarial_loss(
         target = functional.softmax(model(examples), dim=1)
     start = torch.randn(examples.shape, generator=generator, dtype=examples.dtype)
     direction = _find_steepest_direction(model, examples, target, _scale_to_unit_length(start))
-    return divergence(target, model(examples + reach * direction))
+    return compute_divergence(target, model(examples + reach * direction))
 
 
-def divergence(target: Tensor, logits: Tensor) -> Tensor:
+def compute_divergence(target: Tensor, logits: Tensor) -> Tensor:
     """Return the mean Kullback-Leibler divergence of softmax(logits) from `target`, both (n, c)."""
     return functional.kl_div(functional.log_softmax(logits, dim=1), target, reduction="batchmean")
 
@@ -140,7 +140,7 @@ def _find_steepest_direction(
 ) -> Tensor:
     """Return each example's direction of steepest divergence: one step of the power method."""
     perturbation = (_PROBE_LENGTH * start).requires_grad_()
-    loss = divergence(target, model(examples + perturbation))
+    loss = compute_divergence(target, model(examples + perturbation))
     (gradient,) = torch.autograd.grad(loss, [perturbation])
     return _scale_to_unit_length(gradient)
 
@@ -390,7 +390,7 @@ class _Trainer:
         if not bool(is_confident.any()):
             return augmented_logits.sum() * 0.0
         share = is_confident.float().mean()
-        return share * divergence(target[is_confident], augmented_logits[is_confident])
+        return share * compute_divergence(target[is_confident], augmented_logits[is_confident])
 
     def _update_average(self, keep: float) -> None:
         """Give the previous average weight `keep`, and the network the rest, also in statistics."""
