@@ -280,7 +280,7 @@ class ScatteringFeatures(fixed.FixedImageFeatures):
         self.orientations = orientations
         self.n_jobs = n_jobs
 
-    def _parts(self, images: fixed.AnyImages) -> Iterable[fixed.Vectors]:
+    def _compute_blocks(self, images: fixed.AnyImages) -> Iterable[fixed.Vectors]:
         settings = self._settings()
         pixels = _as_images(images, settings)
         work = partial(_features, settings=settings)

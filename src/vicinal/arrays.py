@@ -6,38 +6,22 @@ import numpy as np
 import numpy.typing as npt
 
 AnyArray = npt.NDArray[Any]
-
 AnyInts = npt.NDArray[np.integer]
-
 Bools = npt.NDArray[np.bool_]
-
 Complexes = npt.NDArray[np.complex128]
 
 FloatMatrix = npt.NDArray[np.floating]
 """Features (n, d) in single or double precision."""
 
 Floats = npt.NDArray[np.float64]
-
 Floats32 = npt.NDArray[np.float32]
-
 Indices = npt.NDArray[np.intp]
-
 Ints = npt.NDArray[np.int64]
-
 Ints16 = npt.NDArray[np.int16]
-
 Ints32 = npt.NDArray[np.int32]
-
-Ints8 = npt.NDArray[np.int8]
-
-Objects = npt.NDArray[np.object_]
-
 Texts = npt.NDArray[np.str_]
-
 UInts16 = npt.NDArray[np.uint16]
-
 UInts64 = npt.NDArray[np.uint64]
-
 UInts8 = npt.NDArray[np.uint8]
 
 Counts = npt.NDArray[np.int64]
@@ -47,7 +31,7 @@ Places = npt.NDArray[np.int64]
 """Indices of another array."""
 
 Shares = npt.NDArray[np.uint16]
-"""Used shares of a budget, in steps of 1 / `WHOLE` of proxy ledgers, rounded up."""
+"""Used shares of a budget in steps of 1 / `WHOLE`, the resolution of proxy ledgers, rounded up."""
 
 Slots = npt.NDArray[np.int32]
 """Slots: indices of subjects in the arrays of a ledger."""

@@ -22,6 +22,9 @@ from vicinal.tabular import is_missing, read_column
 SubjectId = int | str
 T = TypeVar("T")
 
+_MAX_LISTED = 20
+"""Most rows or columns that a message lists."""
+
 
 def _reject(name: str, must: str, got: object) -> InvalidInput:
     """Return the error for a parameter that must be `must` but has the value `got`."""
@@ -91,15 +94,20 @@ def check_choice(name: str, value: object, options: Sequence[str]) -> str:
     return value
 
 
-def file_format(file: object, found: object, known: int) -> None:
-    """Raise OtherFormat unless a file's format number `found` is the supported one, `known`.
+def file_format(file: object, number: object, supported: int) -> None:
+    """Raise OtherFormat unless the format number of a file is the supported one.
 
     `file`: name of the file for the message.
     """
-    if type(found) is not int or found != known:
+    if type(number) is not int or number != supported:
         raise OtherFormat(
-            f"{file} has format {found!r}; this version of vicinal reads format {known}."
+            f"{file} has format {number!r}; this version of vicinal reads format {supported}."
         )
+
+
+def join_first(items: Sequence[str]) -> str:
+    """Return the first :data:`_MAX_LISTED` items for a message, with an ellipsis for the rest."""
+    return ", ".join(items[:_MAX_LISTED]) + (", ..." if len(items) > _MAX_LISTED else "")
 
 
 def normalize_text(name: T) -> T:
@@ -349,7 +357,9 @@ def _canonicalize(name: str, subject: object) -> SubjectId:
     """Return an id in canonical form, see :func:`subject_id`; `name` is the parameter's name."""
     problem = id_fault(subject)
     if problem:
-        raise InvalidInput(f"{_describe_ids(name)} Got {problem}.")
+        raise InvalidInput(
+            f"The {name!r} parameter must be a flat list of integer or string ids. Got {problem}."
+        )
     if isinstance(subject, str):
         text = unicodedata.normalize("NFC", str.__str__(subject))
         if not _WHOLE_NUMBER.fullmatch(text):
@@ -357,8 +367,3 @@ def _canonicalize(name: str, subject: object) -> SubjectId:
         subject = text
     number = int(subject)  # type: ignore[call-overload]  # an Integral, or digits: just checked
     return number if number in _INT64 else str(number)
-
-
-def _describe_ids(name: str) -> str:
-    """Return the requirement on subject ids in words."""
-    return f"The {name!r} parameter must be a flat list of integer or string ids."

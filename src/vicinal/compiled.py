@@ -1,13 +1,12 @@
-"""One decorator for compiled functions, whose cache cannot go stale.
+"""Decorator for functions compiled by numba, with a cache on disk that is never outdated.
 
-numba keys its on-disk cache by the file of the compiled function alone. A compiled function that
-calls one in another file would keep an old copy of it after an edit or an update, which is not
-acceptable for code that charges budgets. Here the cache lies in a folder named after a digest of
-all files that anything is compiled from, :data:`KERNEL_SOURCES`: a change to any of them starts a
-new folder.
+numba detects changes of the compiled function's own file only. A function that calls one in another
+file would keep an old copy of it after an update, which is not acceptable for code that charges
+budgets. Here the cache's folder is named after a digest of all sources of compiled code
+(:data:`KERNEL_SOURCES`), so a change of any of them starts a new folder.
 
-Cached code is run as it is found. So it is written to, and read from, a directory that no other
-account can write to or replace: neither the directory nor any of its ancestors.
+Cached code is executed without a check of its content. So it is written to and read from a
+directory that no other account can write to or replace, including its ancestors.
 """
 
 import hashlib
@@ -75,52 +74,48 @@ tests/ground/test_compiled.py derives the same list from the functions themselve
 
 
 def compiled(function: Callable[..., Any]) -> Any:
-    """Compile `function` on first use, without the GIL, and keep the result on disk."""
-    folder = _cache_folder(Path(function.__code__.co_filename))
-    before = numba.config.CACHE_DIR
+    """Return the function compiled at its first call, without the GIL, and cached on disk."""
+    folder = _find_cache_folder(Path(function.__code__.co_filename))
+    previous_folder = numba.config.CACHE_DIR
     _compilations.n_functions += 1
     try:
-        # Read once, when the function's cache is set up; the user's own functions never see it.
-        numba.config.CACHE_DIR = folder or before
+        # numba reads this when it creates the function's cache; other functions are not affected.
+        numba.config.CACHE_DIR = folder or previous_folder
         dispatcher = numba.njit(nogil=True)(function)
         if folder:
-            with suppress(OSError):  # the directory was removed in between: compile without
+            with suppress(OSError):  # without a cache if the directory has been removed
                 dispatcher._cache = _PrivateCache(function)
         return dispatcher
     finally:
-        numba.config.CACHE_DIR = before
+        numba.config.CACHE_DIR = previous_folder
 
 
 class _PrivateCache(FunctionCache):
-    """The compiled forms of one function on disk, used only while the directory is private.
+    """The compiled versions of one function on disk, used only while the directory is private.
 
     The directory is checked at every access, because modes and owners may change after the import.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__(function)
-        # numba follows the umask here; nobody else could reach the directory, which is new and in a
-        # private one.
+        # numba creates the directory with the umask's mode, in a parent that is private.
         Path(self.cache_path).chmod(PRIVATE_MODE)
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """Return the compiled form for a signature; None if there is none, or it may be foreign."""
+        """Return the compiled version for a signature, or None if there is none that is private."""
         if _is_private(Path(self.cache_path)):
             return super().load_overload(sig, target_context)
         return None
 
     def save_overload(self, sig: Any, data: Any) -> None:
-        """Keep the compiled form for a signature, if the directory is private."""
+        """Store the compiled version for a signature, if the directory is private."""
         if _is_private(Path(self.cache_path)):
             super().save_overload(sig, data)
 
 
 @cache
 def compute_source_digest(source: Path) -> str:
-    """Return a digest of everything that compiled functions of a file can be made of.
-
-    `source`: the file; one that is not in :data:`KERNEL_SOURCES` counts in addition to those.
-    """
+    """Return a digest of the file `source` and of all :data:`KERNEL_SOURCES`."""
     files = {_PACKAGE / name for name in KERNEL_SOURCES} | {source, Path(__file__)}
     digest = hashlib.sha256()
     for path in sorted(files):
@@ -129,23 +124,23 @@ def compute_source_digest(source: Path) -> str:
     return digest.hexdigest()[:16]
 
 
-def _cache_folder(source: Path) -> str:
+def _find_cache_folder(source: Path) -> str:
     """Return the private directory for the compiled code of a file, or "" for no caching."""
     base = numba.config.CACHE_DIR or os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     try:
-        # Resolved, so that no symbolic link is followed after the check.
+        # Resolved here, so that no symbolic link is followed after the check.
         folder = Path(base).expanduser().resolve() / "vicinal"
         folder = make_private_folder(folder) / f"kernels-{compute_source_digest(source)}"
         make_private_folder(folder)
-    except (OSError, RuntimeError):  # RuntimeError: there is no home directory
+    except (OSError, RuntimeError):  # A missing home directory is a RuntimeError.
         return ""
     return str(folder) if _is_private(folder) and os.access(folder, os.W_OK) else ""
 
 
 def _is_private(folder: Path) -> bool:
-    """Return whether no other account can change what a directory holds; warn once if one can.
+    """Return whether a directory exists and no other account can change its content.
 
-    False, too, if the directory is gone.
+    Warns once about each directory that another account can change.
     """
     try:
         exposed = find_exposed_folder(folder) or find_foreign_file(folder)
@@ -165,16 +160,16 @@ def _is_private(folder: Path) -> bool:
 
 
 _reported: set[Path] = set()
-"""Directories that a warning has named in this process."""
+"""Directories named in this process's warnings."""
 
 
 class _Compilations(event.Listener):
-    """Tells whoever watches how many functions of this package were compiled."""
+    """Counter of compiled functions of this package that reports to `compile_watchers`."""
 
     n_functions = n_compiled = 0
 
     def on_start(self, event: Any) -> None:
-        """What is compiled counts when it is done."""
+        """Do nothing, because a function is counted when its compilation ends."""
 
     def on_end(self, event: Any) -> None:
         if event.data["dispatcher"].py_func.__module__.partition(".")[0] != _PACKAGE.name:

@@ -49,30 +49,34 @@ def read_exports(stub: Path) -> dict[str, str]:
 
 
 def load_when_used(package: str, *names: str) -> None:
-    """Let modules of a package load when something of theirs is used, not when it is listed.
+    """Defer the loading of a package's modules until an attribute is used.
 
-    `from package import *` lists them. For a program with one thread: two that use such a module
-    first at once could find half of it.
+    `from package import *` does not load them. For programs with one thread only: a second thread
+    could use a module while it loads.
     """
     from importlib.util import LazyLoader, find_spec, module_from_spec
 
     parent = import_module(package)
     for name in names:
-        full = f"{package}.{name}"
-        spec = find_spec(full)
-        if full not in sys.modules and spec is not None and spec.loader is not None:
+        module_name = f"{package}.{name}"
+        spec = find_spec(module_name)
+        if module_name not in sys.modules and spec is not None and spec.loader is not None:
             spec.loader = LazyLoader(spec.loader)
-            module = sys.modules[full] = module_from_spec(spec)
+            module = sys.modules[module_name] = module_from_spec(spec)
             spec.loader.exec_module(module)
             setattr(parent, name, module)
 
 
 def of_extra(extra: str, package: str, purpose: str) -> Any:
-    """Return a package of an extra of vicinal, or say what needs it and how to install it."""
+    """Return the imported package; raise MissingExtra if it is not installed.
+
+    `extra`: name of vicinal's extra that contains the package. `purpose`: the feature that needs
+    it, for the message.
+    """
     try:
         return import_module(package)
     except (ImportError, RuntimeError) as error:
-        # torchvision raises RuntimeError if it is of another build than torch.
+        # torchvision raises RuntimeError if it was built for another version of torch.
         raise MissingExtra(
             f"{purpose} needs the package {package}. Install it with: pip install "
             f"'vicinal[{extra}]'"

@@ -43,9 +43,11 @@ AnyClass = TypeVar("AnyClass", bound=type)
 REQUIRED = dataclasses.MISSING
 """Placeholder for the default of a parameter that must be given."""
 
-_DOC_WIDTH = 100  # characters of a line in generated docstrings
+_DOC_WIDTH = 100
+"""Characters of a line in generated docstrings, as in the source."""
 
 AUTO = "auto"
+"""The word for an automatic choice of a parameter."""
 
 
 class Check(ABC):
@@ -101,11 +103,9 @@ class Real(Check):
     type_name = "float"
 
     def parsed(self, text: str) -> float | str:
-        """Return the number, or `text` if it is not one."""
         return number_or_text(text, float)
 
     def __call__(self, name: str, value: object) -> float:
-        """Return `value` as a float."""
         bounds = {"above": self.above, "below": self.below, "least": self.least, "most": self.most}
         return _checks.check_real(name, value, **bounds)
 
@@ -115,7 +115,6 @@ class ZeroOrReal(Real):
     """Zero, which switches something off, or a finite number within the bounds."""
 
     def __call__(self, name: str, value: object) -> float:
-        """Return `value` as a float."""
         is_number = isinstance(value, numbers.Real) and not isinstance(value, bool | np.bool_)
         return 0.0 if is_number and value == 0 else Real.__call__(self, name, value)
 
@@ -131,11 +130,9 @@ class Integer(Check):
     type_name = "int"
 
     def parsed(self, text: str) -> int | str:
-        """Return the integer, or `text` if it is not one."""
         return number_or_text(text, int)
 
     def __call__(self, name: str, value: object) -> int:
-        """Return `value` as an int."""
         return _checks.check_integer(name, value, least=self.least, most=self.most)
 
 
@@ -147,16 +144,13 @@ class Choice(Check):
 
     @property
     def type_name(self) -> str:
-        """The words in braces, as in numpydoc."""
         return "{" + ", ".join(f'"{option}"' for option in self.options) + "}"
 
     @property
     def option_type(self) -> str:
-        """The words, joined by "or"."""
         return " or ".join(self.options)
 
     def __call__(self, name: str, value: object) -> str:
-        """Return `value`."""
         return _checks.check_choice(name, value, self.options)
 
 
@@ -175,14 +169,12 @@ class Unless(Check):
 
     @property
     def type_name(self) -> str:
-        """The type of the other check, and the additional value."""
         if self.automatic is None:
             return f"{self.check.type_name}, optional"
         return f'{self.check.type_name} or "{self.automatic}"'
 
     @property
     def repeatable(self) -> bool:
-        """Whether the option of the other check may be repeated."""
         return self.check.repeatable
 
     def parsed(self, text: str) -> Any:
@@ -190,7 +182,6 @@ class Unless(Check):
         return text if text == self.automatic else self.check.parsed(text)
 
     def parsed_items(self, texts: Sequence[str]) -> Any:
-        """Return the value read by the other check."""
         return self.check.parsed_items(texts)
 
     def __call__(self, name: str, value: object) -> Any:
@@ -204,23 +195,24 @@ class Unless(Check):
 
 @dataclass(frozen=True, slots=True)
 class Checked(Check):
-    """Requirement given by a function of the parameter's name and value, which checks the value."""
+    """Requirement given by a function of name and value, which returns the checked value.
+
+    `type_words`: the type as in numpydoc.
+    """
 
     function: Callable[[str, Any], Any]
     type_words: str
 
     @property
     def type_name(self) -> str:
-        """The type as given in `type_words`."""
         return self.type_words
 
     def __call__(self, name: str, value: object) -> Any:
-        """Return the value checked by the function."""
         return self.function(name, value)
 
 
-# Largest number of class names, plus one, that a range such as "0-9" may stand for.
 _MAX_RANGE = 10_000
+"""Most class names that a range such as "0-9" may denote."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +242,6 @@ class ClassNames(Check):
         return [int(name) for name in names] if are_integers else list(names)
 
     def __call__(self, name: str, value: object) -> Any:
-        """Return the class names as an array (c,)."""
         return _checks.class_names(value, name)
 
 
@@ -276,6 +267,7 @@ def listed_names(texts: Sequence[str]) -> list[str]:
 
 
 SEED = Unless(None, Integer(least=0))
+"""The check of an optional seed."""
 
 
 class Settings:
@@ -334,7 +326,6 @@ class Given(Generic[Passed, Kept]):
         raise NotImplementedError
 
     def __set__(self, instance: object, value: Passed) -> None:
-        """Set the passed value."""
         raise NotImplementedError
 
 

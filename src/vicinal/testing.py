@@ -270,10 +270,10 @@ class Transcript(NoiseSource):
     `released` is the list of (private sums, scale, released values) of all releases charged by the
     individual filter: votes, vectors, gradients, counts, sizes and evaluations. Private.
 
-    With `follows`, the released values are those of another transcript, whatever the private sums
-    are. Two neighbouring worlds then run through the same interaction, and their private sums
-    differ by the contributions of one subject. `strayed` is True if the course of the interaction,
-    its scales and sizes, depends on the subject.
+    With `follows`, the released values are those of another transcript, for any private sums. Two
+    neighbouring worlds then run through the same interaction, and their private sums differ by the
+    contributions of one subject. `strayed` is True if the course of the interaction, its scales and
+    sizes, depends on the subject.
 
     - `noise`: the underlying source; system entropy by default.
     - `follows`: the transcript whose released values are repeated.
@@ -296,13 +296,13 @@ class Transcript(NoiseSource):
         self._noise = noise or create_noise_source()
         self._follows = None if follows is None else follows.released
         self.released: list[tuple[Ints, int, Ints]] = []
-        self._off_course = False
+        self._has_strayed = False
 
     @property
     def strayed(self) -> bool:
         """Whether the releases differ from those followed in number, sizes or noise scales."""
         differs_in_number = self._follows is not None and len(self._follows) != len(self.released)
-        return self._off_course or differs_in_number
+        return self._has_strayed or differs_in_number
 
     def discrete_gaussian(self, scale: int, size: int) -> Ints:
         """Return samples of the underlying source, int64 (size,)."""
@@ -315,8 +315,8 @@ class Transcript(NoiseSource):
         noisy = self._noise.add_to(sums, scale)
         if self._follows is not None and number < len(self._follows):
             followed_sums, followed_scale, followed_values = self._follows[number]
-            self._off_course |= followed_sums.shape != sums.shape or followed_scale != scale
-            noisy = noisy if self._off_course else followed_values.copy()
+            self._has_strayed |= followed_sums.shape != sums.shape or followed_scale != scale
+            noisy = noisy if self._has_strayed else followed_values.copy()
         self.released.append((private_sums, scale, noisy.copy()))
         return noisy
 
@@ -326,7 +326,7 @@ Charge = Callable[[Ints, Ints], Ints]
 
 
 def _offer_full_budgets(remaining: Ints) -> Ints:
-    """Return full budgets for all subjects, whatever remains of them."""
+    """Return full budgets for all subjects instead of their remaining budgets."""
     return np.full(len(remaining), UNITS, dtype=np.int64)
 
 
@@ -371,7 +371,7 @@ def charges_broken(fault: str, where: Sequence[str] = CHARGED) -> Iterator[None]
 
     - `fault`: a key of :data:`CHARGE_FAULTS`, or :data:`MEMORY_FAULT`.
     - `where`: the affected kinds of releases, of :data:`CHARGED`. "total" disables the charges to
-      the total account, whatever the fault.
+      the total account, for any fault.
 
     Examples
     --------
@@ -443,7 +443,7 @@ def _add_fault(honest: Callable[..., Any], fault: str) -> Callable[..., Any]:
 def plans_broken(factor: int = 2) -> Iterator[None]:
     """Allow plans made in this context `factor` times the releases for which they were priced.
 
-    This applies to Private-kNN, PATE and NoisySGD, whose releases are counted, not charged.
+    This applies to Private-kNN, PATE and NoisySGD: their releases are counted, not charged.
 
     Examples
     --------

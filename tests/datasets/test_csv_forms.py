@@ -1,4 +1,4 @@
-"""CSV files as they are declared: quotes, escapes, comments, one column; and missing texts."""
+"""CSV files with declared quotes, escapes and comments, with one column, and with missing texts."""
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +16,7 @@ PLAIN_SCHEMA = {
 }  # fmt: skip
 
 
-def written(path, content, encoding="utf-8"):
+def write_text(path, content, encoding="utf-8"):
     path.write_bytes(content.encode(encoding))
     return path
 
@@ -41,7 +41,7 @@ def written(path, content, encoding="utf-8"):
 )  # fmt: skip
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "cp1252"])
 def test_declared_marks_are_followed(marks, content, texts, encoding, tmp_path):
-    path = written(tmp_path / "t.csv", content, encoding)
+    path = write_text(tmp_path / "t.csv", content, encoding)
     form = CsvForm(encoding=encoding, **marks)
     assert load_table(path, text="text", form=form).features == tuple(texts)
     assert TableSchema.from_dict({**PLAIN_SCHEMA, "file": form.to_dict()}).file == form
@@ -51,12 +51,12 @@ def test_declared_marks_are_followed(marks, content, texts, encoding, tmp_path):
 
 
 def test_undeclared_marks_are_what_plain_csv_says(tmp_path):
-    path = written(tmp_path / "t.csv", "a,text\n#1,'b'\n2,c\\n\n")
+    path = write_text(tmp_path / "t.csv", "a,text\n#1,'b'\n2,c\\n\n")
     assert load_table(path, text="text").features == ("'b'", "c\\n")
 
 
 @pytest.mark.parametrize(
-    ("declared", "words"),
+    ("declared", "message"),
     [
         ({"quote": "x"}, "'quote' parameter must be one character"),
         ({"quote": "''"}, "'quote' parameter"),
@@ -73,13 +73,13 @@ def test_undeclared_marks_are_what_plain_csv_says(tmp_path):
         ({"comments": "#"}, "nothing else"),
     ],
 )
-def test_a_form_that_cannot_be_is_refused(declared, words):
-    with pytest.raises(InvalidInput, match=words):
+def test_a_form_that_cannot_be_is_refused(declared, message):
+    with pytest.raises(InvalidInput, match=message):
         TableSchema.from_dict({**PLAIN_SCHEMA, "file": declared})
 
 
 def test_marks_are_taken_and_the_rest_is_found(tmp_path):
-    path = written(tmp_path / "t.csv", "# one, two, three, four\na;b\n1,5;2,5\n")
+    path = write_text(tmp_path / "t.csv", "# one, two, three, four\na;b\n1,5;2,5\n")
     assert csv_form(path, marks=CsvForm(comment="#")) == CsvForm(";", ",", comment="#")
     with pytest.raises(InvalidInput, match="damaged"):
         csv_form(path)
@@ -91,25 +91,25 @@ LINES = ["hello; world", "hello, world", "a | b", "tab\there", "all , ; | \t", "
 @pytest.mark.parametrize("lines", [[line] for line in LINES] + [LINES])
 def test_in_a_file_of_one_column_every_line_is_a_text(lines, tmp_path):
     """Fails if characters in rows, which may be private, decide how the file is read."""
-    path = written(tmp_path / "t.csv", "text\n" + "".join(f"{line}\n" for line in lines))
+    path = write_text(tmp_path / "t.csv", "text\n" + "".join(f"{line}\n" for line in lines))
     assert load_table(path, text="text").features == tuple(lines)
     assert read_table(path)["text"].to_pylist() == lines
-    quoted = written(tmp_path / "q.csv", 'text\n"two\nlines, ""so"""\n')
+    quoted = write_text(tmp_path / "q.csv", 'text\n"two\nlines, ""so"""\n')
     assert load_table(quoted, text="text").features == ('two\nlines, "so"',)
 
 
 def test_delimiters_in_texts_beside_other_columns_do_not_count(tmp_path):
-    path = written(tmp_path / "t.csv", "id,text\n1,a;b\n2,c;d;e\n")
+    path = write_text(tmp_path / "t.csv", "id,text\n1,a;b\n2,c;d;e\n")
     assert csv_form(path) == CsvForm()
     assert load_table(path, text="text", subject="id").features == ("a;b", "c;d;e")
 
 
 @pytest.mark.parametrize("content", ["a;b\n1;2;3\n", "a,b\n1,2\n1\n"])
 def test_rows_of_other_lengths_than_the_header_are_damage(content, tmp_path):
-    path = written(tmp_path / "t.csv", content)
-    for read in (csv_form, load_table):
+    path = write_text(tmp_path / "t.csv", content)
+    for reader in (csv_form, load_table):
         with pytest.raises(InvalidInput, match=r"t\.csv is damaged"):
-            read(path)
+            reader(path)
 
 
 MISSING = ["", "  ", "\t "]
@@ -122,18 +122,18 @@ def test_a_missing_text_is_refused_in_every_format(suffix, missing, tmp_path):
     path, texts = tmp_path / f"t{suffix}", ["secret", missing, "NA", "nan", missing]
     if suffix == ".csv":
         cells = "".join(f'{i},"{text or ""}"\n' for i, text in enumerate(texts))
-        written(path, f"id,text\n{cells}")
+        write_text(path, f"id,text\n{cells}")
     else:
         parquet.write_table(pa.table({"id": range(5), "text": texts}), path)
     with pytest.raises(UnusableRows, match="text column has empty cells") as caught:
         load_table(path, text="text")
-    assert "2" not in str(caught.value), "how many is private"
+    assert "2" not in str(caught.value), "the number of rows is private"
     assert "in row 2, 5" in caught.value.located
     assert "secret" not in caught.value.located
 
 
 def test_an_empty_line_in_a_file_of_one_column_is_a_missing_text(tmp_path):
-    path = written(tmp_path / "t.csv", "text\na\n\nb\n")
+    path = write_text(tmp_path / "t.csv", "text\na\n\nb\n")
     with pytest.raises(UnusableRows) as caught:
         load_table(path, text="text")
     assert "in row 2." in caught.value.located

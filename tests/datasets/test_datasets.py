@@ -1,3 +1,5 @@
+"""Loaders of npz, CSV and Parquet files and of the shipped digits."""
+
 import csv
 import gzip
 import hashlib
@@ -116,8 +118,8 @@ TABLE = "name,age,height,diagnosis\nAnn,30, 1.5 ,0\nBob,41,1e0,1\nAnn,31,-2,1\n"
 @pytest.fixture(params=["table.csv", "table.csv.gz"])
 def table(request, tmp_path):
     path = tmp_path / request.param
-    packed = gzip.compress(TABLE.encode()) if path.suffix == ".gz" else TABLE.encode()
-    path.write_bytes(packed)
+    content = gzip.compress(TABLE.encode()) if path.suffix == ".gz" else TABLE.encode()
+    path.write_bytes(content)
     return path
 
 
@@ -225,13 +227,13 @@ def test_the_call_itself_is_checked(table, tmp_path):
         load_table(tmp_path / "table.doc")
 
 
-def _write(path, **columns):
+def _write_parquet(path, **columns):
     parquet.write_table(pa.table(columns), path)
     return path
 
 
 def test_parquet_columns_become_features_labels_and_subjects(tmp_path):
-    path = _write(
+    path = _write_parquet(
         tmp_path / "t.parquet", whole=pa.array([1, 2], pa.uint8()),
         half=pa.array([0.5, 1.5], pa.float32()), flag=[True, False], ill=[False, True],
         who=pa.array(["Ann", "Bob"]).dictionary_encode(),
@@ -256,12 +258,12 @@ def test_parquet_columns_become_features_labels_and_subjects(tmp_path):
 )
 def test_unusable_parquet_columns_are_refused(column, message, tmp_path):
     with pytest.raises(InvalidInput, match=message) as caught:
-        load_table(_write(tmp_path / "t.parquet", x=column))
+        load_table(_write_parquet(tmp_path / "t.parquet", x=column))
     assert "secret" not in str(caught.value)
 
 
 def test_names_in_parquet_must_be_integers_or_strings(tmp_path):
-    path = _write(
+    path = _write_parquet(
         tmp_path / "t.parquet", x=[1.0, 2.0], y=[1.5, 2.0],
         big=pa.array([2**64 - 1, 0], pa.uint64()), gap=["a", None],
     )  # fmt: skip

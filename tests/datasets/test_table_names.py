@@ -76,7 +76,7 @@ def test_all_lacking_feature_columns_are_named(tmp_path):
 
 
 class CountedTable:
-    """A table that counts how often all its names are listed, which takes longer in a wider one."""
+    """A table that counts how often all its names are listed, which takes time linear in width."""
 
     def __init__(self, width):
         self.table = pa.table({f"c{i}": [1.0] for i in range(width)})
@@ -97,7 +97,7 @@ def test_finding_a_column_takes_no_longer_in_a_wide_table():
     for width in (10, 500):
         table = CountedTable(width)
         roles = _ColumnRoles(None, None, None, None, None, ())
-        assert roles.dataset(table).features.shape == (1, width)
+        assert roles.build_dataset(table).features.shape == (1, width)
         listings.add(table.n_listings)
     assert len(listings) == 1
 
@@ -114,7 +114,7 @@ def test_a_wide_table_is_read(tmp_path):
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet", ".npz", ""])
 def test_labels_are_composed_from_every_source(suffix, tmp_path):
-    """MacOS hands out decomposed names of folders, which are not those that people type."""
+    """MacOS returns decomposed names of folders, which differ from typed names."""
     path = tmp_path / f"data{suffix}"
     labels = [DECOMPOSED, "a", COMPOSED]
     if suffix == ".csv":
@@ -127,6 +127,8 @@ def test_labels_are_composed_from_every_source(suffix, tmp_path):
         for name in labels[:2]:
             (path / name).mkdir(parents=True)
             Image.new("L", (8, 8)).save(path / name / "1.png")
-    found = load_images(path) if suffix == "" else None
-    found = found or load_table(path, **({} if suffix == ".npz" else {"label": "y"}))
-    assert set(found.labels.tolist()) == {"a", COMPOSED}
+    if suffix == "":
+        data = load_images(path)
+    else:
+        data = load_table(path, **({} if suffix == ".npz" else {"label": "y"}))
+    assert set(data.labels.tolist()) == {"a", COMPOSED}

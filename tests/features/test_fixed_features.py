@@ -1,4 +1,4 @@
-"""What all extractors of images that learn nothing do alike: alone as together, and refusals."""
+"""Common behaviour of image extractors: independence of other images, and refusals."""
 
 import math
 
@@ -16,20 +16,20 @@ BOTH = pytest.mark.parametrize("extractor", [HOGFeatures, ScatteringFeatures])
 
 
 @pytest.fixture(scope="module")
-def together():
+def batched():
     return {kind: kind().transform(IMAGES) for kind in (HOGFeatures, ScatteringFeatures)}
 
 
 @BOTH
-def test_an_image_has_the_same_features_in_any_company(extractor, together):
+def test_an_image_has_the_same_features_in_any_company(extractor, batched):
     for i in (0, 7, 149):
-        assert_array_equal(extractor().transform(IMAGES[i : i + 1])[0], together[extractor][i])
-    assert_array_equal(extractor().transform(IMAGES[::-3]), together[extractor][::-3])
+        assert_array_equal(extractor().transform(IMAGES[i : i + 1])[0], batched[extractor][i])
+    assert_array_equal(extractor().transform(IMAGES[::-3]), batched[extractor][::-3])
 
 
 @BOTH
-def test_the_layout_in_memory_changes_no_bit(extractor, together):
-    expected = together[extractor][:9]
+def test_the_layout_in_memory_changes_no_bit(extractor, batched):
+    expected = batched[extractor][:9]
     assert_array_equal(extractor().transform(np.asfortranarray(IMAGES[:9])), expected)
     wide = np.repeat(IMAGES[:9].astype(np.float64), 2, axis=2)[:, :, ::2]
     assert_array_equal(extractor().transform(wide), expected)
@@ -38,11 +38,11 @@ def test_the_layout_in_memory_changes_no_bit(extractor, together):
 @pytest.mark.parametrize(
     ("extractor", "chunks"), [(HOGFeatures, [256, 44]), (ScatteringFeatures, [128, 128, 44])]
 )
-def test_threads_change_nothing_and_progress_counts_every_image(extractor, chunks, together):
+def test_threads_change_nothing_and_progress_counts_every_image(extractor, chunks, batched):
     for n_jobs in (None, 2):
         finished: list[int] = []
         found = extractor(n_jobs=n_jobs).transform(IMAGES, progress=finished.append)
-        assert_array_equal(found, together[extractor])
+        assert_array_equal(found, batched[extractor])
         assert finished == chunks
 
 

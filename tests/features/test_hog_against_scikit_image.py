@@ -9,12 +9,12 @@ from skimage import feature as skimage_feature
 
 from vicinal.errors import InvalidInput
 from vicinal.features import HOGFeatures
-from vicinal.features.hog import additions
+from vicinal.features.hog import plan_pairwise_sums
 
 TYPES = (np.uint8, np.int8, np.int64, np.float16, np.float32, np.float64)
 
 
-def expected(images, orientations, cell, block, compress):
+def compute_expected(images, orientations, cell, block, compress):
     options: dict[str, Any] = {
         "orientations": orientations, "pixels_per_cell": (cell, cell),
         "cells_per_block": (block, block), "block_norm": "L2-Hys", "transform_sqrt": compress,
@@ -34,17 +34,17 @@ def test_features_are_the_same_bit_for_bit(seed):
     images = np.where(draw.random(shape) < 0.5, 0, images if compress else images * 2 - 3)
     chosen = {"orientations": orientations, "cell": cell, "block": block, "compress": compress}
     images = images.astype(kind) if compress or kind.kind != "u" else abs(images).astype(kind)
-    assert_array_equal(HOGFeatures(**chosen).transform(images), expected(images, **chosen))
+    assert_array_equal(HOGFeatures(**chosen).transform(images), compute_expected(images, **chosen))
 
 
 @pytest.mark.parametrize("n", [1, 7, 8, 127, 128, 129, 136, 255, 256, 257, 400, 1000, 4097])
 def test_sums_are_added_up_as_numpy_adds_them(n):
-    """In every part numpy adds in one loop; parts are merged in the order of its halving."""
+    """Numpy adds every run in one loop and merges runs in the order of its halving."""
     values = np.random.default_rng(n).random(n)
     stack: list[np.float64] = []
-    for start, stop, merged in additions(n):
+    for start, stop, n_merges in plan_pairwise_sums(n):
         stack.append(np.sum(values[start:stop]))
-        for _ in range(merged):
+        for _ in range(n_merges):
             right = stack.pop()
             stack[-1] = stack[-1] + right
     assert stack == [np.sum(values)]

@@ -20,9 +20,9 @@ IMAGES = np.random.default_rng(0).integers(0, 256, (3, 32, 32, 3)).astype(np.uin
 
 @pytest.fixture(scope="module")
 def network():
-    made = ImageFeatures(size=32)
-    made.transform(IMAGES[:1])
-    return made
+    extractor = ImageFeatures(size=32)
+    extractor.transform(IMAGES[:1])
+    return extractor
 
 
 def by_torch(images, size):
@@ -35,8 +35,10 @@ def by_torch(images, size):
         missing = max((-(-side // stride) - 1) * stride + width - side, 0)
         x = functional.pad(x, (missing // 2, missing - missing // 2) * 2)
         x = functional.conv2d(x, weight, stride=stride, groups=groups)
-        parts = (state[f"{norm}.{p}"] for p in ("running_mean", "running_var", "weight", "bias"))
-        x = functional.batch_norm(x, *parts, eps=1e-3)
+        statistics = (
+            state[f"{norm}.{p}"] for p in ("running_mean", "running_var", "weight", "bias")
+        )
+        x = functional.batch_norm(x, *statistics, eps=1e-3)
         return functional.relu6(x) if bounded else x
 
     x = torch.from_numpy(images.transpose(0, 3, 1, 2).astype(np.float32))

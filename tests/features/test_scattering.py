@@ -1,4 +1,4 @@
-"""Scattering features: what their averages are, what they ignore, and that no company shows."""
+"""Scattering features: averages, invariance, and independence of other images."""
 
 import math
 

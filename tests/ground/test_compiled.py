@@ -1,4 +1,4 @@
-"""The cache of compiled code: a change to anything that went into a function starts a new one."""
+"""The cache of compiled code: a change of any source of a function starts a new cache."""
 
 import ast
 import importlib
@@ -18,20 +18,23 @@ COMPILED = sorted(path for path in PACKAGE.rglob("*.py") if "\n@compiled\n" in p
 
 def imported_names(path):
     """Return (file, name) of the definition of each name that a file imports from the package."""
-    found = {}
+    definitions = {}
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "vicinal":
             for alias in node.names:
-                found[alias.asname or alias.name] = locate(node.module, alias.name), alias.name
-    return found
+                definitions[alias.asname or alias.name] = (
+                    locate(node.module, alias.name),
+                    alias.name,
+                )
+    return definitions
 
 
 def locate(module, name):
     """Return the file that defines a name which can be imported from a module."""
-    place = PACKAGE.parent.joinpath(*module.split("."))
-    if place.with_suffix(".py").is_file():
-        return place.with_suffix(".py")
-    return (place / name).with_suffix(".py")  # a module of a package
+    path = PACKAGE.parent.joinpath(*module.split("."))
+    if path.with_suffix(".py").is_file():
+        return path.with_suffix(".py")
+    return (path / name).with_suffix(".py")  # a module of a package
 
 
 def assigned_expressions(path):
@@ -49,7 +52,7 @@ def assigned_expressions(path):
 
 
 def defining_files(path, name):
-    """Return the files that a constant of a module is computed from, its own among them."""
+    """Return the files from which a constant of a module is computed, including its own."""
     imported = imported_names(path)
     if name in imported:
         return defining_files(*imported[name])
@@ -61,7 +64,7 @@ def defining_files(path, name):
 
 
 def names_in(code):
-    """Yield all global names that a function, and those inside it, refer to."""
+    """Yield all global names to which a function and its inner functions refer."""
     yield from code.co_names
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
@@ -69,9 +72,9 @@ def names_in(code):
 
 
 def sources_of(function):
-    """Return the files that a compiled function is made of."""
+    """Return the files from which a function is compiled."""
     python = function.py_func
-    assert python.__closure__ is None, "closures are not looked at"
+    assert python.__closure__ is None, "closures are not examined"
     path = Path(python.__code__.co_filename)
     files = {path}
     for name in names_in(python.__code__):
@@ -84,17 +87,17 @@ def sources_of(function):
 
 
 def test_the_list_of_sources_holds_all_that_functions_are_compiled_from_and_no_more():
-    """Fails if a charge could go on in an old form after a change of a constant in it."""
-    found = set()
+    """Fails if a charge could use an outdated constant from the cache."""
+    sources = set()
     for path in COMPILED:
         module = importlib.import_module(
             ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
         )
         functions = [f for f in vars(module).values() if isinstance(f, Dispatcher)]
         assert functions, path
-        found.update(*map(sources_of, functions))
+        sources.update(*map(sources_of, functions))
     listed = [PACKAGE / name for name in _compiled.KERNEL_SOURCES]
-    assert found == set(listed)
+    assert sources == set(listed)
     assert listed == sorted(set(listed))
 
 
@@ -116,7 +119,7 @@ def test_a_change_of_any_source_starts_a_new_cache(tmp_path, monkeypatch):
 
 
 def test_steps_of_an_installation_may_share_a_process():
-    """Which process takes which step is luck: none may claim the records of another."""
+    """Processes take steps at random, so no step may claim the records of another."""
     code = "from vicinal.reports._compile import STEPS\nfor step in STEPS:\n    step()"
     subprocess.run([sys.executable, "-c", code], check=True)
 
@@ -128,12 +131,14 @@ def test_compiling_is_told_to_whoever_watches_and_reading_from_the_disk_is_not(
     (tmp_path / "twice.py").write_text("def twice(x):\n    return 2 * x\n")
     monkeypatch.syspath_prepend(tmp_path)
     function = importlib.import_module("twice").twice
-    told: list[int] = []
-    monkeypatch.setattr(_compiled, "compile_watchers", [lambda done, _most: told.append(done)])
-    for module, n_told in (("somebody.elses", 0), ("vicinal.twice", 1), ("vicinal.twice", 1)):
+    counts: list[int] = []
+    monkeypatch.setattr(
+        _compiled, "compile_watchers", [lambda n_compiled, _n_functions: counts.append(n_compiled)]
+    )
+    for module, n_counts in (("other.package", 0), ("vicinal.twice", 1), ("vicinal.twice", 1)):
         function.__module__ = module
         dispatcher = _compiled.compiled(function)
-        if module == "somebody.elses":
+        if module == "other.package":
             dispatcher = _compiled.numba.njit(function)
         assert dispatcher(4) == 8
-        assert len(told) == n_told
+        assert len(counts) == n_counts

@@ -1,4 +1,4 @@
-"""Parameters are declared once: all else follows, and bad values are refused."""
+"""Estimator parameters are declared once, in tables; invalid values are refused."""
 
 import inspect
 import math
@@ -39,30 +39,32 @@ SETTINGS = {
     PATEClassifier: PATESettings, NoisySGDClassifier: NoisySGDSettings,
 }  # fmt: skip
 FIRST = {IndKNNRegressor: (0.5, 2.0)}
-"""What must be given, where it is not the names of classes."""
+"""First arguments of estimators that do not take class names first."""
 
 
-def made(estimator, **given):
-    return estimator(FIRST.get(estimator, range(3)), **given)
+def create(estimator, **parameters):
+    return estimator(FIRST.get(estimator, range(3)), **parameters)
 
 
 every_estimator = pytest.mark.parametrize(
-    ("estimator", "settings"), SETTINGS.items(), ids=lambda each: each.__name__
+    ("estimator", "settings"), SETTINGS.items(), ids=lambda value: value.__name__
 )
 
 
 @every_estimator
 def test_an_estimator_takes_what_its_tables_declare(estimator, settings):
-    """Fails if either has a parameter that the other lacks, or if checked ones are lost."""
+    """Fails if signature and tables differ in a parameter, or if settings lack a checked one."""
     parameters = inspect.signature(estimator).parameters.values()
     signature = {
-        each.name: REQUIRED if each.default is each.empty else each.default for each in parameters
+        parameter.name: REQUIRED if parameter.default is parameter.empty else parameter.default
+        for parameter in parameters
     }
-    assert signature == {each.name: each.default for each in get_parameters(estimator)}
-    checked = settings.of(made(estimator))
-    kept = vars(checked).keys() | vars(vars(checked).get("target", checked)).keys()
-    assert signature.keys() <= kept
-    assert sorted(signature) == sorted(made(estimator).get_params())
+    declared = {field.name: field.default for field in get_parameters(estimator)}
+    assert signature == declared
+    checked = settings.of(create(estimator))
+    names = vars(checked).keys() | vars(vars(checked).get("target", checked)).keys()
+    assert signature.keys() <= names
+    assert sorted(signature) == sorted(create(estimator).get_params())
 
 
 @every_estimator
@@ -72,10 +74,11 @@ def test_the_docstring_describes_every_parameter(estimator, settings):  # noqa: 
     assert [(name, kind) for name, kind, *_ in described] == [
         (name, check.type_name) for name, check in get_checks(estimator)
     ]
-    none = {REQUIRED: "", None: ""}
-    defaults = [none.get(each.default, f"{each.default}") for each in get_parameters(estimator)]
+    hidden = {REQUIRED: "", None: ""}
+    fields = get_parameters(estimator)
+    defaults = [hidden.get(field.default, f"{field.default}") for field in fields]
     assert [default.strip('"') for _, _, default, _ in described] == defaults
-    assert all(each.metadata["doc"].endswith(".") for each in get_parameters(estimator))
+    assert all(field.metadata["doc"].endswith(".") for field in fields)
 
 
 def test_settings_do_not_change():
@@ -88,7 +91,7 @@ def test_settings_do_not_change():
 
 @every_estimator
 def test_defaults_are_accepted(estimator, settings):
-    settings.of(made(estimator))
+    settings.of(create(estimator))
 
 
 NO_NUMBERS = (math.nan, "1", True, [1])
@@ -110,8 +113,8 @@ REFUSED = {
 }  # fmt: skip
 
 
-def refused(check):
-    """Return values that a check must refuse: beyond every bound, and of other kinds."""
+def list_invalid_values(check):
+    """Return values that a check must refuse: just outside every bound, and of other types."""
     match check:
         case Real(above=above, below=below, least=least, most=most):
             low = [math.nextafter(b, -math.inf) for b in (above, least) if b is not None]
@@ -123,8 +126,8 @@ def refused(check):
         case Choice(options=words):
             return ["another", "", words[0].upper(), None, 1, True, [words[0]]]
         case Unless(automatic=word, check=inner):
-            others = ("auto",) if word is None else (None, "another")
-            return [*(bad for bad in refused(inner) if bad is not word), *others]
+            other_words = ("auto",) if word is None else (None, "another")
+            return [*(bad for bad in list_invalid_values(inner) if bad is not word), *other_words]
         case Checked(type_name=words):
             return REFUSED[words]
     return REFUSED[type(check).__name__]
@@ -139,12 +142,12 @@ def refused(check):
     ],
 )
 def test_a_bad_parameter_is_refused_by_name_before_anything_changes(estimator, name, check):
-    for value in refused(check):
-        classifier = made(estimator).set_params(**{name: value})
-        before = dict(vars(classifier))
+    for value in list_invalid_values(check):
+        classifier = create(estimator).set_params(**{name: value})
+        original = dict(vars(classifier))
         with pytest.raises(InvalidInput, match=f"'{name}"):
             classifier.fit(np.eye(4), [0, 1, 2, 0])
-        assert vars(classifier).keys() == before.keys()
+        assert vars(classifier).keys() == original.keys()
 
 
 WITH_EPSILON = {
@@ -156,35 +159,37 @@ WITH_EPSILON = {
 @pytest.mark.parametrize("case", WITH_EPSILON)
 def test_a_plan_with_an_epsilon_keeps_it_and_wastes_little(case):
     """Fails if the noise ends on the wrong side, or if another release of the plan is changed."""
-    estimator, given, noise = WITH_EPSILON[case]
-    planned = estimator(range(3), epsilon=3.0, n_queries=50, **given)
+    estimator, options, noise = WITH_EPSILON[case]
+    planned = estimator(range(3), epsilon=3.0, n_queries=50, **options)
     assert 3.0 * (1 - 2e-3) < planned.guarantee().epsilon <= 3.0
-    found = SETTINGS[estimator].of(planned).vote_noise
-    assert estimator(range(3), n_queries=50, **{noise: found}, **given).plan() == planned.plan()
+    vote_noise = SETTINGS[estimator].of(planned).vote_noise
+    assert (
+        estimator(range(3), n_queries=50, **{noise: vote_noise}, **options).plan() == planned.plan()
+    )
 
 
 def test_with_screening_only_the_noise_on_votes_is_calibrated(monkeypatch):
-    asked = []
+    calls = []
 
     def calibrate(plan, epsilon, field, release):
-        asked.append((len(plan["releases"]), epsilon, field, release))
+        calls.append((len(plan["releases"]), epsilon, field, release))
         return SimpleNamespace(value=7.5)
 
     monkeypatch.setattr("vicinal.planning.guarantees.calibrate", calibrate)
     shared = {"sigma_screen": 40.0, "threshold": 30.0, "epsilon": 3.25, "n_answers": 20}
     screening, votes = PrivateKNNClassifier(range(3), **shared).plan()["releases"]
     assert (screening["sigma"], votes["sigma"], votes["count"]) == (40.0, 7.5, 20)
-    (both,) = PATEClassifier(range(3), **shared).plan()["releases"]
-    assert (both["sigma_screen"], both["sigma_votes"], both["answered"]) == (40.0, 7.5, 20)
-    assert asked == [(2, 3.25, "sigma", 1), (1, 3.25, "sigma_votes", 0)]
+    (release,) = PATEClassifier(range(3), **shared).plan()["releases"]
+    assert (release["sigma_screen"], release["sigma_votes"], release["answered"]) == (40.0, 7.5, 20)
+    assert calls == [(2, 3.25, "sigma", 1), (1, 3.25, "sigma_votes", 0)]
 
 
 def test_an_epsilon_that_no_noise_keeps_is_refused_before_anything_changes():
     teachers = PATEClassifier(range(3), epsilon=1e-9, n_queries=10**9)
-    before = dict(vars(teachers))
+    original = dict(vars(teachers))
     with pytest.raises(PrivacyRefused, match="larger epsilon"):
         teachers.fit(np.eye(4), [0, 1, 2, 0])
-    assert vars(teachers).keys() == before.keys()
+    assert vars(teachers).keys() == original.keys()
 
 
 @pytest.mark.parametrize(
@@ -196,7 +201,7 @@ def test_an_epsilon_that_no_noise_keeps_is_refused_before_anything_changes():
     ],
 )
 def test_values_below_the_floor_of_a_parameter_are_refused_by_its_name(name, value):
-    """Fails if a value whose square or inverse is no float ends as an error of the arithmetic."""
+    """Fails if a value is accepted although its square or inverse over- or underflows."""
     with pytest.raises(InvalidInput, match=rf"The '{name}' parameter must be .*>= 1e-"):
         IndKNNPlan.of(IndKNNClassifier(range(2), **{name: value}))
 

@@ -13,13 +13,13 @@ from vicinal.private_folders import find_exposed_folder, make_private_folder
 
 @pytest.fixture
 def umask():
-    """Set the umask of this process; the earlier one comes back."""
-    earlier = os.umask(0o022)
+    """Set the umask of this process, and restore the previous one afterwards."""
+    previous = os.umask(0o022)
     yield os.umask
-    os.umask(earlier)
+    os.umask(previous)
 
 
-def mode_of(path):
+def read_mode(path):
     return path.stat().st_mode & 0o777
 
 
@@ -28,7 +28,7 @@ def test_every_directory_that_is_created_is_private_whatever_the_umask(tmp_path,
     tmp_path.chmod(0o755)
     umask(mask)
     folder = make_private_folder(tmp_path / "a" / "b" / "c")
-    assert [mode_of(tmp_path / name) for name in ("a", "a/b", "a/b/c")] == [0o700] * 3
+    assert [read_mode(tmp_path / name) for name in ("a", "a/b", "a/b/c")] == [0o700] * 3
     assert find_exposed_folder(folder) is None
 
 
@@ -57,7 +57,7 @@ def test_a_directory_of_another_account_is_found(tmp_path, which):
 
 
 def test_an_own_directory_that_was_exposed_is_not_made_trustworthy(tmp_path):
-    """Others may have left something in it, as in one that an earlier version created."""
+    """Other accounts may have written files to it, as when an earlier version created it."""
     tmp_path.chmod(0o755)
     (tmp_path / "vicinal").mkdir()
     (tmp_path / "vicinal").chmod(0o775)
@@ -75,7 +75,7 @@ def twice(tmp_path, monkeypatch):
     return importlib.reload(importlib.import_module("twofold")).twofold
 
 
-def cached_files(tmp_path):
+def find_cached_files(tmp_path):
     return list((tmp_path / "cache").rglob("*.nbc"))
 
 
@@ -83,9 +83,9 @@ def test_compiled_code_is_kept_in_private_directories(tmp_path, umask, twice):
     tmp_path.chmod(0o755)
     umask(0o000)
     assert _compiled.compiled(twice)(4) == 8
-    (kept,) = cached_files(tmp_path)
-    leaf = next(path for path in kept.parents if path.name.startswith("kernels-"))
-    assert [mode_of(path) for path in (leaf, leaf.parent, leaf.parent.parent)] == [0o700] * 3
+    (cached_file,) = find_cached_files(tmp_path)
+    leaf = next(path for path in cached_file.parents if path.name.startswith("kernels-"))
+    assert [read_mode(path) for path in (leaf, leaf.parent, leaf.parent.parent)] == [0o700] * 3
 
 
 def test_an_exposed_cache_directory_is_not_used_and_the_warning_names_it(tmp_path, twice):
@@ -98,39 +98,39 @@ def test_an_exposed_cache_directory_is_not_used_and_the_warning_names_it(tmp_pat
         warnings.simplefilter("error")  # one warning is enough
         assert dispatcher(4) == 8
         assert _compiled.compiled(twice)(4) == 8
-    assert not cached_files(tmp_path)
+    assert not find_cached_files(tmp_path)
 
 
 def test_a_cache_directory_that_becomes_exposed_after_the_import_is_not_read(
     tmp_path, twice, monkeypatch
 ):
-    """What a group member puts there between the import and the first call must not run."""
+    """Files written by a group member between the import and the first call must not run."""
     tmp_path.chmod(0o755)
     assert _compiled.compiled(twice)(4) == 8  # fills the cache
     dispatcher = _compiled.compiled(twice)
-    read = []
-    rebuilt = type(dispatcher._cache._impl).rebuild
+    calls = []
+    rebuild = type(dispatcher._cache._impl).rebuild
     monkeypatch.setattr(
         type(dispatcher._cache._impl), "rebuild",
-        lambda self, *what: read.append(what) or rebuilt(self, *what),
+        lambda self, *arguments: calls.append(arguments) or rebuild(self, *arguments),
     )  # fmt: skip
     (tmp_path / "cache").chmod(0o777)
     with pytest.warns(UserWarning, match="another account"):
         assert dispatcher(4) == 8
-    assert not read
+    assert not calls
     (tmp_path / "cache").chmod(0o700)
     assert _compiled.compiled(twice)(4) == 8
-    assert len(read) == 1
+    assert len(calls) == 1
 
 
 @pytest.mark.skipif(not hasattr(os, "getuid") or os.getuid() != 0, reason="only root gives away")
 def test_a_file_of_another_account_in_the_cache_is_not_read(tmp_path, twice, monkeypatch):
-    """As one that was planted while the directory was exposed, before its mode was corrected."""
+    """Such a file may have been written while the directory was exposed."""
     tmp_path.chmod(0o755)
     assert _compiled.compiled(twice)(4) == 8
     dispatcher = _compiled.compiled(twice)
-    (kept,) = cached_files(tmp_path)
-    os.chown(kept, 12345, 12345)
+    (cached_file,) = find_cached_files(tmp_path)
+    os.chown(cached_file, 12345, 12345)
     monkeypatch.setattr(type(dispatcher._cache._impl), "rebuild", None)
     with pytest.warns(UserWarning, match="another account"):
         assert dispatcher(4) == 8

@@ -1,4 +1,4 @@
-"""Work tells of its progress to whoever shows it."""
+"""Long work reports its progress to the display of its context."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""One person, one identity: every spelling of an id through every door, and no two people one."""
+"""Subject ids: all spellings of an id are one subject everywhere; different ids are distinct."""
 
 import unicodedata
 from decimal import Decimal
@@ -73,19 +73,20 @@ def test_a_faulty_id_is_refused_by_the_name_of_its_fault_and_not_shown(case):
 
 
 def test_every_blank_and_every_invisible_character_is_refused():
-    """All characters of Unicode: what prints as nothing, or as a blank, makes no other id."""
+    """Characters of all of Unicode that are displayed as nothing or as a blank."""
     for code in [*range(0xD800), *range(0xE000, 0x110000)]:
-        one = chr(code)
-        if unicodedata.category(one) in ("Zs", "Cf", "Cc", "Zl", "Zp") and one != " ":
-            assert checks.text_fault(f"a{one}b"), hex(code)
+        character = chr(code)
+        is_blank = unicodedata.category(character) in ("Zs", "Cf", "Cc", "Zl", "Zp")
+        if is_blank and character != " ":
+            assert checks.text_fault(f"a{character}b"), hex(code)
 
 
 def test_who_is_behind_a_mask_is_refused_by_name(tmp_path):
     classifier = IndKNNClassifier(range(3), n_records=30, **PLAN)
     features, labels = np.ma.masked_array(X, X > 1), np.ma.masked_array(Y, Y == 0)
-    people = np.ma.masked_array(np.arange(30), Y == 0)
+    subjects = np.ma.masked_array(np.arange(30), Y == 0)
     for name, arguments in {
-        "subjects": (X, Y, people), "y": (X, labels, None), "X": (features, Y, None),
+        "subjects": (X, Y, subjects), "y": (X, labels, None), "X": (features, Y, None),
     }.items():  # fmt: skip
         with pytest.raises(InvalidInput, match=f"'{name}' parameter must not be a masked"):
             classifier.fit(*arguments, public=R)
@@ -103,18 +104,18 @@ def test_who_is_behind_a_mask_is_refused_by_name(tmp_path):
 
 
 def test_distinct_ids_stay_distinct():
-    found = checks.subject_ids("subjects", DISTINCT)
-    assert len(set(found)) == len(DISTINCT)
-    assert checks.subject_ids("subjects", found) == found
+    canonical = checks.subject_ids("subjects", DISTINCT)
+    assert len(set(canonical)) == len(DISTINCT)
+    assert checks.subject_ids("subjects", canonical) == canonical
 
 
-def spellings(name):
-    """Return what a person may bring as one id."""
-    texts = {unicodedata.normalize(form, str(name)) for form in ("NFC", "NFD")}
-    found = [*texts, *(np.str_(text) for text in texts)]
-    if isinstance(name, int) and abs(name) < 2**62:
-        found += [name, np.int64(name), np.array(name)[()]]
-    return found
+def list_spellings(subject_id):
+    """Return objects that denote the same subject id."""
+    texts = {unicodedata.normalize(form, str(subject_id)) for form in ("NFC", "NFD")}
+    spellings = [*texts, *(np.str_(text) for text in texts)]
+    if isinstance(subject_id, int) and abs(subject_id) < 2**62:
+        spellings += [subject_id, np.int64(subject_id), np.array(subject_id)[()]]
+    return spellings
 
 
 TEXTS = st.text(st.characters(codec="utf-8"), min_size=1, max_size=12).filter(
@@ -124,18 +125,22 @@ NAMES = st.one_of(st.integers(), st.sampled_from(DISTINCT), TEXTS)
 
 
 @given(NAMES, NAMES)
-def test_spellings_of_one_id_are_one_and_ids_are_one_only_if_spelt_alike(one, other):
-    name, another = (checks.subject_id("subjects", each) for each in (one, other))
-    assert {checks.subject_id("subjects", each) for each in spellings(name)} == {name}
-    assert {type(checks.subject_id("subjects", each)) for each in spellings(name)} == {type(name)}
-    assert checks.subject_id("subjects", name) == name
-    assert parse_framed_id(frame_id(name)) == name
-    alike = unicodedata.normalize("NFC", str(one)) == unicodedata.normalize("NFC", str(other))
-    assert (name == another) == alike
+def test_spellings_of_one_id_are_one_and_ids_are_one_only_if_spelt_alike(first, second):
+    first_id = checks.subject_id("subjects", first)
+    second_id = checks.subject_id("subjects", second)
+    parsed = [checks.subject_id("subjects", text) for text in list_spellings(first_id)]
+    assert set(parsed) == {first_id}
+    assert set(map(type, parsed)) == {type(first_id)}
+    assert checks.subject_id("subjects", first_id) == first_id
+    assert parse_framed_id(frame_id(first_id)) == first_id
+    has_equal_text = unicodedata.normalize("NFC", str(first)) == (
+        unicodedata.normalize("NFC", str(second))
+    )
+    assert (first_id == second_id) == has_equal_text
 
 
 class Column:
-    """A column as pandas has it: text, numbers and gaps in one, and a tolist."""
+    """A column with the interface of pandas: mixed text and numbers, and a method `tolist`."""
 
     def __init__(self, values):
         self.values = values
@@ -150,28 +155,28 @@ class Column:
 COLUMNS = {
     "list": lambda ids: ids,
     "tuple": tuple,
-    "generator": lambda ids: (each for each in ids),
-    "NumPy text": lambda ids: np.array([str(each) for each in ids]),
+    "generator": lambda ids: (value for value in ids),
+    "NumPy text": lambda ids: np.array([str(value) for value in ids]),
     "NumPy objects": lambda ids: np.array(ids, dtype=object),
-    "Arrow": lambda ids: pa.array([str(each) for each in ids]),
-    "Arrow in parts": lambda ids: pa.chunked_array([[str(each)] for each in ids]),
-    "Arrow dictionary": lambda ids: pa.array([str(each) for each in ids]).dictionary_encode(),
+    "Arrow": lambda ids: pa.array([str(value) for value in ids]),
+    "Arrow in parts": lambda ids: pa.chunked_array([[str(value)] for value in ids]),
+    "Arrow dictionary": lambda ids: pa.array([str(value) for value in ids]).dictionary_encode(),
     "pandas": Column,
 }
 MIXED = [5, 6, "A7", "Zo\u0065\u0308", "07"]
-ONE_FORM = [5, 6, "A7", "Zo\u00eb", "07"]
+CANONICAL = [5, 6, "A7", "Zo\u00eb", "07"]
 
 
 @pytest.mark.parametrize("kind", COLUMNS)
 def test_every_column_means_the_same_people(kind):
-    assert checks.subject_ids("subjects", COLUMNS[kind](MIXED)) == ONE_FORM
+    assert checks.subject_ids("subjects", COLUMNS[kind](MIXED)) == CANONICAL
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.int32, np.uint16, np.uint64, np.int64])
 def test_numbers_of_every_width_are_the_same_people(dtype):
     assert checks.subject_ids("subjects", np.array([5, 6], dtype)) == [5, 6]
     assert checks.subject_ids("subjects", pa.array(np.array([5, 6], dtype))) == [5, 6]
-    assert all(type(each) is int for each in checks.subject_ids("s", np.array([5], dtype)))
+    assert all(type(value) is int for value in checks.subject_ids("s", np.array([5], dtype)))
 
 
 def test_numbers_of_more_than_64_bits_are_their_text():
@@ -179,12 +184,12 @@ def test_numbers_of_more_than_64_bits_are_their_text():
     assert checks.subject_ids("s", large) == checks.subject_ids("s", [2**63]) == [str(2**63)]
 
 
-# ---------------------------------------------------------------- tables
+# Tables.
 
 
-def tables(folder, ids):
-    """Yield a file of every kind that names these people."""
-    texts = [str(each) for each in ids]
+def write_tables(folder, ids):
+    """Write and yield a file of every format with these subject ids."""
+    texts = [str(value) for value in ids]
     features = pa.array(np.arange(float(len(ids))))
     for name, column in {
         "strings": pa.array(texts), "large": pa.array(texts, pa.large_string()),
@@ -199,23 +204,23 @@ def tables(folder, ids):
 
 
 def test_files_of_every_kind_name_the_same_people(tmp_path):
-    for path in tables(tmp_path, MIXED):
-        named = {} if path.suffix == ".npz" else {"subject": "who"}
-        found = load_table(path, **named).subjects
-        assert checks.subject_ids("subjects", found) == ONE_FORM, path.name
-    whole = pa.table({"x": [0.0, 1.0], "who": pa.array([5, 6], pa.uint32())})
-    parquet.write_table(whole, tmp_path / "whole.parquet")
-    found = load_table(tmp_path / "whole.parquet", subject="who").subjects
-    assert found.dtype == np.int64
+    for path in write_tables(tmp_path, MIXED):
+        options = {} if path.suffix == ".npz" else {"subject": "who"}
+        subjects = load_table(path, **options).subjects
+        assert checks.subject_ids("subjects", subjects) == CANONICAL, path.name
+    integers = pa.table({"x": [0.0, 1.0], "who": pa.array([5, 6], pa.uint32())})
+    parquet.write_table(integers, tmp_path / "whole.parquet")
+    subjects = load_table(tmp_path / "whole.parquet", subject="who").subjects
+    assert subjects.dtype == np.int64
 
 
 def test_folders_of_people_are_the_same_people(tmp_path):
     image = Image.new("L", (4, 4))
-    for who in ("5", "07", "Zo\u0065\u0308"):
-        (tmp_path / "label" / who).mkdir(parents=True)
-        image.save(tmp_path / "label" / who / "i.png")
-    found = checks.subject_ids("subjects", load_images(tmp_path).subjects)
-    assert sorted(map(str, found)) == sorted(["5", "07", "Zo\u00eb"])
+    for subject_id in ("5", "07", "Zo\u0065\u0308"):
+        (tmp_path / "label" / subject_id).mkdir(parents=True)
+        image.save(tmp_path / "label" / subject_id / "i.png")
+    subjects = checks.subject_ids("subjects", load_images(tmp_path).subjects)
+    assert sorted(map(str, subjects)) == sorted(["5", "07", "Zo\u00eb"])
 
 
 @pytest.mark.parametrize(
@@ -225,11 +230,12 @@ def test_folders_of_people_are_the_same_people(tmp_path):
         pa.array([1.0, float("nan"), 2.0, None]), pa.array(["canary", "NA", "nan", "b"]),
     ],
 )  # fmt: skip
-def test_missing_ids_are_counted_and_not_shown(tmp_path, column):
+def test_missing_ids_are_refused_and_neither_counted_nor_shown(tmp_path, column):
     parquet.write_table(pa.table({"x": np.zeros(4), "who": column}), tmp_path / "t.parquet")
-    with pytest.raises(InvalidInput, match="has no id in 2 of 4 rows") as refused:
+    with pytest.raises(InvalidInput, match="has rows without an id") as refused:
         load_table(tmp_path / "t.parquet", subject="who")
     assert "canary" not in str(refused.value)
+    assert not any(character.isdigit() for character in str(refused.value))
 
 
 def test_whole_numbers_that_became_floats_are_refused(tmp_path):
@@ -240,7 +246,7 @@ def test_whole_numbers_that_became_floats_are_refused(tmp_path):
             load_table(tmp_path / path, subject="who")
 
 
-# ---------------------------------------------------------------- lists
+# Lists.
 
 
 @pytest.mark.parametrize(
@@ -278,19 +284,19 @@ def test_lists_without_ids_or_in_another_coding_are_refused(tmp_path, content):
         read_ids(tmp_path / "ids")
 
 
-# ---------------------------------------------------------------- two worlds
+# Two worlds.
 
 X, Y = points(30, 12)
 
 
-def fitted(people):
+def fit(subjects):
     classifier = IndKNNClassifier(range(3), n_records=30, **PLAN)
-    classifier.fit(X, Y, people, public=R)
+    classifier.fit(X, Y, subjects, public=R)
     classifier.predict(Q[:5])
     return classifier
 
 
-def left(classifier):
+def list_remaining_units(classifier):
     ledger = classifier._engine.shard.ledger
     return sorted(ledger.remaining[ledger.slots(ledger._slot_of)].tolist())
 
@@ -298,31 +304,36 @@ def left(classifier):
 @settings(max_examples=20, deadline=None)
 @given(st.lists(NAMES, min_size=1, max_size=6, unique_by=str), st.data())
 def test_one_person_keeps_one_budget_however_the_id_is_spelt(names, data):
-    people = list(dict.fromkeys(checks.subject_ids("subjects", names)))
-    spelt = [data.draw(st.sampled_from(spellings(people[i % len(people)]))) for i in range(30)]
-    classifier = fitted(spelt)
-    before = left(classifier)
-    assert len(before) == len(people)
-    who = people[0]
-    one, other, third = (data.draw(st.sampled_from(spellings(who))) for _ in range(3))
-    classifier.add(X[:1], Y[:1], [one])
-    assert left(classifier) == before
-    assert classifier.erase([other]) == 2 + len(range(len(people), 30, len(people)))
+    subjects = list(dict.fromkeys(checks.subject_ids("subjects", names)))
+    spelt = [
+        data.draw(st.sampled_from(list_spellings(subjects[i % len(subjects)]))) for i in range(30)
+    ]
+    classifier = fit(spelt)
+    remaining = list_remaining_units(classifier)
+    assert len(remaining) == len(subjects)
+    spellings = list_spellings(subjects[0])
+    first, second, third = (data.draw(st.sampled_from(spellings)) for _ in range(3))
+    classifier.add(X[:1], Y[:1], [first])
+    assert list_remaining_units(classifier) == remaining
+    assert classifier.erase([second]) == 2 + len(range(len(subjects), 30, len(subjects)))
     classifier.add(X[:1], Y[:1], [third])
-    assert left(classifier) == before
+    assert list_remaining_units(classifier) == remaining
 
 
-@pytest.mark.parametrize("given", [True, False])
-def test_records_with_and_without_subjects_do_not_mix(given):
-    classifier = fitted([f"p{i}" for i in range(30)] if given else None)
-    with pytest.raises(InvalidInput, match="must be given" if given else "left out"):
-        classifier.add(X[:1], Y[:1], None if given else ["p1"])
-    classifier.add(X[:1], Y[:1], ["p1"] if given else None)
+@pytest.mark.parametrize("has_subjects", [True, False])
+def test_records_with_and_without_subjects_do_not_mix(has_subjects):
+    classifier = fit([f"p{i}" for i in range(30)] if has_subjects else None)
+    with pytest.raises(InvalidInput, match="must be given" if has_subjects else "left out"):
+        classifier.add(X[:1], Y[:1], None if has_subjects else ["p1"])
+    classifier.add(X[:1], Y[:1], ["p1"] if has_subjects else None)
 
 
 def test_other_methods_count_the_same_people():
-    people = [("5", "Zo\u00eb", "a")[i % 3] for i in range(30)]
-    spelt = [(5, "Zo\u0065\u0308", "a")[i % 3] if i % 2 else who for i, who in enumerate(people)]
+    subjects = [("5", "Zo\u00eb", "a")[i % 3] for i in range(30)]
+    spelt = [
+        (5, "Zo\u0065\u0308", "a")[i % 3] if i % 2 else subject_id
+        for i, subject_id in enumerate(subjects)
+    ]
     ids = checks.subject_ids("subjects", spelt)
     assert FitInputs(np.zeros((len(ids), 1)), ids, None).slots[1] == 3
     assert len({tuple(teachers_of(ids[i::3], bytes(32), 1000)) for i in range(3)}) == 3
@@ -330,7 +341,9 @@ def test_other_methods_count_the_same_people():
         lambda: PrivateKNNClassifier(range(3), 2, 0.5, n_queries=5, simulation_seed=1),
         lambda: NoisySGDClassifier(range(3), n_steps=3, n_records=3, simulation_seed=1),
     ):
-        fits = [make().fit(X, Y, each).predict(Q[:5]).tolist() for each in (people, ids, spelt)]
+        fits = [
+            make().fit(X, Y, column).predict(Q[:5]).tolist() for column in (subjects, ids, spelt)
+        ]
         assert fits[0] == fits[1] == fits[2]
 
 
@@ -346,119 +359,137 @@ def test_labellers_know_the_same_people_by_one_digest():
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory):
-    people = [("5", "Zo\u00eb", "a7")[i % 3] for i in range(30)]
+    subjects = [("5", "Zo\u00eb", "a7")[i % 3] for i in range(30)]
     path = tmp_path_factory.mktemp("ids") / "store"
-    with Store.init(path, X, Y, people, classes=range(3), public=R, n_records=30, **PLAN) as made:
-        made.predict(Q[:5])
-        yield made
+    with Store.init(
+        path, X, Y, subjects, classes=range(3), public=R, n_records=30, **PLAN
+    ) as store:
+        store.predict(Q[:5])
+        yield store
 
 
-@pytest.mark.parametrize("who", [5, "Zo\u00eb"])
-def test_a_store_knows_a_person_by_every_spelling(store, who):
-    def remaining():
-        book = store._parts.ledger
-        return int(book.audiences["default"].account.remaining[book.slots([who])][0])
+@pytest.mark.parametrize("subject_id", [5, "Zo\u00eb"])
+def test_a_store_knows_a_person_by_every_spelling(store, subject_id):
+    def read_remaining_units():
+        ledger = store._parts.ledger
+        slots = ledger.slots([subject_id])
+        return int(ledger.audiences["default"].account.remaining[slots][0])
 
-    before = remaining()
-    for spelling in spellings(who):
+    remaining = read_remaining_units()
+    for spelling in list_spellings(subject_id):
         assert store.presence([spelling, spelling]) == Presence(1, 0, 0)
         store.add(X[:1], Y[:1], [spelling])
-        assert remaining() == before
+        assert read_remaining_units() == remaining
         assert not store.verify([spelling])
         assert store.erase([spelling])
-        assert store.presence(spellings(who)) == Presence(0, 1, 0)
+        assert store.presence(list_spellings(subject_id)) == Presence(0, 1, 0)
         store.add(X[:1], Y[:1], [spelling])
-        assert remaining() == before
+        assert read_remaining_units() == remaining
 
 
-def by_csv(folder, who):
-    csv.write_csv(pa.table({"x": [0.0], "who": pa.array([str(who)])}), folder / "who.csv")
+def read_by_csv(folder, subject_id):
+    csv.write_csv(pa.table({"x": [0.0], "who": pa.array([str(subject_id)])}), folder / "who.csv")
     return load_table(folder / "who.csv", subject="who").subjects
 
 
-def by_parquet(folder, who):
-    column = pa.array([int(who) if isinstance(who, int | np.integer) else str(who)])
+def read_by_parquet(folder, subject_id):
+    column = pa.array(
+        [int(subject_id) if isinstance(subject_id, int | np.integer) else str(subject_id)]
+    )
     parquet.write_table(pa.table({"x": [0.0], "who": column}), folder / "who.parquet")
     return load_table(folder / "who.parquet", subject="who").subjects
 
 
-def by_npz(folder, who):
-    np.savez(folder / "who.npz", x=np.zeros((1, 1)), subjects=np.array([who]))
+def read_by_npz(folder, subject_id):
+    np.savez(folder / "who.npz", x=np.zeros((1, 1)), subjects=np.array([subject_id]))
     return load_table(folder / "who.npz").subjects
 
 
-def by_list(folder, who):
-    (folder / "who.txt").write_bytes(f"\ufeff0\r\n{who}\r\n\r\n".encode())
+def read_by_list(folder, subject_id):
+    (folder / "who.txt").write_bytes(f"\ufeff0\r\n{subject_id}\r\n\r\n".encode())
     return read_ids(folder / "who.txt")[1:]
 
 
-def by_http(_, who):
-    return checked_ids([who])
+def read_by_http(_, subject_id):
+    return checked_ids([subject_id])
 
 
-def by_command(_, who):
-    return listed_ids([str(who)], None)
+def read_by_command(_, subject_id):
+    return listed_ids([str(subject_id)], None)
 
 
-DOORS = (by_csv, by_parquet, by_npz, by_list, by_http, by_command, lambda _, who: [who])
+INTERFACES = (
+    read_by_csv,
+    read_by_parquet,
+    read_by_npz,
+    read_by_list,
+    read_by_http,
+    read_by_command,
+    lambda _, subject_id: [subject_id],
+)
 UNUSUAL = {"", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", ".", ".."}
 
 
 @settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
 @given(name=NAMES, data=st.data())
 def test_a_person_keeps_one_budget_through_every_door(store, tmp_path_factory, name, data):
-    who = checks.subject_id("subjects", name)
-    text = str(who)
+    subject_id = checks.subject_id("subjects", name)
+    text = str(subject_id)
     assume(not UNUSUAL & {text, *text.split("/")} and not set(text) & set(',;"'))
-    assume(len(frame_id(who)) < 300 and frame_id(who) not in map(frame_id, [5, "Zo\u00eb", "a7"]))
+    assume(
+        len(frame_id(subject_id)) < 300
+        and frame_id(subject_id) not in map(frame_id, [5, "Zo\u00eb", "a7"])
+    )
     folder = tmp_path_factory.mktemp("doors")
 
-    def spelt():
-        door = data.draw(st.sampled_from(DOORS))
-        return door(folder, data.draw(st.sampled_from(spellings(who))))
+    def read_spelling():
+        read = data.draw(st.sampled_from(INTERFACES))
+        return read(folder, data.draw(st.sampled_from(list_spellings(subject_id))))
 
-    store.add(X[:1], Y[:1], spelt())
+    # The id may be similar to ids of the store or of earlier examples, as "05" is to 5.
+    store.add(X[:1], Y[:1], read_spelling(), ids_differ=True)
     store._parts.ledger.audiences["default"].account.assign(
-        store._parts.ledger.slots([who]), np.array([12345]), store._parts.ledger.size
+        store._parts.ledger.slots([subject_id]), np.array([12345]), store._parts.ledger.size
     )
-    store.add(X[1:2], Y[1:2], spelt())
-    assert store.erase(spelt()) == 2
-    store.add(X[:1], Y[:1], spelt())
-    assert units(store, who) == 12345
-    assert store.erase(spelt()) == 1
-    assert store.presence(spelt()) == Presence(0, 1, 0)
+    store.add(X[1:2], Y[1:2], read_spelling())
+    assert store.erase(read_spelling()) == 2
+    store.add(X[:1], Y[:1], read_spelling())
+    assert units(store, subject_id) == 12345
+    assert store.erase(read_spelling()) == 1
+    assert store.presence(read_spelling()) == Presence(0, 1, 0)
 
 
-ALIKE = ["0042", "042", "P 7", "p7", "P007", "stra\u00dfe", "STRASSE"]
-KNOWN = [42, "P7", "Strasse", 0, *range(100, 126)]
+SIMILAR_IDS = ["0042", "042", "P 7", "p7", "P007", "stra\u00dfe", "STRASSE"]
+KNOWN_IDS = [42, "P7", "Strasse", 0, *range(100, 126)]
 
 
-@pytest.mark.parametrize("gone", [False, True])
-def test_new_ids_that_differ_by_zeros_case_or_blanks_are_refused(tmp_path, gone):
-    """Whoever is known, here or erased, before this opening or after it."""
+@pytest.mark.parametrize("are_erased", [False, True])
+def test_new_ids_that_differ_by_zeros_case_or_blanks_are_refused(tmp_path, are_erased):
+    """Known ids are enrolled or erased, since before this opening or during it."""
     path = tmp_path / "store"
-    Store.init(path, X, Y, KNOWN, classes=range(3), public=R, n_records=30, **PLAN).close()
+    Store.init(path, X, Y, KNOWN_IDS, classes=range(3), public=R, n_records=30, **PLAN).close()
     with Store.open(path) as store:
-        if gone:
-            store.erase(KNOWN)
+        if are_erased:
+            store.erase(KNOWN_IDS)
             store.add(X[:1], Y[:1], ["somebody"])
     with Store.open(path) as store:
-        for new, n_alike in (
-            (ALIKE, 7),
+        for new, n_similar in (
+            (SIMILAR_IDS, 7),
             (["0042", "0042", 42, "43", "00"], 2),
-            ([*KNOWN[1:], "new"], 0),
+            ([*KNOWN_IDS[1:], "new"], 0),
         ):
-            if not n_alike:
+            if not n_similar:
                 store.add(X[: len(new)], Y[: len(new)], new)
                 continue
-            version, before = store.version, store.facts(curator=True)["private"]
-            with pytest.raises(IdsAlike, match=f"{n_alike} of the new ids .* 'ids_differ' param"):
+            version = store.version
+            private_facts = store.facts(curator=True)["private"]
+            with pytest.raises(IdsAlike, match=f"{n_similar} of the new ids .* 'ids_differ' param"):
                 store.add(X[: len(new)], Y[: len(new)], new)
-            with pytest.raises(IdsAlike, match=f"{n_alike} of the new ids"):
+            with pytest.raises(IdsAlike, match=f"{n_similar} of the new ids"):
                 store.evaluate(X[: len(new)], Y[: len(new)], new, accept_noise=True)
-            assert (store.version, store.facts(curator=True)["private"]) == (version, before)
-        store.add(X[:7], Y[:7], ALIKE, ids_differ=True)
-        store.add(X[:7], Y[:7], ALIKE)
+            assert (store.version, store.facts(curator=True)["private"]) == (version, private_facts)
+        store.add(X[:7], Y[:7], SIMILAR_IDS, ids_differ=True)
+        store.add(X[:7], Y[:7], SIMILAR_IDS)
         with pytest.raises(IdsAlike):
             store.add(X[:1], Y[:1], ["00042"])
         assert store.verify()
@@ -469,23 +500,23 @@ TWINS = ["0815", "815", "Ann", "ann", "\uff17", 7, "one", "one"]
 
 @pytest.mark.parametrize("shards", [0, 2])
 def test_new_ids_that_are_alike_in_one_batch_are_refused(tmp_path, shards):
-    """Fails if a file that writes people in two ways gives them two budgets, at first or later."""
+    """Fails if two spellings of a subject in one file get two budgets, in `init` or later."""
     plan = {"classes": range(3), "public": R, "n_records": 30, **PLAN}
     path, ids = tmp_path / "store", [*TWINS, *range(100, 122)]
     with pytest.raises(IdsAlike, match=r"6 of the new ids .* from each other"):
         Store.init(path, X, Y, ids, **plan)
     assert not path.exists()
     Store.init(tmp_path / "meant", X, Y, ids, ids_differ=True, **plan).close()
-    Store.init(path, X, Y, KNOWN, **plan).close()
+    Store.init(path, X, Y, KNOWN_IDS, **plan).close()
     if shards:
         split(path, tmp_path / "cluster", shards)
     opened = (
         Coordinator.open(tmp_path / "cluster", local_transports) if shards else Store.open(path)
     )
     with opened as store:
-        for work in (store.add, partial(store.evaluate, accept_noise=True)):
+        for method in (store.add, partial(store.evaluate, accept_noise=True)):
             with pytest.raises(IdsAlike, match="6 of the new ids"):
-                work(X[:8], Y[:8], TWINS)
+                method(X[:8], Y[:8], TWINS)
         assert store.presence(TWINS).enrolled == 0
         store.add(X[:8], Y[:8], TWINS, ids_differ=True)
         store.add(X[:8], Y[:8], TWINS)
@@ -493,7 +524,7 @@ def test_new_ids_that_are_alike_in_one_batch_are_refused(tmp_path, shards):
 
 def test_whoever_was_only_evaluated_is_not_new_in_another_spelling(tmp_path):
     with Store.init(
-        tmp_path / "store", X, Y, KNOWN, classes=range(3), public=R, n_records=30, **PLAN
+        tmp_path / "store", X, Y, KNOWN_IDS, classes=range(3), public=R, n_records=30, **PLAN
     ) as store:
         store.predict(X[:2])
         store.evaluate(X[:2], Y[:2], ["Visitor 7", "somebody"], accept_noise=True)
@@ -504,16 +535,16 @@ def test_whoever_was_only_evaluated_is_not_new_in_another_spelling(tmp_path):
 
 def test_case_and_width_never_make_two_people():
     letters = [chr(code) for code in range(0x110000) if chr(code).isalpha()]
-    letters = [one for one in letters if unicodedata.is_normalized("NFC", one)]
+    letters = [letter for letter in letters if unicodedata.is_normalized("NFC", letter)]
     for change in (str.upper, str.lower, str.title, partial(unicodedata.normalize, "NFKC")):
-        others = [unicodedata.normalize("NFC", change(one)) for one in letters]
-        assert fold_ids(others) == fold_ids(letters)
+        changed = [unicodedata.normalize("NFC", change(letter)) for letter in letters]
+        assert fold_ids(changed) == fold_ids(letters)
 
 
 @given(st.lists(NAMES, min_size=1, max_size=4), st.lists(NAMES, min_size=1, max_size=4))
-def test_ids_fold_as_each_alone(some, others):
-    ids = checks.subject_ids("subjects", [*some, *others])
-    assert fold_ids(ids) == [one for each in ids for one in fold_ids([each])]
+def test_ids_fold_as_each_alone(first, second):
+    ids = checks.subject_ids("subjects", [*first, *second])
+    assert fold_ids(ids) == [folded for subject_id in ids for folded in fold_ids([subject_id])]
     assert fold_ids(fold_ids(ids)) == fold_ids(ids)
 
 

@@ -18,7 +18,7 @@ torch = pytest.importorskip("torch", reason="students need the extra 'students'"
 from vicinal import students  # noqa: E402
 from vicinal.ledger.sealed_files import sealed_archive  # noqa: E402
 from vicinal.students import learner  # noqa: E402 (after the skip)
-from vicinal.students._exact import ExactBody, _QuantizedLayer, ranges  # noqa: E402
+from vicinal.students._exact import ExactBody, _QuantizedLayer, measure_ranges  # noqa: E402
 from vicinal.students._networks import NETWORKS, build  # noqa: E402
 from vicinal.students.student import Preprocessing  # noqa: E402
 from vicinal.students.training import (  # noqa: E402
@@ -26,7 +26,7 @@ from vicinal.students.training import (  # noqa: E402
     DIGITS,
     METHODS,
     Augmentation,
-    divergence,
+    compute_divergence,
     virtual_adversarial_loss,
 )
 
@@ -35,11 +35,11 @@ SHAPES = dict.fromkeys(("small", "deep"), (1, 28, 28)) | {"mlp": (12,), "wide": 
 
 @pytest.fixture(scope="module", autouse=True)
 def one_thread():
-    """Small batches on several threads wait for each other longer than they work."""
-    before = torch.get_num_threads()
+    """Synchronisation of several threads takes longer than the work on small batches."""
+    previous = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
-    torch.set_num_threads(before)
+    torch.set_num_threads(previous)
 
 
 @pytest.fixture(scope="module")
@@ -54,8 +54,8 @@ def recipe(**options):
     return students.Recipe(**{**defaults, **options})
 
 
-def learnt(digits, n_answers, how, soft=None):
-    """Train on the first so many answers; return how many of the others the student gets right."""
+def measure_accuracy(digits, n_answers, how, soft=None):
+    """Return the accuracy on images from 500 of a student of the first `n_answers` answers."""
     images, labels = digits
     rows = np.arange(n_answers)
     student = students.train_student(images, rows, labels[rows], range(10), how, None, soft)
@@ -86,7 +86,7 @@ def test_networks_give_a_logit_a_class_and_features_before(name):
 def test_students_learn_from_few_answers(digits, method):
     augmentation = "digits" if method == "uda" else "none"
     how = recipe(method=method, augmentation=augmentation, steps=100)
-    assert learnt(digits, 150, how) > 0.75
+    assert measure_accuracy(digits, 150, how) > 0.75
 
 
 def test_soft_labels_help_where_answers_are_few(digits):
@@ -94,10 +94,10 @@ def test_soft_labels_help_where_answers_are_few(digits):
     soft = np.full((len(labels), 10), 0.02, dtype=np.float32)
     soft[np.arange(len(labels)), labels] = 0.82
     how = recipe(method="uda", augmentation="digits", steps=60, sure=0.0, sharpness=1.0)
-    deaf, hearing = (
-        learnt(digits, 25, replace(how, soft_share=share), soft) for share in (0.0, 0.7)
+    without, with_soft = (
+        measure_accuracy(digits, 25, replace(how, soft_share=share), soft) for share in (0.0, 0.7)
     )
-    assert hearing > deaf + 0.05
+    assert with_soft > without + 0.05
 
 
 def beyond_one(soft):
@@ -129,9 +129,12 @@ def test_soft_labels_are_for_methods_that_look_at_examples_without_answers():
 
 
 def test_unlabelled_examples_help(digits):
-    """VAT's students of 40 answers are righter than those that see nothing else."""
+    """VAT's students of 40 answers are more accurate than those without unlabelled examples."""
     how = recipe(method="plain", steps=150, unlabelled=64)
-    assert learnt(digits, 40, replace(how, method="vat")) > learnt(digits, 40, how) + 0.03
+    assert (
+        measure_accuracy(digits, 40, replace(how, method="vat"))
+        > measure_accuracy(digits, 40, how) + 0.03
+    )
 
 
 def test_noisy_answers_do_not_carry_over(digits):
@@ -142,9 +145,9 @@ def test_noisy_answers_do_not_carry_over(digits):
     noisy[wrong] = (noisy[wrong] + 1) % 10
     how = recipe(method="uda", augmentation="digits", steps=150, trust=0.3)
     student = students.train_student(images, rows, noisy, range(10), how)
-    said = student.predict(images[:500])
-    assert (said == labels[:500]).mean() > 0.9 > (noisy == labels[:500]).mean()
-    assert (said[wrong] == noisy[wrong]).mean() < 0.3
+    predicted = student.predict(images[:500])
+    assert (predicted == labels[:500]).mean() > 0.9 > (noisy == labels[:500]).mean()
+    assert (predicted[wrong] == noisy[wrong]).mean() < 0.3
 
 
 @pytest.mark.parametrize("method", ["vat", "uda"])
@@ -160,7 +163,7 @@ def test_training_repeats_bit_for_bit_under_a_seed(digits, method):
 
     assert torch.equal(weights(1), weights(1))
     assert not torch.equal(weights(1), weights(2))
-    assert torch.equal(torch.random.get_rng_state(), state), "other people's random numbers moved"
+    assert torch.equal(torch.random.get_rng_state(), state), "the global generator's state changed"
 
 
 @pytest.mark.parametrize(
@@ -196,10 +199,10 @@ def test_examples_that_are_no_numbers_or_of_another_shape_are_refused(digits, tr
             with pytest.raises(InvalidInput):
                 method(examples)
     with pytest.raises(InvalidInput):
-        Preprocessing.of(broken)
+        Preprocessing.from_examples(broken)
 
 
-# ---------------------------------------------------------------- VAT and UDA
+# VAT and UDA.
 
 
 def test_the_push_finds_the_one_direction_that_matters():
@@ -217,33 +220,33 @@ def test_the_push_finds_the_one_direction_that_matters():
 
 
 def test_pushed_examples_do_not_enter_running_statistics(digits):
-    """After one step with everything, statistics are those of the labelled examples alone."""
+    """After one step of VAT, statistics are those of the labelled examples alone."""
     images, labels = digits
-    found = []
+    means = []
     for method in ("plain", "vat"):
         how = recipe(method=method, steps=1, average=0.0, unlabelled=64)
         student = students.train_student(images, np.arange(40), labels[:40], range(10), how)
         layers = [m for m in student.network.modules() if hasattr(m, "running_mean")]
         assert all(layer.momentum == 0.1 for layer in layers)
-        found.append(torch.cat([layer.running_mean for layer in layers]))
-    assert torch.allclose(found[0], found[1], atol=1e-2)
-    assert found[0].abs().max() > 0.01
+        means.append(torch.cat([layer.running_mean for layer in layers]))
+    assert torch.allclose(means[0], means[1], atol=1e-2)
+    assert means[0].abs().max() > 0.01
 
 
 def test_divergence_is_zero_for_equals_and_right_for_others():
     logits = torch.tensor([[1.0, 2.0, 0.0]])
-    assert float(divergence(logits.softmax(1), logits)) == pytest.approx(0, abs=1e-7)
+    assert float(compute_divergence(logits.softmax(1), logits)) == pytest.approx(0, abs=1e-7)
     target = torch.tensor([[0.5, 0.5]])
     expected = 0.5 * np.log(0.5 / 0.25) + 0.5 * np.log(0.5 / 0.75)
-    found = divergence(target, torch.log(torch.tensor([[0.25, 0.75]])))
+    found = compute_divergence(target, torch.log(torch.tensor([[0.25, 0.75]])))
     assert float(found) == pytest.approx(expected, rel=1e-5)
 
 
 @pytest.mark.parametrize("name", AUGMENTATIONS)
 def test_augmentations_repeat_under_a_seed_and_differ_between_images(name):
-    one = torch.randn(1, 1, 28, 28).expand(6, 1, 28, 28)
-    changed = AUGMENTATIONS[name](one, generator(3))
-    assert torch.equal(changed, AUGMENTATIONS[name](one, generator(3)))
+    image = torch.randn(1, 1, 28, 28).expand(6, 1, 28, 28)
+    changed = AUGMENTATIONS[name](image, generator(3))
+    assert torch.equal(changed, AUGMENTATIONS[name](image, generator(3)))
     assert not torch.allclose(changed[0], changed[1], atol=1e-2)
     assert torch.isfinite(changed).all()
 
@@ -251,9 +254,9 @@ def test_augmentations_repeat_under_a_seed_and_differ_between_images(name):
 def test_each_change_is_what_it_is_called():
     square = torch.zeros(400, 1, 21, 21)
     square[:, :, 8:13, 8:13] = 1.0
-    places = torch.arange(21.0) - 10
+    offsets = torch.arange(21.0) - 10
     moved = Augmentation(shift=0.2)(square, generator())
-    centres = (moved.sum(dim=(1, 2)) * places).sum(1) / moved.sum(dim=(1, 2, 3))
+    centres = (moved.sum(dim=(1, 2)) * offsets).sum(1) / moved.sum(dim=(1, 2, 3))
     assert 3.3 < centres.abs().max() <= 0.2 * 21 + 0.1
     sizes = Augmentation(zoom=0.3)(square, generator()).sum(dim=(1, 2, 3)) / 25
     assert sizes.min() < 0.75
@@ -267,7 +270,7 @@ def test_each_change_is_what_it_is_called():
     assert DIGITS.mirror is False, "a mirrored digit is another one"
 
 
-# ---------------------------------------------------------------- exact features
+# Exact features.
 
 
 @pytest.mark.parametrize("name", NETWORKS)
@@ -276,56 +279,57 @@ def test_features_are_the_same_in_any_company(name):
     network = build(name, SHAPES[name], 10)
     examples = torch.randn(28, *SHAPES[name])
     for _ in range(3):
-        network(examples)  # running statistics that are not the initial ones
+        network(examples)  # changes the running statistics
     network.eval()
-    exact = ExactBody(network.body, ranges(network.body, examples))
+    exact = ExactBody(network.body, measure_ranges(network.body, examples))
     with torch.no_grad():
-        together = exact(examples)
+        batched = exact(examples)
         order = torch.randperm(28)
-        assert torch.equal(exact(examples[order]), together[order])
-        alone = torch.cat([exact(examples[i : i + 1]) for i in range(0, 28, 9)])
-        assert torch.equal(alone, together[::9])
+        assert torch.equal(exact(examples[order]), batched[order])
+        single = torch.cat([exact(examples[i : i + 1]) for i in range(0, 28, 9)])
+        assert torch.equal(single, batched[::9])
         plain = network.body(examples)
-    assert float((together - plain).norm() / plain.norm()) < 0.05
+    assert float((batched - plain).norm() / plain.norm()) < 0.05
 
 
 def test_sums_are_exact_at_the_worst_inputs():
-    """The bound on weights holds where every input is as large as it can be."""
+    """The bound on weights holds where every input has the largest magnitude."""
     torch.manual_seed(2)
     network = build("small", (1, 28, 28), 10).eval()
-    exact = ExactBody(network.body, ranges(network.body, torch.randn(20, 1, 28, 28)))
-    whole = [layer for layer in exact._layers if isinstance(layer, _QuantizedLayer)]
-    assert len(whole) == 8
+    exact = ExactBody(network.body, measure_ranges(network.body, torch.randn(20, 1, 28, 28)))
+    quantized = [layer for layer in exact._layers if isinstance(layer, _QuantizedLayer)]
+    assert len(quantized) == 8
     shapes = [(1, 28, 28), (32, 14, 14), (32, 14, 14), (64, 14, 14), (64, 7, 7), (128, 7, 7)]
-    for layer, shape in zip(whole, [*shapes, (1152,), (128,)], strict=True):
+    for layer, shape in zip(quantized, [*shapes, (1152,), (128,)], strict=True):
         signs = torch.randint(0, 2, (4, *shape)).float() * 2 - 1
         worst = signs * layer.levels
-        single = layer.sums(worst.clone())
+        single = layer.compute_sums(worst.clone())
         assert torch.equal(single, single.round())
         assert float(single.abs().max()) <= 2**24
-        weights = [cell.cell_contents for cell in layer.sums.__closure__]
-        tensors = [value for value in weights if isinstance(value, torch.Tensor)]
+        values = [cell.cell_contents for cell in layer.compute_sums.__closure__]
+        tensors = [value for value in values if isinstance(value, torch.Tensor)]
         assert all(torch.equal(value, value.round()) for value in tensors)
 
 
-# ---------------------------------------------------------------- files
+# Files.
 
 GUARANTEE = {"epsilon": 0.47, "delta": 1e-5, "text": "(0.47, 1e-05)-differential privacy"}
 
 
-PLACES = {
-    "trained": lambda student, images: (images, student),
-    "taught": lambda made, _: (made[1], made[3]), "pair": lambda made, _: (made[0], made[2]),
-    "vectors_pair": lambda made, _: (made[0], made[3]),
-}  # fmt: skip
-"""By fixture: its examples, and its student."""
+STUDENTS = {
+    "trained": lambda fixture, images: (images, fixture),
+    "taught": lambda fixture, _: (fixture[1], fixture[3]),
+    "pair": lambda fixture, _: (fixture[0], fixture[2]),
+    "vectors_pair": lambda fixture, _: (fixture[0], fixture[3]),
+}
+"""By name of a fixture: the function that selects its examples and its student."""
 
 
-@pytest.mark.parametrize("kind", PLACES)
+@pytest.mark.parametrize("kind", STUDENTS)
 def test_a_student_comes_back_from_its_file_with_its_guarantee(tmp_path, digits, kind, request):
-    """Of images and of vectors, alone and as two in one."""
-    made = request.getfixturevalue(kind)
-    examples, student = PLACES[kind](made, digits[0])
+    """Cases: students of images and of vectors, single and in an ensemble."""
+    fixture = request.getfixturevalue(kind)
+    examples, student = STUDENTS[kind](fixture, digits[0])
     students.save(replace(student, guarantee=GUARANTEE), tmp_path / "student.pt")
     read = students.load(tmp_path / "student.pt")
     for answers in ("predict_proba", "transform"):
@@ -336,7 +340,7 @@ def test_a_student_comes_back_from_its_file_with_its_guarantee(tmp_path, digits,
 
 
 def write_stored(stored, path):
-    """Write what a file holds, whatever it is, with the digest that belongs to it."""
+    """Write any content of a student file, with its correct digest."""
     content = io.BytesIO()
     torch.save(stored, content)
     path.write_bytes(sealed_archive(content.getvalue()))
@@ -359,7 +363,7 @@ def test_damaged_files_are_refused(tmp_path, trained, fault):
     path = tmp_path / "student.pt"
     students.save(trained, path)
     stored = torch.load(path, weights_only=True)
-    told = json.loads(stored["about"])
+    about = json.loads(stored["about"])
     if fault == "missing":
         path.unlink()
     elif fault == "cut":
@@ -369,8 +373,8 @@ def test_damaged_files_are_refused(tmp_path, trained, fault):
     elif fault == "nan":
         stored["head.weight"][0, 0] = float("nan")
     else:
-        told[{"format": "format", "shape": "network"}[fault]] = "mlp"
-        stored["about"] = json.dumps(told)
+        about[{"format": "format", "shape": "network"}[fault]] = "mlp"
+        stored["about"] = json.dumps(about)
     if fault not in ("missing", "cut"):
         write_stored(stored, path)
     with pytest.raises(InvalidInput):
@@ -390,14 +394,14 @@ def test_onnx_says_what_the_student_says(tmp_path, name):
     session = runtime.InferenceSession(path, providers=["CPUExecutionProvider"])
     (found,) = session.run(["probabilities"], {"examples": pool})
     np.testing.assert_allclose(found, student.predict_proba(pool), atol=1e-4)
-    told = session.get_modelmeta().custom_metadata_map
-    assert json.loads(told["guarantee"]) == GUARANTEE
-    assert json.loads(told["classes"]) == [0, 1, 2]
+    metadata = session.get_modelmeta().custom_metadata_map
+    assert json.loads(metadata["guarantee"]) == GUARANTEE
+    assert json.loads(metadata["classes"]) == [0, 1, 2]
 
 
 @pytest.mark.parametrize("network", ["small", "kernel"])
 def test_no_training_loads_a_compiler(digits, network, monkeypatch):
-    """Torch's own optimizers load it, for seconds."""
+    """The import of torch's compiler by its optimizers takes seconds."""
     monkeypatch.setitem(sys.modules, "torch._dynamo", None)
     for wrapped in (torch.optim.Optimizer.add_param_group, torch.optim.Optimizer.zero_grad):
         monkeypatch.delattr(unwrap(wrapped), "__dynamo_disable", raising=False)
@@ -408,12 +412,12 @@ def test_no_training_loads_a_compiler(digits, network, monkeypatch):
         torch.optim.LBFGS([torch.zeros(2, requires_grad=True)])
 
 
-# ---------------------------------------------------------- a student of a released model
+# A student of a released model.
 
 
 @pytest.fixture(scope="module")
 def taught():
-    """Vectors, the probabilities of a teacher that bends with them, and a student of these."""
+    """Vectors, a nonlinear teacher's probabilities, and a student trained on these."""
     rng = np.random.default_rng(4)
     pool, new = rng.normal(size=(400, 6)), rng.normal(size=(300, 6))
 
@@ -434,18 +438,20 @@ def test_a_student_of_vectors_learns_what_the_model_says_of_examples_not_asked_a
     assert agrees > 0.8
     alone = students.train_student(pool, np.arange(5), student.predict(pool[:5]), range(3), how)
     assert (alone.predict(new) == soft(new).argmax(axis=1)).mean() < agrees - 0.1
-    assert student.predict_proba(new)[:, 2].max() < 0.1, "a class that nothing speaks for"
+    assert student.predict_proba(new)[:, 2].max() < 0.1, (
+        "a class without probability in the soft labels"
+    )
 
 
 def test_answers_count_by_their_share_beside_soft_labels(taught):
     pool, _, soft, student, how = taught
     rows = np.arange(200)
-    other = 1 - soft(pool)[rows].argmax(axis=1)  # answers that the model thinks wrong
+    other = 1 - soft(pool)[rows].argmax(axis=1)  # answers that contradict the model
     again = students.train_student(pool, rows, other, range(3), how, soft_labels=soft(pool))
     np.testing.assert_allclose(again.predict_proba(pool), student.predict_proba(pool), atol=1e-5)
     how = replace(how, soft_share=0.0)
-    deaf = students.train_student(pool, rows, other, range(3), how, soft_labels=soft(pool))
-    assert (deaf.predict(pool[rows]) == other).mean() > 0.9
+    answers_only = students.train_student(pool, rows, other, range(3), how, soft_labels=soft(pool))
+    assert (answers_only.predict(pool[rows]) == other).mean() > 0.9
 
 
 def test_a_kernel_student_is_exact(taught):
@@ -463,12 +469,12 @@ def test_a_kernel_student_is_exact(taught):
         )  # fmt: skip
 
 
-# ------------------------------------------------------------- a second student, of the gradients
+# A second student, of the gradients.
 
 
 @pytest.fixture(scope="module")
 def pair():
-    """Images of 16 pixels, their labels, and two students in one."""
+    """Images of 16 by 16 pixels, their labels, and an ensemble of two students."""
     data = load_digits()
     images, labels = np.kron(data.images[:600], np.ones((2, 2))), data.target[:600]
     soft = np.full((600, 10), 0.02)
@@ -487,10 +493,8 @@ def test_an_ensemble_averages_the_network_with_a_student_of_gradients(pair):
     network = replace(student, second=None)
     assert (network.predict(images) == labels).mean() < (joined.argmax(axis=1) == labels).mean()
     features = HOGFeatures().transform(images)
-    logarithms = (
-        one.predict_proba(X) for one, X in ((network, images), (student.second, features))
-    )
-    first, second = map(np.log, logarithms)
+    first = np.log(network.predict_proba(images))
+    second = np.log(student.second.predict_proba(features))
     product = np.exp(0.7 * first + 0.3 * second)
     expected = product / product.sum(axis=1, keepdims=True)
     np.testing.assert_allclose(joined, expected, atol=1e-4)
@@ -504,12 +508,12 @@ def test_an_ensemble_of_images_is_not_kept_as_onnx(pair, tmp_path):
 
 @pytest.fixture(scope="module")
 def vectors_pair(taught):
-    """New vectors, and two students in one; the second learnt for a tenth of its steps."""
+    """New vectors, and an ensemble whose second student is trained for a tenth of its steps."""
     pool, new, soft, student, how = taught
     rows, labels = np.arange(5), soft(pool)[:5].argmax(axis=1)
     with pytest.MonkeyPatch.context() as patch:
-        shorter = replace(learner._WIDE, steps=50)
-        patch.setattr(learner, "_WIDE", shorter)
+        shorter = replace(learner._SECOND_VECTOR_RECIPE, steps=50)
+        patch.setattr(learner, "_SECOND_VECTOR_RECIPE", shorter)
         joined = students.train_student(
             pool, rows, labels, range(3), replace(how, ensemble=True), soft_labels=soft(pool)
         )

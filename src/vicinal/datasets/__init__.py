@@ -1,7 +1,7 @@
 """Records from files: npz, CSV, Parquet, folders of images, and the MNIST digits shipped along.
 
 Files may hold private records, so no error message here repeats a value from a file, not even a
-column's name: the "header" of a CSV file that has none is somebody's record.
+column's name: the first line of a CSV file without a header is a record.
 """
 
 from vicinal.lazy import attach_exports

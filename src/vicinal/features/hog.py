@@ -1,8 +1,7 @@
-"""Histograms of oriented gradients: image features that nobody has to learn.
+"""Histograms of oriented gradients: image features without a fit.
 
-The compiled steps add up in the order in which scikit-image does, and numpy below it, so that the
-features are those of ``skimage.feature.hog``, bit for bit
-(``tests/features/test_hog_against_scikit_image.py``).
+The compiled functions sum in the order of scikit-image and numpy, so the features equal those of
+``skimage.feature.hog`` bit for bit (``tests/features/test_hog_against_scikit_image.py``).
 """
 
 from collections.abc import Iterable
@@ -28,17 +27,29 @@ class HOGSettings(TypedDict):
 
 
 _CHUNK = 256
-"""Images handed to a thread at a time."""
+"""Images that a thread takes at a time."""
 
-_PIXELS = 1 << 15
-"""Numbers worked on at a time, so that what is made of them stays in the processor's cache."""
+_CACHED_NUMBERS = 1 << 15
+"""Pixel values processed at a time, so that intermediate arrays stay in the processor's cache."""
+
+_MIN_SQUARED_LENGTH = 1e-5**2
+"""Added to squared lengths of blocks to prevent a division by zero, as in scikit-image."""
+
+_MAX_ENTRY = 0.2
+"""Largest entry of a block after its first normalisation (the "Hys" of L2-Hys)."""
+
+_MAX_UNSPLIT_TERMS = 128
+"""Longest run that numpy's pairwise summation adds in eight interleaved sums without halving it."""
+
+_DEGREES = 180.0 / np.pi
+"""Degrees per radian."""
 
 
 class HOGFeatures(fixed.FixedImageFeatures):
     """Histogram of oriented gradients of every image, after Dalal and Triggs (CVPR 2005).
 
-    The features of an image are a function of that image alone: nothing is learnt, and no other
-    image is looked at. That is why extracting them from private images costs no privacy.
+    The features of an image are a function of that image alone, without fitted parameters, so
+    extracting them from private images costs no privacy.
 
     Parameters
     ----------
@@ -49,19 +60,18 @@ class HOGFeatures(fixed.FixedImageFeatures):
     block
         Side of a square block in cells; histograms are normalised block by block ("L2-Hys").
     compress
-        Take the square root of intensities first, so that shading counts less than shape. Needs
-        images without negative values.
+        Take the square root of intensities first, which gives shading less weight than shape.
+        Requires images without negative values.
     n_jobs
-        Number of threads, as joblib counts them: None for one, -1 for every core. The features
-        are the same whatever the number.
+        Number of threads as in joblib: None for one, -1 for every core. It does not change the
+        features.
 
     Notes
     -----
     An image of h by w pixels gives ``(h // cell - block + 1) * (w // cell - block + 1)`` blocks of
     ``block**2 * orientations`` numbers between 0 and 1: 1,296 features for 28 by 28 pixels with the
-    defaults. Of a colour image the channel with the steepest gradient counts, pixel by pixel.
-    Pixels are taken as they are; keep to one scale (0 to 255, or 0 to 1) for records, public rows
-    and queries.
+    defaults. In a colour image each pixel uses the channel with the steepest gradient. Pixels are
+    not rescaled; use one scale (0 to 255, or 0 to 1) for records, public rows and queries.
 
     Examples
     --------
@@ -87,12 +97,11 @@ class HOGFeatures(fixed.FixedImageFeatures):
         self.compress = compress
         self.n_jobs = n_jobs
 
-    def _parts(self, images: fixed.AnyImages) -> Iterable[fixed.Vectors]:
-        settings = self._settings()
-        smallest = settings["cell"] * settings["block"]
-        pixels = fixed.image_array(
-            images, smallest, "one block; choose a smaller 'cell' or 'block'"
-        )
+    def _compute_blocks(self, images: fixed.AnyImages) -> Iterable[fixed.Vectors]:
+        settings = self._check_parameters()
+        block_side = settings["cell"] * settings["block"]
+        hint = "one block; choose a smaller 'cell' or 'block'"
+        pixels = fixed.image_array(images, block_side, hint)
         if not np.isfinite(pixels).all():
             raise InvalidInput("The images must hold finite numbers only.")
         if settings["compress"] and (pixels < 0).any():
@@ -100,10 +109,10 @@ class HOGFeatures(fixed.FixedImageFeatures):
                 "The images must hold no negative values when 'compress' is True. "
                 "Shift them, or set compress=False."
             )
-        work = partial(_compute_histograms, **settings)
-        return fixed.in_threads(pixels, work, _CHUNK, self.n_jobs)
+        extract = partial(_compute_features, **settings)
+        return fixed.in_threads(pixels, extract, _CHUNK, self.n_jobs)
 
-    def _settings(self) -> HOGSettings:
+    def _check_parameters(self) -> HOGSettings:
         return {
             "orientations": checks.check_integer("orientations", self.orientations, least=1),
             "cell": checks.check_integer("cell", self.cell, least=1),
@@ -112,170 +121,174 @@ class HOGFeatures(fixed.FixedImageFeatures):
         }
 
 
-def _compute_histograms(
+def _compute_features(
     images: fixed.Images, orientations: int, cell: int, block: int, compress: bool
 ) -> fixed.Vectors:
     """Return the features of a chunk of images, float32 (n, d)."""
-    few = max(1, _PIXELS // images[0].size)
-    parts = [images[start : start + few] for start in range(0, len(images), few)]
-    plan = bin_bounds(orientations), additions(block * block * orientations)
-    done = [
-        features_of(*_compute_gradients_polar(part, compress), *plan, cell, block) for part in parts
-    ]
-    return np.concatenate(done)
+    size = max(1, _CACHED_NUMBERS // images[0].size)
+    bounds = compute_bin_bounds(orientations)
+    sums = plan_pairwise_sums(block * block * orientations)
+    features = []
+    for start in range(0, len(images), size):
+        lengths, angles = _compute_polar_gradients(images[start : start + size], compress)
+        features.append(compute_histograms(lengths, angles, bounds, sums, cell, block))
+    return np.concatenate(features)
 
 
-def _compute_gradients_polar(images: fixed.Images, compress: bool) -> tuple[Floats, Floats]:
-    """Return lengths and angles (n, h, w) of the gradients, in radians, number by number."""
+def _compute_polar_gradients(images: fixed.Images, compress: bool) -> tuple[Floats, Floats]:
+    """Return lengths and angles, in radians, of the gradients at all pixels, both (n, h, w)."""
     precision = np.float32 if images.dtype in (np.float16, np.float32) else np.float64
     pixels = images.astype(precision, copy=False)
-    down, right = _subtract_neighbours(np.sqrt(pixels) if compress else pixels)
+    dy, dx = _compute_differences(np.sqrt(pixels) if compress else pixels)
     if images.ndim == 4:
-        steepest = np.hypot(down, right).argmax(axis=3, keepdims=True)
-        down, right = (np.take_along_axis(part, steepest, 3)[..., 0] for part in (down, right))
-    down, right = down.astype(np.float64, copy=False), right.astype(np.float64, copy=False)
-    return np.hypot(right, down), np.arctan2(down, right)
+        steepest_channel = np.hypot(dy, dx).argmax(axis=3, keepdims=True)
+        dy = np.take_along_axis(dy, steepest_channel, 3)[..., 0]
+        dx = np.take_along_axis(dx, steepest_channel, 3)[..., 0]
+    dy = dy.astype(np.float64, copy=False)
+    dx = dx.astype(np.float64, copy=False)
+    return np.hypot(dx, dy), np.arctan2(dy, dx)
 
 
-def _subtract_neighbours(pixels: fixed.Images) -> tuple[fixed.Images, fixed.Images]:
-    """Return differences of the two neighbours, down and to the right; none at the border."""
-    down, right = np.zeros_like(pixels), np.zeros_like(pixels)
-    np.subtract(pixels[:, 2:], pixels[:, :-2], out=down[:, 1:-1])
-    np.subtract(pixels[:, :, 2:], pixels[:, :, :-2], out=right[:, :, 1:-1])
-    return down, right
+def _compute_differences(pixels: fixed.Images) -> tuple[fixed.Images, fixed.Images]:
+    """Return differences of both neighbours, downwards and to the right; 0 at the border."""
+    dy, dx = np.zeros_like(pixels), np.zeros_like(pixels)
+    np.subtract(pixels[:, 2:], pixels[:, :-2], out=dy[:, 1:-1])
+    np.subtract(pixels[:, :, 2:], pixels[:, :, :-2], out=dx[:, :, 1:-1])
+    return dy, dx
 
 
 Sums = Ints
-
-_TINY = 1e-5**2
-"""Added to squared lengths of blocks, so that an empty one can be divided by."""
-
-_CLIP = 0.2
-"""Largest entry of a block after its first normalisation (the "Hys" of L2-Hys)."""
-
-_IN_A_ROW = 128
-"""Maximum number of terms that are added in eight interleaved sums; more are halved first."""
-
-_DEGREES = 180.0 / np.pi
+"""The order of a pairwise summation, see :func:`plan_pairwise_sums`."""
 
 
-def bin_bounds(orientations: int) -> Floats:
-    """Return the borders (orientations + 1,) of the bins in degrees, of single precision."""
+def compute_bin_bounds(orientations: int) -> Floats:
+    """Return the bounds (orientations + 1,) of the bins in degrees, rounded to float32."""
     width = np.float32(180.0 / orientations)
     return np.asarray(width * np.arange(orientations + 1, dtype=np.float32), dtype=np.float64)
 
 
-def additions(n: int) -> Sums:
-    """Return the order in which numpy adds up `n` contiguous numbers, pairwise.
+def plan_pairwise_sums(n: int) -> Sums:
+    """Return the order in which numpy's pairwise summation adds `n` contiguous numbers.
 
-    (parts, 3): start and stop of every part, and how many sums are merged after it.
+    Each row of the result (runs, 3) describes one run: its start, its stop, and the number of
+    merges of the last two sums after it.
     """
-    return np.array(_parts(0, n, 0), np.int64)
+    return np.array(_split_pairwise(0, n, 0), np.int64)
 
 
-def _parts(start: int, stop: int, merged: int) -> list[tuple[int, int, int]]:
+def _split_pairwise(start: int, stop: int, n_merges: int) -> list[tuple[int, int, int]]:
+    """Return the runs from `start` to `stop`, the last followed by `n_merges` merges."""
     half = (stop - start) // 2
-    if stop - start <= _IN_A_ROW:
-        return [(start, stop, merged)]
+    if stop - start <= _MAX_UNSPLIT_TERMS:
+        return [(start, stop, n_merges)]
     middle = start + half - half % 8
-    return [*_parts(start, middle, 0), *_parts(middle, stop, merged + 1)]
+    return [*_split_pairwise(start, middle, 0), *_split_pairwise(middle, stop, n_merges + 1)]
 
 
 @compiled
-def features_of(
+def compute_histograms(
     lengths: Floats, angles: Floats, bounds: Floats, sums: Sums, cell: int, block: int
 ) -> Floats32:
-    """Return histograms (n, d) of the gradients of n images (n, h, w), normalised by blocks."""
+    """Return the normalised histograms (n, d) of gradients with `lengths` and `angles` (n, h, w).
+
+    `bounds`: of the bins, in degrees. `sums`: order of the summation of a block. `cell`: side of a
+    cell in pixels. `block`: side of a block in cells.
+    """
     n, height, width = lengths.shape
-    down, right, bins = height // cell, width // cell, len(bounds) - 1
-    size = block * block * bins
-    blocks = np.empty((n, (down - block + 1) * (right - block + 1) * size), np.float32)
-    cells, values = np.empty((down, right, bins), np.float32), np.empty(size)
+    n_cell_rows, n_cell_columns, n_bins = height // cell, width // cell, len(bounds) - 1
+    size = block * block * n_bins
+    n_blocks = (n_cell_rows - block + 1) * (n_cell_columns - block + 1)
+    features = np.empty((n, n_blocks * size), np.float32)
+    cells, values = np.empty((n_cell_rows, n_cell_columns, n_bins), np.float32), np.empty(size)
     for i in range(n):
         _fill_cells(lengths[i], angles[i], bounds, cell, cells)
-        _write_blocks(cells, block, sums, values, blocks[i])
-    return blocks
+        _write_blocks(cells, block, sums, values, features[i])
+    return features
 
 
 @compiled
 def _fill_cells(
     lengths: Floats, angles: Floats, bounds: Floats, cell: int, cells: Floats32
 ) -> None:
-    """Write the histogram of every cell: the mean length of its gradients, by direction.
+    """Write the histogram of every cell: for each bin, the mean over pixels of gradient lengths.
 
     Sums are rounded to single precision after every term.
     """
     cells[:] = 0.0
-    for down in range(cells.shape[0]):
-        for right in range(cells.shape[1]):
-            bins = cells[down, right]
-            for y in range(down * cell, down * cell + cell):
-                for x in range(right * cell, right * cell + cell):
+    for row in range(cells.shape[0]):
+        for column in range(cells.shape[1]):
+            histogram = cells[row, column]
+            for y in range(row * cell, row * cell + cell):
+                for x in range(column * cell, column * cell + cell):
                     if lengths[y, x] > 0:
-                        chosen = _bin_of(angles[y, x] * _DEGREES, bounds)
-                        if chosen >= 0:
-                            bins[chosen] += lengths[y, x]
+                        bin_index = _find_bin(angles[y, x] * _DEGREES, bounds)
+                        if bin_index >= 0:
+                            histogram[bin_index] += lengths[y, x]
     cells /= np.float32(cell * cell)
 
 
 @compiled
-def _bin_of(degrees: float, bounds: Floats) -> int:
+def _find_bin(degrees: float, bounds: Floats) -> int:
     """Return the bin of a direction between -180 and 180 degrees, or -1 above the last one."""
-    last = len(bounds) - 1
-    turned = degrees + 180.0 if degrees < 0 else degrees
-    if (turned >= 180.0 and degrees >= 0) or degrees == -180.0:
-        turned = 0.0
-    chosen = min(int(turned / bounds[1]), last - 1)
-    while turned < bounds[chosen]:
-        chosen -= 1
-    while chosen < last and turned >= bounds[chosen + 1]:
-        chosen += 1
-    return chosen if chosen < last else -1
+    n_bins = len(bounds) - 1
+    # Opposite directions share a bin.
+    unsigned = degrees + 180.0 if degrees < 0 else degrees
+    if (unsigned >= 180.0 and degrees >= 0) or degrees == -180.0:
+        unsigned = 0.0
+    bin_index = min(int(unsigned / bounds[1]), n_bins - 1)
+    while unsigned < bounds[bin_index]:
+        bin_index -= 1
+    while bin_index < n_bins and unsigned >= bounds[bin_index + 1]:
+        bin_index += 1
+    return bin_index if bin_index < n_bins else -1
 
 
 @compiled
 def _write_blocks(
-    cells: Floats32, block: int, sums: Sums, values: Floats, blocks: Floats32
+    cells: Floats32, block: int, sums: Sums, values: Floats, features: Floats32
 ) -> None:
-    """Write every block of cells after the other, scaled, clipped and scaled again."""
+    """Write all blocks of cells of an image, each normalised, clipped and normalised again.
+
+    `values`: a buffer for one block.
+    """
     start = 0
-    for top in range(cells.shape[0] - block + 1):
-        for left in range(cells.shape[1] - block + 1):
-            _gather(cells[top : top + block, left : left + block], values)
-            _scale(values, sums)
+    for row in range(cells.shape[0] - block + 1):
+        for column in range(cells.shape[1] - block + 1):
+            _copy_block(cells[row : row + block, column : column + block], values)
+            _normalise(values, sums)
             for i in range(len(values)):
-                values[i] = min(values[i], _CLIP)
-            _scale(values, sums)
-            blocks[start : start + len(values)] = values
+                values[i] = min(values[i], _MAX_ENTRY)
+            _normalise(values, sums)
+            features[start : start + len(values)] = values
             start += len(values)
 
 
 @compiled
-def _gather(cells: Floats32, values: Floats) -> None:
-    """Copy a block of cells into `values`, one after the other."""
-    at = 0
-    for down in range(cells.shape[0]):
-        for right in range(cells.shape[1]):
-            for o in range(cells.shape[2]):
-                values[at] = cells[down, right, o]
-                at += 1
+def _copy_block(cells: Floats32, values: Floats) -> None:
+    """Copy a block of cells (rows, columns, bins) into `values`, flat."""
+    index = 0
+    for row in range(cells.shape[0]):
+        for column in range(cells.shape[1]):
+            for bin_index in range(cells.shape[2]):
+                values[index] = cells[row, column, bin_index]
+                index += 1
 
 
 @compiled
-def _scale(values: Floats, sums: Sums) -> None:
-    """Divide `values` by their Euclidean length."""
-    length = np.sqrt(_sum_squares(values, sums) + _TINY)
+def _normalise(values: Floats, sums: Sums) -> None:
+    """Divide `values` by their Euclidean length, in place."""
+    length = np.sqrt(_sum_squares(values, sums) + _MIN_SQUARED_LENGTH)
     for i in range(len(values)):
         values[i] /= length
 
 
 @compiled
 def _sum_squares(values: Floats, sums: Sums) -> float:
-    """Return the sum of squares of `values`, added up as `additions` says."""
+    """Return the sum of squares of `values`, added in the order `sums`."""
     stack, top = np.empty(len(sums)), 0
-    for start, stop, merged in sums:
-        stack[top] = _in_a_row(values[start:stop])
-        for _ in range(merged):
+    for start, stop, n_merges in sums:
+        stack[top] = _sum_run_of_squares(values[start:stop])
+        for _ in range(n_merges):
             stack[top - 1] += stack[top]
             top -= 1
         top += 1
@@ -283,8 +296,8 @@ def _sum_squares(values: Floats, sums: Sums) -> float:
 
 
 @compiled
-def _in_a_row(values: Floats) -> float:
-    """Return the sum of few squares, in eight interleaved sums and what is left."""
+def _sum_run_of_squares(values: Floats) -> float:
+    """Return the sum of the squares of a run: eight interleaved sums, then the last terms."""
     a = b = c = d = e = f = g = h = 0.0
     full = len(values) - len(values) % 8
     for i in range(0, full, 8):

@@ -1,4 +1,4 @@
-"""A linear map learnt from public rows, to bring out what nearest neighbours can use."""
+"""A linear map fitted to public rows, after which nearest neighbours are more informative."""
 
 import math
 import zipfile
@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from vicinal import checks
 from vicinal.arrays import AnyArray, Floats, Floats32
 from vicinal.errors import InvalidInput, PrivacyRefused
-from vicinal.features.fixed import projected, rounded_directions, unit_rows
+from vicinal.features.fixed import project_exactly, round_directions, scale_to_unit_length
 from vicinal.tabular import (
     Names,
     note_columns,
@@ -25,35 +25,33 @@ from vicinal.tabular import (
 
 Vectors = Floats32
 
-_FLAT = 1e-6
-"""A component whose deviation is below this share of the largest carries rounding errors only."""
+_MIN_RELATIVE_DEVIATION = 1e-6
+"""Smallest deviation of a component relative to the largest; below it are rounding errors."""
 
 _CHUNK = 256
-"""Rows mapped at a time, which stay in a cache; the result is the same for any number."""
+"""Rows mapped at a time, so that they stay in a cache; it does not change the result."""
 
 _PARAMETERS = ("n_components", "power")
-_LEARNT = ("mean", "components", "scale")
-_NAMES = "column_names"
-"""Entry in the file of a map that was fitted on a table with names, and of no other map."""
+_FITTED_ARRAYS = ("mean", "components", "scale")
+_NAMES_ENTRY = "column_names"
+"""Entry of a map's file with the column names, present if it was fitted on a table with names."""
 
 
 class PublicMap(TransformerMixin, BaseEstimator):
-    """Centre rows, project them on public components, damp the strong ones, scale to length one.
+    """Centre rows, project them on scaled public components, and scale them to length 1.
 
-    Everything learnt is learnt from the rows given to `fit`. **They must be public**: the map can
-    be published, and no budget pays for it. Fit it beforehand, never on private records; in a
-    scikit-learn Pipeline wrap the fitted map in ``sklearn.frozen.FrozenEstimator``, since a
-    Pipeline fits all its steps on the records.
+    The rows given to `fit` **must be public**, because the map reveals them and no budget is
+    charged. Fit it in advance, never on private records; in a scikit-learn Pipeline wrap the fitted
+    map in ``sklearn.frozen.FrozenEstimator``, because a Pipeline fits all its steps on the records.
 
-    Row i of the output depends on row i of the input and on the map, bit for bit: other rows,
-    their number and their order change nothing. `vicinal.features.fixed` says why that matters
-    and proves it.
+    Row i of the output depends only on row i of the input and on the map, bit for bit, and not on
+    the number or order of other rows (see `vicinal.features.fixed`).
 
     Parameters
     ----------
     n_components
-        Number of leading principal components to keep, at most as many as the public rows have
-        rank. None keeps the features as they are, so that only centring and scaling happen.
+        Number of leading principal components to keep, at most the rank of the public rows. None
+        keeps all features, which are then only centred and scaled.
     power
         Every component is divided by its public standard deviation to this power, between 0
         (plain principal components) and 1 (whitening). The default is half-whitening.
@@ -65,12 +63,12 @@ class PublicMap(TransformerMixin, BaseEstimator):
     components_ : array (d, c) of float64, or None without projection
         Unit column vectors on the grid that makes products exact, strongest first.
     scale_ : array (c,) of float64, or None without projection
-        What each component is divided by, 1 for the strongest. (A common factor would have no
-        effect, because all rows end up with length one.)
+        Divisor of each component, 1 for the strongest. (A common factor would have no effect,
+        because rows are scaled to length 1.)
     n_features_in_ : int
-        Number d of features going in.
+        Number d of input features.
     feature_names_in_ : array (d,) of str
-        Names of the columns of the public rows, if they came as a table with such names.
+        Column names of the public rows, if they were a table with string names.
 
     Examples
     --------
@@ -87,7 +85,7 @@ class PublicMap(TransformerMixin, BaseEstimator):
         self.power = power
 
     def fit(self, X: Any, y: object = None) -> Self:  # noqa: ARG002
-        """Learn the map from public rows.
+        """Fit the map to public rows and return it.
 
         Parameters
         ----------
@@ -99,21 +97,21 @@ class PublicMap(TransformerMixin, BaseEstimator):
         Raises
         ------
         InvalidInput
-            If a parameter is out of range, if `X` is not a matrix of finite numbers, or if its
-            rows are all alike, so that they have no principal component.
+            If a parameter is out of range, if `X` is not a matrix of finite numbers, or if all its
+            rows are equal, so that they have no principal component.
         """
-        n_components, power = self._settings()
-        read = read_matrix("X", X)
-        rows = read.values
+        n_components, power = self._check_parameters()
+        matrix = read_matrix("X", X)
+        rows = matrix.values
         mean = rows.mean(axis=0, dtype=np.float64)
         components = scale = None
         if n_components is not None:
             largest = float(np.abs(rows).max()) or 1.0
-            directions, strengths = _find_principal_components(
-                _center_rows(rows, mean) / largest, n_components
-            )
-            components, scale = rounded_directions(directions), (strengths / strengths[0]) ** power
-        return self._learnt(mean, components, scale, read.names)
+            centred = _subtract_mean(rows, mean) / largest
+            directions, singular_values = _compute_principal_components(centred, n_components)
+            components = round_directions(directions)
+            scale = (singular_values / singular_values[0]) ** power
+        return self._set_fitted(mean, components, scale, matrix.names)
 
     def transform(self, X: Any) -> Vectors:
         """Return the mapped rows.
@@ -127,8 +125,8 @@ class PublicMap(TransformerMixin, BaseEstimator):
         Returns
         -------
         array (n, c) of float32
-            Rows of Euclidean length one. A row that comes to nothing (it equals the public mean,
-            say) has no direction and stays zeros.
+            Rows of Euclidean length 1. A row whose projection is zero (such as the public mean)
+            becomes zeros.
 
         Raises
         ------
@@ -142,16 +140,15 @@ class PublicMap(TransformerMixin, BaseEstimator):
         rows = read_matrix("X", X).values
         refuse_other_width(rows, self.n_features_in_, "PublicMap")
         chunks = (rows[start : start + _CHUNK] for start in range(0, len(rows), _CHUNK))
-        return np.concatenate([self._mapped(chunk) for chunk in chunks])
+        return np.concatenate([self._map_rows(chunk) for chunk in chunks])
 
     def fit_transform(self, X: Any, y: object = None) -> Vectors:
-        """Fit on public rows and return them mapped.
+        """Fit the map to public rows and return the mapped rows.
 
         Raises
         ------
         PrivacyRefused
-            If labels come with the rows, which is what happens when a Pipeline is fitted on
-            private records.
+            If labels are given, as a Pipeline does when it is fitted on private records.
         """
         if y is not None:
             raise PrivacyRefused(
@@ -162,13 +159,13 @@ class PublicMap(TransformerMixin, BaseEstimator):
         return self.fit(X).transform(X)
 
     def save(self, path: str | Path) -> None:
-        """Write the fitted map to an npz file; it holds public things only."""
+        """Write the fitted map to an npz file, which contains public values only."""
         check_is_fitted(self)
         entries = {name: getattr(self, name) for name in _PARAMETERS}
-        entries |= {name: getattr(self, f"{name}_") for name in _LEARNT}
-        entries[_NAMES] = text_names(vars(self).get("_column_names"))
+        entries |= {name: getattr(self, f"{name}_") for name in _FITTED_ARRAYS}
+        entries[_NAMES_ENTRY] = text_names(vars(self).get("_column_names"))
         with Path(path).open("wb") as file:
-            np.savez(file, **{name: v for name, v in entries.items() if v is not None})
+            np.savez(file, **{name: value for name, value in entries.items() if value is not None})
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
@@ -177,32 +174,29 @@ class PublicMap(TransformerMixin, BaseEstimator):
         Raises
         ------
         InvalidInput
-            If the file is missing, is no such file or does not fit together.
+            If the file is missing, has another format or is inconsistent.
         """
-        parameters, mean, components, scale, names = _read(Path(path))
+        parameters, mean, components, scale, names = _read_file(Path(path))
         public_map = cls(**parameters)
-        n_components, _ = public_map._settings()
-        sound = mean.ndim == 1 and mean.size > 0 and bool(np.isfinite(mean).all())
+        n_components, _ = public_map._check_parameters()
+        is_valid = mean.ndim == 1 and mean.size > 0 and bool(np.isfinite(mean).all())
         if components is None or scale is None:
-            sound = sound and n_components is None and components is scale
+            is_valid = is_valid and n_components is None and components is scale
         else:
-            sound = (
-                sound
-                and n_components is not None
-                and _keeps_norm_bound(components, scale, mean.size)
-            )
-        sound = sound and (names is None or len(set(names)) == len(names) == mean.size)
-        if not sound:
+            has_projection = n_components is not None
+            is_valid = is_valid and has_projection and _is_exact(components, scale, mean.size)
+        is_valid = is_valid and (names is None or len(set(names)) == len(names) == mean.size)
+        if not is_valid:
             raise InvalidInput(f"{path} holds a PublicMap whose parts do not fit together.")
-        return public_map._learnt(mean, components, scale, names)
+        return public_map._set_fitted(mean, components, scale, names)
 
-    def _settings(self) -> tuple[int | None, float]:
+    def _check_parameters(self) -> tuple[int | None, float]:
         n_components = self.n_components
         if n_components is not None:
             n_components = checks.check_integer("n_components", n_components, least=1)
         return n_components, checks.check_real("power", self.power, least=0.0, most=1.0)
 
-    def _learnt(
+    def _set_fitted(
         self, mean: Floats, components: Floats | None, scale: Floats | None, names: Names | None
     ) -> Self:
         self.mean_ = mean
@@ -211,43 +205,47 @@ class PublicMap(TransformerMixin, BaseEstimator):
         note_columns(self, len(mean), names)
         return self
 
-    def _mapped(self, rows: AnyArray) -> Vectors:
-        centred = _center_rows(rows, self.mean_)
+    def _map_rows(self, rows: AnyArray) -> Vectors:
+        mapped = _subtract_mean(rows, self.mean_)
         if self.components_ is not None:
-            centred = projected(centred, self.components_) / np.asarray(self.scale_)
-        return unit_rows(centred)
+            mapped = project_exactly(mapped, self.components_) / np.asarray(self.scale_)
+        return scale_to_unit_length(mapped)
 
 
-def _find_principal_components(rows: Floats, n_components: int) -> tuple[Floats, Floats]:
-    """Return at most `n_components` leading components (d, c) and their strengths (c,).
+def _compute_principal_components(rows: Floats, n_components: int) -> tuple[Floats, Floats]:
+    """Return at most `n_components` leading components (d, c) and their singular values (c,).
 
-    A strength is a deviation times the square root of the number of rows. The rows come in units
-    of the largest number before centring, so that what centring leaves of equal rows is told
-    from a component.
+    A singular value is a standard deviation times the square root of the number of rows. The unit
+    of the centred rows is the largest magnitude before centring, which bounds the rounding errors
+    that equal rows have after it.
     """
-    strengths, directions = _decompose(rows)
-    floor = max(_FLAT * strengths[0], _FLAT**2 * math.sqrt(rows.size))
-    n_directions = min(n_components, int(np.count_nonzero(strengths > floor)))
+    singular_values, directions = _decompose(rows)
+    floor = max(
+        _MIN_RELATIVE_DEVIATION * singular_values[0],
+        _MIN_RELATIVE_DEVIATION**2 * math.sqrt(rows.size),
+    )
+    n_directions = min(n_components, int(np.count_nonzero(singular_values > floor)))
     if n_directions == 0:
         raise InvalidInput(
             "Public rows that are all alike, or only one sample, have no principal component. "
             "Give more of them, or n_components=None."
         )
-    return np.ascontiguousarray(directions[:, :n_directions]), strengths[:n_directions]
+    return np.ascontiguousarray(directions[:, :n_directions]), singular_values[:n_directions]
 
 
 def _decompose(rows: Floats) -> tuple[Floats, Floats]:
-    """Return all singular values, largest first, and the right singular vectors in columns."""
+    """Return all singular values, in descending order, and right singular vectors in columns."""
     if len(rows) < rows.shape[1]:
-        _, strengths, directions = np.linalg.svd(rows, full_matrices=False)
-        return strengths, directions.T
-    # Several times faster with many rows; exact enough, as what is below _FLAT is dropped.
+        _, singular_values, directions = np.linalg.svd(rows, full_matrices=False)
+        return singular_values, directions.T
+    # Several times faster for many rows. It is inaccurate only for small singular values, which
+    # are dropped.
     squares, directions = np.linalg.eigh(rows.T @ rows)
     return np.sqrt(np.maximum(squares[::-1], 0.0)), directions[:, ::-1]
 
 
-def _center_rows(rows: AnyArray, mean: Floats) -> Floats:
-    """Return centred rows in float64, refusing numbers so large that centring overflows."""
+def _subtract_mean(rows: AnyArray, mean: Floats) -> Floats:
+    """Return centred rows in float64; raise InvalidInput if a difference overflows."""
     with np.errstate(over="ignore"):
         centred = rows.astype(np.float64) - mean
     if not np.isfinite(centred).all():
@@ -255,30 +253,36 @@ def _center_rows(rows: AnyArray, mean: Floats) -> Floats:
     return centred
 
 
-def _read(path: Path) -> tuple[dict[str, Any], Floats, Floats | None, Floats | None, Names | None]:
-    """Return the parameters, the mean, the components, the scale and the names in a file."""
+def _read_file(
+    path: Path,
+) -> tuple[dict[str, Any], Floats, Floats | None, Floats | None, Names | None]:
+    """Return the parameters, mean, components, scale and column names stored in a file."""
     try:
-        # Opened here, as np.load leaves a damaged file open.
+        # np.load would leave a damaged file open if it opened the file itself.
         with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
             parameters = {name: stored[name].item() for name in _PARAMETERS if name in stored}
-            learnt = {name: stored[name].astype(np.float64) for name in _LEARNT if name in stored}
-            mean = learnt["mean"]
-            names = tuple(map(str, stored[_NAMES].tolist())) if _NAMES in stored else None
+            arrays = {
+                name: stored[name].astype(np.float64) for name in _FITTED_ARRAYS if name in stored
+            }
+            mean = arrays["mean"]
+            names = None
+            if _NAMES_ENTRY in stored:
+                names = tuple(map(str, stored[_NAMES_ENTRY].tolist()))
     except FileNotFoundError:
         raise InvalidInput(f"There is no file {path}.") from None
     except (OSError, EOFError, KeyError, ValueError, TypeError, zipfile.BadZipFile):
         raise InvalidInput(f"{path} is not a file written by PublicMap.save.") from None
     parameters.setdefault("n_components", None)
-    return parameters, mean, learnt.get("components"), learnt.get("scale"), names
+    return parameters, mean, arrays.get("components"), arrays.get("scale"), names
 
 
-def _keeps_norm_bound(components: Floats, scale: Floats, n_features: int) -> bool:
-    """Tell whether components from outside keep the bound on which exact sums rest."""
+def _is_exact(components: Floats, scale: Floats, n_features: int) -> bool:
+    """Return whether loaded components satisfy the conditions of exact projections."""
     return bool(
         scale.ndim == 1
         and components.shape == (n_features, len(scale))
         and np.isfinite(scale).all()
         and (scale > 0).all()
         and np.allclose(np.linalg.norm(components, axis=0), 1.0)
-        and np.array_equal(components, rounded_directions(components))
+        and np.array_equal(components, round_directions(components))
     )

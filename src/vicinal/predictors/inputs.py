@@ -174,8 +174,8 @@ def checked_subjects(ids: npt.ArrayLike, size: int) -> list[checks.SubjectId]:
     subject_ids = checks.subject_ids("subjects", ids)
     if len(subject_ids) != size:
         raise InvalidInput(
-            f"The 'subjects' parameter must hold one id for each of {size} records. "
-            f"Got {len(subject_ids)}."
+            "The 'subjects' parameter must hold one id for each record. The numbers of ids and "
+            "records differ."
         )
     return subject_ids
 

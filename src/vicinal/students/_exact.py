@@ -1,18 +1,18 @@
-r"""A network's features in exact arithmetic, so that a record's depend on no other record.
+r"""Features of a network in exact arithmetic, so that a record's depend on no other record.
 
-In floating point a convolution or a product adds up in an order that varies with the size of the
-batch and the place in it. Somebody who comes or goes would move other people's features in the last
-bit, and now and then across a threshold (:mod:`vicinal.features.fixed` has the same trouble with a
-projection). Here every layer that adds up gets whole numbers, at most L in size, and has whole
-weights p with L sum |p| + |bias| <= 2^24, held in float32. Whatever terms have been added, the sum
-is a whole number of at most 2^24, which float32 holds: all sums are exact, in any order, with fused
-multiplication or without. (This asks that a convolution multiplies and adds; Winograd's algorithm,
-which adds before it multiplies, would need smaller numbers, and torch does not use it on CPUs.)
-Between such layers everything works number by number, one operation at a time.
+In floating point, a convolution or a product sums its terms in an order that depends on the size of
+the batch and the index in it. Adding or removing a subject would change other subjects' features in
+the last bit, and occasionally across a threshold (:mod:`vicinal.features.fixed` solves the same
+problem for a projection). Here every summing layer has whole inputs of magnitude at most L and
+whole weights p with L sum |p| + |bias| <= 2^24, held in float32. Every partial sum is then a whole
+number of at most 2^24, which float32 represents, so sums are exact in any order, with or without
+fused multiplication. (This requires that a convolution multiplies before it adds; Winograd's
+algorithm, which adds first, would need smaller numbers, and torch does not use it on CPUs.) Between
+summing layers all operations are elementwise.
 
-**Scales.** A layer's inputs are counted in L-ths of the largest that public examples gave there;
-larger ones are cut off. Its weights are as fine as the bound allows. With L = 255 that is what
-8-bit networks do, and costs as little: a nearest neighbour does not notice.
+**Scales.** The inputs of a layer are rounded to multiples of 1/L of the largest input among public
+examples, and larger ones are clipped. The weights have the finest step that the bound allows.
+L = 255 is the resolution of 8-bit networks; nearest neighbours are not noticeably worse.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,50 +23,58 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from vicinal.errors import InvalidInput
-from vicinal.students._networks import Likeness, UnitLength
+from vicinal.students._networks import KernelValues, UnitLength
 
-_EXACT = 2.0**24
+_MAX_EXACT_SUM = 2.0**24
+"""Up to this value float32 represents all integers."""
+
 _LEVELS = 255.0
-_LEVELS_OF_FACTORS = 4095.0
-"""Batch normalisation has one term a sum, so that its inputs can be finer."""
+"""L of convolutions and linear layers, the resolution of 8-bit networks."""
+
+_NORMALISATION_LEVELS = 4095.0
+"""L of batch normalisation, finer because its sums have one product and the bias."""
+
+_MIN_RANGE = 1e-6
+"""Smallest range of a layer's inputs; prevents a division by zero if all are zero."""
 
 _Normalisation = nn.BatchNorm2d | nn.BatchNorm1d
-_ADDS_UP = (nn.Conv2d, nn.Linear, nn.BatchNorm2d, nn.BatchNorm1d, UnitLength)
-_ONE_BY_ONE = (nn.ReLU, nn.MaxPool2d, nn.Flatten, Likeness)
+_SUMMING_LAYERS = (nn.Conv2d, nn.Linear, nn.BatchNorm2d, nn.BatchNorm1d, UnitLength)
+_ELEMENTWISE_LAYERS = (nn.ReLU, nn.MaxPool2d, nn.Flatten, KernelValues)
 
 Layer = Callable[[Tensor], Tensor]
 
 
-def ranges(body: nn.Sequential, examples: Tensor) -> tuple[float, ...]:
-    """Return the largest input of every layer that adds up, over public examples (m, *shape).
+def measure_ranges(body: nn.Sequential, examples: Tensor) -> tuple[float, ...]:
+    """Return the largest input magnitude of every summing layer for public examples (m, *shape).
 
-    The layers are those of :mod:`vicinal.students._networks`, in evaluation mode.
+    `body`: layers of :mod:`vicinal.students._networks`, in evaluation mode.
     """
-    bounds = []
+    ranges = []
     with torch.no_grad():
         for layer in body:
-            if isinstance(layer, _ADDS_UP):
-                bounds.append(max(float(examples.abs().max()), 1e-6))
+            if isinstance(layer, _SUMMING_LAYERS):
+                ranges.append(max(float(examples.abs().max()), _MIN_RANGE))
             examples = layer(examples)
-    return tuple(bounds)
+    return tuple(ranges)
 
 
 class ExactBody:
-    """The body of a network in whole numbers.
+    """The body of a network in exact arithmetic; call it to compute features (n, f).
 
-    `largest` is what :func:`ranges` returned. A layer that has no exact form is refused.
+    `ranges`: the result of :func:`measure_ranges` for `body`. Raises InvalidInput for a layer
+    without an exact form.
     """
 
-    def __init__(self, body: nn.Sequential, largest: Sequence[float]) -> None:
-        adders = sum(isinstance(layer, _ADDS_UP) for layer in body)
-        if adders != len(largest):
-            raise InvalidInput(f"The ranges must be {adders}, one a layer. Got {len(largest)}.")
-        bounds = iter(largest)
+    def __init__(self, body: nn.Sequential, ranges: Sequence[float]) -> None:
+        n_summing = sum(isinstance(layer, _SUMMING_LAYERS) for layer in body)
+        if n_summing != len(ranges):
+            raise InvalidInput(f"The ranges must be {n_summing}, one a layer. Got {len(ranges)}.")
+        remaining_ranges = iter(ranges)
         self._layers: list[Layer] = []
         for layer in body:
-            if isinstance(layer, _ADDS_UP):
-                self._layers.append(_quantize(layer, next(bounds)))
-            elif isinstance(layer, _ONE_BY_ONE):
+            if isinstance(layer, _SUMMING_LAYERS):
+                self._layers.append(_quantize_layer(layer, next(remaining_ranges)))
+            elif isinstance(layer, _ELEMENTWISE_LAYERS):
                 self._layers.append(layer)
             elif not isinstance(layer, nn.Dropout):
                 raise InvalidInput(f"The layer {type(layer).__name__} has no exact form.")
@@ -80,59 +88,66 @@ class ExactBody:
 
 @dataclass(frozen=True, slots=True)
 class _QuantizedLayer:
-    """A sum over whole numbers between two changes of scale."""
+    """A summing layer on whole numbers, between the scalings of its inputs and outputs.
 
-    per_unit: float
+    `input_scale`: levels per unit of the inputs. `levels`: largest level L; inputs beyond are
+    clipped. `compute_sums`: the layer with whole weights. `output_unit`: value of 1 in its sums.
+    """
+
+    input_scale: float
     levels: float
-    sums: Layer
-    unit: float
+    compute_sums: Layer
+    output_unit: float
 
     def __call__(self, values: Tensor) -> Tensor:
-        counted = (values * self.per_unit).round_().clamp_(-self.levels, self.levels)
-        return self.sums(counted).mul_(self.unit)
+        levels = (values * self.input_scale).round_().clamp_(-self.levels, self.levels)
+        return self.compute_sums(levels).mul_(self.output_unit)
 
 
-def _quantize(layer: nn.Module, largest: float) -> _QuantizedLayer:
-    levels = _LEVELS_OF_FACTORS if isinstance(layer, _Normalisation) else _LEVELS
-    unit = largest / levels
+def _quantize_layer(layer: nn.Module, largest_input: float) -> _QuantizedLayer:
+    levels = _NORMALISATION_LEVELS if isinstance(layer, _Normalisation) else _LEVELS
+    input_unit = largest_input / levels
     if isinstance(layer, UnitLength):
-        return _QuantizedLayer(1 / unit, levels, _unit_rows, 1.0)
-    weight, bias = _combine_weights(layer)
-    # Half a step of rounding may be added to every weight: hence the two terms of the bound.
-    total = weight.abs().flatten(1).sum(dim=1)
-    room = (_EXACT - 1 - levels * weight[0].numel() / 2) / (levels * total + bias.abs() / unit)
-    step = 1 / float(room.min())
-    integers, shift = (weight / step).round(), (bias / (unit * step)).round()
-    return _QuantizedLayer(
-        1 / unit, levels, _compute_layer_sums(layer, integers.float(), shift.float()), unit * step
+        return _QuantizedLayer(1 / input_unit, levels, _scale_to_unit_length, 1.0)
+    weight, bias = _compute_affine_map(layer)
+    # Rounding adds up to half a step to every weight and to the bias; the numerator reserves it.
+    weight_sums = weight.abs().flatten(1).sum(dim=1)
+    inverse_steps = (_MAX_EXACT_SUM - 1 - levels * weight[0].numel() / 2) / (
+        levels * weight_sums + bias.abs() / input_unit
     )
+    weight_step = 1 / float(inverse_steps.min())
+    whole_weight = (weight / weight_step).round()
+    whole_bias = (bias / (input_unit * weight_step)).round()
+    compute_sums = _build_sums(layer, whole_weight.float(), whole_bias.float())
+    return _QuantizedLayer(1 / input_unit, levels, compute_sums, input_unit * weight_step)
 
 
-def _combine_weights(layer: nn.Module) -> tuple[Tensor, Tensor]:
-    """Return weights, one row an output, and what is added, in float64."""
+def _compute_affine_map(layer: nn.Module) -> tuple[Tensor, Tensor]:
+    """Return the weights, one row per output, and the biases of a summing layer, float64."""
     if isinstance(layer, nn.Conv2d | nn.Linear):
-        assert layer.bias is not None  # noqa: S101 (our networks have one everywhere)
+        assert layer.bias is not None  # noqa: S101 (all our networks have biases)
         return layer.weight.detach().double(), layer.bias.detach().double()
-    assert isinstance(layer, _Normalisation)  # noqa: S101 (narrows the type: see _ADDS_UP)
-    assert layer.running_mean is not None  # noqa: S101 (networks track them)
+    assert isinstance(layer, _Normalisation)  # noqa: S101 (narrows the type: see _SUMMING_LAYERS)
+    assert layer.running_mean is not None  # noqa: S101 (our networks track statistics)
     assert layer.running_var is not None  # noqa: S101
     deviation = (layer.running_var.double() + layer.eps).sqrt()
     factor = layer.weight.detach().double() / deviation
     return factor[:, None], layer.bias.detach().double() - layer.running_mean.double() * factor
 
 
-def _compute_layer_sums(layer: nn.Module, weight: Tensor, bias: Tensor) -> Layer:
+def _build_sums(layer: nn.Module, weight: Tensor, bias: Tensor) -> Layer:
+    """Return the operation of `layer` with other weights and biases."""
     if isinstance(layer, nn.Conv2d):
         padding = layer.padding
-        return lambda x: functional.conv2d(x, weight, bias, padding=padding)
+        return lambda values: functional.conv2d(values, weight, bias, padding=padding)
     if isinstance(layer, nn.Linear):
-        return lambda x: functional.linear(x, weight, bias)
+        return lambda values: functional.linear(values, weight, bias)
     shape = (1, -1, 1, 1) if isinstance(layer, nn.BatchNorm2d) else (1, -1)
     factor, shift = weight.view(shape), bias.view(shape)
-    return lambda x: x.mul_(factor).add_(shift)
+    return lambda values: values.mul_(factor).add_(shift)
 
 
-def _unit_rows(values: Tensor) -> Tensor:
+def _scale_to_unit_length(values: Tensor) -> Tensor:
     """Return rows of length 1. Squares are summed in float64, exactly up to 2^37 columns."""
     squares = values.double().square().sum(dim=1, keepdim=True)
     return (values / squares.sqrt().clamp_min(1.0)).float()

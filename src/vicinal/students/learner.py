@@ -1,4 +1,4 @@
-"""Students for the rounds of knowledge transfer: train, keep, take up again."""
+"""Training of students on released answers, also in every round of knowledge transfer."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -19,18 +19,18 @@ from vicinal.labelling.answers import checked_soft_labels
 from vicinal.progress import Begin, Step
 from vicinal.students import _networks as networks
 from vicinal.students import student as _files
-from vicinal.students._exact import ranges
+from vicinal.students._exact import measure_ranges
 from vicinal.students.student import Examples, Preprocessing, Student
 from vicinal.students.training import Recipe, train
 from vicinal.tabular import read_column
 
-_RANGED = 1000
-"""Public examples that tell how large a layer's inputs are."""
+_N_RANGE_EXAMPLES = 1000
+"""Number of public examples from which the largest inputs of layers are measured."""
 
-_WIDE = Recipe(
+_SECOND_VECTOR_RECIPE = Recipe(
     "plain", "wide", steps=500, labelled=256, rate=3e-3, decay=1e-2, trust=1.0, soft_share=1.0
 )
-"""The second student of vectors, which errs on other rows than the first."""
+"""Recipe of the second student of vectors, whose errors are on other rows than the first's."""
 
 
 def train_student(
@@ -47,27 +47,27 @@ def train_student(
     Parameters
     ----------
     pool : array (m, h, w), (m, h, w, 3) or (m, d)
-        Public examples, raw.
+        Public examples, not normalised.
     rows : int64 (a,)
-        Which of them were answered.
+        Row indices of the answered examples.
     labels : array (a,)
-        The answers, each one of `classes`.
+        The released answers, each one of `classes`.
     classes : sequence of int or str
         All class names.
     recipe : Recipe
-        How it is trained. Two trainings with one seed give the same student, bit for bit, on the
-        same machine with as many threads.
+        Options of training. The same seed gives the same student, bit for bit, on the same
+        machine with the same number of threads.
     progress : callable, optional
-        Called with the number of steps just done.
+        Called with the number of steps just completed.
     soft_labels : float (m, c), optional
-        How likely every class is for all public examples; rows sum to 1. A recipe with a
-        `soft_share` learns from them, and one that leaves it open if they are there.
+        Class probabilities of all public examples; rows sum to 1. Used according to the recipe's
+        `soft_share` and `ensemble`.
 
     Raises
     ------
     InvalidInput
-        If there is no answer, or if shapes, labels or classes do not fit together; if the soft
-        labels are no distributions, or are missing where the recipe has a `soft_share`.
+        If there are fewer than two answers; if shapes, labels or classes are inconsistent; if the
+        soft labels are no distributions, or are missing although the recipe needs them.
 
     Examples
     --------
@@ -80,71 +80,84 @@ def train_student(
     """
     names = checks.class_names(classes)
     answers = np.asarray(read_column("labels", labels))
-    places = torch.from_numpy(checks.label_indices(answers, names).astype(np.int64))
-    chosen = np.asarray(rows)
-    if chosen.dtype.kind not in "iu" or chosen.ndim != 1 or len(chosen) != len(places):
+    class_indices = torch.from_numpy(checks.label_indices(answers, names).astype(np.int64))
+    indices = np.asarray(rows)
+    if indices.dtype.kind not in "iu" or indices.ndim != 1 or len(indices) != len(class_indices):
         raise InvalidInput("The 'rows' parameter must hold one position for each answer.")
-    if len(chosen) < 2 or chosen.min() < 0 or chosen.max() >= len(pool):
+    if len(indices) < 2 or indices.min() < 0 or indices.max() >= len(pool):
         raise InvalidInput(
             "The answers must be at least two, about rows of the public examples. Got "
-            f"{len(chosen)} answers and {len(pool)} examples."
+            f"{len(indices)} answers and {len(pool)} examples."
         )
-    soft = _soft_labels(soft_labels, recipe, len(pool), len(names))
-    lesson = torch.from_numpy(chosen.astype(np.int64)), places
-    learnt = soft if recipe.soft else None
-    second = _train_on_soft_labels(pool, lesson, names, recipe, soft) if recipe.ensemble else None
-    return replace(_train_student(pool, *lesson, names, recipe, progress, learnt), second=second)
+    probabilities = _check_soft_labels(soft_labels, recipe, len(pool), len(names))
+    answered = torch.from_numpy(indices.astype(np.int64)), class_indices
+    second = None
+    if recipe.ensemble:
+        second = _train_second(pool, answered, names, recipe, probabilities)
+    used_probabilities = probabilities if recipe.soft else None
+    first = _train_single(pool, answered, names, recipe, progress, used_probabilities)
+    return replace(first, second=second)
 
 
-def _train_on_soft_labels(
+def _train_second(
     pool: Examples,
-    lesson: tuple[Tensor, Tensor],
+    answered: tuple[Tensor, Tensor],
     names: AnyArray,
     recipe: Recipe,
-    soft: Tensor | None,
+    probabilities: Tensor | None,
 ) -> Student:
-    """Return the student that learns from soft labels alone: of gradients, or of vectors."""
+    """Return the second student of an ensemble, trained on class probabilities alone.
+
+    It takes the vectors of the pool, or histograms of gradients of its images.
+    """
     if np.ndim(pool) < 3:
-        wide = replace(_WIDE, seed=recipe.seed)
-        return _train_student(pool, *lesson, names, wide, None, soft)
+        vector_recipe = replace(_SECOND_VECTOR_RECIPE, seed=recipe.seed)
+        return _train_single(pool, answered, names, vector_recipe, None, probabilities)
     features = HOGFeatures(n_jobs=-1).transform(pool)
-    kernel = Recipe("plain", networks.KERNEL, seed=recipe.seed)
-    return _train_student(features, *lesson, names, kernel, None, soft, networks.FIT_OF_GRADIENTS)
+    kernel_recipe = Recipe("plain", networks.KERNEL, seed=recipe.seed)
+    return _train_single(
+        features, answered, names, kernel_recipe, None, probabilities, networks.GRADIENT_FIT
+    )
 
 
-def _train_student(
+def _train_single(
     pool: Examples,
-    rows: Tensor,
-    labels: Tensor,
+    answered: tuple[Tensor, Tensor],
     names: AnyArray,
     recipe: Recipe,
     progress: Step | None,
-    soft: Tensor | None,
-    fit: networks.HeadFit = networks.FIT_OF_VECTORS,
+    probabilities: Tensor | None,
+    fit: networks.HeadFit = networks.VECTOR_FIT,
 ) -> Student:
-    """Return one student; `labels`, int64 (a,), are places of classes."""
-    preprocessing = Preprocessing.of(pool)
+    """Return one student.
+
+    `answered`: row indices in the pool, and class indices of their answers, both int64 (a,).
+    `names`: class names. `probabilities` (m, c): soft labels, or None to train on answers alone.
+    `fit`: how the head is fitted if the network is "kernel".
+    """
+    rows, class_indices = answered
+    preprocessing = Preprocessing.from_examples(pool)
     examples = preprocessing(pool)
-    targets = torch.nn.functional.one_hot(labels, len(names)).float()
-    learnt_from = examples[rows], targets
-    if recipe.method == "plain":
-        learnt_from = _joined_targets(examples, rows, targets, soft, recipe.soft)
+    targets = torch.nn.functional.one_hot(class_indices, len(names)).float()
+    training_set = examples[rows], targets
+    if recipe.method == "plain" and probabilities is not None:
+        training_set = examples, _mix_targets(rows, targets, probabilities, recipe.soft)
     if recipe.network == networks.KERNEL:
         network = networks.build_kernel(np.asarray(pool), preprocessing.deviation, len(names))
-        trained = networks.fit_head(network, *learnt_from, fit)
+        trained = networks.fit_head(network, *training_set, fit)
         if progress is not None:
             progress(recipe.steps)
     else:
-        # torch's global generator gives weights and dropout; it is put back afterwards.
+        # Weights and dropout use torch's global generator; its state is restored afterwards.
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(recipe.seed)
             network = networks.build(recipe.network, preprocessing.input_shape, len(names))
-            trained = train(network, *learnt_from, examples, recipe, progress, soft)
-    largest = ranges(trained.body, examples[:_RANGED])
-    return Student(trained, recipe.network, tuple(names.tolist()), preprocessing, largest)
+            trained = train(network, *training_set, examples, recipe, progress, probabilities)
+    ranges = measure_ranges(trained.body, examples[:_N_RANGE_EXAMPLES])
+    return Student(trained, recipe.network, tuple(names.tolist()), preprocessing, ranges)
 
 
-def _soft_labels(
+def _check_soft_labels(
     soft_labels: npt.ArrayLike | None, recipe: Recipe, n_examples: int, n_classes: int
 ) -> Tensor | None:
     if soft_labels is None and (recipe.soft_share or recipe.ensemble):
@@ -157,25 +170,25 @@ def _soft_labels(
     return torch.from_numpy(checked_soft_labels(soft_labels, n_examples, n_classes))
 
 
-def _joined_targets(
-    examples: Tensor, rows: Tensor, targets: Tensor, soft: Tensor | None, share: float
-) -> tuple[Tensor, Tensor]:
-    if soft is None:
-        return examples[rows], targets
-    joined = soft.clone()
-    joined[rows] = targets.lerp(soft[rows], share)
-    return examples, joined
+def _mix_targets(rows: Tensor, targets: Tensor, probabilities: Tensor, share: float) -> Tensor:
+    """Return targets (m, c) of all examples: the probabilities, mixed with answers at `rows`.
+
+    `targets` (a, c): the answers as one-hot rows. `share`: weight of the probabilities.
+    """
+    mixed = probabilities.clone()
+    mixed[rows] = targets.lerp(probabilities[rows], share)
+    return mixed
 
 
 class StudentLearner:
-    """Trains a network in every round, by a recipe for each.
+    """Train a student in every round of labelling, with one recipe per round.
 
     Parameters
     ----------
     classes : sequence of int or str
         All class names.
     recipes : sequence of Recipe
-        One a round; the last serves all later rounds.
+        One per round; the last is used in all later rounds.
 
     Examples
     --------
@@ -198,7 +211,7 @@ class StudentLearner:
         begin: Begin,
         soft_labels: Floats32 | None,
     ) -> Student:
-        """Return the student of round `number`, see ``vicinal.labelling.labellers.Learner``."""
+        """Return the student of round `number`, from 0; see ``labelling.labellers.Learner``."""
         recipe = self._recipes[min(number, len(self._recipes) - 1)]
         if soft_labels is None:
             recipe = replace(recipe, soft_share=None, ensemble=False)
@@ -208,9 +221,12 @@ class StudentLearner:
         return train_student(examples, rows, names, classes, recipe, step, soft_labels)
 
     def save(self, student: Student, path: Path, guarantee: Guarantee) -> None:
-        """Write a student with the guarantee of all its answers."""
+        """Write a student together with `guarantee`, the guarantee of all answers released before.
+
+        Raises InvalidInput if the file cannot be written.
+        """
         _files.save(replace(student, guarantee=guarantee.to_dict()), path)
 
     def load(self, path: Path) -> Student:
-        """Return the student in a file."""
+        """Return the student of a file; raise InvalidInput if it holds none."""
         return _files.load(path)

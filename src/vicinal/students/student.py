@@ -1,4 +1,4 @@
-"""A student: a network trained on released answers, with what it takes to use and to publish it."""
+"""Students (networks trained on released answers), their files and their ONNX form."""
 
 from __future__ import annotations
 
@@ -23,28 +23,33 @@ from vicinal.features.hog import HOGFeatures
 from vicinal.lazy import of_extra
 from vicinal.ledger.sealed_files import check_archive, sealed_archive
 from vicinal.students._exact import ExactBody
-from vicinal.students._networks import KERNEL, Network, Shape, build, kernel_of
+from vicinal.students._networks import KERNEL, Network, Shape, build, build_empty_kernel
 from vicinal.tabular import is_table
 
 Examples = AnyArray
-Part = Callable[[Tensor], Tensor]
 
-FIRST_OF_IMAGES, FIRST_OF_VECTORS = 0.7, 0.5
-"""What a network weighs beside a second student (docs/decisions/0028-students.md)."""
+FIRST_IMAGE_WEIGHT = 0.7
+"""Weight of a network of images in a mean with a second student; tuned on Fashion-MNIST.
 
-_LEAST = 1e-12
-"""A probability where two students are averaged: neither rules a class out."""
+See docs/decisions/0028-students.md.
+"""
 
-_BATCH = 256
-"""Examples at a time, to bound memory."""
+FIRST_VECTOR_WEIGHT = 0.5
+"""Weight of a network of vectors in a mean with a second student (decision 0028)."""
+
+_MIN_PROBABILITY = 1e-12
+"""Floor of probabilities in a geometric mean, so that a single student cannot exclude a class."""
+
+_BATCH_SIZE = 256
+"""Examples that a network takes at a time, to bound memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Preprocessing:
-    """From raw examples to what a network takes; learnt from public examples.
+    """Normalisation of raw examples for a network, with statistics of public examples.
 
-    `shape`: of a raw example: (h, w), (h, w, 3) or (d,). `mean`, `deviation`: of every channel (of
-    every feature, for vectors), in raw units.
+    `shape`: of a raw example: (h, w), (h, w, 3) or (d,). `mean`, `deviation`: mean and standard
+    deviation of every channel of images or feature of vectors, in raw units.
     """
 
     shape: Shape
@@ -52,9 +57,9 @@ class Preprocessing:
     deviation: tuple[float, ...]
 
     @classmethod
-    def of(cls, pool: Examples) -> Preprocessing:
-        """Learn mean and deviation from public examples (m, h, w), (m, h, w, 3) or (m, d)."""
-        checked = _flatten_examples(pool)
+    def from_examples(cls, pool: Examples) -> Preprocessing:
+        """Return the normalisation for public examples (m, h, w), (m, h, w, 3) or (m, d)."""
+        checked = _check_examples(pool)
         if checked.ndim not in (2, 3, 4) or checked.shape[3:] not in ((), (3,)):
             raise InvalidInput(
                 "The examples must be images (m, h, w) or (m, h, w, 3), or vectors (m, d). Got "
@@ -62,13 +67,14 @@ class Preprocessing:
             )
         values = checked.astype(np.float64)
         axes = 0 if checked.ndim == 2 else (0, 1, 2)
-        mean, deviation = np.atleast_1d(values.mean(axes)), np.atleast_1d(values.std(axes))
+        mean = np.atleast_1d(values.mean(axes))
+        deviation = np.atleast_1d(values.std(axes))
         deviation = np.where(deviation > 0, deviation, 1.0)
         return cls(checked.shape[1:], tuple(mean.tolist()), tuple(deviation.tolist()))
 
     @property
     def input_shape(self) -> Shape:
-        """What the network takes: (c, h, w), or (d,)."""
+        """Shape of the network's input: (c, h, w), or (d,)."""
         if len(self.shape) == 1:
             return self.shape
         return (len(self.mean), *self.shape[:2])
@@ -76,47 +82,48 @@ class Preprocessing:
     def __call__(self, examples: Examples) -> Tensor:
         """Return normalised examples, float32 (n, *input_shape).
 
-        Raises InvalidInput if they have another shape than those that were learnt from, or are not
-        finite.
+        Raises InvalidInput if they are not finite or their shape is not `shape`.
         """
-        checked = _flatten_examples(examples)
+        checked = _check_examples(examples)
         if checked.shape[1:] != self.shape:
             raise InvalidInput(
                 f"The examples must have shape {self.shape}. Got {checked.shape[1:]}."
             )
-        return self.normalised(torch.from_numpy(checked.astype(np.float32))).contiguous()
+        return self.normalise(torch.from_numpy(checked.astype(np.float32))).contiguous()
 
-    def normalised(self, raw: Tensor) -> Tensor:
-        """Return raw examples (n, *shape), float32, as (n, *input_shape)."""
-        mean, deviation = (
-            torch.tensor(v, dtype=torch.float32) for v in (self.mean, self.deviation)
-        )
-        values = ((raw[..., None] if len(self.shape) == 2 else raw) - mean) / deviation
+    def normalise(self, raw: Tensor) -> Tensor:
+        """Return raw examples (n, *shape), float32, normalised and as (n, *input_shape)."""
+        mean = torch.tensor(self.mean, dtype=torch.float32)
+        deviation = torch.tensor(self.deviation, dtype=torch.float32)
+        if len(self.shape) == 2:
+            raw = raw[..., None]
+        values = (raw - mean) / deviation
         return values if values.ndim == 2 else values.permute(0, 3, 1, 2)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Student:
-    """A trained network that may be published, as far as its guarantee goes.
+    """A trained network that may be published under its guarantee.
 
     Attributes
     ----------
     network : Network
         In evaluation mode.
     name : str
-        Which network it is, see :data:`vicinal.students._networks.NETWORKS`.
+        The kind of network, see :data:`vicinal.students._networks.NETWORKS`.
     classes : tuple of int or str
         Class names, in the order of the outputs.
     preprocessing : Preprocessing
-        What is done to raw examples first.
+        The normalisation of raw examples.
     ranges : tuple of float
-        Largest inputs of its layers on public examples, see :func:`vicinal.students._exact.ranges`.
+        Largest inputs of its layers on public examples, see
+        :func:`vicinal.students._exact.measure_ranges`.
     guarantee : dict or None
-        The guarantee of the answers that it was trained on, as ``Guarantee.to_dict`` gives it. What
-        is done with answers weakens no guarantee, so it is the student's too.
+        The guarantee of its training answers, in the form of ``Guarantee.to_dict``. It holds for
+        the student too, because post-processing of released answers weakens no guarantee.
     second : Student or None
-        Of images' histograms of gradients, or of the same vectors. Its probabilities are joined
-        with the network's, by weighted geometric means.
+        A student that takes the images' histograms of gradients, or the same vectors. Its
+        probabilities and the network's are combined by weighted geometric means.
 
     Examples
     --------
@@ -140,57 +147,60 @@ class Student:
     def predict_proba(self, examples: Examples) -> Floats32:
         """Return the probability of every class, float32 (n, c), for raw examples."""
 
-        def part(batch: Tensor) -> Tensor:
+        def compute_probabilities(batch: Tensor) -> Tensor:
             logits: Tensor = self.network(batch)
             return logits.softmax(dim=1)
 
-        chances = self._passed(examples, part)
+        first = self._apply(compute_probabilities, examples)
         if self.second is None:
-            return chances
+            return first
         if len(self.preprocessing.shape) > 1:
             examples = HOGFeatures(n_jobs=-1).transform(examples)
-        second, weight = self.second.predict_proba(examples), self.first_weight
-        # Weighted geometric means, scaled to add up to 1.
-        means = np.maximum(chances, _LEAST) ** weight * np.maximum(second, _LEAST) ** (1 - weight)
+        second = self.second.predict_proba(examples)
+        weight = self.first_weight
+        means = np.maximum(first, _MIN_PROBABILITY) ** weight * np.maximum(
+            second, _MIN_PROBABILITY
+        ) ** (1 - weight)
         return np.asarray(means / means.sum(axis=1, keepdims=True))
 
     @property
     def first_weight(self) -> float:
-        """What the network weighs beside the second student, from 0 to 1."""
-        vectors = len(self.preprocessing.shape) == 1
-        return FIRST_OF_VECTORS if vectors else FIRST_OF_IMAGES
+        """Weight of the network in the mean with the second student, from 0 to 1."""
+        takes_vectors = len(self.preprocessing.shape) == 1
+        return FIRST_VECTOR_WEIGHT if takes_vectors else FIRST_IMAGE_WEIGHT
 
     def predict(self, examples: Examples) -> AnyArray:
         """Return class names (n,) for raw examples."""
-        best = self.predict_proba(examples).argmax(axis=1)
-        return np.asarray(np.array(self.classes)[best])
+        class_indices = self.predict_proba(examples).argmax(axis=1)
+        return np.asarray(np.array(self.classes)[class_indices])
 
     def transform(self, examples: Examples) -> Floats32:
-        """Return the features of the last layer but one, float32 (n, f), for raw examples.
+        """Return the inputs of the network's linear head, float32 (n, f), for raw examples.
 
-        Row i depends on example i and on the network, bit for bit: other examples, their number
-        and their order change nothing (:mod:`vicinal.students._exact`). So private records may be
-        transformed. They are the network's own; a second student has no part in them.
+        Row i depends only on example i and on the network, bit for bit, and not on the number or
+        order of other examples (:mod:`vicinal.students._exact`). So private records may be
+        transformed. The second student is not used.
 
         Raises
         ------
         InvalidInput
-            If the examples do not fit, or the network's weights are too large.
+            If the examples have another shape or are not finite; if the network has no exact form.
         """
-        return self._passed(examples, ExactBody(self.network.body, self.ranges))
+        return self._apply(ExactBody(self.network.body, self.ranges), examples)
 
-    def _passed(self, examples: Examples, part: Part) -> Floats32:
-        parts = []
+    def _apply(self, function: Callable[[Tensor], Tensor], examples: Examples) -> Floats32:
+        """Return the function's values for raw examples, normalised and in batches."""
+        blocks = []
         with torch.no_grad():
-            for start in range(0, len(examples), _BATCH):
-                batch = self.preprocessing(examples[start : start + _BATCH])
-                parts.append(part(batch).numpy())
-        if not parts:
+            for start in range(0, len(examples), _BATCH_SIZE):
+                batch = self.preprocessing(examples[start : start + _BATCH_SIZE])
+                blocks.append(function(batch).numpy())
+        if not blocks:
             raise InvalidInput("The examples must be at least one. Got none.")
-        return np.concatenate(parts)
+        return np.concatenate(blocks)
 
 
-def _flatten_examples(examples: npt.ArrayLike) -> Examples:
+def _check_examples(examples: npt.ArrayLike) -> Examples:
     if is_table(examples):
         raise InvalidInput(
             "The examples must be an array: a student keeps no names of columns. Pass "
@@ -204,16 +214,20 @@ def _flatten_examples(examples: npt.ArrayLike) -> Examples:
     return array
 
 
-# ---------------------------------------------------------------- in a file
-# Torch's zip of tensors, read with weights_only=True, which builds tensors and plain values and
-# runs nothing: a file from somebody else cannot run code. The zip's comment is a SHA-256 of all
-# bytes before it, as one flipped bit could state another epsilon; it finds damage, not forgery.
+# A file is torch's zip archive of tensors. It is read with weights_only=True, which builds tensors
+# and plain values only, so a file from another source cannot run code. The archive's comment is a
+# SHA-256 of all bytes before it, because one flipped bit could change the stated epsilon; it
+# detects damage, not forgery.
 
 FORMAT = 1
+"""Version of the file format."""
+
+_SECOND_PREFIX = "second."
+"""Prefix of the second student's tensors in a file."""
 
 
 def save(student: Student, path: str | Path) -> None:
-    """Write a student so that a kill leaves the whole file or none.
+    """Write a student to a file, atomically and durably.
 
     Raises
     ------
@@ -231,37 +245,34 @@ def save(student: Student, path: str | Path) -> None:
     ('a', 'b')
     """
     content = io.BytesIO()
-    torch.save({"about": json.dumps(describe_student(student)), **_list_tensors(student)}, content)
+    torch.save(
+        {"about": json.dumps(describe_student(student)), **_collect_tensors(student)}, content
+    )
     target = Path(path)
-    fresh = target.with_name(target.name + ".new")
+    temporary = target.with_name(target.name + ".new")
     try:
-        with fresh.open("wb") as file:
+        with temporary.open("wb") as file:
             file.write(sealed_archive(content.getvalue()))
             file.flush()
             os.fsync(file.fileno())
-        fresh.replace(target)
+        temporary.replace(target)
     except OSError as error:
         raise InvalidInput(f"{target} cannot be written: {error.strerror}.") from None
 
 
 def load(path: str | Path) -> Student:
-    """Return the student in a file.
+    """Return the student of a file.
 
     Raises
     ------
     InvalidInput
-        If the file is missing or damaged, holds no student, or one whose parts do not fit together.
+        If the file is missing or damaged, or holds no student or an inconsistent one.
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from vicinal.students import Recipe, load, save, train_student
-    >>> recipe = Recipe(network="mlp", method="plain", steps=1)
-    >>> pool = np.eye(8, dtype=np.float32)
-    >>> student = train_student(pool, np.arange(2), ["a", "b"], ["a", "b"], recipe)
-    >>> save(student, "student.pt")
-    >>> bool((load("student.pt").predict(pool) == student.predict(pool)).all())
-    True
+    >>> from vicinal.students import load
+    >>> load("student.pt").classes  # doctest: +SKIP
+    ('a', 'b')
     """
     try:
         content = Path(path).read_bytes()
@@ -274,15 +285,16 @@ def load(path: str | Path) -> Student:
         stored = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
         about = json.loads(stored.pop("about"))
         checks.file_format(path, about["format"], FORMAT)
-        return _restore_student(about, stored)
+        return _build_student(about, stored)
     except (MemoryError, OtherFormat):
         raise
-    # torch raises whatever its unpickler meets.
+    # torch passes on any exception of its unpickler.
     except Exception as error:
         raise InvalidInput(f"{path} is damaged, or is not a student file.") from error
 
 
 def describe_student(student: Student) -> dict[str, Any]:
+    """Return the description of a student, without weights, for its files."""
     preprocessing = student.preprocessing
     return {
         "format": FORMAT,
@@ -299,54 +311,63 @@ def describe_student(student: Student) -> dict[str, Any]:
     }
 
 
-def _restore_student(about: dict[str, Any], tensors: dict[str, torch.Tensor]) -> Student:
-    images = about["preprocessing"]
+def _build_student(about: dict[str, Any], tensors: dict[str, Tensor]) -> Student:
+    """Return the student of a description (:func:`describe_student`) and its tensors."""
+    stored = about["preprocessing"]
     preprocessing = Preprocessing(
-        tuple(images["shape"]), tuple(images["mean"]), tuple(images["deviation"])
+        tuple(stored["shape"]), tuple(stored["mean"]), tuple(stored["deviation"])
     )
     classes = tuple(about["classes"])
     second = None
     if about["second"] is not None:
-        of_second = {name for name in tensors if name.startswith(_SECOND)}
-        named = {name.removeprefix(_SECOND): tensors[name] for name in of_second}
-        second = _restore_student(about["second"], named)
-        tensors = {name: part for name, part in tensors.items() if name not in of_second}
+        second_tensors = {
+            name.removeprefix(_SECOND_PREFIX): tensor
+            for name, tensor in tensors.items()
+            if name.startswith(_SECOND_PREFIX)
+        }
+        second = _build_student(about["second"], second_tensors)
+        tensors = {
+            name: tensor for name, tensor in tensors.items() if not name.startswith(_SECOND_PREFIX)
+        }
     if about["network"] == KERNEL:
-        network = kernel_of(tensors)
+        network = build_empty_kernel(tensors)
     else:
         network = build(about["network"], preprocessing.input_shape, len(classes))
     network.load_state_dict(tensors)
-    if not all(bool(value.isfinite().all()) for value in network.state_dict().values()):
-        raise ValueError("weights that are no numbers")
+    if not all(bool(tensor.isfinite().all()) for tensor in network.state_dict().values()):
+        raise ValueError("weights that are not finite")
     return Student(
-        network.eval(), about["network"], classes, preprocessing, tuple(about["ranges"]),
-        about["guarantee"], second,
-    )  # fmt: skip
+        network=network.eval(),
+        name=about["network"],
+        classes=classes,
+        preprocessing=preprocessing,
+        ranges=tuple(about["ranges"]),
+        guarantee=about["guarantee"],
+        second=second,
+    )
 
 
-_SECOND = "second."
-
-
-def _list_tensors(student: Student) -> dict[str, torch.Tensor]:
-    parts = {name: value.contiguous() for name, value in student.network.state_dict().items()}
+def _collect_tensors(student: Student) -> dict[str, Tensor]:
+    """Return the weights of a student and of its second one, by their names in a file."""
+    tensors = {name: tensor.contiguous() for name, tensor in student.network.state_dict().items()}
     if student.second is None:
-        return parts
-    second = {_SECOND + name: part for name, part in _list_tensors(student.second).items()}
-    return parts | second
+        return tensors
+    second = _collect_tensors(student.second)
+    return tensors | {_SECOND_PREFIX + name: tensor for name, tensor in second.items()}
 
 
 def save_onnx(student: Student, path: str | Path) -> None:
-    """Write a student as ONNX.
+    """Write a student as an ONNX file.
 
-    The input "examples" is float32 (n, h, w), (n, h, w, 3) or (n, d), raw as in training; the
-    output "probabilities" is float32 (n, c). Classes and guarantee are in the metadata, as JSON.
+    The input "examples" is float32 (n, h, w), (n, h, w, 3) or (n, d), not normalised; the output
+    "probabilities" is float32 (n, c). Classes and guarantee are in the metadata, as JSON.
 
     Raises
     ------
     MissingExtra
         If onnx is not installed.
     InvalidInput
-        If the file cannot be written, or the student is of images and has a second one.
+        If the file cannot be written, or the student takes images and has a second one.
 
     Examples
     --------
@@ -359,15 +380,21 @@ def save_onnx(student: Student, path: str | Path) -> None:
             "histograms of gradients. Train it without 'ensemble'."
         )
     library = of_extra("students", "onnx", "Writing ONNX")
-    content, example = io.BytesIO(), torch.zeros(2, *student.preprocessing.shape)
-    names = {"input_names": ["examples"], "output_names": ["probabilities"]}
+    content = io.BytesIO()
+    examples = torch.zeros(2, *student.preprocessing.shape)
     with warnings.catch_warnings():
-        # Torch asks for its newer exporter, which needs packages of its own.
+        # Torch recommends its newer exporter, which needs further packages.
         warnings.simplefilter("ignore")
         torch.onnx.export(
-            _Published(student).eval(), (example,), content, dynamo=False, opset_version=17,
-            dynamic_axes={"examples": {0: "n"}, "probabilities": {0: "n"}}, **names,
-        )  # fmt: skip
+            _PublishedModel(student).eval(),
+            (examples,),
+            content,
+            dynamo=False,
+            opset_version=17,
+            dynamic_axes={"examples": {0: "n"}, "probabilities": {0: "n"}},
+            input_names=["examples"],
+            output_names=["probabilities"],
+        )
     model = library.load_from_string(content.getvalue())
     properties = {name: json.dumps(value) for name, value in describe_student(student).items()}
     library.helper.set_model_props(model, properties)
@@ -378,22 +405,26 @@ def save_onnx(student: Student, path: str | Path) -> None:
         raise InvalidInput(f"{path} cannot be written: {error.strerror}.") from None
 
 
-class _Published(nn.Module):
-    """From raw examples (n, ...) to probabilities, for a student without gradients of images."""
+class _PublishedModel(nn.Module):
+    """A map of raw examples (n, *shape) to class probabilities (n, c), with a second student.
+
+    The normalised geometric mean of softmaxes is the softmax of the mean logits.
+    """
 
     def __init__(self, student: Student) -> None:
         super().__init__()
-        first = 1.0 if student.second is None else student.first_weight
-        self._students = (student, *(() if student.second is None else (student.second,)))
-        self._weights = (first, 1 - first)[: len(self._students)]
-        self._networks = nn.ModuleList(one.network for one in self._students)
+        self._students = [student]
+        self._weights = [1.0]
+        if student.second is not None:
+            self._students.append(student.second)
+            self._weights = [student.first_weight, 1 - student.first_weight]
+        self._networks = nn.ModuleList(student.network for student in self._students)
 
     def forward(self, raw: Tensor) -> Tensor:
-        """Return probabilities (n, c); geometric means of softmaxes are softmaxes of means."""
         logits = [
-            network(one.preprocessing.normalised(raw))
-            for one, network in zip(self._students, self._networks, strict=True)
+            network(student.preprocessing.normalise(raw))
+            for student, network in zip(self._students, self._networks, strict=True)
         ]
-        joined = torch.tensordot(torch.tensor(self._weights), torch.stack(logits), dims=1)
-        probabilities: Tensor = joined.softmax(dim=1)
+        means = torch.tensordot(torch.tensor(self._weights), torch.stack(logits), dims=1)
+        probabilities: Tensor = means.softmax(dim=1)
         return probabilities

@@ -1,7 +1,7 @@
-"""How a student learns: from released answers, and from public examples without any.
+"""Training of networks on released answers and on unlabelled public examples.
 
-The schedule is fixed beforehand: nothing is stopped, or chosen, by what private
-labels or test labels would say. What is kept is a moving average of the weights.
+The schedule is fixed in advance: neither private nor test labels decide when training stops or
+which network is kept. The result is a moving average of the weights.
 """
 
 import copy
@@ -21,21 +21,19 @@ from vicinal.errors import InvalidInput
 from vicinal.progress import Step
 from vicinal.students._networks import KERNEL, NETWORKS, Network
 
-# ---------------------------------------------------------------- changes of images, and pushes
-
 
 @dataclass(frozen=True, slots=True)
 class Augmentation:
-    """How far images are changed at most; every amount is drawn uniformly, image by image.
+    """Largest random changes of images; each amount is sampled uniformly for each image.
 
-    - `degrees`: rotation to either side.
+    - `degrees`: rotation in either direction.
     - `shift`: shift along each axis, as a share of the side.
     - `zoom`: change of size along each axis, as a share.
     - `shear`: tangent of the shearing angle.
     - `light`: change of contrast, as a share, and of brightness, in standard deviations of the
       pixels.
-    - `cut`: side of the square that is cut out, as a share of the image's; 0 for none.
-    - `mirror`: whether to mirror every other image left to right.
+    - `cut`: side of the square that is erased, as a share of the image's side; 0 for none.
+    - `mirror`: whether to mirror images left to right with probability 1/2.
     """
 
     degrees: float = 0.0
@@ -47,100 +45,109 @@ class Augmentation:
     mirror: bool = False
 
     def __call__(self, images: Tensor, generator: torch.Generator) -> Tensor:
-        grid = functional.affine_grid(
-            self._maps(len(images), generator), list(images.shape), align_corners=False
-        )
-        # What lies outside is taken from the edge, which is background in most images.
+        """Return changed copies of normalised images (n, c, h, w)."""
+        maps = self._sample_affine_maps(len(images), generator)
+        grid = functional.affine_grid(maps, list(images.shape), align_corners=False)
+        # Pixels from outside repeat the border, which is background in most images.
         changed = functional.grid_sample(
             images, grid.to(images.dtype), padding_mode="border", align_corners=False
         )
         if self.light:
-            changed = self._lit(changed, generator)
-        return self._cut(changed, generator) if self.cut else changed
+            changed = self._change_light(changed, generator)
+        return self._erase_square(changed, generator) if self.cut else changed
 
-    def _maps(self, size: int, generator: torch.Generator) -> Tensor:
-        """Return one affine map (2, 3) for each image."""
-        draws = torch.rand(6, size, generator=generator) * 2 - 1
-        angle = draws[0] * math.radians(self.degrees)
-        across, down = 1 + draws[1] * self.zoom, 1 + draws[2] * self.zoom
+    def _sample_affine_maps(self, n_images: int, generator: torch.Generator) -> Tensor:
+        """Return one affine map (2, 3) per image, as (n, 2, 3)."""
+        uniform = torch.rand(6, n_images, generator=generator) * 2 - 1
+        angle = uniform[0] * math.radians(self.degrees)
+        x_scale = 1 + uniform[1] * self.zoom
+        y_scale = 1 + uniform[2] * self.zoom
         if self.mirror:
-            across = across * torch.where(torch.rand(size, generator=generator) < 0.5, -1.0, 1.0)
-        cos, sin, lean = angle.cos(), angle.sin(), draws[3] * self.shear
-        # The grid runs from -1 to 1, so a shift by a share of the side is twice that.
+            is_mirrored = torch.rand(n_images, generator=generator) < 0.5
+            x_scale = x_scale * torch.where(is_mirrored, -1.0, 1.0)
+        cos, sin = angle.cos(), angle.sin()
+        shear = uniform[3] * self.shear
+        # Grid coordinates run from -1 to 1, so a shift by a share of the side is twice the share.
+        x_shift = 2 * uniform[4] * self.shift
+        y_shift = 2 * uniform[5] * self.shift
         rows = [
-            torch.stack([across * (cos - lean * sin), lean * cos - sin, 2 * draws[4] * self.shift]),
-            torch.stack([across * sin, down * cos, 2 * draws[5] * self.shift]),
+            torch.stack([x_scale * (cos - shear * sin), shear * cos - sin, x_shift]),
+            torch.stack([x_scale * sin, y_scale * cos, y_shift]),
         ]
         return torch.stack(rows).permute(2, 0, 1)
 
-    def _lit(self, images: Tensor, generator: torch.Generator) -> Tensor:
-        draws = (torch.rand(2, len(images), 1, 1, 1, generator=generator) * 2 - 1) * self.light
-        return images * (1 + draws[0]) + draws[1]
+    def _change_light(self, images: Tensor, generator: torch.Generator) -> Tensor:
+        uniform = torch.rand(2, len(images), 1, 1, 1, generator=generator) * 2 - 1
+        contrast, brightness = uniform * self.light
+        changed: Tensor = images * (1 + contrast) + brightness
+        return changed
 
-    def _cut(self, images: Tensor, generator: torch.Generator) -> Tensor:
+    def _erase_square(self, images: Tensor, generator: torch.Generator) -> Tensor:
         """Set a square to the mean of all pixels, which is 0 in normalised images."""
         height, width = images.shape[2:]
-        centres = torch.rand(2, len(images), 1, 1, 1, generator=generator)
-        down = (torch.arange(height).view(1, 1, -1, 1) + 0.5) / height
-        along = (torch.arange(width).view(1, 1, 1, -1) + 0.5) / width
-        inside = ((down - centres[0]).abs() < self.cut / 2) & (
-            (along - centres[1]).abs() < self.cut / 2
-        )
+        y_centre, x_centre = torch.rand(2, len(images), 1, 1, 1, generator=generator)
+        y = (torch.arange(height).view(1, 1, -1, 1) + 0.5) / height
+        x = (torch.arange(width).view(1, 1, 1, -1) + 0.5) / width
+        half_side = self.cut / 2
+        inside = ((y - y_centre).abs() < half_side) & ((x - x_centre).abs() < half_side)
         return images.masked_fill(inside, 0.0)
 
 
 DIGITS = Augmentation(degrees=15, shift=0.1, zoom=0.15, shear=0.2, cut=0.3)
-"""For handwriting: nothing that would make one digit another."""
+"""For handwriting; no change turns a digit into another."""
 
 CLOTHES = Augmentation(degrees=3, shift=0.04, zoom=0.05, light=0.1, mirror=True)
 """For Fashion-MNIST, and for photographs as small as CIFAR-10's.
 
-Little is changed: stronger changes and cut-outs hide what tells coats from shirts.
+Changes are small, because stronger ones and erased squares hide the difference of coats and shirts.
 """
 
 AUGMENTATIONS = {"digits": DIGITS, "clothes": CLOTHES}
 
-
 Model = Callable[[Tensor], Tensor]
 
-_PROBE = 1e-1
-"""Length of the probing push (xi); a longer one would leave the region where it is linear."""
+_PROBE_LENGTH = 1e-1
+"""Length of the probing perturbation (xi), in standard deviations of the pixels. The gradient would
+not be linear in a longer one."""
+
+_MIN_LENGTH = 1e-12
+"""Floor of a perturbation's length; prevents a division by zero where the gradient vanishes."""
 
 
 def virtual_adversarial_loss(
     model: Model, examples: Tensor, reach: float, generator: torch.Generator
 ) -> Tensor:
-    """Return the mean divergence between answers to examples and to their worst neighbours.
+    """Return the mean divergence of predictions for adversarially perturbed examples (VAT).
 
-    `reach` is the length of the push per example (the paper's epsilon, which is not a privacy
-    loss). The generator draws where the search for the worst direction starts.
+    `reach`: length of each example's perturbation (the paper's epsilon, which is not a privacy
+    loss). `generator`: samples the start of the search for the direction of steepest divergence.
     """
-    # Asked together with the pushed examples: batch normalisation looks at all of a batch.
+    # Predictions of one batch, because batch normalisation depends on the whole batch.
     with torch.no_grad():
         target = functional.softmax(model(examples), dim=1)
-    direction = torch.randn(examples.shape, generator=generator, dtype=examples.dtype)
-    push = _find_worst_direction(model, examples, target, _normalize_pushes(direction))
-    return divergence(target, model(examples + reach * push))
+    start = torch.randn(examples.shape, generator=generator, dtype=examples.dtype)
+    direction = _find_steepest_direction(model, examples, target, _scale_to_unit_length(start))
+    return compute_divergence(target, model(examples + reach * direction))
 
 
-def divergence(target: Tensor, logits: Tensor) -> Tensor:
+def compute_divergence(target: Tensor, logits: Tensor) -> Tensor:
     """Return the mean Kullback-Leibler divergence of softmax(logits) from `target`, both (n, c)."""
     return functional.kl_div(functional.log_softmax(logits, dim=1), target, reduction="batchmean")
 
 
-def _find_worst_direction(
-    model: Model, examples: Tensor, target: Tensor, direction: Tensor
+def _find_steepest_direction(
+    model: Model, examples: Tensor, target: Tensor, start: Tensor
 ) -> Tensor:
-    """Return the unit push of steepest divergence: one step of the power method."""
-    push = (_PROBE * direction).requires_grad_()
-    loss = divergence(target, model(examples + push))
-    (gradient,) = torch.autograd.grad(loss, [push])
-    return _normalize_pushes(gradient)
+    """Return each example's direction of steepest divergence: one step of the power method."""
+    perturbation = (_PROBE_LENGTH * start).requires_grad_()
+    loss = compute_divergence(target, model(examples + perturbation))
+    (gradient,) = torch.autograd.grad(loss, [perturbation])
+    return _scale_to_unit_length(gradient)
 
 
-def _normalize_pushes(pushes: Tensor) -> Tensor:
-    lengths = pushes.flatten(1).norm(dim=1).clamp_min(1e-12)
-    scaled: Tensor = pushes / lengths.view(-1, *[1] * (pushes.ndim - 1))
+def _scale_to_unit_length(perturbations: Tensor) -> Tensor:
+    lengths = perturbations.flatten(1).norm(dim=1).clamp_min(_MIN_LENGTH)
+    scaled: Tensor = perturbations / lengths.view(-1, *[1] * (perturbations.ndim - 1))
     return scaled
 
 
@@ -149,48 +156,46 @@ METHODS = ("plain", "vat", "uda")
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """How a student is trained; all of it public, none of it fitted to labels.
+    """Options of a student's training. All are public, and none is fitted to labels.
 
     Attributes
     ----------
     method : {"plain", "vat", "uda"}
-        What examples without answers teach: nothing; that predictions are stable under adversarial
-        perturbation (Miyato et al. 2018), or under augmentation (Xie et al. 2020).
+        The use of examples without answers: none; consistent predictions under adversarial
+        perturbation (Miyato et al. 2018); or under augmentation (Xie et al. 2020).
     network : str
-        One of :data:`vicinal.students._networks.NETWORKS`.
+        "kernel", or one of :data:`vicinal.students._networks.NETWORKS`.
     augmentation : {"none", "digits", "clothes"}
-        Which changes leave the meaning of an image as it is.
+        Random changes that preserve the class of an image.
     steps : int
-        Steps of the optimiser.
+        Number of optimiser steps.
     labelled, unlabelled : int
-        Examples with, and without answers in a step.
+        Batch sizes of examples with and without answers.
     rate : float
-        Largest learning rate of Adam; it falls to zero along half a cosine.
+        Largest learning rate of Adam; it decreases to zero along half a cosine.
     decay : float
         Weight decay, decoupled.
     average : float
-        Share of the moving average that is kept at each step.
+        Weight of the previous moving average at each step.
     trust : float
-        Share of the target that is the released answer; the rest is what the averaged student
-        predicts. Answers are noisy, and a student that agrees with most of them is right more often
-        (Reed et al. 2015). Sinks from 1 to this value along the schedule.
+        Final weight of released answers in the targets, reached linearly from 1; the rest is the
+        averaged student's prediction, which corrects noisy answers (Reed et al. 2015).
     reach : float
         Length of the adversarial perturbation, in standard deviations of the pixels.
     sure : float
-        UDA uses examples of which the averaged student is at least this sure.
+        UDA uses examples whose highest averaged probability is at least this value.
     sharpness : float
-        UDA's targets are sharpened by this temperature; 1 leaves them as they are.
+        Temperature that sharpens UDA's targets; 1 keeps them.
     soft_share : float or None
-        Share of the targets that comes from soft labels, how likely every class is for each public
-        example, asked about or not; the rest comes from the averaged student (UDA), or from the
-        labels (network "kernel"). None takes what is measured best: all for "kernel", and none for
-        other networks.
+        Weight of soft labels (class probabilities of every public example) in the targets; the
+        rest is the averaged student's prediction (UDA) or the label (network "kernel"). None means
+        the best measured value: 1 for "kernel" and 0 for other networks.
     ensemble : bool
-        Whether a second student, of images' histograms of gradients (network "kernel"), learns the
-        soft labels, and is joined with the network.
+        Whether a second student is trained on the soft labels and averaged with the network; for
+        images it is the network "kernel" on histograms of gradients.
     seed : int
-        Repeats a training exactly, on the same machine with as many threads. No privacy hangs on
-        it: what goes in is released already.
+        Makes a training repeatable on the same machine with the same number of threads. It does
+        not affect privacy, because all inputs are released already.
 
     Examples
     --------
@@ -244,22 +249,19 @@ class Recipe:
 
     @property
     def soft(self) -> float:
-        """The share of the targets that comes from soft labels."""
+        """Weight of soft labels in the targets, with the default for None."""
         if self.soft_share is not None:
             return self.soft_share
         return 1.0 if self.network == KERNEL else 0.0
 
 
 def for_overlapping(recipe: Recipe) -> Recipe:
-    """Return a recipe for classes that overlap: targets are soft, mostly what soft labels say."""
+    """Return the recipe for overlapping classes: targets are probabilities, mostly soft labels."""
     return replace(recipe, soft_share=0.8, sure=0.0, sharpness=1.0)
 
 
 def for_digits(recipe: Recipe) -> Recipe:
-    """Return a recipe for handwriting beside a private model: the network "deep", in 1,600 steps.
-
-    Measured in docs/decisions/0028-students.md.
-    """
+    """Return the recipe for handwriting, tuned on MNIST in docs/decisions/0028-students.md."""
     return replace(recipe, network="deep", steps=1600)
 
 
@@ -272,41 +274,47 @@ def train(
     progress: Step | None = None,
     soft_labels: Tensor | None = None,
 ) -> Network:
-    """Return the averaged student; the network, with fresh weights, is trained in place.
+    """Return the moving average of the network, which is trained in place from fresh weights.
 
-    Examples (m, *shape) are normalised, their targets (m, c) distributions over the classes.
-    `unlabelled` (u, *shape) are all public examples; those with answers may be among them.
-    `soft_labels` (u, c), how likely every class is for each of these, are for a recipe that learns
-    from them. `progress` is called with the number of steps just done.
+    `examples` (m, *shape): normalised examples with `targets` (m, c), distributions over classes.
+    `unlabelled` (u, *shape): all public examples, which may include those with answers.
+    `soft_labels` (u, c): class probabilities of `unlabelled`, for a recipe that uses them.
+    `progress`: called with the number of steps just completed.
     """
-    course = _Course(network, recipe)
+    trainer = _Trainer(network, recipe)
     batches = zip(
-        _iterate_batches(len(examples), recipe.labelled, course.generator),
-        _iterate_batches(len(unlabelled), recipe.unlabelled, course.generator),
+        _sample_batches(len(examples), recipe.labelled, trainer.generator),
+        _sample_batches(len(unlabelled), recipe.unlabelled, trainer.generator),
         strict=False,
     )
-    for step, (rows, others) in zip(range(recipe.steps), batches, strict=False):
-        soft = None if soft_labels is None else soft_labels[others]
-        course.step(step, examples[rows], targets[rows], unlabelled[others], soft)
+    for step, (rows, unlabelled_rows) in zip(range(recipe.steps), batches, strict=False):
+        soft = None if soft_labels is None else soft_labels[unlabelled_rows]
+        trainer.step(step, examples[rows], targets[rows], unlabelled[unlabelled_rows], soft)
         if progress is not None:
             progress(1)
-    return in_format(course.averaged, torch.contiguous_format)
+    return _convert_layout(trainer.averaged, torch.contiguous_format)
 
 
-class _Course:
-    """One training: the student, its moving average, and the optimiser."""
+_N_WARM_UP_STEPS = 50
+"""Steps over which the learning rate rises, until Adam's estimates of moments are reliable."""
+
+
+class _Trainer:
+    """A network in training, the moving average of its weights, and the optimiser."""
 
     def __init__(self, network: Network, recipe: Recipe) -> None:
         self.recipe = recipe
-        # Channels last and bfloat16 take a third of the time, where the processor has the latter.
-        self.network = in_format(network, torch.channels_last).train()
+        # Channels last and bfloat16, where the processor has it, take a third of the time.
+        self.network = _convert_layout(network, torch.channels_last).train()
         self.averaged: Network = copy.deepcopy(self.network).eval()
         self.generator = torch.Generator().manual_seed(recipe.seed)
         self._optimizer = _UncompiledAdamW(
             network.parameters(), lr=recipe.rate, weight_decay=recipe.decay
         )
-        # The probing push of VAT is too small for the eight bits of bfloat16.
-        self._half = recipe.method != "vat" and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+        # VAT's probing perturbation is below the resolution of bfloat16.
+        self._uses_bfloat16 = recipe.method != "vat" and bool(
+            torch.ops.mkldnn._is_mkldnn_bf16_supported()
+        )
         self._augment = AUGMENTATIONS.get(recipe.augmentation)
 
     def step(
@@ -317,114 +325,124 @@ class _Course:
         unlabelled: Tensor,
         soft: Tensor | None = None,
     ) -> None:
-        done = step / self.recipe.steps
-        warm = min(1.0, (step + 1) / 50)  # while Adam's estimates settle
+        """Take step number `step`, from 0, on a batch; the arrays are those of :func:`train`."""
+        elapsed_share = step / self.recipe.steps
+        warm_up = min(1.0, (step + 1) / _N_WARM_UP_STEPS)
         for group in self._optimizer.param_groups:
-            group["lr"] = self.recipe.rate * warm * 0.5 * (1 + math.cos(math.pi * done))
+            group["lr"] = self.recipe.rate * warm_up * 0.5 * (1 + math.cos(math.pi * elapsed_share))
         self._optimizer.zero_grad(set_to_none=True)
-        with torch.autocast("cpu", torch.bfloat16, enabled=self._half):
-            loss = self._loss(examples, targets, unlabelled, soft, done)
+        trust = 1 - (1 - self.recipe.trust) * elapsed_share
+        with torch.autocast("cpu", torch.bfloat16, enabled=self._uses_bfloat16):
+            loss = self._compute_loss(examples, targets, unlabelled, soft, trust)
         loss.backward()  # type: ignore[no-untyped-call]
         self._optimizer.step()
-        self._follow(min(self.recipe.average, (step + 1) / (step + 10)))
+        self._update_average(min(self.recipe.average, (step + 1) / (step + 10)))
 
-    def _loss(
+    def _compute_loss(
         self,
         examples: Tensor,
         targets: Tensor,
         unlabelled: Tensor,
         soft: Tensor | None,
-        done: float,
+        trust: float,
     ) -> Tensor:
-        """Return what is asked of both kinds of examples, in one pass through the student."""
-        recipe, parts = self.recipe, [self._varied(examples)]
+        """Return the loss of a batch; `trust` is the weight of the released answers."""
+        recipe = self.recipe
+        inputs = [self._augment_examples(examples)]
         if recipe.method == "uda":
-            parts.append(self._varied(unlabelled))
-        together = _channels_last(torch.cat(parts))
-        answers = self.network(together).float().split([len(part) for part in parts])
-        trusted = self._trusted(examples, targets, 1 - (1 - recipe.trust) * done)
-        loss = functional.cross_entropy(answers[0], trusted)
+            inputs.append(self._augment_examples(unlabelled))
+        # One pass, because batch normalisation depends on the whole batch.
+        batch = _convert_to_channels_last(torch.cat(inputs))
+        logits = self.network(batch).float().split([len(block) for block in inputs])
+        loss = functional.cross_entropy(logits[0], self._mix_targets(examples, targets, trust))
         if recipe.method == "uda":
-            loss = loss + self._consistency(unlabelled, answers[1], soft)
+            loss = loss + self._compute_consistency_loss(unlabelled, logits[1], soft)
         if recipe.method == "vat":
-            with _statistics_kept(self.network):
+            with _freeze_statistics(self.network):
                 loss = loss + virtual_adversarial_loss(
                     self.network, unlabelled, recipe.reach, self.generator
                 )
         return loss
 
-    def _varied(self, examples: Tensor) -> Tensor:
+    def _augment_examples(self, examples: Tensor) -> Tensor:
         return examples if self._augment is None else self._augment(examples, self.generator)
 
-    def _trusted(self, examples: Tensor, targets: Tensor, trust: float) -> Tensor:
+    def _mix_targets(self, examples: Tensor, targets: Tensor, trust: float) -> Tensor:
+        """Return the mean of targets (weight `trust`) and the averaged student's predictions."""
         if trust == 1.0:
             return targets
         with torch.no_grad():
-            thought = functional.softmax(self.averaged(examples).float(), dim=1)
-        return trust * targets + (1 - trust) * thought
+            predicted = functional.softmax(self.averaged(examples).float(), dim=1)
+        return trust * targets + (1 - trust) * predicted
 
-    def _consistency(self, unlabelled: Tensor, answers: Tensor, soft: Tensor | None) -> Tensor:
-        """Return UDA's loss: answers to augmented examples against those to plain ones."""
+    def _compute_consistency_loss(
+        self, unlabelled: Tensor, augmented_logits: Tensor, soft: Tensor | None
+    ) -> Tensor:
+        """Return UDA's loss: the divergence of predictions for augmented from original examples."""
         with torch.no_grad():
-            logits = self.averaged(_channels_last(unlabelled)).float()
+            logits = self.averaged(_convert_to_channels_last(unlabelled)).float()
             if soft is not None:
-                own = functional.softmax(logits, dim=1)
-                logits = own.lerp(soft, self.recipe.soft).log()
+                predicted = functional.softmax(logits, dim=1)
+                logits = predicted.lerp(soft, self.recipe.soft).log()
             target = functional.softmax(logits / self.recipe.sharpness, dim=1)
-            sure = functional.softmax(logits, dim=1).amax(dim=1) >= self.recipe.sure
-        if not bool(sure.any()):
-            return answers.sum() * 0.0
-        share = sure.float().mean()
-        return share * divergence(target[sure], answers[sure])
+            confidence = functional.softmax(logits, dim=1).amax(dim=1)
+            is_confident = confidence >= self.recipe.sure
+        if not bool(is_confident.any()):
+            return augmented_logits.sum() * 0.0
+        share = is_confident.float().mean()
+        return share * compute_divergence(target[is_confident], augmented_logits[is_confident])
 
-    def _follow(self, keep: float) -> None:
-        """Move the average towards the student, running statistics included."""
+    def _update_average(self, keep: float) -> None:
+        """Give the previous average weight `keep`, and the network the rest, also in statistics."""
         with torch.no_grad():
-            mine, theirs = self.averaged.state_dict(), self.network.state_dict()
-            for name, value in mine.items():
+            network_state = self.network.state_dict()
+            for name, value in self.averaged.state_dict().items():
                 if value.is_floating_point():
-                    value.lerp_(theirs[name], 1 - keep)
+                    value.lerp_(network_state[name], 1 - keep)
                 else:
-                    value.copy_(theirs[name])
+                    value.copy_(network_state[name])
 
 
 @contextmanager
-def _statistics_kept(network: Network) -> Iterator[None]:
-    """Keep running statistics as they are: pushed examples are not what the student will see."""
+def _freeze_statistics(network: Network) -> Iterator[None]:
+    """Keep running statistics constant, because perturbed examples do not occur in predictions."""
     layers = [m for m in network.modules() if isinstance(m, nn.BatchNorm1d | nn.BatchNorm2d)]
-    before = [layer.momentum for layer in layers]
+    momenta = [layer.momentum for layer in layers]
     for layer in layers:
         layer.momentum = 0.0
     yield
-    for layer, momentum in zip(layers, before, strict=True):
+    for layer, momentum in zip(layers, momenta, strict=True):
         layer.momentum = momentum
 
 
-def in_format(network: Network, memory_format: torch.memory_format) -> Network:
+def _convert_layout(network: Network, memory_format: torch.memory_format) -> Network:
     network.to(memory_format=memory_format)  # type: ignore[call-overload]
     return network
 
 
-def _channels_last(examples: Tensor) -> Tensor:
+def _convert_to_channels_last(examples: Tensor) -> Tensor:
     if examples.ndim != 4:
         return examples
     return examples.contiguous(memory_format=torch.channels_last)
 
 
-def _iterate_batches(size: int, batch: int, generator: torch.Generator) -> Iterator[Tensor]:
-    """Yield rows of shuffled examples for ever; small sets are gone through several times."""
+def _sample_batches(
+    n_examples: int, batch_size: int, generator: torch.Generator
+) -> Iterator[Tensor]:
+    """Yield row indices of batches without end, from one shuffled pass after another."""
     rows = torch.empty(0, dtype=torch.int64)
     while True:
-        while len(rows) < batch:
-            rows = torch.cat([rows, torch.randperm(size, generator=generator)])
-        yield rows[:batch]
-        rows = rows[batch:]
+        while len(rows) < batch_size:
+            rows = torch.cat([rows, torch.randperm(n_examples, generator=generator)])
+        yield rows[:batch_size]
+        rows = rows[batch_size:]
 
 
-# torch's optimizers load its compiler at their first use, for seconds, though it compiles nothing
-# here. What they wrap is called directly, and every number is the same.
 class _UncompiledAdamW(torch.optim.AdamW):
-    """AdamW: a step is taken without gradients of its own, as torch's wrapper has it."""
+    """AdamW without torch's compiler: the wrappers import it for seconds but do not use it.
+
+    The wrapped functions are called directly; the computed numbers are the same.
+    """
 
     add_param_group = unwrap(Optimizer.add_param_group)
     zero_grad = unwrap(Optimizer.zero_grad)
