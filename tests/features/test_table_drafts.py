@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from vicinal.errors import InvalidInput
 from vicinal.features import CsvForm, TableFeatures, TableSchema, draft_schema, rows_from_schema
 from vicinal.features.table_features import check_table
-from vicinal.features.table_schema import table_columns
+from vicinal.features.arrow_columns import read_arrow_columns
 from vicinal.targets.classes import encode_labels as class_indices
 
 BERLIN, TOKYO = ZoneInfo("Europe/Berlin"), ZoneInfo("Asia/Tokyo")
@@ -328,7 +328,7 @@ LOSSES = ("rounded", "other than the 60", "counts as its limit", "left out", "de
 def assert_losses_are_noted(cells, name, table, schema, notes):
     """Compare codes with what a person reads in the cells, by rules of the test's own."""
     (column,) = (column for column in schema.columns if column.name == name)
-    reading = column.read(table_columns(table, [name])[0][name])
+    reading = column.read(read_arrow_columns(table, [name])[0][name])
     known = [
         (cell, code)
         for cell, code in zip(cells, reading.codes.tolist(), strict=True)

@@ -13,7 +13,7 @@ from sklearn.pipeline import make_pipeline
 from vicinal import IndKNNClassifier
 from vicinal.errors import InvalidInput
 from vicinal.features import TableFeatures, TableSchema, draft_schema
-from vicinal.features.table_columns import MOST_DEVIATIONS
+from vicinal.features.table_kinds import MAX_DEVIATIONS
 from vicinal.features.table_features import check_table
 
 PRIVATE = "Ms Secret"
@@ -56,7 +56,7 @@ def test_cells_become_the_numbers_that_the_schema_declares():
     found = dict(zip(names, features().T.astype(float).round(3).tolist(), strict=True))
     assert found["age"] == [-1.732, 0, 1.732, 0], "a uniform number's deviation is range / sqrt 12"
     assert found["age is missing"] == [0, 0, 0, 1]
-    assert found["income"] == [-MOST_DEVIATIONS, 0, 1, MOST_DEVIATIONS]
+    assert found["income"] == [-MAX_DEVIATIONS, 0, 1, MAX_DEVIATIONS]
     assert found["stage"] == pytest.approx([-1.225, 0, 1.225, 0], abs=1e-3)
     half = round(math.sqrt(0.5), 3)
     assert found["sex=f"] == pytest.approx([half, 0, 0, 0], abs=1e-3)
