@@ -129,7 +129,7 @@ def draft_numbers(
     `may_be_whole`: whether integers are drafted as the kind "whole". `limits`: whether cells such
     as <0.5 are among them.
     """
-    candidates = missing.find_missing_numbers(reading.present_codes)
+    candidates = missing.find_sentinels(reading.present_codes)
     reading = _exclude(reading, candidates.certain)
     draft = _draft_present_numbers(name, reading, may_be_whole=may_be_whole, limits=limits)
     return draft.declare_missing(
@@ -258,7 +258,7 @@ def draft_dates(name: str, column: pa.ChunkedArray, form: str | None = None) -> 
     if count_faults(reading) > count_faults(dates_only):
         reading, zone = dates_only, None
         notes = ["some of its times of day cannot be read, so all are left out"]
-    candidates = missing.find_missing_days(reading.present_codes)
+    candidates = missing.find_sentinels(reading.present_codes, are_days=True)
     reading = _exclude(reading, candidates.certain)
     days = reading.present_codes
     reason = describe_constant(days)

@@ -70,18 +70,12 @@ def find_number_texts(distinct: Iterable[str]) -> list[str]:
     return [text for text in distinct if normalize_value(text) in numbers]
 
 
-def find_missing_numbers(numbers: Codes) -> Candidates:
-    """Return the distinct values among numbers (n,) that mean a missing one."""
-    return _find_sentinels(numbers, _NUMBERS, are_days=False)
+def find_sentinels(codes: Codes, *, are_days: bool = False) -> Candidates:
+    """Return the distinct codes (n,) that are sentinels, by their frequency and distance.
 
-
-def find_missing_days(days: Codes) -> Candidates:
-    """Return the distinct values among days since 1970 (n,) that mean a missing date."""
-    return _find_sentinels(days, _DAYS, are_days=True)
-
-
-def _find_sentinels(codes: Codes, sentinels: frozenset[float], *, are_days: bool) -> Candidates:
-    """Return the sentinels among codes, judged by their frequency and distance from the rest."""
+    `are_days`: whether codes are days since 1970, with dates as sentinels, instead of numbers.
+    """
+    sentinels = _DAYS if are_days else _NUMBERS
     distinct, counts = np.unique(codes, return_counts=True)
     is_sentinel = np.isin(distinct, list(sentinels))
     plain = distinct[~is_sentinel]

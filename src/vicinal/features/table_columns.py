@@ -9,7 +9,7 @@ import datetime as dt
 import math
 import re
 import unicodedata
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import partial
@@ -295,37 +295,29 @@ def _parse_truth(value: Any) -> float | Fault:
     return 0.0 if text in _NO else Fault.YES_NO
 
 
-def parse_declared_texts(
-    column: pa.ChunkedArray, code_of: Mapping[str, float], other_code: float | None
+def parse_declared(
+    column: pa.ChunkedArray, values: Sequence[Any], other_code: float | None
 ) -> Reading:
-    """Return the codes of a column of declared texts.
+    """Return the index of every cell among declared values.
 
-    `code_of`: the code of every declared text. `other_code`: the code of all other values; None if
-    they are faults.
+    `other_code`: the code of undeclared values; None if they are faults.
     """
+    if are_numbers(values):
+        reading = parse_numbers(column)
+        other_number = math.inf if other_code is None else other_code
+        code_of_number = {float(value): float(index) for index, value in enumerate(values)}
+        codes = apply_to_distinct(
+            lambda number: code_of_number.get(number, other_number), reading.codes
+        )
+        return Reading(codes, reading.faults).mark_faults(np.isfinite(codes), Fault.DECLARED)
+    other = Fault.DECLARED if other_code is None else other_code
+    code_of = {plain_text(value): float(index) for index, value in enumerate(values)}
 
     def find_code(value: Any) -> float | Fault:
         text = plain_text(value)
-        if is_missing(text, code_of):
-            return math.nan
-        code = code_of.get(text, other_code)
-        return Fault.DECLARED if code is None else code
+        return math.nan if is_missing(text, code_of) else code_of.get(text, other)
 
     return _parse_distinct(column, find_code)
-
-
-def parse_declared_numbers(
-    column: pa.ChunkedArray, code_of: Mapping[float, float], other_code: float | None
-) -> Reading:
-    """Return the codes of a column of declared numbers; parameters as for texts."""
-    reading = parse_numbers(column)
-
-    def find_code(value: float) -> float:
-        code = code_of.get(value, other_code)
-        return math.inf if code is None else code
-
-    codes = apply_to_distinct(find_code, reading.codes)
-    return Reading(codes, reading.faults).mark_faults(np.isfinite(codes), Fault.DECLARED)
 
 
 def check_labels(column: pa.ChunkedArray, classes: Sequence[Any] | None) -> Reading:

@@ -140,14 +140,13 @@ def _refuse_faults(readings: Mapping[str, Reading]) -> None:
     sentences = []
     private_sentences = []
     for name, reading in readings.items():
-        for fault in np.unique(reading.faults[reading.faults != Fault.NONE]).tolist():
-            rows = [str(row + 1) for row in np.flatnonzero(reading.faults == fault).tolist()]
-            listed = ", ".join(rows[:_MAX_ROWS_LISTED])
+        for misfit in _list_faults(name, reading):
+            rows = misfit.rows or ()
+            listed = ", ".join(map(str, rows[:_MAX_ROWS_LISTED]))
             ellipsis = ", ..." if len(rows) > _MAX_ROWS_LISTED else ""
-            problem = f"The column {name!r} holds {FAULT_DESCRIPTIONS[fault]}"
-            fix = FAULT_FIXES[fault]
-            sentences.append(f"{problem}. {fix}.")
-            private_sentences.append(f"{problem}, in row {listed}{ellipsis}. {fix}.")
+            problem = f"The column {name!r} holds {misfit.fault}"
+            sentences.append(f"{problem}. {misfit.fix}.")
+            private_sentences.append(f"{problem}, in row {listed}{ellipsis}. {misfit.fix}.")
     if sentences:
         sentences.append("A check of the table against the schema counts the rows.")
         raise UnusableRows(" ".join(sentences), " ".join(private_sentences))
@@ -203,6 +202,17 @@ class Misfit:
             return f"{owner} {self.fault}. {self.fix}."
         rows = "1 row holds" if len(self.rows) == 1 else f"{len(self.rows)} rows hold"
         return f"{owner}: {rows} {self.fault}. {self.fix}."
+
+
+def _list_faults(name: str, reading: Reading) -> list[Misfit]:
+    """Return a misfit for every kind of fault in the column `name`."""
+    return [
+        misfit
+        for fault in np.unique(reading.faults[reading.faults != Fault.NONE]).tolist()
+        for misfit in Misfit.of_rows(
+            name, FAULT_DESCRIPTIONS[fault], FAULT_FIXES[fault], reading.faults == fault
+        )
+    ]
 
 
 def check_table(
@@ -271,10 +281,7 @@ def _check_column(
     except InvalidInput:
         fault = "holds values of several types, or of a type that tables do not have"
         return [Misfit(name, fault, "Convert it", stops=True)]
-    misfits = []
-    for fault in np.unique(reading.faults[reading.faults != Fault.NONE]).tolist():
-        description, fix = FAULT_DESCRIPTIONS[fault], FAULT_FIXES[fault]
-        misfits += Misfit.of_rows(name, description, fix, reading.faults == fault)
+    misfits = _list_faults(name, reading)
     if declared is None:
         return misfits
     lacks_zone = isinstance(declared, kinds.DateColumn) and declared.zone is None

@@ -407,11 +407,7 @@ class DeclaredColumn(TableColumn):
 
     def _parse(self, column: pa.ChunkedArray) -> Reading:
         other_code = float(len(self.values)) if self.n_values > len(self.values) else None
-        if cells.are_numbers(self.values):
-            code_of_number = {float(value): float(i) for i, value in enumerate(self.values)}
-            return cells.parse_declared_numbers(column, code_of_number, other_code)
-        code_of_text = {cells.plain_text(value): float(i) for i, value in enumerate(self.values)}
-        return cells.parse_declared_texts(column, code_of_text, other_code)
+        return cells.parse_declared(column, self.values, other_code)
 
     def _format_cell(self, code: float) -> object:
         has_numbers = cells.are_numbers(self.values)
