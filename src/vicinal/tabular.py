@@ -580,7 +580,7 @@ def read_column(argument: str, column: Any) -> list[Any] | AnyArray:
     """
     refuse_sparse(argument, refuse_masked(argument, column))
     if isinstance(column, np.ndarray):
-        return _flatten(argument, column)
+        return _flatten_array(argument, column)
     if isinstance(column, str | bytes | Mapping):
         raise _reject_shape(argument, _SINGLE_VALUE)
     if is_table(column):
@@ -595,7 +595,7 @@ def read_column(argument: str, column: Any) -> list[Any] | AnyArray:
         return read_column(argument, columns[0])
     dtype = getattr(column, "dtype", None)
     if isinstance(dtype, np.dtype) and dtype.kind in "biuU":
-        return _flatten(argument, np.asarray(column))
+        return _flatten_array(argument, np.asarray(column))
     return _list_values(column, argument)
 
 
@@ -607,13 +607,13 @@ def _list_values(column: Any, argument: str = "") -> list[Any]:
             break
     else:
         if hasattr(column, "__array__"):
-            return list(_flatten(argument, np.asarray(column)).tolist())
+            return list(_flatten_array(argument, np.asarray(column)).tolist())
     if not isinstance(column, Iterable) or isinstance(column, str | bytes):
         raise _reject_shape(argument, _SINGLE_VALUE)
     return list(column)
 
 
-def _flatten(argument: str, values: AnyArray) -> AnyArray:
+def _flatten_array(argument: str, values: AnyArray) -> AnyArray:
     """Return an array as a flat one (n,), also from a matrix of one column."""
     if values.ndim == 0:
         raise _reject_shape(argument, _SINGLE_VALUE)

@@ -97,13 +97,17 @@ class _Interpretation:
     """One possible meaning of a column of texts.
 
     `reading`: the column read with this meaning. `draft`: returns the draft from the column's name,
-    the reading (for dates: the column) and the `options`. `form`: the form of dates.
+    the reading (for dates: the column) and the `options`.
     """
 
     reading: Reading
     draft: Callable[..., Draft]
     options: dict[str, Any] = field(default_factory=dict)
-    form: str | None = None
+
+    @property
+    def form(self) -> str | None:
+        """The form of dates, if it is not 2026-01-31; None for other values."""
+        return self.options.get("form")
 
 
 def _list_interpretations(
@@ -126,7 +130,7 @@ def _list_interpretations(
     for form in (None, *_DATE_FORMS):
         if not cells.parse_days(sample, form).faults.all():
             reading = cells.parse_days(column, form)
-            meanings.append(_Interpretation(reading, values.draft_dates, {"form": form}, form=form))
+            meanings.append(_Interpretation(reading, values.draft_dates, {"form": form}))
     times = cells.parse_times_of_day(column)
     durations = cells.parse_durations(column)
     time_options = {"may_be_durations": not durations.faults.any()}
@@ -140,7 +144,7 @@ def _list_interpretations(
 
 
 def _draft_parsed_texts(name: str, column: pa.ChunkedArray, file: CsvForm) -> Draft | None:
-    """Return the draft of texts that are truth values, numbers, dates or times; None of others.
+    """Return the draft of texts that are truth values, numbers, dates or times, else None.
 
     If a column has many distinct texts, one cell in ten may be faulty, which a note describes.
     """
@@ -177,7 +181,7 @@ def _draft_parsed_texts(name: str, column: pa.ChunkedArray, file: CsvForm) -> Dr
 
 
 def _describe_doubtful_numbers(texts: list[str], file: CsvForm) -> list[str]:
-    """Return notes on numbers that are rounded, or whose points may separate thousands.
+    """Return notes on numbers that are rounded, or have points that may separate thousands.
 
     `texts`: the distinct numbers with decimal points. `file`: the form of the file, with the
     decimal mark that its texts have.

@@ -52,8 +52,8 @@ _NANOSECONDS = re.compile(r":\d\d[.,]\d{6}0*[1-9]")
 class Draft(NamedTuple):
     """The draft of a column.
 
-    `column`: the column, or its kind if it has no features. `note`: a note for the person who edits
-    the schema; empty if there is none.
+    `column`: the column, or its kind if it has no features. `note`: a note for the editor of the
+    schema; empty if there is none.
     """
 
     column: kinds.TableColumn | str
@@ -84,7 +84,7 @@ class Draft(NamedTuple):
 
 
 def describe_constant(codes: Codes) -> str:
-    """Return the reason to ignore a column with fewer than two distinct values; empty if it has."""
+    """Return the reason to ignore codes without two distinct values; empty if there are two."""
     if len(np.unique(codes)) >= 2:
         return ""
     return CONSTANT if len(codes) else EMPTY
@@ -101,7 +101,7 @@ def round_digits(number: float) -> float:
     return float(f"{number:.3g}")
 
 
-def _exclude(reading: Reading, codes: Sequence[float]) -> Reading:
+def _exclude_codes(reading: Reading, codes: Sequence[float]) -> Reading:
     """Return a reading with some codes missing."""
     is_present = ~np.isin(reading.codes, codes)
     return Reading(np.where(is_present, reading.codes, np.nan), reading.faults)
@@ -129,12 +129,10 @@ def draft_numbers(
     `may_be_whole`: whether integers are drafted as the kind "whole". `limits`: whether cells such
     as <0.5 are among them.
     """
-    candidates = missing.find_sentinels(reading.present_codes)
-    reading = _exclude(reading, candidates.certain)
+    certain, possible = missing.find_sentinels(reading.present_codes)
+    reading = _exclude_codes(reading, certain)
     draft = _draft_present_numbers(name, reading, may_be_whole=may_be_whole, limits=limits)
-    return draft.declare_missing(
-        list(map(int, candidates.certain)), list(map(int, candidates.possible))
-    )
+    return draft.declare_missing(list(map(int, certain)), list(map(int, possible)))
 
 
 def _draft_present_numbers(
@@ -258,8 +256,8 @@ def draft_dates(name: str, column: pa.ChunkedArray, form: str | None = None) -> 
     if count_faults(reading) > count_faults(dates_only):
         reading, zone = dates_only, None
         notes = ["some of its times of day cannot be read, so all are left out"]
-    candidates = missing.find_sentinels(reading.present_codes, are_days=True)
-    reading = _exclude(reading, candidates.certain)
+    certain, possible = missing.find_sentinels(reading.present_codes, are_days=True)
+    reading = _exclude_codes(reading, certain)
     days = reading.present_codes
     reason = describe_constant(days)
     if reason:
@@ -281,9 +279,9 @@ def draft_dates(name: str, column: pa.ChunkedArray, form: str | None = None) -> 
             scale[key] = cells.count_days(cells.format_day(round(scale[key])))
     options = get_missing_options(reading)
     column_draft = kinds.DateColumn(name, **options, **scale, form=form, time=with_time, zone=zone)
-    certain = list(map(cells.format_day, candidates.certain))
-    possible = list(map(cells.format_day, candidates.possible))
-    return Draft(column_draft).declare_missing(certain, possible).add_notes(*notes)
+    certain_dates = list(map(cells.format_day, certain))
+    possible_dates = list(map(cells.format_day, possible))
+    return Draft(column_draft).declare_missing(certain_dates, possible_dates).add_notes(*notes)
 
 
 def count_faults(reading: Reading) -> int:

@@ -1,7 +1,6 @@
 """Detection of public values that probably mean a missing value: "?", "n/a", -999, 1900-01-01."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -42,14 +41,6 @@ _SPIKE = 10.0
 on, and from five rows on."""
 
 
-@dataclass(frozen=True)
-class Candidates:
-    """Codes that mean a missing value: `certain` enough to be declared, or only `possible`."""
-
-    certain: tuple[float, ...] = ()
-    possible: tuple[float, ...] = ()
-
-
 def find_missing_texts(distinct: Iterable[str]) -> tuple[list[str], list[str]]:
     """Return the texts that certainly mean a missing value, and those that mean it among numbers.
 
@@ -70,31 +61,33 @@ def find_number_texts(distinct: Iterable[str]) -> list[str]:
     return [text for text in distinct if normalize_value(text) in numbers]
 
 
-def find_sentinels(codes: Codes, *, are_days: bool = False) -> Candidates:
-    """Return the distinct codes (n,) that are sentinels, by their frequency and distance.
+def find_sentinels(codes: Codes, *, are_days: bool = False) -> tuple[list[float], list[float]]:
+    """Return the distinct codes that certainly mean a missing value, and those that possibly do.
 
-    `are_days`: whether codes are days since 1970, with dates as sentinels, instead of numbers.
+    They are judged by their frequency, and by their distance from the other codes.
+
+    `codes`: numbers, or days since 1970 if `are_days` (n,).
     """
     sentinels = _DAYS if are_days else _NUMBERS
     distinct, counts = np.unique(codes, return_counts=True)
     is_sentinel = np.isin(distinct, list(sentinels))
     plain = distinct[~is_sentinel]
-    candidates = list(zip(distinct[is_sentinel].tolist(), counts[is_sentinel], strict=True))
+    candidates = distinct[is_sentinel].tolist()
     if not candidates:
-        return Candidates()
+        return [], []
     if len(plain) < 2:
-        return Candidates(possible=tuple(value for value, _ in candidates if abs(value) >= 99))
+        return [], [value for value in candidates if abs(value) >= 99]
     low, high = float(plain[0]), float(plain[-1])
     spike = max(_MIN_SPIKE, _SPIKE * float(np.median(counts[~is_sentinel])))
     certain = []
     possible = []
-    for value, count in candidates:
+    for value, count in zip(candidates, counts[is_sentinel].tolist(), strict=True):
         gap = max(low - value, value - high)
         if are_days:
             is_certain = gap > 0 and (gap > max(high - low, 366.0) or count >= spike)
             is_possible = count >= spike or (gap > 0 and count > 1)
         else:
-            is_certain = _is_certain_number(value, int(count), plain)
+            is_certain = _is_certain_number(value, count, plain)
             is_only_negative = value < 0 <= low
             is_possible = count >= spike or is_only_negative or gap > max(1.0, high - low)
             is_possible |= gap > 1 and count > 1
@@ -102,7 +95,7 @@ def find_sentinels(codes: Codes, *, are_days: bool = False) -> Candidates:
             certain.append(value)
         elif is_possible:
             possible.append(value)
-    return Candidates(tuple(certain), tuple(possible))
+    return certain, possible
 
 
 def _is_certain_number(value: float, count: int, plain: Codes) -> bool:

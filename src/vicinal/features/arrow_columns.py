@@ -54,7 +54,10 @@ def list_columns(table: Any) -> tuple[list[tuple[str, Any]], int]:
         return list_columns(pa.table(table))
     if isinstance(table, Mapping):
         columns = [(str(name), column) for name, column in table.items()]
-        return columns, _count_values(columns[0][1]) if columns else 0
+        try:
+            return columns, len(columns[0][1]) if columns else 0
+        except TypeError:
+            raise InvalidInput("Every column must be a list or an array of its values.") from None
     if isinstance(table, list | tuple) and table and all(isinstance(row, Mapping) for row in table):
         return _list_columns_of_mappings(table), len(table)
     if isinstance(table, np.ndarray) and table.dtype.names is not None and table.ndim == 1:
@@ -79,13 +82,6 @@ def _unify_types(values: list[Any]) -> list[Any]:
     if str not in types or not types & {bool, int, float}:
         return values
     return [None if value is None or value != value else plain_text(value) for value in values]
-
-
-def _count_values(column: Any) -> int:
-    try:
-        return len(column)
-    except TypeError:
-        raise InvalidInput("Every column must be a list or an array of its values.") from None
 
 
 def _convert_to_arrow(name: str, column: Any) -> pa.ChunkedArray:

@@ -98,7 +98,7 @@ class CsvForm:
         return form
 
     def _list_unusual_keys(self) -> list[str]:
-        """Return the optional keys whose value differs from that of plain CSV."""
+        """Return the optional keys with other values than in plain CSV."""
         fields = type(self).__dataclass_fields__
         return [name for name in _OPTIONAL_KEYS if getattr(self, name) != fields[name].default]
 

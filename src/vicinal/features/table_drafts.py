@@ -26,7 +26,7 @@ _MAX_ROWS_LISTED = 5
 def draft_schema(
     table: Any, leave_out: Sequence[str] = (), file: CsvForm = PLAIN_CSV
 ) -> tuple[TableSchema, list[str]]:
-    """Return a schema for tables like this public one, and notes for the person who edits it.
+    """Return a schema for tables like this public one, and notes for its editor.
 
     Parameters
     ----------

@@ -252,11 +252,11 @@ def check_table(
             if name not in declared
         ]
     column_of = {column.name: column for column in schema.columns}
-    for name, read in readers.items():
+    for name, read_column in readers.items():
         if names.count(name) > 1:
             misfits.append(Misfit(name, "appears twice", "Drop one of the two", stops=True))
         elif name in names:
-            misfits += _check_column(table, name, read, column_of.get(name))
+            misfits += _check_column(table, name, read_column, column_of.get(name))
     return misfits
 
 
@@ -271,13 +271,13 @@ def _read_required_ids(column: pa.ChunkedArray) -> Reading:
 def _check_column(
     table: Any,
     name: str,
-    read: Callable[[pa.ChunkedArray], Reading],
+    read_column: Callable[[pa.ChunkedArray], Reading],
     declared: kinds.TableColumn | None,
 ) -> list[Misfit]:
     """Return the misfits of one column; `declared`: its declaration, None for labels and ids."""
     try:
         values = read_arrow_columns(table, [name])[0][name]
-        reading = read(values)
+        reading = read_column(values)
     except InvalidInput:
         fault = "holds values of several types, or of a type that tables do not have"
         return [Misfit(name, fault, "Convert it", stops=True)]

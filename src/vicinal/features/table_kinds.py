@@ -344,8 +344,8 @@ def _map_to_circle(fractions: Floats) -> Floats:
 
     The mean squared distance of two random times is 2, as for a standardised number.
     """
-    sines = cells.apply_to_distinct(lambda part: math.sin(2 * math.pi * part), fractions)
-    cosines = cells.apply_to_distinct(lambda part: math.cos(2 * math.pi * part), fractions)
+    sines = cells.apply_to_distinct(lambda turns: math.sin(2 * math.pi * turns), fractions)
+    cosines = cells.apply_to_distinct(lambda turns: math.cos(2 * math.pi * turns), fractions)
     return np.nan_to_num(np.column_stack([sines, cosines]))
 
 
