@@ -277,10 +277,12 @@ def text_names(names: Names | None) -> Names | None:
 
 
 def _normalize_names(names: Names) -> list[str]:
+    """Return names as texts in composed form (NFC), in which they are compared."""
     return [unicodedata.normalize("NFC", str(name)) for name in names]
 
 
 def _are_numbered(names: Names) -> bool:
+    """Return whether names are 0, 1, ..., which pandas gives to columns without names."""
     return names == tuple(range(len(names)))
 
 
@@ -630,6 +632,7 @@ def _reject_shape(argument: str, problem: str) -> InvalidInput:
 
 
 def _warn_of_matrix(argument: str) -> None:
+    """Warn, as scikit-learn does, that a matrix of one column is used as a flat column."""
     from sklearn.exceptions import DataConversionWarning  # slow to import, and rarely needed
 
     warnings.warn(

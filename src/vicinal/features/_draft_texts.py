@@ -85,6 +85,7 @@ def draft_texts(
 
 
 def _remove_texts(column: pa.ChunkedArray, texts: Iterable[str]) -> pa.ChunkedArray:
+    """Return a column with nulls for cells that equal one of the texts."""
     excluded = set(map(cells.normalize_value, texts))
     return cells.remove_values(column, excluded) if excluded else column
 

@@ -69,6 +69,7 @@ def list_columns(table: Any) -> tuple[list[tuple[str, Any]], int]:
 
 
 def _list_columns_of_mappings(rows: Sequence[Mapping[Any, Any]]) -> list[tuple[str, Any]]:
+    """Return names and columns of rows that all have the same keys."""
     if any(row.keys() != rows[0].keys() for row in rows):
         raise InvalidInput(
             "Every row must have the same columns; write null where nothing is known."
@@ -104,6 +105,7 @@ def _convert_to_arrow(name: str, column: Any) -> pa.ChunkedArray:
 
 
 def _decode_dictionaries(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return the values of a dictionary-encoded column, whose chunks may have own dictionaries."""
     value_type = column.type.value_type
     if str(value_type) == "string_view":  # categories of polars; Arrow cannot take from views
         value_type = pa.large_string()
@@ -112,6 +114,7 @@ def _decode_dictionaries(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _convert_to_chunks(column: Any) -> pa.ChunkedArray:
+    """Return a list, array, or column of any library as an Arrow column."""
     if isinstance(column, pa.ChunkedArray):
         return column
     if isinstance(column, str | bytes):

@@ -141,6 +141,7 @@ def parse_numbers(column: pa.ChunkedArray, *, limits: bool = False) -> Reading:
 
 
 def _parse_number(text: str, *, limits: bool) -> float | None:
+    """Return a decimal number, which may be infinite; None for other texts."""
     if limits:
         text = _LIMIT_SIGN.sub("", text, count=1)
     return float(text) if PLAIN_NUMBER.fullmatch(text) else None
@@ -213,6 +214,7 @@ def _parse_day(text: str, form: str | None) -> float | None:
 
 
 def _parse_moment(text: str, form: str | None, zone: str, *, with_time: bool) -> float:
+    """Return the days since 1970 of a moment, perhaps with its time; raises ValueError."""
     moment = times.parse_moment(text, form, zone)
     return moment if with_time else float(math.floor(moment))
 
@@ -285,6 +287,7 @@ def parse_truth_values(column: pa.ChunkedArray) -> Reading:
 
 
 def _parse_truth(value: Any) -> float | Fault:
+    """Return 1 for yes and 0 for no, in words or as a number."""
     text = plain_text(value).lower()
     if is_missing(plain_text(value)):
         return math.nan

@@ -110,6 +110,7 @@ def _check_draft(draft: Draft) -> Draft:
 
 
 def _draft_column(table: Any, name: str, file: CsvForm) -> Draft:
+    """Return the draft of one column by its Arrow type; `file`: the form of the public file."""
     try:
         column = read_arrow_columns(table, [name])[0][name]
     except InvalidInput:

@@ -153,6 +153,7 @@ def _refuse_faults(readings: Mapping[str, Reading]) -> None:
 
 
 def _warn_of_undeclared(schema: TableSchema, names: Sequence[str]) -> None:
+    """Warn of the number of undeclared columns, not of names, which may be private values."""
     declared = {*schema.names, *schema.ignored, *schema.texts}
     n_undeclared = sum(name not in declared for name in names)
     if n_undeclared:
@@ -234,10 +235,13 @@ def check_table(
         return [Misfit(None, "has no rows", "Give at least one record", stops=True)]
     readers: dict[str, Callable[[pa.ChunkedArray], Reading]] = {}
     for name in map(checks.normalize_text, labels):
-        is_target = len(labels) > 1
-        readers[name] = _read_targets if is_target else partial(cells.check_labels, classes=classes)
+        if len(labels) == 1:
+            readers[name] = partial(cells.check_labels, classes=classes)
+        else:
+            readers[name] = lambda column: cells.parse_numbers(column).refuse_missing()
     if subject is not None:
-        readers[checks.normalize_text(subject)] = _read_required_ids
+        id_column = checks.normalize_text(subject)
+        readers[id_column] = lambda column: cells.mark_ids(column).refuse_missing()
     readers |= {column.name: column.read for column in schema.columns}
     misfits = [
         Misfit(name, "is missing", "Add it, or take it out of the schema", stops=True)
@@ -258,14 +262,6 @@ def check_table(
         elif name in names:
             misfits += _check_column(table, name, read_column, column_of.get(name))
     return misfits
-
-
-def _read_targets(column: pa.ChunkedArray) -> Reading:
-    return cells.parse_numbers(column).refuse_missing()
-
-
-def _read_required_ids(column: pa.ChunkedArray) -> Reading:
-    return cells.mark_ids(column).refuse_missing()
 
 
 def _check_column(

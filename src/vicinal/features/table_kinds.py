@@ -215,6 +215,7 @@ class NumberColumn(TableColumn):
         return low, high
 
     def _clip(self, codes: Codes) -> Codes:
+        """Return the codes, or the nearest bound for codes outside the bounds."""
         if self.low is None and self.high is None:
             return codes
         return np.clip(codes, self.low, self.high)
