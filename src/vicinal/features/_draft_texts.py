@@ -90,9 +90,6 @@ def _remove_texts(column: pa.ChunkedArray, texts: Iterable[str]) -> pa.ChunkedAr
     return cells.remove_values(column, excluded) if excluded else column
 
 
-# ---------------------------------------------------------------- truth values, numbers and times
-
-
 @dataclass(frozen=True)
 class _Interpretation:
     """One possible meaning of a column of texts.
@@ -196,9 +193,6 @@ def _describe_doubtful_numbers(texts: list[str], file: CsvForm) -> list[str]:
             f"if its {file.decimal!r} separates thousands, write 12345: three digits follow each"
         )
     return notes
-
-
-# ---------------------------------------------------------------- categories and levels
 
 
 def _draft_categories(

@@ -14,7 +14,7 @@ from vicinal.features import _table_missing as missing
 from vicinal.features import _table_times as times
 from vicinal.features import table_columns as cells
 from vicinal.features import table_kinds as kinds
-from vicinal.features.table_columns import Codes, Fault, Reading
+from vicinal.features.table_columns import Codes, Reading
 from vicinal.features.table_schema import IGNORED
 
 SMALL_SAMPLE = 20
@@ -118,9 +118,6 @@ def draft_yes_no(name: str, reading: Reading, *, may_be_constant: bool = False) 
     return Draft(kinds.YesNoColumn(name, **get_missing_options(reading), shares=shares))
 
 
-# ---------------------------------------------------------------- numbers
-
-
 def draft_numbers(
     name: str, reading: Reading, *, may_be_whole: bool = True, limits: bool = False
 ) -> Draft:
@@ -221,9 +218,6 @@ def is_rounded(value: object) -> bool:
     return math.isfinite(nearest) and Decimal(text) != Decimal(repr(nearest))
 
 
-# ---------------------------------------------------------------- dates, times and durations
-
-
 def list_distinct_texts(column: pa.ChunkedArray) -> list[str]:
     """Return the distinct texts of a column, sorted, without those that mean a missing value."""
     texts = set(map(cells.plain_text, column.drop_null().unique().to_pylist()))
@@ -286,7 +280,7 @@ def draft_dates(name: str, column: pa.ChunkedArray, form: str | None = None) -> 
 
 def count_faults(reading: Reading) -> int:
     """Return the number of cells that cannot be read."""
-    return int((reading.faults != Fault.NONE).sum())
+    return int(np.count_nonzero(reading.faults))
 
 
 def _find_common_zone(column: pa.ChunkedArray) -> tuple[str | None, str]:

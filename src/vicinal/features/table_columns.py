@@ -112,7 +112,7 @@ class Reading:
 
     def refuse_missing(self) -> Self:
         """Return a reading in which missing values are faults."""
-        is_missing = np.isnan(self.codes) & (self.faults == Fault.NONE)
+        is_missing = np.isnan(self.codes) & (self.faults == 0)
         faults = np.where(is_missing, np.uint8(Fault.MISSING), self.faults)
         return type(self)(self.codes, faults)
 

@@ -165,8 +165,6 @@ def _warn_of_undeclared(schema: TableSchema, names: Sequence[str]) -> None:
         )
 
 
-# ---------------------------------------------------------------- checks for the owner of the table
-
 _MAX_UNEXPECTED_SHARE = 0.5
 """If more than this share of a column is outside its bounds or undeclared, the schema probably has
 other units or spellings."""
@@ -209,7 +207,7 @@ def _list_faults(name: str, reading: Reading) -> list[Misfit]:
     """Return a misfit for every kind of fault in the column `name`."""
     return [
         misfit
-        for fault in np.unique(reading.faults[reading.faults != Fault.NONE]).tolist()
+        for fault in np.unique(reading.faults[np.flatnonzero(reading.faults)]).tolist()
         for misfit in Misfit.of_rows(
             name, FAULT_DESCRIPTIONS[fault], FAULT_FIXES[fault], reading.faults == fault
         )

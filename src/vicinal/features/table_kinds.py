@@ -133,9 +133,6 @@ class TableColumn(ABC):
         return (*names, f"{self.name} is missing") if self.missing else names
 
 
-# ---------------------------------------------------------------- numbers, dates and times
-
-
 @dataclass(frozen=True)
 class NumberColumn(TableColumn):
     """A number, clipped to its bounds, perhaps replaced by its logarithm, and standardised.
@@ -372,9 +369,6 @@ class DurationColumn(NumberColumn):
 
     def _round(self, numbers: Floats) -> Codes:
         return np.trunc(self._clip(numbers))
-
-
-# ---------------------------------------------------------------- declared values
 
 
 @dataclass(frozen=True)

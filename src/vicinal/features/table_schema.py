@@ -37,31 +37,21 @@ _MAX_NUMBER = 1e300
 """Declared numbers of a greater magnitude are refused."""
 
 _COMMON_OPTIONS = ("kind", "weight", "missing", "missing_values", "note")
-_OPTIONS_BY_KIND = {
-    "number": ("low", "high", "center", "spread", "log", "limits"),
-    "whole": ("low", "high", "center", "spread", "log", "limits"),
-    "levels": ("values", "shares"),
-    "category": ("values", "other", "shares"),
-    "yes_no": ("shares",),
-    "date": ("low", "high", "center", "spread", "form", "time", "zone"),
-    "time": ("cyclic",),
-    "duration": ("low", "high", "center", "spread", "log"),
-    TEXT: (),
-    IGNORED: (),
+_RANGE = ("low", "high", "center", "spread")
+_KINDS: dict[str, tuple[type[kinds.TableColumn] | None, tuple[str, ...]]] = {
+    "number": (kinds.NumberColumn, (*_RANGE, "log", "limits")),
+    "whole": (kinds.WholeColumn, (*_RANGE, "log", "limits")),
+    "levels": (kinds.LevelsColumn, ("values", "shares")),
+    "category": (kinds.CategoryColumn, ("values", "other", "shares")),
+    "yes_no": (kinds.YesNoColumn, ("shares",)),
+    "date": (kinds.DateColumn, (*_RANGE, "form", "time", "zone")),
+    "time": (kinds.TimeColumn, ("cyclic",)),
+    "duration": (kinds.DurationColumn, (*_RANGE, "log")),
+    TEXT: (None, ()),
+    IGNORED: (None, ()),
 }
-_COLUMN_CLASSES: dict[str, type[kinds.TableColumn]] = {
-    column_class.kind: column_class
-    for column_class in (
-        kinds.NumberColumn,
-        kinds.WholeColumn,
-        kinds.LevelsColumn,
-        kinds.CategoryColumn,
-        kinds.YesNoColumn,
-        kinds.DateColumn,
-        kinds.TimeColumn,
-        kinds.DurationColumn,
-    )
-}
+"""The class (None if the kind has no features) and the further options of every kind."""
+
 _DATE_FIELD = re.compile("%([dmbBYy])")
 
 
@@ -239,9 +229,6 @@ def _has_numeric_cells(column: kinds.TableColumn) -> bool:
     return is_numeric or are_numbers(getattr(column, "values", ("",)))
 
 
-# ---------------------------------------------------------------- from JSON
-
-
 def _parse_file_section(declared: object) -> tuple[CsvForm, tuple[Any, ...]]:
     """Return the form of CSV files, and the missing values of all columns."""
     if not isinstance(declared, Mapping):
@@ -289,10 +276,10 @@ class _ColumnParser:
         """Return the parser of a declaration with a known kind and the options of this kind."""
         parser = cls(name, declared if isinstance(declared, Mapping) else {})
         kind = parser.options.get("kind")
-        if kind not in tuple(_OPTIONS_BY_KIND):  # a list or object as "kind" has no hash
-            quoted_kinds = ", ".join(f'"{kind}"' for kind in _OPTIONS_BY_KIND)
+        if kind not in tuple(_KINDS):  # a list or object as "kind" has no hash
+            quoted_kinds = ", ".join(f'"{kind}"' for kind in _KINDS)
             raise parser.reject(f'a "kind": {quoted_kinds}')
-        allowed = (*_COMMON_OPTIONS, *_OPTIONS_BY_KIND[kind])
+        allowed = (*_COMMON_OPTIONS, *_KINDS[kind][1])
         for key in parser.options:
             if key not in allowed:
                 raise parser.reject(f'no "{key}". Its kind takes {", ".join(allowed)}')
@@ -305,7 +292,8 @@ class _ColumnParser:
     def parse_column(self) -> kinds.TableColumn | str:
         """Return the column, or only its kind if it has no features."""
         kind: str = self.options["kind"]
-        if kind in (IGNORED, TEXT):
+        column_class = _KINDS[kind][0]
+        if column_class is None:
             return kind
         missing = self.options.get("missing", True)
         has_share = not isinstance(missing, bool)
@@ -319,11 +307,11 @@ class _ColumnParser:
         }
         if kind == "time":
             fields["cyclic"] = self.get_flag("cyclic", default=True)
-        elif issubclass(_COLUMN_CLASSES[kind], kinds.NumberColumn):
+        elif issubclass(column_class, kinds.NumberColumn):
             fields |= self.parse_range()
         else:
             fields |= self.parse_values(fields["missing_values"])
-        return _COLUMN_CLASSES[kind](self.name, **fields)
+        return column_class(self.name, **fields)
 
     def parse_range(self) -> dict[str, Any]:
         """Return bounds, centre, spread and further options of a number or date."""
@@ -441,13 +429,10 @@ class _ColumnParser:
         return form
 
 
-# ---------------------------------------------------------------- to JSON
-
-
 def _dump_column(column: kinds.TableColumn) -> dict[str, Any]:
     """Return the declaration of a column as a JSON object, without options at their defaults."""
     fields: dict[str, Any] = {"kind": column.kind}
-    for key in _OPTIONS_BY_KIND[column.kind]:
+    for key in _KINDS[column.kind][1]:
         value = getattr(column, key)
         if isinstance(value, tuple):
             value = list(value)
