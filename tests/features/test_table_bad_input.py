@@ -1,7 +1,8 @@
-"""Generated tables through schema, init, add and predict: an answer or a sentence, nothing else.
+"""Generated tables through schema, init, add and predict give an answer or a clear error message.
 
-No traceback, no silent misreading (what is accepted reads back as it was written), nothing lost,
-and no private value in any message. The short form is part of every run; the long one is a soak.
+There is no traceback, no silent misreading (accepted values are read back as they were written),
+no lost row, and no private value in any message. Every test run has the short form; the long one
+is a soak.
 """
 
 import contextlib
@@ -28,7 +29,7 @@ from vicinal.store import Store, StoreExtractor
 
 PRIVATE = "zq7SECRETzq7"
 NUMBER = 48151623.42
-"""A text and a number that stand in private tables only."""
+"""A text and a number that are only in private tables."""
 
 ROWS = 12
 CLASSES = ["a", "b"]
@@ -57,77 +58,81 @@ CELLS = {
 
 
 @st.composite
-def columns(draw, size, kinds=tuple(CELLS)):
+def any_column(draw, size, kinds=tuple(CELLS)):
     cells, kind = CELLS[draw(st.sampled_from(kinds))]
     return pa.array(draw(st.lists(cells, min_size=size, max_size=size)), kind)
 
 
 @st.composite
-def tables(draw, size=ROWS, kinds=tuple(CELLS), twins=True):
-    names = draw(st.lists(NAMES, min_size=1, max_size=4, unique=not twins))
-    return pa.table([draw(columns(size, kinds)) for _ in names], names=names)
+def any_table(draw, size=ROWS, kinds=tuple(CELLS), may_repeat_names=True):
+    names = draw(st.lists(NAMES, min_size=1, max_size=4, unique=not may_repeat_names))
+    return pa.table([draw(any_column(size, kinds)) for _ in names], names=names)
 
 
 @st.composite
-def spoiled(draw, table):
+def damaged_table(draw, table):
     """Return a table with one thing changed: order, a column, a type, a value, or its rows."""
     names, arrays = list(table.column_names), [c.combine_chunks() for c in table.columns]
-    harm = draw(st.sampled_from(["none", "order", "drop", "twin", "more", "type", "value", "rows"]))
-    at = draw(st.integers(0, len(names) - 1))
+    damage = draw(
+        st.sampled_from(["none", "order", "drop", "twin", "more", "type", "value", "rows"])
+    )
+    index = draw(st.integers(0, len(names) - 1))
     size = table.num_rows
-    if harm == "order":
+    if damage == "order":
         names, arrays = names[::-1], arrays[::-1]
-    elif harm == "drop":
-        names, arrays = names[:at] + names[at + 1 :], arrays[:at] + arrays[at + 1 :]
-    elif harm == "twin":
-        names, arrays = [*names, names[at]], [*arrays, arrays[at]]
-    elif harm == "more":
+    elif damage == "drop":
+        names, arrays = names[:index] + names[index + 1 :], arrays[:index] + arrays[index + 1 :]
+    elif damage == "twin":
+        names, arrays = [*names, names[index]], [*arrays, arrays[index]]
+    elif damage == "more":
         names, arrays = [*names, PRIVATE], [*arrays, pa.array([PRIVATE] * size)]
-    elif harm == "type":
-        arrays[at] = draw(columns(size))
-    elif harm == "value":
-        arrays[at] = pa.array(draw(st.sampled_from([[PRIVATE], [NUMBER]])) * size)
-    elif harm == "rows":
+    elif damage == "type":
+        arrays[index] = draw(any_column(size))
+    elif damage == "value":
+        arrays[index] = pa.array(draw(st.sampled_from([[PRIVATE], [NUMBER]])) * size)
+    elif damage == "rows":
         arrays = [array.slice(0, 0) for array in arrays]
     return pa.table(arrays, names=names) if names else table.slice(0, 0)
 
 
-def words_of(call, *arguments, **options):
-    """Return what a call returns and all it says; anything but our own errors goes through."""
-    found = None
+def capture_messages(call, *arguments, **options):
+    """Return the result of a call, and its error and warnings as text; other errors are raised."""
+    result = None
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            found = call(*arguments, **options)
-            said = ""
+            result = call(*arguments, **options)
+            messages = ""
         except VicinalError as error:
-            said = f"{error} {error.__cause__ or ''}"
-    return found, said + " ".join(str(one.message) for one in caught if "public" not in str(one))
+            messages = f"{error} {error.__cause__ or ''}"
+    return result, messages + " ".join(
+        str(warning.message) for warning in caught if "public" not in str(warning)
+    )
 
 
-def assert_private(said):
-    assert PRIVATE not in said
-    assert "48151623" not in said
+def assert_private(messages):
+    assert PRIVATE not in messages
+    assert "48151623" not in messages
 
 
-def read_back(table, schema):
-    """Compare what was accepted with what was written, column by column."""
+def assert_codes_match(table, schema):
+    """Compare the codes of accepted cells with the cells, column by column."""
     codes = TableFeatures(schema).codes(table)
     by_name = {}
     for name, column in zip(table.column_names, table.columns, strict=True):
-        by_name[TableSchema.from_dict(_single(name)).ignored[0]] = column.to_pylist()
+        by_name[TableSchema.from_dict(_make_ignored_schema(name)).ignored[0]] = column.to_pylist()
     for i, declared in enumerate(schema.columns):
         for code, cell in zip(codes[:, i].tolist(), by_name[declared.name], strict=True):
-            assert _same(declared, code, cell), (declared.kind, code, cell)
+            assert _has_same_meaning(declared, code, cell), (declared.kind, code, cell)
 
 
-def _single(name):
+def _make_ignored_schema(name):
     ignored = {name: {"kind": "ignored"}}
     return {"format": "vicinal table schema", "version": 1, "columns": ignored}
 
 
-def _same(declared, code, cell):
-    """Tell, by rules of its own, whether a code is what a person reads in the cell."""
+def _has_same_meaning(declared, code, cell):
+    """Return, by rules of the test itself, whether a code means the same as the cell."""
     text = "" if cell is None else str(cell).strip()
     if math.isnan(code):
         return text in ("", "NA", "None", "nan")
@@ -144,115 +149,119 @@ def _same(declared, code, cell):
     return value == text or len(value) != len(text) or not value.isascii() or float(text) >= 0
 
 
-def through_features(data):
-    public = data.draw(tables())
-    private = data.draw(spoiled(public))
-    drafted, said = words_of(draft_schema, public)
-    if drafted is None:
-        assert said
+def check_features(data):
+    public = data.draw(any_table())
+    private = data.draw(damaged_table(public))
+    draft, messages = capture_messages(draft_schema, public)
+    if draft is None:
+        assert messages
         return
-    schema, _ = drafted
-    usable, said = words_of(schema.usable)
+    schema, _ = draft
+    checked_schema, messages = capture_messages(schema.usable)
     plain = json.loads(json.dumps(schema.to_dict(), allow_nan=False))
     assert TableSchema.from_dict(plain) == schema, "nothing is lost on the way through a file"
-    if usable is None:
-        assert said
+    if checked_schema is None:
+        assert messages
         return
-    own, said = words_of(TableFeatures(plain).transform, public)
-    assert own is not None or "schema" not in said or "lacks" not in said
-    found, said = words_of(TableFeatures(plain).transform, private)
-    assert_private(said)
-    report, _ = words_of(check_table, private, schema)
+    public_features, messages = capture_messages(TableFeatures(plain).transform, public)
+    assert public_features is not None or "schema" not in messages or "lacks" not in messages
+    result, messages = capture_messages(TableFeatures(plain).transform, private)
+    assert_private(messages)
+    report, _ = capture_messages(check_table, private, schema)
     stops = report is None or any(misfit.stops for misfit in report)
-    assert (found is None) == stops, "the check says beforehand what will be refused"
+    assert (result is None) == stops, "the check lists beforehand the faults that stop a table"
     if report is not None:
         assert_private(" ".join(str(misfit) for misfit in report if misfit.column != PRIVATE))
-    if found is not None:
-        assert np.isfinite(found).all()
-        assert found.shape == (private.num_rows, len(schema.feature_names))
+    if result is not None:
+        assert np.isfinite(result).all()
+        assert result.shape == (private.num_rows, len(schema.feature_names))
         with contextlib.suppress(InvalidInput), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            read_back(private, schema)
+            assert_codes_match(private, schema)
 
 
-SHORT = settings(
+SHORT_RUN = settings(
     max_examples=100, deadline=None, database=None, derandomize=True,
     suppress_health_check=list(HealthCheck),
 )  # fmt: skip
-PARTS = 16
-"""Of the 2,000 tables of a soak: each is a test, so that as many processes can share them."""
-LONG = settings(SHORT, max_examples=2000 // PARTS, derandomize=False)
+N_SOAK_TESTS = 16
+"""Number of tests that share the 2,000 tables of a soak, so that processes run them in parallel."""
+SOAK_RUN = settings(SHORT_RUN, max_examples=2000 // N_SOAK_TESTS, derandomize=False)
 
 
-def soak_of(check):
-    """Return the long form of a test: other tables in every part and every run."""
+def make_soak_test(check):
+    """Return the long form of a test, with other tables in every test and every run."""
 
     @pytest.mark.soak
     @pytest.mark.slow
-    @pytest.mark.parametrize("part", range(PARTS))
-    @LONG
+    @pytest.mark.parametrize("index", range(N_SOAK_TESTS))
+    @SOAK_RUN
     @given(data=st.data())
-    def long_form(part, data):  # noqa: ARG001 (a name for the process that runs it)
+    def long_form(index, data):  # noqa: ARG001 (distinguishes the tests)
         check(data)
 
     return long_form
 
 
-test_generated_tables_are_read_or_refused_in_a_sentence = SHORT(given(st.data())(through_features))
-test_two_thousand_generated_tables = soak_of(through_features)
+test_generated_tables_are_read_or_refused_in_a_sentence = SHORT_RUN(
+    given(st.data())(check_features)
+)
+test_two_thousand_generated_tables = make_soak_test(check_features)
 
 
-SOUND = ("text", "number", "whole", "date", "yes")
+READABLE_KINDS = ("text", "number", "whole", "date", "yes")
 
 
-def through_a_store(data):
-    """Draft, make a store, add, predict: counts of records and answers are as they must be."""
-    public = data.draw(tables(kinds=SOUND, twins=False))
-    private, more, queries = (data.draw(spoiled(public)) for _ in range(3))
-    drafted, _ = words_of(draft_schema, public)
-    if drafted is None or not drafted[0].columns or drafted[0].texts:
+def check_store(data):
+    """Draft, make a store, add records and predict: records and answers are counted correctly."""
+    public = data.draw(any_table(kinds=READABLE_KINDS, may_repeat_names=False))
+    private, further, queries = (data.draw(damaged_table(public)) for _ in range(3))
+    draft, _ = capture_messages(draft_schema, public)
+    if draft is None or not draft[0].columns or draft[0].texts:
         return
-    extractor = StoreExtractor("table", {"schema": drafted[0].to_dict()})
-    reference, _ = words_of(extractor.transform, public)
+    extractor = StoreExtractor("table", {"schema": draft[0].to_dict()})
+    reference, _ = capture_messages(extractor.transform, public)
     if reference is None:
         return
     plan = {"n_records": 50, "n_neighbors": 3, "noise_multiplier": 1.0, "n_queries": 30}
     labels = [CLASSES[i % 2] for i in range(ROWS)]
     with tempfile.TemporaryDirectory() as folder:
-        place = Path(folder) / "store"
-        made, said = words_of(
-            Store.init, place, private, labels[: private.num_rows], classes=CLASSES,
+        path = Path(folder) / "store"
+        opened, messages = capture_messages(
+            Store.init, path, private, labels[: private.num_rows], classes=CLASSES,
             public=reference, extractor=extractor, **plan,
         )  # fmt: skip
-        assert_private(said)
-        if made is None:
-            assert said
-            assert not place.exists()
+        assert_private(messages)
+        if opened is None:
+            assert messages
+            assert not path.exists()
             return
-        with made as store:
-            _, said = words_of(store.add, more, labels[: more.num_rows])
-            assert_private(said)
+        with opened as store:
+            _, messages = capture_messages(store.add, further, labels[: further.num_rows])
+            assert_private(messages)
             added = (
-                ROWS if "must" not in said and "lacks" not in said and "column" not in said else 0
+                ROWS
+                if "must" not in messages and "lacks" not in messages and "column" not in messages
+                else 0
             )
             count = store.facts(curator=True)["private"]["records"]
             assert count in (ROWS, 2 * ROWS)
             assert count == ROWS + added or added == 0
-            reply, said = words_of(store.predict, queries)
-            assert_private(said)
-            left = store.quota().left
+            reply, messages = capture_messages(store.predict, queries)
+            assert_private(messages)
+            remaining = store.quota().left
             if reply is None:
-                assert said
-                assert left == 30
+                assert messages
+                assert remaining == 30
             else:
                 assert len(reply.labels) == queries.num_rows
-                assert left == 30 - reply.charged
+                assert remaining == 30 - reply.charged
 
 
-test_generated_tables_through_a_store = settings(SHORT, max_examples=12)(
-    given(st.data())(through_a_store)
+test_generated_tables_through_a_store = settings(SHORT_RUN, max_examples=12)(
+    given(st.data())(check_store)
 )
-test_two_thousand_generated_tables_through_a_store = soak_of(through_a_store)
+test_two_thousand_generated_tables_through_a_store = make_soak_test(check_store)
 
 
 def run(*arguments, code, stdin=None):
@@ -263,7 +272,7 @@ def run(*arguments, code, stdin=None):
     return result
 
 
-HARMED = {
+DAMAGED_FILES = {
     "headerless": f"{PRIVATE},{NUMBER},1\n{PRIVATE},2,0\n",
     "ragged": f"age,sex,y\n{PRIVATE},f\n1,2,3,4\n", "empty": "", "header only": "age,sex,y\n",
     "wrong type": f"age,sex,y\n{PRIVATE},f,a\n", "two of one name": f"age,age,y\n1,{PRIVATE},a\n",
@@ -272,16 +281,16 @@ HARMED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", HARMED)
+@pytest.mark.parametrize("name", DAMAGED_FILES)
 def test_commands_end_in_a_sentence(name, tmp_path):
     """Files that are no tables, or other ones, through check, init and predict."""
-    content = HARMED[name]
+    content = DAMAGED_FILES[name]
     data = tmp_path / "data.csv"
     data.write_bytes(content if isinstance(content, bytes) else content.encode())
     public = pa.table({"age": [20 + 7 * i % 39 for i in range(40)], "sex": ["f", "m"] * 20})
     parquet.write_table(public, tmp_path / "public.parquet")
     run("schema", tmp_path / "public.parquet", "-o", tmp_path / "s.json", code=[0])
-    shown = [
+    outputs = [
         run("schema", "--check", data, "--schema", tmp_path / "s.json", code=[0, 2]).output,
         run(
             "init", tmp_path / "store", "--data", data, "--label", "y", "--features", "table",
@@ -289,7 +298,7 @@ def test_commands_end_in_a_sentence(name, tmp_path):
             "--classes", "a,b", "--records", 20, code=[2],
         ).output,
     ]  # fmt: skip
-    assert_private(" ".join(shown))
+    assert_private(" ".join(outputs))
     assert not (tmp_path / "store").exists()
 
 

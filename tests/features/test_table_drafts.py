@@ -1,4 +1,4 @@
-"""A draft fits the table it was made from: whatever it loses or refuses stands in a note."""
+"""A draft fits its public table, and notes name everything that it loses or refuses."""
 
 import datetime as dt
 import json
@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 
 from vicinal.errors import InvalidInput
 from vicinal.features import CsvForm, TableFeatures, TableSchema, draft_schema, rows_from_schema
+from vicinal.features.arrow_columns import read_arrow_columns
 from vicinal.features.table_features import check_table
-from vicinal.features.table_schema import table_columns
 from vicinal.targets.classes import encode_labels as class_indices
 
+HEADER = {"format": "vicinal table schema", "version": 1}
 BERLIN, TOKYO = ZoneInfo("Europe/Berlin"), ZoneInfo("Asia/Tokyo")
 DAY = dt.datetime.fromisoformat("2026-01-31")
 RNG = np.random.default_rng(0)
@@ -24,11 +25,11 @@ SECONDS = RNG.integers(0, 86_400, 200).tolist()
 MOMENTS = [dt.datetime(2026, 1, 1, tzinfo=dt.UTC) + dt.timedelta(seconds=60 * s) for s in SECONDS]
 
 
-def choose(*values, n=200):
+def sample(*values, n=200):
     return [values[i] for i in np.random.default_rng(1).integers(0, len(values), n)]
 
 
-def drafted(values, file=None):
+def draft_column(values, file=None):
     """Return the draft of a table of one column, and its notes; the draft must fit."""
     table = {"x": values}
     schema, notes = draft_schema(table, (), file or CsvForm())
@@ -36,7 +37,7 @@ def drafted(values, file=None):
     return schema.to_dict()["columns"]["x"], " ".join(notes)
 
 
-def codes(column, values, file=None):
+def read_codes(column, values, file=None):
     declared = {"format": "vicinal table schema", "version": 1, "columns": {"x": column}}
     declared |= {"file": file} if file else {}
     return TableFeatures(declared).codes({"x": values})[:, 0].tolist()
@@ -45,26 +46,26 @@ def codes(column, values, file=None):
 @pytest.mark.parametrize(
     "values",
     [
-        choose("1.0", "0.0", ""), choose("-0.0", "0", "1e0", "0.0"), choose(1.0, 0.0, None),
-        choose(-0.0, 1.0), pa.array(choose(0, 1, None)).cast(pa.decimal128(25, 2)),
-        pa.array(choose(True, False, None)), choose("1", "1.0", "0"),
+        sample("1.0", "0.0", ""), sample("-0.0", "0", "1e0", "0.0"), sample(1.0, 0.0, None),
+        sample(-0.0, 1.0), pa.array(sample(0, 1, None)).cast(pa.decimal128(25, 2)),
+        pa.array(sample(True, False, None)), sample("1", "1.0", "0"),
     ],
 )  # fmt: skip
 def test_flags_are_yes_and_no_however_numbers_are_written(values):
-    column, notes = drafted(values)
+    column, notes = draft_column(values)
     assert (column["kind"], notes) == ("yes_no", "")
-    assert codes(column, ["1.0", "0.0", "-0.0", "1e0", "", "yes"])[:4] == [1, 0, 0, 1]
+    assert read_codes(column, ["1.0", "0.0", "-0.0", "1e0", "", "yes"])[:4] == [1, 0, 0, 1]
 
 
-def clock(form):
+def format_times(form):
     return [(DAY + dt.timedelta(seconds=s)).strftime(form) for s in SECONDS]
 
 
 TIMES = {
     "one day": ([DAY + dt.timedelta(seconds=s) for s in SECONDS], "date"),
-    "one day as text": (clock("%Y-%m-%d %H:%M:%S"), "date"),
-    "AM and PM with a date": (clock("%m/%d/%Y %I:%M %p"), "date"),
-    "AM and PM": (clock("%I:%M %p"), "time"), "clock": (clock("%H:%M:%S"), "time"),
+    "one day as text": (format_times("%Y-%m-%d %H:%M:%S"), "date"),
+    "AM and PM with a date": (format_times("%m/%d/%Y %I:%M %p"), "date"),
+    "AM and PM": (format_times("%I:%M %p"), "time"), "clock": (format_times("%H:%M:%S"), "time"),
     "time64": ([(DAY + dt.timedelta(seconds=s)).time() for s in SECONDS], "time"),
     "time32": (pa.array(np.asarray(SECONDS, "int32"), pa.time32("s")), "time"),
     "short": ([f"00:{s % 60:02d}:30" for s in SECONDS], "duration"),
@@ -79,79 +80,75 @@ TIMES = {
 @pytest.mark.parametrize("name", TIMES)
 def test_times_are_drafted_and_made_up(name):
     values, kind = TIMES[name]
-    column, notes = drafted(values)
+    column, notes = draft_column(values)
     assert column["kind"] == kind
     assert column.get("time", False) == (kind == "date" and name != "dates")
     assert ("time of day counts" in notes) == column.get("time", False)
     schema = TableSchema.from_dict(draft_schema({"x": values})[0].to_dict())
-    found = TableFeatures(schema).transform({"x": values})
-    assert len(np.unique(found, axis=0)) > 40
+    result = TableFeatures(schema).transform({"x": values})
+    assert len(np.unique(result, axis=0)) > 40
     assert np.isfinite(TableFeatures(schema).transform(rows_from_schema(schema, 99, seed=0))).all()
 
 
 def test_times_are_read_as_written():
     time, duration = {"kind": "time"}, {"kind": "duration", "low": 0, "high": 9e9}
     written = ["12:30 PM", "12:30 am", "00:15:30", "9 p.m.", "23:59:59.5", None]
-    assert codes(time, written)[:5] == [45_000, 1800, 930, 75_600, 86_399.5]
+    assert read_codes(time, written)[:5] == [45_000, 1800, 930, 75_600, 86_399.5]
     written = ["PT5M", "P1DT2H", "1 days 02:00:00", "-1 day, 23:59:00", "-00:01:00", "30:00:00"]
-    assert codes(duration, written) == [300, 93_600, 93_600, -60, -60, 108_000]
+    assert read_codes(duration, written) == [300, 93_600, 93_600, -60, -60, 108_000]
     for kind, wrong in ((time, "24:00"), (time, "13:00 PM"), (duration, "P1M"), (duration, 5)):
         with pytest.raises(InvalidInput, match="values"):
-            codes(kind, [wrong])
+            read_codes(kind, [wrong])
     moment = {"kind": "date", "low": "2026-01-01", "high": "2026-12-31", "time": True}
-    names = TableFeatures(declared := {**_empty(), "columns": {"x": moment, "t": time}})
-    assert len(names.get_feature_names_out()) == 7
+    extractor = TableFeatures(declared := {**HEADER, "columns": {"x": moment, "t": time}})
+    assert len(extractor.get_feature_names_out()) == 7
     rows = [{"x": "2026-02-01 06:00", "t": "6:00"}, {"x": None, "t": "18:00"}]  # as JSON has them
-    found = TableFeatures(declared).transform(rows)
-    np.testing.assert_allclose(found[0, [1, 2, 4, 5]], [1, 0, 1, 0], atol=1e-6)
-    np.testing.assert_allclose(found[1], [0, 0, 0, 1, -1, 0, 0], atol=1e-6)
-
-
-def _empty():
-    return {"format": "vicinal table schema", "version": 1}
+    result = TableFeatures(declared).transform(rows)
+    np.testing.assert_allclose(result[0, [1, 2, 4, 5]], [1, 0, 1, 0], atol=1e-6)
+    np.testing.assert_allclose(result[1], [0, 0, 0, 1, -1, 0, 0], atol=1e-6)
 
 
 @pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin", "+05:30"])
 @pytest.mark.parametrize("time", [False, True])
 def test_a_moment_is_the_same_as_text_and_as_timestamp(zone, time):
     column = {"kind": "date", "low": "2026-01-01", "high": "2026-12-31", "zone": zone, "time": time}
-    places = [(BERLIN, TOKYO)[i % 2] for i in range(200)]
-    local = [moment.astimezone(p) for moment, p in zip(MOMENTS, places, strict=True)]
-    wanted = codes(column, MOMENTS)
-    for same in (local, [moment.isoformat() for moment in local], pa.array(MOMENTS)):
-        assert codes(column, same) == wanted
-    own, _ = drafted([moment.isoformat() for moment in local])
+    zones = [(BERLIN, TOKYO)[i % 2] for i in range(200)]
+    local = [moment.astimezone(p) for moment, p in zip(MOMENTS, zones, strict=True)]
+    expected = read_codes(column, MOMENTS)
+    for equal_values in (local, [moment.isoformat() for moment in local], pa.array(MOMENTS)):
+        assert read_codes(column, equal_values) == expected
+    own, _ = draft_column([moment.isoformat() for moment in local])
     assert own["zone"] == "UTC"
-    found = check_table({"x": MOMENTS}, TableSchema.from_dict(
-        {**_empty(), "columns": {"x": {"kind": "date", "low": "2026-01-01", "high": "2027-01-01"}}}
+    result = check_table({"x": MOMENTS}, TableSchema.from_dict(
+        {**HEADER, "columns": {"x": {"kind": "date", "low": "2026-01-01", "high": "2027-01-01"}}}
     ))  # fmt: skip
-    assert '"zone"' in found[0].fix
+    assert '"zone"' in result[0].fix
     dated = DAY.date()
     for mixed in ([MOMENTS[0], DAY], [dated, MOMENTS[0]], [dated, 5], [dated, 2.5], [DAY, True]):
         with pytest.raises(InvalidInput, match="one type"):
-            codes(column, mixed)
-    assert codes({**column, "zone": "UTC"}, [dated, DAY, None, np.nan])[:2] == [20_484, 20_484]
+            read_codes(column, mixed)
+    assert read_codes({**column, "zone": "UTC"}, [dated, DAY, None, np.nan])[:2] == [20_484, 20_484]
 
 
 @pytest.mark.parametrize(
     ("values", "missing", "possible"),
     [
-        (choose("#N/A", "1.5", "2.5", "n/a", "<NA>"), ["#N/A", "<NA>", "n/a"], ""),
-        (choose(".", "\\N", "unknown", "4", "77"), [".", "\\N", "unknown"], ""),
-        (choose("red", "?", "-", "unknown"), None, "'?'"), (choose("a", "b", "?"), ["?"], ""),
-        (choose("+", "-", "?"), ["?"], "'-'"), (choose("yes", "no", "unknown"), None, "'unknown'"),
-        (choose(*range(18, 80), -999), [-999], ""), (choose(*RNG.normal(50, 9, 50), 9999.0),
-        [9999], ""), (choose(0, 1, -9), [-9], ""), (choose("0", "1", "-9.0"), [-9], ""),
-        (choose(*range(30), -1), [-1], ""), (choose(*range(18, 80), 99, 99), None, "99"),
-        (choose(*(dt.date(2000, 1, i) for i in range(1, 32)), dt.date(1900, 1, 1)),
-        ["1900-01-01"], ""), (choose("a", "b", "-9"), None, "'-9'"), (choose(-1, 0, 1), None, "-1"),
-        (choose(*range(1, 6)), None, ""),
+        (sample("#N/A", "1.5", "2.5", "n/a", "<NA>"), ["#N/A", "<NA>", "n/a"], ""),
+        (sample(".", "\\N", "unknown", "4", "77"), [".", "\\N", "unknown"], ""),
+        (sample("red", "?", "-", "unknown"), None, "'?'"), (sample("a", "b", "?"), ["?"], ""),
+        (sample("+", "-", "?"), ["?"], "'-'"), (sample("yes", "no", "unknown"), None, "'unknown'"),
+        (sample(*range(18, 80), -999), [-999], ""), (sample(*RNG.normal(50, 9, 50), 9999.0),
+        [9999], ""), (sample(0, 1, -9), [-9], ""), (sample("0", "1", "-9.0"), [-9], ""),
+        (sample(*range(30), -1), [-1], ""), (sample(*range(18, 80), 99, 99), None, "99"),
+        (sample(*(dt.date(2000, 1, i) for i in range(1, 32)), dt.date(1900, 1, 1)),
+        ["1900-01-01"], ""), (sample("a", "b", "-9"), None, "'-9'"), (sample(-1, 0, 1), None, "-1"),
+        (sample(*range(1, 6)), None, ""),
     ],
 )  # fmt: skip
 def test_values_for_missing_ones_are_declared_or_named(values, missing, possible):
     if missing is None and possible == "'?'":
         missing, possible = ["-", "?"], "'unknown'"
-    column, notes = drafted(values)
+    column, notes = draft_column(values)
     if missing and isinstance(missing[0], str):
         assert sorted(column["missing_values"]) == missing
     else:
@@ -163,28 +160,28 @@ def test_values_for_missing_ones_are_declared_or_named(values, missing, possible
 
 def test_missing_values_of_a_file_and_of_a_column():
     number = {"kind": "number", "low": 0, "high": 9, "missing_values": ["-", -9]}
-    found = codes(number, ["-", "-9.0", "-9", "?", "5", "NA"], {"missing_values": ["?"]})
-    assert np.isnan(found).tolist() == [True, True, True, True, False, True]
+    result = read_codes(number, ["-", "-9.0", "-9", "?", "5", "NA"], {"missing_values": ["?"]})
+    assert np.isnan(result).tolist() == [True, True, True, True, False, True]
     category = {"kind": "category", "values": ["-", "x"], "other": False}
-    found = codes(category, ["-", "?", "x"], {"missing_values": ["?", "-"]})
-    assert found[0] == 0, "a declared value is one"
-    assert np.isnan(found[1])
+    result = read_codes(category, ["-", "?", "x"], {"missing_values": ["?", "-"]})
+    assert result[0] == 0, "a declared value is one"
+    assert np.isnan(result[1])
     german = {"missing_values": ["n.a."], "decimal": ",", "delimiter": ";"}
-    assert np.isnan(codes(number, ["n,a,"], german)[0]), "read with points for commas"
+    assert np.isnan(read_codes(number, ["n,a,"], german)[0]), "read with points for commas"
     for wrong in ("?", [""], [True], [None]):
         for column, file in (({"missing_values": wrong}, None), ({}, {"missing_values": wrong})):
             with pytest.raises(InvalidInput, match='"missing_values"'):
-                codes({**number, **column}, [1], file)
+                read_codes({**number, **column}, [1], file)
     with pytest.raises(InvalidInput, match="both"):
-        codes({**category, "missing_values": ["x"]}, ["x"])
+        read_codes({**category, "missing_values": ["x"]}, ["x"])
     with pytest.raises(InvalidInput, match="missing values"):
-        codes({**number, "missing": False}, ["-"])
+        read_codes({**number, "missing": False}, ["-"])
 
 
 def test_codes_with_leading_zeros_are_categories():
     for values in ([f"{s % 40:05d}" for s in SECONDS], [f"E{s % 40}.9" for s in SECONDS]):
-        assert drafted([*values, None])[0]["kind"] == "category"
-    column, notes = drafted([f"{i:05d}" for i in range(200)])
+        assert draft_column([*values, None])[0]["kind"] == "category"
+    column, notes = draft_column([f"{i:05d}" for i in range(200)])
     assert column["kind"] == "ignored"
     assert "identifiers" in notes
     assert "currency" not in notes
@@ -200,7 +197,7 @@ def test_codes_with_leading_zeros_are_categories():
     ],
 )  # fmt: skip
 def test_a_label_written_as_a_float_names_its_class(labels, classes, indices):
-    schema = TableSchema.from_dict({**_empty(), "columns": {"x": {"kind": "yes_no"}}})
+    schema = TableSchema.from_dict({**HEADER, "columns": {"x": {"kind": "yes_no"}}})
     misfits = check_table({"x": [0, 1], "y": labels}, schema, ["y"], classes=classes)
     if indices is None:
         assert misfits
@@ -230,30 +227,49 @@ FAMILIES = {
     "percent": lambda rng, n: [f"{v}%" for v in rng.integers(0, 100, n)],
     "currency": lambda rng, n: [f"€ {v}" for v in rng.integers(0, 9999, n)],
     "limit": lambda rng, n: rng.choice(["<0.5", *map(str, range(40))], n).tolist(),
-    "clock": lambda rng, n: [(DAY + dt.timedelta(seconds=int(v))).time() for v in _seconds(rng, n)],
-    "duration": lambda rng, n: [dt.timedelta(seconds=int(v)) for v in 9 * _seconds(rng, n)],
-    "date": lambda rng, n: [(DAY + dt.timedelta(seconds=int(v))).date() for v in _far(rng, n)],
-    "moment": lambda rng, n: [DAY + dt.timedelta(seconds=int(v)) for v in _far(rng, n)],
-    "one day": lambda rng, n: [DAY + dt.timedelta(seconds=int(v)) for v in _seconds(rng, n)],
-    "zone": lambda rng, n: [(DAY + dt.timedelta(seconds=int(v))).astimezone(
-        (BERLIN, TOKYO)[v % 2]) for v in _far(rng, n)],
-}  # fmt: skip
+    "clock": lambda rng, n: [_add_seconds(v).time() for v in _sample_seconds(rng, n)],
+    "duration": lambda rng, n: [dt.timedelta(seconds=int(v)) for v in 9 * _sample_seconds(rng, n)],
+    "date": lambda rng, n: [_add_seconds(v).date() for v in _sample_far_seconds(rng, n)],
+    "moment": lambda rng, n: [_add_seconds(v) for v in _sample_far_seconds(rng, n)],
+    "one day": lambda rng, n: [_add_seconds(v) for v in _sample_seconds(rng, n)],
+    "zone": lambda rng, n: [
+        _add_seconds(v).astimezone((BERLIN, TOKYO)[v % 2]) for v in _sample_far_seconds(rng, n)
+    ],
+}
 
 
-def _seconds(rng, n):
+def _add_seconds(seconds):
+    return DAY + dt.timedelta(seconds=int(seconds))
+
+
+def _sample_seconds(rng, n):
     return rng.integers(0, 86_400, n)
 
 
-def _far(rng, n):
+def _sample_far_seconds(rng, n):
     return rng.integers(-(10**9), 10**9, n)
 
 
-WORDS = [None, "", "NA", "#N/A", "n/a", "<NA>", ".", "-", "?", "\\N", "none", "12:30 PM", "1e400"]
+FILLER_TEXTS = [
+    None,
+    "",
+    "NA",
+    "#N/A",
+    "n/a",
+    "<NA>",
+    ".",
+    "-",
+    "?",
+    "\\N",
+    "none",
+    "12:30 PM",
+    "1e400",
+]
 SENTINELS = [99, 999, -1, -9, 9999, -999, dt.date(1900, 1, 1), DAY.replace(1900, 1, 1), "99"]
 
 
 @st.composite
-def any_columns(draw, size):
+def any_column(draw, size):
     """Return cells of one family, typed or as text, with gaps and sentinels."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     family = draw(st.sampled_from(list(FAMILIES)))
@@ -263,7 +279,7 @@ def any_columns(draw, size):
         style = draw(st.sampled_from(["plain", "float", "AM and PM", "German"]))
         cells = [_as_text(cell, style) for cell in cells]
     if draw(st.booleans()):
-        filler = draw(st.sampled_from([*WORDS, *SENTINELS]))
+        filler = draw(st.sampled_from([*FILLER_TEXTS, *SENTINELS]))
         filler = str(filler) if as_text and filler is not None else filler
         for i in np.flatnonzero(rng.random(size) < draw(st.sampled_from([0.02, 0.2, 0.9]))):
             cells[i] = filler
@@ -291,8 +307,8 @@ def _in_container(cells, container):
     return array.dictionary_encode() if container == "dictionary" else array
 
 
-def _meaning(cell):
-    """Return what a person reads in a cell, so that equal ones may be one value."""
+def _parse_meaning(cell):
+    """Return the value that a reader sees in a cell; cells of equal value may have one code."""
     if isinstance(cell, float | int | Decimal):
         return Decimal(cell)
     text = str(cell).strip()
@@ -302,11 +318,11 @@ def _meaning(cell):
         return text.lower() if text.lower() in ("true", "false") else text
 
 
-def draft_fits(data):
+def check_draft_fits(data):
     size = data.draw(st.sampled_from([1, 2, 15, 40, 150]))
-    drawn = [data.draw(any_columns(size)) for _ in range(data.draw(st.integers(1, 3)))]
+    columns = [data.draw(any_column(size)) for _ in range(data.draw(st.integers(1, 3)))]
     table = {}
-    for i, (cells, container) in enumerate(drawn):
+    for i, (cells, container) in enumerate(columns):
         try:
             table[f"c{i}"] = _in_container(cells, container)
         except (pa.ArrowException, TypeError):  # several types
@@ -315,7 +331,7 @@ def draft_fits(data):
     assert TableSchema.from_dict(json.loads(json.dumps(schema.to_dict()))) == schema
     for misfit in check_table(table, schema):
         assert any(repr(misfit.column) in n and misfit.fault in n for n in notes), misfit
-    for i, (cells, _) in enumerate(drawn):
+    for i, (cells, _) in enumerate(columns):
         own = " ".join(note for note in notes if note.startswith(f"'c{i}'"))
         assert f"c{i}" in schema.names or own, "a column that is left out has a note"
         if f"c{i}" in schema.names:
@@ -326,27 +342,27 @@ LOSSES = ("rounded", "other than the 60", "counts as its limit", "left out", "de
 
 
 def assert_losses_are_noted(cells, name, table, schema, notes):
-    """Compare codes with what a person reads in the cells, by rules of the test's own."""
+    """Assert, by rules of the test itself, that codes or notes distinguish all values."""
     (column,) = (column for column in schema.columns if column.name == name)
-    reading = column.read(table_columns(table, [name])[0][name])
-    known = [
+    reading = column.read(read_arrow_columns(table, [name])[0][name])
+    readable_cells = [
         (cell, code)
         for cell, code in zip(cells, reading.codes.tolist(), strict=True)
         if cell not in (None, "", "NA", "None")
     ]
-    for cell, code in known:
+    for cell, code in readable_cells:
         if np.isnan(code):
             named = str(cell)[:10].removesuffix(".0").replace("\\", "\\\\") in notes
             assert named or reading.faults.any(), (cell, notes)
-    meanings = {_meaning(cell) for cell, code in known if not np.isnan(code)}
-    if len(meanings) > len({code for _, code in known if not np.isnan(code)}):
+    meanings = {_parse_meaning(cell) for cell, code in readable_cells if not np.isnan(code)}
+    if len(meanings) > len({code for _, code in readable_cells if not np.isnan(code)}):
         assert any(loss in notes for loss in LOSSES), (cells, notes)
 
 
 @settings(max_examples=150)
 @given(data=st.data())
 def test_a_draft_fits_any_table_or_its_notes_say_what_is_lost(data):
-    draft_fits(data)
+    check_draft_fits(data)
 
 
 @pytest.mark.soak
@@ -354,7 +370,7 @@ def test_a_draft_fits_any_table_or_its_notes_say_what_is_lost(data):
 @settings(settings.get_profile("soak"), max_examples=3000)
 @given(data=st.data())
 def test_many_drafts_fit_their_tables(data):
-    draft_fits(data)
+    check_draft_fits(data)
 
 
 # ------------------------------------------------------------------ doubtful readings
@@ -389,19 +405,19 @@ DOUBTFUL = {
 
 @pytest.mark.parametrize("name", DOUBTFUL)
 def test_doubtful_readings_have_a_note(name):
-    values, kind, words = DOUBTFUL[name]
-    column, notes = drafted(values)
+    values, kind, message = DOUBTFUL[name]
+    column, notes = draft_column(values)
     assert column["kind"] == kind
-    if words is None:
+    if message is None:
         assert notes == ""
     else:
-        assert words in notes
+        assert message in notes
 
 
 def test_points_of_thousands_beside_decimal_commas_are_the_reason():
     values = [f"{i}.{j:03d}" for i in range(1, 20) for j in range(0, 999, 99)] + ["900"]
     for some in (values, values[:9] * 9):
-        column, notes = drafted(some, CsvForm(";", ","))
+        column, notes = draft_column(some, CsvForm(";", ","))
         assert column["kind"] == "ignored"
         assert "separators of thousands" in notes
         assert "1234,5" in notes
@@ -409,26 +425,30 @@ def test_points_of_thousands_beside_decimal_commas_are_the_reason():
 
 def test_days_written_as_digits_are_one_in_every_type():
     numbers = [20251228, 20251231, 20260101, 20260131, 20260228]
-    column, _ = drafted(numbers * 9)
-    assert column == drafted([str(number) for number in numbers] * 9)[0]
+    column, _ = draft_column(numbers * 9)
+    assert column == draft_column([str(number) for number in numbers] * 9)[0]
     days = ["2025-12-28", "2025-12-31", "2026-01-01", "2026-01-31", "2026-02-28"]
-    assert codes(column, numbers) == codes(column, list(map(str, numbers))) == codes(column, days)
+    assert (
+        read_codes(column, numbers)
+        == read_codes(column, list(map(str, numbers)))
+        == read_codes(column, days)
+    )
 
 
 def test_ordered_categories_of_pandas_keep_their_order():
     pandas = pytest.importorskip("pandas")
     order = ["low", "middle", "high"]
     values = pandas.Categorical(order * 20, order, ordered=True)
-    column, notes = drafted(pa.array(values))
+    column, notes = draft_column(pa.array(values))
     assert (column["kind"], column["values"], notes) == ("levels", order, "")
     for table in (pandas.DataFrame({"x": values}), {"x": values}, {"x": pandas.Series(values)}):
         assert draft_schema(table)[0].to_dict()["columns"]["x"] == column
-    many = [f"w{i}" for i in range(99)]
-    assert "order" in drafted(pandas.Categorical(many * 9, many, ordered=True))[1]
+    categories = [f"w{i}" for i in range(99)]
+    assert "order" in draft_column(pandas.Categorical(categories * 9, categories, ordered=True))[1]
 
 
 @pytest.mark.parametrize(
-    ("values", "words"),
+    ("values", "message"),
     [
         (["M", "F", "m"], "2 rows hold declared values in another spelling"),
         ([" f ", "m", "M "], "1 row holds declared values in another spelling"),
@@ -436,12 +456,12 @@ def test_ordered_categories_of_pandas_keep_their_order():
         (["m", "f", "x"], ""),
     ],
 )
-def test_a_check_reports_values_that_become_other(values, words):
+def test_a_check_reports_values_that_become_other(values, message):
     column = {"kind": "category", "values": ["f", "m"]}
-    schema = TableSchema.from_dict({**_empty(), "columns": {"x": column}})
-    told = " ".join(map(str, check_table({"x": values}, schema)))
-    assert words in told
-    assert bool(words) == ('They count as "other"' in told)
+    schema = TableSchema.from_dict({**HEADER, "columns": {"x": column}})
+    report = " ".join(map(str, check_table({"x": values}, schema)))
+    assert message in report
+    assert bool(message) == ('They count as "other"' in report)
     assert not any(misfit.stops for misfit in check_table({"x": values}, schema))
 
 

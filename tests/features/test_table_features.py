@@ -1,4 +1,4 @@
-"""Table features: a schema is read strictly, cells as declared, and every row by itself."""
+"""Table features: schemas are parsed strictly, cells as declared, and every row independently."""
 
 import datetime as dt
 import json
@@ -13,8 +13,8 @@ from sklearn.pipeline import make_pipeline
 from vicinal import IndKNNClassifier
 from vicinal.errors import InvalidInput
 from vicinal.features import TableFeatures, TableSchema, draft_schema
-from vicinal.features.table_columns import MOST_DEVIATIONS
 from vicinal.features.table_features import check_table
+from vicinal.features.table_kinds import MAX_DEVIATIONS
 
 PRIVATE = "Ms Secret"
 
@@ -22,11 +22,11 @@ PRIVATE = "Ms Secret"
 YES_NO = {"kind": "yes_no"}
 
 
-def schema(**columns):
+def make_schema(**columns):
     return {"format": "vicinal table schema", "version": 1, "columns": columns}
 
 
-WHOLE = schema(
+FULL_SCHEMA = make_schema(
     age={"kind": "whole", "low": 0, "high": 100},
     income={"kind": "number", "low": 0, "center": 10.0, "spread": 1.0, "log": True},
     stage={"kind": "levels", "values": ["I", "II", "III"]},
@@ -47,23 +47,23 @@ ROWS = {
 }
 
 
-def features(rows=ROWS, declared=WHOLE):
+def compute_features(rows=ROWS, declared=FULL_SCHEMA):
     return TableFeatures(declared).transform(rows)
 
 
 def test_cells_become_the_numbers_that_the_schema_declares():
-    names = TableFeatures(WHOLE).get_feature_names_out().tolist()
-    found = dict(zip(names, features().T.astype(float).round(3).tolist(), strict=True))
-    assert found["age"] == [-1.732, 0, 1.732, 0], "a uniform number's deviation is range / sqrt 12"
-    assert found["age is missing"] == [0, 0, 0, 1]
-    assert found["income"] == [-MOST_DEVIATIONS, 0, 1, MOST_DEVIATIONS]
-    assert found["stage"] == pytest.approx([-1.225, 0, 1.225, 0], abs=1e-3)
+    names = TableFeatures(FULL_SCHEMA).get_feature_names_out().tolist()
+    result = dict(zip(names, compute_features().T.astype(float).round(3).tolist(), strict=True))
+    assert result["age"] == [-1.732, 0, 1.732, 0], "a uniform number's deviation is range / sqrt 12"
+    assert result["age is missing"] == [0, 0, 0, 1]
+    assert result["income"] == [-MAX_DEVIATIONS, 0, 1, MAX_DEVIATIONS]
+    assert result["stage"] == pytest.approx([-1.225, 0, 1.225, 0], abs=1e-3)
     half = round(math.sqrt(0.5), 3)
-    assert found["sex=f"] == pytest.approx([half, 0, 0, 0], abs=1e-3)
-    assert found["sex=(other)"] == pytest.approx([0, 0, half, 0], abs=1e-3)
-    assert found["sex is missing"] == pytest.approx([0, 0, 0, half], abs=1e-3)
-    assert found["smoker"] == [0.5, -0.5, 0.5, 0]
-    assert found["seen"] == pytest.approx([-1.732, 1.732, 1.732, 0], abs=2e-3), "clipped"
+    assert result["sex=f"] == pytest.approx([half, 0, 0, 0], abs=1e-3)
+    assert result["sex=(other)"] == pytest.approx([0, 0, half, 0], abs=1e-3)
+    assert result["sex is missing"] == pytest.approx([0, 0, 0, half], abs=1e-3)
+    assert result["smoker"] == [0.5, -0.5, 0.5, 0]
+    assert result["seen"] == pytest.approx([-1.732, 1.732, 1.732, 0], abs=2e-3), "clipped"
 
 
 def test_every_row_is_a_function_of_itself():
@@ -74,33 +74,35 @@ def test_every_row_is_a_function_of_itself():
         "stage": rng.choice(["I", "II", "III"], n), "sex": rng.choice(["f", "m", "d"], n),
         "smoker": rng.choice([True, False], n), "seen": rng.choice(["2001-02-03", ""], n),
     }  # fmt: skip
-    together = features(rows)
+    together = compute_features(rows)
     order = rng.permutation(n)
     shuffled = {name: column[order] for name, column in reversed(rows.items())}
-    np.testing.assert_array_equal(features(shuffled), together[order])
+    np.testing.assert_array_equal(compute_features(shuffled), together[order])
     for i in range(0, n, 83):
         alone = {name: column[i : i + 1] for name, column in rows.items()}
-        np.testing.assert_array_equal(features(alone), together[i : i + 1])
+        np.testing.assert_array_equal(compute_features(alone), together[i : i + 1])
 
 
 def test_tables_of_all_forms_give_the_same_features():
-    one = {name: column[:3] for name, column in ROWS.items()}
-    wanted = features(one)
-    arrow = pa.table(one)
+    first_rows = {name: column[:3] for name, column in ROWS.items()}
+    expected = compute_features(first_rows)
+    arrow = pa.table(first_rows)
     listed = arrow.to_pylist()
     batch = arrow.to_batches()[0]
     coded = arrow.set_column(3, "sex", arrow["sex"].dictionary_encode())
-    text = pa.table({name: [str(v) for v in column] for name, column in one.items()})
+    text = pa.table({name: [str(v) for v in column] for name, column in first_rows.items()})
     typed = arrow.set_column(
         5, "seen", pa.array([dt.date(2000, 1, 1), dt.date(2020, 1, 1), dt.date(2030, 5, 5)])
     )
     stamped = typed.set_column(5, "seen", typed["seen"].cast(pa.timestamp("ns", "UTC")))
-    for same in (arrow, listed, batch, coded, text, typed, stamped):
-        np.testing.assert_array_equal(features(same), wanted)
+    for equal_input in (arrow, listed, batch, coded, text, typed, stamped):
+        np.testing.assert_array_equal(compute_features(equal_input), expected)
     structured = np.array([(1, "f"), (2, "m")], dtype=[("age", "i8"), ("sex", "U1")])
-    small = schema(sex=WHOLE["columns"]["sex"], age=WHOLE["columns"]["age"])
+    small = make_schema(sex=FULL_SCHEMA["columns"]["sex"], age=FULL_SCHEMA["columns"]["age"])
     rows = {"age": [1, 2], "sex": ["f", "m"]}
-    np.testing.assert_array_equal(features(structured, small), features(rows, small))
+    np.testing.assert_array_equal(
+        compute_features(structured, small), compute_features(rows, small)
+    )
 
 
 def test_pandas_and_polars_tables():
@@ -108,9 +110,9 @@ def test_pandas_and_polars_tables():
     arrow = pa.table(ROWS)
     frame = pandas.DataFrame(ROWS, index=[5, 5, 6, 7])
     frame["sex"] = frame["sex"].astype("category")
-    np.testing.assert_array_equal(features(frame), features(arrow))
+    np.testing.assert_array_equal(compute_features(frame), compute_features(arrow))
     frame = polars.from_arrow(arrow).with_columns(polars.col("sex").cast(polars.Categorical))
-    np.testing.assert_array_equal(features(frame), features(arrow))
+    np.testing.assert_array_equal(compute_features(frame), compute_features(arrow))
 
 
 FAULTS = {
@@ -124,19 +126,19 @@ FAULTS = {
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_fault_names_column_kind_and_fix_and_no_value(name):
-    wrong, words = FAULTS[name]
+    wrong, message = FAULTS[name]
     rows = {**{other: column[:1] for other, column in ROWS.items()}, name: wrong}
-    with pytest.raises(InvalidInput, match=words) as caught:
-        features(rows)
+    with pytest.raises(InvalidInput, match=message) as caught:
+        compute_features(rows)
     assert repr(name) in str(caught.value)
     assert str(wrong[0]) not in str(caught.value)
-    (misfit,) = [m for m in check_table(rows, TableSchema.from_dict(WHOLE)) if m.stops]
+    (misfit,) = [m for m in check_table(rows, TableSchema.from_dict(FULL_SCHEMA)) if m.stops]
     assert (misfit.column, misfit.rows) == (name, (1,))
-    assert words in str(misfit)
+    assert message in str(misfit)
 
 
 @pytest.mark.parametrize(
-    ("column", "values", "words"),
+    ("column", "values", "message"),
     [
         ("age", [1.5], "not whole"), ("age", [True], "another type"),
         ("age", [dt.date(2000, 1, 1)], "another type"), ("age", [b"1"], "another type"),
@@ -146,45 +148,45 @@ def test_a_fault_names_column_kind_and_fix_and_no_value(name):
         ("sex", [{"a": 1}], "another type"),
     ],
 )  # fmt: skip
-def test_other_faults(column, values, words):
-    rows = {**{name: found[:1] for name, found in ROWS.items()}, column: values}
-    with pytest.raises(InvalidInput, match=words):
-        features(rows)
+def test_other_faults(column, values, message):
+    rows = {**{name: result[:1] for name, result in ROWS.items()}, column: values}
+    with pytest.raises(InvalidInput, match=message):
+        compute_features(rows)
 
 
 def test_columns_of_several_types_are_refused_without_their_values():
-    rows = {**{name: found[:2] for name, found in ROWS.items()}, "age": [1, PRIVATE]}
+    rows = {**{name: result[:2] for name, result in ROWS.items()}, "age": [1, PRIVATE]}
     with pytest.raises(InvalidInput, match="'age' must hold one type") as caught:
-        features(rows)
+        compute_features(rows)
     assert PRIVATE not in str(caught.value)
     assert caught.value.__cause__ is None
 
 
 def test_lacking_columns_are_named_and_others_left_out_with_a_word():
     with pytest.raises(InvalidInput, match="lacks columns 'age', 'seen'"):
-        features({name: v for name, v in ROWS.items() if name not in ("age", "seen")})
+        compute_features({name: v for name, v in ROWS.items() if name not in ("age", "seen")})
     with pytest.warns(UserWarning, match="2 columns that the schema does not name") as caught:
-        features({**ROWS, PRIVATE: [1] * 4, "b": [2] * 4})
+        compute_features({**ROWS, PRIVATE: [1] * 4, "b": [2] * 4})
     assert PRIVATE not in str(caught[0].message)
     twice = pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["age", "age"])
     with pytest.raises(InvalidInput, match="two columns named 'age'"):
-        TableFeatures(schema(age={"kind": "whole", "low": 0, "high": 9})).transform(twice)
+        TableFeatures(make_schema(age={"kind": "whole", "low": 0, "high": 9})).transform(twice)
     for wrong in (np.ones((2, 2)), [[1]], 7):
         with pytest.raises(InvalidInput, match="named columns"):
-            features(wrong)
+            compute_features(wrong)
 
 
 def test_missing_values_can_be_refused():
-    strict = schema(age={"kind": "whole", "low": 0, "high": 9, "missing": False})
+    strict = make_schema(age={"kind": "whole", "low": 0, "high": 9, "missing": False})
     with pytest.raises(InvalidInput, match="missing values"):
-        features({"age": [1, None]}, strict)
-    assert features({"age": [1, 2]}, strict).shape == (2, 1)
+        compute_features({"age": [1, None]}, strict)
+    assert compute_features({"age": [1, 2]}, strict).shape == (2, 1)
 
 
 def test_declared_words_are_values_even_if_they_say_missing_elsewhere():
-    declared = schema(a={"kind": "category", "values": ["None", "some"], "other": False})
-    found = features({"a": ["None", "some", "NA"]}, declared)
-    assert (found > 0).tolist() == [
+    declared = make_schema(a={"kind": "category", "values": ["None", "some"], "other": False})
+    result = compute_features({"a": ["None", "some", "NA"]}, declared)
+    assert (result > 0).tolist() == [
         [True, False, False],
         [False, True, False],
         [False, False, True],
@@ -192,57 +194,57 @@ def test_declared_words_are_values_even_if_they_say_missing_elsewhere():
 
 
 def test_numbers_as_categories_are_compared_as_numbers_and_names_in_nfc():
-    declared = schema(größe={"kind": "category", "values": [1, 2.5], "other": False})
+    declared = make_schema(größe={"kind": "category", "values": [1, 2.5], "other": False})
     decomposed = "gro\u0308ße"
-    for same in ([1, 2.5], ["1.0", "2.5"], ["1", "2.50"]):
-        found = features({decomposed: same}, declared)
-        assert (found > 0).tolist() == [[True, False, False], [False, True, False]]
+    for equal_input in ([1, 2.5], ["1.0", "2.5"], ["1", "2.50"]):
+        result = compute_features({decomposed: equal_input}, declared)
+        assert (result > 0).tolist() == [[True, False, False], [False, True, False]]
 
 
 WRONG = {
     "format": ({"columns": {}}, "format"),
-    "version": ({**WHOLE, "version": 2}, "version"),
-    "more": ({**WHOLE, "extra": 1}, "nothing else"),
-    "kind": (schema(a={"kind": "magic"}), '"kind"'),
-    "unknown": (schema(a={"kind": "yes_no", "low": 1}), '"low"'),
-    "bounds": (schema(a={"kind": "number", "low": 2, "high": 1}), '"low"'),
-    "half": (schema(a={"kind": "number", "low": 2}), '"high"'),
-    "center": (schema(a={"kind": "number", "center": 2}), '"spread"'),
-    "spread": (schema(a={"kind": "number", "center": 2, "spread": 0}), '"spread"'),
-    "nan": (schema(a={"kind": "number", "low": math.nan, "high": 1}), '"low"'),
-    "log": (schema(a={"kind": "number", "low": -1, "high": 1, "log": True}), '"log"'),
-    "date": (schema(a={"kind": "date", "low": "x", "high": "2000-01-01"}), "date"),
-    "values": (schema(a={"kind": "category"}), '"values"'),
-    "twins": (schema(a={"kind": "category", "values": ["x", " x"]}), "differ"),
-    "empty": (schema(a={"kind": "category", "values": [" "]}), "not empty"),
-    "one level": (schema(a={"kind": "levels", "values": ["x"]}), "two"),
-    "shares": (schema(a={"kind": "category", "values": ["x"], "shares": [1]}), '2 "shares"'),
-    "weight": (schema(a={"kind": "yes_no", "weight": 0}), '"weight"'),
-    "alike": (schema(**dict.fromkeys(["gr\u00f6", "gro\u0308"], YES_NO)), "alike"),
+    "version": ({**FULL_SCHEMA, "version": 2}, "version"),
+    "more": ({**FULL_SCHEMA, "extra": 1}, "nothing else"),
+    "kind": (make_schema(a={"kind": "magic"}), '"kind"'),
+    "unknown": (make_schema(a={"kind": "yes_no", "low": 1}), '"low"'),
+    "bounds": (make_schema(a={"kind": "number", "low": 2, "high": 1}), '"low"'),
+    "half": (make_schema(a={"kind": "number", "low": 2}), '"high"'),
+    "center": (make_schema(a={"kind": "number", "center": 2}), '"spread"'),
+    "spread": (make_schema(a={"kind": "number", "center": 2, "spread": 0}), '"spread"'),
+    "nan": (make_schema(a={"kind": "number", "low": math.nan, "high": 1}), '"low"'),
+    "log": (make_schema(a={"kind": "number", "low": -1, "high": 1, "log": True}), '"log"'),
+    "date": (make_schema(a={"kind": "date", "low": "x", "high": "2000-01-01"}), "date"),
+    "values": (make_schema(a={"kind": "category"}), '"values"'),
+    "twins": (make_schema(a={"kind": "category", "values": ["x", " x"]}), "differ"),
+    "empty": (make_schema(a={"kind": "category", "values": [" "]}), "not empty"),
+    "one level": (make_schema(a={"kind": "levels", "values": ["x"]}), "two"),
+    "shares": (make_schema(a={"kind": "category", "values": ["x"], "shares": [1]}), '2 "shares"'),
+    "weight": (make_schema(a={"kind": "yes_no", "weight": 0}), '"weight"'),
+    "alike": (make_schema(**dict.fromkeys(["gr\u00f6", "gro\u0308"], YES_NO)), "alike"),
 }
 
 
 @pytest.mark.parametrize("name", WRONG)
 def test_a_wrong_schema_is_refused_in_words(name):
-    given, words = WRONG[name]
-    with pytest.raises(InvalidInput, match=words):
-        TableSchema.from_dict(given)
+    declared, message = WRONG[name]
+    with pytest.raises(InvalidInput, match=message):
+        TableSchema.from_dict(declared)
 
 
 def test_texts_are_refused_with_a_pointer_and_so_is_a_schema_without_columns():
     with pytest.raises(InvalidInput, match="--features text"):
-        features(declared=schema(a={"kind": "text"}))
+        compute_features(declared=make_schema(a={"kind": "text"}))
     with pytest.raises(InvalidInput, match="at least one"):
-        features(declared=schema(a={"kind": "ignored"}))
+        compute_features(declared=make_schema(a={"kind": "ignored"}))
 
 
 def test_a_schema_comes_back_from_json_as_it_was(tmp_path):
     path = tmp_path / "schema.json"
-    path.write_text(json.dumps(WHOLE))
+    path.write_text(json.dumps(FULL_SCHEMA))
     loaded = TableSchema.load(path)
-    assert loaded == TableSchema.from_dict(WHOLE)
+    assert loaded == TableSchema.from_dict(FULL_SCHEMA)
     assert TableSchema.from_dict(json.loads(json.dumps(loaded.to_dict()))) == loaded
-    np.testing.assert_array_equal(features(declared=str(path)), features())
+    np.testing.assert_array_equal(compute_features(declared=str(path)), compute_features())
     path.write_text('{"a": 1, "a": 2}')
     with pytest.raises(InvalidInput, match="twice"):
         TableSchema.load(path)
@@ -264,20 +266,20 @@ def test_drafts_find_the_kinds():
         "zip": [f"0{i % 7}" for i in range(n)], "parts": [[1]] * n,
         "patient": rng.choice(4000, n, replace=False), "rent": rng.choice(10**6, n, replace=False),
     })  # fmt: skip
-    found, notes = draft_schema(public, ["y"])
-    kinds = {name: told["kind"] for name, told in found.to_dict()["columns"].items()}
+    result, notes = draft_schema(public, ["y"])
+    kinds = {name: column["kind"] for name, column in result.to_dict()["columns"].items()}
     assert kinds == {
         "age": "whole", "dose": "number", "platelets": "number", "sex": "category",
         "speed": "levels", "smoker": "yes_no", "seen": "date", "zip": "category", "note": "text",
         "row": "ignored", "id": "ignored", "nothing": "ignored", "same": "ignored",
         "y": "ignored", "parts": "ignored", "patient": "ignored", "rent": "whole",
     }  # fmt: skip
-    columns = found.to_dict()["columns"]
+    columns = result.to_dict()["columns"]
     assert columns["platelets"]["log"]
     assert columns["speed"]["values"] == ["<10", "10-24", "25-54", "55+"]
     assert any("--features text" in note for note in notes)
     with pytest.raises(InvalidInput, match="--features text"):
-        found.usable()
+        result.usable()
     usable, _ = draft_schema(public.drop_columns(["note"]))
     rows = TableFeatures(usable).transform(public.drop_columns(["note"]))
     assert np.isfinite(rows).all()
@@ -286,13 +288,13 @@ def test_drafts_find_the_kinds():
 
 def test_a_check_counts_for_the_owner_and_says_what_stops():
     rows = {**ROWS, "age": [200, 50, 300, 400]}
-    found = check_table(rows, TableSchema.from_dict(WHOLE))
-    told = {m.column: m for m in found}
-    assert not any(m.stops for m in found)
-    assert told["age"].rows == (1, 3, 4)
-    assert "units may differ" in told["age"].fix
-    assert PRIVATE not in " ".join(map(str, found))
-    lacking = check_table({PRIVATE: [1]}, TableSchema.from_dict(WHOLE))
+    result = check_table(rows, TableSchema.from_dict(FULL_SCHEMA))
+    misfit_of = {m.column: m for m in result}
+    assert not any(m.stops for m in result)
+    assert misfit_of["age"].rows == (1, 3, 4)
+    assert "units may differ" in misfit_of["age"].fix
+    assert PRIVATE not in " ".join(map(str, result))
+    lacking = check_table({PRIVATE: [1]}, TableSchema.from_dict(FULL_SCHEMA))
     assert all(m.stops for m in lacking)
     assert PRIVATE not in " ".join(map(str, lacking)), "no header: a name may be a record"
 
@@ -301,33 +303,41 @@ def test_fit_goes_the_whole_way_of_a_table():
     """A schema in fit: features, a map of public rows, queries and later records as tables."""
     rng = np.random.default_rng(2)
 
-    def people(size):
+    def sample_patients(size):
         y = rng.integers(0, 2, size)
         rows = {"age": 30 + 40 * y, "sex": rng.choice(["f", "m"], size), "income": 10.0**6 * y}
         return pa.table(rows), y
 
-    declared = schema(
-        age=WHOLE["columns"]["age"], sex=WHOLE["columns"]["sex"],
+    declared = make_schema(
+        age=FULL_SCHEMA["columns"]["age"], sex=FULL_SCHEMA["columns"]["sex"],
         income={"kind": "number", "low": 0, "high": 2e6},
     )  # fmt: skip
-    (rows, y), (public, _), (queries, truth) = people(300), people(200), people(20)
+    (rows, y), (public, _), (queries, truth) = (
+        sample_patients(300),
+        sample_patients(200),
+        sample_patients(20),
+    )
     for reference in (public, None):
         model = IndKNNClassifier([0, 1], epsilon=50, n_queries=40, n_records=300, simulation_seed=0)
         model.fit(rows, y, public=reference, schema=declared)
         assert (model.predict(queries) == truth).mean() > 0.9
-        model.add(*people(5))
+        model.add(*sample_patients(5))
         assert model.predict_proba(queries).shape == (20, 2)
     table = TableFeatures(declared)
-    mapped = [table.transform(part) for part in (rows, public, queries)]
-    same = clone(model).fit(mapped[0], y, public=mapped[1])
-    whole = clone(model).fit(rows, y, public=public, schema=declared)
-    np.testing.assert_array_equal(whole.query(queries).votes, same.query(mapped[2]).votes)
+    mapped = [table.transform(some_rows) for some_rows in (rows, public, queries)]
+    array_model = clone(model).fit(mapped[0], y, public=mapped[1])
+    schema_model = clone(model).fit(rows, y, public=public, schema=declared)
+    np.testing.assert_array_equal(
+        schema_model.query(queries).votes, array_model.query(mapped[2]).votes
+    )
     with pytest.raises(InvalidInput, match="lacks column 'age'"):
-        whole.predict({"sex": ["f"], "income": [1.0]})
+        schema_model.predict({"sex": ["f"], "income": [1.0]})
     with pytest.raises(InvalidInput, match="part of the private records"):
         clone(model).fit(rows, y, public=rows, schema=declared)
-    whole.fit(mapped[0], y, public=mapped[1])
-    assert whole.predict(mapped[2]).shape == (20,), "without a schema features are numbers again"
+    schema_model.fit(mapped[0], y, public=mapped[1])
+    assert schema_model.predict(mapped[2]).shape == (20,), (
+        "without a schema features are numbers again"
+    )
 
 
 def test_columns_of_very_different_scales_warn():
@@ -343,7 +353,7 @@ def test_a_pipeline_takes_tables_and_learns_nothing_from_them():
     rng = np.random.default_rng(2)
     y = rng.integers(0, 2, 200)
     rows = pa.table({"age": 30 + 40 * y, "sex": rng.choice(["f", "m"], 200)})
-    declared = schema(age=WHOLE["columns"]["age"], sex=WHOLE["columns"]["sex"])
+    declared = make_schema(age=FULL_SCHEMA["columns"]["age"], sex=FULL_SCHEMA["columns"]["sex"])
     table = TableFeatures(declared)
     assert clone(table).get_params() == {"schema": declared}
     model = IndKNNClassifier([0, 1], epsilon=8, n_queries=20, n_records=200)

@@ -1,4 +1,4 @@
-"""References for tables without public rows: made up from a schema."""
+"""Reference rows for tables without public rows, sampled from a schema."""
 
 import numpy as np
 import pyarrow as pa
@@ -8,7 +8,7 @@ from vicinal.errors import InvalidInput
 from vicinal.features import TableFeatures, TableSchema, draft_schema, rows_from_schema
 
 
-def people(size, seed=0):
+def sample_patients(size, seed=0):
     rng = np.random.default_rng(seed)
     ill = rng.random(size) < 0.3
     return pa.table({
@@ -18,17 +18,19 @@ def people(size, seed=0):
     })  # fmt: skip
 
 
-SCHEMA, _ = draft_schema(people(3000, 7))
+SCHEMA, _ = draft_schema(sample_patients(3000, 7))
 
 
 def test_made_up_rows_are_as_declared_and_repeatable():
-    made = rows_from_schema(SCHEMA, 4000, seed=1)
-    assert made.equals(rows_from_schema(SCHEMA, 4000, seed=1))
-    assert not made.equals(rows_from_schema(SCHEMA, 4000))
-    found, real = (TableFeatures(SCHEMA).transform(rows) for rows in (made, people(4000)))
-    assert np.abs(found.mean(axis=0) - real.mean(axis=0)).max() < 0.3
-    assert np.isfinite(found).all()
-    assert abs(made["weight"].null_count / 4000 - 0.2) < 0.05
+    sampled = rows_from_schema(SCHEMA, 4000, seed=1)
+    assert sampled.equals(rows_from_schema(SCHEMA, 4000, seed=1))
+    assert not sampled.equals(rows_from_schema(SCHEMA, 4000))
+    features, real = (
+        TableFeatures(SCHEMA).transform(rows) for rows in (sampled, sample_patients(4000))
+    )
+    assert np.abs(features.mean(axis=0) - real.mean(axis=0)).max() < 0.3
+    assert np.isfinite(features).all()
+    assert abs(sampled["weight"].null_count / 4000 - 0.2) < 0.05
     with pytest.raises(InvalidInput, match="size"):
         rows_from_schema(SCHEMA, 0)
 
@@ -42,7 +44,7 @@ def test_every_kind_makes_cells_that_read_as_declared():
         "g": {"kind": "levels", "values": ["x", "y"], "shares": [1, 0]},
         "h": {"kind": "number", "center": -1e6, "spread": 1e3, "missing": 0.5},
     }})  # fmt: skip
-    made = rows_from_schema(schema, 500, seed=0)
-    assert np.isfinite(TableFeatures(schema).transform(made)).all()
-    assert set(made["g"].to_pylist()) == {"x"}
-    assert set(made["f"].to_pylist()) == {"x", "(other)"}
+    sampled = rows_from_schema(schema, 500, seed=0)
+    assert np.isfinite(TableFeatures(schema).transform(sampled)).all()
+    assert set(sampled["g"].to_pylist()) == {"x"}
+    assert set(sampled["f"].to_pylist()) == {"x", "(other)"}

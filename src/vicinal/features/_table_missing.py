@@ -1,120 +1,109 @@
-"""Values on public rows that probably stand for missing ones: "?", "n/a", -999, 1900-01-01."""
+"""Detection of public values that probably mean a missing value: "?", "n/a", -999, 1900-01-01."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import numpy as np
 
-from vicinal.arrays import Floats
-from vicinal.features.table_columns import comparable, day_number
+from vicinal.features.table_columns import Codes, count_days, normalize_value
 
-SYMBOLS = frozenset({
-    "#n/a", "#n/a n/a", "#na", "n/a", "n.a.", "<na>", "nat", "nan", "null", "(null)", "#null!",
-    "#value!", "#ref!", "#div/0!", "#num!", "\\n", ".", "..", "...", "-", "--", "---", "\u2013",
-    "\u2014", "?", "??", "???",
-})  # fmt: skip
+_SYMBOL_LIST = (
+    "#n/a|#n/a n/a|#na|n/a|n.a.|<na>|nat|nan|null|(null)|#null!|#value!|#ref!|#div/0!|#num!|\\n|"
+    ".|..|...|-|--|---|\u2013|\u2014|?|??|???"
+)
+_SYMBOLS = frozenset(_SYMBOL_LIST.split("|"))
 """Texts, casefolded, that have no other meaning in nearly all tables."""
 
-NOUNS = frozenset({
-    "na", "none", "nil", "missing", "unknown", "not available", "not applicable", "not known",
-    "no data", "nd", "n.d.", "undefined", "blank", "empty",
-})  # fmt: skip
+_NOUN_LIST = (
+    "na|none|nil|missing|unknown|not available|not applicable|not known|no data|nd|n.d.|undefined|"
+    "blank|empty"
+)
+_NOUNS = frozenset(_NOUN_LIST.split("|"))
 """Texts, casefolded, that mean a missing value among numbers, but may be a category's value."""
 
 _SIGNS = frozenset("+-/\u2013\u2014")
 
-NUMBERS = frozenset(
+_NUMBERS = frozenset(
     [-1.0, -32768.0, -2147483648.0, 2147483647.0]
     + [float(sign * int("9" * n_digits)) for n_digits in range(1, 10) for sign in (1, -1)]
 )
 """Numbers that programs and questionnaires write for a missing one."""
 
-DAYS = frozenset(
-    day_number(date)
-    for date in (
-        "0001-01-01", "1800-01-01", "1899-12-30", "1899-12-31", "1900-01-01", "1901-01-01",
-        "1970-01-01", "2099-12-31", "2100-01-01", "2999-12-31", "3000-01-01", "9999-01-01",
-        "9999-12-31",
-    )
-)  # fmt: skip
-"""Dates that programs write for a missing one, as days since 1970."""
+_DATES = (
+    "0001-01-01 1800-01-01 1899-12-30 1899-12-31 1900-01-01 1901-01-01 1970-01-01 2099-12-31 "
+    "2100-01-01 2999-12-31 3000-01-01 9999-01-01 9999-12-31"
+)
+_DAYS = frozenset(map(count_days, _DATES.split()))
+"""Dates that programs write for a missing one, in days since 1970."""
 
 _MIN_SPIKE = 5
 _SPIKE = 10.0
-"""A value is suspiciously frequent if it is met this many times as often as the median value."""
-
-
-@dataclass(frozen=True)
-class Candidates:
-    """Values that stand for missing ones: `certain` enough to be declared, or `possible`."""
-
-    certain: tuple[float, ...] = ()
-    possible: tuple[float, ...] = ()
+"""A value is suspiciously frequent from this many times the median frequency of the other values
+on, and from five rows on."""
 
 
 def find_missing_texts(distinct: Iterable[str]) -> tuple[list[str], list[str]]:
-    """Return which texts are symbols and which are nouns for a missing value."""
+    """Return the texts that certainly mean a missing value, and those that mean it among numbers.
+
+    In a column with "+", "-" is its opposite, and means a missing value only among numbers.
+    """
     texts = list(distinct)
-    symbols = [text for text in texts if text.casefold() in SYMBOLS]
-    nouns = [text for text in texts if text.casefold() in NOUNS]
-    has_signs = any("+" in text and set(text) <= _SIGNS for text in texts)
-    if has_signs:  # "-" is the opposite of "+" then
-        signs = [text for text in symbols if set(text) <= _SIGNS]
-        symbols = [text for text in symbols if text not in signs]
-        nouns += signs
+    symbols = [text for text in texts if text.casefold() in _SYMBOLS]
+    nouns = [text for text in texts if text.casefold() in _NOUNS]
+    if any("+" in text and _SIGNS.issuperset(text) for text in texts):
+        nouns += [text for text in symbols if _SIGNS.issuperset(text)]
+        symbols = [text for text in symbols if not _SIGNS.issuperset(text)]
     return symbols, nouns
 
 
 def find_number_texts(distinct: Iterable[str]) -> list[str]:
-    """Return which categories are numbers that often stand for a missing value."""
-    written = {comparable(number) for number in NUMBERS if abs(number) >= 9}
-    return [text for text in distinct if comparable(text) in written]
+    """Return the texts of categories that are numbers which often mean a missing value."""
+    numbers = {normalize_value(number) for number in _NUMBERS if abs(number) >= 9}
+    return [text for text in distinct if normalize_value(text) in numbers]
 
 
-def find_missing_numbers(numbers: Floats) -> Candidates:
-    """Return the numbers (n,) that stand for missing ones, each once."""
-    return _find(numbers, NUMBERS, are_days=False)
+def find_sentinels(codes: Codes, *, are_days: bool = False) -> tuple[list[float], list[float]]:
+    """Return the distinct codes that certainly mean a missing value, and those that possibly do.
 
+    They are judged by their frequency, and by their distance from the other codes.
 
-def find_missing_days(numbers: Floats) -> Candidates:
-    """Return the days since 1970 (n,) that stand for missing dates, each once."""
-    return _find(numbers, DAYS, are_days=True)
-
-
-def _find(numbers: Floats, sentinels: frozenset[float], *, are_days: bool) -> Candidates:
-    distinct, counts = np.unique(numbers, return_counts=True)
+    `codes`: numbers, or days since 1970 if `are_days` (n,).
+    """
+    sentinels = _DAYS if are_days else _NUMBERS
+    distinct, counts = np.unique(codes, return_counts=True)
     is_sentinel = np.isin(distinct, list(sentinels))
     plain = distinct[~is_sentinel]
-    candidates = list(zip(distinct[is_sentinel].tolist(), counts[is_sentinel], strict=True))
+    candidates = distinct[is_sentinel].tolist()
     if not candidates:
-        return Candidates()
+        return [], []
     if len(plain) < 2:
-        return Candidates(possible=tuple(value for value, _ in candidates if abs(value) >= 99))
+        return [], [value for value in candidates if abs(value) >= 99]
     low, high = float(plain[0]), float(plain[-1])
     spike = max(_MIN_SPIKE, _SPIKE * float(np.median(counts[~is_sentinel])))
     certain = []
     possible = []
-    for value, count in candidates:
+    for value, count in zip(candidates, counts[is_sentinel].tolist(), strict=True):
         gap = max(low - value, value - high)
-        is_only_negative = value < 0 <= low
         if are_days:
             is_certain = gap > 0 and (gap > max(high - low, 366.0) or count >= spike)
             is_possible = count >= spike or (gap > 0 and count > 1)
         else:
-            is_certain = _is_certain(value, int(count), plain)
+            is_certain = _is_certain_number(value, count, plain)
+            is_only_negative = value < 0 <= low
             is_possible = count >= spike or is_only_negative or gap > max(1.0, high - low)
             is_possible |= gap > 1 and count > 1
         if is_certain:
             certain.append(value)
         elif is_possible:
             possible.append(value)
-    return Candidates(tuple(certain), tuple(possible))
+    return certain, possible
 
 
-def _is_certain(value: float, count: int, plain: Floats) -> bool:
-    """Return whether a number is too distant from the sorted plain numbers (k,) to be one of them.
+def _is_certain_number(value: float, count: int, plain: Codes) -> bool:
+    """Return whether a sentinel number is certainly none of the plain numbers.
 
     A single -1 beside few counts may be a number, and so may 9 or 99 on a scale that ends nearby.
+
+    `count`: rows with the value. `plain`: distinct numbers that are no sentinels, sorted (k,).
     """
     low, high = float(plain[0]), float(plain[-1])
     gap = max(low - value, value - high)

@@ -1,4 +1,4 @@
-"""Times of day, durations and moments as texts write them, and time zones."""
+"""Parsers of texts that are times of day, durations or moments; and offsets of time zones."""
 
 import datetime as dt
 import re
@@ -10,8 +10,10 @@ import numpy.typing as npt
 
 SECONDS_PER_DAY = 86_400
 MICROSECONDS = 1_000_000
-"""In a second. All times are rounded to microseconds, so that texts and Arrow columns agree."""
+"""Microseconds per second. All times are rounded to microseconds, so that texts and Arrow columns
+of the same times have equal codes."""
 
+# Parts of regular expressions: a time of day, an offset from UTC, and an amount of a unit.
 _HALF_DAY = r"(?:\s*[ap]\.?m\.?)"
 _CLOCK = rf"\d{{1,2}}:\d{{2}}(?::\d{{2}}(?:[.,]\d+)?)?{_HALF_DAY}?|\d{{1,2}}{_HALF_DAY}"
 _OFFSET = r"Z|UTC|GMT|[+-]\d{2}(?::?\d{2})?"
@@ -32,15 +34,17 @@ _ISO_DURATION = re.compile(
 _ISO_SECONDS = (7 * SECONDS_PER_DAY, SECONDS_PER_DAY, 3600, 60, 1)
 """Seconds of a week, a day, an hour, a minute and a second. Months and years vary in length."""
 
-_DAYS = re.compile(r"([+-]?\d+) ?(?:d|days?)\b,?\s*", _FLAGS)
+_DAY_COUNT = re.compile(r"([+-]?\d+) ?(?:d|days?)\b,?\s*", _FLAGS)
 _ELAPSED = re.compile(r"([+-]?)(\d+):([0-5]\d)(?::([0-5]\d(?:[.,]\d+)?))?", re.ASCII)
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _ZONE_STEP = 900
-"""Seconds for which one offset from UTC holds: since 1900, offsets change at quarters of hours."""
+"""Seconds for which the offset of a zone is looked up once: since 1900, all changes are at quarters
+of an hour."""
 
 
 def _parse_amount(digits: str | None) -> float:
+    """Return a number with a decimal point or comma; 0 if there are no digits."""
     return float(digits.replace(",", ".")) if digits else 0.0
 
 
@@ -74,14 +78,16 @@ def parse_duration(text: str) -> float | None:
     match = _ISO_DURATION.fullmatch(text)
     if match is not None:
         amounts = map(_parse_amount, match.groups()[1:])
-        total = sum(a * unit for a, unit in zip(amounts, _ISO_SECONDS, strict=True))
+        total = sum(amount * unit for amount, unit in zip(amounts, _ISO_SECONDS, strict=True))
         return _round_seconds(-total if match[1] == "-" else total)
-    days = _DAYS.match(text)
-    rest = text if days is None else text[days.end() :]
-    total = 0.0 if days is None else float(int(days[1]) * SECONDS_PER_DAY)
-    if days is not None and not rest:
-        return total
-    elapsed = _ELAPSED.fullmatch(rest)
+    total = 0.0
+    day_count = _DAY_COUNT.match(text)
+    if day_count is not None:
+        total = float(int(day_count[1]) * SECONDS_PER_DAY)
+        text = text[day_count.end() :]
+        if not text:
+            return total
+    elapsed = _ELAPSED.fullmatch(text)
     if elapsed is None:
         return None
     seconds = 3600.0 * int(elapsed[2]) + 60.0 * int(elapsed[3]) + _parse_amount(elapsed[4])
@@ -89,7 +95,7 @@ def parse_duration(text: str) -> float | None:
 
 
 def find_zone(name: str) -> dt.tzinfo:
-    """Return a time zone by its name, as Europe/Berlin, UTC or +02:00; raises ValueError."""
+    """Return a time zone by its name, such as Europe/Berlin, UTC or +02:00; raises ValueError."""
     if name.upper() in ("Z", "UTC", "GMT"):
         return dt.UTC
     match = _FIXED_ZONE.fullmatch(name)
@@ -104,7 +110,7 @@ def find_zone(name: str) -> dt.tzinfo:
 
 @lru_cache(maxsize=100_000)
 def _find_offset(step: int, zone: str) -> int:
-    """Return a zone's seconds ahead of UTC during a step of :data:`_ZONE_STEP` since 1970."""
+    """Return the seconds that a zone is ahead of UTC in the n-th :data:`_ZONE_STEP` since 1970."""
     try:
         moment = _EPOCH + dt.timedelta(seconds=step * _ZONE_STEP)
         offset = moment.astimezone(find_zone(zone)).utcoffset()
@@ -114,20 +120,20 @@ def _find_offset(step: int, zone: str) -> int:
 
 
 def find_offsets(utc_seconds: npt.NDArray[np.int64], zone: str) -> npt.NDArray[np.int64]:
-    """Return a zone's seconds ahead of UTC at each of these seconds since 1970."""
-    steps, where = np.unique(utc_seconds // _ZONE_STEP, return_inverse=True)
+    """Return the seconds that a zone is ahead of UTC at moments in seconds since 1970 (n,)."""
+    steps, indices = np.unique(utc_seconds // _ZONE_STEP, return_inverse=True)
     offsets = [_find_offset(step, zone) for step in steps.tolist()]
-    return np.asarray(offsets, dtype=np.int64)[where.reshape(utc_seconds.shape)]
+    return np.asarray(offsets, dtype=np.int64)[indices.reshape(utc_seconds.shape)]
 
 
 def split_moment(text: str) -> tuple[str, str | None, str | None]:
-    """Return the date, the time of day and the offset from UTC that a text holds, as texts."""
+    """Return the date, the time of day and the offset from UTC in a text; None for absent ones."""
     match = _MOMENT.fullmatch(text)
     return (text, None, None) if match is None else (match[1], match[2], match[3])
 
 
-def parse_date(text: str, form: str | None) -> int:
-    """Return the ordinal of a date written 2026-01-31, or in this form; raises ValueError."""
+def _parse_date(text: str, form: str | None) -> int:
+    """Return the ordinal of a date such as 2026-01-31, or of this form; raises ValueError."""
     if _ISO_DATE.fullmatch(text):
         return dt.date.fromisoformat(text).toordinal()
     if form is None:
@@ -136,12 +142,13 @@ def parse_date(text: str, form: str | None) -> int:
 
 
 def parse_moment(text: str, form: str | None, zone: str) -> float:
-    """Return days since 1970 with the time of day as their fraction; raises ValueError.
+    """Return the days since 1970, with the time of day as fraction; raises ValueError.
 
-    A moment with an offset from UTC is converted to `zone`. One without is local there.
+    `form`: of the date, besides 2026-01-31. A moment with an offset from UTC is converted to
+    `zone`; a moment without one is local there.
     """
     date_text, clock, offset = split_moment(text)
-    days = parse_date(date_text, form) - _EPOCH.toordinal()
+    days = _parse_date(date_text, form) - _EPOCH.toordinal()
     seconds = 0.0 if clock is None else parse_clock(clock)
     if seconds is None:
         raise ValueError

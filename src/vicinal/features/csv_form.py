@@ -1,4 +1,4 @@
-"""How a CSV file is written: delimiter, decimal mark, encoding, quotes, escapes and comments."""
+"""The form of a CSV file: delimiter, decimal mark, encoding, quotes, escapes and comments."""
 
 import codecs
 import re
@@ -12,16 +12,16 @@ import pyarrow.compute as pc
 from vicinal.errors import InvalidInput
 
 _MARK = r"[!-~\t\x1c-\x1f](?<![\w.])"
-"""A character with a role of its own: ASCII, as readers of CSV compare bytes; no letter, digit,
-underscore, point or blank, which stand in names and numbers."""
+"""Regular expression of a character with a role. It is ASCII, because readers of CSV compare bytes,
+and no letter, digit, underscore, point or blank, because names and numbers contain these."""
 
-_ALWAYS = ("delimiter", "decimal", "encoding")
-_FURTHER = ("quote", "escape", "comment")
+_REQUIRED_KEYS = ("delimiter", "decimal", "encoding")
+_OPTIONAL_KEYS = ("quote", "escape", "comment")
 
 
 @dataclass(frozen=True)
 class CsvForm:
-    r"""How CSV files are written. It is public: found on public rows, or declared.
+    r"""The form of CSV files. It is public: detected in public rows, or declared.
 
     Attributes
     ----------
@@ -30,20 +30,20 @@ class CsvForm:
     decimal : str
         The decimal mark of numbers, "." or ",".
     encoding : str
-        As Python names it, such as "utf-8", "cp1252" or "utf-16".
+        The name in Python, such as "utf-8", "cp1252" or "utf-16".
     quote : str
-        The character around fields that hold delimiters or line breaks; twice inside such a field
-        it stands for itself. Empty: no field is quoted.
+        The character around fields that contain delimiters or line breaks; doubled inside such a
+        field, it means itself. Empty: no field is quoted.
     escape : str
-        The character before one that means itself, such as a backslash. Empty: there is none.
+        The character before a character without its role, such as a backslash. Empty: none.
     comment : str
-        Characters that begin a line which is left out, such as "#". A line inside a quoted field is
-        no comment. Empty: no line is left out.
+        The begin of lines that are left out, such as "#". A line inside a quoted field is not a
+        comment. Empty: no line is left out.
 
     Raises
     ------
     InvalidInput
-        If one of them cannot be.
+        If a value is invalid, or two roles have the same first character.
 
     Examples
     --------
@@ -72,7 +72,7 @@ class CsvForm:
                 "The 'comment' parameter must be one to three characters such as # or //, or empty."
             )
         role_of: dict[str, str] = {}
-        for name in ("delimiter", *_FURTHER):
+        for name in ("delimiter", *_OPTIONAL_KEYS):
             mark = getattr(self, name)[:1]
             if mark and role_of.setdefault(mark, name) != name:
                 raise InvalidInput(
@@ -93,26 +93,28 @@ class CsvForm:
     def __str__(self) -> str:
         mark = "comma" if self.decimal == "," else "point"
         form = f"{self.delimiter!r} between fields, a decimal {mark}, encoding {self.encoding}"
-        further = {name: getattr(self, name) for name in _FURTHER if self.differs(name)}
-        return "".join([form, *(f", {name} {value!r}" for name, value in further.items())])
+        for name in self._list_unusual_keys():
+            form += f", {name} {getattr(self, name)!r}"
+        return form
 
-    def differs(self, name: str) -> bool:
-        """Return whether an attribute has another value than in plain CSV."""
-        return bool(getattr(self, name) != type(self).__dataclass_fields__[name].default)
+    def _list_unusual_keys(self) -> list[str]:
+        """Return the optional keys with other values than in plain CSV."""
+        fields = type(self).__dataclass_fields__
+        return [name for name in _OPTIONAL_KEYS if getattr(self, name) != fields[name].default]
 
     def to_dict(self) -> dict[str, str]:
-        """Return the form as a JSON object, without marks that are as in plain CSV."""
-        names = [*_ALWAYS, *filter(self.differs, _FURTHER)]
-        return {name: getattr(self, name) for name in names}
+        """Return the form as a JSON object, without optional keys that are as in plain CSV."""
+        keys = (*_REQUIRED_KEYS, *self._list_unusual_keys())
+        return {name: getattr(self, name) for name in keys}
 
     @classmethod
     def from_dict(cls, declared: object) -> Self:
-        """Return the form of a JSON object; what it leaves out is as in plain CSV.
+        """Return the form of a JSON object; absent keys have the values of plain CSV.
 
         Raises
         ------
         InvalidInput
-            If it is no object, or has other keys or values.
+            If it is not a JSON object, or has other keys or invalid values.
         """
         if not isinstance(declared, Mapping) or set(declared) - set(cls.__dataclass_fields__):
             raise InvalidInput(
@@ -126,10 +128,10 @@ PLAIN_CSV = CsvForm()
 
 
 def with_points(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return texts with points for commas and commas for points.
+    """Return texts with commas and points swapped, for files with decimal commas.
 
-    So 1,5 is a number, and 1.500, which may be 1500, is none.
+    Then 1,5 is a number, and 1.500, which may mean 1500, is not.
     """
-    for mark, other in ((".", "\0"), (",", "."), ("\0", ",")):
-        column = pc.replace_substring(column, mark, other)
+    for mark, replacement in ((".", "\0"), (",", "."), ("\0", ",")):
+        column = pc.replace_substring(column, mark, replacement)
     return column

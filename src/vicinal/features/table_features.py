@@ -1,4 +1,4 @@
-"""Features of the rows of a table, by a public schema: nothing is learnt from them."""
+"""Features of the rows of a table by a public schema, and checks of a table for its owner."""
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -12,29 +12,33 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from vicinal import checks
 from vicinal.arrays import Bools
 from vicinal.errors import InvalidInput, UnusableRows
 from vicinal.features import table_columns as cells
+from vicinal.features import table_kinds as kinds
+from vicinal.features.arrow_columns import read_arrow_columns
 from vicinal.features.fixed import FixedFeatures, Vectors
-from vicinal.features.table_columns import FIXES, OK, WORDS, Codes, Reading, TableColumn
-from vicinal.features.table_schema import TableSchema, nfc, table_columns
+from vicinal.features.table_columns import FAULT_DESCRIPTIONS, FAULT_FIXES, Codes, Fault, Reading
+from vicinal.features.table_schema import TableSchema
 
-_LISTED = 20
-"""Rows that a message lists at most."""
+_MAX_ROWS_LISTED = 20
+"""Largest number of rows that a message lists."""
 
 
 class TableFeatures(FixedFeatures):
     """Features of the rows of a table, as a public schema declares its columns.
 
     Row i of the output is a function of row i of the table and of the schema alone. Columns are
-    found by name, in any order. Those that the schema does not name are left out, with a warning; a
-    missing column is an error.
+    found by name, in any order. Columns that the schema does not name are left out, with a warning;
+    a missing column is an error.
 
     Parameters
     ----------
     schema : TableSchema, dict or path
-        What every column may hold: a schema, its JSON object, or the file of it. **It must be
-        public**; :func:`~vicinal.features.draft_schema` drafts one from a public table.
+        The kind and options of every column: a schema, its JSON object, or the path of its file.
+        **It must be public**; :func:`~vicinal.features.draft_schema` drafts one from a public
+        table.
 
     Examples
     --------
@@ -54,8 +58,8 @@ class TableFeatures(FixedFeatures):
     -----
     A number is clipped to its bounds, centred and divided by the public spread; numbers more than
     four spreads from the centre count as four. A category is one-hot; two rows of different
-    categories are one apart, as are two numbers that differ by one spread. For a missing value, the
-    features are those of the centre, or zeros, and one more feature says that it is missing.
+    categories have distance one, as have two numbers that differ by one spread. A missing value has
+    the features of the centre, or zeros, and one more feature that indicates it.
     """
 
     def __init__(self, schema: TableSchema | Mapping[str, Any] | str | Path) -> None:
@@ -73,31 +77,33 @@ class TableFeatures(FixedFeatures):
         Returns
         -------
         array (n, d) of float32
-            In the order of the rows; columns as :meth:`get_feature_names_out` names them.
+            In the order of the rows; columns in the order of :meth:`get_feature_names_out`.
 
         Raises
         ------
         InvalidInput
-            If a column is lacking or holds what the schema does not allow. The message names the
-            column, the kind of fault and the fix; never a value, and not how many rows.
+            If a column is missing or has values that the schema does not allow. The message names
+            the column, the kind of fault and the fix; never a value, and no number of rows.
         """
-        schema = as_schema(self.schema).usable()
         codes = self.codes(X)
-        return encoded(schema, codes)
+        columns = as_schema(self.schema).columns
+        blocks = [column.encode(codes[:, index]) for index, column in enumerate(columns)]
+        return np.ascontiguousarray(np.column_stack(blocks), dtype=np.float32)
 
     def codes(self, X: Any) -> Codes:
-        """Return what was read, float64 (n, columns): numbers, places of values, days, NaN.
+        """Return the codes of all cells, float64 (n, columns), before they are scaled.
 
-        Raises as :meth:`transform`.
+        The code is a number, days since 1970, seconds, or the index of a declared value; NaN if the
+        value is missing. Errors as for :meth:`transform`.
         """
         schema = as_schema(self.schema).usable()
-        columns, size, names = table_columns(X, schema.names)
-        if size == 0:
+        columns, n_rows, names = read_arrow_columns(X, schema.names)
+        if n_rows == 0:
             raise InvalidInput("The table must have at least one row.")
-        _warn_of_others(schema, names)
+        _warn_of_undeclared(schema, names)
         readings = {column.name: column.read(columns[column.name]) for column in schema.columns}
         _refuse_faults(readings)
-        return np.column_stack([readings[name].codes for name in schema.names])
+        return np.column_stack([reading.codes for reading in readings.values()])
 
     def get_feature_names_out(
         self,
@@ -118,9 +124,9 @@ class TableFeatures(FixedFeatures):
 
 
 def as_schema(schema: object) -> TableSchema:
-    """Return a schema of a schema, of its JSON object, or of the path of its file.
+    """Return the schema of a schema, of a JSON object, or of the path of a file.
 
-    Raises InvalidInput if it is none of them.
+    Raises InvalidInput for all other values, and for an object or file that is no valid schema.
     """
     if isinstance(schema, TableSchema):
         return schema
@@ -129,50 +135,50 @@ def as_schema(schema: object) -> TableSchema:
     return TableSchema.from_dict(schema)
 
 
-def encoded(schema: TableSchema, codes: Codes) -> Vectors:
-    """Return features (n, d) of codes (n, columns)."""
-    parts = [column.encode(codes[:, i]) for i, column in enumerate(schema.columns)]
-    return np.ascontiguousarray(np.column_stack(parts), dtype=np.float32)
-
-
 def _refuse_faults(readings: Mapping[str, Reading]) -> None:
-    faults, located = [], []
+    """Raise UnusableRows if a column has faulty cells; the rows are only in its private message."""
+    sentences = []
+    private_sentences = []
     for name, reading in readings.items():
-        for fault in np.unique(reading.faults[reading.faults != OK]).tolist():
-            rows = [str(row + 1) for row in np.flatnonzero(reading.faults == fault).tolist()]
-            more = ", ..." if len(rows) > _LISTED else ""
-            told = f"The column {name!r} holds {WORDS[fault]}"
-            faults.append(f"{told}. {FIXES[fault]}.")
-            located.append(f"{told}, in row {', '.join(rows[:_LISTED])}{more}. {FIXES[fault]}.")
-    if faults:
-        faults.append("A check of the table against the schema counts the rows.")
-        raise UnusableRows(" ".join(faults), " ".join(located))
+        for misfit in _list_faults(name, reading):
+            rows = misfit.rows or ()
+            listed = ", ".join(map(str, rows[:_MAX_ROWS_LISTED]))
+            ellipsis = ", ..." if len(rows) > _MAX_ROWS_LISTED else ""
+            problem = f"The column {name!r} holds {misfit.fault}"
+            sentences.append(f"{problem}. {misfit.fix}.")
+            private_sentences.append(f"{problem}, in row {listed}{ellipsis}. {misfit.fix}.")
+    if sentences:
+        sentences.append("A check of the table against the schema counts the rows.")
+        raise UnusableRows(" ".join(sentences), " ".join(private_sentences))
 
 
-def _warn_of_others(schema: TableSchema, names: Sequence[str]) -> None:
-    declared_names = {*schema.names, *schema.ignored, *schema.texts}
-    if others := sum(name not in declared_names for name in names):
+def _warn_of_undeclared(schema: TableSchema, names: Sequence[str]) -> None:
+    """Warn of the number of undeclared columns, not of names, which may be private values."""
+    declared = {*schema.names, *schema.ignored, *schema.texts}
+    n_undeclared = sum(name not in declared for name in names)
+    if n_undeclared:
+        noun, verb = ("column", "It is") if n_undeclared == 1 else ("columns", "They are")
         warnings.warn(
-            f"The table has {others} {'column' if others == 1 else 'columns'} that the schema "
-            f"does not name. {'It is' if others == 1 else 'They are'} left out.",
+            f"The table has {n_undeclared} {noun} that the schema does not name. {verb} left out.",
             UserWarning,
             stacklevel=4,
         )
 
 
-# ------------------------------------------------ faults, for the owner of the table
-
-_SWAMPED = 0.5
-"""A column of which more than this share lies outside its bounds is in other units, as a rule."""
+_MAX_UNEXPECTED_SHARE = 0.5
+"""If more than this share of a column is outside its bounds or undeclared, the schema probably has
+other units or spellings."""
 
 
 @dataclass(frozen=True)
 class Misfit:
-    """One thing that does not fit. **For the owner of the table only**: it counts rows.
+    """A problem of a table, or a remark. **For the owner of the table only**: it counts rows.
 
-    `column`: as the schema names it; None for the table as a whole. `fault`: the kind of fault, in
-    words. `rows`: the rows it is about, from 1; private. `fix`: what to do. `stops`: whether the
-    table is refused as it is; otherwise it is only worth knowing.
+    - `column`: the name in the schema; None for the table as a whole.
+    - `fault`: the kind of fault, as a verb phrase, or as a noun phrase if there are `rows`.
+    - `fix`: a remedy or a consequence, as a sentence without a full stop.
+    - `stops`: whether the table is refused because of it.
+    - `rows`: the numbers of the rows, from 1; private. None if it is no fault of single rows.
     """
 
     column: str | None
@@ -183,18 +189,29 @@ class Misfit:
 
     @classmethod
     def of_rows(
-        cls, column: str, fault: str, fix: str, at: Bools, *, stops: bool = True
+        cls, column: str, fault: str, fix: str, is_faulty: Bools, *, stops: bool = True
     ) -> list[Self]:
-        """Return a list with one for the rows (n,) where it is so; an empty one where none is."""
-        rows = tuple((np.flatnonzero(at) + 1).tolist())
+        """Return a list of one misfit for all faulty rows (n,); an empty list if there are none."""
+        rows = tuple((np.flatnonzero(is_faulty) + 1).tolist())
         return [cls(column, fault, fix, stops, rows)] if rows else []
 
     def __str__(self) -> str:
-        where = "the table" if self.column is None else f"column {self.column or '(no name)'!r}"
+        owner = "the table" if self.column is None else f"column {self.column or '(no name)'!r}"
         if self.rows is None:
-            return f"{where} {self.fault}. {self.fix}."
+            return f"{owner} {self.fault}. {self.fix}."
         rows = "1 row holds" if len(self.rows) == 1 else f"{len(self.rows)} rows hold"
-        return f"{where}: {rows} {self.fault}. {self.fix}."
+        return f"{owner}: {rows} {self.fault}. {self.fix}."
+
+
+def _list_faults(name: str, reading: Reading) -> list[Misfit]:
+    """Return a misfit for every kind of fault in the column `name`."""
+    return [
+        misfit
+        for fault in np.unique(reading.faults[np.flatnonzero(reading.faults)]).tolist()
+        for misfit in Misfit.of_rows(
+            name, FAULT_DESCRIPTIONS[fault], FAULT_FIXES[fault], reading.faults == fault
+        )
+    ]
 
 
 def check_table(
@@ -204,104 +221,112 @@ def check_table(
     subject: str | None = None,
     classes: Sequence[Any] | None = None,
 ) -> list[Misfit]:
-    """Return everything about a table that will not fit, or is worth knowing.
+    """Return all problems of a private table, and remarks that do not stop it from being used.
 
-    `table`: the owner's, as :class:`~vicinal.features.TableFeatures` takes tables. `labels`: one
-    column of labels, or several of numbers. `classes`: what labels may be; all without them.
+    - `table`: in a form that :class:`~vicinal.features.TableFeatures` accepts.
+    - `labels`: the column of labels, or several columns of numeric targets.
+    - `subject`: the column of subject ids.
+    - `classes`: the names of all classes; without them, all labels are accepted.
     """
-    _, size, names = table_columns(table, ())
-    if size == 0:
+    _, n_rows, names = read_arrow_columns(table, ())
+    if n_rows == 0:
         return [Misfit(None, "has no rows", "Give at least one record", stops=True)]
-    readers: dict[str, Callable[[pa.ChunkedArray], Reading]] = {
-        nfc(name): partial(cells.labels, classes=classes) if len(labels) == 1 else _extract_targets
-        for name in labels
-    }
+    readers: dict[str, Callable[[pa.ChunkedArray], Reading]] = {}
+    for name in map(checks.normalize_text, labels):
+        if len(labels) == 1:
+            readers[name] = partial(cells.check_labels, classes=classes)
+        else:
+            readers[name] = lambda column: cells.parse_numbers(column).refuse_missing()
     if subject is not None:
-        readers[nfc(subject)] = lambda column: cells.mark_ids(column).refusing_missing()
+        id_column = checks.normalize_text(subject)
+        readers[id_column] = lambda column: cells.mark_ids(column).refuse_missing()
     readers |= {column.name: column.read for column in schema.columns}
     misfits = [
         Misfit(name, "is missing", "Add it, or take it out of the schema", stops=True)
         for name in readers
         if name not in names
     ]
-    if not misfits:  # a table without a header has somebody's record for names
-        declared_names = {*readers, *schema.ignored, *schema.texts}
+    if not misfits:  # without a header row, the names are values of a record
+        declared = {*readers, *schema.ignored, *schema.texts}
         misfits += [
             Misfit(name, "is not in the schema", "It is left out", stops=False)
             for name in dict.fromkeys(names)
-            if name not in declared_names
+            if name not in declared
         ]
-    for name, read in readers.items():
+    column_of = {column.name: column for column in schema.columns}
+    for name, read_column in readers.items():
         if names.count(name) > 1:
             misfits.append(Misfit(name, "appears twice", "Drop one of the two", stops=True))
         elif name in names:
-            misfits += _find_misfits(table, name, read)
+            misfits += _check_column(table, name, read_column, column_of.get(name))
     return misfits
 
 
-def _extract_targets(column: pa.ChunkedArray) -> Reading:
-    return cells.parse_numbers(column).refusing_missing()
-
-
-def _find_misfits(
-    table: Any, name: str, read: Callable[[pa.ChunkedArray], Reading]
+def _check_column(
+    table: Any,
+    name: str,
+    read_column: Callable[[pa.ChunkedArray], Reading],
+    declared: kinds.TableColumn | None,
 ) -> list[Misfit]:
-    """Return what is wrong in one column."""
+    """Return the misfits of one column; `declared`: its declaration, None for labels and ids."""
     try:
-        values = table_columns(table, [name])[0][name]
-        reading = read(values)
+        values = read_arrow_columns(table, [name])[0][name]
+        reading = read_column(values)
     except InvalidInput:
         fault = "holds values of several types, or of a type that tables do not have"
         return [Misfit(name, fault, "Convert it", stops=True)]
-    misfits = [
-        misfit
-        for kind in np.unique(reading.faults).tolist()
-        if kind != OK
-        for misfit in Misfit.of_rows(name, WORDS[kind], FIXES[kind], reading.faults == kind)
-    ]
-    column = getattr(read, "__self__", None)
-    if isinstance(column, cells.DateColumn) and column.zone is None and cells.has_zone(values):
+    misfits = _list_faults(name, reading)
+    if declared is None:
+        return misfits
+    lacks_zone = isinstance(declared, kinds.DateColumn) and declared.zone is None
+    if lacks_zone and cells.has_zone(values):
         fix = 'Declare "zone", such as "UTC", so that texts and timestamps of a moment agree'
         misfits.append(Misfit(name, "holds moments with a time zone", fix, stops=False))
-    return misfits + (_worth_knowing(column, values, reading.codes) if column else [])
+    return misfits + _list_remarks(declared, values, reading.codes)
 
 
 def warn_of_others(path: Path, table: pa.Table, schema: TableSchema) -> None:
-    """Warn of what is worth knowing of the categories of a **public** table."""
+    """Warn of misspelt and many undeclared categories in the **public** table from `path`."""
     for column in schema.columns:
-        if isinstance(column, cells.CategoryColumn) and column.name in table.column_names:
-            values = table_columns(table, [column.name])[0][column.name]
-            for misfit in _worth_knowing(column, values, column.read(values).codes):
+        if isinstance(column, kinds.CategoryColumn) and column.name in table.column_names:
+            values = read_arrow_columns(table, [column.name])[0][column.name]
+            for misfit in _list_remarks(column, values, column.read(values).codes):
                 warnings.warn(f"{path}: {misfit}", UserWarning, stacklevel=2)
 
 
-def _worth_knowing(column: TableColumn, values: pa.ChunkedArray, codes: Codes) -> list[Misfit]:
+def _list_remarks(column: kinds.TableColumn, values: pa.ChunkedArray, codes: Codes) -> list[Misfit]:
+    """Return misfits that do not stop the table: empty columns, and values with a changed meaning.
+
+    `values`: the cells of the column (n,). `codes`: their codes (n,).
+    """
     n_present = int((~np.isnan(codes)).sum())
-    if not n_present:
+    if n_present == 0:
         fix = "If that is normal, set its kind to ignored"
         return [Misfit(column.name, "holds nothing that can be read", fix, stops=False)]
-    if isinstance(column, cells.CategoryColumn) and column.other:
+    if isinstance(column, kinds.CategoryColumn) and column.other:
         return _find_others(column, values, codes)
-    outside = column.clipped(codes)
+    is_outside = column.find_out_of_bounds(codes)
     fix = "They count as the nearest bound"
-    if outside.sum() > _SWAMPED * n_present:
+    if is_outside.sum() > _MAX_UNEXPECTED_SHARE * n_present:
         fix += ". There are so many that the units may differ from the schema's"
-    return Misfit.of_rows(
-        column.name, "values outside the declared bounds", fix, outside, stops=False
-    )
+    fault = "values outside the declared bounds"
+    return Misfit.of_rows(column.name, fault, fix, is_outside, stops=False)
 
 
-def _find_others(column: cells.CategoryColumn, values: Any, codes: Codes) -> list[Misfit]:
+def _find_others(
+    column: kinds.CategoryColumn, values: pa.ChunkedArray, codes: Codes
+) -> list[Misfit]:
     """Return the rows with misspelt declared values, and those of "other" if they are most rows."""
     declared = set(map(cells.fold_spelling, column.values))
-    unread = values.filter(pa.array(~(codes < len(column.values)))).drop_null().unique()
-    misspelt = [value for value in unread.to_pylist() if cells.fold_spelling(value) in declared]
+    undeclared = values.filter(pa.array(~(codes < len(column.values)))).drop_null().unique()
+    misspelt = [value for value in undeclared.to_pylist() if cells.fold_spelling(value) in declared]
     is_misspelt = pc.is_in(values, value_set=pa.array(misspelt, values.type)).to_numpy()
     fault = "declared values in another spelling, such as other capitals or blanks"
     fix = 'They count as "other" or missing. Write them as the schema does, or declare them'
     misfits = Misfit.of_rows(column.name, fault, fix, is_misspelt, stops=False)
-    is_unknown = (codes == len(column.values)) & ~is_misspelt
-    if is_unknown.sum() > _SWAMPED * (~np.isnan(codes)).sum():
+    is_other = (codes == len(column.values)) & ~is_misspelt
+    if is_other.sum() > _MAX_UNEXPECTED_SHARE * (~np.isnan(codes)).sum():
+        fault = FAULT_DESCRIPTIONS[Fault.DECLARED]
         fix = 'They count as "other". There are so many that they may be declared otherwise'
-        misfits += Misfit.of_rows(column.name, WORDS[cells.DECLARED], fix, is_unknown, stops=False)
+        misfits += Misfit.of_rows(column.name, fault, fix, is_other, stops=False)
     return misfits

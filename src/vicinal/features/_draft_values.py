@@ -1,0 +1,345 @@
+"""Drafts of columns of public numbers, truth values, dates and times."""
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from decimal import Decimal
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from vicinal.features import _table_missing as missing
+from vicinal.features import _table_times as times
+from vicinal.features import table_columns as cells
+from vicinal.features import table_kinds as kinds
+from vicinal.features.table_columns import Codes, Reading
+from vicinal.features.table_schema import IGNORED
+
+SMALL_SAMPLE = 20
+"""Up to this number of values, a column has too few for statistics of its distribution; and this
+number of values is enough to reject most forms of dates."""
+
+CONSTANT = "all its values are equal"
+EMPTY = "it has no values here; if private rows have some, declare its kind"
+ROUNDED = "numbers of more than 15 digits are rounded"
+
+_NORMAL_IQR = 1.3489795003921634
+"""Interquartile range of the standard normal distribution, which turns quartiles into a spread."""
+
+_SKEW_RATIO = 4.0
+"""A logarithm is drafted if the 95 % quantile is more than this many times as far from the median
+as the 5 % quantile."""
+
+_MAX_BOUND_DISTANCE = 10.0
+"""Largest distance of a drafted bound from the centre, in spreads, so that an absurd value does not
+become a bound."""
+
+_MIN_EXPECTED_PAIRS = 10.0
+"""Expected number of equal pairs from which on it is no accident that all numbers differ."""
+
+_MAX_EXACT = 2**53
+"""Integers up to this one are exact as float64."""
+
+_MIN_COMPACT_DATES = 5
+"""From this number of distinct integers such as 20260131 on, they are dates if all can be."""
+
+_COMPACT_DATE = re.compile(r"(19|20)\d{6}", re.ASCII)
+_NANOSECONDS = re.compile(r":\d\d[.,]\d{6}0*[1-9]")
+
+
+class Draft(NamedTuple):
+    """The draft of a column.
+
+    `column`: the column, or its kind if it has no features. `note`: a note for the editor of the
+    schema; empty if there is none.
+    """
+
+    column: kinds.TableColumn | str
+    note: str = ""
+
+    def add_notes(self, *notes: str) -> "Draft":
+        """Return the draft with further notes, of which empty ones are left out."""
+        return Draft(self.column, "; ".join(filter(None, (self.note, *notes))))
+
+    def declare_missing(
+        self, certain: Sequence[object], possible: Sequence[object] = ()
+    ) -> "Draft":
+        """Return the draft with missing values, and notes on them and on possible ones."""
+        if not isinstance(self.column, kinds.TableColumn):
+            return self
+        values = (*certain, *self.column.missing_values)
+        draft = Draft(replace(self.column, missing_values=values), self.note)
+        notes = []
+        if certain:
+            quoted = ", ".join(map(repr, certain))
+            notes.append(f"these count as missing: {quoted}; take out those that are values")
+        if possible:
+            quoted = ", ".join(map(repr, possible))
+            notes.append(
+                f'these may stand for missing values: {quoted}; if so, add "missing_values"'
+            )
+        return draft.add_notes(*notes)
+
+
+def describe_constant(codes: Codes) -> str:
+    """Return the reason to ignore codes without two distinct values; empty if there are two."""
+    if len(np.unique(codes)) >= 2:
+        return ""
+    return CONSTANT if len(codes) else EMPTY
+
+
+def get_missing_options(reading: Reading) -> dict[str, Any]:
+    """Return the options of all drafts: missing values are allowed, with their public share."""
+    share = round_digits(np.isnan(reading.codes).mean())
+    return {"missing": True, "missing_share": min(0.99, share)}
+
+
+def round_digits(number: float) -> float:
+    """Return a number rounded to three significant digits."""
+    return float(f"{number:.3g}")
+
+
+def _exclude_codes(reading: Reading, codes: Sequence[float]) -> Reading:
+    """Return a reading with some codes missing."""
+    is_present = ~np.isin(reading.codes, codes)
+    return Reading(np.where(is_present, reading.codes, np.nan), reading.faults)
+
+
+def draft_yes_no(name: str, reading: Reading, *, may_be_constant: bool = False) -> Draft:
+    """Return the draft of truth values; a constant column is ignored if it may not be constant."""
+    codes = reading.present_codes
+    reason = describe_constant(codes)
+    if reason and not (may_be_constant and len(codes)):
+        return Draft(IGNORED, reason)
+    yes_share = round_digits(float(codes.mean()))
+    shares = (round_digits(1 - yes_share), yes_share)
+    return Draft(kinds.YesNoColumn(name, **get_missing_options(reading), shares=shares))
+
+
+def draft_numbers(
+    name: str, reading: Reading, *, may_be_whole: bool = True, limits: bool = False
+) -> Draft:
+    """Return the draft of numbers.
+
+    `may_be_whole`: whether integers are drafted as the kind "whole". `limits`: whether cells such
+    as <0.5 are among them.
+    """
+    certain, possible = missing.find_sentinels(reading.present_codes)
+    reading = _exclude_codes(reading, certain)
+    draft = _draft_present_numbers(name, reading, may_be_whole=may_be_whole, limits=limits)
+    return draft.declare_missing(list(map(int, certain)), list(map(int, possible)))
+
+
+def _draft_present_numbers(
+    name: str, reading: Reading, *, may_be_whole: bool, limits: bool
+) -> Draft:
+    numbers = reading.present_codes
+    reason = describe_constant(numbers)
+    if reason:
+        return Draft(IGNORED, reason)
+    distinct = np.unique(numbers)
+    if set(distinct.tolist()) <= {0.0, 1.0} and not limits:
+        return draft_yes_no(name, reading)
+    are_integers = may_be_whole and bool((numbers % 1 == 0).all())
+    if are_integers and _are_row_ids(numbers, distinct):
+        return Draft(IGNORED, "every row has a different number, as row numbers and ids have")
+    scale = _draft_scale(numbers, log=_is_skewed(numbers, distinct), integers=are_integers)
+    column_class = kinds.WholeColumn if are_integers else kinds.NumberColumn
+    column = column_class(name, **get_missing_options(reading), **scale, limits=limits)
+    return Draft(column, "a cell such as <0.5 counts as its limit, 0.5" if limits else "")
+
+
+def _are_row_ids(numbers: Codes, distinct: Codes) -> bool:
+    """Return whether integers all differ although some would be equal by chance.
+
+    Of n numbers with a uniform distribution over a range of N, about n^2 / (2 N) pairs are equal;
+    with any other distribution, more are.
+    """
+    expected_pairs = len(numbers) ** 2 / (2 * (float(distinct[-1] - distinct[0]) + 1))
+    return len(numbers) == len(distinct) > SMALL_SAMPLE and expected_pairs >= _MIN_EXPECTED_PAIRS
+
+
+def _is_skewed(numbers: Codes, distinct: Codes) -> bool:
+    """Return whether nonnegative numbers have a tail so long that distances need a logarithm."""
+    if numbers.min() < 0 or len(distinct) < SMALL_SAMPLE:
+        return False
+    low, middle, high = np.quantile(numbers, [0.05, 0.5, 0.95])
+    return bool(high - middle > _SKEW_RATIO * max(middle - low, 1e-12 * abs(high)))
+
+
+def _draft_scale(numbers: Codes, *, log: bool, integers: bool) -> dict[str, Any]:
+    """Return bounds, centre and spread of numbers: the median, and the scaled quartile range.
+
+    Where both quartiles agree, the spread is the root mean square distance from the median. `log`:
+    whether centre and spread are those of the logarithm. `integers`: whether bounds are integers.
+    """
+    smallest, largest = float(numbers.min()), float(numbers.max())
+    scaled = numbers
+    if log:
+        scaled = cells.apply_to_distinct(math.log if smallest > 0 else math.log1p, numbers)
+    quartiles = np.quantile(scaled, [0.25, 0.5, 0.75])
+    center = float(quartiles[1])
+    spread = float((quartiles[2] - quartiles[0]) / _NORMAL_IQR)
+    if not spread > 0 or not math.isfinite(spread):
+        unit = float(np.abs(scaled - center).max())
+        spread = unit * float(np.sqrt(np.square((scaled - center) / unit).mean()))
+    low, high = smallest, largest
+    if not log:
+        low = max(smallest, center - _MAX_BOUND_DISTANCE * spread)
+        high = min(largest, center + _MAX_BOUND_DISTANCE * spread)
+    if integers:
+        low, high = float(math.floor(low)), float(math.ceil(high))
+    if not low < high:
+        low, high = smallest, largest
+    center = round(center, 2 - math.floor(math.log10(spread)))
+    return {"low": low, "high": high, "center": center, "spread": round_digits(spread), "log": log}
+
+
+def note_rounded_numbers(column: pa.ChunkedArray, draft: Draft) -> Draft:
+    """Return the draft of a column of integers or decimals, with a note if some are rounded."""
+    if not isinstance(draft.column, kinds.NumberColumn) or pa.types.is_floating(column.type):
+        return draft
+    values = column.drop_null().unique().to_pylist()
+    if pa.types.is_integer(column.type):
+        are_rounded = any(abs(value) > _MAX_EXACT for value in values)
+    else:
+        are_rounded = any(map(is_rounded, values))
+    return draft.add_notes(ROUNDED if are_rounded else "")
+
+
+def is_rounded(value: object) -> bool:
+    """Return whether a decimal number, or its text, has more digits than float64."""
+    text = str(value).strip()
+    if not cells.PLAIN_NUMBER.fullmatch(text):
+        return False
+    nearest = float(text)
+    return math.isfinite(nearest) and Decimal(text) != Decimal(repr(nearest))
+
+
+def list_distinct_texts(column: pa.ChunkedArray) -> list[str]:
+    """Return the distinct texts of a column, sorted, without those that mean a missing value."""
+    texts = set(map(cells.plain_text, column.drop_null().unique().to_pylist()))
+    return sorted(text for text in texts if not cells.is_missing(text))
+
+
+def draft_compact_dates(name: str, column: pa.ChunkedArray) -> Draft | None:
+    """Return the draft of dates such as 20260131; None for a column of other values."""
+    is_date = _COMPACT_DATE.fullmatch
+    if not all(map(is_date, list_distinct_texts(column.slice(0, SMALL_SAMPLE)))):
+        return None  # most columns are rejected by a few rows
+    distinct = list_distinct_texts(column)
+    reading = cells.parse_days(pa.chunked_array([distinct], pa.string()), cells.COMPACT_DATE)
+    has_enough = len(distinct) >= _MIN_COMPACT_DATES
+    if not has_enough or not all(map(is_date, distinct)) or reading.faults.any():
+        return None
+    note = "its numbers are read as dates such as 20260131; if they are none, declare 'whole'"
+    return draft_dates(name, column.cast(pa.string()), cells.COMPACT_DATE).add_notes(note)
+
+
+def draft_dates(name: str, column: pa.ChunkedArray, form: str | None = None) -> Draft:
+    """Return the draft of dates, with the time of day if it differs between rows.
+
+    `form`: the form of texts, such as "%d.%m.%Y"; None for 2026-01-31, and for Arrow's own dates.
+    """
+    zone, zone_note = _find_common_zone(column)
+    reading = cells.parse_days(column, form, zone, with_time=True)
+    notes = [zone_note]
+    dates_only = cells.parse_days(column, form)
+    if count_faults(reading) > count_faults(dates_only):
+        reading, zone = dates_only, None
+        notes = ["some of its times of day cannot be read, so all are left out"]
+    certain, possible = missing.find_sentinels(reading.present_codes, are_days=True)
+    reading = _exclude_codes(reading, certain)
+    days = reading.present_codes
+    reason = describe_constant(days)
+    if reason:
+        return Draft(IGNORED, reason)
+    fractions = np.unique(days % 1)
+    with_time = len(fractions) > 1
+    if with_time:
+        notes.append('its time of day counts, too; to leave it out, remove "time"')
+    else:
+        days = np.floor(days)
+        if fractions[0]:
+            notes.append("its time of day is always the same, and is left out")
+    if with_time and days.max() - days.min() < 2:  # hardly more than the time of day
+        low, high = math.floor(days.min()), math.floor(days.max()) + 1
+        scale: dict[str, Any] = {"low": float(low), "high": float(high)}
+    else:
+        scale = _draft_scale(days, log=False, integers=True)
+        for key in ("low", "high", "center"):  # a schema has only years of four digits
+            scale[key] = cells.count_days(cells.format_day(round(scale[key])))
+    options = get_missing_options(reading)
+    column_draft = kinds.DateColumn(name, **options, **scale, form=form, time=with_time, zone=zone)
+    certain_dates = list(map(cells.format_day, certain))
+    possible_dates = list(map(cells.format_day, possible))
+    return Draft(column_draft).declare_missing(certain_dates, possible_dates).add_notes(*notes)
+
+
+def count_faults(reading: Reading) -> int:
+    """Return the number of cells that cannot be read."""
+    return int(np.count_nonzero(reading.faults))
+
+
+def _find_common_zone(column: pa.ChunkedArray) -> tuple[str | None, str]:
+    """Return the time zone in which moments are read, None if they have no zone; and a note."""
+    zone_names: list[str] = []
+    if pa.types.is_timestamp(column.type):
+        zone_names = [] if column.type.tz is None else [column.type.tz]
+    elif not pa.types.is_date(column.type):
+        texts = column.drop_null().unique().to_pylist()
+        offsets = {times.split_moment(text.strip())[2] for text in texts}
+        zone_names = sorted(offset for offset in offsets if offset is not None)
+    if not zone_names:
+        return None, ""
+    zones = set()
+    for zone_name in zone_names:
+        try:
+            zones.add(times.find_zone(zone_name))
+        except ValueError:
+            return "UTC", 'its days and times are those of UTC; to change that, edit "zone"'
+    if len(zones) > 1:
+        return "UTC", (
+            "its values have several offsets from UTC, and are converted to UTC; if they come from "
+            'one place, write its time zone as "zone", such as Europe/Berlin'
+        )
+    zone = "UTC" if zone_names[0].upper() in ("Z", "GMT", "UTC") else zone_names[0]
+    return zone, f"its days and times are those of {zone}"
+
+
+def draft_times(name: str, reading: Reading, *, may_be_durations: bool = False) -> Draft:
+    """Return the draft of times of day, with a note if they may be durations."""
+    reason = describe_constant(reading.present_codes)
+    if reason:
+        return Draft(IGNORED, reason)
+    note = "its values are read as times of day; if they are durations, declare that kind"
+    column = kinds.TimeColumn(name, **get_missing_options(reading))
+    return Draft(column, note if may_be_durations else "")
+
+
+def draft_durations(name: str, reading: Reading, *, may_be_times: bool = False) -> Draft:
+    """Return the draft of durations, with a note if they may be times of day."""
+    seconds = reading.present_codes
+    reason = describe_constant(seconds)
+    if reason:
+        return Draft(IGNORED, reason)
+    scale = _draft_scale(seconds, log=_is_skewed(seconds, np.unique(seconds)), integers=False)
+    note = "its values are read as durations; if they are times of day, declare the kind 'time'"
+    column = kinds.DurationColumn(name, **get_missing_options(reading), **scale)
+    return Draft(column, note if may_be_times else "")
+
+
+def note_rounded_times(column: pa.ChunkedArray, draft: Draft) -> Draft:
+    """Return the draft of a column of times, with a note if some have nanoseconds."""
+    if not isinstance(draft.column, kinds.TableColumn):
+        return draft
+    if cells.is_text(column):
+        are_rounded = any(map(_NANOSECONDS.search, column.drop_null().unique().to_pylist()))
+    elif getattr(column.type, "unit", "s") == "ns":
+        nanoseconds = column.cast(pa.int64()).drop_null().unique().to_pylist()
+        are_rounded = any(count % 1000 for count in nanoseconds)
+    else:
+        are_rounded = False
+    return draft.add_notes("its times are rounded to microseconds" if are_rounded else "")

@@ -1,0 +1,159 @@
+"""Tables of any library as Arrow columns. Values never appear in a message."""
+
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from vicinal import checks
+from vicinal.errors import InvalidInput
+from vicinal.features.table_columns import plain_text
+
+
+def read_arrow_columns(
+    table: Any, required: Sequence[str]
+) -> tuple[dict[str, pa.ChunkedArray], int, list[str]]:
+    """Return the required columns of a table by name, the number of rows, and all column names.
+
+    `table`: anything that exports Arrow (pandas, polars, pyarrow), a mapping of names to columns, a
+    list of mappings, or a structured array. `required`: names of the columns to return. Names are
+    returned in composed form (NFC).
+    Raises InvalidInput if a required column is missing, occurs twice, or cannot be converted.
+    """
+    named_columns, n_rows = list_columns(table)
+    column_of: dict[str, Any] = {}
+    for name, column in named_columns:
+        key = checks.normalize_text(name)
+        if key in column_of and key in required:
+            raise InvalidInput(f"The table has two columns named {key!r}. Drop one.")
+        column_of[key] = column
+    missing_names = [name for name in required if name not in column_of]
+    if missing_names:
+        raise InvalidInput(
+            f"The table lacks {'column' if len(missing_names) == 1 else 'columns'} "
+            f"{', '.join(map(repr, missing_names))} of the schema. Add what is missing (empty "
+            "where nothing is known), or take it out of the schema."
+        )
+    columns = {name: _convert_to_arrow(name, column_of[name]) for name in required}
+    for name, column in columns.items():
+        if len(column) != n_rows:
+            raise InvalidInput(f"The column {name!r} must be as long as the others.")
+    return columns, n_rows, list(column_of)
+
+
+def list_columns(table: Any) -> tuple[list[tuple[str, Any]], int]:
+    """Return the names and unconverted columns of a table, and its number of rows."""
+    if isinstance(table, pa.Table | pa.RecordBatch):
+        return list(zip(table.schema.names, table.columns, strict=True)), table.num_rows
+    if hasattr(table, "iloc") and hasattr(table, "columns"):  # pandas, also columns of objects
+        names = list(map(str, table.columns))
+        return [(name, table.iloc[:, index]) for index, name in enumerate(names)], len(table)
+    if hasattr(table, "__arrow_c_stream__"):
+        return list_columns(pa.table(table))
+    if isinstance(table, Mapping):
+        columns = [(str(name), column) for name, column in table.items()]
+        try:
+            return columns, len(columns[0][1]) if columns else 0
+        except TypeError:
+            raise InvalidInput("Every column must be a list or an array of its values.") from None
+    if isinstance(table, list | tuple) and table and all(isinstance(row, Mapping) for row in table):
+        return _list_columns_of_mappings(table), len(table)
+    if isinstance(table, np.ndarray) and table.dtype.names is not None and table.ndim == 1:
+        return [(name, table[name]) for name in table.dtype.names], len(table)
+    raise InvalidInput(
+        "The rows must have named columns: a pandas, polars or Arrow table, a dict of columns, a "
+        "list of dicts, or a structured array."
+    )
+
+
+def _list_columns_of_mappings(rows: Sequence[Mapping[Any, Any]]) -> list[tuple[str, Any]]:
+    """Return names and columns of rows that all have the same keys."""
+    if any(row.keys() != rows[0].keys() for row in rows):
+        raise InvalidInput(
+            "Every row must have the same columns; write null where nothing is known."
+        )
+    return [(str(name), _unify_types([row[name] for row in rows])) for name in rows[0]]
+
+
+def _unify_types(values: list[Any]) -> list[Any]:
+    """Return values as texts if texts and numbers are mixed, so that a fault has a row number."""
+    types = {type(value) for value in values}
+    if str not in types or not types & {bool, int, float}:
+        return values
+    return [None if value is None or value != value else plain_text(value) for value in values]
+
+
+def _convert_to_arrow(name: str, column: Any) -> pa.ChunkedArray:
+    """Return a column without dictionaries and views."""
+    try:
+        array = _convert_to_chunks(column)
+        if isinstance(array.type, pa.ExtensionType):
+            array = array.cast(array.type.storage_type)
+        if pa.types.is_dictionary(array.type):
+            array = _decode_dictionaries(array)
+        return array.cast(pa.large_string()) if str(array.type) == "string_view" else array
+    except InvalidInput:
+        raise
+    except (TypeError, ValueError, OverflowError, pa.ArrowException):
+        # Arrow's own message quotes the value.
+        raise InvalidInput(
+            f"The column {name!r} must hold one type of value. It holds several, or one that "
+            "tables do not have. Convert it first."
+        ) from None
+
+
+def _decode_dictionaries(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return the values of a dictionary-encoded column, whose chunks may have own dictionaries."""
+    value_type = column.type.value_type
+    if str(value_type) == "string_view":  # categories of polars; Arrow cannot take from views
+        value_type = pa.large_string()
+    chunks = [chunk.dictionary.cast(value_type).take(chunk.indices) for chunk in column.chunks]
+    return pa.chunked_array(chunks, value_type)
+
+
+def _convert_to_chunks(column: Any) -> pa.ChunkedArray:
+    """Return a list, array, or column of any library as an Arrow column."""
+    if isinstance(column, pa.ChunkedArray):
+        return column
+    if isinstance(column, str | bytes):
+        raise InvalidInput("Every column must be a list or an array of its values.")
+    if isinstance(column, np.ndarray) and column.ndim != 1:
+        raise InvalidInput("Every column must be flat: one value a row.")
+    dtype = getattr(column, "dtype", None)
+    has_objects = isinstance(dtype, np.dtype) and dtype.hasobject
+    if isinstance(column, list | tuple) or has_objects:
+        column = _unify_times(column)
+    array = column if isinstance(column, pa.Array) else pa.array(column, from_pandas=True)
+    return array if isinstance(array, pa.ChunkedArray) else pa.chunked_array([array])
+
+
+_TIME_TYPES = (dt.datetime, dt.date, dt.time, dt.timedelta, np.datetime64, np.timedelta64)
+"""Python's and NumPy's types of times; a datetime is also a date, so it comes first."""
+
+
+def _unify_times(values: Any) -> Any:
+    """Return Python objects with dates converted to midnight if they stand beside local moments.
+
+    Raises TypeError if times stand beside values of another type. Arrow would drop times of day,
+    read a moment without a time zone as UTC, and numbers as days.
+    """
+    if not any(issubclass(value_type, _TIME_TYPES) for value_type in set(map(type, values))):
+        return values
+    # NaN and NaT, which are missing, differ from themselves.
+    present = [value for value in values if value is not None and value == value]
+    have_zone = {value.tzinfo is not None for value in present if isinstance(value, dt.datetime)}
+    types = {
+        next((kind for kind in _TIME_TYPES if isinstance(value, kind)), type(value))
+        for value in present
+    }
+    if types == {dt.date, dt.datetime} and have_zone == {False}:
+        midnight = dt.time()
+        return [
+            dt.datetime.combine(value, midnight) if type(value) is dt.date else value
+            for value in values
+        ]
+    if len(types) > 1 or len(have_zone) > 1:
+        raise TypeError  # several types
+    return values

@@ -1,0 +1,475 @@
+"""The kinds of columns of a table schema: the features of every kind, and how cells are read.
+
+Features are scaled so that two rows have distance one in a column, times its weight, if they differ
+by one standard deviation of a number, by category, or by yes and no.
+"""
+
+import datetime as dt
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+from scipy.special import ndtri
+
+from vicinal.arrays import Bools, Floats
+from vicinal.features import _table_times as times
+from vicinal.features import table_columns as cells
+from vicinal.features.table_columns import Codes, Fault, Reading
+
+MAX_DEVIATIONS = 4.0
+"""Largest distance of a number from the centre, in spreads. Numbers further away count as this far,
+so that one absurd value does not dominate the distance over all other columns."""
+
+OTHER = "(other)"
+"""The text in feature names, and in sampled rows, for all undeclared values of a category."""
+
+_UNIFORM_WIDTH = math.sqrt(12.0)
+"""Width of an interval in standard deviations of the uniform distribution on it."""
+
+_MAX_EXACT = 2.0**53
+"""From this magnitude on, not every integer is a float64."""
+
+_ONE_HOT = math.sqrt(0.5)
+"""Value of the one-hot features: two one-hot vectors of this length have distance one."""
+
+_CIRCLE_NAMES = ("sin(time of day)", "cos(time of day)")
+
+
+@dataclass(frozen=True)
+class TableColumn(ABC):
+    """A declared column.
+
+    - `name`: the column's name in the table.
+    - `weight`: factor of the column's features, 1 by default.
+    - `missing`: whether values may be missing; then one more feature is nonzero for missing values.
+    - `missing_share`: public share of rows without a value, for sampled rows.
+    - `missing_values`: further values that mean a missing one, such as "?" or -999.
+    - `file_missing_values`: such values that the schema declares for all columns.
+    """
+
+    kind: ClassVar[str]
+
+    name: str
+    weight: float = 1.0
+    missing: bool = True
+    missing_share: float = 0.0
+    missing_values: tuple[Any, ...] = ()
+    file_missing_values: tuple[Any, ...] = ()
+
+    @abstractmethod
+    def _parse(self, column: pa.ChunkedArray) -> Reading:
+        """Return codes and faults of a column without dictionaries and declared missing values."""
+
+    @abstractmethod
+    def _encode_values(self, codes: Codes) -> Floats:
+        """Return the features (n, w) before weighting; those of NaN codes are of missing values."""
+
+    @abstractmethod
+    def sample_codes(self, uniforms: Floats) -> Codes:
+        """Return codes with the declared distribution, from uniform numbers in [0, 1) (n,)."""
+
+    @abstractmethod
+    def _format_cell(self, code: float) -> object:
+        """Return a cell that is read as this code."""
+
+    def format_cells(self, codes: Codes) -> pa.Array:
+        """Return an Arrow array of cells that are read as these codes, with nulls for NaN."""
+        return pa.array(
+            [None if math.isnan(code) else self._format_cell(code) for code in codes.tolist()]
+        )
+
+    def read(self, column: pa.ChunkedArray) -> Reading:
+        """Return codes and faults of a column of a table."""
+        reading = self._parse_without_missing(column)
+        return reading if self.missing else reading.refuse_missing()
+
+    def _parse_without_missing(self, column: pa.ChunkedArray) -> Reading:
+        """Return codes and faults, with NaN for declared missing values."""
+        if self._normalized_missing:
+            column = cells.remove_values(column, self._normalized_missing)
+        return self._parse(column)
+
+    @cached_property
+    def _normalized_missing(self) -> frozenset[str]:
+        """All declared missing values, normalized."""
+        return frozenset(
+            map(cells.normalize_value, (*self.missing_values, *self.file_missing_values))
+        )
+
+    def find_out_of_bounds(self, codes: Codes) -> Bools:
+        """Return whether each code (n,) is outside the declared bounds."""
+        return np.zeros(len(codes), dtype=np.bool_)
+
+    def encode(self, codes: Codes) -> Floats:
+        """Return the features (n, d): those of the values, then the indicator of missing ones."""
+        features = self._encode_values(codes)
+        if self.missing:
+            features = np.column_stack([features, np.isnan(codes) * self._missing_indicator])
+        return self.weight * features
+
+    @property
+    def declared_values(self) -> list[str] | None:
+        """All values that a cell may hold, as texts; None for kinds without a list of values."""
+        return None
+
+    @property
+    def _missing_indicator(self) -> float:
+        """The value of the feature for missing values."""
+        return 1.0
+
+    @property
+    def value_names(self) -> tuple[str, ...]:
+        """Suffixes of the names of the features of values (w,); empty for a single feature."""
+        return ("",)
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """Names of all features of the column (d,)."""
+        names = tuple(f"{self.name}={value}" if value else self.name for value in self.value_names)
+        return (*names, f"{self.name} is missing") if self.missing else names
+
+
+@dataclass(frozen=True)
+class NumberColumn(TableColumn):
+    """A number, clipped to its bounds, perhaps replaced by its logarithm, and standardised.
+
+    - `low`, `high`: bounds; None if open.
+    - `center`, `spread`: public location and scale, after the logarithm if there is one; None:
+      mean and standard deviation of the uniform distribution between the bounds.
+    - `log`: whether log(x) is standardised, or log(1 + x) if `low` is 0.
+    - `limits`: whether a cell such as <0.5 is read as 0.5.
+    """
+
+    kind: ClassVar[str] = "number"
+
+    low: float | None = None
+    high: float | None = None
+    center: float | None = None
+    spread: float | None = None
+    log: bool = False
+    limits: bool = False
+
+    def _parse(self, column: pa.ChunkedArray) -> Reading:
+        return cells.parse_numbers(column, limits=self.limits)
+
+    def _parse_without_missing(self, column: pa.ChunkedArray) -> Reading:
+        # In columns of numbers it is faster to compare codes only.
+        if self.kind in ("number", "whole") and not cells.is_text(column):
+            reading = self._parse(column)
+        else:
+            reading = super()._parse_without_missing(column)
+        if not self._missing_codes.size:
+            return reading
+        is_present = ~np.isin(reading.codes, self._missing_codes)
+        return Reading(np.where(is_present, reading.codes, np.nan), reading.faults)
+
+    @cached_property
+    def _missing_codes(self) -> Codes:
+        """Codes of the declared missing values that are numbers, dates or times themselves."""
+        if not self._normalized_missing:
+            return np.empty(0)
+        return self._parse(pa.chunked_array([sorted(self._normalized_missing)])).present_codes
+
+    def find_out_of_bounds(self, codes: Codes) -> Bools:
+        low = -math.inf if self.low is None else self.low
+        high = math.inf if self.high is None else self.high
+        return (codes < low) | (codes > high)
+
+    def _encode_values(self, codes: Codes) -> Floats:
+        center, spread = self.scale
+        numbers = self._clip(codes)
+        if self.log:
+            numbers = cells.apply_to_distinct(self._transform, numbers)
+        scaled = (numbers - center) / spread
+        return np.nan_to_num(np.clip(scaled, -MAX_DEVIATIONS, MAX_DEVIATIONS))[:, None]
+
+    @property
+    def scale(self) -> tuple[float, float]:
+        """Centre and spread, after the logarithm if there is one."""
+        if self.center is not None and self.spread is not None:
+            return self.center, self.spread
+        low, high = self._transformed_bounds
+        return (low + high) / 2, (high - low) / _UNIFORM_WIDTH
+
+    @property
+    def _transformed_bounds(self) -> tuple[float, float]:
+        """The bounds after the logarithm, restricted to four spreads from the centre if declared.
+
+        NaN for an open bound without a declared centre.
+        """
+        low = math.nan if self.low is None else self._transform(self.low)
+        high = math.nan if self.high is None else self._transform(self.high)
+        if self.center is not None and self.spread is not None:
+            max_distance = MAX_DEVIATIONS * self.spread
+            lowest = self.center - max_distance
+            highest = self.center + max_distance
+            low = lowest if math.isnan(low) else max(low, lowest)
+            high = highest if math.isnan(high) else min(high, highest)
+        return low, high
+
+    def _clip(self, codes: Codes) -> Codes:
+        """Return the codes, or the nearest bound for codes outside the bounds."""
+        if self.low is None and self.high is None:
+            return codes
+        return np.clip(codes, self.low, self.high)
+
+    def _transform(self, number: float) -> float:
+        """Return the logarithm of a number, if the column declares it."""
+        if not self.log:
+            return number
+        return math.log(number) if self.low else math.log1p(number)
+
+    def _round(self, numbers: Floats) -> Codes:
+        """Return the nearest codes that a cell can hold, inside the bounds."""
+        return self._clip(numbers)
+
+    def _format_cell(self, code: float) -> object:
+        return code
+
+    def sample_codes(self, uniforms: Floats) -> Codes:
+        low, high = self._transformed_bounds
+        if self.center is not None and self.spread is not None:
+            inner = np.clip(
+                uniforms, 1e-6, 1 - 1e-6
+            )  # the normal quantiles of 0 and 1 are infinite
+            transformed = self.center + self.spread * ndtri(inner)
+        else:
+            transformed = low + (high - low) * uniforms
+        transformed = np.clip(transformed, min(low, high), max(low, high))
+        if not self.log:
+            return self._round(transformed)
+        return self._round(np.exp(transformed) if self.low else np.expm1(transformed))
+
+
+@dataclass(frozen=True)
+class WholeColumn(NumberColumn):
+    """A number without decimals."""
+
+    kind: ClassVar[str] = "whole"
+
+    def _parse(self, column: pa.ChunkedArray) -> Reading:
+        reading = super()._parse(column)
+        with np.errstate(invalid="ignore"):
+            return reading.mark_faults(reading.codes % 1 == 0, Fault.WHOLE)
+
+    def _format_cell(self, code: float) -> object:
+        return int(code) if abs(code) < _MAX_EXACT else code
+
+    def _round(self, numbers: Floats) -> Codes:
+        return self._clip(np.rint(numbers))
+
+
+@dataclass(frozen=True)
+class DateColumn(NumberColumn):
+    """A date in days since 1970, perhaps with the time of day.
+
+    - `form`: the form of texts, besides 2026-01-31.
+    - `time`: whether the time of day counts, as the fraction of the day and as a point on a circle.
+    - `zone`: the time zone of days and times of day.
+    """
+
+    kind: ClassVar[str] = "date"
+
+    form: str | None = None
+    time: bool = False
+    zone: str | None = None
+
+    def _parse(self, column: pa.ChunkedArray) -> Reading:
+        return cells.parse_days(column, self.form, self.zone, with_time=self.time)
+
+    def _format_cell(self, code: float) -> object:
+        date = dt.date.fromisoformat(cells.format_day(math.floor(code)))
+        if not self.time:
+            return date
+        return dt.datetime.combine(date, _round_to_clock_time(code % 1 * times.SECONDS_PER_DAY))
+
+    def _round(self, numbers: Floats) -> Codes:
+        if self.time:
+            second = 1 / times.SECONDS_PER_DAY
+            return self._clip(np.rint(numbers / second) * second)
+        return self._clip(np.rint(numbers))
+
+    def _encode_values(self, codes: Codes) -> Floats:
+        features = super()._encode_values(codes)
+        if not self.time:
+            return features
+        return np.column_stack([features, _map_to_circle(codes % 1)])
+
+    @property
+    def value_names(self) -> tuple[str, ...]:
+        return ("", *_CIRCLE_NAMES) if self.time else ("",)
+
+
+@dataclass(frozen=True)
+class TimeColumn(NumberColumn):
+    """A time of day, in seconds since midnight.
+
+    `cyclic`: whether times are points on a circle, so that 23:59 is close to 00:01; otherwise they
+    are numbers with a uniform distribution over the day.
+    """
+
+    kind: ClassVar[str] = "time"
+
+    low: float | None = 0.0
+    high: float | None = float(times.SECONDS_PER_DAY)
+    cyclic: bool = True
+
+    def _parse(self, column: pa.ChunkedArray) -> Reading:
+        return cells.parse_times_of_day(column)
+
+    def _format_cell(self, code: float) -> object:
+        return _round_to_clock_time(code)
+
+    def _round(self, numbers: Floats) -> Codes:
+        return np.minimum(np.rint(numbers), times.SECONDS_PER_DAY - 1.0)
+
+    def _encode_values(self, codes: Codes) -> Floats:
+        if not self.cyclic:
+            return super()._encode_values(codes)
+        return _map_to_circle(codes / times.SECONDS_PER_DAY)
+
+    @property
+    def value_names(self) -> tuple[str, ...]:
+        return _CIRCLE_NAMES if self.cyclic else ("",)
+
+
+def _map_to_circle(fractions: Floats) -> Floats:
+    """Return points (n, 2) on the unit circle for fractions of a day (n,); zeros for NaN.
+
+    The mean squared distance of two random times is 2, as for a standardised number.
+    """
+    sines = cells.apply_to_distinct(lambda turns: math.sin(2 * math.pi * turns), fractions)
+    cosines = cells.apply_to_distinct(lambda turns: math.cos(2 * math.pi * turns), fractions)
+    return np.nan_to_num(np.column_stack([sines, cosines]))
+
+
+def _round_to_clock_time(seconds: float) -> dt.time:
+    """Return the time of day that many seconds after midnight, rounded to whole seconds."""
+    minutes, second = divmod(min(round(seconds), times.SECONDS_PER_DAY - 1), 60)
+    hour, minute = divmod(minutes, 60)
+    return dt.time(hour, minute, second)
+
+
+@dataclass(frozen=True)
+class DurationColumn(NumberColumn):
+    """A duration, in seconds."""
+
+    kind: ClassVar[str] = "duration"
+
+    def _parse(self, column: pa.ChunkedArray) -> Reading:
+        return cells.parse_durations(column)
+
+    def _format_cell(self, code: float) -> object:
+        sign = "-" if code < 0 else ""
+        return f"{sign}PT{abs(int(code))}S"
+
+    def _round(self, numbers: Floats) -> Codes:
+        return np.trunc(self._clip(numbers))
+
+
+@dataclass(frozen=True)
+class DeclaredColumn(TableColumn):
+    """A column of declared values, with the index of the value as code.
+
+    - `values`: all declared values.
+    - `shares`: public relative frequencies of the values, and of "other" for a category that has
+      it; empty: all are equally frequent.
+    """
+
+    values: tuple[Any, ...] = ()
+    shares: tuple[float, ...] = ()
+
+    @property
+    def n_values(self) -> int:
+        """Number of values, with "other" if the column has it."""
+        return len(self.values)
+
+    @property
+    def declared_values(self) -> list[str]:
+        texts = list(map(cells.plain_text, self.values))
+        if self.n_values > len(self.values) and not cells.are_numbers(self.values):
+            texts.append(OTHER)
+        return texts
+
+    @cached_property
+    def _normalized_missing(self) -> frozenset[str]:
+        """All declared missing values that the column does not declare as values, normalized."""
+        return super()._normalized_missing - frozenset(map(cells.normalize_value, self.values))
+
+    def _parse(self, column: pa.ChunkedArray) -> Reading:
+        other_code = float(len(self.values)) if self.n_values > len(self.values) else None
+        return cells.parse_declared(column, self.values, other_code)
+
+    def _format_cell(self, code: float) -> object:
+        has_numbers = cells.are_numbers(self.values)
+        if int(code) < len(self.values):
+            value = self.values[int(code)]
+            return float(value) if has_numbers else str(value)
+        return max(self.values) + 1.0 if has_numbers else OTHER
+
+    def sample_codes(self, uniforms: Floats) -> Codes:
+        shares = np.asarray(self.shares or np.ones(self.n_values), dtype=np.float64)
+        cumulative = np.cumsum(shares) / shares.sum()
+        codes = np.searchsorted(cumulative, uniforms, side="right")
+        return np.minimum(codes, self.n_values - 1.0)
+
+
+@dataclass(frozen=True)
+class LevelsColumn(DeclaredColumn):
+    """Ordered levels, as equidistant numbers of standard deviation one."""
+
+    kind: ClassVar[str] = "levels"
+
+    def _encode_values(self, codes: Codes) -> Floats:
+        k = len(self.values)
+        return np.nan_to_num((codes - (k - 1) / 2) / math.sqrt((k * k - 1) / 12))[:, None]
+
+
+@dataclass(frozen=True)
+class CategoryColumn(DeclaredColumn):
+    """A category, one-hot.
+
+    `other`: whether all undeclared values are one more value, "other"; otherwise they are faults.
+    """
+
+    kind: ClassVar[str] = "category"
+
+    other: bool = True
+
+    @property
+    def n_values(self) -> int:
+        return len(self.values) + self.other
+
+    def _encode_values(self, codes: Codes) -> Floats:
+        return np.asarray((codes[:, None] == np.arange(self.n_values)) * _ONE_HOT)
+
+    @property
+    def _missing_indicator(self) -> float:
+        return _ONE_HOT
+
+    @property
+    def value_names(self) -> tuple[str, ...]:
+        texts = tuple(map(cells.plain_text, self.values))
+        return (*texts, OTHER) if self.other else texts
+
+
+@dataclass(frozen=True)
+class YesNoColumn(DeclaredColumn):
+    """Yes (code 1) or no (code 0)."""
+
+    kind: ClassVar[str] = "yes_no"
+
+    values: tuple[Any, ...] = ("no", "yes")
+
+    def _parse(self, column: pa.ChunkedArray) -> Reading:
+        return cells.parse_truth_values(column)
+
+    def _format_cell(self, code: float) -> object:
+        return bool(code)
+
+    def _encode_values(self, codes: Codes) -> Floats:
+        return np.nan_to_num(codes - 0.5)[:, None]
