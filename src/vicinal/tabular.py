@@ -348,7 +348,9 @@ def is_missing(value: object) -> bool:
     """Return whether a value means a missing one: None, NaN, or a missing value of pandas."""
     if type(value).__name__ in _MISSING_TYPES:
         return True
-    return isinstance(value, float | np.floating | Decimal) and bool(value != value)
+    if isinstance(value, Decimal):
+        return value.is_nan()  # a comparison of a signalling NaN raises
+    return isinstance(value, float | np.floating) and bool(value != value)
 
 
 def is_column(values: Any) -> bool:
