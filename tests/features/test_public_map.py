@@ -271,3 +271,17 @@ def test_files_of_another_kind_are_not_loaded(tmp_path):
     for name in ("text.npz", "pickle.npz", "other.npz", "array.npy", "absent.npz"):
         with pytest.raises(InvalidInput, match=name.split(".", maxsplit=1)[0]):
             PublicMap.load(tmp_path / name)
+
+
+def test_a_damaged_compressed_map_is_not_loaded(tmp_path):
+    """Every byte of the compressed data of one entry: zlib reports some, the checksum the others."""
+    rng = np.random.default_rng(0)
+    path = tmp_path / "map.npz"
+    np.savez_compressed(path, mean=rng.normal(size=64))
+    content = path.read_bytes()
+    for position in range(60, 300):
+        damaged = bytearray(content)
+        damaged[position] ^= 0xFF
+        path.write_bytes(damaged)
+        with pytest.raises(InvalidInput):
+            PublicMap.load(path)

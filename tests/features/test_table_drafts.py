@@ -2,6 +2,7 @@
 
 import datetime as dt
 import json
+import unicodedata
 from decimal import Decimal, InvalidOperation
 from zoneinfo import ZoneInfo
 
@@ -467,3 +468,19 @@ def test_a_check_reports_values_that_become_other(values, message):
 
 def test_a_column_without_a_name_is_named_in_words():
     assert "'(no name)'" in draft_schema({"": [1] * 9, "x": [1, 2, 3] * 3})[1][0]
+
+
+@pytest.mark.parametrize("second", ["age", "a\u0301ge"])
+def test_two_columns_of_one_name_are_refused(second):
+    """Names are compared in composed form."""
+    first = unicodedata.normalize("NFC", second)
+    table = pa.Table.from_arrays([pa.array([31, 45]), pa.array([1.5, 2.5])], names=[first, second])
+    with pytest.raises(InvalidInput, match="two columns with the same name"):
+        draft_schema(table)
+
+
+def test_a_repeated_column_is_a_misfit():
+    schema, _ = draft_schema({"age": [20, 20, 34, 41, 57] * 20})
+    table = pa.Table.from_arrays([pa.array([31]), pa.array([45])], names=["age", "age"])
+    misfits = check_table(table, schema)
+    assert [(misfit.column, misfit.stops) for misfit in misfits] == [("age", True)]

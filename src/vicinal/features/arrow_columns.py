@@ -19,16 +19,16 @@ def read_arrow_columns(
 
     `table`: anything that exports Arrow (pandas, polars, pyarrow), a mapping of names to columns, a
     list of mappings, or a structured array. `required`: names of the columns to return. Names are
-    returned in composed form (NFC).
+    returned in composed form (NFC), in the order of the table; repeated ones are kept.
     Raises InvalidInput if a required column is missing, occurs twice, or cannot be converted.
     """
     named_columns, n_rows = list_columns(table)
+    names = [checks.normalize_text(name) for name, _ in named_columns]
     column_of: dict[str, Any] = {}
-    for name, column in named_columns:
-        key = checks.normalize_text(name)
-        if key in column_of and key in required:
-            raise InvalidInput(f"The table has two columns named {key!r}. Drop one.")
-        column_of[key] = column
+    for name, (_, column) in zip(names, named_columns, strict=True):
+        if name in column_of and name in required:
+            raise InvalidInput(f"The table has two columns named {name!r}. Drop one.")
+        column_of[name] = column
     missing_names = [name for name in required if name not in column_of]
     if missing_names:
         raise InvalidInput(
@@ -40,7 +40,7 @@ def read_arrow_columns(
     for name, column in columns.items():
         if len(column) != n_rows:
             raise InvalidInput(f"The column {name!r} must be as long as the others.")
-    return columns, n_rows, list(column_of)
+    return columns, n_rows, names
 
 
 def list_columns(table: Any) -> tuple[list[tuple[str, Any]], int]:

@@ -2,6 +2,7 @@
 
 import math
 import zipfile
+import zlib
 from pathlib import Path
 from typing import Any, Self
 
@@ -270,7 +271,7 @@ def _read_file(
                 names = tuple(map(str, stored[_NAMES_ENTRY].tolist()))
     except FileNotFoundError:
         raise InvalidInput(f"There is no file {path}.") from None
-    except (OSError, EOFError, KeyError, ValueError, TypeError, zipfile.BadZipFile):
+    except (OSError, EOFError, KeyError, ValueError, TypeError, zipfile.BadZipFile, zlib.error):
         raise InvalidInput(f"{path} is not a file written by PublicMap.save.") from None
     parameters.setdefault("n_components", None)
     return parameters, mean, arrays.get("components"), arrays.get("scale"), names
