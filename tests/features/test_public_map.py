@@ -274,7 +274,7 @@ def test_files_of_another_kind_are_not_loaded(tmp_path):
 
 
 def test_a_damaged_compressed_map_is_not_loaded(tmp_path):
-    """Every byte of the compressed data of one entry: zlib reports some, the checksum the others."""
+    """Of the damaged bytes zlib reports some, the checksum of the archive the others."""
     rng = np.random.default_rng(0)
     path = tmp_path / "map.npz"
     np.savez_compressed(path, mean=rng.normal(size=64))
