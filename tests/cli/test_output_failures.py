@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import store_tools as tools
+from vicinal.errors import PrivacyRefused
 from vicinal.serving.keys import KeyFile
 
 FULL = Path("/dev/full")
@@ -56,3 +57,21 @@ def test_exhausted_memory_is_one_sentence_without_sizes(monkeypatch, capsys):
     error = capsys.readouterr().err
     assert "not enough memory" in error
     assert "123456" not in error
+
+
+def test_keys_can_be_revoked_while_another_is_shown(tmp_path):
+    """A terminal that stalls while it shows a key holds no lock; a conflict is found afterwards."""
+    tools.make(tmp_path / "store").close()
+    keys = KeyFile(tmp_path / "store")
+    keys.add("anna", "analyst", "default")
+
+    def show(_):
+        keys.revoke(keys.all()[0].id)
+        keys.add("berta", "monitor", "default")
+
+    keys.add("clara", "analyst", "default", show)
+    states = [(key.name, key.revoked is None) for key in keys.all()]
+    assert states == [("anna", False), ("berta", True), ("clara", True)]
+    with pytest.raises(PrivacyRefused):
+        keys.add("dora", "monitor", "a", lambda _: keys.add("dora", "monitor", "b"))
+    assert [key.audience for key in keys.all() if key.name == "dora"] == ["b"]

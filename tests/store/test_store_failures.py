@@ -6,7 +6,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import numpy as np
@@ -23,33 +22,6 @@ def state(path):
         assert store.verify()
         account = store._parts.ledger.audiences["default"].account
         return account.remaining.copy(), store.quota().used, len(store._parts.shard)
-
-
-@pytest.mark.parametrize("step", ["mark_unless_interrupted", "_begin_use"])
-def test_an_interruption_while_the_lock_is_taken_or_released_frees_it_for_other_threads(
-    path, monkeypatch, step
-):
-    def interrupt(*_):
-        raise KeyboardInterrupt
-
-    with Store.open(path) as store:
-        owner = type(store) if step == "_begin_use" else type(store._parts)
-        monkeypatch.setattr(owner, step, interrupt)
-        with pytest.raises(KeyboardInterrupt) as caught:
-            store.predict(Q[:1])
-        assert caught.value.__traceback__ is not None  # it keeps the frames alive
-        acquired = []
-        inner_lock = store._lock._lock
-
-        def acquire():
-            acquired.append(inner_lock.acquire(timeout=1))
-            inner_lock.release()
-
-        thread = threading.Thread(target=acquire)
-        thread.start()
-        thread.join()
-        assert acquired == [True]
-        assert not store.is_consistent
 
 
 def unchanged(path, before):

@@ -83,19 +83,15 @@ class KeyFile:
         name = checked_name("name", name)
         checks.check_choice("role", role, ROLES)
         audience = checked_name("audience", audience)
+        _refuse_second_audience(self.all(), name, audience)
+        key_id, secret = fresh_key(_ID_BYTES).hex(), fresh_key(_SECRET_BYTES).hex()
+        token = f"vic_{key_id}_{secret}"
+        if show is not None:
+            show(token)  # outside the lock: a stalled terminal must not delay a revocation
+        key = ApiKey(key_id, name, role, audience, _hash_token(token), _format_current_time())
         with self._edit_keys() as keys:
-            if any(key.name == name and key.audience != audience for key in keys):
-                raise PrivacyRefused(
-                    f"{name!r} has, or had, a key of another audience. Access to the answers of "
-                    "two audiences would violate an assumption of both guarantees."
-                )
-            key_id, secret = fresh_key(_ID_BYTES).hex(), fresh_key(_SECRET_BYTES).hex()
-            token = f"vic_{key_id}_{secret}"
-            keys.append(
-                ApiKey(key_id, name, role, audience, _hash_token(token), _format_current_time())
-            )
-            if show is not None:
-                show(token)
+            _refuse_second_audience(keys, name, audience)  # another process may have added a key
+            keys.append(key)
         return token
 
     def revoke(self, key_id: str) -> None:
@@ -121,6 +117,14 @@ class KeyFile:
             write_sealed(self.path, _FORMAT, {"keys": [asdict(key) for key in keys]})
         finally:
             os.close(descriptor)
+
+
+def _refuse_second_audience(keys: list[ApiKey], name: str, audience: str) -> None:
+    if any(key.name == name and key.audience != audience for key in keys):
+        raise PrivacyRefused(
+            f"{name!r} has, or had, a key of another audience. Access to the answers of two "
+            "audiences would violate an assumption of both guarantees."
+        )
 
 
 class KeyCache:

@@ -1,7 +1,5 @@
 """The interface of a store, whether its records are on this machine or on shards of a cluster."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -49,58 +47,6 @@ from vicinal.tabular import check_row_order
 
 DEFAULT = "default"
 """Name of the audience of a new store."""
-
-
-class _HeldLock:
-    """Holds the lock of an open store: ``with store._hold_lock(): ...``.
-
-    This is no generator: one that is interrupted is closed by the thread that collects it, which
-    cannot release the lock of another thread.
-    """
-
-    def __init__(self, store: BaseStore) -> None:
-        self._store = store
-
-    def __enter__(self) -> None:
-        self._store._lock.__enter__()
-        try:
-            self._store._check_open()
-        except BaseException:
-            self._store._lock.__exit__()
-            raise
-
-    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        self._store._lock.__exit__()
-
-
-class _ExclusiveUse(_HeldLock):
-    """Holds the lock, reports commits to the witness, and closes a store that fails."""
-
-    def __init__(self, store: BaseStore, looking: bool) -> None:
-        super().__init__(store)
-        self._looking = looking
-
-    def __enter__(self) -> None:
-        super().__enter__()
-        try:
-            self._store._begin_use(self._looking)
-        except BaseException as error:
-            self.__exit__(type(error), error, None)
-            raise
-
-    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        store = self._store
-        try:
-            try:
-                store._parts.mark_unless_interrupted()
-            except BaseException as mark_error:
-                error = mark_error
-                raise
-            finally:
-                if error is not None:
-                    store._close_after(error, self._looking)
-        finally:
-            store._lock.__exit__()
 
 
 class BaseStore(ABC):
@@ -164,49 +110,48 @@ class BaseStore(ABC):
         """Release the parts of budgets whose periods have begun; return whether there were any."""
         return self._parts.ledger.renew()
 
-    def _hold_lock(self) -> _HeldLock:
-        """Return a context that holds the lock during a body that changes nothing.
+    @contextmanager
+    def _hold_lock(self) -> Iterator[None]:
+        """Hold the lock during a body that changes nothing.
 
         Raises StorageFailed if the store is closed or has failed.
         """
-        return _HeldLock(self)
+        with self._lock:
+            if self._failed:
+                raise StorageFailed(f"The {self._kind} is closed, or has failed. Open it again.")
+            try:
+                self._parts.ledger.check()
+            except StorageFailed:
+                self._failed = True  # also for health checks, which do not hold the lock
+                raise
+            yield
 
-    def _exclusive(self, *, looking: bool = False) -> _ExclusiveUse:
-        """Return a context that holds the lock, reports commits and closes a store that fails.
+    @contextmanager
+    def _exclusive(self, *, looking: bool = False) -> Iterator[None]:
+        """Hold the lock, report commits to the witness, and close the store if the body fails.
 
         A body that only reads (`looking`) changes nothing: an error in it, such as a full disk of a
         backup, leaves the store open.
         """
-        return _ExclusiveUse(self, looking)
-
-    def _check_open(self) -> None:
-        """Raise StorageFailed if the store is closed or has failed."""
-        if self._failed:
-            raise StorageFailed(f"The {self._kind} is closed, or has failed. Open it again.")
-        try:
-            self._parts.ledger.check()
-        except StorageFailed:
-            self._failed = True  # also for health checks, which do not hold the lock
-            raise
-
-    def _begin_use(self, looking: bool) -> None:
-        """Finish pending operations and, unless `looking`, begin renewal periods that are due."""
-        self._finish_pending()
-        if not looking and self._renew():
-            for state in self._audience_states.values():
-                state.drop_answers()  # no answers, but the plan of the new period
-            self._parts.ledger.complete_change()
-
-    def _close_after(self, error: BaseException, looking: bool) -> None:
-        """Mark the store as failed if `error` may have left memory and disk in disagreement."""
-        if isinstance(error, ShardMissing):
-            return  # it may be back for the next call
-        # Any error inside a change, or before memory agrees with it, has closed the store already.
-        # After any other error memory is unchanged.
-        failure = isinstance(error, OSError) or not isinstance(error, Exception)
-        self._failed |= failure and not looking
-        # Only opening the store again can complete an incomplete change.
-        self._failed |= not self._parts.ledger.is_between_changes
+        with self._hold_lock():
+            try:
+                with self._parts.marking():
+                    self._finish_pending()
+                    if not looking and self._renew():
+                        for state in self._audience_states.values():
+                            state.drop_answers()  # no answers, but the plan of the new period
+                        self._parts.ledger.complete_change()
+                    yield
+            except ShardMissing:
+                raise  # it may be back for the next call
+            except BaseException as error:
+                # Any error inside a change, or before memory agrees with it, has closed the store
+                # already. After any other error memory is unchanged.
+                failure = isinstance(error, OSError) or not isinstance(error, Exception)
+                self._failed |= failure and not looking
+                # Only opening the store again can complete an incomplete change.
+                self._failed |= not self._parts.ledger.is_between_changes
+                raise
 
     @contextmanager
     def _changing_data(self) -> Iterator[None]:

@@ -82,15 +82,9 @@ class OpenStore:
         try:
             yield
         finally:
-            self.mark_unless_interrupted()
-
-    def mark_unless_interrupted(self) -> None:
-        """Report the last commit to the witness, except inside a transaction.
-
-        There a commit was interrupted, and is undone.
-        """
-        if not self.database.in_transaction:
-            self.mark()
+            # Inside a transaction its commit was interrupted, and is undone.
+            if not self.database.in_transaction:
+                self.mark()
 
     def mark_change(self) -> None:
         """Report the ledger's last commit and its audiences to the witness, durably."""
