@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import sys
 from dataclasses import replace
 from inspect import unwrap
@@ -337,6 +338,19 @@ def test_a_student_comes_back_from_its_file_with_its_guarantee(tmp_path, digits,
         np.testing.assert_array_equal(getattr(read, answers)(examples[:50]), expected)
     assert read.guarantee == GUARANTEE
     assert read.classes == student.classes
+
+
+def test_a_saved_student_survives_a_loss_of_power(tmp_path, trained, monkeypatch):
+    """First the content is synced, then, after the renaming, the folder."""
+    synced = []
+
+    def record(descriptor):
+        synced.append((os.fstat(descriptor).st_ino, (tmp_path / "student.pt").exists()))
+
+    monkeypatch.setattr(os, "fsync", record)
+    students.save(trained, tmp_path / "student.pt")
+    file, folder = ((tmp_path / name).stat().st_ino for name in ("student.pt", "."))
+    assert synced == [(file, False), (folder, True)]
 
 
 def write_stored(stored, path):

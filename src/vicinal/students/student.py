@@ -21,6 +21,7 @@ from vicinal.arrays import AnyArray, Floats32
 from vicinal.errors import InvalidInput, OtherFormat
 from vicinal.features.hog import HOGFeatures
 from vicinal.lazy import of_extra
+from vicinal.ledger.files import sync_folder
 from vicinal.ledger.sealed_files import check_archive, sealed_archive
 from vicinal.students._exact import ExactBody
 from vicinal.students._networks import KERNEL, Network, Shape, build, build_empty_kernel
@@ -256,6 +257,7 @@ def save(student: Student, path: str | Path) -> None:
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(target)
+        sync_folder(target.parent)
     except OSError as error:
         raise InvalidInput(f"{target} cannot be written: {error.strerror}.") from None
 
