@@ -78,6 +78,18 @@ def delta_of(cost, epsilon):
     return batched if batched < 1 else pld_delta(cost.list_dominating_pairs(), epsilon)
 
 
+@pytest.mark.parametrize("orders", [(37.0, 41.7), (2.0, 8.0, 99.0), (3.3,)])
+def test_a_curve_is_converted_at_the_orders_that_it_states(orders):
+    """Between two of them the curve is interpolated, which costs more at every other order."""
+    rdp, delta = 0.05, 1e-5
+    stated = [
+        rdp + math.log1p(-1 / alpha) - (math.log(delta) + math.log(alpha)) / (alpha - 1)
+        for alpha in orders
+    ]
+    found = Composition.of(RenyiCurve(orders, (rdp,) * len(orders))).to_epsilon(delta)
+    assert found <= min(stated) * (1 + 1e-10)
+
+
 @pytest.mark.parametrize("release", RELEASES, ids=str)
 def test_delta_and_epsilon_are_inverse(release):
     cost = Composition.of(release, 50)

@@ -6,6 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from scipy.optimize import linprog
 
 from smoothed import brute
 from vicinal import smoothed
@@ -79,6 +80,27 @@ def test_proposition_7_only_vertices_matter(seed):
     )
     mixed = smoothed.Heterogeneous([(1, row) for row in inside])
     assert smoothed.smoothed_delta(mechanism, mixed, 4, 0.4).lower <= largest.upper
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_vertices_of_an_interval_are_those_of_its_linear_programs(seed):
+    """In every direction a vertex attains the maximum over all distributions of the box."""
+    rng = np.random.default_rng(seed)
+    n_types = int(rng.integers(2, 6))
+    center = rng.dirichlet(np.ones(n_types))
+    low = np.maximum(0, center - rng.uniform(0, 0.4, n_types))
+    high = np.minimum(1, center + rng.uniform(0, 0.4, n_types))
+    vertices = smoothed.Interval(low, high).vertices
+    np.testing.assert_allclose(vertices.sum(axis=1), 1)
+    for _ in range(20):
+        direction = rng.normal(size=n_types)
+        program = linprog(
+            -direction,
+            A_eq=np.ones((1, n_types)),
+            b_eq=[1],
+            bounds=list(zip(low, high, strict=True)),
+        )
+        assert (vertices @ direction).max() == pytest.approx(-program.fun, abs=1e-9)
 
 
 @pytest.mark.parametrize("seed", range(200))

@@ -136,8 +136,8 @@ def compute_lower_epsilon(pairs: Sequence[AttainedPair], delta: float) -> float:
 
     Zero where no positive epsilon is excluded.
     """
-    # Dropping an outcome of infinite loss, or a release, can only lower the bound. A pair with one
-    # outcome distinguishes nothing.
+    # Dropping an outcome of infinite loss, or a release, can only lower the bound. Pairs with a
+    # single remaining outcome are dropped, because one outcome has no grid.
     informative_pairs = []
     for pair in pairs:
         is_usable = np.isfinite(pair.losses) & (pair.masses > 0)

@@ -481,10 +481,10 @@ class PlannedIndKNN(_EqualComponents):
         return budget.zcdp_budget(self.epsilon, self.delta * (1 - _GRID_SHARE), "gdp")
 
     def describe_components(self, delta: float) -> list[dict[str, Any]]:
-        """Return the training and the remainder for answers; empty without a training.
+        """Return the prices of the training and of the answers; empty without a training.
 
-        Each is priced at the plan's `delta` as if it were alone. The epsilon of the common filter
-        is below the sum of the two.
+        Each is priced at the plan's `delta` as if it were alone, the answers with the whole budget.
+        The epsilon of the common filter is below the sum of the two.
         """
         if self.model_share is None or self.model_steps is None:
             return []

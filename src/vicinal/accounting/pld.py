@@ -271,7 +271,10 @@ def compute_spectrum_power(spectrum: Complexes, count: int) -> Complexes:
 def _bound_sum(
     masses: Sequence[LossMass], counts: Sequence[int], step: float, spread: float, tail: float
 ) -> tuple[float, float]:
-    """Return :func:`compute_chernoff_bounds` for the arguments of :func:`_convolve_losses`."""
+    """Return bounds (low, high), at least one `step` apart, beyond which the sum has mass `tail`.
+
+    The arguments are those of :func:`_convolve_losses`. The bounds hold on a coarser grid, too.
+    """
     distributions = [
         (*_coarsen_grid(step * mass.first, step, mass.probabilities), count)
         for mass, count in zip(masses, counts, strict=True)

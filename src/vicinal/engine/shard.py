@@ -164,7 +164,11 @@ class TwoRounds:
 
 def sum_steps(shard_sums: Iterable[Steps]) -> Steps:
     """Return the sum of the arrays of at least one shard, in grid steps. Private."""
-    return np.asarray(np.sum(list(shard_sums), axis=0, dtype=np.int64))
+    first, *remaining = shard_sums
+    total = first.copy()
+    for shard_sum in remaining:
+        total += shard_sum
+    return total
 
 
 class Shard(LocalShardBase):

@@ -206,7 +206,7 @@ def mix_edges(log_p: Floats, min_size: int, a: int, b: int, e: float, measure: i
     """
     max_log_term = _bound_largest_term(log_p, min_size, a, b, e, measure)
     # Minus infinity if all terms are 0.
-    min_log_p = max_log_term + math.log(_DROPPED_MASS / len(log_p))
+    min_log_p = max_log_term + math.log(_DROPPED_MASS / max(1, len(log_p)))
     lows, highs = _compute_mixture_terms(log_p, min_size, a, b, e, measure, min_log_p)
     error = MACHINE_EPSILON * (len(log_p) + 16)
     return LogInterval(log_sum(lows) - error, log_sum(highs) + error + 2 * _DROPPED_MASS)
