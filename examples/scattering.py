@@ -289,8 +289,8 @@ class ScatteringFeatures(fixed.FixedImageFeatures):
     def _settings(self) -> _Settings:
         return _Settings(
             checks.check_real("white", self.white, above=0),
-            checks.check_integer("scales", self.scales, least=1, most=6),
-            checks.check_integer("orientations", self.orientations, least=1, most=32),
+            checks.check_integer("scales", self.scales, minimum=1, maximum=6),
+            checks.check_integer("orientations", self.orientations, minimum=1, maximum=32),
         )
 
 

@@ -105,12 +105,12 @@ def fitted(trial: Trial, setting: Setting, seed: int, **options: Any) -> IndKNNC
 def default_outcome(trial: Trial, setting: Setting, seed: int, release: str = "votes") -> Outcome:
     """Simulate the default, which has nothing to tune; `release` tells what leaves."""
     classifier = fitted(trial, setting, seed, release=release)
-    return Outcome.of(classifier.predict(trial.queries), trial.truth)
+    return Outcome.from_answers(classifier.predict(trial.queries), trial.truth)
 
 
 def yardstick_outcome(trial: Trial) -> Outcome:
     """Return what a plain majority of the nearest neighbours reaches, without any privacy."""
-    return Outcome.of(plain_neighbors(trial), trial.truth)
+    return Outcome.from_answers(plain_neighbors(trial), trial.truth)
 
 
 def plain_neighbors(trial: Trial) -> Any:

@@ -96,4 +96,4 @@ def _mechanisms() -> dict[str, tuple[PricedRelease, str]]:
 
 
 def _epsilon(release: PricedRelease, count: int = QUERIES) -> float:
-    return Composition.of(release, count).to_epsilon(DELTA, "rdp_mironov")
+    return Composition.from_release(release, count).to_epsilon(DELTA, "rdp_mironov")

@@ -37,7 +37,7 @@ def published_outcome(trial: Trial, setting: Setting, point: Point, seed: int) -
         noise_multiplier=point.noise_multiplier,
         simulation_seed=seed,
     ).fit(trial.records, trial.labels)
-    return Outcome.of(classifier.predict(trial.queries), trial.truth)
+    return Outcome.from_answers(classifier.predict(trial.queries), trial.truth)
 
 
 @dataclass(frozen=True, slots=True)

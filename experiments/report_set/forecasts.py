@@ -61,12 +61,12 @@ def foretold(split: Split, n_queries: int, epsilon: float) -> float:
     kernel = kernel_for(plan, public)
     labels = split.answers[split.public]
     points = Reference(kernel, kernel.encode(public)).points
-    setup = SimulationSetup.of(kernel, points, split.n_classes, labels)
+    setup = SimulationSetup.from_public_rows(kernel, points, split.n_classes, labels)
     played = []
     for seed in range(PLAYED):
         beside = setup.beside_model(plan, seed)
         share = 1.0 if beside.model is None else beside.model.budget_share
-        choice = PlanChoice.of(plan, beside.reference, share)
+        choice = PlanChoice.from_plan(plan, beside.reference, share)
         played.append(simulate(beside, choice, seed).accuracy)
     return float(np.mean(played))
 

@@ -37,45 +37,45 @@ def check_real(
     *,
     above: float | None = None,
     below: float | None = None,
-    least: float | None = None,
-    most: float | None = None,
+    minimum: float | None = None,
+    maximum: float | None = None,
 ) -> float:
     """Return `value` as a finite float within bounds, or raise InvalidInput.
 
-    The bounds `above` and `below` are exclusive, `least` and `most` inclusive. Booleans are
+    The bounds `above` and `below` are exclusive, `minimum` and `maximum` inclusive. Booleans are
     refused. `name` is the parameter's name in the message.
     """
     if isinstance(value, bool | np.bool_) or not isinstance(value, Real):
-        raise _reject(name, _describe_bounds(above, least, below, most), value)
+        raise _reject(name, _describe_bounds(above, minimum, below, maximum), value)
     number = float(value)
     is_inside = (
         math.isfinite(number)
         and (above is None or number > above)
-        and (least is None or number >= least)
+        and (minimum is None or number >= minimum)
         and (below is None or number < below)
-        and (most is None or number <= most)
+        and (maximum is None or number <= maximum)
     )
     if not is_inside:
-        raise _reject(name, _describe_bounds(above, least, below, most), value)
+        raise _reject(name, _describe_bounds(above, minimum, below, maximum), value)
     return number
 
 
 def _describe_bounds(
-    above: float | None, least: float | None, below: float | None, most: float | None
+    above: float | None, minimum: float | None, below: float | None, maximum: float | None
 ) -> str:
     """Return the requirement in words. Called for errors only, since checks run for every query."""
-    bounds = [("> ", above), (">= ", least), ("< ", below), ("<= ", most)]
+    bounds = [("> ", above), (">= ", minimum), ("< ", below), ("<= ", maximum)]
     conditions = " and ".join(f"{sign}{bound:g}" for sign, bound in bounds if bound is not None)
     return f"a finite number {conditions}".rstrip()
 
 
-def check_integer(name: str, value: object, *, least: int, most: int | None = None) -> int:
-    """Return `value` as an int with ``least <= value <= most``, or raise InvalidInput."""
-    requirement = f"an integer >= {least}" + ("" if most is None else f" and <= {most}")
+def check_integer(name: str, value: object, *, minimum: int, maximum: int | None = None) -> int:
+    """Return `value` as an int with ``minimum <= value <= maximum``, or raise InvalidInput."""
+    requirement = f"an integer >= {minimum}" + ("" if maximum is None else f" and <= {maximum}")
     if isinstance(value, bool | np.bool_) or not isinstance(value, Integral):
         raise _reject(name, requirement, value)
     number = int(value)
-    if number < least or (most is not None and number > most):
+    if number < minimum or (maximum is not None and number > maximum):
         raise _reject(name, requirement, value)
     return number
 

@@ -92,12 +92,12 @@ class Check(ABC):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Real(Check):
-    """A finite number; `above` and `below` are exclusive bounds, `least` and `most` inclusive."""
+    """A finite number between the exclusive `above` and `below`, or inclusive `minimum` and `maximum`."""
 
     above: float | None = None
     below: float | None = None
-    least: float | None = None
-    most: float | None = None
+    minimum: float | None = None
+    maximum: float | None = None
 
     metavar: ClassVar[str] = "<float>"
     type_name = "float"
@@ -106,7 +106,12 @@ class Real(Check):
         return number_or_text(text, float)
 
     def __call__(self, name: str, value: object) -> float:
-        bounds = {"above": self.above, "below": self.below, "least": self.least, "most": self.most}
+        bounds = {
+            "above": self.above,
+            "below": self.below,
+            "minimum": self.minimum,
+            "maximum": self.maximum,
+        }
         return _checks.check_real(name, value, **bounds)
 
 
@@ -121,10 +126,10 @@ class ZeroOrReal(Real):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Integer(Check):
-    """An integer in ``least .. most``."""
+    """An integer in ``minimum .. maximum``."""
 
-    least: int
-    most: int | None = None
+    minimum: int
+    maximum: int | None = None
 
     metavar: ClassVar[str] = "<int>"
     type_name = "int"
@@ -133,7 +138,7 @@ class Integer(Check):
         return number_or_text(text, int)
 
     def __call__(self, name: str, value: object) -> int:
-        return _checks.check_integer(name, value, least=self.least, most=self.most)
+        return _checks.check_integer(name, value, minimum=self.minimum, maximum=self.maximum)
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,7 +271,7 @@ def listed_names(texts: Sequence[str]) -> list[str]:
     return split_list(texts[0]) if len(texts) == 1 else [text.strip() for text in texts]
 
 
-SEED = Unless(None, Integer(least=0))
+SEED = Unless(None, Integer(minimum=0))
 """The check of an optional seed."""
 
 
@@ -274,7 +279,7 @@ class Settings:
     """Checked parameters. A subclass has the tables of an estimator as further base classes."""
 
     @classmethod
-    def of(cls, estimator: object) -> Self:
+    def from_estimator(cls, estimator: object) -> Self:
         """Return an estimator's checked parameters; raise InvalidInput if one is invalid."""
         return cls.checked({name: getattr(estimator, name) for name, _ in get_checks(cls)})
 

@@ -37,7 +37,7 @@ DP_ACCOUNTING = {
 @pytest.mark.parametrize("count", [10, 300])
 def test_losses_compose_as_those_of_dp_accounting(name, count):
     release, reference = DP_ACCOUNTING[name]
-    ours = Composition.of(release, count).to_epsilon(1e-6, "pld")
+    ours = Composition.from_release(release, count).to_epsilon(1e-6, "pld")
     assert ours == pytest.approx(
         reference.self_compose(count).get_epsilon_for_delta(1e-6), rel=5e-3
     )
@@ -118,7 +118,7 @@ def test_a_histogram_is_its_cells():
 
 def test_a_stated_curve_costs_what_its_release_does():
     orders = np.concatenate([np.linspace(1.1, 12, 60), np.arange(13, 80)])
-    true_rdp = Composition.of(LaplaceNumber(0.2), 1).rdp(orders)
+    true_rdp = Composition.from_release(LaplaceNumber(0.2), 1).rdp(orders)
     stated = {"kind": "renyi", "orders": orders.tolist(), "rdp": true_rdp.tolist(), "count": 30}
     real = {"kind": "laplace", "scale": 5.0, "count": 30}
     curve, truth = (account({"delta": 1e-5, "releases": [release]}) for release in (stated, real))

@@ -30,7 +30,7 @@ SAMPLED = RELEASES[0]
 @pytest.mark.parametrize("method", ["rdp", "rdp_mironov", "pld"])
 @pytest.mark.parametrize("release", RELEASES, ids=str)
 def test_repeat_equals_adding(release, method):
-    single = Composition.of(release)
+    single = Composition.from_release(release)
     added = compose([single] * 7)
     assert added == single.repeat(7)
     assert added.to_epsilon(1e-5, method) == single.repeat(7).to_epsilon(1e-5, method)
@@ -38,7 +38,7 @@ def test_repeat_equals_adding(release, method):
 
 @pytest.mark.parametrize("method", ["rdp", "rdp_mironov", "pld"])
 def test_the_order_of_composition_is_irrelevant_to_the_last_bit(method):
-    compositions = [Composition.of(release, 3) for release in RELEASES]
+    compositions = [Composition.from_release(release, 3) for release in RELEASES]
     epsilons = {
         compose(compositions[index] for index in order).to_epsilon(1e-5, method)
         for order in itertools.permutations(range(4))
@@ -49,7 +49,7 @@ def test_the_order_of_composition_is_irrelevant_to_the_last_bit(method):
 @pytest.mark.parametrize("mu", [0.01, 0.3, 1.0, 4.0, 12.0])
 @pytest.mark.parametrize("delta", [1e-3, 1e-5, 1e-9])
 def test_one_gaussian_by_every_method(mu, delta):
-    cost = Composition.of(SubsampledGaussian(1 / mu))
+    cost = Composition.from_release(SubsampledGaussian(1 / mu))
     exact = gdp_epsilon(mu, delta)
     assert cost.to_epsilon(delta, "gdp") == pytest.approx(exact, rel=1e-12)
     assert exact <= cost.to_epsilon(delta, "pld") <= exact * (1 + 2e-4) + 1e-6
@@ -63,9 +63,9 @@ def test_one_gaussian_by_every_method(mu, delta):
 def test_a_finer_search_over_orders_changes_epsilon_by_less_than_1e_4():
     orders = 1 + 10 ** np.linspace(-3, 6, 20_001)
     for release in RELEASES:
-        single_curve = Composition.of(release, 1).rdp(orders)
+        single_curve = Composition.from_release(release, 1).rdp(orders)
         for count in (1, 300):
-            cost, dense = Composition.of(release, count), count * single_curve
+            cost, dense = Composition.from_release(release, count), count * single_curve
             fine = np.log1p(-1 / orders) - (math.log(1e-5) + np.log(orders)) / (orders - 1)
             assert cost.to_epsilon(1e-5) <= float((dense + fine).min()) + 1e-4 * 0.1
             mironov = dense + math.log(1e5) / (orders - 1)
@@ -86,13 +86,13 @@ def test_a_curve_is_converted_at_the_orders_that_it_states(orders):
         rdp + math.log1p(-1 / alpha) - (math.log(delta) + math.log(alpha)) / (alpha - 1)
         for alpha in orders
     ]
-    found = Composition.of(RenyiCurve(orders, (rdp,) * len(orders))).to_epsilon(delta)
+    found = Composition.from_release(RenyiCurve(orders, (rdp,) * len(orders))).to_epsilon(delta)
     assert found <= min(stated) * (1 + 1e-10)
 
 
 @pytest.mark.parametrize("release", RELEASES, ids=str)
 def test_delta_and_epsilon_are_inverse(release):
-    cost = Composition.of(release, 50)
+    cost = Composition.from_release(release, 50)
     epsilon = cost.to_epsilon(1e-5, "pld")
     assert delta_of(cost, epsilon) <= 1.0005e-5
     assert delta_of(cost, epsilon * 0.98) > 1e-5
@@ -113,7 +113,9 @@ def test_a_threshold_witness_is_the_exact_binomial_divergence():
     [(1.0, 0.01, 1000), (14.0, 0.2, 4000), (0.6, 0.3, 3), (20.0, 0.3, 100_000), (400.0, 1e-3, 9)],
 )
 def test_certificates_of_sampled_gaussians_leave_little(sigma, gamma, count):
-    upper = Composition.of(SubsampledGaussian(sigma, gamma), count).to_epsilon(1e-5, "pld")
+    upper = Composition.from_release(SubsampledGaussian(sigma, gamma), count).to_epsilon(
+        1e-5, "pld"
+    )
     lower = _certificate.compute_lower_epsilon(
         [_certificate.build_gaussian_pair(1 / sigma, gamma, count)], 1e-5
     )
@@ -121,13 +123,13 @@ def test_certificates_of_sampled_gaussians_leave_little(sigma, gamma, count):
 
 
 def test_methods_are_those_that_hold():
-    assert Composition.of(SubsampledGaussian(2.0)).methods() == METHODS
-    assert Composition.of(SAMPLED).methods() == ("rdp_mironov", "rdp", "pld")
-    assert Composition.of(RenyiCurve((2.0,), (0.1,))).methods() == ("rdp_mironov", "rdp")
+    assert Composition.from_release(SubsampledGaussian(2.0)).methods() == METHODS
+    assert Composition.from_release(SAMPLED).methods() == ("rdp_mironov", "rdp", "pld")
+    assert Composition.from_release(RenyiCurve((2.0,), (0.1,))).methods() == ("rdp_mironov", "rdp")
     with pytest.raises(InvalidInput, match="'method'"):
-        Composition.of(RenyiCurve((2.0,), (0.1,))).to_epsilon(1e-5, "pld")
+        Composition.from_release(RenyiCurve((2.0,), (0.1,))).to_epsilon(1e-5, "pld")
     with pytest.raises(InvalidInput, match="'method'"):
-        Composition.of(SAMPLED).to_epsilon(1e-5, "moments")
+        Composition.from_release(SAMPLED).to_epsilon(1e-5, "moments")
 
 
 def test_a_curve_of_nan_is_refused_and_never_free():
@@ -138,7 +140,7 @@ def test_a_curve_of_nan_is_refused_and_never_free():
         def build_dominating_pair(self):
             return None
 
-    cost = Composition.of(SubsampledGaussian(1.0)).add(Composition(((Broken(), 1),)))
+    cost = Composition.from_release(SubsampledGaussian(1.0)).add(Composition(((Broken(), 1),)))
     with pytest.raises(InvalidInput, match="no valid RDP curve"):
         cost.to_epsilon(1e-5)
 
@@ -146,7 +148,7 @@ def test_a_curve_of_nan_is_refused_and_never_free():
 @pytest.mark.parametrize("delta", [0, 1, -0.1, math.nan, math.inf, "x"])
 def test_bad_delta_is_refused(delta):
     with pytest.raises(InvalidInput, match="'delta'"):
-        Composition.of(SAMPLED).to_epsilon(delta)
+        Composition.from_release(SAMPLED).to_epsilon(delta)
 
 
 def test_gaussians_merge_exactly_in_the_pld():

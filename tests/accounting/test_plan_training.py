@@ -97,7 +97,9 @@ def test_a_model_in_the_filter_costs_nothing_beside_it():
 @pytest.mark.parametrize("delta", [1e-4, 1e-5, 2e-6, 1.01e-7])
 def test_a_filter_is_priced_with_all_that_its_meter_admits(delta):
     """At any delta of the plan: the meter of the filter stops at its own share, not the plan's."""
-    enforced = IndKNNPlan.of(IndKNNClassifier(range(2), epsilon=1.0, delta=DELTA, n_records=100))
+    enforced = IndKNNPlan.from_estimator(
+        IndKNNClassifier(range(2), epsilon=1.0, delta=DELTA, n_records=100)
+    )
     assert enforced.grid_delta * SLACK_SHARE == pytest.approx(GRID_DELTA)
     mu = math.sqrt(2 * enforced.spendable)
     priced = account({"delta": delta, "releases": [FILTER | {"delta": DELTA}]})

@@ -171,7 +171,7 @@ def test_the_hull_of_a_block_dominates_each_of_its_votes():
 @pytest.mark.parametrize("gamma", [1.0, 0.25])
 def test_batches_cost_less_than_single_answers_and_more_than_any_fixed_choice(gamma):
     screening = Screening(300, 210, 85.0, gamma)
-    cost = Composition.of(screening, 8192)
+    cost = Composition.from_release(screening, 8192)
     best = cost.to_epsilon(1e-5, "pld")
     assert best < 0.95 * cost.to_epsilon(1e-5, "rdp")
     assert best > {1.0: 3.628, 0.25: 0.775}[gamma], "exact binomials at t = 206"
@@ -205,8 +205,8 @@ def test_each_direction_is_its_own_enumeration(screening):
 
 def test_a_batch_beside_a_faint_release_keeps_its_mass():
     # The far end of the batch's grid, where its profile is all rounding, must not be used.
-    cost = Composition.of(Screening(367, 112.873, 7.448, 0.6138), 1584)
-    combined = cost.add(Composition.of(SubsampledGaussian(145.4, 0.0081), 1776))
+    cost = Composition.from_release(Screening(367, 112.873, 7.448, 0.6138), 1584)
+    combined = cost.add(Composition.from_release(SubsampledGaussian(145.4, 0.0081), 1776))
     # Two grids, each above the truth by some parts in 10^5.
     assert combined.to_epsilon(1e-5, "pld") == pytest.approx(cost.to_epsilon(1e-5, "pld"), rel=1e-3)
 
@@ -248,9 +248,9 @@ def test_two_adaptive_batches_may_be_interleaved(first, second, epsilon):
 
 
 def test_every_screening_of_a_plan_is_batched():
-    unsplit = Composition.of(Screening(300, 210, 85.0, 0.25), 2000)
-    first_half = Composition.of(Screening(300, 210, 85.0, 0.25), 1000)
-    second_half = Composition.of(Screening(300, 210.5, 85.0, 0.25), 1000)
+    unsplit = Composition.from_release(Screening(300, 210, 85.0, 0.25), 2000)
+    first_half = Composition.from_release(Screening(300, 210, 85.0, 0.25), 1000)
+    second_half = Composition.from_release(Screening(300, 210.5, 85.0, 0.25), 1000)
     split = compose([first_half, second_half])
     assert split.to_epsilon(1e-5, "pld") == pytest.approx(
         unsplit.to_epsilon(1e-5, "pld"), rel=0.005

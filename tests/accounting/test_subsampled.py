@@ -108,7 +108,9 @@ def test_pld_agrees_with_an_independent_accountant():
             sigma, value_discretization_interval=1e-3, sampling_prob=gamma, use_connect_dots=True
         ).self_compose(count)
         theirs = oracle.get_epsilon_for_delta(1e-6)
-        ours = Composition.of(SubsampledGaussian(sigma, gamma), count).to_epsilon(1e-6, "pld")
+        ours = Composition.from_release(SubsampledGaussian(sigma, gamma), count).to_epsilon(
+            1e-6, "pld"
+        )
         # Both are upper bounds; its grid of 1e-3 widens each of `count` losses by up to 1e-6/4.
         max_difference = 10 * 1e-3 * math.sqrt(count) / 2
         assert ours <= theirs * (1 + 2e-4) + 1e-6

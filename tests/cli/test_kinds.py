@@ -46,7 +46,7 @@ def estimator(kind, _path):
     fitted = ESTIMATORS[kind](**given)
     fitted.fit(tools.X, carried(kind, len(tools.X)), tools.PEOPLE, tools.R)
     assert len(fitted.predict(ASKED)) == len(ASKED)
-    assert type(IndKNNPlan.of(fitted).target) is KINDS[kind]
+    assert type(IndKNNPlan.from_estimator(fitted).target) is KINDS[kind]
 
 
 def store(kind, path):

@@ -87,7 +87,9 @@ def test_a_label_costs_more_of_what_is_nearly_spent(table):
     near = NeighbourLists(np.arange(61), np.tile(near.rows, 60), np.tile(near.similarities, 60))
     left, charges = UNITS, []
     for query in range(60):
-        release.of(slice(query, query + 1)).contribute_and_charge(near.one(query), people)
+        release.select_queries(slice(query, query + 1)).contribute_and_charge(
+            near.one(query), people
+        )
         charges.append(left - int(people.remaining[0]))
         left = int(people.remaining[0])
     full = [cost for cost in charges if cost > 0]

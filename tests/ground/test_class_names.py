@@ -60,7 +60,7 @@ def test_scores_and_reports_compare_labels_composed(estimator, monkeypatch):
     monkeypatch.setattr(estimator, "predict", lambda _self, _X: answers)
     truth = np.array([DECOMPOSED, "rot", "rot"])
     assert estimator([DECOMPOSED, "rot"]).score(np.eye(3), truth) == 2 / 3
-    figures = ClassFigures.of(answers, truth, [DECOMPOSED, "rot"])
+    figures = ClassFigures.from_answers(answers, truth, [DECOMPOSED, "rot"])
     assert figures.overall.correct == 2
     assert figures.by_class[COMPOSED].correct == figures.by_class["rot"].correct == 1
 

@@ -61,7 +61,7 @@ def test_an_estimator_takes_what_its_tables_declare(estimator, settings):
     }
     declared = {field.name: field.default for field in get_parameters(estimator)}
     assert signature == declared
-    checked = settings.of(create(estimator))
+    checked = settings.from_estimator(create(estimator))
     names = vars(checked).keys() | vars(vars(checked).get("target", checked)).keys()
     assert signature.keys() <= names
     assert sorted(signature) == sorted(create(estimator).get_params())
@@ -82,7 +82,7 @@ def test_the_docstring_describes_every_parameter(estimator, settings):  # noqa: 
 
 
 def test_settings_do_not_change():
-    settings = IndKNNPlan.of(IndKNNClassifier(range(3)))
+    settings = IndKNNPlan.from_estimator(IndKNNClassifier(range(3)))
     with pytest.raises(AttributeError, match="changed"):
         settings.epsilon = 2.0
     assert settings.changed(epsilon=2.0).epsilon == 2.0
@@ -91,7 +91,7 @@ def test_settings_do_not_change():
 
 @every_estimator
 def test_defaults_are_accepted(estimator, settings):
-    settings.of(create(estimator))
+    settings.from_estimator(create(estimator))
 
 
 NO_NUMBERS = (math.nan, "1", True, [1])
@@ -116,12 +116,12 @@ REFUSED = {
 def list_invalid_values(check):
     """Return values that a check must refuse: just outside every bound, and of other types."""
     match check:
-        case Real(above=above, below=below, least=least, most=most):
+        case Real(above=above, below=below, minimum=least, maximum=most):
             low = [math.nextafter(b, -math.inf) for b in (above, least) if b is not None]
             high = [math.nextafter(b, math.inf) for b in (below, most) if b is not None]
             strict = [b for b in (above, below) if b is not None]
             return [*strict, *low, *high, math.inf, -math.inf, *NO_NUMBERS]
-        case Integer(least=least, most=most):
+        case Integer(minimum=least, maximum=most):
             return [least - 1, *([] if most is None else [most + 1]), least + 0.5, *NO_NUMBERS]
         case Choice(options=words):
             return ["another", "", words[0].upper(), None, 1, True, [words[0]]]
@@ -162,7 +162,7 @@ def test_a_plan_with_an_epsilon_keeps_it_and_wastes_little(case):
     estimator, options, noise = WITH_EPSILON[case]
     planned = estimator(range(3), epsilon=3.0, n_queries=50, **options)
     assert 3.0 * (1 - 2e-3) < planned.guarantee().epsilon <= 3.0
-    vote_noise = SETTINGS[estimator].of(planned).vote_noise
+    vote_noise = SETTINGS[estimator].from_estimator(planned).vote_noise
     assert (
         estimator(range(3), n_queries=50, **{noise: vote_noise}, **options).plan() == planned.plan()
     )
@@ -203,11 +203,11 @@ def test_an_epsilon_that_no_noise_keeps_is_refused_before_anything_changes():
 def test_values_below_the_floor_of_a_parameter_are_refused_by_its_name(name, value):
     """Fails if a value is accepted although its square or inverse over- or underflows."""
     with pytest.raises(InvalidInput, match=rf"The '{name}' parameter must be .*>= 1e-"):
-        IndKNNPlan.of(IndKNNClassifier(range(2), **{name: value}))
+        IndKNNPlan.from_estimator(IndKNNClassifier(range(2), **{name: value}))
 
 
 def test_no_model_is_still_asked_for_by_zero():
-    assert IndKNNPlan.of(IndKNNClassifier(range(2), model_share=0)).model_share == 0
+    assert IndKNNPlan.from_estimator(IndKNNClassifier(range(2), model_share=0)).model_share == 0
 
 
 @pytest.mark.parametrize("estimator", [NoisySGDClassifier, PrivateKNNClassifier])
@@ -222,4 +222,4 @@ def test_a_fixed_plan_has_a_smallest_delta(estimator):
 )
 def test_only_a_real_number_switches_the_model_off(value):
     with pytest.raises(InvalidInput, match="'model_share'"):
-        IndKNNPlan.of(IndKNNClassifier(range(2), model_share=value))
+        IndKNNPlan.from_estimator(IndKNNClassifier(range(2), model_share=value))

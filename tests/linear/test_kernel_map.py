@@ -14,7 +14,7 @@ D, M, WIDTH = 70, 600, 40
 RNG = np.random.default_rng(0)
 PUBLIC = RNG.normal(size=(M, D)) * np.linspace(3, 0.5, D)
 X = RNG.normal(size=(900, D)) * np.linspace(3, 0.5, D)
-MAP = KernelMap.of(PUBLIC, WIDTH)
+MAP = KernelMap.from_public_rows(PUBLIC, WIDTH)
 FEATURES = ModelFeatures.from_rows(PUBLIC, MAP, lifted=False)
 ROWS = MAP.compute_components(unit_vectors(X))
 
@@ -31,7 +31,10 @@ def test_components_are_those_of_the_centred_kernel(power):
     pca = KernelPCA(WIDTH, kernel="precomputed").fit(likeness(PUBLIC))
     variances = pca.eigenvalues_ / pca.eigenvalues_[0]
     expected = pca.transform(likeness(X)) * variances**-power
-    found = KernelMap.of(PUBLIC, WIDTH, power=power).compute_components(unit_vectors(X)) / 2**12
+    found = (
+        KernelMap.from_public_rows(PUBLIC, WIDTH, power=power).compute_components(unit_vectors(X))
+        / 2**12
+    )
     found *= np.sign((found * expected).sum(axis=0))
     np.testing.assert_allclose(found[:, :20], expected[:, :20], atol=5e-4)
 
@@ -77,14 +80,14 @@ def test_public_rows_that_are_few_or_alike_give_fewer_components():
     made = [ModelFeatures.planned(PUBLIC[:50, :d], n, lifted=False).kernel for d, n in facts]
     assert [kernel is not None for kernel in made] == [True, False, False]
     assert made[0].width <= 50
-    alike = KernelMap.of(np.repeat(PUBLIC[:5], 200, axis=0), WIDTH)
+    alike = KernelMap.from_public_rows(np.repeat(PUBLIC[:5], 200, axis=0), WIDTH)
     assert 1 <= alike.width <= 5
     assert np.abs(alike.compute_components(unit_vectors(X))).max() < 2**40
 
 
 @pytest.mark.parametrize("row", [np.zeros(D), np.ones(D), PUBLIC[0]])
 def test_public_rows_that_are_all_alike_leave_a_model_to_train(row):
-    kernel = KernelMap.of(np.tile(row, (M, 1)), WIDTH)
+    kernel = KernelMap.from_public_rows(np.tile(row, (M, 1)), WIDTH)
     rows = ModelFeatures.from_rows(PUBLIC, kernel, lifted=False).rows(X)
     assert kernel.width == 1
     assert np.isfinite(rows).all()

@@ -175,9 +175,9 @@ def test_the_default_trains_one_where_public_facts_allow_it():
 @pytest.mark.parametrize(("n", "epsilon"), [(40, 0.1), (500, 0.5), (500, 8.0)])
 def test_there_is_no_number_of_records_below_which_nothing_is_trained(n, epsilon):
     classifier = make(n_records=n, epsilon=epsilon, model_share="auto")
-    settled = IndKNNPlan.of(classifier).settled(120)
+    settled = IndKNNPlan.from_estimator(classifier).settled(120)
     assert settled.model_share == _private_model.SHARE
-    assert IndKNNPlan.of(classifier).settled(0).model_share == 0
+    assert IndKNNPlan.from_estimator(classifier).settled(0).model_share == 0
     assert fitted(model_share=0)._model is None
 
 

@@ -23,7 +23,7 @@ R, LABELS = clouds(1, 400, D)
 def create_setup(rows=R, labels=LABELS):
     points = rows.astype(np.float32)
     kernel = kernel_for(PLAN, points)
-    return SimulationSetup.of(kernel, kernel.encode(points), CLASSES, labels)
+    return SimulationSetup.from_public_rows(kernel, kernel.encode(points), CLASSES, labels)
 
 
 def encode_points():
@@ -48,7 +48,7 @@ def test_it_plays_what_fit_finds(simulated_model):
     )
     assert same.mean() > 0.95
     assert (~simulated_model.sure).mean() == pytest.approx(0.1, abs=0.02)
-    choice = PlanChoice.of(
+    choice = PlanChoice.from_plan(
         PLAN, create_setup().beside_model(PLAN, 0).reference, simulated_model.budget_share
     )
     assert choice.multiplier == pytest.approx(fitted.noise_multiplier_, rel=0.25)
@@ -72,7 +72,7 @@ def test_no_point_is_judged_by_a_model_that_saw_its_label(monkeypatch):
 
 def test_a_plan_is_played_through_beside_the_model(simulated_model):
     setup_beside = create_setup().beside_model(PLAN, 0)
-    choice = PlanChoice.of(PLAN, setup_beside.reference, simulated_model.budget_share)
+    choice = PlanChoice.from_plan(PLAN, setup_beside.reference, simulated_model.budget_share)
     outlook, again = (simulate(setup_beside, choice, 5) for _ in range(2))
     assert outlook == again
     assert 0 < outlook.asked <= 0.1
@@ -114,7 +114,7 @@ def test_a_plan_has_the_rule_that_fit_has(width):
     assert fitted.model_share_ == share
     many = fitted._model.model.features.kernel is not None
     assert many == (width == 64)
-    choice = PlanChoice.of(plan, setup_beside.reference, setup_beside.model.budget_share)
+    choice = PlanChoice.from_plan(plan, setup_beside.reference, setup_beside.model.budget_share)
     assert choice.plan.n_asked == fitted._engine.model_gate.planned == 20
     assert (~setup_beside.model.sure).mean() == pytest.approx(0.1, abs=0.02)
     found = 1 - fitted._model.typical_use

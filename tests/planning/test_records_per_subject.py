@@ -70,8 +70,8 @@ def test_a_number_below_one_is_refused(wrong):
 
 def test_the_plan_is_that_of_a_smaller_budget():
     """Four records are charged 4^1.5 times as much as one: between never and always together."""
-    one = PlanChoice.of(plan_of(2, n_records=20_000, n_queries=500, epsilon=1.0))
-    four = PlanChoice.of(
+    one = PlanChoice.from_plan(plan_of(2, n_records=20_000, n_queries=500, epsilon=1.0))
+    four = PlanChoice.from_plan(
         plan_of(2, n_records=20_000, n_queries=500, epsilon=1.0, records_per_subject=4)
     )
     assert four.budget == pytest.approx(one.budget / 8)

@@ -32,7 +32,7 @@ POINTS = KERNEL.encode(PUBLIC)
 
 @pytest.fixture(scope="module")
 def setup():
-    return SimulationSetup.of(KERNEL, POINTS, CLASSES, PUBLIC_LABELS)
+    return SimulationSetup.from_public_rows(KERNEL, POINTS, CLASSES, PUBLIC_LABELS)
 
 
 @pytest.mark.parametrize("n_neighbors", ["auto", 120])
@@ -44,22 +44,23 @@ def test_a_choice_is_what_the_classifier_chooses(release, n_neighbors):
         release=release, model_share=0, simulation_seed=0,
     ).fit(X, y, public=PUBLIC)  # fmt: skip
     run_plan = PLAN.replanned(release=release, n_neighbors=n_neighbors)
-    choice = PlanChoice.of(run_plan, Reference(KERNEL, POINTS))
+    choice = PlanChoice.from_plan(run_plan, Reference(KERNEL, POINTS))
     assert choice.n_neighbors == classifier.n_neighbors_
     assert choice.multiplier == pytest.approx(classifier.noise_multiplier_, rel=1e-9)
 
 
 def test_a_busy_record_lasts_as_long_as_planned():
-    choice = PlanChoice.of(PLAN, Reference(KERNEL, POINTS))
+    choice = PlanChoice.from_plan(PLAN, Reference(KERNEL, POINTS))
     assert choice.lasts == pytest.approx(HEADROOM * PLAN.n_queries, rel=0.01)
     assert choice.participations == pytest.approx(800 * choice.n_neighbors / N)
 
 
 def test_without_points_the_noise_is_the_most_that_weights_can_ask_for():
     assert (
-        PlanChoice.of(PLAN).multiplier > PlanChoice.of(PLAN, Reference(KERNEL, POINTS)).multiplier
+        PlanChoice.from_plan(PLAN).multiplier
+        > PlanChoice.from_plan(PLAN, Reference(KERNEL, POINTS)).multiplier
     )
-    assert PlanChoice.of(PLAN).usage.weight == 1.0
+    assert PlanChoice.from_plan(PLAN).usage.weight == 1.0
 
 
 @pytest.mark.parametrize(
@@ -77,7 +78,7 @@ def test_a_bad_parameter_of_a_plan_is_refused_by_name(field, value, name):
 
 
 def test_without_noise_every_answer_is_unchanged(setup):
-    choice = PlanChoice.of(PLAN, setup.reference)
+    choice = PlanChoice.from_plan(PLAN, setup.reference)
     quiet = replace(choice, multiplier=1e-6, budget=1e30)
     outlook = simulate(setup, quiet)
     assert outlook.agreement == outlook.at_end == 1.0
@@ -86,7 +87,7 @@ def test_without_noise_every_answer_is_unchanged(setup):
 
 
 def test_too_little_noise_wears_budgets_out_and_too_much_drowns_votes(setup):
-    choice = PlanChoice.of(PLAN.replanned(epsilon=0.3), setup.reference)
+    choice = PlanChoice.from_plan(PLAN.replanned(epsilon=0.3), setup.reference)
     planned = simulate(setup, choice)
     worn = simulate(setup, replace(choice, multiplier=choice.multiplier / 4))
     drowned = simulate(setup, replace(choice, multiplier=choice.multiplier * 12))
@@ -105,7 +106,7 @@ def test_an_outlook_foretells_what_the_classifier_does(setup, epsilon):
     X, y = make_clusters(0, N)
     queries, truth = make_clusters(3, 800)
     plan_at = PLAN.replanned(epsilon=epsilon)
-    outlook = simulate(setup, PlanChoice.of(plan_at, setup.reference))
+    outlook = simulate(setup, PlanChoice.from_plan(plan_at, setup.reference))
     classifier = IndKNNClassifier(
         range(CLASSES), epsilon, 1e-5, 800, n_records=N, model_share=0, simulation_seed=0
     ).fit(X, y, public=PUBLIC)
@@ -118,9 +119,9 @@ def test_an_outlook_foretells_what_the_classifier_does(setup, epsilon):
 def test_more_answers_than_points_wear_as_much_as_they_would(setup):
     """Each simulated answer stands for several."""
     plan_at = PLAN.replanned(n_queries=800)
-    choice = PlanChoice.of(plan_at, setup.reference)
-    few = SimulationSetup.of(KERNEL, POINTS[:400], CLASSES, PUBLIC_LABELS[:400])
-    thinned = simulate(few, PlanChoice.of(plan_at, few.reference))
+    choice = PlanChoice.from_plan(plan_at, setup.reference)
+    few = SimulationSetup.from_public_rows(KERNEL, POINTS[:400], CLASSES, PUBLIC_LABELS[:400])
+    thinned = simulate(few, PlanChoice.from_plan(plan_at, few.reference))
     assert thinned.answers == 400
     assert thinned.used == pytest.approx(simulate(setup, choice).used, abs=0.05)
 
@@ -136,7 +137,7 @@ def test_more_answers_than_points_wear_as_much_as_they_would(setup):
 )
 def test_bad_points_and_labels_are_refused(points, labels, match):
     with pytest.raises(InvalidInput, match=match):
-        SimulationSetup.of(KERNEL, points, CLASSES, labels)
+        SimulationSetup.from_public_rows(KERNEL, points, CLASSES, labels)
 
 
 @pytest.fixture(scope="module")

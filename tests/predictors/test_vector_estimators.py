@@ -177,7 +177,7 @@ TYPICAL = {"bounds": (500, 300_000), "scale": "log", "typical_range": (5_000, 80
 
 
 def settings_of(**parameters):
-    return IndKNNPlan.of(IndKNNRegressor(n_queries=5, **parameters))
+    return IndKNNPlan.from_estimator(IndKNNRegressor(n_queries=5, **parameters))
 
 
 def test_numbers_at_the_ends_of_a_typical_range_are_as_long_as_planned_and_the_longest_have_1():

@@ -31,8 +31,8 @@ def test_a_verdict_says_what_can_work():
 def test_without_a_number_of_records_the_verdict_says_how_many_are_needed():
     plan = make_plan(1, 1000, 1.0)
     least = min_records(plan)
-    assert unanimous_lead(PlanChoice.of(plan.replanned(n_records=least))) >= MIN_LEAD
-    assert unanimous_lead(PlanChoice.of(plan.replanned(n_records=least // 2))) < MIN_LEAD
+    assert unanimous_lead(PlanChoice.from_plan(plan.replanned(n_records=least))) >= MIN_LEAD
+    assert unanimous_lead(PlanChoice.from_plan(plan.replanned(n_records=least // 2))) < MIN_LEAD
     assert f"need about {least:,} records" in judge_size(plan, size_is_public=False)
 
 

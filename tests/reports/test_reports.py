@@ -40,15 +40,17 @@ def test_wilson_interval_refuses(arguments):
 
 
 def test_outcomes_count_right_answers_of_all_of_each_class_and_of_the_surest():
-    outcome = Outcome.of([1, 2, 3, 3], [1, 2, 0, 3])
+    outcome = Outcome.from_answers([1, 2, 3, 3], [1, 2, 0, 3])
     assert outcome == Outcome(3, 4)
     assert outcome.accuracy == 0.75
     assert outcome.to_dict()["interval_95"] == list(wilson_interval(3, 4))
-    figures = ClassFigures.of([0, 1, 1, 1], [0, 0, 1, 1], [0, 1, 2])
+    figures = ClassFigures.from_answers([0, 1, 1, 1], [0, 0, 1, 1], [0, 1, 2])
     assert figures.by_class == {"0": Outcome(1, 2), "1": Outcome(2, 2), "2": Outcome(0, 0)}
     assert figures.to_dict()["by_class"]["0"]["accuracy"] == 0.5
     assert figures.format_lines()[-1].endswith("1 1.000 of 2; 2: no examples")
-    assert ClassFigures.of([], [], [0]).format_lines() == ["There are no examples to compare with."]
+    assert ClassFigures.from_answers([], [], [0]).format_lines() == [
+        "There are no examples to compare with."
+    ]
     right, confidence = np.array([True, False, True, False]), np.array([3.0, 2.0, 1.0, 0.0])
     shares = (0.25, 0.5, 0.75, 1.0)
     found = [outcome_of_surest(right, confidence, share) for share in shares]

@@ -185,7 +185,7 @@ def claimed(setting, gamma=None, sensitivity=1.0):
     gamma = setting.gamma if gamma is None else gamma
     screening = Screening(setting.k, setting.threshold, setting.sigma_screen / sensitivity, gamma)
     label = NoisyLabel(setting.sigma_votes / sensitivity, gamma, 2)
-    return Composition.of(screening).add(Composition.of(label)).rdp(ORDERS)
+    return Composition.from_release(screening).add(Composition.from_release(label)).rdp(ORDERS)
 
 
 SETTINGS = [

@@ -359,7 +359,7 @@ def test_what_a_stranger_wrote_is_refused_or_works(calendar):
     junk = [None, 0, -1, 2**70, 1.5, "x", "", [], {}, True, "9999-12-31", math.nan]
     for fields in [*junk[1:], *({**good, name: value} for name in good for value in junk)]:
         try:
-            found = Renewal.of(json.dumps({"renewal": fields}))
+            found = Renewal.from_plan(json.dumps({"renewal": fields}))
         except StoreDamaged:
             continue
         assert 0 <= found.now(0).most <= UNITS

@@ -174,7 +174,7 @@ def test_scores_need_the_price_of_any_number_of_classes():
         NoisyLabels(Cosine(), 2, 2, for_two, grid, create_noise_source(1), meter, scores)
 
     def priced(**parameters):
-        return IndKNNPlan.of(IndKNNClassifier([0, 1], **parameters)).priced_classes
+        return IndKNNPlan.from_estimator(IndKNNClassifier([0, 1], **parameters)).priced_classes
 
     assert priced(class_prior=RARE) is None
     assert priced(cost=(1, 2)) is None

@@ -53,7 +53,7 @@ def check_orders(orders: npt.ArrayLike) -> Floats:
         raise InvalidInput("The 'orders' parameter must be a flat list of numbers.")
     return np.array(
         [
-            checks.check_real("orders", float(order), least=1 + 1e-6, most=MAX_ORDER)
+            checks.check_real("orders", float(order), minimum=1 + 1e-6, maximum=MAX_ORDER)
             for order in values
         ]
     )

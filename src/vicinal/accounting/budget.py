@@ -46,8 +46,8 @@ def gdp_delta(mu: float, epsilon: float) -> float:
 
     Source: Dong, Roth & Su 2022, Corollary 1; Balle & Wang 2018.
     """
-    mu = checks.check_real("mu", mu, least=0)
-    epsilon = checks.check_real("epsilon", epsilon, least=0)
+    mu = checks.check_real("mu", mu, minimum=0)
+    epsilon = checks.check_real("epsilon", epsilon, minimum=0)
     if mu == 0:
         return 0.0
     log_first = float(log_ndtr(mu / 2 - epsilon / mu))
@@ -62,7 +62,7 @@ def gdp_delta(mu: float, epsilon: float) -> float:
 
 def gdp_epsilon(mu: float, delta: float) -> float:
     """Return the smallest epsilon >= 0 at which a mu-GDP mechanism has `delta`, rounded up."""
-    mu = checks.check_real("mu", mu, least=0)
+    mu = checks.check_real("mu", mu, minimum=0)
     delta = checks.check_real("delta", delta, above=0, below=1)
     return _find_smallest(lambda epsilon: gdp_delta(mu, epsilon) <= delta)
 
@@ -75,7 +75,7 @@ def rdp_epsilon(rho: float, delta: float) -> float:
     """
     from scipy.optimize import minimize_scalar  # takes a third of a second; few plans need it
 
-    rho = checks.check_real("rho", rho, least=0)
+    rho = checks.check_real("rho", rho, minimum=0)
     delta = checks.check_real("delta", delta, above=0, below=1)
 
     def compute_epsilon(log_alpha_less_1: float) -> float:
@@ -175,7 +175,7 @@ def unit_rate(scale: int, budget: float) -> float:
     `scale` is the noise scale s in grid steps, 1 <= s <= 2^40; `budget` is the full budget B in
     zCDP, that of ``UNITS`` units.
     """
-    scale = checks.check_integer("scale", scale, least=1, most=MAX_SCALE)
+    scale = checks.check_integer("scale", scale, minimum=1, maximum=MAX_SCALE)
     return _compute_rate(scale, checks.check_real("budget", budget, above=0))
 
 

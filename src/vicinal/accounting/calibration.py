@@ -92,7 +92,7 @@ def calibrate(
     epsilon = checks.check_real("epsilon", epsilon, above=0)
     field = checks.check_choice("field", field, FIELDS)
     releases = extract_releases(plan)
-    release = checks.check_integer("release", release, least=0, most=len(releases) - 1)
+    release = checks.check_integer("release", release, minimum=0, maximum=len(releases) - 1)
 
     fields = check_mapping(f"releases[{release}]", releases[release])
     is_integer = field in _INTEGER_FIELDS

@@ -88,7 +88,7 @@ class Composition:
     terms: tuple[tuple[PricedRelease, int], ...] = ()
 
     @classmethod
-    def of(cls, release: PricedRelease, count: int = 1) -> Composition:
+    def from_release(cls, release: PricedRelease, count: int = 1) -> Composition:
         """Return the composition of `count` >= 0 releases equal to `release`."""
         return cls(((release, 1),)).repeat(count)
 
@@ -101,7 +101,7 @@ class Composition:
 
     def repeat(self, count: int) -> Composition:
         """Return the composition of `count` >= 0 repetitions of this one."""
-        count = checks.check_integer("count", count, least=0, most=MAX_COUNT)
+        count = checks.check_integer("count", count, minimum=0, maximum=MAX_COUNT)
         terms = tuple((release, count * own_count) for release, own_count in self.terms)
         return Composition(terms if count else ())
 

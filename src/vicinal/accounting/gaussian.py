@@ -27,8 +27,8 @@ def compute_grid_excess(scale: float, shift: float) -> float:
     It is the excess of discrete over continuous Gaussian noise. The noise `scale` s >= 1 and the
     `shift` 0 <= D <= s are in grid steps.
     """
-    scale = checks.check_real("scale", scale, least=1)
-    ratio = checks.check_real("shift", shift, least=0, most=scale) / scale
+    scale = checks.check_real("scale", scale, minimum=1)
+    ratio = checks.check_real("shift", shift, minimum=0, maximum=scale) / scale
     normaliser = 8 * math.exp(-2 * math.pi**2 * scale**2)
     return math.nextafter((1.77 + 0.8 * ratio) / (12 * scale**2) + normaliser, 1.0)
 
@@ -63,8 +63,8 @@ class SubsampledGaussian:
     gamma: float = 1.0
 
     def __post_init__(self) -> None:
-        checks.check_real("sigma", self.sigma, least=1e-3, most=1e9)
-        checks.check_real("gamma", self.gamma, above=0, most=1)
+        checks.check_real("sigma", self.sigma, minimum=1e-3, maximum=1e9)
+        checks.check_real("gamma", self.gamma, above=0, maximum=1)
 
     def rdp(self, orders: Floats) -> Floats:
         """Return the RDP at `orders` (m,), as (m,): exact, or a bound at extreme orders."""

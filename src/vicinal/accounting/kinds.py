@@ -87,26 +87,28 @@ def describe_check(meaning: str, check: Callable[..., Any], **bounds: Any) -> Fi
 
 check_positive = describe_check("a finite number > 0", _checks.check_real, above=0)
 check_fraction = describe_check("a number between 0 and 1", _checks.check_real, above=0, below=1)
-check_sampling_rate = describe_check("a probability > 0", _checks.check_real, above=0, most=1)
+check_sampling_rate = describe_check("a probability > 0", _checks.check_real, above=0, maximum=1)
 # The bounds of noise scales and thresholds are those of `Screening`.
-check_noise_scale = describe_check("a noise scale", _checks.check_real, least=1e-2, most=1e9)
-check_threshold = describe_check("a threshold in votes", _checks.check_real, least=-1e7, most=1e7)
-check_vote_count = describe_check(
-    "a number of voting records", _checks.check_integer, least=1, most=MAX_VOTES
+check_noise_scale = describe_check("a noise scale", _checks.check_real, minimum=1e-2, maximum=1e9)
+check_threshold = describe_check(
+    "a threshold in votes", _checks.check_real, minimum=-1e7, maximum=1e7
 )
-check_class_count = describe_check("a number of classes", _checks.check_integer, least=2)
-check_query_count = describe_check("a number of queries", _checks.check_integer, least=0)
+check_vote_count = describe_check(
+    "a number of voting records", _checks.check_integer, minimum=1, maximum=MAX_VOTES
+)
+check_class_count = describe_check("a number of classes", _checks.check_integer, minimum=2)
+check_query_count = describe_check("a number of queries", _checks.check_integer, minimum=0)
 check_release = describe_check(
     "the released values", _checks.check_choice, options=("votes", "label")
 )
 # The dominating pair of discrete Laplace noise has one outcome more than the sensitivity.
 check_whole_sensitivity = describe_check(
-    "a whole number", _checks.check_integer, least=1, most=10_000
+    "a whole number", _checks.check_integer, minimum=1, maximum=10_000
 )
 
 MAX_STEPS = 10**6  # The largest number of gradients of one training
 check_step_count = describe_check(
-    "a number of gradients", _checks.check_integer, least=1, most=MAX_STEPS
+    "a number of gradients", _checks.check_integer, minimum=1, maximum=MAX_STEPS
 )
 
 # The largest number of entries of a list in a plan (orders, divergences, losses).
@@ -235,7 +237,7 @@ class _EqualComponents(PlannedRelease):
         return 1
 
     def compose_releases(self, count: int) -> Composition:
-        return Composition.of(self.build_component(), count * self.n_components)
+        return Composition.from_release(self.build_component(), count * self.n_components)
 
     def list_attained_pairs(self, count: int, order: float) -> list[AttainedPair] | None:  # noqa: ARG002
         """Return the pair of a subject that moves every component by the whole sensitivity."""
@@ -492,7 +494,7 @@ class PlannedIndKNN(_EqualComponents):
         # Answers are one of the whole budget B, because a subject enrolled after the training
         # spends all of it on answers.
         training_budget = self.model_share * self.compute_budget()
-        training = Composition.of(SubsampledGaussian(1 / math.sqrt(2 * training_budget)))
+        training = Composition.from_release(SubsampledGaussian(1 / math.sqrt(2 * training_budget)))
         return [
             {
                 "part": "training",
@@ -521,7 +523,7 @@ class PlannedIndKNN(_EqualComponents):
         if self.B is not None:
             return composition
         failure = counts.OpenFailure(self._compute_failure_probability())
-        return composition.add(Composition.of(failure, count))
+        return composition.add(Composition.from_release(failure, count))
 
     def _compute_failure_probability(self) -> float:
         """Return the probability of an open failure that covers the grid and the tail of labels."""
@@ -599,7 +601,7 @@ class PlannedConfidentGNMax(PlannedRelease):
 
     def resolve_fields(self, name: str, delta: float, count: int) -> Self:  # noqa: ARG002
         if self.answered is not None:
-            _checks.check_integer(f"{name}.answered", self.answered, least=0, most=count)
+            _checks.check_integer(f"{name}.answered", self.answered, minimum=0, maximum=count)
         return self
 
     def compose_releases(self, count: int) -> Composition:
@@ -635,7 +637,7 @@ class _PlannedCells(_EqualComponents):
     """Numbers with independent noise, such as a histogram; a subject moves at most `cells`."""
 
     cells: int = declare_field(
-        describe_check("a number of cells", _checks.check_integer, least=1, most=10**6), 1
+        describe_check("a number of cells", _checks.check_integer, minimum=1, maximum=10**6), 1
     )
 
     @property
@@ -643,7 +645,7 @@ class _PlannedCells(_EqualComponents):
         return self.cells
 
     def resolve_fields(self, name: str, delta: float, count: int) -> Self:  # noqa: ARG002
-        _checks.check_integer(f"{name}.cells", self.cells, least=1, most=MAX_COUNT // count)
+        _checks.check_integer(f"{name}.cells", self.cells, minimum=1, maximum=MAX_COUNT // count)
         return self
 
     def list_assumptions(self) -> tuple[str, ...]:
@@ -701,10 +703,10 @@ class PlannedRenyi(_PlannedCells):
     kind: ClassVar[str] = "renyi"
 
     orders: tuple[float, ...] = declare_field(
-        describe_check("orders", check_increasing_numbers, least=1.001, most=1e9)
+        describe_check("orders", check_increasing_numbers, minimum=1.001, maximum=1e9)
     )
     rdp: tuple[float, ...] = declare_field(
-        describe_check("divergences", check_numbers, least=0, most=1e9)
+        describe_check("divergences", check_numbers, minimum=0, maximum=1e9)
     )
 
     def resolve_fields(self, name: str, delta: float, count: int) -> Self:
@@ -728,13 +730,13 @@ class PlannedLosses(_PlannedCells):
     kind: ClassVar[str] = "pld"
 
     losses: tuple[float, ...] = declare_field(
-        describe_check("losses", check_increasing_numbers, least=-500, most=500)
+        describe_check("losses", check_increasing_numbers, minimum=-500, maximum=500)
     )
     probabilities: tuple[float, ...] = declare_field(
-        describe_check("probabilities", check_numbers, least=1e-300, most=1)
+        describe_check("probabilities", check_numbers, minimum=1e-300, maximum=1)
     )
     infinite: float = declare_field(
-        describe_check("a probability", _checks.check_real, least=0, below=1), 0.0
+        describe_check("a probability", _checks.check_real, minimum=0, below=1), 0.0
     )
 
     def resolve_fields(self, name: str, delta: float, count: int) -> Self:

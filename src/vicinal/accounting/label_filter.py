@@ -131,9 +131,9 @@ def charge_table(budget: float, tail: float, classes: int | None = None) -> Char
         The number of classes, if charges are to use it: fewer classes cost less.
     """
     budget = checks.check_real("budget", budget, above=0)
-    tail = checks.check_real("tail", tail, least=0, below=1)
+    tail = checks.check_real("tail", tail, minimum=0, below=1)
     if classes is not None:
-        classes = checks.check_integer("classes", classes, least=2, most=MAX_CLASSES)
+        classes = checks.check_integer("classes", classes, minimum=2, maximum=MAX_CLASSES)
     shares = _compute_shares(budget, tail) if tail else np.ones((1, 1))
     return ChargeTable(budget, classes, shares)
 

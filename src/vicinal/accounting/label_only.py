@@ -57,8 +57,8 @@ def compute_two_coordinate_rdp(
     classes : int, optional
         The number of classes. Two cost less; any other number has the same bound.
     """
-    mu = 1 / checks.check_real("sigma", sigma, above=0, most=1e9)
-    gamma = checks.check_real("gamma", gamma, least=0, most=1)
+    mu = 1 / checks.check_real("sigma", sigma, above=0, maximum=1e9)
+    gamma = checks.check_real("gamma", gamma, minimum=0, maximum=1)
     alphas = check_orders(orders)
     votes_rdp = alphas * mu**2 * (1 + _ROUNDING)
     bound = np.zeros_like(alphas) if gamma == 0 else votes_rdp.copy()
@@ -67,7 +67,9 @@ def compute_two_coordinate_rdp(
         return bound
     has_two_classes = False
     if classes is not None:
-        has_two_classes = checks.check_integer("classes", classes, least=2, most=MAX_CLASSES) == 2
+        has_two_classes = (
+            checks.check_integer("classes", classes, minimum=2, maximum=MAX_CLASSES) == 2
+        )
     compute_rdp = _compute_two_class_rdp if has_two_classes else _compute_multiclass_rdp
     bound[is_tighter] = compute_rdp(mu, gamma, alphas[is_tighter])
     return np.minimum(bound, votes_rdp)
@@ -80,9 +82,9 @@ def compute_grid_excess(scale: float, order: float, mu: float) -> float:
     Rényi `order` with order * mu <= 64. At the coarsest grid allowed, 2^22, it is below 2e-6.
     Proof: label_only.md, section 5.
     """
-    scale = checks.check_real("scale", scale, least=1)
+    scale = checks.check_real("scale", scale, minimum=1)
     order = checks.check_real("order", order, above=1)
-    mu = checks.check_real("mu", mu, least=0)
+    mu = checks.check_real("mu", mu, minimum=0)
     depth = 2 * order * mu + 40
     cell = (depth**2 + 1) / (8 * scale**2) + 2 * math.exp(2 - depth)
     cell += 5 * math.exp(-2 * math.pi**2 * scale)

@@ -207,7 +207,7 @@ def _parse_step(name: str, release: object, delta: float) -> Step:
     _check_fields(
         name, values, (*kind.list_field_names(), "count"), required=kind.list_required_fields()
     )
-    count = checks.check_integer(f"{name}.count", values.pop("count", 1), least=1, most=10**9)
+    count = checks.check_integer(f"{name}.count", values.pop("count", 1), minimum=1, maximum=10**9)
     resolved = kind.from_fields(name, values).resolve_fields(name, delta, count)
     step = Step(resolved, count)
     try:

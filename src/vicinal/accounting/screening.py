@@ -56,10 +56,10 @@ class Screening:
     gamma: float = 1.0
 
     def __post_init__(self) -> None:
-        checks.check_integer("k", self.k, least=1, most=MAX_VOTES)
-        checks.check_real("threshold", self.threshold, least=-1e7, most=1e7)
-        checks.check_real("sigma", self.sigma, least=1e-2, most=1e9)
-        checks.check_real("gamma", self.gamma, above=0, most=1)
+        checks.check_integer("k", self.k, minimum=1, maximum=MAX_VOTES)
+        checks.check_real("threshold", self.threshold, minimum=-1e7, maximum=1e7)
+        checks.check_real("sigma", self.sigma, minimum=1e-2, maximum=1e9)
+        checks.check_real("gamma", self.gamma, above=0, maximum=1)
 
     def rdp(self, orders: Floats) -> Floats:
         """Return the RDP at `orders` (m,), as (m,): the maximum over t, sign and direction."""

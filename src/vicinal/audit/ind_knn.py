@@ -439,7 +439,7 @@ class IndKNNAudit:
 
     def _create_plan(self, release: str) -> IndKNNPlan:
         """Return the plan of a classifier with these settings."""
-        return IndKNNPlan.of(IndKNNClassifier(**self.build_parameters(1, release)))
+        return IndKNNPlan.from_estimator(IndKNNClassifier(**self.build_parameters(1, release)))
 
     def _find_affordable_shift(self, release: str) -> float:
         """Return the largest shift of one vote that a full budget pays for, in noise scales."""

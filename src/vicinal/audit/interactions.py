@@ -272,7 +272,7 @@ class AuditInteraction:
     def plan(self) -> IndKNNPlan:
         """The plan that follows from the parameters."""
         own = {name: value for name, value in self.parameters.items() if name != "epsilon_total"}
-        return IndKNNPlan.of(self.estimator(**own))
+        return IndKNNPlan.from_estimator(self.estimator(**own))
 
     def run(
         self, present: Bools | bool, fault: InjectedFault, transcript: testing.Transcript

@@ -134,7 +134,7 @@ def one_run(
     >>> result.epsilon_lower <= result.epsilon_claim
     True
     """
-    canaries = checks.check_integer("canaries", canaries, least=8, most=MAX_UNIVERSES)
+    canaries = checks.check_integer("canaries", canaries, minimum=8, maximum=MAX_UNIVERSES)
     confidence = checks.check_real("confidence", confidence, above=0, below=1)
     start = time.monotonic()
 

@@ -61,15 +61,15 @@ class NoisySGDParameters(FixedPlanParameters):
         doc="Upper bound on the privacy loss of a subject, with all of its records.",
     )
     n_steps: int = parameter(
-        Integer(least=1, most=10**6), default=200, doc="How many steps to train."
+        Integer(minimum=1, maximum=10**6), default=200, doc="How many steps to train."
     )
     sampling_rate: float = parameter(
-        Real(above=0, most=1),
+        Real(above=0, maximum=1),
         default=0.1,
         doc="The probability with which each subject is in a batch.",
     )
     clip: float = parameter(
-        Real(least=1e-6, most=1e6),
+        Real(minimum=1e-6, maximum=1e6),
         default=0.25,
         doc="The clipping bound on a subject's gradient; features have length 1 at most.",
     )
@@ -77,12 +77,12 @@ class NoisySGDParameters(FixedPlanParameters):
         Real(above=0), default=1.0, doc="Step on the clipped mean gradient, in units of `clip`."
     )
     momentum: float = parameter(
-        Real(least=0, below=1),
+        Real(minimum=0, below=1),
         default=0.9,
         doc="How much of the last step is kept in the next, 0 <= momentum < 1.",
     )
     n_records: int | None = parameter(
-        Unless(None, Integer(least=1)),
+        Unless(None, Integer(minimum=1)),
         default=None,
         doc="""Public number of subjects, which the mean is taken by. Without it the number is
         released once with noise, which the guarantee includes.""",

@@ -45,7 +45,10 @@ class PATEParameters(AnsweringParameters):
     """Parameters of PATE beyond those of every estimator that answers queries by a fixed plan."""
 
     n_teachers: int = parameter(
-        Integer(least=1, most=10**6), default=250, kw_only=False, doc="How many teachers there are."
+        Integer(minimum=1, maximum=10**6),
+        default=250,
+        kw_only=False,
+        doc="How many teachers there are.",
     )
     teacher: Any = parameter(
         Checked(_check_teacher, "scikit-learn classifier, optional"),

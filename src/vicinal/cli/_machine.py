@@ -64,7 +64,7 @@ def demo(
     start = time.perf_counter()
     checks.check_real("epsilon", epsilon, above=0)
     checks.check_real("delta", delta, above=0, below=1)
-    checks.check_integer("queries", queries, least=1)
+    checks.check_integer("queries", queries, minimum=1)
     report_path = output_folder(out) / "report.html"
     is_bundled = data == _BUNDLED_DATA
     # The report shows the name of the data file only, because its folder may be confidential.

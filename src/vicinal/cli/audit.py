@@ -143,7 +143,7 @@ def _run_trials(
     from vicinal import checks
     from vicinal.audit.schedule import carry_out_all
 
-    minutes = checks.check_real("minutes", minutes, above=0, most=_MAX_MINUTES)
+    minutes = checks.check_real("minutes", minutes, above=0, maximum=_MAX_MINUTES)
     with output.show_progress_bars(silent=silent) as begin:
         step = begin("attacks", round(60 * minutes))
         attacks = (create_attack() for create_attack in trials.values())

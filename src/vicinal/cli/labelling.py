@@ -337,7 +337,7 @@ def label(
     save_answers(answers, out)
     figures = None
     if truth is not None:
-        figures = ClassFigures.of(answers.labels, truth[answers.rows], names)
+        figures = ClassFigures.from_answers(answers.labels, truth[answers.rows], names)
     count_of_class = {str(name): int((answers.labels == name).sum()) for name in answers.classes}
     result = {
         "queries": len(labelled_round.queries),
@@ -398,7 +398,7 @@ def student(
         trained = train_student(pool, rows, labels, names, recipe, step, soft_labels)
     trained = replace(trained, guarantee=released.guarantee)
     paths = options.write(trained)
-    agreement = ClassFigures.of(trained.predict(pool[rows]), labels, names)
+    agreement = ClassFigures.from_answers(trained.predict(pool[rows]), labels, names)
     figures = None if truth is None else _evaluate_student(trained, pool, truth, released.rows)
     result = {
         "answers": len(rows),
@@ -545,7 +545,7 @@ def _evaluate_student(
     from vicinal.reports.outcomes import ClassFigures
 
     rows = np.setdiff1d(np.arange(len(pool)), queried)
-    return ClassFigures.of(student.predict(pool[rows]), truth[rows], student.classes)
+    return ClassFigures.from_answers(student.predict(pool[rows]), truth[rows], student.classes)
 
 
 def _evaluate_rounds(
@@ -563,7 +563,7 @@ def _evaluate_rounds(
         is_answered = labelled.labels != ABSTAINED
         rows = labelled.queries[is_answered]
         answers = names[labelled.labels[is_answered]]
-        figures = ClassFigures.of(answers, truth[rows], final.classes)
+        figures = ClassFigures.from_answers(answers, truth[rows], final.classes)
         figures_by_title[f"answers of round {number}"] = figures
     queried = np.concatenate([labelled.queries for labelled in outcome.rounds])
     title = "the student, on examples that were not queried"

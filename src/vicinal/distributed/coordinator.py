@@ -252,7 +252,7 @@ class Coordinator(BaseStore):
     def presence(self, subjects: npt.ArrayLike) -> Presence:
         ids = list(dict.fromkeys(checks.subject_ids("subjects", subjects)))
         with self._exclusive():
-            return Presence.of(self._changes.list_standings(ids))
+            return Presence.from_standings(self._changes.list_standings(ids))
 
     def _alike(self, subjects: list[SubjectId]) -> int:
         ids = list(dict.fromkeys(subjects))

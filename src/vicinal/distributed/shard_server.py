@@ -287,7 +287,7 @@ class ShardServer:
         store = self._parts
         name = task.name
         with store.ledger.change("audience"):
-            renewal = Renewal.of(task.plan)
+            renewal = Renewal.from_plan(task.plan)
             audience = store.ledger.audiences.get(name)
             if audience is None:
                 plan = task.plan if renewal is None else renewal.declared.within(task.plan)

@@ -102,7 +102,7 @@ def split(
     ...     cluster.predict([[0.5, 0.1, -0.3]]).left
     19
     """
-    shards = checks.check_integer("shards", shards, least=1, most=layout.MAX_SHARDS)
+    shards = checks.check_integer("shards", shards, minimum=1, maximum=layout.MAX_SHARDS)
     target = Path(path)
     check_new(target)
     witnesses = layout.witness_of(target, layout.COORDINATOR).parent
@@ -126,7 +126,7 @@ def split(
         def choose_shard(subject: SubjectId) -> int:
             if place is None:
                 return hash_to_shard(ledger.hash(subject), shards)
-            return checks.check_integer("place", place(subject), least=0, most=shards - 1)
+            return checks.check_integer("place", place(subject), minimum=0, maximum=shards - 1)
 
         subjects = assign_subjects(source.database, shards, choose_shard)
         with source.database.transaction():

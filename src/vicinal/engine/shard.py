@@ -107,7 +107,7 @@ class LocalShardBase(ABC):
         start = 0
         for neighbours in self.search_blocks(queries, thresholds):
             chunk = slice(start, start + len(neighbours))
-            sums[chunk] = self.charge(release.of(chunk), neighbours)
+            sums[chunk] = self.charge(release.select_queries(chunk), neighbours)
             start += len(neighbours)
         return sums
 

@@ -88,7 +88,7 @@ class ImageFeatures(LoadedOnce["Any"], FixedImageFeatures):
 
     def _compute_blocks(self, images: AnyImages) -> Iterable[Vectors]:
         pixels = [_check_image(image) for image in _check_is_list(images)]
-        size = checks.check_integer("size", self.size, least=32, most=512)
+        size = checks.check_integer("size", self.size, minimum=32, maximum=512)
         session = self._load_once(size, lambda: _open_session(size))
         return _embed_in_threads(pixels, session, size)
 

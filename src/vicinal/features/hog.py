@@ -114,9 +114,9 @@ class HOGFeatures(fixed.FixedImageFeatures):
 
     def _check_parameters(self) -> HOGSettings:
         return {
-            "orientations": checks.check_integer("orientations", self.orientations, least=1),
-            "cell": checks.check_integer("cell", self.cell, least=1),
-            "block": checks.check_integer("block", self.block, least=1),
+            "orientations": checks.check_integer("orientations", self.orientations, minimum=1),
+            "cell": checks.check_integer("cell", self.cell, minimum=1),
+            "block": checks.check_integer("block", self.block, minimum=1),
             "compress": checks.check_boolean("compress", self.compress),
         }
 

@@ -194,8 +194,8 @@ class PublicMap(TransformerMixin, BaseEstimator):
     def _check_parameters(self) -> tuple[int | None, float]:
         n_components = self.n_components
         if n_components is not None:
-            n_components = checks.check_integer("n_components", n_components, least=1)
-        return n_components, checks.check_real("power", self.power, least=0.0, most=1.0)
+            n_components = checks.check_integer("n_components", n_components, minimum=1)
+        return n_components, checks.check_real("power", self.power, minimum=0.0, maximum=1.0)
 
     def _set_fitted(
         self, mean: Floats, components: Floats | None, scale: Floats | None, names: Names | None

@@ -184,7 +184,7 @@ def rows_from_schema(schema: TableSchema, size: int = 2000, seed: int | None = N
     >>> rows_from_schema(schema, size=3, seed=0).num_rows
     3
     """
-    size = checks.check_integer("size", size, least=1)
+    size = checks.check_integer("size", size, minimum=1)
     generator = public_draws(seed)
     columns = {}
     for column in schema.usable().columns:

@@ -188,7 +188,7 @@ class Misfit:
     rows: tuple[int, ...] | None = None
 
     @classmethod
-    def of_rows(
+    def from_rows(
         cls, column: str, fault: str, fix: str, is_faulty: Bools, *, stops: bool = True
     ) -> list[Self]:
         """Return a list of one misfit for all faulty rows (n,); an empty list if there are none."""
@@ -208,7 +208,7 @@ def _list_faults(name: str, reading: Reading) -> list[Misfit]:
     return [
         misfit
         for fault in np.unique(reading.faults[np.flatnonzero(reading.faults)]).tolist()
-        for misfit in Misfit.of_rows(
+        for misfit in Misfit.from_rows(
             name, FAULT_DESCRIPTIONS[fault], FAULT_FIXES[fault], reading.faults == fault
         )
     ]
@@ -310,7 +310,7 @@ def _list_remarks(column: kinds.TableColumn, values: pa.ChunkedArray, codes: Cod
     if is_outside.sum() > _MAX_UNEXPECTED_SHARE * n_present:
         fix += ". There are so many that the units may differ from the schema's"
     fault = "values outside the declared bounds"
-    return Misfit.of_rows(column.name, fault, fix, is_outside, stops=False)
+    return Misfit.from_rows(column.name, fault, fix, is_outside, stops=False)
 
 
 def _find_others(
@@ -323,10 +323,10 @@ def _find_others(
     is_misspelt = pc.is_in(values, value_set=pa.array(misspelt, values.type)).to_numpy()
     fault = "declared values in another spelling, such as other capitals or blanks"
     fix = 'They count as "other" or missing. Write them as the schema does, or declare them'
-    misfits = Misfit.of_rows(column.name, fault, fix, is_misspelt, stops=False)
+    misfits = Misfit.from_rows(column.name, fault, fix, is_misspelt, stops=False)
     is_other = (codes == len(column.values)) & ~is_misspelt
     if is_other.sum() > _MAX_UNEXPECTED_SHARE * (~np.isnan(codes)).sum():
         fault = FAULT_DESCRIPTIONS[Fault.DECLARED]
         fix = 'They count as "other". There are so many that they may be declared otherwise'
-        misfits += Misfit.of_rows(column.name, fault, fix, is_other, stops=False)
+        misfits += Misfit.from_rows(column.name, fault, fix, is_other, stops=False)
     return misfits

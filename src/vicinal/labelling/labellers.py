@@ -198,7 +198,7 @@ class IndKNNLabeller(Labeller):
             model_share=model_share,
             simulation_seed=simulation_seed,
         )
-        IndKNNPlan.of(self._classifier)  # raises for invalid parameters
+        IndKNNPlan.from_estimator(self._classifier)  # raises for invalid parameters
         self._labels = labels
         self._subjects = subjects
         self._model_share = model_share
@@ -250,7 +250,7 @@ class IndKNNLabeller(Labeller):
 
     def plan(self, part: Round) -> IndKNNPlan:
         """Return the Ind-KNN plan (noise, number of neighbours) of the first round, `part`."""
-        return IndKNNPlan.of(self._set_plan(part))
+        return IndKNNPlan.from_estimator(self._set_plan(part))
 
     def label(self, queries: AnyArray) -> Answered:
         answers = self._classifier.query(queries)
@@ -273,7 +273,7 @@ class IndKNNLabeller(Labeller):
         self._model_choice = (model_share, str(state.get("why_no_model", "")))
 
     def guarantee(self) -> Guarantee:
-        plan = IndKNNPlan.of(self._classifier)
+        plan = IndKNNPlan.from_estimator(self._classifier)
         if self._model_choice is not None:
             share, reason = self._model_choice
             plan = plan.changed(model_share=share, why_no_model=reason)

@@ -66,12 +66,12 @@ class Round:
     by_class: bool = False
 
     def __post_init__(self) -> None:
-        checks.check_integer("queries", self.queries, least=1)
-        checks.check_real("share", self.share, above=0, most=1)
-        checks.check_real("keep", self.keep, above=0, most=1)
+        checks.check_integer("queries", self.queries, minimum=1)
+        checks.check_real("share", self.share, above=0, maximum=1)
+        checks.check_real("keep", self.keep, above=0, maximum=1)
         checks.check_choice("choose", self.choose, CHOICES)
         if self.components is not None:
-            checks.check_integer("components", self.components, least=1)
+            checks.check_integer("components", self.components, minimum=1)
 
     def selected(self, margins: Floats, labels: Places) -> Places:
         """Return the ascending indices of the answers with the largest margins.
@@ -118,7 +118,7 @@ class LabellingPlan:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        checks.check_integer("seed", self.seed, least=0)
+        checks.check_integer("seed", self.seed, minimum=0)
         total = math.fsum(planned.share for planned in self.rounds)
         if not self.rounds or total > 1 + 1e-9:  # allows for rounding of the shares
             raise InvalidInput(
@@ -184,9 +184,9 @@ def default_plan(
     >>> [(part.queries, part.share) for part in default_plan(rounds=2, pool=1000).rounds]
     [(300, 0.3), (300, 0.7)]
     """
-    rounds = checks.check_integer("rounds", rounds, least=1)
+    rounds = checks.check_integer("rounds", rounds, minimum=1)
     queried_share = 0.6 if overlapping and rounds == 1 else 0.3
-    queries = max(1, round(queried_share * checks.check_integer("pool", pool, least=1)))
+    queries = max(1, round(queried_share * checks.check_integer("pool", pool, minimum=1)))
     if rounds == 1:
         return LabellingPlan((Round(queries, 1.0, by_class=overlapping),), seed)
     first = Round(queries, 0.3, by_class=overlapping)

@@ -201,7 +201,7 @@ class Audience:
 
         Public.
         """
-        return Renewal.of(self.plan)
+        return Renewal.from_plan(self.plan)
 
     @property
     def due(self) -> Renewal | None:
@@ -325,7 +325,7 @@ def read_audience(row: tuple[Any, ...]) -> Audience:
         int(spent),
         queries,
     )
-    Renewal.of(plan)
+    Renewal.from_plan(plan)
     return audience
 
 

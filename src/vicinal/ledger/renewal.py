@@ -84,7 +84,9 @@ class Renewal:
 
     def __post_init__(self) -> None:
         if not isinstance(self.every, str):
-            every: str | int = checks.check_integer("renew", self.every, least=1, most=_MAX_PERIODS)
+            every: str | int = checks.check_integer(
+                "renew", self.every, minimum=1, maximum=_MAX_PERIODS
+            )
         elif self.every in _PERIOD_NOUNS:
             every = self.every
         else:
@@ -92,7 +94,7 @@ class Renewal:
                 "The 'renew' parameter must be 'monthly', 'weekly', 'daily', or a number of days. "
                 f"Got {self.every!r}."
             )
-        periods = checks.check_integer("periods", self.periods, least=2, most=_MAX_PERIODS)
+        periods = checks.check_integer("periods", self.periods, minimum=2, maximum=_MAX_PERIODS)
         # NumPy's integers are replaced by Python's, which JSON can represent.
         object.__setattr__(self, "every", every)
         object.__setattr__(self, "periods", periods)
@@ -103,7 +105,7 @@ class Renewal:
         return f"{self.periods} parts, one every {length}, and what is not spent is {self.unspent}"
 
     @classmethod
-    def of(cls, plan: str) -> Self | None:
+    def from_plan(cls, plan: str) -> Self | None:
         """Return the renewal in an audience's plan, given as JSON; None if budgets do not renew.
 
         Raises StoreDamaged if the plan is no JSON or its renewal is impossible.
@@ -113,10 +115,10 @@ class Renewal:
             return None
         try:
             renewal = cls(**fields)
-            checks.check_integer("period", renewal.period, least=1, most=renewal.periods)
-            checks.check_integer("part", renewal.part, least=0, most=UNITS // renewal.periods)
-            n_queries = checks.check_integer("n_queries", renewal.n_queries, least=0)
-            checks.check_integer("answers", renewal.answers, least=0, most=n_queries)
+            checks.check_integer("period", renewal.period, minimum=1, maximum=renewal.periods)
+            checks.check_integer("part", renewal.part, minimum=0, maximum=UNITS // renewal.periods)
+            n_queries = checks.check_integer("n_queries", renewal.n_queries, minimum=0)
+            checks.check_integer("answers", renewal.answers, minimum=0, maximum=n_queries)
             renewal.begins(renewal.periods)  # fails if the last date does not exist
         except (TypeError, ValueError, OverflowError):
             raise StoreDamaged("The ledger has a damaged renewal. Restore a backup.") from None

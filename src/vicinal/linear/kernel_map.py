@@ -71,7 +71,9 @@ class KernelMap:
         self._center = np.rint(sums / len(landmarks))
 
     @classmethod
-    def of(cls, public: FloatMatrix, n_components: int = COMPONENTS, *, power: float = 0.0) -> Self:
+    def from_public_rows(
+        cls, public: FloatMatrix, n_components: int = COMPONENTS, *, power: float = 0.0
+    ) -> Self:
         """Return the map with at most :data:`LANDMARKS` of the public rows (m, d) as landmarks.
 
         Each component is divided by its variance to the `power`; 1/4 half-whitens them.

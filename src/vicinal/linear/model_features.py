@@ -78,7 +78,7 @@ class ModelFeatures:
         """
         needs_kernel = _allows_kernel(public.shape[1], n_records) and not lifted
         with one_thread():
-            kernel = KernelMap.of(public) if needs_kernel else None
+            kernel = KernelMap.from_public_rows(public) if needs_kernel else None
             return cls.from_rows(public, kernel, lifted=lifted, with_trees=with_trees)
 
     @staticmethod

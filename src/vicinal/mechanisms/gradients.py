@@ -108,7 +108,7 @@ class NoisyGradient:
         noise: NoiseSource,
         source: BernoulliSource,
     ) -> None:
-        self.gamma = checks.check_real("gamma", gamma, above=0, most=1)
+        self.gamma = checks.check_real("gamma", gamma, above=0, maximum=1)
         self.clip = checks.check_real("clip", clip, above=0)
         self.steps, self.scale = gradient_grid(sigma)
         self.quota = quota
@@ -188,7 +188,7 @@ def gradient_grid(sigma: float) -> tuple[int, int]:
 
     `sigma`: the noise multiplier, 0.01 <= sigma <= 10^9; public, as is the result.
     """
-    sigma = checks.check_real("sigma", sigma, least=1e-2, most=1e9)
+    sigma = checks.check_real("sigma", sigma, minimum=1e-2, maximum=1e9)
     steps = min(_MAX_STEPS, 1 << math.floor(math.log2(FINEST / sigma)))
     # The logarithm may have been rounded up to an integer, which makes the grid too fine.
     steps = steps if math.ceil(sigma * steps) <= FINEST else steps >> 1

@@ -100,11 +100,11 @@ class IndividualGradient:
         slack: DeltaSlackAccountant,
     ) -> None:
         self.clip = checks.check_real("clip", clip, above=0)
-        max_noise = checks.check_real("most_noise", most_noise, above=0, most=MAX_SCALE)
+        max_noise = checks.check_real("most_noise", most_noise, above=0, maximum=MAX_SCALE)
         # A power of two, as fine as the integer arithmetic allows.
         self.steps = min(_MAX_STEPS, 1 << math.floor(math.log2(MAX_SCALE / max(max_noise, 1.0))))
         self.reserve = UNITS - math.floor(
-            checks.check_real("share", share, above=0, most=1) * UNITS
+            checks.check_real("share", share, above=0, maximum=1) * UNITS
         )
         self.n_scores = n_scores
         self.n_features = records.rows.shape[1]

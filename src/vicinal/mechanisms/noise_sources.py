@@ -39,7 +39,7 @@ def public_draws(seed: int | None = None) -> np.random.Generator:  # noqa: TID25
     >>> public_draws(3).integers(10) == public_draws(3).integers(10)
     np.True_
     """
-    checked = None if seed is None else checks.check_integer("seed", seed, least=0)
+    checked = None if seed is None else checks.check_integer("seed", seed, minimum=0)
     generator_seed = int.from_bytes(fresh_key()) if checked is None else checked
     return np.random.default_rng(generator_seed)  # noqa: TID251 (public numbers need no secrecy)
 
@@ -79,7 +79,7 @@ class SimulatedBernoulli(BernoulliSource):
     exact = False
 
     def __init__(self, seed: int) -> None:
-        seed = checks.check_integer("seed", seed, least=0)
+        seed = checks.check_integer("seed", seed, minimum=0)
         self._generator = np.random.default_rng(seed)  # noqa: TID251 (simulation)
 
     def bernoulli(self, probability: float, size: int) -> Bools:

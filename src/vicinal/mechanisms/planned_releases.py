@@ -27,7 +27,7 @@ class ReleaseCounter:
     """
 
     def __init__(self, planned: int, noun: str) -> None:
-        self.planned = checks.check_integer("planned", planned, least=0)
+        self.planned = checks.check_integer("planned", planned, minimum=0)
         self.used = 0
         self._noun = noun
 
@@ -83,7 +83,7 @@ class NoisyThreshold:
         scale: int = FINEST,
     ) -> None:
         self.quota = quota
-        self.scale = checks.check_integer("scale", scale, least=1, most=FINEST)
+        self.scale = checks.check_integer("scale", scale, minimum=1, maximum=FINEST)
         self._threshold = checks.check_real("threshold", threshold).as_integer_ratio()
         self._sigma = checks.check_real("sigma", sigma, above=0).as_integer_ratio()
         self._noise = noise
@@ -134,8 +134,8 @@ def steps_of_vote(noise: float, most: float) -> int:
     - `noise`: the noise scale in votes, > 0.
     - `most`: upper bound on the sum of votes of a class, in votes.
     """
-    noise = checks.check_real("noise scale", noise, above=0, most=FINEST)
-    most = checks.check_real("largest sum", most, least=1, most=MOST_SUM)
+    noise = checks.check_real("noise scale", noise, above=0, maximum=FINEST)
+    most = checks.check_real("largest sum", most, minimum=1, maximum=MOST_SUM)
     steps = 1 << math.floor(min(math.log2(FINEST / noise), math.log2(MOST_SUM / most)))
     # The logarithm may have been rounded up to an integer, which makes the grid too fine.
     return steps if math.ceil(noise * steps) <= FINEST else steps >> 1

@@ -121,7 +121,7 @@ class NearestOfSample:
 
     def __init__(self, knn: PoissonKNN, gamma: float, source: BernoulliSource) -> None:
         self.knn = knn
-        self.gamma = checks.check_real("gamma", gamma, above=0, most=1)
+        self.gamma = checks.check_real("gamma", gamma, above=0, maximum=1)
         self._source = source
 
     def candidates(self, queries: IntegerMatrix) -> NeighbourLists | None:
@@ -146,7 +146,7 @@ class NearestOfSample:
             if candidates is None:
                 sample = self._source.sample(self.gamma, len(block_queries) * len(self.knn))
                 return self.knn.of_sample(block_queries, sample)
-            return self._of_candidates(block_queries, candidates.of(*bounds))
+            return self._of_candidates(block_queries, candidates.select_queries(*bounds))
 
         block_bounds = list(pairwise(edges)) or [(0, 0)]
         return np.concatenate(map_in_threads(draw_block, block_bounds))

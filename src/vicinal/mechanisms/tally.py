@@ -63,7 +63,7 @@ class NoisyTally:
     """
 
     def __init__(self, plan: TallyPlan, noise: NoiseSource, slack: DeltaSlackAccountant) -> None:
-        share = checks.check_real("share", plan.share, least=_MIN_SHARE, most=1)
+        share = checks.check_real("share", plan.share, minimum=_MIN_SHARE, maximum=1)
         n_tables = len(plan.sizes)
         n_cells = sum(plan.sizes)
         # Rounded up: with less noise, a full contribution would cost more than the share.

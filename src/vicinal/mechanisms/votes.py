@@ -130,7 +130,7 @@ class BlockRelease(ABC):
         """Standard deviation of the noise on every vote of a query, in votes, (q,). Public."""
         return self.scales / self.mechanism.grid.steps
 
-    def of(self, queries: slice) -> Self:
+    def select_queries(self, queries: slice) -> Self:
         """Return the release of consecutive queries of the block, to be charged separately."""
         return replace(
             self,
@@ -233,7 +233,7 @@ class VoteGrid:
     def __post_init__(self) -> None:
         # With more than 2^29 steps the square of a kernel weight of 1 could overflow int64 and
         # make the charge negative.
-        steps = checks.check_integer("steps", self.steps, least=1, most=FINEST)
+        steps = checks.check_integer("steps", self.steps, minimum=1, maximum=FINEST)
         if steps & (steps - 1):
             raise InvalidInput(f"The 'steps' parameter must be a power of two. Got {steps}.")
 
@@ -309,7 +309,7 @@ class DeltaSlackAccountant:
 
     def __init__(self, delta: float, *, needed: bool, spent: float = 0.0) -> None:
         self._limit = SLACK_SHARE * delta if needed else math.inf
-        self._spent = checks.check_real("spent", spent, least=0)
+        self._spent = checks.check_real("spent", spent, minimum=0)
 
     @property
     def spent(self) -> float:
@@ -318,7 +318,7 @@ class DeltaSlackAccountant:
 
     def resume(self, spent: float) -> None:
         """Continue from the recorded delta `spent`; releases not on record were never published."""
-        self._spent = checks.check_real("spent", spent, least=0)
+        self._spent = checks.check_real("spent", spent, minimum=0)
 
     def check(self, additional: float) -> None:
         """Raise PrivacyRefused unless further releases with `additional` slack in total fit.

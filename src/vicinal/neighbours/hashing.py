@@ -67,10 +67,10 @@ class HyperplaneLSH(Index):
         engine: str | None = None,
     ) -> None:
         super().__init__(kernel, n_features, engine)
-        self.tables = checks.check_integer("tables", tables, least=1)
-        self.bits = checks.check_integer("bits", bits, least=1, most=16)
+        self.tables = checks.check_integer("tables", tables, minimum=1)
+        self.bits = checks.check_integer("bits", bits, minimum=1, maximum=16)
         self._normals = _sample_normals(
-            n_features, tables * bits, checks.check_integer("seed", seed, least=0)
+            n_features, tables * bits, checks.check_integer("seed", seed, minimum=0)
         )
         width = -(-tables // _TABLE_GROUP) * _TABLE_GROUP
         self._dtype = np.uint8 if bits <= 8 else np.uint16

@@ -87,8 +87,8 @@ class Precision:
     limit: int = INTEGER_NORM
 
     def __post_init__(self) -> None:
-        checks.check_integer("norm", self.norm, least=1, most=INTEGER_NORM)
-        checks.check_integer("limit", self.limit, least=1, most=INTEGER_NORM)
+        checks.check_integer("norm", self.norm, minimum=1, maximum=INTEGER_NORM)
+        checks.check_integer("limit", self.limit, minimum=1, maximum=INTEGER_NORM)
 
     @property
     def dtype(self) -> npt.DTypeLike:
@@ -347,7 +347,7 @@ class Cosine(Kernel):
         return np.asarray(np.maximum(squares, 1.0))
 
     def similarity_at(self, value: float, n_features: int) -> int:
-        value = checks.check_real("radius", value, least=-1, most=1)
+        value = checks.check_real("radius", value, minimum=-1, maximum=1)
         return math.ceil(value * self.precision.scale(n_features) ** 2)
 
 
@@ -412,7 +412,7 @@ class RBF(Kernel):
         return np.asarray(np.maximum(-similarity.astype(np.float64), 1.0))
 
     def similarity_at(self, value: float, n_features: int) -> int:
-        value = checks.check_real("radius", value, above=0, most=1)
+        value = checks.check_real("radius", value, above=0, maximum=1)
         min_similarity = -((2 * self.precision.norm) ** 2)
         return max(min_similarity, math.ceil(math.log(value) / self._compute_exponent(n_features)))
 

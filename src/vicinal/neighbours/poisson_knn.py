@@ -72,8 +72,8 @@ class PoissonKNN:
     ) -> None:
         self.slots = slots
         self.n_subjects = n_subjects
-        self.k = checks.check_integer("k", k, least=1)
-        gamma = checks.check_real("gamma", gamma, above=0, most=1)
+        self.k = checks.check_integer("k", k, minimum=1)
+        gamma = checks.check_real("gamma", gamma, above=0, maximum=1)
         self.gamma = gamma
         self._index = ExactIndex(kernel, integers.shape[1])
         self._index.add(integers)

@@ -215,8 +215,8 @@ class AdaptiveRadius(Radius):
     """
 
     def __init__(self, reference: Reference, n_neighbors: int, n_records: int) -> None:
-        self._count = checks.check_integer("n_neighbors", n_neighbors, least=1)
-        checks.check_integer("n_records", n_records, least=1)
+        self._count = checks.check_integer("n_neighbors", n_neighbors, minimum=1)
+        checks.check_integer("n_records", n_records, minimum=1)
         share = round(n_neighbors * len(reference) / n_records)
         self.rank = min(len(reference), max(1, share))
         self._reference = reference

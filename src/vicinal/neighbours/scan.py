@@ -203,7 +203,7 @@ class NeighbourLists:
     def __len__(self) -> int:
         return len(self.starts) - 1
 
-    def of(self, first: int, stop: int) -> NeighbourLists:
+    def select_queries(self, first: int, stop: int) -> NeighbourLists:
         """Return the neighbours of the queries `first` to `stop` - 1."""
         hits = slice(self.starts[first], self.starts[stop])
         starts = self.starts[first : stop + 1] - self.starts[first]
@@ -211,7 +211,7 @@ class NeighbourLists:
 
     def one(self, query: int) -> NeighbourLists:
         """Return the neighbours of a single query as a block of one query."""
-        return self.of(query, query + 1)
+        return self.select_queries(query, query + 1)
 
     def keep(self, is_kept: Bools) -> NeighbourLists:
         """Return only the hits at which `is_kept`, bool (hits,), is true."""

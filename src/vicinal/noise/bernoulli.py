@@ -29,7 +29,7 @@ def bernoulli_probability(probability: float) -> float:
     It equals `probability` from 2^-12 upwards and is lower by less than 2^-64 below. It is a
     double, so that the accounting can use the exact value.
     """
-    probability = checks.check_real("probability", probability, least=0, most=1)
+    probability = checks.check_real("probability", probability, minimum=0, maximum=1)
     return float(int(probability * 2.0**64)) / 2.0**64
 
 
@@ -42,8 +42,8 @@ def sample_bernoulli(probability: float, size: int) -> Bools:
     they differ. The bits come from SHAKE-256, keyed by 512 bits of system entropy, with a new key
     for every call and every 64 KiB of the stream.
     """
-    numerator = int(checks.check_real("probability", probability, least=0, most=1) * 2.0**64)
-    size = checks.check_integer("size", size, least=0)
+    numerator = int(checks.check_real("probability", probability, minimum=0, maximum=1) * 2.0**64)
+    size = checks.check_integer("size", size, minimum=0)
     if numerator == 1 << 64:
         return np.ones(size, dtype=np.bool_)
     coins = np.empty((-(-size // 64), 8), dtype=np.uint64)

@@ -41,8 +41,8 @@ def poisson_sample(probability: float, size: int) -> Places:
     the sample with probability exactly ``bernoulli_probability(probability)``. The cost is
     proportional to the size of the sample.
     """
-    numerator = int(checks.check_real("probability", probability, least=0, most=1) * 2.0**64)
-    size = checks.check_integer("size", size, least=0)
+    numerator = int(checks.check_real("probability", probability, minimum=0, maximum=1) * 2.0**64)
+    size = checks.check_integer("size", size, minimum=0)
     if numerator in {0, 1 << 64}:
         return np.arange(size if numerator else 0)
     expected = size * probability

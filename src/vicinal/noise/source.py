@@ -63,8 +63,8 @@ class NoiseSource(ABC):
 def check_request(scale: object, size: object) -> tuple[int, int]:
     """Return a valid noise scale in grid steps and number of samples, or raise InvalidInput."""
     return (
-        checks.check_integer("scale", scale, least=1, most=MAX_SCALE),
-        checks.check_integer("size", size, least=0),
+        checks.check_integer("scale", scale, minimum=1, maximum=MAX_SCALE),
+        checks.check_integer("size", size, minimum=0),
     )
 
 
@@ -74,7 +74,7 @@ class SimulatedNoise(NoiseSource):
     exact = False
 
     def __init__(self, seed: int) -> None:
-        self._generator = np.random.default_rng(checks.check_integer("seed", seed, least=0))
+        self._generator = np.random.default_rng(checks.check_integer("seed", seed, minimum=0))
 
     def discrete_gaussian(self, scale: int, size: int) -> Ints:
         scale, size = check_request(scale, size)

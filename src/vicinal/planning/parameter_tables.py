@@ -86,7 +86,7 @@ def check_interactions(value: object) -> int:
     """
     if isinstance(value, str) and value == PUBLIC:
         return 0
-    return checks.check_integer("interactions", value, least=1, most=MAX_INTERACTIONS)
+    return checks.check_integer("interactions", value, minimum=1, maximum=MAX_INTERACTIONS)
 
 
 INTERACTIONS = Checked(lambda _, value: check_interactions(value), 'int or "public"')
@@ -146,26 +146,26 @@ class IndKNNParameters:
         together, when all records of the subject are added or removed.""",
     )
     delta: Given[float | str, float] = parameter(
-        Unless(AUTO, Real(least=MIN_DELTA, below=1)),
+        Unless(AUTO, Real(minimum=MIN_DELTA, below=1)),
         default=AUTO,
         kw_only=False,
         doc="""Probability that the bound fails. "auto": 1e-5, or a tenth of 1 / `n_records` if
         that is less.""",
     )
     n_queries: int = parameter(
-        Integer(least=1),
+        Integer(minimum=1),
         default=1000,
         kw_only=False,
         doc="""How many answers to plan for. You can ask for more, which become noisier as budgets
         run out.""",
     )
     n_neighbors: Auto[int] = parameter(
-        Unless(AUTO, Integer(least=1)),
+        Unless(AUTO, Integer(minimum=1)),
         default=AUTO,
         doc="How many records to expect in an adaptive radius (k).",
     )
     noise_multiplier: Auto[float] = parameter(
-        Unless(AUTO, Real(least=MIN_SHARE)),
+        Unless(AUTO, Real(minimum=MIN_SHARE)),
         default=AUTO,
         doc="""Scale of the noise on each sum, divided by the root of the neighbour count (sigma2).
         A class's votes are such a sum. "auto" takes what the plan can afford.""",
@@ -174,7 +174,7 @@ class IndKNNParameters:
         Choice(("cosine", "rbf")), default="cosine", doc="Kernel that weights a neighbour."
     )
     min_similarity: Auto[float] = parameter(
-        Unless(ADAPTIVE, Real(least=-1, most=1)),
+        Unless(ADAPTIVE, Real(minimum=-1, maximum=1)),
         default=ADAPTIVE,
         doc="""Smallest kernel value of a neighbour. "adaptive": the value that the nearest k / n of
         the public reference reach.""",
@@ -205,13 +205,13 @@ class IndKNNParameters:
         doc="Order of work. With a public count, both give the same answers bit for bit.",
     )
     n_records: int | None = parameter(
-        Unless(None, Integer(least=1)),
+        Unless(None, Integer(minimum=1)),
         default=None,
         doc="""Number of records, if it is public. Otherwise it is estimated once with noise, for
         .05 % of each record's budget.""",
     )
     records_per_subject: float = parameter(
-        Real(least=1, most=1e6),
+        Real(minimum=1, maximum=1e6),
         default=1.0,
         doc="""Public mean number of records per subject. All of them share one budget, so noise is
         planned for that. A wrong value costs accuracy, never privacy.""",
@@ -236,7 +236,7 @@ class IndKNNParameters:
         need no protection, nothing is counted, and the guarantee is void.""",
     )
     model_share: Auto[float] = parameter(
-        Unless(AUTO, ZeroOrReal(least=MIN_SHARE, below=1)),
+        Unless(AUTO, ZeroOrReal(minimum=MIN_SHARE, below=1)),
         default=AUTO,
         doc="""Largest share of each budget that trains a private linear model; 0 for no model.
         Each subject pays only for the length of its own gradients. The model is public once it is
@@ -248,7 +248,7 @@ class IndKNNParameters:
         later subjects are not in it.""",
     )
     model_refreshes: int = parameter(
-        Integer(least=0, most=1000),
+        Integer(minimum=0, maximum=1000),
         default=0,
         doc="""How many more times a store may train the private model, on the subjects enrolled
         then. Each training may take an equal part of `model_share`. See

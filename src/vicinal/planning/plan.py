@@ -72,7 +72,7 @@ class IndKNNPlan(Settings, VotingParameters):
     carries: bool = True
 
     @classmethod
-    def of(cls, estimator: object) -> Self:
+    def from_estimator(cls, estimator: object) -> Self:
         """Return the checked plan of an estimator's parameters."""
         kind = next(kind for kind, table in PARAMETERS.items() if isinstance(estimator, table))
         names = [parameter.name for parameter in get_parameters(PARAMETERS[kind])]

@@ -59,7 +59,7 @@ class PlanChoice:
     doubt: float | None = None
 
     @classmethod
-    def of(
+    def from_plan(
         cls, plan: IndKNNPlan, reference: Reference | None = None, budget_share: float | None = None
     ) -> Self:
         """Return the choice for a plan; without public points kernel weights are assumed to be 1.
@@ -312,7 +312,7 @@ class SimulationSetup:
         return replace(self, reference=model.reference, model=model)
 
     @classmethod
-    def of(
+    def from_public_rows(
         cls, kernel: Kernel, points: IntegerMatrix, n_classes: int, labels: Places
     ) -> SimulationSetup:
         """Return a setup of public points with labels.

@@ -49,7 +49,7 @@ ABSTAIN = -1
 """The label, for integer classes, of a query that failed the screening or got no sure answer; None
 for other classes."""
 
-_VOTE_NOISE = Real(least=1e-2, most=1e9)
+_VOTE_NOISE = Real(minimum=1e-2, maximum=1e9)
 """Check of a noise standard deviation in votes, from 0.01 to 1e9."""
 
 
@@ -85,7 +85,7 @@ class FixedPlanParameters(ClassesParameter):
     """Parameters of every estimator with a fixed plan."""
 
     delta: float = parameter(
-        Real(least=MIN_FIXED_DELTA, below=1),
+        Real(minimum=MIN_FIXED_DELTA, below=1),
         default=1e-5,
         doc="The delta of :meth:`guarantee`, unless you pass another.",
     )
@@ -121,7 +121,7 @@ class AnsweringParameters(FixedPlanParameters):
         largest vote count plus this noise reaches `threshold`. None for both: no screening.""",
     )
     threshold: float | None = parameter(
-        Unless(None, Real(least=-1e7, most=1e7)),
+        Unless(None, Real(minimum=-1e7, maximum=1e7)),
         default=None,
         doc="Threshold of the screening, in votes.",
     )
@@ -132,13 +132,13 @@ class AnsweringParameters(FixedPlanParameters):
         of the noise.""",
     )
     n_queries: int = parameter(
-        Integer(least=1, most=10**9),
+        Integer(minimum=1, maximum=10**9),
         default=1000,
         doc="""Planned number of queries. More are refused, because the guarantee holds for the
         plan.""",
     )
     n_answers: int | None = parameter(
-        Unless(None, Integer(least=0)),
+        Unless(None, Integer(minimum=0)),
         default=None,
         doc="""Largest number of queries that may pass the screening and be answered; None for all.
         After that many answers no query is screened or answered.""",
@@ -216,7 +216,7 @@ class AnsweringSettings(AnsweringParameters, FixedPlanSettings):
             # Without an answer there is no noise on votes that could be fitted to epsilon.
             min_answers = 0 if self.epsilon is None else 1
             checks.check_integer(
-                "n_answers", self.n_answers, least=min_answers, most=self.n_queries
+                "n_answers", self.n_answers, minimum=min_answers, maximum=self.n_queries
             )
         # An epsilon that no noise can keep must be refused before the estimator changes.
         self.releases()
@@ -322,7 +322,7 @@ class FixedPlanEstimator(
         Arguments are those of ``fit``. After an error the estimator is unchanged.
         """
         with inputs.restore_on_error(self):
-            settings = self._settings_type.of(self)
+            settings = self._settings_type.from_estimator(self)
             check_row_order(X, y=y, subjects=subjects)
             records = inputs.check_fit_inputs(self, X, subjects, public)
             targets = settings.targets(y, len(records))
@@ -334,7 +334,7 @@ class FixedPlanEstimator(
 
     def _planned(self) -> Plans:
         """Return the settings of ``fit``, or before it those of the current parameters."""
-        return vars(self).get("_settings") or self._settings_type.of(self)
+        return vars(self).get("_settings") or self._settings_type.from_estimator(self)
 
     def _draws(self) -> dict[int, float]:
         """Return the planned number of noise samples by noise scale in grid steps."""
@@ -347,7 +347,7 @@ class FixedPlanEstimator(
         """
         planned = self._planned()
         stated = self.delta if delta is None else delta
-        delta = checks.check_real("delta", stated, least=MIN_FIXED_DELTA, below=1)
+        delta = checks.check_real("delta", stated, minimum=MIN_FIXED_DELTA, below=1)
         return planned.together(planned.releases(), delta)
 
     def guarantee(self, delta: float | None = None) -> Guarantee:

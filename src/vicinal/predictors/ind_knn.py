@@ -239,7 +239,7 @@ class IndKNNClassifier(NamedClassesMixin, IndKNNEstimator, IndKNNClassifierParam
         check_is_fitted(self)
         if abstain_below is None:
             return np.asarray(self.classes_[self._query_cached(X).labels])
-        min_lead = checks.check_real("abstain_below", abstain_below, least=0)
+        min_lead = checks.check_real("abstain_below", abstain_below, minimum=0)
         self._check_votes_released("Abstentions")
         integer_names = self.classes_.dtype.kind in "iu"
         if integer_names and ABSTAIN in self.classes_:

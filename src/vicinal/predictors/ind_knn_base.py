@@ -107,7 +107,7 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
         public: npt.ArrayLike | None,
     ) -> None:
         """Check and claim the records, plan the engine, and install it; arguments as in `fit`."""
-        settings = IndKNNPlan.of(self)
+        settings = IndKNNPlan.from_estimator(self)
         records = inputs.check_fit_inputs(self, X, subjects, public)
         targets = settings.target.encode(y, len(records))
         claimed = inputs.claim_records(self, settings, records)

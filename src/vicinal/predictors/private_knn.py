@@ -50,16 +50,19 @@ class PrivateKNNParameters(AnsweringParameters):
     """Parameters of Private-kNN in addition to those of all classifiers with a fixed plan."""
 
     n_neighbors: int = parameter(
-        Integer(least=1, most=10**6), default=300, kw_only=False, doc="Number of records that vote."
+        Integer(minimum=1, maximum=10**6),
+        default=300,
+        kw_only=False,
+        doc="Number of records that vote.",
     )
     sampling_rate: float = parameter(
-        Real(above=0, most=1),
+        Real(above=0, maximum=1),
         default=0.15,
         kw_only=False,
         doc="The probability with which each subject takes part in a sample, above 0.",
     )
     tau: float | None = parameter(
-        Unless(None, Real(above=0, most=1e6)),
+        Unless(None, Real(above=0, maximum=1e6)),
         default=None,
         doc="""For records with several labels (attributes, named by `classes`): the votes of a
         record together count at most `tau` (the tau-approximation). Without screening only.""",

@@ -52,8 +52,8 @@ def planned_queries(n_queries: int, share: float) -> int:
     `share`, in (0, 1]: the part of full budgets that `n_queries` queries may spend. They get the
     noise and the neighbours that n_queries / share queries would get from full budgets.
     """
-    n_queries = checks.check_integer("n_queries", n_queries, least=1)
-    return math.ceil(n_queries / checks.check_real("share", share, above=0, most=1))
+    n_queries = checks.check_integer("n_queries", n_queries, minimum=1)
+    return math.ceil(n_queries / checks.check_real("share", share, above=0, maximum=1))
 
 
 def spent_budget(classifier: IndKNNClassifier) -> SpentBudget:
@@ -95,9 +95,9 @@ def check_spent(spent: SpentBudget) -> None:
     is_vector = remaining_units.ndim == 1 and remaining_units.dtype == np.int64
     if not is_vector or (remaining_units < 0).any() or (remaining_units > UNITS).any():
         raise InvalidInput("The 'remaining' budgets must be int64 units between none and all.")
-    checks.check_real("slack", slack, least=0)
-    checks.check_integer("answers", n_answers, least=0)
-    checks.check_integer("n_records", n_records, least=1)
+    checks.check_real("slack", slack, minimum=0)
+    checks.check_integer("answers", n_answers, minimum=0)
+    checks.check_integer("n_records", n_records, minimum=1)
 
 
 def resume_fit(
@@ -132,7 +132,7 @@ def resume_fit(
         earlier = vars(classifier).get("_interaction")
         inputs.OneOfSeveralFits(resumed=True, interaction=earlier).join(classifier)
         # The size is not estimated again, since a second estimate would be a second release.
-        settings = IndKNNPlan.of(classifier).changed(
+        settings = IndKNNPlan.from_estimator(classifier).changed(
             n_queries=planned_queries(n_queries, share),
             n_records=int(spent["n_records"]),
             model_share=model_share,
@@ -152,7 +152,7 @@ def resume_fit(
         classifier.n_answers_ = n_answers
         _install_features(classifier, settings, ledger, (X, y, subjects, public), spent)
         n_planned = n_answers + settings.n_queries
-        classifier._settings = IndKNNPlan.of(classifier).changed(
+        classifier._settings = IndKNNPlan.from_estimator(classifier).changed(
             n_queries=n_planned, model_share=model_share, why_no_model=why_no_model
         )
         if classifier._planned_answers is not None:

@@ -62,7 +62,7 @@ def compile_model() -> None:
 
     rows, labels = _make_records(3)
     public, _ = _make_records(1)
-    KernelMap.of(public, _N_FEATURES)
+    KernelMap.from_public_rows(public, _N_FEATURES)
     IndKNNClassifier(_CLASSES, 8.0, n_queries=_N_ROWS, model_share=0.3, simulation_seed=0).fit(
         rows, labels, _SUBJECTS, public=public
     ).predict(rows[:4])

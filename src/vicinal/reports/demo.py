@@ -80,7 +80,7 @@ class DemoAnswers:
     @property
     def outcome(self) -> Outcome:
         """Number of correct answers."""
-        return Outcome.of(self.labels, self.truth)
+        return Outcome.from_answers(self.labels, self.truth)
 
 
 def prepare(dataset: Dataset, n_queries: int, begin: Begin) -> tuple[Trial, AnyArray]:

@@ -21,8 +21,8 @@ def wilson_interval(correct: int, total: int) -> tuple[float, float]:
 
     Unlike the Wald interval, it stays inside [0, 1] and is accurate for shares near 0 and 1.
     """
-    total = checks.check_integer("total", total, least=1)
-    correct = checks.check_integer("correct", correct, least=0, most=total)
+    total = checks.check_integer("total", total, minimum=1)
+    correct = checks.check_integer("correct", correct, minimum=0, maximum=total)
     z = _NORMAL_95
     share = correct / total
     shrinkage = z * z / total
@@ -43,7 +43,7 @@ class Outcome:
     total: int
 
     @classmethod
-    def of(cls, answers: npt.ArrayLike, truth: npt.ArrayLike) -> Self:
+    def from_answers(cls, answers: npt.ArrayLike, truth: npt.ArrayLike) -> Self:
         """Compare answered class names (q,) with the true ones (q,)."""
         matches = compare_answers(answers, truth)
         return cls(int(matches.sum()), len(matches))
@@ -95,7 +95,7 @@ def outcome_of_surest(correct: Bools, confidence: Floats, share: float) -> Outco
 
     `correct` (q,) marks the correct answers. The selection is post-processing of released values.
     """
-    share = checks.check_real("share", share, above=0, most=1)
+    share = checks.check_real("share", share, above=0, maximum=1)
     count = max(1, round(share * len(correct)))
     selected = np.argsort(-confidence, kind="stable")[:count]
     return Outcome(int(correct[selected].sum()), count)
@@ -109,9 +109,11 @@ class ClassFigures:
     by_class: dict[str, Outcome]
 
     @classmethod
-    def of(cls, answers: npt.ArrayLike, truth: npt.ArrayLike, classes: Sequence[Any]) -> Self:
+    def from_answers(
+        cls, answers: npt.ArrayLike, truth: npt.ArrayLike, classes: Sequence[Any]
+    ) -> Self:
         """Compare answered class names (q,) with the true ones (q,), for all names `classes`."""
-        return cls(Outcome.of(answers, truth), outcome_by_class(answers, truth, classes))
+        return cls(Outcome.from_answers(answers, truth), outcome_by_class(answers, truth, classes))
 
     def to_dict(self) -> dict[str, Any]:
         by_class = {name: outcome.to_dict() for name, outcome in self.by_class.items()}

@@ -135,11 +135,11 @@ def _evaluate_option(
 ) -> Option:
     """Return the option `name`; arguments as in :func:`plan_options`, `seed` of the first run."""
     if setup is None:
-        return Option(name, PlanChoice.of(plan, reference), None)
+        return Option(name, PlanChoice.from_plan(plan, reference), None)
     if plan.model_share:
         setup = setup.beside_model(plan, seed)
     budget_share = None if setup.model is None else setup.model.budget_share
-    choice = PlanChoice.of(plan, setup.reference, budget_share)
+    choice = PlanChoice.from_plan(plan, setup.reference, budget_share)
     n_per_run = min(plan.n_queries, len(setup.reference))
     n_runs = min(_MAX_RUNS, math.ceil(_MIN_SIMULATED_ANSWERS / n_per_run))
     results = [simulate(setup, choice, seed + run) for run in range(n_runs)]
@@ -304,7 +304,7 @@ def min_records(plan: IndKNNPlan) -> int:
     """Return the number of records, at most a tenth too many, for :data:`MIN_LEAD`."""
 
     def too_few(records: int) -> bool:
-        choice = PlanChoice.of(plan.replanned(n_records=records))
+        choice = PlanChoice.from_plan(plan.replanned(n_records=records))
         return unanimous_lead(choice) < MIN_LEAD
 
     high = 1
@@ -324,7 +324,7 @@ def list_rare_classes(
     plan: IndKNNPlan, shares: Sequence[float], names: Sequence[object]
 ) -> list[str]:
     """Return a line for each of the classes `names` whose share is too small for a plan."""
-    choice = PlanChoice.of(plan)
+    choice = PlanChoice.from_plan(plan)
     min_excess = _SIGNIFICANT_EXCESS * choice.noise / choice.n_neighbors
     return [
         f"class {name!r} is too rare for this plan. It has {share:.1%} of a query's neighbours, "

@@ -37,7 +37,7 @@ def audit(spec: object) -> dict[str, Any]:
         raise InvalidInput("The 'epsilons' parameter must be a list of numbers >= 0. Got others.")
     mechanism = build("mechanism", spec["mechanism"])
     population = build("population", spec["population"])
-    n = checks.check_integer("n", spec["n"], least=1)
+    n = checks.check_integer("n", spec["n"], minimum=1)
     rows = [_audit_epsilon(mechanism, population, n, epsilon, spec) for epsilon in epsilons]
     return {"n": n, "types": population.types, "rows": rows, "warnings": list(WARNINGS)}
 

@@ -27,7 +27,7 @@ def guess_limit(epsilon: float, delta: float) -> float:
     2015).
     """
     epsilon = checks.check_real("epsilon", epsilon, above=0)
-    delta = checks.check_real("delta", delta, least=0, below=1)
+    delta = checks.check_real("delta", delta, minimum=0, below=1)
     return 1 - (1 - delta) * math.exp(-epsilon) / (1 + math.exp(-epsilon))
 
 

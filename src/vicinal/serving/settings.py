@@ -67,15 +67,15 @@ class ServiceSettings:
     def __post_init__(self) -> None:
         for name, minimum in (("connections", 1), ("body_bytes", 1024)):
             if getattr(self, name) is not None:
-                checks.check_integer(name, getattr(self, name), least=minimum)
+                checks.check_integer(name, getattr(self, name), minimum=minimum)
         for name in ("head_bytes", "bodies_bytes"):
-            checks.check_integer(name, getattr(self, name), least=1024)
+            checks.check_integer(name, getattr(self, name), minimum=1024)
         for name in ("head_seconds", "idle_seconds", "body_seconds"):
             checks.check_real(name, getattr(self, name), above=0)
         for name in ("head_headers", "request_queries", "block_queries", "waiting_queries"):
-            checks.check_integer(name, getattr(self, name), least=1)
+            checks.check_integer(name, getattr(self, name), minimum=1)
         for name in ("wait_ms", "rate", "response_interval_ms"):
-            checks.check_real(name, getattr(self, name), least=0)
-        checks.check_real("burst", self.burst, least=1)
+            checks.check_real(name, getattr(self, name), minimum=0)
+        checks.check_real("burst", self.burst, minimum=1)
         # Otherwise the largest permitted request could never be accepted.
-        checks.check_integer("waiting_queries", self.waiting_queries, least=self.request_queries)
+        checks.check_integer("waiting_queries", self.waiting_queries, minimum=self.request_queries)

@@ -55,7 +55,7 @@ class Average(CountMechanism):
             )
         object.__setattr__(self, "levels", tuple(int(level) for level in levels))
         object.__setattr__(self, "types", len(levels))
-        checks.check_integer("size", self.size, least=1)
+        checks.check_integer("size", self.size, minimum=1)
         checks.check_choice("rounding", self.rounding, ROUNDINGS)
         if (self.size + 1) * self._n_sums > _MAX_CELLS:
             raise InvalidInput(
@@ -237,7 +237,7 @@ def gradient_law(kind: str, mean: float = 0.0, scale: float = 0.12) -> Floats:
     ((256,), 1.0)
     """
     family = _FAMILIES[checks.check_choice("kind", kind, tuple(_FAMILIES))]
-    checked_mean = checks.check_real("mean", mean, least=-1, most=1)
+    checked_mean = checks.check_real("mean", mean, minimum=-1, maximum=1)
     checked_scale = checks.check_real("scale", scale, above=0)
     edges = np.arange(LEVELS.start - 1, LEVELS.stop) / 256
     probabilities = np.diff(family.cdf(edges, loc=checked_mean, scale=checked_scale))

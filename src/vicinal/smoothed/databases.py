@@ -67,7 +67,7 @@ def database_delta(mechanism: Mechanism, database: npt.ArrayLike, epsilon: float
     >>> print(database_delta(Histogram(FixedSize(5)), [4, 6], epsilon=1.0))
     PRIVATE 0.03845 (exact)
     """
-    checked_epsilon = checks.check_real("epsilon", epsilon, least=0)
+    checked_epsilon = checks.check_real("epsilon", epsilon, minimum=0)
     checked = check_mechanism(mechanism).check(database)
     largest = compute_log_delta(mechanism, checked, checked_epsilon)
     return DatabaseDelta(largest.low, largest.high)
@@ -103,7 +103,7 @@ def adjusted_utility(
     >>> print(adjusted_utility(Histogram(FixedSize(5)), [4, 6], threshold=0.5))
     PRIVATE 0.02646 (exact)
     """
-    t = checks.check_real("threshold", threshold, least=0, below=1)
+    t = checks.check_real("threshold", threshold, minimum=0, below=1)
     checked = check_mechanism(mechanism).check(database)
     largest = max_interval(
         mechanism.iterate_gains(checked, math.log1p(t) - math.log1p(-t))
@@ -138,8 +138,8 @@ def profile(mechanism: Mechanism, n: int, epsilon: float) -> Floats:
     >>> upper.shape
     (11,)
     """
-    epsilon = checks.check_real("epsilon", epsilon, least=0)
-    n_records = checks.check_integer("n", n, least=1, most=_MAX_PROFILE_RECORDS)
+    epsilon = checks.check_real("epsilon", epsilon, minimum=0)
+    n_records = checks.check_integer("n", n, minimum=1, maximum=_MAX_PROFILE_RECORDS)
     checked = check_mechanism(mechanism)
     checked.check([n_records, 0])
     if isinstance(checked, Histogram) and isinstance(checked.sampler, FixedSize):
@@ -170,8 +170,8 @@ def worst_case_delta(mechanism: Mechanism, n: int, epsilon: float) -> Delta:
     >>> print(worst_case_delta(Histogram(FixedSize(499_000)), 500_000, epsilon=2.0))
     0.998 (exact)
     """
-    checks.check_real("epsilon", epsilon, least=0)
-    n_records = checks.check_integer("n", n, least=1)
+    checks.check_real("epsilon", epsilon, minimum=0)
+    n_records = checks.check_integer("n", n, minimum=1)
     probability = check_mechanism(mechanism).compute_inclusion_probability(n_records)
     if probability > 1:
         raise InvalidInput("The 'n' parameter must be at least the size of the sample. Got less.")

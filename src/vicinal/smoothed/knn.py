@@ -82,10 +82,10 @@ class KNNVotes(mechanisms.Mechanism):
     classes: int = 2
 
     def __post_init__(self) -> None:
-        checks.check_integer("k", self.k, least=1)
-        gamma = checks.check_real("gamma", self.gamma, above=0, most=1)
+        checks.check_integer("k", self.k, minimum=1)
+        gamma = checks.check_real("gamma", self.gamma, above=0, maximum=1)
         object.__setattr__(self, "gamma", gamma)
-        checks.check_integer("classes", self.classes, least=2)
+        checks.check_integer("classes", self.classes, minimum=2)
         if math.comb(self.k + self.classes, self.k) > _MAX_STATES:
             raise InvalidInput(
                 f"The 'k' parameter must allow at most {_MAX_STATES} different votes with "
@@ -347,9 +347,9 @@ class RadiusVotes(mechanisms.ComparedMechanism):
     classes: int
 
     def __post_init__(self) -> None:
-        gamma = checks.check_real("gamma", self.gamma, above=0, most=1)
+        gamma = checks.check_real("gamma", self.gamma, above=0, maximum=1)
         object.__setattr__(self, "gamma", gamma)
-        classes = checks.check_integer("classes", self.classes, least=2)
+        classes = checks.check_integer("classes", self.classes, minimum=2)
         object.__setattr__(self, "types", classes + 1)
 
     def compute_inclusion_probability(self, n: int) -> float:  # noqa: ARG002 - the same for every n

@@ -51,7 +51,7 @@ class Sampler(ABC):
 
     def check(self, n: int) -> None:
         """Raise InvalidInput if a database of n records cannot be sampled in this way."""
-        checks.check_integer("n", n, least=1, most=MAX_RECORDS)
+        checks.check_integer("n", n, minimum=1, maximum=MAX_RECORDS)
 
     @abstractmethod
     def compute_inclusion_probability(self, n: int) -> float:
@@ -96,7 +96,7 @@ class FixedSize(Sampler):
     size: int
 
     def __post_init__(self) -> None:
-        checks.check_integer("size", self.size, least=0, most=MAX_RECORDS)
+        checks.check_integer("size", self.size, minimum=0, maximum=MAX_RECORDS)
 
     def check(self, n: int) -> None:
         if self.size > n:
@@ -144,7 +144,9 @@ class Poisson(Sampler):
     gamma: float
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "gamma", checks.check_real("gamma", self.gamma, least=0, most=1))
+        object.__setattr__(
+            self, "gamma", checks.check_real("gamma", self.gamma, minimum=0, maximum=1)
+        )
 
     def compute_inclusion_probability(self, n: int) -> float:  # noqa: ARG002 - the same for every n
         return self.gamma
@@ -171,7 +173,7 @@ class WithReplacement(Sampler):
     size: int
 
     def __post_init__(self) -> None:
-        checks.check_integer("size", self.size, least=0, most=MAX_RECORDS)
+        checks.check_integer("size", self.size, minimum=0, maximum=MAX_RECORDS)
 
     def compute_inclusion_probability(self, n: int) -> float:
         return -math.expm1(self.size * math.log1p(-1 / n)) if n > 1 else float(self.size > 0)
@@ -472,7 +474,7 @@ class ListedMechanism(ComparedMechanism):
     types: int
 
     def __post_init__(self) -> None:
-        checks.check_integer("types", self.types, least=2)
+        checks.check_integer("types", self.types, minimum=2)
         if not callable(self.law_of):
             raise InvalidInput(f"The 'law_of' parameter must be a function. Got {self.law_of!r}.")
 

@@ -51,7 +51,7 @@ class Population:
 
     def check_records(self, n: int) -> None:
         """Raise InvalidInput if no database of n records can come from this population."""
-        checks.check_integer("n", n, least=1)
+        checks.check_integer("n", n, minimum=1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,14 +175,14 @@ class Heterogeneous(Population):
 
     def __post_init__(self) -> None:
         groups = _read_groups(self.groups)
-        counts = [checks.check_integer("groups", count, least=0) for count, _ in groups]
+        counts = [checks.check_integer("groups", count, minimum=0) for count, _ in groups]
         object.__setattr__(self, "counts", np.array(counts, dtype=np.int64))
         rows = _read_distributions("groups", [row for _, row in groups])
         object.__setattr__(self, "vertices", rows)
-        checks.check_integer("groups", sum(counts), least=1)
+        checks.check_integer("groups", sum(counts), minimum=1)
 
     def check_records(self, n: int) -> None:
-        if checks.check_integer("n", n, least=1) != self.counts.sum():
+        if checks.check_integer("n", n, minimum=1) != self.counts.sum():
             raise InvalidInput(
                 f"The 'n' parameter must be the sum of the groups, {self.counts.sum()}. Got {n}."
             )
@@ -319,9 +319,9 @@ def bounds(population: Population, n: int, size: int, epsilon: float) -> Bounds:
     >>> bounds(voters, n=10_000, size=5_000, epsilon=1.0).log_upper < -100
     True
     """
-    n_records = checks.check_integer("n", n, least=1)
-    sample_size = checks.check_integer("size", size, least=0, most=n_records)
-    checked_epsilon = checks.check_real("epsilon", epsilon, least=0)
+    n_records = checks.check_integer("n", n, minimum=1)
+    sample_size = checks.check_integer("size", size, minimum=0, maximum=n_records)
+    checked_epsilon = checks.check_real("epsilon", epsilon, minimum=0)
     if not isinstance(population, Population):
         raise InvalidInput(f"The 'population' parameter must be a Population. Got {population!r}.")
     population.check_records(n_records)

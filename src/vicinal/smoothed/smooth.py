@@ -203,10 +203,10 @@ def smoothed_delta(
     >>> print(smoothed_delta(counts, voters, 500_000, epsilon=2.0))
     1.288e-17 (exact)
     """
-    checked_epsilon = checks.check_real("epsilon", epsilon, least=0)
+    checked_epsilon = checks.check_real("epsilon", epsilon, minimum=0)
     n_records = _check_worlds(mechanism, population, n)
-    checks.check_integer("draws", draws, least=0)
-    checks.check_integer("seed", seed, least=0)
+    checks.check_integer("draws", draws, minimum=0)
+    checks.check_integer("seed", seed, minimum=0)
     worst_case = worst_case_delta(mechanism, n_records, checked_epsilon)
     answer = _compute_certified(mechanism, population, n_records, checked_epsilon)
     if answer is None and draws:
@@ -369,12 +369,14 @@ def quantiles(
     >>> rare.upper < 1e-3  # databases with a delta above .001 are rarer than one in a thousand
     True
     """
-    checked_epsilon = checks.check_real("epsilon", epsilon, least=0)
+    checked_epsilon = checks.check_real("epsilon", epsilon, minimum=0)
     n_records = _check_worlds(mechanism, population, n)
     if population.types != 2 or not _has_log_deltas(mechanism, n_records):
         raise InvalidInput("The 'population' parameter must have two types for quantiles.")
     log_deltas = expectation.make_log_deltas(mechanism, n_records, checked_epsilon)
-    log_levels = [math.log(checks.check_real("levels", level, above=0, most=1)) for level in levels]
+    log_levels = [
+        math.log(checks.check_real("levels", level, above=0, maximum=1)) for level in levels
+    ]
     bound_of_rest = expectation.make_rest_bound(mechanism, n_records, checked_epsilon)
     return [
         _bound_exceedance(log_deltas, population, n_records, log_level, bound_of_rest)

@@ -76,7 +76,7 @@ class TotalGuarantee:
     capped: bool
 
     @classmethod
-    def of(cls, ledger: Ledger, requested: Sequence[IndKNNPlan]) -> Self:
+    def from_ledger(cls, ledger: Ledger, requested: Sequence[IndKNNPlan]) -> Self:
         """Return the guarantee of a ledger's audiences, given their plans as requested."""
         total = ledger.total
         epsilon, delta = total.guarantee if total else total_over(requested)
@@ -348,7 +348,7 @@ def check_total(
     be above the limit, and delta is that of the limit. Raises as that function.
     """
     plan = _build_plan(schema, parameters)
-    epsilon = checks.check_real("epsilon_total", epsilon_total, least=plan.epsilon)
+    epsilon = checks.check_real("epsilon_total", epsilon_total, minimum=plan.epsilon)
     check_under_total(plan, epsilon, plan.delta, 1)
     if not accept_weak:
         refuse_weak(epsilon, plan.delta, None, "epsilon_total")

@@ -312,7 +312,7 @@ class BaseStore(ABC):
         """Return the guarantee of all answers to an audience, to every subject. Public."""
         state = get_audience_state(self._audience_states, audience)
         plans = [opened.requested for opened in self._audience_states.values()]
-        return state.guarantee(TotalGuarantee.of(self._parts.ledger, plans))
+        return state.guarantee(TotalGuarantee.from_ledger(self._parts.ledger, plans))
 
     def quota(self, analyst: str | None = None, *, audience: str = DEFAULT) -> Quota:
         """Return used and remaining answers of an audience, and of one of its analysts. Public."""
@@ -322,7 +322,7 @@ class BaseStore(ABC):
         """Set the largest number of new answers of an analyst; None for the audience's limit."""
         state = get_audience_state(self._audience_states, audience)
         name = checked_name("analyst", analyst)
-        max_answers = None if quota is None else checks.check_integer("quota", quota, least=0)
+        max_answers = None if quota is None else checks.check_integer("quota", quota, minimum=0)
         with self._exclusive():
             self._parts.ledger.allow(state.audience, name, max_answers)
 

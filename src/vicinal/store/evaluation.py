@@ -622,7 +622,7 @@ def _prepare_tally(
     Raises InvalidInput if `largest_error` is out of range, or `share` is more than the part of a
     full budget that has been released in the current renewal period.
     """
-    largest_error = checks.check_real("largest_error", largest_error, above=0, most=1)
+    largest_error = checks.check_real("largest_error", largest_error, above=0, maximum=1)
     index_of_digest, seqs, offsets = _read_answered_queries(store, state)
     released = _read_released_answers(store, state, seqs, offsets, largest_error)
     plan = TallyPlan(

@@ -81,7 +81,7 @@ class Presence:
     unknown: int
 
     @classmethod
-    def of(cls, standings: Iterable[int]) -> Presence:
+    def from_standings(cls, standings: Iterable[int]) -> Presence:
         """Count standings (values of :class:`Standing`), one per subject."""
         counts = Counter(standings)
         enrolled = counts.pop(Standing.ENROLLED, 0)
@@ -106,7 +106,7 @@ def public_facts(store: OpenStore, states: Mapping[str, AudienceState]) -> dict[
     `states`: the store's audiences by name.
     """
     schema = store.schema
-    total = TotalGuarantee.of(store.ledger, [state.requested for state in states.values()])
+    total = TotalGuarantee.from_ledger(store.ledger, [state.requested for state in states.values()])
     history = store.database.read("SELECT at, what, version FROM history ORDER BY clock")
     return {
         "identity": store.folder.identity,

@@ -306,7 +306,7 @@ class Store(BaseStore):
     def presence(self, subjects: npt.ArrayLike) -> status.Presence:
         ids = checks.subject_ids("subjects", subjects)
         with self._exclusive():
-            return status.Presence.of(self._parts.ledger.standings(set(ids)))
+            return status.Presence.from_standings(self._parts.ledger.standings(set(ids)))
 
     # ------------------------------------------------------------ answers
 

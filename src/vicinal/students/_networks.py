@@ -172,7 +172,7 @@ def build_kernel(pool: AnyArray, deviation: npt.ArrayLike, n_classes: int) -> Ne
     if pool.ndim != 2:
         raise InvalidInput(f"The network 'kernel' takes vectors. Got examples {pool.shape}.")
     public_map = PublicMap().fit(pool)
-    kernel = KernelMap.of(public_map.transform(pool), power=0.25)
+    kernel = KernelMap.from_public_rows(public_map.transform(pool), power=0.25)
     arrays = kernel.arrays()
     assert public_map.components_ is not None  # noqa: S101 (narrows the type of a fitted map)
     assert public_map.scale_ is not None  # noqa: S101 (the same)

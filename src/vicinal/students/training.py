@@ -225,18 +225,18 @@ class Recipe:
         checks.check_choice("method", self.method, METHODS)
         checks.check_choice("network", self.network, (*NETWORKS, KERNEL))
         checks.check_choice("augmentation", self.augmentation, ("none", *AUGMENTATIONS))
-        checks.check_integer("steps", self.steps, least=1)
-        checks.check_integer("labelled", self.labelled, least=2)
-        checks.check_integer("unlabelled", self.unlabelled, least=2)
-        checks.check_integer("seed", self.seed, least=0, most=2**63 - 1)
+        checks.check_integer("steps", self.steps, minimum=1)
+        checks.check_integer("labelled", self.labelled, minimum=2)
+        checks.check_integer("unlabelled", self.unlabelled, minimum=2)
+        checks.check_integer("seed", self.seed, minimum=0, maximum=2**63 - 1)
         checks.check_real("rate", self.rate, above=0)
-        checks.check_real("decay", self.decay, least=0)
+        checks.check_real("decay", self.decay, minimum=0)
         checks.check_real("reach", self.reach, above=0)
-        checks.check_real("sharpness", self.sharpness, above=0, most=1)
+        checks.check_real("sharpness", self.sharpness, above=0, maximum=1)
         if self.soft_share is not None:
-            checks.check_real("soft_share", self.soft_share, least=0, most=1)
+            checks.check_real("soft_share", self.soft_share, minimum=0, maximum=1)
         for name in ("average", "trust", "sure"):
-            checks.check_real(name, getattr(self, name), least=0, most=1)
+            checks.check_real(name, getattr(self, name), minimum=0, maximum=1)
         if self.method == "uda" and self.augmentation == "none":
             raise InvalidInput(
                 "The 'augmentation' parameter must not be 'none' for the method 'uda', which "

@@ -33,7 +33,7 @@ class LabelSetsParameters:
     )
 
     tau: float | None = parameter(
-        Unless(None, Real(above=0, most=1e6)),
+        Unless(None, Real(above=0, maximum=1e6)),
         default=None,
         doc="""Largest squared length of a record's 0/1 label vector, for records with few of the
         labels. Longer vectors are clipped to sqrt(tau), and all are divided by it (Zhu et al.
