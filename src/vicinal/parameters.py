@@ -92,7 +92,7 @@ class Check(ABC):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Real(Check):
-    """A finite number between the exclusive `above` and `below`, or inclusive `minimum` and `maximum`."""
+    """A finite number; bounds `above`, `below` are exclusive, `minimum`, `maximum` inclusive."""
 
     above: float | None = None
     below: float | None = None
@@ -275,7 +275,7 @@ SEED = Unless(None, Integer(minimum=0))
 """The check of an optional seed."""
 
 
-class Settings:
+class CheckedParameters:
     """Checked parameters. A subclass has the tables of an estimator as further base classes."""
 
     @classmethod
@@ -310,7 +310,9 @@ class Settings:
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
         """Raise AttributeError, since settings are immutable."""
-        raise AttributeError(f"Settings do not change; make others with changed({name}=...).")
+        raise AttributeError(
+            f"CheckedParameters do not change; make others with changed({name}=...)."
+        )
 
     def check_together(self) -> None:
         """Raise InvalidInput if individually valid parameters contradict each other."""
@@ -323,7 +325,7 @@ class Given(Generic[Passed, Kept]):
     """
 
     @overload
-    def __get__(self, instance: Settings, owner: object) -> Kept: ...
+    def __get__(self, instance: CheckedParameters, owner: object) -> Kept: ...
     @overload
     def __get__(self, instance: object, owner: object) -> Passed: ...
     def __get__(self, instance: object, owner: object) -> Any:

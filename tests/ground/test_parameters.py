@@ -17,8 +17,8 @@ from vicinal import (
     PATEClassifier,
     PrivateKNNClassifier,
 )
-from vicinal.baselines.noisy_sgd import NoisySGDSettings
-from vicinal.baselines.pate import PATESettings
+from vicinal.baselines.noisy_sgd import NoisySGDPlan
+from vicinal.baselines.pate import PATEPlan
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.parameters import (
     REQUIRED,
@@ -31,12 +31,12 @@ from vicinal.parameters import (
     get_parameters,
 )
 from vicinal.planning.plan import IndKNNPlan
-from vicinal.predictors.private_knn import PrivateKNNSettings
+from vicinal.predictors.private_knn import PrivateKNNPlan
 
 SETTINGS = {
     IndKNNClassifier: IndKNNPlan, IndKNNMultiLabelClassifier: IndKNNPlan,
-    IndKNNRegressor: IndKNNPlan, PrivateKNNClassifier: PrivateKNNSettings,
-    PATEClassifier: PATESettings, NoisySGDClassifier: NoisySGDSettings,
+    IndKNNRegressor: IndKNNPlan, PrivateKNNClassifier: PrivateKNNPlan,
+    PATEClassifier: PATEPlan, NoisySGDClassifier: NoisySGDPlan,
 }  # fmt: skip
 FIRST = {IndKNNRegressor: (0.5, 2.0)}
 """First arguments of estimators that do not take class names first."""

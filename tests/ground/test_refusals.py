@@ -401,7 +401,7 @@ def test_parts_of_a_budget_add_up_to_no_more():
         assert 7 * part.budget_ <= whole.budget_
         assert 7 * part.budget_ == pytest.approx(whole.budget_)
         assert part.guarantee().epsilon == whole.guarantee().epsilon
-    assert 7 * part._settings.charges.budget <= whole._settings.charges.budget
+    assert 7 * part._plan.charges.budget <= whole._plan.charges.budget
 
 
 def test_planned_interactions_are_priced_together():
@@ -418,7 +418,7 @@ def test_planned_interactions_are_priced_together():
 def test_other_plans_do_not_share():
     one, two = ind_knn(interactions=2), ind_knn(interactions=2, epsilon=3.0)
     assert one.epsilon != two.epsilon
-    assert fitted(one)._settings.plan_identity != fitted(two)._settings.plan_identity
+    assert fitted(one)._plan.plan_identity != fitted(two)._plan.plan_identity
 
 
 # ------------------------------------------------------------ model selection

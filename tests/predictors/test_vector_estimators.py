@@ -176,12 +176,12 @@ def test_a_second_interaction_is_refused_and_the_guarantee_names_what_is_public(
 TYPICAL = {"bounds": (500, 300_000), "scale": "log", "typical_range": (5_000, 80_000)}
 
 
-def settings_of(**parameters):
+def restore_plan(**parameters):
     return IndKNNPlan.from_estimator(IndKNNRegressor(n_queries=5, **parameters))
 
 
 def test_numbers_at_the_ends_of_a_typical_range_are_as_long_as_planned_and_the_longest_have_1():
-    settings = settings_of(**TYPICAL)
+    settings = restore_plan(**TYPICAL)
     y = np.array([500, 5_000, 20_000, 80_000, 300_000])
     lengths = np.linalg.norm(settings.target.encode(y, 5).dense(), axis=1)
     planned = settings.target.typical_length
@@ -189,7 +189,7 @@ def test_numbers_at_the_ends_of_a_typical_range_are_as_long_as_planned_and_the_l
     assert lengths[2] < planned < lengths[0] <= lengths.max() <= 1
     assert lengths.max() == pytest.approx(1, abs=1e-8)
     assert settings.subject_use == planned**2
-    assert settings_of(bounds=(500, 300_000)).subject_use == 1
+    assert restore_plan(bounds=(500, 300_000)).subject_use == 1
 
 
 @pytest.mark.parametrize("ends", [(0, 1e-3), (2.95, 3)])
@@ -201,12 +201,12 @@ def test_a_typical_range_that_no_plan_can_count_on_is_refused(ends):
 
 
 def test_numbers_of_a_typical_range_are_read_back_as_they_were():
-    settings = settings_of(**TYPICAL)
+    settings = restore_plan(**TYPICAL)
     y = np.array([700.0, 5_000.0, 21_000.0, 250_000.0])
     sums = 1e6 * settings.target.encode(y, 4).dense()
     found = settings.target.answers(sums, np.full(4, 1e-3))
     np.testing.assert_allclose(found.means[:, 0], y, rtol=1e-6)
-    plain = settings_of(bounds=(500, 300_000), scale="log")
+    plain = restore_plan(bounds=(500, 300_000), scale="log")
     wide = plain.target.answers(1e6 * plain.target.encode(y, 4).dense(), np.full(4, 1e-3))
     # Noise is planned smaller by the typical length.
     ratios = settings.target.typical_length * found.errors / wide.errors
@@ -224,4 +224,4 @@ def test_numbers_of_a_typical_range_are_read_back_as_they_were():
 )
 def test_a_typical_range_that_does_not_fit_is_refused(more, message):
     with pytest.raises(InvalidInput, match=message):
-        settings_of(**{**TYPICAL, **more})
+        restore_plan(**{**TYPICAL, **more})

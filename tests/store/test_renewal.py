@@ -288,12 +288,12 @@ def test_training_is_paid_from_the_first_part(tmp_path, calendar):
         with make_renewing_store(tmp_path / unspent, unspent, **kinds) as store:
             share = 0.9 / (4 * 0.1 + 0.9)
             state, renewal = store._audience_states["default"], get_audience(store).renewal
-            assert math.isclose(state.settings.model_share, share)
+            assert math.isclose(state.plan.model_share, share)
             assert renewal.part == int((1 - share) * UNITS) // 4
             assert math.isclose(renewal.released / UNITS, share / 0.9)
             assert max(left(store).values()) <= renewal.released
             if unspent == "lost":
-                assert math.isclose(state.settings.left_by(state.private_model.model), 1 - share)
+                assert math.isclose(state.plan.left_by(state.private_model.model), 1 - share)
             gates = [state.engine.model_gate.planned]
             calendar(30)
             begin_period(store)

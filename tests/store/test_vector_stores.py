@@ -92,7 +92,7 @@ def test_a_store_trains_as_the_estimator_and_keeps_its_model(tmp_path, kind):
         assert state.private_model.model.doubt == like._model.doubt > 0
         repeated = store.predict(Q, idempotency_key="a")
         noise = np.full(len(Q), state.noise_scale)
-        told = state.settings.target.answers(reply.sums, noise)
+        told = state.plan.target.answers(reply.sums, noise)
         assert store.quota().used == len(Q)
     assert repeated.charged == 0
     np.testing.assert_array_equal(repeated.labels, reply.labels)

@@ -325,7 +325,7 @@ class FixedPlanTrial(AuditTrial):
             return np.array([self._score_until_refusal(present) for _ in range(_FITS_PER_BLOCK)])
         n_block_queries = _RUNS_PER_BLOCK * n_queries
         fitted = self._fitted_classifiers.get(present)
-        if fitted is None or fitted._settings.n_queries - fitted.n_asked_ < n_block_queries:
+        if fitted is None or fitted._plan.n_queries - fitted.n_asked_ < n_block_queries:
             fitted = self._create_fitted(present, _PLANNED_QUERIES)
             self._fitted_classifiers[present] = fitted
         scores = self._score_answers(fitted, n_block_queries).reshape(_RUNS_PER_BLOCK, n_queries)

@@ -33,9 +33,9 @@ from vicinal.parameters import (
 )
 from vicinal.planning.guarantees import Plan, affordable_noise, count_draws_by_scale
 from vicinal.predictors.fixed_plan import (
+    FixedPlan,
     FixedPlanEstimator,
     FixedPlanParameters,
-    FixedPlanSettings,
     decision_scores,
 )
 from vicinal.predictors.inputs import FitInputs, checked_features, note_release
@@ -89,7 +89,7 @@ class NoisySGDParameters(FixedPlanParameters):
     )
 
 
-class NoisySGDSettings(NoisySGDParameters, FixedPlanSettings):
+class NoisySGDPlan(NoisySGDParameters, FixedPlan):
     """Checked parameters of a NoisySGD classifier."""
 
     _name = "NoisySGD"
@@ -155,7 +155,7 @@ class NoisySGDSettings(NoisySGDParameters, FixedPlanSettings):
 
 
 @document_parameters
-class NoisySGDClassifier(FixedPlanEstimator[NoisySGDSettings], NoisySGDParameters):
+class NoisySGDClassifier(FixedPlanEstimator[NoisySGDPlan], NoisySGDParameters):
     r"""Softmax regression by noisy stochastic gradients; predicting costs nothing.
 
     In every step each subject is in the batch independently with probability `sampling_rate`
@@ -196,7 +196,7 @@ class NoisySGDClassifier(FixedPlanEstimator[NoisySGDSettings], NoisySGDParameter
     (3,)
     """
 
-    _settings_type = NoisySGDSettings
+    _plan_type = NoisySGDPlan
     _also_public = ("the public rows that features follow from", "the trained weights")
 
     def fit(
@@ -230,7 +230,7 @@ class NoisySGDClassifier(FixedPlanEstimator[NoisySGDSettings], NoisySGDParameter
         """
         return self._fit(X, y, subjects, public)
 
-    def _start(self, settings: NoisySGDSettings, records: FitInputs, targets: AnyArray) -> None:
+    def _start(self, plan: NoisySGDPlan, records: FitInputs, targets: AnyArray) -> None:
         public, n_features = records.reference, records.features.shape[1]
         self._center, self._spread = _compute_public_moments(public, n_features)
         self._encoder = Cosine()
@@ -242,16 +242,16 @@ class NoisySGDClassifier(FixedPlanEstimator[NoisySGDSettings], NoisySGDParameter
             # NoisySGD treats all features equally, unlike the private model. With features of trees
             # its AUC was .01 lower on 1,000 records.
             self._features = ModelFeatures.planned(
-                encoded, settings.n_records or 0, lifted=self._encoder.lifts, with_trees=False
+                encoded, plan.n_records or 0, lifted=self._encoder.lifts, with_trees=False
             )
         rows = SubjectRows(self._encode_rows(records.features), targets, *records.slots)
         note_release(self)
         # The process keeps the record of this interaction. Without it the fitted model can be
         # copied, which is safe because predictions release nothing further.
         del self._interaction
-        self.noise_multiplier_ = settings.noise_multiplier
+        self.noise_multiplier_ = plan.noise_multiplier
         unit = FLOAT32.scale(rows.rows.shape[1] - 1)
-        self.n_records_, weights = settings.training(rows, unit).publish()
+        self.n_records_, weights = plan.training(rows, unit).publish()
         self.coef_ = weights[:-1].T.copy()
         self.intercept_ = BIAS * weights[-1]
 

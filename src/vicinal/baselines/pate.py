@@ -15,11 +15,7 @@ from vicinal.mechanisms.planned_releases import ReleaseCounter
 from vicinal.mechanisms.teachers import PATERelease, train_teachers
 from vicinal.parameters import Checked, Integer, document_parameters, parameter, parameter_table
 from vicinal.planning.guarantees import Plan
-from vicinal.predictors.fixed_plan import (
-    AnsweringParameters,
-    AnsweringSettings,
-    FixedPlanClassifier,
-)
+from vicinal.predictors.fixed_plan import AnsweringParameters, AnsweringPlan, FixedPlanClassifier
 from vicinal.predictors.inputs import FitInputs
 
 
@@ -58,7 +54,7 @@ class PATEParameters(AnsweringParameters):
     )
 
 
-class PATESettings(PATEParameters, AnsweringSettings):
+class PATEPlan(PATEParameters, AnsweringPlan):
     """Checked parameters of a PATE classifier; None stands for "auto", and for no screening."""
 
     _name = "PATE"
@@ -117,7 +113,7 @@ class PATESettings(PATEParameters, AnsweringSettings):
 
 
 @document_parameters
-class PATEClassifier(FixedPlanClassifier[PATESettings], PATEParameters):
+class PATEClassifier(FixedPlanClassifier[PATEPlan], PATEParameters):
     r"""Adds noise to the votes of teachers, each trained on the records of different subjects.
 
     Every subject is assigned to one teacher at random. Removing a subject changes one teacher, and
@@ -150,7 +146,7 @@ class PATEClassifier(FixedPlanClassifier[PATESettings], PATEParameters):
     1.4
     """
 
-    _settings_type = PATESettings
+    _plan_type = PATEPlan
     _also_assumed = (
         "a teacher's training and predictions read nothing but their arguments and random_state",
     )

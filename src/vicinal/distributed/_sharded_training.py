@@ -24,7 +24,7 @@ from vicinal.ledger.ledger import Ledger
 from vicinal.ledger.tables import Tables
 from vicinal.linear.private_model import PrivateModel, no_records, train
 from vicinal.mechanisms.linear_model import GradientRelease
-from vicinal.store.audience_state import AudienceState, note_training, settings_of
+from vicinal.store.audience_state import AudienceState, note_training, restore_plan
 from vicinal.store.opening import OpenStore
 from vicinal.store.private_models import draws_of, stored_features, write_model
 
@@ -62,7 +62,7 @@ class ShardedGradients:
         self._store = store
         self._audience = audience
         self._changes = changes
-        self.plan = settings_of(store, audience)
+        self.plan = restore_plan(store, audience)
         self.features, self.public = stored_features(store, audience)
         noise, self.slack = draws_of(store, audience, self.plan)
         self.mechanism = self.plan.training.mechanism(

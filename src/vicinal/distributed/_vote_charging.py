@@ -22,7 +22,7 @@ from vicinal.mechanisms.tally import NoisyTally, TallyPlan
 from vicinal.mechanisms.votes import DeltaSlackAccountant
 from vicinal.planning.engine_factory import convert_to_float
 from vicinal.planning.plan import IndKNNPlan
-from vicinal.store.audience_state import AudienceState, settings_of
+from vicinal.store.audience_state import AudienceState, restore_plan
 from vicinal.store.evaluation import CountedRows, charge_people
 from vicinal.store.opening import OpenStore
 from vicinal.store.private_models import stored_features
@@ -116,7 +116,7 @@ def charge_tally(ledger: Ledger, state: AudienceState, request: tasks.TallyReque
     Raises PrivacyRefused if the coordinator's noise scale differs from the scale that this shard
     would charge for. Nothing was charged then.
     """
-    plan = state.settings
+    plan = state.plan
     tally_plan = TallyPlan(request.sizes, request.share, plan.spendable, plan.grid_delta)
     tally = NoisyTally(tally_plan, state.engine.votes.noise, _create_unmetered_slack(plan))
     _check_scale(request, tally.scale)
@@ -126,7 +126,7 @@ def charge_tally(ledger: Ledger, state: AudienceState, request: tasks.TallyReque
 
 def create_local_gradients(store: OpenStore, audience: Audience) -> LocalGradients:
     """Return the private gradients of a shard's records for training an audience's model."""
-    plan = settings_of(store, audience)
+    plan = restore_plan(store, audience)
     records = store.record_files.features
     return LocalGradients(
         plan.training,

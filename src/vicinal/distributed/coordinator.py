@@ -264,7 +264,7 @@ class Coordinator(BaseStore):
         if plan.get("neighbor_count") == PRIVATE:
             raise create_private_count_error()
         if plan.get("n_records") is None:
-            first_plan = next(iter(self._audience_states.values())).plan()
+            first_plan = next(iter(self._audience_states.values())).describe_plan()
             plan = {**plan, "n_records": first_plan["n_records"]}
         return plan
 

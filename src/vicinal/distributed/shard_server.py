@@ -24,7 +24,7 @@ from vicinal.ledger.database import Database
 from vicinal.ledger.memory import ForkSafeLock
 from vicinal.ledger.renewal import Renewal
 from vicinal.linear.private_model import LocalGradients
-from vicinal.store.audience_state import AudienceState, open_audience_state, settings_of
+from vicinal.store.audience_state import AudienceState, open_audience_state, restore_plan
 from vicinal.store.backups import pack
 from vicinal.store.erasure import decide_erasure, finish_erasure
 from vicinal.store.opening import OpenStore, open_folder
@@ -227,7 +227,7 @@ class ShardServer:
         if name not in self._gradients:
             self._gradients = {name: charging.create_local_gradients(store, audience)}
         gradients = self._gradients[name]
-        plan = settings_of(store, audience)
+        plan = restore_plan(store, audience)
         release = charging.price_step(gradients, request, plan.training.step_noise)
         with store.ledger.release(audience):
             sums = gradients.charge_and_sum(release, request.weights)

@@ -30,7 +30,7 @@ from vicinal.ledger.id_encoding import parse_framed_id
 from vicinal.ledger.subject_pages import write_all
 from vicinal.ledger.tables import Tables
 from vicinal.mechanisms.noise_sources import fresh_key
-from vicinal.store.audience_state import settings_of
+from vicinal.store.audience_state import restore_plan
 from vicinal.store.folder import Folder, check_new
 from vicinal.store.opening import (
     RETIRED,
@@ -119,7 +119,7 @@ def split(
                 "A store with a total over all audiences ('epsilon_total') cannot be split: its "
                 "shards would have to share one filter."
             )
-        plans = (settings_of(source, audience) for audience in ledger.audiences.values())
+        plans = (restore_plan(source, audience) for audience in ledger.audiences.values())
         if any(plan.private_count for plan in plans):
             raise create_private_count_error()
 

@@ -222,7 +222,7 @@ class IndKNNLabeller(Labeller):
             share = self._classifier.model_share_
             reason = ""
             if self._model_share == AUTO and not share:
-                reason = self._classifier._settings.why_no_model or _NO_MODEL_REASON
+                reason = self._classifier._plan.why_no_model or _NO_MODEL_REASON
             self._model_choice = (share, reason)
         else:
             resume_fit(

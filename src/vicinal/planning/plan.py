@@ -20,7 +20,7 @@ from vicinal.linear.losses import ClassLoss, TrainingLoss, VectorLoss
 from vicinal.linear.private_model import ASKED, LEAST_PUBLIC, SHARE, PrivateModel, TrainingBudget
 from vicinal.mechanisms.votes import SLACK_SHARE
 from vicinal.neighbours.radius import LEAST_COUNT, Reference
-from vicinal.parameters import AUTO, Settings, get_checks, get_parameters
+from vicinal.parameters import AUTO, CheckedParameters, get_checks, get_parameters
 from vicinal.planning.parameter_tables import (
     ADAPTIVE,
     BALANCED,
@@ -52,7 +52,7 @@ def default_delta(n_records: int | None) -> float:
     return min(1e-5, 0.1 / (n_records or 1))
 
 
-class IndKNNPlan(Settings, VotingParameters):
+class IndKNNPlan(CheckedParameters, VotingParameters):
     """The checked parameters of an Ind-KNN estimator, and the numbers that follow from them.
 
     None stands for "auto" or "adaptive". All of it is public.

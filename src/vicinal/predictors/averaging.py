@@ -28,7 +28,7 @@ class AveragingEstimator(IndKNNEstimator):
         """
         check_is_fitted(self)
         answers = self._query_cached(X)
-        target = self._settings.target
+        target = self._plan.target
         assert isinstance(target, VectorTarget)  # noqa: S101 (narrows the type)
         assert answers.votes is not None  # noqa: S101 (sums are released)
         return target.answers(answers.votes, answers.noise)
@@ -97,7 +97,7 @@ class IndKNNRegressor(RegressorMixin, AveragingEstimator, RegressorParameters):
         """
         answers: NumberAnswers = self._answers(X)
         means, errors = answers.means, answers.errors
-        target = self._settings.target
+        target = self._plan.target
         assert isinstance(target, Numbers)  # noqa: S101 (narrows the type)
         if target.bounds.names is None:
             means, errors = means[:, 0], errors[:, 0]

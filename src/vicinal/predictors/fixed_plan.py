@@ -22,11 +22,11 @@ from vicinal.parameters import (
     AUTO,
     SEED,
     Auto,
+    CheckedParameters,
     Choice,
     Given,
     Integer,
     Real,
-    Settings,
     Unless,
     parameter,
     parameter_table,
@@ -150,7 +150,7 @@ class AnsweringParameters(FixedPlanParameters):
     )
 
 
-class FixedPlanSettings(Settings, FixedPlanParameters):
+class FixedPlan(CheckedParameters, FixedPlanParameters):
     """Checked parameters of an estimator with a fixed plan; `_name` identifies the method."""
 
     _name: ClassVar[str]
@@ -182,7 +182,7 @@ class FixedPlanSettings(Settings, FixedPlanParameters):
         return repeat_plan(plan, self.interactions)
 
 
-class AnsweringSettings(AnsweringParameters, FixedPlanSettings):
+class AnsweringPlan(AnsweringParameters, FixedPlan):
     """Checked parameters of a classifier whose planned releases are its answers.
 
     `_default_noise`: noise standard deviation in votes if neither `sigma_votes` nor `epsilon` is
@@ -286,10 +286,10 @@ class AnsweringSettings(AnsweringParameters, FixedPlanSettings):
         return NoisyThreshold(self.threshold, self.sigma_screen, quota, noise, coins)
 
 
-Plans = TypeVar("Plans", bound=FixedPlanSettings)
+Plans = TypeVar("Plans", bound=FixedPlan)
 
 
-Answering = TypeVar("Answering", bound=AnsweringSettings)
+Answering = TypeVar("Answering", bound=AnsweringPlan)
 
 
 class FixedPlanEstimator(
@@ -297,17 +297,17 @@ class FixedPlanEstimator(
 ):
     """An estimator with a fixed plan, whose guarantee is known before the first release.
 
-    A subclass defines the class of its settings, `_settings_type`, and starts the releases in
+    A subclass defines the class of its plan, `_plan_type`, and starts the releases in
     :meth:`_start`; `_also_public` and `_also_assumed` are further entries of its guarantee. After
     ``fit`` the plan is fixed: later changes of parameters do not affect it.
     """
 
-    _settings_type: type[Plans]
+    _plan_type: type[Plans]
     _also_public: tuple[str, ...] = ()
     _also_assumed: tuple[str, ...] = ()
 
     @abstractmethod
-    def _start(self, settings: Plans, records: inputs.FitInputs, targets: AnyArray) -> None:
+    def _start(self, plan: Plans, records: inputs.FitInputs, targets: AnyArray) -> None:
         """Start the planned releases on claimed records with encoded targets; both are private."""
 
     def _fit(
@@ -322,19 +322,19 @@ class FixedPlanEstimator(
         Arguments are those of ``fit``. After an error the estimator is unchanged.
         """
         with inputs.restore_on_error(self):
-            settings = self._settings_type.from_estimator(self)
+            plan = self._plan_type.from_estimator(self)
             check_row_order(X, y=y, subjects=subjects)
             records = inputs.check_fit_inputs(self, X, subjects, public)
-            targets = settings.targets(y, len(records))
-            inputs.claim_records(self, settings, records)
-            self.classes_ = settings.classes
-            self._start(settings, records, targets)
-            self._settings = settings
+            targets = plan.targets(y, len(records))
+            inputs.claim_records(self, plan, records)
+            self.classes_ = plan.classes
+            self._start(plan, records, targets)
+            self._plan = plan
         return self
 
     def _planned(self) -> Plans:
-        """Return the settings of ``fit``, or before it those of the current parameters."""
-        return vars(self).get("_settings") or self._settings_type.from_estimator(self)
+        """Return the plan of ``fit``, or before it those of the current parameters."""
+        return vars(self).get("_plan") or self._plan_type.from_estimator(self)
 
     def _draws(self) -> dict[int, float]:
         """Return the planned number of noise samples by noise scale in grid steps."""
@@ -402,13 +402,13 @@ class FixedPlanClassifier(FixedPlanEstimator[Answering]):
         `passed`, bool (q,): queries that passed the screening. `answers`: their class indices (p,)
         if labels alone are released, else their noisy votes (p, c).
         """
-        class_indices = answers if self._settings.label_only else answers.argmax(axis=1)
+        class_indices = answers if self._plan.label_only else answers.argmax(axis=1)
         return self._map_to_class_names(class_indices, passed)
 
     def decision_function(self, X: npt.ArrayLike) -> Floats:
         """Return :meth:`votes`; for two classes those of the second minus the first, (q,)."""
         votes = self.votes(X)
-        return votes if getattr(self._settings, "tau", None) else decision_scores(votes)
+        return votes if getattr(self._plan, "tau", None) else decision_scores(votes)
 
     def votes(self, X: npt.ArrayLike) -> Floats:
         """Return noisy votes, float64 (q, c); NaN where a query did not pass the screening.
@@ -431,10 +431,10 @@ class FixedPlanClassifier(FixedPlanEstimator[Answering]):
         votes[passed] = answers
         return votes
 
-    def _start(self, settings: Answering, records: inputs.FitInputs, targets: AnyArray) -> None:
-        self._release = settings.start(records, targets)
+    def _start(self, plan: Answering, records: inputs.FitInputs, targets: AnyArray) -> None:
+        self._release = plan.start(records, targets)
         self._lock = ForkSafeLock()
-        self.vote_noise_ = settings.vote_noise
+        self.vote_noise_ = plan.vote_noise
         self.n_asked_ = self.n_answers_ = 0
 
     def _answers(self, X: npt.ArrayLike) -> tuple[Bools, AnyArray]:

@@ -213,7 +213,7 @@ class IndKNNClassifier(NamedClassesMixin, IndKNNEstimator, IndKNNClassifierParam
 
     def _check_votes_released(self, noun: str) -> None:
         """Raise PrivacyRefused if labels alone are released; `noun`: the requested values."""
-        if self._settings.label_only:
+        if self._plan.label_only:
             raise PrivacyRefused(
                 f"{noun} cannot be given with release='label': only labels are paid for. Fit "
                 "with release='votes'."
@@ -275,13 +275,11 @@ class IndKNNClassifier(NamedClassesMixin, IndKNNEstimator, IndKNNClassifierParam
         """
         check_is_fitted(self)
         if noise is None:
-            if not self._settings.even_noise:
+            if not self._plan.even_noise:
                 raise InvalidInput(
                     "The noise differs from answer to answer here. Take votes and noise from "
                     "query(), and pass both."
                 )
-            noise = self.noise_multiplier_ * np.sqrt(
-                self._settings.typical_count(self.n_neighbors_)
-            )
+            noise = self.noise_multiplier_ * np.sqrt(self._plan.typical_count(self.n_neighbors_))
         leads = np.diff(np.sort(np.asarray(votes, dtype=np.float64), axis=1)[:, -2:])[:, 0]
         return np.asarray(leads / (np.sqrt(2.0) * np.asarray(noise, dtype=np.float64)))

@@ -49,7 +49,7 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
     A subclass converts the released noisy sums into predictions.
     """
 
-    _settings: IndKNNPlan
+    _plan: IndKNNPlan
 
     def fit(
         self,
@@ -107,39 +107,39 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
         public: npt.ArrayLike | None,
     ) -> None:
         """Check and claim the records, plan the engine, and install it; arguments as in `fit`."""
-        settings = IndKNNPlan.from_estimator(self)
+        plan = IndKNNPlan.from_estimator(self)
         records = inputs.check_fit_inputs(self, X, subjects, public)
-        targets = settings.target.encode(y, len(records))
-        claimed = inputs.claim_records(self, settings, records)
+        targets = plan.target.encode(y, len(records))
+        claimed = inputs.claim_records(self, plan, records)
         assembled = plan_engine(
-            settings, records.features, targets, records.names, records.reference, claimed
+            plan, records.features, targets, records.names, records.reference, claimed
         )
-        if settings.model_share is None:
+        if plan.model_share is None:
             # "auto": planning has decided whether a private model is trained.
             final_plan = assembled.plan
-            settings = settings.changed(
+            plan = plan.changed(
                 model_share=final_plan.model_share, why_no_model=final_plan.why_no_model
             )
-        self._install(assembled, settings, records)
+        self._install(assembled, plan, records)
         self.n_answers_ = 0
 
     def _install(
-        self, assembled: PlannedEngine, settings: IndKNNPlan, records: inputs.FitInputs
+        self, assembled: PlannedEngine, plan: IndKNNPlan, records: inputs.FitInputs
     ) -> None:
         """Make `assembled`, the engine with its model and encoder, the one that answers queries.
 
-        `settings`: the plan of the fit. `records`: its checked records.
+        `plan`: the plan of the fit. `records`: its checked records.
         """
         self._engine = assembled.engine
-        self._settings = settings
+        self._plan = plan
         self._recent_answers: dict[bytes, QueryAnswers] = {}
         self._encoder = assembled.encoder
-        if len(settings.class_names):
-            self.classes_ = settings.class_names
+        if len(plan.class_names):
+            self.classes_ = plan.class_names
         self._model = assembled.model
-        self.model_share_ = (settings.model_share or 0.0) if self._model else 0.0
+        self.model_share_ = (plan.model_share or 0.0) if self._model else 0.0
         # With a private model the noise is adapted so that budgets last: no plan can be exceeded.
-        self._planned_answers = None if assembled.model is not None else settings.n_queries
+        self._planned_answers = None if assembled.model is not None else plan.n_queries
         self._next_subject_id = len(records) if records.ids is None else 0
         self._subjects_given = records.ids is not None
         self.n_records_ = assembled.n_records
@@ -159,7 +159,7 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
         check_is_fitted(self)
         check_row_order(X, y=y, subjects=subjects)
         X = inputs.checked_features(self, X)
-        targets = self._settings.target.encode(y, len(X))
+        targets = self._plan.target.encode(y, len(X))
         inputs.check_subjects_given(subjects is not None, before=self._subjects_given)
         ids = None if subjects is None else inputs.checked_subjects(subjects, len(X))
         records = inputs.FitInputs(X, ids, None)
@@ -271,7 +271,7 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
             With `epsilon`, `delta` and further fields.
         """
         check_is_fitted(self)
-        return ind_knn_guarantee(self._settings)
+        return ind_knn_guarantee(self._plan)
 
     def _encoded(self, X: FloatMatrix) -> IntegerMatrix:
         """Return integer features of rows `X` (n, d), in the metric of a private model if any."""

@@ -243,7 +243,7 @@ _REFERENCE_IS_PRIVATE = (
 
 
 class Claiming(Protocol):
-    """The settings that a claim depends on.
+    """The plan that a claim depends on.
 
     Records are protected if there is no `simulation_seed` and `interactions` is not 0.
     """
@@ -273,7 +273,7 @@ class OneOfSeveralFits:
 
 
 def claim_records(
-    estimator: BaseEstimator, settings: Claiming, records: FitInputs
+    estimator: BaseEstimator, plan: Claiming, records: FitInputs
 ) -> Interaction | None:
     """Return the interaction that registers the `records` of a fit; call before sampling noise.
 
@@ -281,14 +281,14 @@ def claim_records(
     PrivacyRefused if the records took part in another interaction, and in cross-validation.
     """
     # Without a declared n_records, the number of records is estimated from the private records.
-    estimates_size = getattr(settings, "n_records", 0) is None
+    estimates_size = getattr(plan, "n_records", 0) is None
     state = vars(estimator)
     previous_interaction = state.get("_interaction")
     series = state.get("_fit_series")
-    if settings.simulation_seed is not None or settings.interactions == 0:
+    if plan.simulation_seed is not None or plan.interactions == 0:
         estimator._interaction = None
         return None
-    sklearn_function = _find_cross_validation() if settings.interactions == 1 else ""
+    sklearn_function = _find_cross_validation() if plan.interactions == 1 else ""
     if sklearn_function:
         message = (
             "scikit-learn would fit several times on the same records here, and score by held-out "
@@ -300,7 +300,7 @@ def claim_records(
             warnings.warn(message, PrivacyWarning, stacklevel=2)
         raise PrivacyRefused(message)
     digests = RecordDigests.from_records(records.features, records.ids)
-    declaration = (settings.plan_identity, settings.interactions)
+    declaration = (plan.plan_identity, plan.interactions)
     interaction: Interaction
     if series is not None and series.interaction and not series.interaction.withdrawn:
         REGISTRY.extend(series.interaction, digests, same_records=True)

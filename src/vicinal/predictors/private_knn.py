@@ -31,11 +31,7 @@ from vicinal.parameters import (
     parameter_table,
 )
 from vicinal.planning.guarantees import Plan
-from vicinal.predictors.fixed_plan import (
-    AnsweringParameters,
-    AnsweringSettings,
-    FixedPlanClassifier,
-)
+from vicinal.predictors.fixed_plan import AnsweringParameters, AnsweringPlan, FixedPlanClassifier
 from vicinal.predictors.inputs import FitInputs
 from vicinal.targets.classes import encode_labels
 from vicinal.targets.label_sets import label_sets
@@ -76,7 +72,7 @@ class PrivateKNNParameters(AnsweringParameters):
     )
 
 
-class PrivateKNNSettings(PrivateKNNParameters, AnsweringSettings):
+class PrivateKNNPlan(PrivateKNNParameters, AnsweringPlan):
     """Checked parameters; None represents "auto", and no screening."""
 
     _name = "Private-kNN"
@@ -164,7 +160,7 @@ class PrivateKNNSettings(PrivateKNNParameters, AnsweringSettings):
 
 
 @document_parameters
-class PrivateKNNClassifier(FixedPlanClassifier[PrivateKNNSettings], PrivateKNNParameters):
+class PrivateKNNClassifier(FixedPlanClassifier[PrivateKNNPlan], PrivateKNNParameters):
     r"""Labels queries by a noisy vote of the k nearest records in a Poisson sample.
 
     For every query each subject is sampled independently with probability `sampling_rate`, and the
@@ -204,7 +200,7 @@ class PrivateKNNClassifier(FixedPlanClassifier[PrivateKNNSettings], PrivateKNNPa
     1.0
     """
 
-    _settings_type = PrivateKNNSettings
+    _plan_type = PrivateKNNPlan
     _also_public = ("the public rows that the grid of features is chosen by",)
 
     def fit(
@@ -240,6 +236,6 @@ class PrivateKNNClassifier(FixedPlanClassifier[PrivateKNNSettings], PrivateKNNPa
         return self._fit(X, y, subjects, public)
 
     def _decide_labels(self, passed: Bools, answers: AnyArray) -> AnyArray:
-        if self._settings.tau is None:
+        if self._plan.tau is None:
             return super()._decide_labels(passed, answers)
-        return np.asarray(2 * answers >= self._settings.n_neighbors).astype(np.int64)
+        return np.asarray(2 * answers >= self._plan.n_neighbors).astype(np.int64)

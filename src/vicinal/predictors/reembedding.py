@@ -71,7 +71,7 @@ def spent_budget(classifier: IndKNNClassifier) -> SpentBudget:
             "answers": np.array(classifier.n_answers_),
             "n_records": np.array(classifier.n_records_),
         }
-        why_no_model = classifier._settings.why_no_model
+        why_no_model = classifier._plan.why_no_model
         if why_no_model:
             spent["why_no_model"] = np.array(why_no_model)
         if gate is not None:
@@ -132,16 +132,16 @@ def resume_fit(
         earlier = vars(classifier).get("_interaction")
         inputs.OneOfSeveralFits(resumed=True, interaction=earlier).join(classifier)
         # The size is not estimated again, since a second estimate would be a second release.
-        settings = IndKNNPlan.from_estimator(classifier).changed(
+        plan = IndKNNPlan.from_estimator(classifier).changed(
             n_queries=planned_queries(n_queries, share),
             n_records=int(spent["n_records"]),
             model_share=model_share,
             why_no_model=why_no_model,
         )
-        if settings.simulation_seed is not None:
+        if plan.simulation_seed is not None:
             # The noise must differ from that of earlier answers.
-            seed = settings.simulation_seed + n_answers + 1
-            settings = settings.changed(simulation_seed=seed)
+            seed = plan.simulation_seed + n_answers + 1
+            plan = plan.changed(simulation_seed=seed)
         ledger = MemoryLedger()
         size = len(read_column("y", y))
         ids = range(size) if subjects is None else inputs.checked_subjects(subjects, size)
@@ -150,9 +150,9 @@ def resume_fit(
             raise InvalidInput("The budgets to go on with must be those of the same records.")
         ledger.remaining[:] = spent["remaining"]
         classifier.n_answers_ = n_answers
-        _install_features(classifier, settings, ledger, (X, y, subjects, public), spent)
-        n_planned = n_answers + settings.n_queries
-        classifier._settings = IndKNNPlan.from_estimator(classifier).changed(
+        _install_features(classifier, plan, ledger, (X, y, subjects, public), spent)
+        n_planned = n_answers + plan.n_queries
+        classifier._plan = IndKNNPlan.from_estimator(classifier).changed(
             n_queries=n_planned, model_share=model_share, why_no_model=why_no_model
         )
         if classifier._planned_answers is not None:
@@ -161,24 +161,24 @@ def resume_fit(
 
 def _install_features(
     classifier: IndKNNClassifier,
-    settings: IndKNNPlan,
+    plan: IndKNNPlan,
     ledger: MemoryLedger,
     arrays: tuple[npt.ArrayLike, npt.ArrayLike, npt.ArrayLike | None, npt.ArrayLike | None],
     spent: SpentBudget,
 ) -> None:
     """Build an engine on the records with the budgets of `ledger`, and install it in `classifier`.
 
-    `settings`: the plan of the further queries. `arrays`: X, y, subjects and public reference.
+    `plan`: the plan of the further queries. `arrays`: X, y, subjects and public reference.
     `spent`: the state of the earlier fit; its private model, if any, maps the features.
     """
     X, y, subjects, public = arrays
     records = inputs.check_fit_inputs(classifier, X, subjects, public)
-    targets = settings.target.encode(y, len(records))
-    claimed = inputs.claim_records(classifier, settings, records)
+    targets = plan.target.encode(y, len(records))
+    claimed = inputs.claim_records(classifier, plan, records)
     del classifier._fit_series
     reference = records.reference
     model = None
-    kernel = encoder = kernel_for(settings, reference)
+    kernel = encoder = kernel_for(plan, reference)
     # Checks that may raise precede the enrolment of subjects.
     integers = encoder.encode(records.features)
     if "model_share" in spent:
@@ -188,7 +188,7 @@ def _install_features(
         model_arrays = {
             name: spent[f"model_{name}"] for name in MODEL_ARRAYS if f"model_{name}" in spent
         }
-        model = PrivateModel.kept(model_arrays, points, settings.loss, lifted=encoder.lifts)
+        model = PrivateModel.kept(model_arrays, points, plan.loss, lifted=encoder.lifts)
         reference = model.features(points)
         kernel = metric_kernel(reference)
         integers = kernel.encode(model.features(convert_to_float(integers)))
@@ -196,10 +196,8 @@ def _install_features(
     shard = Shard(kernel, n_features, ledger)
     shard.ledger = ledger
     shard.add(integers, targets, records.names)
-    meter = slack_meter(settings, float(spent["slack"]))
-    assembled = engine_on(
-        shard, kernel, settings, n_features, reference, meter, claimed, model=model
-    )
+    meter = slack_meter(plan, float(spent["slack"]))
+    assembled = engine_on(shard, kernel, plan, n_features, reference, meter, claimed, model=model)
     if assembled.engine.model_gate is not None:
         assembled.engine.model_gate.n_asked = int(spent["model_put"])
-    classifier._install(replace(assembled, encoder=encoder), settings, records)
+    classifier._install(replace(assembled, encoder=encoder), plan, records)

@@ -101,7 +101,7 @@ class AudienceState:
 
     - `audience`: the ledger's entry of it, with the budgets of all subjects.
     - `requested`: the plan as requested, with parameters left "auto".
-    - `settings`: the same plan with all automatic parameters fixed.
+    - `plan`: the same plan with all automatic parameters fixed.
     - `engine`: answers queries, and charges the budgets of this audience alone.
     - `slack`: accounts for the delta that rounding to a grid costs.
     - `answers`: all released answers.
@@ -112,7 +112,7 @@ class AudienceState:
 
     audience: Audience
     requested: IndKNNPlan
-    settings: IndKNNPlan
+    plan: IndKNNPlan
     engine: QueryEngine
     slack: DeltaSlackAccountant
     answers: AnswerLog
@@ -131,7 +131,7 @@ class AudienceState:
     def planned(self) -> int:
         """Number of answers that the plan allows up to the current renewal period. Public."""
         renewal = self.audience.due
-        return self.settings.n_queries if renewal is None else renewal.answers
+        return self.plan.n_queries if renewal is None else renewal.answers
 
     @property
     def remaining(self) -> int:
@@ -202,10 +202,10 @@ class AudienceState:
         if self.proxies is not None and not len(self.budget_usage):
             self.proxies.start(self.private_model.model.used)
         gate = self.engine.model_gate
-        n_queries = self.settings.n_queries
+        n_queries = self.plan.n_queries
         assert gate is not None  # noqa: S101 (there is a model)
         gate.n_asked = self.private_model.n_asked
-        gate.planned = math.ceil(self.settings.n_asked * self.planned / n_queries)
+        gate.planned = math.ceil(self.plan.n_asked * self.planned / n_queries)
 
     @property
     def noise_scale(self) -> float:
@@ -213,7 +213,7 @@ class AudienceState:
 
         Beside a private model, that of the combined score.
         """
-        count = self.settings.typical_count(self.settings.n_neighbors)
+        count = self.plan.typical_count(self.plan.n_neighbors)
         scale = float(self.engine.multiplier * np.sqrt(count))
         if self.private_model is None:
             return scale
@@ -276,10 +276,10 @@ class AudienceState:
             f"e^{later_epsilon}{unspent}. The additional probability is the same. "
         )
 
-    def plan(self) -> dict[str, Any]:
+    def describe_plan(self) -> dict[str, Any]:
         """Return the plan as plain numbers and texts, by parameter. Public."""
         fields = parse_json(self.audience.plan)
-        plan = self.settings
+        plan = self.plan
         return {
             "epsilon": plan.epsilon,
             "delta": plan.delta,
@@ -384,13 +384,13 @@ def pin_plan(store: OpenStore, audience: Audience, lock: ForkSafeLock) -> None:
     """
     state, planned = open_audience_state(store, audience, store.ledger.version + 1, lock)
     state.close(store.shard)
-    audience.plan = _pin_parameters(audience.plan, state.settings, planned)
+    audience.plan = _pin_parameters(audience.plan, state.plan, planned)
     audience.slack = state.slack.spent
     store.ledger.write_charges(audience, 0)
     audience.write(store.database)
 
 
-def settings_of(store: OpenStore, audience: Audience) -> IndKNNPlan:
+def restore_plan(store: OpenStore, audience: Audience) -> IndKNNPlan:
     """Return the plan of an audience, with the automatic parameters that are fixed already."""
     fields = parse_json(audience.plan)
     return _build_plan(store.schema, {**fields["asked"], **fields["pinned"]}, fields)
@@ -538,7 +538,7 @@ def begin_periods(store: OpenStore, audience: Audience, size_share: float = 0.0)
     """
     renewal = audience.renewal
     if renewal is not None:
-        plan = settings_of(store, audience)
+        plan = restore_plan(store, audience)
         first_share = max(plan.model_share or 0.0, size_share)
         store.ledger.set_period(audience, renewal.begin(first_share, plan.n_queries))
 
@@ -567,14 +567,14 @@ def count_remaining_refreshes(state: AudienceState) -> int:
             f"The audience {state.audience.name!r} has no private model. Open another audience "
             "with 'model_share' and 'model_refreshes'."
         )
-    refreshes = state.settings.trainings - state.private_model.trained
+    refreshes = state.plan.trainings - state.private_model.trained
     if refreshes <= 0:
         raise PrivacyRefused(
             f"The audience {state.audience.name!r} has no refresh of its model left: its plan has "
-            f"'model_refreshes' {state.settings.trainings - 1}. Open another audience with more."
+            f"'model_refreshes' {state.plan.trainings - 1}. Open another audience with more."
         )
-    slack = slack_meter(state.settings, state.audience.slack)
-    state.settings.training.rehearse(state.private_model.model.model.features.width, slack, 1)
+    slack = slack_meter(state.plan, state.audience.slack)
+    state.plan.training.rehearse(state.private_model.model.model.features.width, slack, 1)
     return refreshes
 
 
@@ -585,7 +585,7 @@ def refresh_model(store: OpenStore, lock: ForkSafeLock, state: AudienceState) ->
     """
     audience = state.audience
     with store.ledger.change("refresh"):
-        used_shares = train_model(store, audience, state.settings)[1]
+        used_shares = train_model(store, audience, state.plan)[1]
         note_training(store, state, used_shares)
         store.ledger.write_charges(audience, 0)
         audience.write(store.database)

@@ -453,7 +453,7 @@ class BaseStore(ABC):
         written = self._write_plan(plan, accept_weak_plan, renew)
         with self._hold_lock():
             requested = self._requested_plan(name, written)
-        planned_sizes = (state.settings.n_records for state in self._audience_states.values())
+        planned_sizes = (state.plan.n_records for state in self._audience_states.values())
         return requested.changed(n_records=requested.n_records or next(planned_sizes, None))
 
     def _write_plan(self, plan: dict[str, Any], accept_weak: bool, renew: Renewal | None) -> str:

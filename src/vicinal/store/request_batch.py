@@ -45,7 +45,7 @@ def stored_answers(
         }
     else:
         sums = state.answers.read(seqs, offsets)
-        target = state.settings.target
+        target = state.plan.target
         assert isinstance(target, VectorTarget)  # noqa: S101 (narrows the type)
         answers = target.answers(sums, np.full(len(sums), state.noise_scale))
         fields = {"sums": sums, "names": schema.target.names, **answers.fields}

@@ -95,9 +95,7 @@ def remaining_quota(state: AudienceState, analyst: str | None) -> Quota:
     entry = state.audience.analysts.get(name or "", Analyst(None, 0))
     analyst_left = None if entry.quota is None else max(0, entry.quota - entry.used)
     used = state.audience.used
-    return Quota(
-        state.settings.n_queries, used, state.remaining, entry.quota, entry.used, analyst_left
-    )
+    return Quota(state.plan.n_queries, used, state.remaining, entry.quota, entry.used, analyst_left)
 
 
 def public_facts(store: OpenStore, states: Mapping[str, AudienceState]) -> dict[str, Any]:
@@ -132,7 +130,7 @@ def _collect_audience_facts(
     quota = asdict(remaining_quota(state, None))
     renewal = state.audience.due
     return {
-        "plan": state.plan(),
+        "plan": state.describe_plan(),
         "queries": {name: value for name, value in quota.items() if "analyst" not in name},
         "renewal": None if renewal is None else renewal.to_dict(),
         "usage": _estimate_budget_usage(state),

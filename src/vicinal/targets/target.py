@@ -12,7 +12,7 @@ import numpy.typing as npt
 from vicinal.arrays import AnyArray, Floats, Ints32
 from vicinal.errors import InvalidInput
 from vicinal.mechanisms.subject_table import UNIT, RecordTargets, RecordVectors
-from vicinal.parameters import Settings, get_parameters
+from vicinal.parameters import CheckedParameters, get_parameters
 
 CLASSES = "classes"
 NUMBERS = "bounds"
@@ -37,7 +37,7 @@ class ExpectedError:
     error: float
 
 
-class Target(Settings, ABC):
+class Target(CheckedParameters, ABC):
     """The declared type of the records' targets; the declaration is public, the targets private.
 
     `kind`: name of the parameter that declares the type. `words`: the type in words, for messages.
