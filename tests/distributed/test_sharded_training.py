@@ -55,7 +55,7 @@ def describe_model(store):
     return (
         model.model.model.weights.tobytes(), model.model.used.tobytes(), model.trained,
         model.model.doubt,
-        audience.slack, state.budget_usage.tobytes(), state.plan(),
+        audience.slack, state.budget_usage.tobytes(), state.describe_plan(),
     )  # fmt: skip
 
 
