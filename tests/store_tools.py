@@ -63,7 +63,9 @@ def units(store, person, audience="default"):
 
 def left_of(store, audience="default"):
     """Return what everybody has left, by id."""
-    return {who: units(store, who, audience) for who in store._parts.ledger.slot_table.slot_of}
+    ledger = store._parts.ledger
+    remaining = ledger.audiences[audience].account.remaining
+    return {who: int(remaining[slot]) for who, slot in ledger.slot_table.entries()}
 
 
 def remaining(store):
