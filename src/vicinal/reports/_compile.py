@@ -15,6 +15,12 @@ _N_ROWS = 64
 _N_FEATURES = 8
 _CLASSES = range(2)
 _SUBJECTS = np.maximum(np.arange(_N_ROWS), 8)  # one with several records, who need other kernels
+_ROWS, _PUBLIC = (
+    np.random.default_rng(seed).normal(size=(_N_ROWS, _N_FEATURES)).astype(np.float32)  # noqa: TID251 (no secret)
+    for seed in range(2)
+)
+_LABELS = np.arange(_N_ROWS) % len(_CLASSES)
+_PLAN = {"epsilon": 8.0, "n_queries": _N_ROWS, "interactions": "public"}
 
 
 def compile_features() -> None:
@@ -30,29 +36,28 @@ def compile_votes() -> None:
 
     The kernels for tiles are called directly, because few rows are never split into tiles.
     """
-    from vicinal.mechanisms.charging import tile_bounds
+    from vicinal.mechanisms.charging import find_differences, tile_bounds
     from vicinal.neighbours.scan import NeighbourLists, merge_tiles
     from vicinal.predictors.ind_knn import IndKNNClassifier
 
     neighbours = np.arange(2, dtype=np.int32)
     tile_bounds(NeighbourLists(np.array([0, 2]), neighbours, neighbours), _N_ROWS, threads=2)
+    find_differences(np.zeros(2, dtype=np.int64), np.ones(2, dtype=np.int64), 0)
     merge_tiles([(np.array([2]), neighbours, neighbours)] * 2, 1)
-    rows, labels = _make_records(0)
-    public, _ = _make_records(1)
     for release, seed in (("votes", None), ("label", 0)):
         IndKNNClassifier(
-            _CLASSES, 8.0, n_queries=_N_ROWS, release=release, model_share=0, simulation_seed=seed
-        ).fit(rows, labels, _SUBJECTS, public=public).predict(rows[:4])
+            _CLASSES, release=release, model_share=0, simulation_seed=seed, **_PLAN
+        ).fit(_ROWS, _LABELS, _SUBJECTS, public=_PUBLIC).predict(_ROWS[:4])
 
 
 def compile_published() -> None:
     """Compile the kernels of the published Ind-KNN algorithm (ZZGW23)."""
     from vicinal.predictors.ind_knn import IndKNNClassifier
 
-    rows, labels = _make_records(0)
-    IndKNNClassifier.zhu2023(
+    published = IndKNNClassifier.zhu2023(
         _CLASSES, 8.0, n_queries=_N_ROWS, tau=0.3, noise_multiplier=0.5, simulation_seed=0
-    ).fit(rows, labels).predict(rows[:4])
+    )
+    published.set_params(interactions="public").fit(_ROWS, _LABELS).predict(_ROWS[:4])
 
 
 def compile_model() -> None:
@@ -60,24 +65,57 @@ def compile_model() -> None:
     from vicinal.linear.kernel_map import KernelMap
     from vicinal.predictors.ind_knn import IndKNNClassifier
 
-    rows, labels = _make_records(3)
-    public, _ = _make_records(1)
-    KernelMap.from_public_rows(public, _N_FEATURES)
-    IndKNNClassifier(_CLASSES, 8.0, n_queries=_N_ROWS, model_share=0.3, simulation_seed=0).fit(
-        rows, labels, _SUBJECTS, public=public
-    ).predict(rows[:4])
+    KernelMap.from_public_rows(_PUBLIC, _N_FEATURES)
+    IndKNNClassifier(_CLASSES, model_share=0.3, simulation_seed=0, **_PLAN).fit(
+        _ROWS, _LABELS, _SUBJECTS, public=_PUBLIC
+    ).predict(_ROWS[:4])
 
 
-def compile_private_knn() -> None:
-    """Compile the kernels of Private-kNN's search in random samples, and price its releases."""
+def compile_vectors() -> None:
+    """Compile the kernels of records with vectors: numbers and several labels, with hashing."""
+    from vicinal.predictors.averaging import IndKNNMultiLabelClassifier, IndKNNRegressor
+
+    IndKNNRegressor((0.0, 1.0), index="lsh", simulation_seed=0, **_PLAN).fit(
+        _ROWS, _LABELS, _SUBJECTS, public=_PUBLIC
+    ).predict(_ROWS[:4])
+    label_sets = np.stack([_LABELS, 1 - _LABELS], axis=1)
+    for subjects in (_SUBJECTS, None):
+        IndKNNMultiLabelClassifier(["a", "b"], model_share=0.3, simulation_seed=0, **_PLAN).fit(
+            _ROWS, label_sets, subjects, public=_PUBLIC
+        ).predict(_ROWS[:4])
+
+
+def compile_fixed_plans() -> None:
+    """Compile the kernels of Private-kNN's search in random samples and of NoisySGD."""
+    from vicinal.baselines.noisy_sgd import NoisySGDClassifier
     from vicinal.predictors.private_knn import PrivateKNNClassifier
 
-    # Other rows than in compile_votes: a process may run both, and two fits to equal rows interact.
-    rows, labels = _make_records(2)
-    public, _ = _make_records(1)
-    PrivateKNNClassifier(
-        _CLASSES, n_neighbors=8, sampling_rate=0.5, sigma_votes=8.0, n_answers=4, n_queries=4
-    ).fit(rows, labels, public=public).predict(rows[:4])
+    for subjects in (_SUBJECTS, None):
+        PrivateKNNClassifier(
+            _CLASSES,
+            n_neighbors=8,
+            sampling_rate=0.5,
+            sigma_votes=8.0,
+            n_answers=4,
+            n_queries=4,
+            interactions="public",
+        ).fit(_ROWS, _LABELS, subjects, public=_PUBLIC).predict(_ROWS[:4])
+    NoisySGDClassifier(
+        _CLASSES, epsilon=8.0, n_steps=2, n_records=_N_ROWS, interactions="public"
+    ).fit(_ROWS, _LABELS, public=_PUBLIC)
+
+
+def compile_smoothed() -> None:
+    """Compile the kernels of smoothed differential privacy for all mechanisms and samplers."""
+    from vicinal import smoothed
+
+    samplers = (smoothed.FixedSize(2), smoothed.Poisson(0.5), smoothed.WithReplacement(2))
+    for sampler in samplers:
+        smoothed.database_delta(smoothed.Histogram(sampler), [4, 6], epsilon=1.0)
+        smoothed.worst_case_delta(smoothed.Histogram(sampler), 10, epsilon=1.0)
+    smoothed.database_delta(smoothed.Average(levels=[0, 1, 2], size=2), [2, 2, 2], epsilon=1.0)
+    smoothed.database_delta(smoothed.KNNVotes(k=3, gamma=0.5), [0, 1, 1, 0, 1], epsilon=1.0)
+    smoothed.database_delta(smoothed.RadiusVotes(gamma=0.5, classes=2), [2, 3, 4], epsilon=1.0)
 
 
 def draw_report() -> None:
@@ -89,18 +127,14 @@ def draw_report() -> None:
     plots.encode_image(np.eye(2))
 
 
-def _make_records(seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return Gaussian rows (n, d) and alternating labels (n,)."""
-    rows = np.random.default_rng(seed).normal(size=(_N_ROWS, _N_FEATURES))  # noqa: TID251 (no secret)
-    return rows.astype(np.float32), np.arange(_N_ROWS) % len(_CLASSES)
-
-
 STEPS: tuple[Callable[[], None], ...] = (
     compile_votes,
     compile_published,
     compile_model,
     compile_features,
-    compile_private_knn,
+    compile_vectors,
+    compile_fixed_plans,
+    compile_smoothed,
     draw_report,
 )
 
