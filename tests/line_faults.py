@@ -47,11 +47,14 @@ class Tracer:
 
 @contextmanager
 def tracing():
-    """Install a tracer for this thread and for those that are started in the body; yield it."""
+    """Yield a tracer, installed for threads that are started in the body.
+
+    For this thread, :class:`Visited` and :class:`FaultAt` install it: all else runs ten times as
+    fast without.
+    """
     tracer = Tracer()
     earlier = sys.gettrace()
     threading.settrace(tracer)
-    sys.settrace(tracer)
     try:
         yield tracer
     finally:
@@ -71,11 +74,13 @@ class Visited:
         return list(self._seen)
 
     def __enter__(self):
+        sys.settrace(self.tracer)
         self.tracer.visit = self._seen.setdefault
         return self
 
     def __exit__(self, *_):
         self.tracer.visit = None
+        sys.settrace(None)
 
 
 class Fault(MemoryError):
@@ -98,10 +103,10 @@ class FaultAt:
             raise Fault
 
     def __enter__(self):
-        # Python removes a trace function that has raised, so it is installed for every fault.
         sys.settrace(self.tracer)
         self.tracer.visit = self._visit
         return self
 
     def __exit__(self, *_):
         self.tracer.visit = None
+        sys.settrace(None)

@@ -114,12 +114,8 @@ def enrolled_records(store):
     return held
 
 
-def all_records(path):
-    """Return :func:`enrolled_records` of a closed store, or of all shards of a closed cluster."""
-    if not is_cluster(path):
-        with Store.open(path) as store:
-            assert store.verify(), store.verify().faults
-            return enrolled_records(store)
+def read_shards(path):
+    """Return :func:`enrolled_records` of all shards of a closed cluster."""
     held = {}
     for folder in ClusterDescription.read(path).folders(path):
         server = ShardServer.open(folder)
@@ -130,11 +126,18 @@ def all_records(path):
     return held
 
 
-def budgets_of(path):
-    if is_cluster(path):
-        return shard_tools.budgets(path)
-    with Store.open(path) as store:
-        return tools.left_of(store)
+def read_state(path, n_events):
+    """Return the state on disk of a closed store or cluster, whose opening finishes a change.
+
+    That is the changes in its history after the first `n_events`, its records by subject, and the
+    remaining budgets by subject.
+    """
+    with open_store(path) as store:
+        decided = {event["what"] for event in store.facts()["history"][n_events:]}
+        if not is_cluster(path):
+            assert store.verify(), store.verify().faults
+            return decided, enrolled_records(store), tools.left_of(store)
+    return decided, read_shards(path), shard_tools.budgets(path)
 
 
 class Case:
@@ -156,8 +159,7 @@ class Case:
                 store.predict(tools.X[:20])
         self.place = root / "place"
         self.copy()
-        self.expected = all_records(self.path)
-        self.budgets = budgets_of(self.path)
+        _, self.expected, self.budgets = read_state(self.path, 0)
         self.encoded_new = self._encode_added()
         with open_store(self.path) as store:
             self.n_events = len(store.facts()["history"])
@@ -219,15 +221,9 @@ class Case:
             assert not list(self.place.rglob("change*")), "private records are left in a file"
         return changed
 
-    def decided(self):
-        """Return which changes the history on disk holds, of a store or a cluster's coordinator."""
-        with open_store(self.path) as store:
-            return {event["what"] for event in store.facts()["history"][self.n_events :]}
-
     def check(self, changed):
         """Compare every file with what may be there after the operation and the next ones."""
-        decided = self.decided()  # opened first: an opening finishes what was decided
-        held = all_records(self.path)
+        decided, held, left = read_state(self.path, self.n_events)
         if self.operation is add and not changed:
             assert ("added" in held) == ("add" in decided), "decided, but not made"
         if self.operation is erase and not changed:
@@ -244,7 +240,6 @@ class Case:
             del expected[ERASED]
             erased.append(ERASED)
         assert held == expected
-        left = budgets_of(self.path)
         if self.operation is not renew:
             assert all(left[who] <= self.budgets[who] for who in left.keys() & self.budgets.keys())
         rows = [row for who in erased for row in RECORDS[who]]
