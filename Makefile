@@ -23,6 +23,7 @@ DOCS := $(VENV)/.docs-installed
 # processes that start, are killed, or serve.
 WORKERS ?= 3
 JOBS ?= auto
+COMPILE := $(BIN)/python -m vicinal.reports._compile
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 SPREAD = --numprocesses=$(WORKERS) --dist=worksteal
 unexport PYTHONDONTWRITEBYTECODE # or each of some hundred child processes compiles every module
@@ -44,10 +45,12 @@ demo: $(CORE) ## classify 1,000 digits from 60,000 private records; report in ou
 # The order of a set of names is luck, too. Soaks take any.
 test: export PYTHONHASHSEED = 0
 test: $(DEV) ## run every test but the soaks, in three processes (WORKERS=2: less memory)
+	@$(COMPILE) # or all workers compile the same kernels
 	@$(PYTEST) $(SPREAD) --durations=20 $(ARGS)
 
 quick: export PYTHONHASHSEED = 0
 quick: $(DEV) ## a minute or two: golden values, two worlds, charges, kills, what others compute
+	@$(COMPILE)
 	@$(PYTEST) $(SPREAD) -m quick -q $(ARGS)
 
 soak: $(DEV) ## hours: the long forms of tests, and the statistical ones on real entropy
@@ -103,7 +106,7 @@ $(CORE): pyproject.toml requirements/core.txt | $(BIN)/python
 	@echo "Installing vicinal into $(VENV): about .7 GB, a minute or more ..." >&2
 	@$(HASHED)core.txt
 	@$(ITSELF)
-	@$(BIN)/python -m vicinal.reports._compile # or each first run waits for it
+	@$(COMPILE) # or each first run waits for it
 	@touch $@
 
 $(DEV): pyproject.toml requirements/dev.txt requirements/torch.txt | $(BIN)/python
@@ -111,7 +114,7 @@ $(DEV): pyproject.toml requirements/dev.txt requirements/torch.txt | $(BIN)/pyth
 	@$(HASHED)dev.txt
 	@$(TORCH)
 	@[ $(CORE) -nt pyproject.toml ] || $(ITSELF)
-	@[ -e $(CORE) ] || $(BIN)/python -m vicinal.reports._compile # or all workers compile the same
+	@[ -e $(CORE) ] || $(COMPILE)
 	@touch $(CORE) $@
 
 $(DOCS): $(DEV) requirements/docs.txt

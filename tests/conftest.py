@@ -6,6 +6,7 @@ out unless ``--soak`` asks for them: then they run alone, on other examples and 
 
 import gc
 import itertools
+import os
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -40,7 +41,25 @@ def pytest_collection_modifyitems(config, items):
         soaks = item.get_closest_marker("soak") is not None
         (kept if soaks == wanted else left_out).append(item)
     config.hook.pytest_deselected(items=left_out)
-    items[:] = kept
+    n_workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    items[:] = put_slow_tests_first(kept, n_workers) if n_workers > 1 else kept
+
+
+def put_slow_tests_first(items, n_workers):
+    """Return the tests in an order in which each worker begins with its part of the slow ones.
+
+    Workers take equal parts of the list, in order, and then tests from the ends of each other's
+    parts. A slow test at the end would run alone.
+    """
+    slow = [item for item in items if item.get_closest_marker("slow") is not None]
+    others = [item for item in items if item.get_closest_marker("slow") is None]
+    ordered = []
+    for worker in range(n_workers):
+        part = slow[worker::n_workers]
+        n_others = len(items) * (worker + 1) // n_workers - len(ordered) - len(part)
+        ordered += part + others[:n_others]
+        del others[:n_others]
+    return ordered
 
 
 @pytest.hookimpl(trylast=True)
