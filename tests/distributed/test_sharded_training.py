@@ -134,7 +134,7 @@ def test_a_model_that_is_trained_again_pays_for_the_grid_again(single_store):
     assert twice >= 2 * once > 0
 
 
-@pytest.mark.parametrize("shards", [1, 2, 3, 16])
+@pytest.mark.parametrize("shards", [1, pytest.param(2, marks=pytest.mark.quick), 3, 16])
 def test_shards_train_the_model_of_one_store_bit_for_bit(
     shards, single_store, tmp_path, monkeypatch
 ):

@@ -9,7 +9,7 @@ from vicinal.errors import PrivacyRefused
 from vicinal.interactions.fit_registry import FitRegistry
 from vicinal.interactions.row_matching import RecordDigests
 
-pytestmark = pytest.mark.counts_interactions
+pytestmark = [pytest.mark.counts_interactions, pytest.mark.quick]
 ROWS = np.random.default_rng(0).normal(size=(200, 3))
 ONCE, TWICE = ("plan", 1), ("plan", 2)
 

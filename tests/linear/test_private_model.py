@@ -14,6 +14,8 @@ from vicinal.linear.model_features import CHUNK, ModelFeatures
 from vicinal.planning.engine_factory import kernel_for
 from vicinal.planning.plan import IndKNNPlan
 
+pytestmark = pytest.mark.quick
+
 N, D, CLASSES = 500, 5, 3
 
 

@@ -28,7 +28,7 @@ from vicinal.mechanisms.votes import VoteRelease
 from vicinal.neighbours import Cosine
 from vicinal.neighbours.kernels import int8_precision
 
-pytestmark = pytest.mark.statistical
+pytestmark = [pytest.mark.statistical, pytest.mark.quick]
 
 N, D, CLASSES = 600, 6, 3
 SHARE = 0.5

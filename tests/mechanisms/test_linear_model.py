@@ -15,6 +15,8 @@ from vicinal.mechanisms.gradients import SubjectRows, summed_gradient
 from vicinal.mechanisms.linear_model import IndividualGradient, _round_weights
 from vicinal.neighbours.kernels import FLOAT32, unit_vectors
 
+pytestmark = pytest.mark.quick
+
 BUDGET = 0.05
 CLASSES = 3
 FEATURES = 4

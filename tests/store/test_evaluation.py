@@ -18,6 +18,8 @@ from vicinal.store.evaluation import Evaluation, compute_binned_auc
 from vicinal.store.receipts import SigningKey, erasure_receipt
 from vicinal.store.status import Presence
 
+pytestmark = pytest.mark.quick
+
 PRIOR = (0.7, 0.3)
 
 

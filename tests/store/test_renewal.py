@@ -22,6 +22,8 @@ from vicinal.store import Renewal, Store
 from vicinal.store.folder import Folder
 from vicinal.testing import no_noise, noise_from
 
+pytestmark = pytest.mark.quick
+
 START = date(2026, 1, 31)
 LOUD = {"noise_multiplier": 0.5}
 MODES = ("lost", "carried")

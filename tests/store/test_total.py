@@ -19,6 +19,8 @@ from vicinal.ledger.total import TotalFilter
 from vicinal.planning.guarantees import total_budget
 from vicinal.store import Query, Store
 
+pytestmark = pytest.mark.quick
+
 E = 6.0
 
 

@@ -16,6 +16,8 @@ from vicinal.noise import NoiseSource
 from vicinal.planning.guarantees import total_budget
 from vicinal.store import Query, Store
 
+pytestmark = pytest.mark.quick
+
 SMALL = {**PLAN, "epsilon": 0.5, "noise_multiplier": 10.0, "n_records": 300}
 MODEL = {
     "epsilon": 0.5, "n_queries": 60, "n_records": 300, "model_share": 0.3, "model_refreshes": 1,
