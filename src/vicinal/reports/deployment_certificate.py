@@ -15,7 +15,7 @@ from statistics import NormalDist
 from typing import Any
 
 from vicinal.accounting.budget import zcdp_budget
-from vicinal.audit.catalogue import not_audited
+from vicinal.audit.catalogue import list_unaudited_attacks
 from vicinal.mechanisms.votes import SLACK_SHARE
 from vicinal.reports.text import gaussian_guess_limit, guess_limit, render_template
 
@@ -111,7 +111,7 @@ def deployment_certificate(
             "proofs": _list_proofs(facts),
         },
         "audits": [_summarize_audit(report) for report in audits],
-        "not_audited": not_audited(facts, audited),
+        "not_audited": list_unaudited_attacks(facts, audited),
         "deletion": {
             "policy": (
                 "An erasure removes features, labels and id from every file at once. A keyed "
