@@ -23,7 +23,7 @@ from experiments.trials import (
 from vicinal.features import PublicMap
 from vicinal.progress import Step
 from vicinal.reports.demo import Trial
-from vicinal.reports.outcomes import Outcome
+from vicinal.reports.outcomes import AnswerCounts
 
 LABELS = "vicinal, labels only"
 PUBLISHED = "Zhu et al. 2023, best of grid"
@@ -148,7 +148,7 @@ class Comparison:
 
     def _outcomes(
         self, trial: Trial, points: dict[Setting, list[Point]], run: int
-    ) -> Iterator[tuple[_Line, Outcome]]:
+    ) -> Iterator[tuple[_Line, AnswerCounts]]:
         for setting in self.settings:
             n = setting.n_queries
             asked = trial.first(n)

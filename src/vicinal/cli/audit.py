@@ -252,7 +252,7 @@ def certificate(
     json: Json = False,
 ) -> None:
     """Write the guarantees of a store, with the evidence."""
-    from vicinal.reports.deployment_certificate import certificate_page, deployment_certificate
+    from vicinal.reports.deployment_certificate import create_certificate, render_certificate_page
 
     output.refuse_overlap({"out": out}, {"STORE": store})
     reports = [read_audit(path) for path in audit or []]
@@ -261,7 +261,7 @@ def certificate(
     for path, report in zip(audit or [], reports, strict=True):
         if report.get("identity") not in (None, facts.get("identity")):
             raise InvalidInput(f"The file {path} reports on another store. Audit this one.")
-    content = deployment_certificate(
+    content = create_certificate(
         facts,
         __version__,
         _format_now(),
@@ -275,7 +275,7 @@ def certificate(
     text = output.as_json(content)
     folder = output.output_folder(out)
     output.write_file(folder / "certificate.json", text + "\n")
-    output.write_file(folder / "certificate.html", certificate_page(content))
+    output.write_file(folder / "certificate.html", render_certificate_page(content))
     echo(text if json else f"Wrote {folder / 'certificate.html'} and .json")
 
 

@@ -10,15 +10,16 @@ from multiprocessing import get_context
 
 import numpy as np
 
-# Sizes of the synthetic data: small, since compilation takes all the time.
+# Sizes of the synthetic data: small, since compilation takes nearly all of the time.
 _N_ROWS = 64
 _N_FEATURES = 8
 _CLASSES = range(2)
-_SUBJECTS = np.maximum(np.arange(_N_ROWS), 8)  # one with several records, who need other kernels
+# Subject 8 has several records, and such subjects use other kernels.
+_SUBJECTS = np.maximum(np.arange(_N_ROWS), 8)
 
 
-def compile_features() -> None:
-    """Compile the kernels of HOG features for both image types."""
+def compile_hog() -> None:
+    """Compile the kernels of HOG features for both pixel types, uint8 and float32."""
     from vicinal.features.hog import HOGFeatures
 
     for dtype in (np.uint8, np.float32):
@@ -45,8 +46,8 @@ def compile_votes() -> None:
         ).fit(rows, labels, _SUBJECTS, public=public).predict(rows[:4])
 
 
-def compile_published() -> None:
-    """Compile the kernels of the published Ind-KNN algorithm (ZZGW23)."""
+def compile_zhu2023() -> None:
+    """Compile the kernels of the published Ind-KNN algorithm (Zhu et al. 2023)."""
     from vicinal.predictors.ind_knn import IndKNNClassifier
 
     rows, labels = _make_records(0)
@@ -69,10 +70,11 @@ def compile_model() -> None:
 
 
 def compile_private_knn() -> None:
-    """Compile the kernels of Private-kNN's search in random samples, and price its releases."""
+    """Compile the kernels of Private-kNN: search in random samples, and accounting."""
     from vicinal.predictors.private_knn import PrivateKNNClassifier
 
-    # Other rows than in compile_votes: a process may run both, and two fits to equal rows interact.
+    # Other rows than in compile_votes: a process may run both, and two fits to equal rows are
+    # registered as interacting.
     rows, labels = _make_records(2)
     public, _ = _make_records(1)
     PrivateKNNClassifier(
@@ -80,37 +82,37 @@ def compile_private_knn() -> None:
     ).fit(rows, labels, public=public).predict(rows[:4])
 
 
-def draw_report() -> None:
-    """Draw a plot, because the first one on a machine searches for fonts and caches them."""
+def draw_sample_plots() -> None:
+    """Draw two plots, because the first one on a machine searches for fonts and caches them."""
     from vicinal.reports import plots
-    from vicinal.reports.outcomes import Outcome
+    from vicinal.reports.outcomes import AnswerCounts
 
-    plots.plot_accuracy_by_class({"0": Outcome(2, 2)})
-    plots.encode_image(np.eye(2))
+    plots.plot_accuracy_by_class({"0": AnswerCounts(2, 2)})
+    plots.encode_png(np.eye(2))
 
 
 def _make_records(seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return Gaussian rows (n, d) and alternating labels (n,)."""
+    """Return random Gaussian features (n, d) and alternating labels (n,)."""
     rows = np.random.default_rng(seed).normal(size=(_N_ROWS, _N_FEATURES))  # noqa: TID251 (no secret)
     return rows.astype(np.float32), np.arange(_N_ROWS) % len(_CLASSES)
 
 
 STEPS: tuple[Callable[[], None], ...] = (
     compile_votes,
-    compile_published,
+    compile_zhu2023,
     compile_model,
-    compile_features,
+    compile_hog,
     compile_private_knn,
-    draw_report,
+    draw_sample_plots,
 )
 
 
-def run_steps() -> None:
-    """Run all steps in two processes."""
+def compile_all() -> None:
+    """Compile all kernels and cache the fonts, in two processes."""
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
         for future in [pool.submit(step) for step in STEPS]:
             future.result()
 
 
 if __name__ == "__main__":
-    run_steps()
+    compile_all()
