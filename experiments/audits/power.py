@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from experiments.audits.kept import KeptTrial, Makers, RunFolder
-from vicinal.audit.claims import compute_lower_rate_bound, compute_upper_rate_bound
+from vicinal.audit.claims import compute_lower_rate_bound
 from vicinal.audit.schedule import bound_best_test, run_control
 
 SURE = 0.95
@@ -33,7 +33,7 @@ class Wrong:
     @property
     def at_most(self) -> float:
         """The rate of wrong audits at most, at 95 % (Clopper and Pearson)."""
-        return compute_upper_rate_bound(self.above, self.audits, 1 - SURE)
+        return 1 - compute_lower_rate_bound(self.audits - self.above, self.audits, 1 - SURE)
 
     def text(self) -> str:
         """Return it as a line of a table."""

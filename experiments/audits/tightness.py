@@ -12,7 +12,7 @@ from experiments.audits.kept import Makers, RunFolder
 from vicinal.audit import AuditResult, list_all_attacks
 from vicinal.audit.claims import SELECTION_SHARE
 from vicinal.audit.ind_knn import IndKNNAudit
-from vicinal.audit.schedule import run_audit
+from vicinal.audit.schedule import run_audits
 
 _STRETCH = 10_000
 
@@ -34,7 +34,7 @@ def measured(
     """
     for name, make in makers.items():
         trial = folder.kept(name, make(), min(_STRETCH, runs))
-        found = run_audit(trial, seconds, max_runs=runs, controls=False)
+        (found,) = run_audits([trial], seconds, max_runs=runs, controls=False)
         yield name, replace(found, seconds=trial.seconds)
 
 

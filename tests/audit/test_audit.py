@@ -25,12 +25,11 @@ from vicinal.audit.claims import (
     RateBounds,
     bound_rates,
     compute_lower_rate_bound,
-    compute_upper_rate_bound,
     create_ind_knn_claim,
 )
 from vicinal.audit.ind_knn import IndKNNAudit
 from vicinal.audit.interactions import REFERENCE_COSINE, compute_directions
-from vicinal.audit.schedule import Attack, run_audit, run_control
+from vicinal.audit.schedule import CONFIDENCE, Attack, run_audits, run_control
 from vicinal.cli.main import app
 from vicinal.distributed.shard_server import ShardServer
 from vicinal.engine.engine import QueryEngine
@@ -39,13 +38,19 @@ from vicinal.errors import InvalidInput
 from vicinal.mechanisms.votes import NoisyVotes
 from vicinal.testing import CHARGE_FAULTS, MEMORY_FAULT, charges_broken, remaining_budgets
 
+
+def run_audit(attack, seconds, confidence=CONFIDENCE, **options):
+    """Return the result of one attack and its controls."""
+    return run_audits([attack], seconds, confidence, **options)[0]
+
+
 # ---------------------------------------------------------------- bounds on the rates of a test
 
 
 @pytest.mark.parametrize(("successes", "total"), [(0, 5), (3, 5), (5, 5), (17, 40)])
 def test_bounds_of_a_rate_invert_the_binomial_tail(successes, total):
     low = compute_lower_rate_bound(successes, total, 0.05)
-    high = compute_upper_rate_bound(successes, total, 0.05)
+    high = 1 - compute_lower_rate_bound(total - successes, total, 0.05)
     assert binom.sf(successes - 1, total, low) == pytest.approx(0.05) or low == 0 == successes
     assert binom.cdf(successes, total, high) == pytest.approx(0.05) or high == 1
 

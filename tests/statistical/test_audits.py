@@ -9,11 +9,17 @@ import pytest
 from statistical.power import CONFIDENCE
 from vicinal.audit import audit_in_one_run, list_all_attacks
 from vicinal.audit.ind_knn import IndKNNAudit
-from vicinal.audit.schedule import run_audit
+from vicinal.audit.schedule import run_audits
 from vicinal.engine.shard import Shard
 from vicinal.mechanisms.count import NoisyCount
 
 pytestmark = [pytest.mark.statistical, pytest.mark.slow]
+
+
+def run_audit(attack, **options):
+    """Return the result of one attack and its controls."""
+    return run_audits([attack], **options)[0]
+
 
 AUDIT = IndKNNAudit(n_classes=3, epsilon=4.0)
 TRIALS = list_all_attacks(AUDIT)

@@ -72,8 +72,7 @@ class SumsAttack(Attack):
     def _prepare_for_fault(self) -> None:
         """Record the private sums with and without the subject, under the injected fault.
 
-        Then set the number of runs in a block, the total shift of the sums, and which of the sums
-        are votes of which only the label is released.
+        Then set the runs per block, the total shift, and which sums are votes released as labels.
         """
         self._worlds = TwoWorlds.from_interaction(self._interaction, self._fault)
         n_values = sum(sums.size for sums in self._worlds.absent_sums)
@@ -87,10 +86,7 @@ class SumsAttack(Attack):
         ]
 
     def compute_scores(self, present: bool) -> Floats:
-        """Return the log likelihood ratio of all released values for each of a block of runs.
-
-        `present`: whether the noise is added to the private sums with the subject.
-        """
+        """Return the log likelihood ratio of all released values, for each of a block of runs."""
         worlds = self._worlds
         releases = worlds.sample_outputs(present, self._fault.create_noise(), self._n_block_runs)
         has_leak = present and not worlds.has_equal_outputs
@@ -181,10 +177,7 @@ class NoisySGDAttack(Attack):
         self.claim = PlanClaim(self._classifier.plan())
 
     def compute_scores(self, present: bool) -> Floats:
-        """Train once, and return the log likelihood ratio of each attacked subject, (subjects,).
-
-        `present`: whether the attacked subjects are in the data set.
-        """
+        """Train once, and return the log likelihood ratio of each attacked subject, (runs,)."""
         axes = np.eye(_N_SUBJECTS, _N_SUBJECTS + 1)
         if not present:
             axes = axes[:0]
@@ -288,10 +281,7 @@ class AnswerDistribution:
         return np.logaddexp(math.log(self.gamma) + gaussian_ratios, log_excluded)
 
     def _compute_first_label_probability(self, votes: Floats) -> float:
-        """Return the probability that the first of two classes has the larger noisy vote.
-
-        `votes`, float64 (2,): the votes before noise.
-        """
+        """Return the probability that the first of two classes has the larger noisy vote."""
         return float(ndtr((votes[0] - votes[1]) / (math.sqrt(2) * self.sigma)))
 
     def _mix_probabilities(self, absent: float, sampled: float) -> float:
@@ -344,10 +334,7 @@ class FixedPlanAttack(Attack):
         self._fitted_classifiers: dict[bool, Any] = {}
 
     def compute_scores(self, present: bool) -> Floats:
-        """Return the log likelihood ratio of each run's answers, summed over its queries, (runs,).
-
-        `present`: whether the subject is in the data set.
-        """
+        """Return the log likelihood ratio of each run's answers, summed over queries, (runs,)."""
         n_queries = self._classifier.n_queries
         if self._exceeds_plan:
             return np.array([self._score_until_refusal(present) for _ in range(_FITS_PER_BLOCK)])
@@ -392,10 +379,7 @@ class FixedPlanAttack(Attack):
 
     @abstractmethod
     def _fit(self, classifier: Any, present: bool) -> Any:
-        """Return `classifier`, fitted to the data of one world.
-
-        `present`: whether the subject is in the data set.
-        """
+        """Return `classifier`, fitted to made-up data with or without the subject."""
 
 
 # ---------------------------------------------------------------- Private-kNN
@@ -549,10 +533,7 @@ class ReplacementSample(NearestOfSample):
         queries: IntegerMatrix,
         candidates: NeighbourLists | None,  # noqa: ARG002 (fixed signature)
     ) -> Chosen:
-        """Return the rows of the k nearest records of each query's sample, int32 (q, k).
-
-        `queries` (q, d); `candidates`: not used.
-        """
+        """Return the rows of the k nearest records of each query's sample, int32 (q, k)."""
         subjects, first_rows = np.unique(self.knn.slots, return_index=True)
         sample_size = round(self.gamma * len(subjects))
         n_queries = len(queries)

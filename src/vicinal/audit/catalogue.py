@@ -23,8 +23,7 @@ def list_ind_knn_attacks(
 ) -> AttackFactories:
     """Return the attacks on an Ind-KNN classifier.
 
-    - `audit`: public settings of the classifier.
-    - `releases`: the kinds of released values to attack, of "votes" and "label".
+    `releases`: the kinds of released values to attack, of "votes" and "label".
     """
     vote_attacks: AttackFactories = {
         "votes": audit.attack_votes,
@@ -42,11 +41,7 @@ def list_ind_knn_attacks(
 
 
 def list_vector_attacks(audit: IndKNNAudit, target_parameters: TargetParameters) -> AttackFactories:
-    """Return the attacks on an Ind-KNN estimator for vector targets: numbers or sets of labels.
-
-    - `audit`: public settings of the estimator.
-    - `target_parameters`: estimator parameters that declare the targets.
-    """
+    """Return the attacks on an Ind-KNN estimator for vector targets: numbers or sets of labels."""
     return {
         "vectors": lambda: audit.attack_votes(target_parameters),
         "vectors-opposite": lambda: audit.attack_opposite_vectors(target_parameters),
@@ -119,9 +114,8 @@ def list_plan_attacks(plan: Mapping[str, Any]) -> AttackFactories:
 def _list_release_attacks(kind: str, values: Mapping[str, Any], delta: float) -> AttackFactories:
     """Return attacks on one release of a plan; empty if there are none for its kind.
 
-    - `kind`: kind of the release, such as "ind_knn" or "screening".
-    - `values`: the further fields of the release in the plan's JSON object.
-    - `delta`: delta of the plan.
+    `kind`, `values`: the field "kind" of the release, such as "ind_knn", and its further fields in
+    the plan's JSON object. `delta`: delta of the plan.
     """
     gamma = float(values.get("gamma", 1.0))
     is_label = values.get("release") == "label"
@@ -184,13 +178,10 @@ def list_store_attacks(facts: Mapping[str, Any], audience: str = "default") -> A
 def read_audit_settings(
     facts: Mapping[str, Any], audience: str
 ) -> tuple[IndKNNAudit, str, dict[str, Any] | None]:
-    """Return the public settings of an audience's estimator, from public facts of its store.
+    """Return the public settings of an audience's estimator, from ``Store.facts()``.
 
-    - `facts`: public facts, as ``Store.facts()`` returns them.
-    - `audience`: name of the audience; InvalidInput is raised if the store has no such audience.
-
-    Returns the settings; the released values, "votes" or "label"; and the estimator parameters that
-    declare vector targets, or None for classes.
+    These are the settings; the released values, "votes" or "label"; and the estimator parameters
+    that declare vector targets, or None for classes.
     """
     if audience not in facts["audiences"]:
         raise InvalidInput("The 'audience' parameter must name an audience of the store.")
@@ -217,10 +208,8 @@ def _list_model_attacks(
 ) -> AttackFactories:
     """Return the attack on a private model; empty if no budget is planned for a model.
 
-    - `audit`: public settings of the estimator.
-    - `release`: the released values, "votes" or "label".
-    - `plan`: JSON object with the fields "model_share" and "model_refreshes", if there is a model.
-    - `target_parameters`: estimator parameters that declare vector targets, or None for classes.
+    `plan`: JSON object with the fields "model_share" and "model_refreshes", if there is a model.
+    `release`, `target_parameters`: arguments of :class:`IndKNNAudit`.
     """
     share = plan.get("model_share")
     n_refreshes = int(plan.get("model_refreshes", 0))

@@ -104,16 +104,6 @@ def compute_lower_rate_bound(successes: int, total: int, failure_probability: fl
     return float(betaincinv(successes, total - successes + 1, failure_probability))
 
 
-def compute_upper_rate_bound(successes: int, total: int, failure_probability: float) -> float:
-    """Return the upper Clopper-Pearson confidence bound on a success probability.
-
-    - `successes`, `total`: number of successes among `total` independent trials.
-    - `failure_probability`: maximal probability that the bound is below the true success
-      probability.
-    """
-    return 1 - compute_lower_rate_bound(total - successes, total, failure_probability)
-
-
 def bound_rates(
     present_scores: Floats,
     absent_scores: Floats,
@@ -164,12 +154,10 @@ def _bound_test_rates(
 ) -> tuple[tuple[Floats, Floats], tuple[Floats, Floats]]:
     """Return two kinds of bounds on (power, false positive rate) for each of t tests.
 
-    The first pair (float64 (t,) each) bounds both rates separately, each at half of
-    `failure_probability`. The second pair bounds the rate of correct decisions over both worlds,
-    written as a pair of rates with equal errors.
-
-    - `true_positives`, `false_positives` (float64 (t,)): numbers of detections among `n_runs` runs
-      of the worlds with and without the subject.
+    The first pair bounds both rates separately, each at half of the failure probability. The second
+    pair bounds the rate of correct decisions over both worlds, written as a pair of rates with
+    equal errors. `true_positives`, `false_positives` (t,): numbers of detections among `n_runs`
+    runs of the worlds with and without the subject.
     """
     power = _compute_lower_rate_bounds(true_positives, n_runs, failure_probability / 2)
     false_positive_rate = 1 - _compute_lower_rate_bounds(
@@ -189,10 +177,8 @@ def _select_test(
 ) -> tuple[float, bool]:
     """Return the threshold of the best test, and whether its errors are bounded as equal.
 
-    - `present_scores`, `absent_scores` (float64 (s,) each): the selection scores of the worlds with
-      and without the subject.
-    - `failure_probability`: of the joint bounds on both rates.
-    - `objective`: function of the bounds on a test's rates, which the best test maximises.
+    `present_scores`, `absent_scores` (float64 (s,)): selection scores with and without the subject.
+    `failure_probability`: of the joint bounds. `objective`: the best test maximises it.
     """
     all_scores = np.concatenate([present_scores, absent_scores])
     quantile_levels = np.linspace(0, 1, _MAX_THRESHOLDS)
@@ -226,10 +212,7 @@ def _count_above(scores: Floats, thresholds: Floats) -> Floats:
 def _compute_lower_rate_bounds(
     successes: Floats, total: float, failure_probability: float
 ) -> Floats:
-    """Return the lower Clopper-Pearson bound for each success count, float64 (t,).
-
-    `successes` (float64 (t,)): numbers of successes among `total` trials, perhaps fractional.
-    """
+    """Return lower Clopper-Pearson bounds for success counts (t,), which may be fractional."""
     return np.where(
         successes > 0,
         betaincinv(np.maximum(successes, 1e-9), total - successes + 1, failure_probability),
@@ -297,10 +280,7 @@ class Claim(ABC):
         """Return the claimed epsilon at `delta`, rounded up."""
 
     def bound_mu(self, false_positive_rate: float) -> float:
-        """Return the mu of the Gaussian shift with the permitted power at a false positive rate.
-
-        The rates are clipped to 1e-12 and 1 - 1e-12.
-        """
+        """Return the mu of the Gaussian shift with the permitted power at a false positive rate."""
         false_positive_rate = min(max(false_positive_rate, _MIN_RATE), 1 - _MIN_RATE)
         power = min(self.bound_power(false_positive_rate), 1 - _MIN_RATE)
         return float(ndtri(power) - ndtri(false_positive_rate))
@@ -415,10 +395,7 @@ class PlanClaim(Claim):
 
     @cached_property
     def _deltas(self) -> tuple[Floats, Floats]:
-        """Values of delta at `_EPSILONS`, float64, for both orders of the two worlds.
-
-        The first bounds the power to detect presence, the second that to detect absence.
-        """
+        """Values of delta at `_EPSILONS`, for (with, without) and (without, with) the subject."""
         losses = composed_losses(self._dominating_pairs, 1e-12)
         if not losses:
             return np.ones_like(_EPSILONS), np.ones_like(_EPSILONS)

@@ -340,10 +340,7 @@ class IndKNNAudit:
         return audit._build_attack("labels", victim, [(0.1, 1)], scenario, faults, actions, "label")
 
     def attack_labels_of_isolated_victim(self) -> SumsAttack:
-        """Return the attack on the labels of a victim without neighbours.
-
-        The victim is queried on after its budget is spent.
-        """
+        """Return the attack on labels of a victim without neighbours, queried beyond its budget."""
         audit = replace(self, noise=1 / self._find_affordable_shift("label"))
         scenario = "one record, alone, asked long after its budget is spent"
         faults = select_faults("noise a third", *CHARGE_FAULTS)

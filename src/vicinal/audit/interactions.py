@@ -143,10 +143,7 @@ class AlwaysHeads(BernoulliSource):
 # ---------------------------------------------------------------- independent copies of an attack
 
 CosineRecord = tuple[float, Any]
-"""A record: its cosine to the query of its copy of the attack, and its value of `y`.
-
-The value is a class, a number, or a row of numbers.
-"""
+"""A record: its cosine to the query of its copy, and its class, number, or row of numbers."""
 
 _CODE_BITS = 6
 """Query directions are the 2^6 signs of codewords of the Reed-Muller code RM(2, 6).
@@ -197,10 +194,7 @@ class AttackCopies:
 
 @lru_cache(maxsize=1)
 def _compute_codewords(count: int) -> Floats32:
-    """Return `count` query directions: codewords of RM(2, 6) as unit vectors, float32 (count, 64).
-
-    A codeword consists of the values of a quadratic polynomial in six bits, as signs.
-    """
+    """Return unit vectors, float32 (count, 64): values of quadratic polynomials in six bits."""
     bits = (np.arange(1 << _CODE_BITS)[:, None] >> np.arange(_CODE_BITS)) & 1
     # Monomials of degree 1 and 2; the square of a bit is the bit.
     monomials = [bits[:, i] * bits[:, j] for i in range(_CODE_BITS) for j in range(i + 1)]
@@ -248,10 +242,7 @@ def build_attack_copies(
 
 
 def _place_records(n_copies: int, records: Sequence[CosineRecord], ids: Ints) -> testing.World:
-    """Return features, targets and subject ids of `records`, each once in every copy.
-
-    `ids`, int64 (len(records) * n_copies,): subject ids, of all copies for the first record first.
-    """
+    """Return each of the records once in every copy, with `ids`, int64 (records * n_copies,)."""
     features = np.concatenate([compute_directions(n_copies, cosine) for cosine, _ in records])
     targets = np.repeat(np.array([target for _, target in records]), n_copies, axis=0)
     return testing.World(features, targets, ids)
@@ -507,10 +498,7 @@ class TwoWorlds:
     def from_interaction(
         cls, interaction: AuditInteraction, fault: InjectedFault = NO_FAULT
     ) -> "TwoWorlds":
-        """Run an interaction without and then with its victims, and record its private sums.
-
-        `fault`: defect that is injected into the installed version for both runs.
-        """
+        """Run an interaction without and with its victims, under a fault, and record its sums."""
         absent_transcript = testing.Transcript(testing.no_noise())
         present_transcript = testing.Transcript(follows=absent_transcript)
         absent_outputs = interaction.run(False, fault, absent_transcript)

@@ -87,10 +87,8 @@ class OneRunResult(AuditFinding):
     @property
     def power_statement(self) -> str:
         """Sentence for reports: the correct guesses, and whether canaries interfered."""
-        locality = "each beside records of its own"
-        if not self.is_local:
-            locality = "WHICH INTERFERE: no bound"
-        return f"{self.n_correct} of {self.n_canaries} canaries guessed, {locality}"
+        note = "each beside records of its own" if self.is_local else "WHICH INTERFERE: no bound"
+        return f"{self.n_correct} of {self.n_canaries} canaries guessed, {note}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the result as a JSON object."""
@@ -192,9 +190,8 @@ def _bound_guesses(
 ) -> tuple[int, bool, RateBounds]:
     """Guess all coins, and bound the rates of the test "a canary is present" by its guesses.
 
-    - `interaction`: the interaction with all canaries.
-    - `fault`: defect that is injected into the installed version.
-    - `confidence`: of the bounds. `progress`: called with 1 after the interaction.
+    `fault`: defect that is injected into the installed version. `confidence`: of the bounds.
+    `progress`: called with 1 after the interaction.
 
     Returns the number of correct guesses, whether the canaries were local, and the bounds.
     """

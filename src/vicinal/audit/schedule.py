@@ -214,8 +214,9 @@ class AuditResult(AuditFinding):
     Examples
     --------
     >>> from vicinal.audit.ind_knn import IndKNNAudit
-    >>> from vicinal.audit.schedule import run_audit
-    >>> result = run_audit(IndKNNAudit(n_classes=3).attack_votes(), seconds=0.1, controls=False)
+    >>> from vicinal.audit.schedule import run_audits
+    >>> attack = IndKNNAudit(n_classes=3).attack_votes()
+    >>> (result,) = run_audits([attack], seconds=0.1, controls=False)
     >>> result.mu_lower_bound <= result.claimed_mu
     True
     """
@@ -281,10 +282,9 @@ class _AttackRuns:
             self.report_progress(self.block_seconds)
 
     def run_until(self, deadline: float, max_runs: float) -> None:
-        """Run blocks until the deadline or the maximal number of runs, but at least `MIN_RUNS`.
+        """Run blocks until the deadline or `max_runs` runs, but at least `MIN_RUNS` runs.
 
-        `deadline`: time of the monotonic clock, in seconds. `max_runs`: number of runs of each
-        world from which no further block is started.
+        `deadline`: time of the monotonic clock, in seconds.
         """
         while len(self) < MIN_RUNS or (time.monotonic() < deadline and len(self) < max_runs):
             self.run_block()
@@ -298,10 +298,7 @@ class _AttackRuns:
         return math.sqrt(self.block_seconds / max(1, len(self.absent_blocks[-1])))
 
     def bound_loss(self, confidence: float) -> tuple[RateBounds, float]:
-        """Return bounds on the rates of the best test, and a lower bound on epsilon.
-
-        All completed runs are used. `confidence`: of all bounds together.
-        """
+        """Return :func:`bound_best_test` for the scores of all completed runs."""
         present_scores = np.concatenate(self.present_blocks)
         absent_scores = np.concatenate(self.absent_blocks)
         return bound_best_test(self.attack.claim, present_scores, absent_scores, confidence)
@@ -337,29 +334,6 @@ def bound_best_test(
     )
     best_for_epsilon = bound_rates(present_scores, absent_scores, confidence_of_each, bound_epsilon)
     return best_for_mu, max(bound_epsilon(best_for_mu), bound_epsilon(best_for_epsilon))
-
-
-def run_audit(
-    attack: Attack,
-    seconds: float,
-    confidence: float = CONFIDENCE,
-    *,
-    max_runs: float = math.inf,
-    controls: bool = True,
-    progress: ReportProgress | None = None,
-) -> AuditResult:
-    """Run one attack and its controls, and return the result.
-
-    - `attack`: the attack on the installed version.
-    - `seconds`: time limit of the attack and its controls together.
-    - `confidence`: confidence with which all lower bounds hold together.
-    - `max_runs`: number of runs of each world after which the attack stops before its time is used.
-    - `controls`: whether the versions with injected faults are attacked, too.
-    - `progress`: called with the seconds used since its last call.
-    """
-    return run_audits(
-        [attack], seconds, confidence, max_runs=max_runs, controls=controls, progress=progress
-    )[0]
 
 
 def run_audits(
@@ -442,8 +416,7 @@ def _run_controls(
 ) -> tuple[ControlResult, ...]:
     """Run all controls of an attack, and return their results.
 
-    `seconds`: time limit of all controls together. `confidence`, `max_runs`: those of each control,
-    see :func:`run_control`.
+    `seconds`: time limit of all together. `confidence`, `max_runs`: those of each control.
     """
     # Each control gets an equal share of the time that remains when it starts.
     controls = attack.create_controls()

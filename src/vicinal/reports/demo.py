@@ -89,11 +89,9 @@ class DemoAnswers:
 
 
 def prepare_trial(dataset: Dataset, n_queries: int, begin: Begin) -> tuple[Trial, AnyArray]:
-    """Return a train-test split with mapped features, and the images of its queries.
+    """Return a train-test split with `n_queries` test images as queries, and these images.
 
-    - `dataset`: images with labels, in a training and a test part.
-    - `n_queries`: number of test images that become queries.
-    - `begin`: starts a progress display, called with a title and the number of steps.
+    `begin` starts a progress display.
     """
     records, test = dataset.split()
     n_reference = min(_MAX_REFERENCE, len(test) - n_queries)
@@ -127,9 +125,7 @@ def prepare_trial(dataset: Dataset, n_queries: int, begin: Begin) -> tuple[Trial
 def answer_queries(trial: Trial, epsilon: float, delta: float, begin: Begin) -> DemoAnswers:
     """Return Ind-KNN's answers to all queries, with default parameters and no private model.
 
-    - `trial`: the private records, public reference and queries.
-    - `epsilon`, `delta`: guarantee of all answers together.
-    - `begin`: starts a progress display, called with a title and the number of steps.
+    `epsilon`, `delta`: guarantee of all answers together. `begin` starts a progress display.
     """
     n_queries = len(trial.truth)
     classifier = IndKNNClassifier(trial.classes, epsilon, delta, n_queries, model_share=0)
@@ -195,10 +191,7 @@ def render_demo_page(data: str, answers: DemoAnswers, images: AnyArray, **run_fa
 
 
 def _select_tiles(answers: DemoAnswers, images: AnyArray) -> list[dict[str, str]]:
-    """Return image and caption of some correct and some wrong answers, by falling confidence.
-
-    Each dictionary holds the image as a data URL (`address`) and the texts of its tile.
-    """
+    """Return image and caption of some correct and some wrong answers, by falling confidence."""
     from vicinal.reports.plots import encode_png
 
     correct = outcomes.mark_correct_answers(answers.labels, answers.truth)

@@ -133,10 +133,7 @@ def create_certificate(
 
 
 def _collect_mu_lower_bounds(audits: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
-    """Return the largest lower bound on mu that any audit measured, by audience and attack.
-
-    `audits`: JSON reports of ``vicinal audit``.
-    """
+    """Return the largest lower bound on mu in any report of an audit, by audience and attack."""
     bounds: dict[str, dict[str, float]] = {}
     for report in audits:
         by_attack = bounds.setdefault(report.get("audience") or "", {})
@@ -156,8 +153,8 @@ def _describe_audience(
 ) -> dict[str, Any]:
     """Return the section of the certificate on the audience `name`.
 
-    - `state`: the audience's entry in the public facts of the store, with its guarantee and plan.
-    - `mu_lower_bounds`: measured lower bound on mu (of Gaussian DP), by name of the attack.
+    `state`: the audience's entry in the public facts of the store. `mu_lower_bounds`: measured
+    lower bound on mu (of Gaussian DP), by name of the attack.
     """
     guarantee = state["guarantee"]
     plan = state["plan"]
@@ -200,10 +197,7 @@ def _describe_audience(
 
 
 def _list_proofs(facts: Mapping[str, Any]) -> list[dict[str, str]]:
-    """Return paths and SHA-256 digests of the proof notes of all mechanisms that a store uses.
-
-    `facts`: public facts, as ``Store.facts()`` returns them.
-    """
+    """Return paths and SHA-256 digests of the proof notes of all mechanisms that a store uses."""
     names: list[str] = []
     for state in facts["audiences"].values():
         plan = state["plan"]
@@ -240,10 +234,7 @@ def _summarize_audit(report: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def render_certificate_page(certificate: Mapping[str, Any]) -> str:
-    """Return a certificate as a printable HTML page without external resources.
-
-    `certificate`: as :func:`create_certificate` returns it.
-    """
+    """Return a certificate's JSON values as a printable HTML page without external resources."""
     from markupsafe import Markup
 
     proofs = certificate["mechanism"]["proofs"]
@@ -270,11 +261,10 @@ def render_certificate_page(certificate: Mapping[str, Any]) -> str:
 
 
 def _format_claim(report: Mapping[str, Any], claim: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the table cells of one audited claim.
+    """Return the table cells of one `claim` of an audit `report` in a certificate.
 
-    They are mechanism and scenario, date and version, lower bound and claim as mu, detectable
-    epsilon, and detected controls. `report`: an audit in the certificate; `claim`: one of its
-    claims.
+    Mechanism and scenario; date and version; lower bound and claim as mu; detectable epsilon;
+    detected controls.
     """
     detectable_epsilon = claim["would_have_seen_epsilon"]
     return (

@@ -85,10 +85,7 @@ def mark_correct_answers(answers: npt.ArrayLike, truth: npt.ArrayLike) -> Bools:
 def count_answers_by_class(
     answers: npt.ArrayLike, truth: npt.ArrayLike, classes: Sequence[Any]
 ) -> dict[str, AnswerCounts]:
-    """Return the number of correct answers for each true class, by the text of its name.
-
-    `answers`, `truth` (q,): answered and true class names. `classes`: all class names.
-    """
+    """Return the counts for each true class; `answers` and `truth` (q,) are class names."""
     correct = mark_correct_answers(answers, truth)
     true_labels = checks.composed_labels(truth)
     counts = {}
@@ -103,9 +100,8 @@ def count_most_confident(correct: Bools, confidence: Floats, share: float) -> An
 
     The selection is post-processing of released values.
 
-    - `correct`, bool (q,): whether each answer is correct.
-    - `confidence`, float (q,): of each answer.
-    - `share`: share of the answers that are selected, in (0, 1].
+    `correct`, bool (q,), and `confidence`, float (q,): of each answer. `share`: selected share of
+    the answers, in (0, 1].
     """
     share = checks.check_real("share", share, above=0, maximum=1)
     n_selected = max(1, round(share * len(correct)))
@@ -124,10 +120,7 @@ class AccuracyByClass:
     def from_answers(
         cls, answers: npt.ArrayLike, truth: npt.ArrayLike, classes: Sequence[Any]
     ) -> Self:
-        """Return the numbers for answered class names (q,), compared with the true ones (q,).
-
-        `classes`: all class names.
-        """
+        """Compare answered class names (q,) with the true ones (q,), for all names `classes`."""
         return cls(
             AnswerCounts.from_answers(answers, truth),
             count_answers_by_class(answers, truth, classes),

@@ -27,11 +27,9 @@ _SIZES = (1_000, 300, 3_000, 10_000, 30_000, 100_000)
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """A plan in the report, with its parameters.
+    """A plan by its `name` in the report, with the parameters that a classifier would choose.
 
-    - `name`: name of the option in the report.
-    - `choice`: the plan and the parameters that a classifier would choose for it.
-    - `simulation`: simulated accuracy; None without simulation.
+    `simulation`: simulated accuracy; None without simulation.
     """
 
     name: str
@@ -89,10 +87,7 @@ def _list_alternatives(plan: IndKNNPlan) -> dict[str, IndKNNPlan]:
 
 
 def _vary_release(plan: IndKNNPlan) -> dict[str, IndKNNPlan]:
-    """Return valid variants of `plan`, by the name of the option in the report.
-
-    They release labels with a private model, votes alone, or labels alone.
-    """
+    """Return valid variants of `plan` for other released values, by the option's name."""
     share = plan.model_share or plan.model_by_rule
     changes: dict[str, dict[str, Any]] = {
         _WITH_MODEL: {"release": "label", "model_share": share},
@@ -119,11 +114,9 @@ def evaluate_plan_options(
 ) -> list[Option]:
     """Return `plan` and its alternatives with noise and neighbours chosen as a classifier would.
 
-    - `reference`: public reference points, used if there is no simulation; None for none.
-    - `setup`: labelled public points on which each plan is simulated; None for no simulation.
-    - `seed`: seed of the first run of each simulation; later runs count up.
-    - `begin`: starts a progress display, called with a title and the number of steps.
-    - `only_requested`: whether alternatives are left out if the number of records is public.
+    `reference`: public points, None for none. `setup`: labelled public points on which each plan is
+    simulated with `seed`; None for no simulation. `begin` starts a progress display.
+    `only_requested`: leave out the alternatives, if the number of records is public.
     """
     plans = _list_alternatives(plan)
     if only_requested and plan.n_records:
@@ -145,10 +138,9 @@ def _evaluate_option(
 ) -> Option:
     """Choose the parameters of a plan, and simulate its accuracy if there is a `setup`.
 
-    - `name`: name of the option in the report.
-    - `reference`: public reference points, used if there is no simulation; None for none.
-    - `setup`: labelled public points for the simulation; None for no simulation.
-    - `seed`: seed of the first run; later runs count up.
+    `name`: of the option in the report. `reference`: public points, used without simulation; None
+    for none. `setup`: labelled public points for the simulation, None for no simulation. `seed`: of
+    the first run; later runs count up.
     """
     if setup is None:
         return Option(name, PlanChoice.from_plan(plan, reference), None)
@@ -183,10 +175,7 @@ def format_plan_options(options: Sequence[Option], why_not_simulated: str) -> st
 
 
 def _compute_training_cost(plan: IndKNNPlan) -> dict[str, Any] | None:
-    """Return steps, noise and epsilon of the private model's training; None without a model.
-
-    The fields are those of `vicinal account`: `steps`, `sigma` and `alone` (epsilon).
-    """
+    """Return steps, noise and epsilon of the private model's training; None without a model."""
     if plan.why_no_model or not plan.model_share:
         return None
     release = {
@@ -208,13 +197,14 @@ def _format_row(option: Option) -> str:
     accuracy_or_error = "-" if simulation is None else format_percent(simulation.accuracy)
     if not choice.plan.target.voted:
         accuracy_or_error = f"{choice.expected_errors()[0].error:.3g}"
-    planned_share = choice.plan.n_asked / choice.plan.n_queries
-    charged_share = planned_share if simulation is None else simulation.asked
+    charged = (
+        choice.plan.n_asked / choice.plan.n_queries if simulation is None else simulation.asked
+    )
     return (
         f"{option.name:22}{choice.plan.n_queries:8,} {choice.plan.epsilon:6g} "
         f"{choice.n_neighbors:6,} {choice.multiplier:7.3f} "
         f"{format_percent(min(1.0, choice.cost), 2):>17} "
-        f"{format_percent(charged_share, 0):>7} {agreement:>10} {accuracy_or_error:>9}"
+        f"{format_percent(charged, 0):>7} {agreement:>10} {accuracy_or_error:>9}"
     )
 
 
@@ -272,10 +262,9 @@ def assess_plan(
 
     If the number of records is private, the first line states the required number.
 
-    - `class_shares`: share of each class among public labels, empty without labels.
-    - `brief`: whether advice on undeclared rare classes is left out.
-
-    Raises InvalidInput for the first value that a classifier would reject.
+    `class_shares`: share of each class among public labels, empty without labels. `brief`: leave
+    out advice on undeclared rare classes. Raises InvalidInput for the first value that a classifier
+    would reject.
     """
     size_is_public = plan.n_records is not None
     sized_plan = plan if size_is_public else plan.changed(n_records=1)
@@ -306,9 +295,8 @@ def assess_plan(
 def describe_required_records(plan: IndKNNPlan, *, size_is_public: bool) -> str:
     """Return one line on the number of records that a plan needs.
 
-    `size_is_public`: whether this number is compared with the plan's own number of records.
-
-    Raises InvalidInput for the first value that a classifier would reject.
+    `size_is_public`: whether it is compared with the plan's number of records. Raises InvalidInput
+    for the first value that a classifier would reject.
     """
     required = estimate_min_model_records(plan) if plan.model_share else find_min_records(plan)
     request = f"{plan.n_queries:,} queries at epsilon {plan.epsilon:g}"
@@ -327,10 +315,7 @@ def describe_required_records(plan: IndKNNPlan, *, size_is_public: bool) -> str:
 
 
 def find_min_records(plan: IndKNNPlan) -> int:
-    """Return the minimal number of records with which a unanimous vote has the lead `MIN_LEAD`.
-
-    The result is at most a tenth too large.
-    """
+    """Return the number of records for a lead of :data:`MIN_LEAD`, at most a tenth too large."""
 
     def is_insufficient(n_records: int) -> bool:
         choice = PlanChoice.from_plan(plan.replanned(n_records=n_records))

@@ -51,10 +51,9 @@ def audit_smoothed_dp(spec: object) -> dict[str, Any]:
 def _compute_row(
     mechanism: Any, population: Any, n: int, epsilon: float, spec: dict[str, Any]
 ) -> dict[str, Any]:
-    """Return the report's row for one epsilon, with smoothed and worst-case delta.
+    """Return smoothed and worst-case delta at one epsilon, and the optional values of `spec`.
 
-    `mechanism`, `population`: objects of `vicinal.smoothed`. `n`: number of records. `spec`: the
-    specification of the audit, of which the optional fields are read.
+    `mechanism`, `population`: objects of `vicinal.smoothed`. `n`: number of records.
     """
     draws = spec.get("draws", 0)
     seed = spec.get("seed", 0)
@@ -137,11 +136,7 @@ def build_from_spec(category: str, spec: object) -> Any:
 
 
 def _build_composition(releases: Sequence[dict[str, Any]]) -> Any:
-    """Return the composition of releases.
-
-    Each is an object with a "mechanism" and the name of its random bits, "coins". Mechanisms with
-    equal names use the same bits.
-    """
+    """Return the composition of releases, each a "mechanism" and the name of its random "coins"."""
     pairs = [
         (build_from_spec("mechanism", release["mechanism"]), release["coins"])
         for release in releases
