@@ -500,10 +500,10 @@ class TwoWorlds:
     ) -> "TwoWorlds":
         """Run an interaction without and with its victims, under a fault, and record its sums."""
         absent_transcript = testing.Transcript(testing.no_noise())
-        present_transcript = testing.Transcript(follows=absent_transcript)
+        present_transcript = testing.Transcript(replayed=absent_transcript)
         absent_outputs = interaction.run(False, fault, absent_transcript)
         present_outputs = interaction.run(True, fault, present_transcript)
-        has_equal_outputs = not present_transcript.strayed and all(
+        has_equal_outputs = not present_transcript.has_diverged and all(
             map(_are_equal, absent_outputs, present_outputs)
         )
         absent_sums: list[Ints] = []
