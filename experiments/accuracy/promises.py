@@ -32,7 +32,7 @@ from vicinal.predictors import IndKNNClassifier, PrivateKNNClassifier
 from vicinal.reports.demo import Trial
 from vicinal.reports.deployment_certificate import compute_certified_success
 from vicinal.reports.plots import COLOURS, encode_figure
-from vicinal.reports.text import bound_membership_success
+from vicinal.reports.text import bound_attack_success
 
 Array = npt.NDArray[Any]
 
@@ -181,7 +181,7 @@ def average_case(game: Game) -> float:
 def _of_plan(told: str) -> float:
     plan = Plan.from_dict(json.loads(told))
     prices = ((plan.composition().least_epsilon(d), d) for d in (1e-5, 0.02, 0.05, 0.1, 0.2))
-    return min(bound_membership_success(max(epsilon, 1e-9), d) for epsilon, d in prices)
+    return min(bound_attack_success(max(epsilon, 1e-9), d) for epsilon, d in prices)
 
 
 def planned(game: Game, make: Callable[[Game], Any]) -> float:

@@ -272,8 +272,8 @@ class Transcript(NoiseSource):
 
     With `replayed`, the released values are those of another transcript, for any private sums. Two
     neighbouring worlds then run through the same interaction, and their private sums differ by the
-    contributions of one subject. `has_diverged` is True if the course of the interaction, its scales
-    and sizes, depends on the subject.
+    contributions of one subject. `has_diverged` is True if the course of the interaction, its
+    scales and sizes, depends on the subject.
 
     - `noise`: the underlying source; system entropy by default.
     - `replayed`: the transcript whose released values are repeated.

@@ -40,7 +40,6 @@ from vicinal.testing import CHARGE_FAULTS, MEMORY_FAULT, charges_broken, remaini
 
 
 def run_audit(attack, seconds, confidence=CONFIDENCE, **options):
-    """Return the result of one attack and its controls."""
     return run_audits([attack], seconds, confidence, **options)[0]
 
 
@@ -189,9 +188,7 @@ def test_canaries_lie_apart():
     assert nearest <= 0.5 + 1e-6 < REFERENCE_COSINE
 
 
-@pytest.mark.parametrize(
-    "kind", [{}, {"release": "label"}, {"target_parameters": {"bounds": (-1, 3)}}]
-)
+@pytest.mark.parametrize("kind", [{}, {"release": "label"}, {"target_spec": {"bounds": (-1, 3)}}])
 def test_canaries_are_local_and_one_that_is_not_is_seen(kind):
     """Fails if the private sum beside a canary may depend on the coin of another canary."""
     found = audit.audit_in_one_run(IndKNNAudit(2), canaries=300, controls=False, **kind)

@@ -68,10 +68,10 @@ def test_outcomes_count_right_answers_of_all_of_each_class_and_of_the_surest():
 
 def test_limits_on_guessing_are_those_of_published_laws_and_rounded_up():
     # Randomised response keeps the truth with probability e^epsilon / (1 + e^epsilon).
-    assert words.bound_membership_success(math.log(3), 0) == pytest.approx(0.75)
-    assert words.bound_membership_success(1e-9, 0.2) == pytest.approx(0.6)
+    assert words.bound_attack_success(math.log(3), 0) == pytest.approx(0.75)
+    assert words.bound_attack_success(1e-9, 0.2) == pytest.approx(0.6)
     # Phi(mu / 2) at mu = 2, from tables of the normal distribution.
-    assert words.bound_gaussian_membership_success(2.0, 0.0) == pytest.approx(0.841345, abs=1e-6)
+    assert words.bound_gaussian_success(2.0, 0.0) == pytest.approx(0.841345, abs=1e-6)
     assert words.format_upper_percent(0.73106) == "73.2 %"
     assert words.format_upper_percent(0.5) == "50.0 %"
 
@@ -80,9 +80,7 @@ def test_limits_on_guessing_are_those_of_published_laws_and_rounded_up():
 def test_the_gaussian_limit_is_the_sharper_one(epsilon):
     budget = zcdp_budget(epsilon, 1e-5, "gdp")
     assert (
-        0.5
-        < words.bound_gaussian_membership_success(budget, 1e-5)
-        < words.bound_membership_success(epsilon, 1e-5)
+        0.5 < words.bound_gaussian_success(budget, 1e-5) < words.bound_attack_success(epsilon, 1e-5)
     )
 
 

@@ -17,7 +17,6 @@ pytestmark = [pytest.mark.statistical, pytest.mark.slow]
 
 
 def run_audit(attack, **options):
-    """Return the result of one attack and its controls."""
     return run_audits([attack], **options)[0]
 
 
@@ -93,8 +92,8 @@ def test_a_fault_that_no_control_has_is_seen(break_it, name, monkeypatch):
 KINDS = {
     "votes": {},
     "labels": {"release": "label"},
-    "numbers": {"target_parameters": {"bounds": (-1, 3)}},
-    "several labels": {"target_parameters": {"labels": range(20), "tau": 2.0}},
+    "numbers": {"target_spec": {"bounds": (-1, 3)}},
+    "several labels": {"target_spec": {"labels": range(20), "tau": 2.0}},
 }
 
 

@@ -6,7 +6,7 @@ from typing import Any
 from vicinal.accounting.budget import gdp_epsilon
 from vicinal.accounting.plan import Plan
 from vicinal.audit._attacks import NoisySGDAttack, create_pate_attack, create_private_knn_attack
-from vicinal.audit.ind_knn import NUMBER_TARGET_PARAMETERS, IndKNNAudit, TargetParameters
+from vicinal.audit.ind_knn import NUMBER_TARGET_SPEC, IndKNNAudit, TargetSpec
 from vicinal.audit.schedule import Attack
 from vicinal.errors import InvalidInput
 from vicinal.planning.parameter_tables import PRIVATE
@@ -25,27 +25,23 @@ def list_ind_knn_attacks(
 
     `releases`: the kinds of released values to attack, of "votes" and "label".
     """
-    vote_attacks: AttackFactories = {
-        "votes": audit.attack_votes,
-        "votes-two-labels": audit.attack_two_class_victim,
-        "votes-return": audit.attack_reenrolment,
-    }
-    label_attacks: AttackFactories = {
-        "labels": audit.attack_labels,
-        "labels-alone": audit.attack_labels_of_isolated_victim,
-    }
-    return {
-        **(vote_attacks if "votes" in releases else {}),
-        **(label_attacks if "label" in releases else {}),
-    }
+    attacks: AttackFactories = {}
+    if "votes" in releases:
+        attacks["votes"] = audit.attack_votes
+        attacks["votes-two-labels"] = audit.attack_two_class_victim
+        attacks["votes-return"] = audit.attack_reenrolment
+    if "label" in releases:
+        attacks["labels"] = audit.attack_labels
+        attacks["labels-alone"] = audit.attack_labels_of_isolated_victim
+    return attacks
 
 
-def list_vector_attacks(audit: IndKNNAudit, target_parameters: TargetParameters) -> AttackFactories:
+def list_vector_attacks(audit: IndKNNAudit, target_spec: TargetSpec) -> AttackFactories:
     """Return the attacks on an Ind-KNN estimator for vector targets: numbers or sets of labels."""
     return {
-        "vectors": lambda: audit.attack_votes(target_parameters),
-        "vectors-opposite": lambda: audit.attack_opposite_vectors(target_parameters),
-        "vectors-return": lambda: audit.attack_reenrolment(target_parameters),
+        "vectors": lambda: audit.attack_votes(target_spec),
+        "vectors-opposite": lambda: audit.attack_opposite_vectors(target_spec),
+        "vectors-return": lambda: audit.attack_reenrolment(target_spec),
     }
 
 
@@ -69,12 +65,12 @@ def list_all_attacks(audit: IndKNNAudit) -> AttackFactories:
         "evaluation": audit.attack_evaluation,
         "total": lambda: audit.attack_total(audit.epsilon),
         "shards": audit.attack_shards,
-        **list_vector_attacks(audit, NUMBER_TARGET_PARAMETERS),
+        **list_vector_attacks(audit, NUMBER_TARGET_SPEC),
         "count": audit.attack_count,
         "vectors-sparse": audit.attack_sparse_vectors,
         "model": audit.attack_model,
         "model-labels": lambda: audit.attack_model(release="label"),
-        "model-vectors": lambda: audit.attack_model(target_parameters=NUMBER_TARGET_PARAMETERS),
+        "model-vectors": lambda: audit.attack_model(target_spec=NUMBER_TARGET_SPEC),
         "private-knn": lambda: create_private_knn_attack("votes", delta=delta),
         "private-knn-all": lambda: create_private_knn_attack("all", delta=delta),
         "private-knn-labels": lambda: create_private_knn_attack("labels", delta=delta),
@@ -155,24 +151,24 @@ def list_store_attacks(facts: Mapping[str, Any], audience: str = "default") -> A
     InvalidInput
         If the store has no such audience.
     """
-    audit, release, target_parameters = read_audit_settings(facts, audience)
+    audit, release, target_spec = read_audit_settings(facts, audience)
     state = facts["audiences"][audience]
     plan = state["plan"]
-    if target_parameters is None:
+    if target_spec is None:
         attacks = list_ind_knn_attacks(audit, (release,))
     else:
-        attacks = list_vector_attacks(audit, target_parameters)
-    attacks["restart"] = lambda: audit.attack_restarts(release, target_parameters)
+        attacks = list_vector_attacks(audit, target_spec)
+    attacks["restart"] = lambda: audit.attack_restarts(release, target_spec)
     if plan["neighbor_count"] == PRIVATE:
         attacks["count"] = audit.attack_count
     if plan.get("size_estimated"):
-        attacks["size"] = lambda: audit.attack_size(release, target_parameters)
+        attacks["size"] = lambda: audit.attack_size(release, target_spec)
     if state.get("evaluations"):
-        attacks["evaluation"] = lambda: audit.attack_evaluation(release, target_parameters)
+        attacks["evaluation"] = lambda: audit.attack_evaluation(release, target_spec)
     total = facts.get("total", {})
     if total.get("capped"):
         attacks["total"] = lambda: audit.attack_total(total["epsilon"])
-    return {**attacks, **_list_model_attacks(audit, release, plan, target_parameters)}
+    return {**attacks, **_list_model_attacks(audit, release, plan, target_spec)}
 
 
 def read_audit_settings(
@@ -196,28 +192,23 @@ def read_audit_settings(
     )
     if facts["classes"]:
         return audit, plan["release"], None
-    target_parameters = {name: value for name, value in facts["target"].items() if name != "kind"}
-    return audit, "votes", target_parameters
+    target_spec = {name: value for name, value in facts["target"].items() if name != "kind"}
+    return audit, "votes", target_spec
 
 
 def _list_model_attacks(
-    audit: IndKNNAudit,
-    release: str,
-    plan: Mapping[str, Any],
-    target_parameters: TargetParameters | None = None,
+    audit: IndKNNAudit, release: str, plan: Mapping[str, Any], target_spec: TargetSpec | None = None
 ) -> AttackFactories:
     """Return the attack on a private model; empty if no budget is planned for a model.
 
     `plan`: JSON object with the fields "model_share" and "model_refreshes", if there is a model.
-    `release`, `target_parameters`: arguments of :class:`IndKNNAudit`.
+    `release`, `target_spec`: arguments of :class:`IndKNNAudit`.
     """
     share = plan.get("model_share")
     n_refreshes = int(plan.get("model_refreshes", 0))
     if not share:
         return {}
-    return {
-        "model": lambda: audit.attack_model(float(share), n_refreshes, release, target_parameters)
-    }
+    return {"model": lambda: audit.attack_model(float(share), n_refreshes, release, target_spec)}
 
 
 def list_unaudited_attacks(

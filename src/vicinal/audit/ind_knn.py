@@ -34,13 +34,13 @@ from vicinal.targets.kinds import declared_target
 from vicinal.targets.target import VectorTarget
 from vicinal.testing import World
 
-TargetParameters = Mapping[str, Any]
+TargetSpec = Mapping[str, Any]
 """Estimator parameters that declare vector targets: numbers, or sets of labels.
 
 For example {"bounds": (-1, 3)}, or {"labels": range(50), "tau": 2.0}.
 """
 
-NUMBER_TARGET_PARAMETERS: TargetParameters = {"bounds": (-1, 3)}
+NUMBER_TARGET_SPEC: TargetSpec = {"bounds": (-1, 3)}
 """Targets of the attacks on vectors without a store: one bounded number."""
 
 _DEFAULT_NOISE = 8.0
@@ -67,7 +67,7 @@ _COUNT_RECORDS = 30
 class IndKNNAudit:
     """The public settings of the estimator that is audited, and the attacks on it.
 
-    Two arguments recur. `release`: the released values, "votes" or "label". `target_parameters`:
+    Two arguments recur. `release`: the released values, "votes" or "label". `target_spec`:
     estimator parameters that declare vector targets, or None if the records have classes.
 
     Attributes
@@ -117,12 +117,12 @@ class IndKNNAudit:
             **overrides,
         }
 
-    def attack_votes(self, target_parameters: TargetParameters | None = None) -> SumsAttack:
+    def attack_votes(self, target_spec: TargetSpec | None = None) -> SumsAttack:
         """Return the attack on a victim that spends its whole budget on the votes of one answer.
 
         It has many records of one class, or with the longest vector.
         """
-        victim_y, background_y, norm = _find_extreme_y_values(target_parameters)
+        victim_y, background_y, norm = _find_extreme_y_values(target_spec)
         n_records = math.ceil(self.n_budget_records / norm)
         victim: list[CosineRecord] = [(1.0, victim_y)] * n_records
         scenario = "one subject, many records, all spent on one answer"
@@ -131,12 +131,12 @@ class IndKNNAudit:
         )
         background = [(0.9, background_y)]
         return self._build_attack(
-            _name_released_sums(target_parameters),
+            _name_released_sums(target_spec),
             victim,
             background,
             scenario,
             faults,
-            target_parameters=target_parameters,
+            target_spec=target_spec,
         )
 
     def attack_two_class_victim(self) -> SumsAttack:
@@ -146,30 +146,30 @@ class IndKNNAudit:
         faults = select_faults(*CHARGE_FAULTS)
         return self._build_attack("votes", victim, [(0.9, 1)] * 2, scenario, faults)
 
-    def attack_reenrolment(self, target_parameters: TargetParameters | None = None) -> SumsAttack:
+    def attack_reenrolment(self, target_spec: TargetSpec | None = None) -> SumsAttack:
         """Return the attack on a victim that is erased and enrolled again between answers."""
-        victim_y, background_y, norm = _find_extreme_y_values(target_parameters)
+        victim_y, background_y, norm = _find_extreme_y_values(target_spec)
         audit = replace(self, noise=norm * math.sqrt(1.25) / self.compute_budget_mu("votes"))
         scenario = "one record, leaves and returns, budget nearly spent"
         faults = select_faults("refilled on return", "memory not cleaned", *CHARGE_FAULTS)
         background: list[CosineRecord] = [(0.9, background_y)] * 3
         return audit._build_attack(
-            _name_released_sums(target_parameters),
+            _name_released_sums(target_spec),
             [(1.0, victim_y)],
             background,
             scenario,
             faults,
             _RETURN_ACTIONS,
-            target_parameters=target_parameters,
+            target_spec=target_spec,
         )
 
     def attack_restarts(
-        self, release: str = "votes", target_parameters: TargetParameters | None = None
+        self, release: str = "votes", target_spec: TargetSpec | None = None
     ) -> SumsAttack:
         """Return the attack on a store that is closed and opened between answers."""
         scenario = "one record; the store is closed and opened again"
         return self._attack_one_record(
-            "restart", scenario, "refilled at restart", _STORE_ACTIONS, release, target_parameters
+            "restart", scenario, "refilled at restart", _STORE_ACTIONS, release, target_spec
         )
 
     def attack_shards(self) -> SumsAttack:
@@ -179,30 +179,24 @@ class IndKNNAudit:
         return audit._attack_one_record("shards", scenario, "refilled at restart", _STORE_ACTIONS)
 
     def attack_size(
-        self, release: str = "votes", target_parameters: TargetParameters | None = None
+        self, release: str = "votes", target_spec: TargetSpec | None = None
     ) -> SumsAttack:
         """Return the attack on the noisy number of records, released and charged before answers."""
         scenario = "one record, counted first, then asked about"
         actions = ("query",) * 3
         # A cluster is split from a store whose size has been released already.
         return replace(self, interface="store")._attack_one_record(
-            "noisy size",
-            scenario,
-            "size uncharged",
-            actions,
-            release,
-            target_parameters,
-            n_records=None,
+            "noisy size", scenario, "size uncharged", actions, release, target_spec, n_records=None
         )
 
     def attack_evaluation(
-        self, release: str = "votes", target_parameters: TargetParameters | None = None
+        self, release: str = "votes", target_spec: TargetSpec | None = None
     ) -> SumsAttack:
         """Return the attack on an evaluation, charged to the subjects with true labels."""
         scenario = "one record, and its label evaluated"
         actions = ("query", "evaluate", "query", "query")
         return self._attack_one_record(
-            "evaluation", scenario, "evaluation uncharged", actions, release, target_parameters
+            "evaluation", scenario, "evaluation uncharged", actions, release, target_spec
         )
 
     def _attack_one_record(
@@ -212,7 +206,7 @@ class IndKNNAudit:
         fault_name: str,
         actions: Sequence[str],
         release: str = "votes",
-        target_parameters: TargetParameters | None = None,
+        target_spec: TargetSpec | None = None,
         **overrides: Any,
     ) -> SumsAttack:
         """Return an attack on a victim with one record in a store.
@@ -224,7 +218,7 @@ class IndKNNAudit:
         - `actions`: actions of the interaction, such as "query" and "restart".
         - `overrides`: estimator parameters that replace those of the settings.
         """
-        victim_y, background_y, norm = _find_extreme_y_values(target_parameters)
+        victim_y, background_y, norm = _find_extreme_y_values(target_spec)
         shift = self._find_spending_shift(release)
         if release == "votes":
             shift /= math.sqrt(1.25)
@@ -237,7 +231,7 @@ class IndKNNAudit:
             select_faults(fault_name, *CHARGE_FAULTS),
             actions,
             release,
-            target_parameters,
+            target_spec,
             **overrides,
         )
 
@@ -266,7 +260,7 @@ class IndKNNAudit:
         share: float = SHARE,
         refreshes: int = 1,
         release: str = "votes",
-        target_parameters: TargetParameters | None = None,
+        target_spec: TargetSpec | None = None,
     ) -> SumsAttack:
         """Return the attack on a private model that is trained, and trained again after queries.
 
@@ -277,7 +271,7 @@ class IndKNNAudit:
         - `refreshes`: planned number of later trainings; one is carried out unless it is 0.
         """
         shift = self._find_spending_shift(release)
-        victim_y, background_y, norm = _find_extreme_y_values(target_parameters)
+        victim_y, background_y, norm = _find_extreme_y_values(target_spec)
         audit = replace(self._with_store, noise=norm / shift)
         parameters = audit.build_parameters(
             _MODEL_PUBLIC_ROWS, release, model_share=share, model_refreshes=refreshes
@@ -296,27 +290,20 @@ class IndKNNAudit:
         copies = _build_model_attack_copy(victim_y, background_y)
         scenario = "one record, its part of the budget trained on, then asked"
         interaction = audit._build_interaction(
-            parameters, copies, (*actions, "restart", "query"), target_parameters
+            parameters, copies, (*actions, "restart", "query"), target_spec
         )
         return SumsAttack("Ind-KNN private model", interaction, scenario, faults)
 
-    def attack_opposite_vectors(
-        self, target_parameters: TargetParameters = NUMBER_TARGET_PARAMETERS
-    ) -> SumsAttack:
+    def attack_opposite_vectors(self, target_spec: TargetSpec = NUMBER_TARGET_SPEC) -> SumsAttack:
         """Return the attack on a victim with opposite vectors, charged for their sum's norm."""
-        longest_y, opposite_y, _ = _find_extreme_y_values(target_parameters)
+        longest_y, opposite_y, _ = _find_extreme_y_values(target_spec)
         pair: list[CosineRecord] = [(1.0, longest_y), (0.97, opposite_y)]
-        pair_norm = _compute_sum_norm(target_parameters, pair)
+        pair_norm = _compute_sum_norm(target_spec, pair)
         victim = pair * math.ceil(self.n_budget_records / pair_norm)
         scenario = "one subject, records that say opposite things, among others"
         faults = select_faults(*CHARGE_FAULTS)
         return self._build_attack(
-            "vectors",
-            victim,
-            [(0.9, opposite_y)],
-            scenario,
-            faults,
-            target_parameters=target_parameters,
+            "vectors", victim, [(0.9, opposite_y)], scenario, faults, target_spec=target_spec
         )
 
     def attack_sparse_vectors(self) -> SumsAttack:
@@ -371,7 +358,7 @@ class IndKNNAudit:
         self,
         n_canaries: int,
         release: str,
-        target_parameters: TargetParameters | None,
+        target_spec: TargetSpec | None,
         n_queries: int,
         cost_share: float,
     ) -> AuditInteraction:
@@ -382,7 +369,7 @@ class IndKNNAudit:
         - `cost_share`: cost of the answer to one query as a multiple of the canary's budget. A cost
           above 1 is capped at the budget.
         """
-        victim_y, background_y, norm = _find_extreme_y_values(target_parameters)
+        victim_y, background_y, norm = _find_extreme_y_values(target_spec)
         shift = self._find_spending_shift(release)
         n_rounds = math.ceil(cost_share * shift**2)
         audit = replace(self, noise=norm * math.sqrt(n_rounds / cost_share) / shift)
@@ -394,7 +381,7 @@ class IndKNNAudit:
         )
         actions = ("query",) * (n_queries * n_rounds)
         return replace(audit, interface="fit")._build_interaction(
-            parameters, copies, actions, target_parameters
+            parameters, copies, actions, target_spec
         )
 
     def _build_attack(
@@ -406,7 +393,7 @@ class IndKNNAudit:
         faults: Mapping[str, InjectedFault],
         actions: Sequence[str] = ("query",) * 3,
         release: str = "votes",
-        target_parameters: TargetParameters | None = None,
+        target_spec: TargetSpec | None = None,
         **overrides: Any,
     ) -> SumsAttack:
         """Return the attack on one interaction with a single copy of the attack.
@@ -422,7 +409,7 @@ class IndKNNAudit:
         distant = [(0.0, background[0][1])] * n_distant
         copies = build_attack_copies(victim, [*background, *distant])
         parameters = self.build_parameters(1, release, **overrides)
-        interaction = self._build_interaction(parameters, copies, actions, target_parameters)
+        interaction = self._build_interaction(parameters, copies, actions, target_spec)
         return SumsAttack(f"Ind-KNN {name}", interaction, scenario, faults)
 
     @property
@@ -435,22 +422,22 @@ class IndKNNAudit:
         parameters: dict[str, Any],
         copies: AttackCopies,
         actions: Sequence[str],
-        target_parameters: TargetParameters | None,
+        target_spec: TargetSpec | None,
     ) -> AuditInteraction:
         """Return an interaction on the interface of these settings.
 
-        - `parameters`: estimator parameters; `target_parameters`, if given, replace the classes and
+        - `parameters`: estimator parameters; `target_spec`, if given, replace the classes and
           the release.
         - `copies`: the data set. `actions`: actions such as "query".
         """
-        if target_parameters is None:
+        if target_spec is None:
             return AuditInteraction(parameters, copies, actions, interface=self.interface)
         kept = {
             name: value for name, value in parameters.items() if name not in ("classes", "release")
         }
-        estimator = ESTIMATORS[declared_target(target_parameters).kind]
+        estimator = ESTIMATORS[declared_target(target_spec).kind]
         return AuditInteraction(
-            kept | dict(target_parameters), copies, actions, estimator, self.interface
+            kept | dict(target_spec), copies, actions, estimator, self.interface
         )
 
     def _create_plan(self, release: str) -> IndKNNPlan:
@@ -503,33 +490,33 @@ def _build_model_attack_copy(victim_y: Any, background_y: Any) -> AttackCopies:
     return AttackCopies(1, victim, World(records, targets, ids), public, query[None])
 
 
-def _name_released_sums(target_parameters: TargetParameters | None) -> str:
+def _name_released_sums(target_spec: TargetSpec | None) -> str:
     """Return the name of the released sums, for reports: "votes" or "vectors"."""
-    return "votes" if target_parameters is None else "vectors"
+    return "votes" if target_spec is None else "vectors"
 
 
-def _find_extreme_y_values(target_parameters: TargetParameters | None) -> tuple[Any, Any, float]:
+def _find_extreme_y_values(target_spec: TargetSpec | None) -> tuple[Any, Any, float]:
     """Return the two values of `y` with opposite vectors, and the norm of the first vector.
 
-    The first has the longest vector. Without `target_parameters` they are classes 0 and 1, whose
+    The first has the longest vector. Without `target_spec` they are classes 0 and 1, whose
     vote has norm 1.
     """
-    if target_parameters is None:
+    if target_spec is None:
         return 0, 1, 1.0
-    longest_y, opposite_y = _create_vector_target(target_parameters).extremes
-    return longest_y, opposite_y, _compute_sum_norm(target_parameters, [(1.0, longest_y)])
+    longest_y, opposite_y = _create_vector_target(target_spec).extremes
+    return longest_y, opposite_y, _compute_sum_norm(target_spec, [(1.0, longest_y)])
 
 
-def _create_vector_target(target_parameters: TargetParameters) -> VectorTarget:
+def _create_vector_target(target_spec: TargetSpec) -> VectorTarget:
     """Return the target object that the parameters declare."""
-    declared = declared_target(target_parameters)
+    declared = declared_target(target_spec)
     assert isinstance(declared, VectorTarget)  # noqa: S101 (callers declare no classes)
     return declared
 
 
-def _compute_sum_norm(target_parameters: TargetParameters, records: list[CosineRecord]) -> float:
+def _compute_sum_norm(target_spec: TargetSpec, records: list[CosineRecord]) -> float:
     """Return the norm of the sum of the records' target vectors, weighted by their cosines."""
     y = np.array([record_y for _, record_y in records])
-    vectors = _create_vector_target(target_parameters).encode(y, len(y))
+    vectors = _create_vector_target(target_spec).encode(y, len(y))
     weights = np.array([cosine for cosine, _ in records])
     return float(np.linalg.norm(weights @ vectors.dense()))

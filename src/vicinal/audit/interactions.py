@@ -204,10 +204,7 @@ def _compute_codewords(count: int) -> Floats32:
 
 
 def compute_directions(count: int, cosine: float) -> Floats32:
-    """Return a unit vector for each of `count` copies of an attack, float32 (count, 65).
-
-    `cosine`: of each vector to the query of its copy.
-    """
+    """Return a unit vector for each copy at a `cosine` to its query, float32 (count, 65)."""
     # The component orthogonal to the query lies along the last axis, which all copies share.
     remainder = np.full((count, 1), np.sqrt(1 - cosine**2), dtype=np.float32)
     return np.concatenate([np.float32(cosine) * _compute_codewords(count), remainder], axis=1)
@@ -441,10 +438,7 @@ class _StoreSession(_EstimatorSession):
             testing.refill_budgets(self.system)
 
     def do_evaluate(self, index: int, present: Bools | bool) -> None:
-        """Evaluate the first answer, and append the evaluation.
-
-        The victim, if `present`, and a new subject contribute their true labels.
-        """
+        """Evaluate the first answer by labels of the victim, if present, and a new subject."""
         copies = self.interaction.copies
         queries = np.repeat(self.interaction.create_queries(0)[:1], 2, axis=0)
         n_victims = int(np.broadcast_to(present, 1)[0])
@@ -546,10 +540,7 @@ class TwoWorlds:
         return float(np.sqrt(total))
 
     def sample_outputs(self, present: bool, noise: NoiseSource, n_runs: int) -> list[AnyArray]:
-        """Return the noisy sums of each release in `n_runs` independent runs of one world.
-
-        Each array is int64 (n_runs, rows, ...). `present`: the world with the subject.
-        """
+        """Return noisy sums of each release for independent runs of a world, (n_runs, ...)."""
         world_sums = self.present_sums if present else self.absent_sums
         return [
             noise.add_to(np.broadcast_to(sums, (n_runs, *sums.shape)), scale)

@@ -15,7 +15,7 @@ import numpy as np
 from vicinal import checks
 from vicinal.audit._attacks import compute_label_log_ratios
 from vicinal.audit.claims import RateBounds, compute_lower_rate_bound, create_ind_knn_claim
-from vicinal.audit.ind_knn import IndKNNAudit, TargetParameters
+from vicinal.audit.ind_knn import IndKNNAudit, TargetSpec
 from vicinal.audit.interactions import (
     CHARGE_FAULTS,
     MAX_COPIES,
@@ -100,7 +100,7 @@ def audit_in_one_run(
     audit: IndKNNAudit,
     *,
     release: str = "votes",
-    target_parameters: TargetParameters | None = None,
+    target_spec: TargetSpec | None = None,
     canaries: int = DEFAULT_CANARIES,
     confidence: float = CONFIDENCE,
     controls: bool = True,
@@ -117,7 +117,7 @@ def audit_in_one_run(
         The public settings of the audited estimator.
     release : {"votes", "label"}
         Released values: noisy votes, or labels alone.
-    target_parameters : mapping, optional
+    target_spec : mapping, optional
         Estimator parameters that declare vector targets: numbers, or sets of labels.
     canaries : int
         Number of canaries m, 8 to 2^20.
@@ -144,7 +144,7 @@ def audit_in_one_run(
 
     def create_interaction(n_canaries: int, n_queries: int, cost_share: float) -> AuditInteraction:
         return audit.build_canary_interaction(
-            n_canaries, release, target_parameters, n_queries, cost_share
+            n_canaries, release, target_spec, n_queries, cost_share
         )
 
     interaction = create_interaction(canaries, _QUERIES_PER_CANARY, _COST_SHARE)
@@ -163,7 +163,7 @@ def audit_in_one_run(
         control_results.append(
             ControlResult(name, is_caught, control_rates.mu, claimed_mu, n_canaries, seconds)
         )
-    vector_kind = "votes" if target_parameters is None else "vectors"
+    vector_kind = "votes" if target_spec is None else "vectors"
     kind = "labels" if release == "label" else vector_kind
     return OneRunResult(
         mechanism=f"Ind-KNN {kind}, one run",

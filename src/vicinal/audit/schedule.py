@@ -13,7 +13,7 @@ import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from types import MappingProxyType
 from typing import Any
 
@@ -98,14 +98,8 @@ class ControlResult:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the result as a JSON object."""
-        return {
-            "name": self.name,
-            "caught": self.caught,
-            "lower": self.mu_lower_bound,
-            "claim": self.claimed_mu,
-            "runs": self.runs,
-            "seconds": self.seconds,
-        }
+        names = ("name", "caught", "lower", "claim", "runs", "seconds")
+        return dict(zip(names, astuple(self), strict=True))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -252,12 +246,9 @@ _MAX_TESTS = 32
 
 @dataclass
 class _AttackRuns:
-    """The runs of one attack so far: blocks of scores in both worlds, and their duration.
+    """The runs of one attack so far, as blocks of scores with and without the subject.
 
-    - `report_progress`: called with the seconds of each pair of blocks, if not None.
-    - `present_blocks`, `absent_blocks` (lists of float64 (runs,)): scores of the runs with and
-      without the subject.
-    - `total_seconds`, `block_seconds`: duration of all blocks, and of the last pair of blocks.
+    `total_seconds`, `block_seconds`: duration of all blocks, and of the last pair of blocks.
     """
 
     attack: Attack
@@ -466,10 +457,7 @@ def run_control(
 def _create_result(
     attack_runs: _AttackRuns, confidence: float, controls: tuple[ControlResult, ...]
 ) -> AuditResult:
-    """Return the result of an attack from its finished runs and the results of its controls.
-
-    `confidence`: confidence with which all lower bounds of the result hold together.
-    """
+    """Return the result of an attack from its finished runs and the results of its controls."""
     rates, epsilon = attack_runs.bound_loss(confidence)
     attack = attack_runs.attack
     runs = len(attack_runs)

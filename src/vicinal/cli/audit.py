@@ -128,7 +128,7 @@ def _run_one(
     plan_audit = IndKNNAudit()
     options: dict[str, Any] = {}
     if facts is not None:
-        plan_audit, options["release"], options["target_parameters"] = read_audit_settings(
+        plan_audit, options["release"], options["target_spec"] = read_audit_settings(
             facts, audience
         )
     elif target is not None:

@@ -14,7 +14,7 @@ import math
 import numpy as np
 
 from vicinal.compiled import compiled
-from vicinal.noise._gaussian_exact import N_FIRST_DIGITS, compute_cumulative_probabilities
+from vicinal.noise._gaussian_exact import N_DIGITS, compute_cdf_digits
 from vicinal.noise._uniform_bits import END, MARK, NEXT, OutOfBits, Undecided
 
 # Bound on the error of the acceptance probability in doubles. It is 2^-46 at most, see gaussian.md.
@@ -23,11 +23,11 @@ MAX_PROBABILITY_ERROR = 2.0**-40
 # Result of a comparison that doubles, or the first digits, do not decide.
 UNDECIDED = -1
 
-# First N_FIRST_DIGITS binary digits of the probability of the strips 0 to v, by v.
-_CUMULATIVE = np.array(compute_cumulative_probabilities(N_FIRST_DIGITS), dtype=np.int64)
+# First N_DIGITS binary digits of the probability of the strips 0 to v, by v.
+_CUMULATIVE = np.array(compute_cdf_digits(N_DIGITS), dtype=np.int64)
 
-# Mask of the lowest N_FIRST_DIGITS bits.
-_DIGITS_MASK = (1 << N_FIRST_DIGITS) - 1
+# Mask of the lowest N_DIGITS bits.
+_DIGITS_MASK = (1 << N_DIGITS) - 1
 
 # Bits that are read at a time. With fewer than twice as many left, the buffer is refilled.
 _WINDOW_BITS = 64
@@ -67,16 +67,16 @@ def fill_gaussian(words, cursor, samples, n_done, scale):  # type: ignore[no-unt
             UNDECIDED
             if v == UNDECIDED
             else compare_with_exponential(
-                (digits >> N_FIRST_DIGITS) & _DIGITS_MASK, u / scale, v, MAX_PROBABILITY_ERROR
+                (digits >> N_DIGITS) & _DIGITS_MASK, u / scale, v, MAX_PROBABILITY_ERROR
             )
         )
         if accepted == UNDECIDED:
             undecided = True
             bit = start
             continue
-        bit += 2 * N_FIRST_DIGITS + 1
+        bit += 2 * N_DIGITS + 1
         magnitude = u + scale * v
-        negative = digits >> (2 * N_FIRST_DIGITS)
+        negative = digits >> (2 * N_DIGITS)
         if accepted == 1 and (magnitude > 0 or negative == 0):
             samples[i] = -magnitude if negative else magnitude
             i += 1
@@ -94,7 +94,7 @@ def fill_gaussian(words, cursor, samples, n_done, scale):  # type: ignore[no-unt
 def find_strip(digits):  # type: ignore[no-untyped-def]
     """Return the strip index that a uniform real selects, or `UNDECIDED`.
 
-    `digits` (int): the first N_FIRST_DIGITS binary digits of the uniform real.
+    `digits` (int): the first N_DIGITS binary digits of the uniform real.
     """
     v = 0
     while digits > _CUMULATIVE[v]:
@@ -106,7 +106,7 @@ def find_strip(digits):  # type: ignore[no-untyped-def]
 def compare_with_exponential(digits, x, v, max_error):  # type: ignore[no-untyped-def]
     """Return 1 if a uniform real is below exp(-x (v + x / 2)), 0 if above, or `UNDECIDED`.
 
-    - `digits` (int): the first N_FIRST_DIGITS binary digits of the uniform real.
+    - `digits` (int): the first N_DIGITS binary digits of the uniform real.
     - `x` (float): offset in the strip as a fraction of the scale, 0 <= x < 1.
     - `v` (int): index of the strip.
     - `max_error` (float): bound on the error of the exponential in doubles.

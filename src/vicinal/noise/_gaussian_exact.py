@@ -16,7 +16,7 @@ from vicinal.noise._uniform_bits import MARK, NEXT, read_bit, read_bits
 
 # Number of random binary digits that are compared first, and number of further digits that are read
 # whenever the digits read so far do not decide.
-N_FIRST_DIGITS, N_FURTHER_DIGITS = 20, 32
+N_DIGITS, N_FURTHER_DIGITS = 20, 32
 
 # Additional binary digits of intermediate results.
 _GUARD_DIGITS = 64
@@ -49,7 +49,7 @@ def compute_exponential_digits(n: int, d: int, digits: int) -> int:
 
 
 @cache
-def compute_cumulative_probabilities(digits: int) -> tuple[int, ...]:
+def compute_cdf_digits(digits: int) -> tuple[int, ...]:
     """Return floor(2^digits C_v) for v = 0, 1, ... up to the first value 2^digits - 1.
 
     C_v is the probability of the strips 0 to v, where strip v has a probability proportional to
@@ -110,7 +110,7 @@ class UniformReal:
 
     def find_strip(self) -> int:
         """Return the index of the strip that the real selects by the cumulative probabilities."""
-        cumulative = compute_cumulative_probabilities(self.n_digits)
+        cumulative = compute_cdf_digits(self.n_digits)
         if self.number in cumulative:
             return self.extend().find_strip()
         return sum(self.number > probability for probability in cumulative)
@@ -129,7 +129,7 @@ def compute_gaussian_round(
     words: Any,
     cursor: Any,
     scale: int,
-    n_digits: int = N_FIRST_DIGITS,
+    n_digits: int = N_DIGITS,
     n_further_digits: int = N_FURTHER_DIGITS,
 ) -> tuple[bool, int]:
     """Return whether one round accepts its proposal, and the proposal; see gaussian.md, "A round".

@@ -175,9 +175,9 @@ def render_demo_page(data: str, answers: DemoAnswers, images: AnyArray, **run_fa
         data=data,
         **run_facts,
         answers=answers,
-        coin=text.format_upper_percent(text.bound_membership_success(epsilon, delta)),
+        coin=text.format_upper_percent(text.bound_attack_success(epsilon, delta)),
         sharper=text.format_upper_percent(
-            text.bound_gaussian_membership_success(answers.plan["budget"], delta)
+            text.bound_gaussian_success(answers.plan["budget"], delta)
         ),
         surest_half=outcomes.count_most_confident(correct, answers.confidence, 0.5),
         by_class=_make_data_url(plots.plot_accuracy_by_class(by_class)),

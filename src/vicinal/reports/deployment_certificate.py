@@ -17,16 +17,12 @@ from typing import Any
 from vicinal.accounting.budget import zcdp_budget
 from vicinal.audit.catalogue import list_unaudited_attacks
 from vicinal.mechanisms.votes import SLACK_SHARE
-from vicinal.reports.text import (
-    bound_gaussian_membership_success,
-    bound_membership_success,
-    render_template,
-)
+from vicinal.reports.text import bound_attack_success, bound_gaussian_success, render_template
 
 # Fields that only the operator of a store can fill in, and the value of a missing one. "vouched_by"
 # is the responsible person who confirms the assumptions.
 _OPERATOR_FIELDS = ("controller", "purpose", "retention", "vouched_by", "accuracy")
-_MISSING_STATEMENT = "not stated by the operator"
+_NOT_STATED = "not stated by the operator"
 
 # Proof notes by released values, relative to the package.
 _NOTES_BY_RELEASE = {
@@ -44,10 +40,10 @@ def compute_certified_success(epsilon: float, delta: float, *, gaussian: bool) -
     percent. `gaussian`: whether the accounting is Gaussian DP; then the bound is Phi(mu / 2) plus
     the share of delta reserved for noise on an integer grid, if smaller.
     """
-    bound = bound_membership_success(epsilon, delta)
+    bound = bound_attack_success(epsilon, delta)
     if gaussian:
         budget = zcdp_budget(epsilon, delta * (1 - SLACK_SHARE))
-        bound = min(bound, bound_gaussian_membership_success(budget, SLACK_SHARE * delta))
+        bound = min(bound, bound_gaussian_success(budget, SLACK_SHARE * delta))
     # The factor keeps floating-point error from rounding an exact tenth of a percent up.
     return min(1.0, math.ceil(bound * 1000 * (1 - 1e-12)) / 1000)
 
@@ -57,19 +53,17 @@ def create_certificate(
     version: str,
     at: str,
     audits: Sequence[Mapping[str, Any]] = (),
-    **operator_statements: str | None,
+    **statements: str | None,
 ) -> dict[str, Any]:
     """Return the certificate of a store as JSON values, from public facts.
 
     - `facts`: public facts of the store, as ``Store.facts()`` returns them.
     - `version`, `at`: vicinal's version, and the date of the certificate.
     - `audits`: JSON reports of ``vicinal audit``, newest first.
-    - `operator_statements`: the responsible `controller`, the `purpose`, the `retention` of records
-      and backups, `vouched_by` (the person who confirms the assumptions), and the known `accuracy`.
+    - `statements` of the operator: the responsible `controller`, the `purpose`, the `retention` of
+      records and backups, `vouched_by` (who confirms the assumptions), and the known `accuracy`.
     """
-    statements = {
-        name: operator_statements.get(name) or _MISSING_STATEMENT for name in _OPERATOR_FIELDS
-    }
+    statements = {name: statements.get(name) or _NOT_STATED for name in _OPERATOR_FIELDS}
     audited = _collect_mu_lower_bounds(audits)
     audiences = [
         _describe_audience(name, state, audited.get(name, {}))
@@ -261,11 +255,7 @@ def render_certificate_page(certificate: Mapping[str, Any]) -> str:
 
 
 def _format_claim(report: Mapping[str, Any], claim: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the table cells of one `claim` of an audit `report` in a certificate.
-
-    Mechanism and scenario; date and version; lower bound and claim as mu; detectable epsilon;
-    detected controls.
-    """
+    """Return mechanism, date, mu, detectable epsilon and controls of an audited claim as texts."""
     detectable_epsilon = claim["would_have_seen_epsilon"]
     return (
         f"{claim['mechanism']}: {claim['world']}",

@@ -245,7 +245,7 @@ def compute_unanimous_lead(choice: PlanChoice) -> float:
     return choice.n_neighbors / (choice.noise * math.sqrt(2))
 
 
-def estimate_min_model_records(plan: IndKNNPlan) -> int:
+def find_model_records(plan: IndKNNPlan) -> int:
     """Return the approximate number of records that a private model needs.
 
     It is `_MIN_RECORDS_TIMES_MU` / mu. Training as a whole is mu-GDP for each subject. The noise on
@@ -268,7 +268,7 @@ def assess_plan(
     """
     size_is_public = plan.n_records is not None
     sized_plan = plan if size_is_public else plan.changed(n_records=1)
-    lines = [describe_required_records(sized_plan, size_is_public=size_is_public)]
+    lines = [assess_size(sized_plan, size_is_public=size_is_public)]
     if plan.model_share:
         lines.append(
             f"up to {plan.model_share:.0%} of each budget trains a private model before the first "
@@ -292,13 +292,13 @@ def assess_plan(
     return lines
 
 
-def describe_required_records(plan: IndKNNPlan, *, size_is_public: bool) -> str:
+def assess_size(plan: IndKNNPlan, *, size_is_public: bool) -> str:
     """Return one line on the number of records that a plan needs.
 
     `size_is_public`: whether it is compared with the plan's number of records. Raises InvalidInput
     for the first value that a classifier would reject.
     """
-    required = estimate_min_model_records(plan) if plan.model_share else find_min_records(plan)
+    required = find_model_records(plan) if plan.model_share else find_min_records(plan)
     request = f"{plan.n_queries:,} queries at epsilon {plan.epsilon:g}"
     if required >= _MAX_RECORDS:  # the noise multiplier is given, so more records do not help
         return (

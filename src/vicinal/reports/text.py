@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _WIDTH = 100  # characters per line of text reports
 
 
-def bound_membership_success(epsilon: float, delta: float) -> float:
+def bound_attack_success(epsilon: float, delta: float) -> float:
     """Return an upper bound on the success of membership inference under (epsilon, delta)-DP.
 
     The attacker sees every answer and knows all other records; the prior is one half. The two error
@@ -31,7 +31,7 @@ def bound_membership_success(epsilon: float, delta: float) -> float:
     return 1 - (1 - delta) * math.exp(-epsilon) / (1 + math.exp(-epsilon))
 
 
-def bound_gaussian_membership_success(budget: float, delta: float) -> float:
+def bound_gaussian_success(budget: float, delta: float) -> float:
     """Return an upper bound on the success of membership inference under Gaussian noise.
 
     It is Phi(mu / 2) + delta with mu = sqrt(2 B); the prior is one half (Dong, Roth and Su 2022).
