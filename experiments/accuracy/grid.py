@@ -197,7 +197,7 @@ def fill(
 def scored(trial: Trial, job: Job, seed: int) -> Iterator[Score]:
     """Yield one score for each number of queries of a job."""
     start = time.perf_counter()
-    asked = trial.first(max(job.counts))
+    asked = trial.limit_queries(max(job.counts))
     reply = answered(job.method, asked, job.setting, seed)
     seconds = time.perf_counter() - start
     for count in job.counts:

@@ -285,10 +285,7 @@ class AnswerDistribution:
         return float(ndtr((votes[0] - votes[1]) / (math.sqrt(2) * self.sigma)))
 
     def _mix_probabilities(self, absent: float, sampled: float) -> float:
-        """Return an event's probability in the world with the subject, which is sampled.
-
-        `absent`, `sampled`: probabilities of the event if the sample excludes or includes it.
-        """
+        """Return an event's probability, given those without and with the subject in the sample."""
         return (1 - self.gamma) * absent + self.gamma * sampled
 
 
@@ -498,9 +495,8 @@ class PATEAttack(FixedPlanAttack):
 def create_pate_attack(delta: float = 1e-5, *, exceeds_plan: bool = False) -> PATEAttack:
     """Return the attack on the noisy votes of PATE's teachers.
 
-    - `delta`: delta of the claim.
-    - `exceeds_plan`: whether each run fits teachers of its own and queries them until they refuse;
-      otherwise each run has two queries.
+    `delta`: of the claim. `exceeds_plan`: whether each run fits teachers of its own and queries
+    them until they refuse; otherwise each run has two queries.
     """
     n_teachers = 3 if exceeds_plan else 50
     sigma = 2.0

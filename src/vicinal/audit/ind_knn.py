@@ -213,10 +213,9 @@ class IndKNNAudit:
 
         Its budget lasts for one label, or for the votes of 1.25 answers.
 
-        - `name`, `scenario`: names of the attacked release and of the made-up data, for reports.
-        - `fault_name`: fault of a control, in addition to all faults in charges.
-        - `actions`: actions of the interaction, such as "query" and "restart".
-        - `overrides`: estimator parameters that replace those of the settings.
+        `name`, `scenario`: of the attacked release and of the made-up data, for reports.
+        `fault_name`: fault of a control, in addition to all faults in charges. `actions`: such as
+        "query" and "restart". `overrides`: estimator parameters that replace those of the settings.
         """
         victim_y, background_y, norm = _find_extreme_y_values(target_spec)
         shift = self._find_spending_shift(release)
@@ -398,11 +397,10 @@ class IndKNNAudit:
     ) -> SumsAttack:
         """Return the attack on one interaction with a single copy of the attack.
 
-        - `name`, `scenario`: names of the attacked release and of the made-up data, for reports.
-        - `victim`, `background`: records of the victim, and of the other subjects, one each.
-        - `faults`: faults of the controls, by name.
-        - `actions`: actions of the interaction, such as "query" and "erase".
-        - `**overrides`: estimator parameters that replace those of the settings.
+        `name`, `scenario`: of the attacked release and of the made-up data, for reports. `victim`,
+        `background`: records of the victim, and of the other subjects, one each. `faults`: of the
+        controls, by name. `actions`: such as "query" and "erase". `overrides`: estimator parameters
+        that replace those of the settings.
         """
         # Records far from the query ensure that no shard holds the victim alone.
         n_distant = 24 if self.interface == "shards" else 0
@@ -426,19 +424,16 @@ class IndKNNAudit:
     ) -> AuditInteraction:
         """Return an interaction on the interface of these settings.
 
-        - `parameters`: estimator parameters; `target_spec`, if given, replace the classes and
-          the release.
-        - `copies`: the data set. `actions`: actions such as "query".
+        `parameters`: of the estimator; `target_spec`, if given, replaces classes and release.
+        `copies`: the data set. `actions`: such as "query".
         """
         if target_spec is None:
             return AuditInteraction(parameters, copies, actions, interface=self.interface)
-        kept = {
+        own = {
             name: value for name, value in parameters.items() if name not in ("classes", "release")
         }
         estimator = ESTIMATORS[declared_target(target_spec).kind]
-        return AuditInteraction(
-            kept | dict(target_spec), copies, actions, estimator, self.interface
-        )
+        return AuditInteraction(own | dict(target_spec), copies, actions, estimator, self.interface)
 
     def _create_plan(self, release: str) -> IndKNNPlan:
         """Return the plan of a classifier with these settings."""

@@ -28,10 +28,8 @@ from vicinal.reports.outcomes import AnswerCounts
 class Trial:
     """One train-test split with mapped features.
 
-    - `classes`: class names.
-    - `records` (n, d), `labels` (n,): training part, treated as private.
-    - `reference` (m, d), `queries` (q, d): disjoint samples of the test part, treated as public.
-    - `truth` (q,): true labels of the queries.
+    `records` (n, d) and `labels` (n,) are treated as private, `reference` (m, d) and `queries`
+    (q, d) as public; `truth` (q,) are true labels.
     """
 
     classes: Sequence[Any]
@@ -41,7 +39,7 @@ class Trial:
     queries: FloatMatrix
     truth: AnyArray
 
-    def first(self, n_queries: int) -> Trial:
+    def limit_queries(self, n_queries: int) -> Trial:
         """Return the trial with its first `n_queries` queries only."""
         return replace(self, queries=self.queries[:n_queries], truth=self.truth[:n_queries])
 
@@ -66,14 +64,11 @@ _SPLIT_SEED = 0  # of the split of the test images; privacy does not depend on i
 class DemoAnswers:
     """Released answers to all queries with real noise, with their guarantee and public plan.
 
-    - `labels`, `truth` (q,): answered and true class names.
-    - `confidence` (q,): lead of the best class over the second, in standard deviations of the noise
-      on that lead.
-    - `guarantee`: guarantee of all answers together.
-    - `plan`: public parameters, fixed before the first answer: `n_records` (estimated once with
-      noise), `n_reference`, `n_queries`, `n_neighbors`, `noise_multiplier` (the noise on the votes
-      of a class has standard deviation noise_multiplier sqrt(n_neighbors)), `budget` (each
-      subject's zCDP budget for all answers), and `features` (a description of the feature map).
+    `labels` and `truth` (q,) are answered and true class names. `confidence` (q,) is the lead of
+    the best class over the second, in standard deviations of the noise on that lead. `plan` was
+    fixed before the first answer: `n_records` was estimated once with noise, the noise on the votes
+    of a class has standard deviation noise_multiplier sqrt(n_neighbors), `budget` is each subject's
+    zCDP budget for all answers, and `features` describes the feature map.
     """
 
     labels: AnyArray
@@ -159,10 +154,8 @@ _N_WRONG_TILES = 8
 def render_demo_page(data: str, answers: DemoAnswers, images: AnyArray, **run_facts: Any) -> str:
     """Return the report of a demo run as an HTML page; it does not depend on remaining budgets.
 
-    - `data`: name of the data set.
-    - `answers`: released answers to all queries.
-    - `images` (q, ...): images of the queries.
-    - `run_facts`: the `command`, vicinal's `version`, and the run's duration in `seconds`.
+    `data`: name of the data set. `images` (q, ...): of the queries. `run_facts`: the `command`,
+    vicinal's `version`, and the run's duration in `seconds`.
     """
     from vicinal.reports import plots
 

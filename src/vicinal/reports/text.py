@@ -34,11 +34,9 @@ def bound_attack_success(epsilon: float, delta: float) -> float:
 def bound_gaussian_success(budget: float, delta: float) -> float:
     """Return an upper bound on the success of membership inference under Gaussian noise.
 
-    It is Phi(mu / 2) + delta with mu = sqrt(2 B); the prior is one half (Dong, Roth and Su 2022).
-    Noise on an integer grid adds less than 1 % of delta to the exact Gaussian value.
-
-    - `budget`: B, the zCDP budget of a subject.
-    - `delta`: failure probability, which is added to the success probability.
+    It is Phi(mu / 2) + delta with mu = sqrt(2 B), where `budget` is B, the zCDP budget of a subject
+    (Dong, Roth and Su 2022); the prior is one half. Noise on an integer grid adds less than 1 % of
+    delta to the exact Gaussian value.
     """
     budget = checks.check_real("budget", budget, above=0)
     return min(1.0, NormalDist().cdf(math.sqrt(2 * budget) / 2) + delta)
