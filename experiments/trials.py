@@ -20,7 +20,7 @@ from vicinal.datasets import Dataset
 from vicinal.errors import InvalidInput
 from vicinal.features import PublicMap
 from vicinal.reports.demo import Trial
-from vicinal.reports.outcomes import Outcome
+from vicinal.reports.outcomes import AnswerCounts
 
 Array = npt.NDArray[Any]
 
@@ -102,15 +102,17 @@ def fitted(trial: Trial, setting: Setting, seed: int, **options: Any) -> IndKNNC
     ).fit(trial.records, trial.labels, public=trial.reference)  # fmt: skip
 
 
-def default_outcome(trial: Trial, setting: Setting, seed: int, release: str = "votes") -> Outcome:
+def default_outcome(
+    trial: Trial, setting: Setting, seed: int, release: str = "votes"
+) -> AnswerCounts:
     """Simulate the default, which has nothing to tune; `release` tells what leaves."""
     classifier = fitted(trial, setting, seed, release=release)
-    return Outcome.from_answers(classifier.predict(trial.queries), trial.truth)
+    return AnswerCounts.from_answers(classifier.predict(trial.queries), trial.truth)
 
 
-def yardstick_outcome(trial: Trial) -> Outcome:
+def yardstick_outcome(trial: Trial) -> AnswerCounts:
     """Return what a plain majority of the nearest neighbours reaches, without any privacy."""
-    return Outcome.from_answers(plain_neighbors(trial), trial.truth)
+    return AnswerCounts.from_answers(plain_neighbors(trial), trial.truth)
 
 
 def plain_neighbors(trial: Trial) -> Any:

@@ -18,7 +18,7 @@ from matplotlib.ticker import NullFormatter
 from vicinal.accounting.composition import Composition, PricedRelease
 from vicinal.accounting.gaussian import SubsampledGaussian
 from vicinal.accounting.screening import Screening
-from vicinal.reports.plots import figure_bytes
+from vicinal.reports.plots import encode_figure
 
 K, THRESHOLD, SIGMA, GAMMA, QUERIES, DELTA = 300, 210, 85.0, 0.25, 8192, 1e-5
 
@@ -41,7 +41,7 @@ def _picture(draws: Sequence[Callable[[Axes], None]], kind: str) -> bytes:
         draw(axes)
         axes.grid(color="#e4e7eb")
         axes.legend(frameon=False)
-    return figure_bytes(figure, kind)
+    return encode_figure(figure, kind)
 
 
 def _by_order(axes: Axes) -> None:

@@ -23,7 +23,7 @@ from experiments.trials import (
 from vicinal.features import PublicMap
 from vicinal.progress import Step
 from vicinal.reports.demo import Trial
-from vicinal.reports.outcomes import Outcome
+from vicinal.reports.outcomes import AnswerCounts
 
 LABELS = "vicinal, labels only"
 PUBLISHED = "Zhu et al. 2023, best of grid"
@@ -141,24 +141,24 @@ class Comparison:
 
     def _best_points(self, trial: Trial, step: Step) -> dict[Setting, list[Point]]:
         found = {
-            setting: uphill(trial.first(setting.n_queries), setting, self.grid, step)
+            setting: uphill(trial.limit_queries(setting.n_queries), setting, self.grid, step)
             for setting in self.settings
         }
         return {setting: best_first(tried)[: self._finalists] for setting, tried in found.items()}
 
     def _outcomes(
         self, trial: Trial, points: dict[Setting, list[Point]], run: int
-    ) -> Iterator[tuple[_Line, Outcome]]:
+    ) -> Iterator[tuple[_Line, AnswerCounts]]:
         for setting in self.settings:
             n = setting.n_queries
-            asked = trial.first(n)
+            asked = trial.limit_queries(n)
             yield _Line(DEFAULT, n, setting), default_outcome(asked, setting, run)
             yield _Line(LABELS, n, setting), default_outcome(asked, setting, run, "label")
             for point in points[setting]:
                 published = published_outcome(asked, setting, point, run)
                 yield _Line(PUBLISHED, n, setting, point), published
         for n in dict.fromkeys(setting.n_queries for setting in self.settings):
-            yield _Line(NOT_PRIVATE, n), yardstick_outcome(trial.first(n))
+            yield _Line(NOT_PRIVATE, n), yardstick_outcome(trial.limit_queries(n))
 
     def _row(self, line: _Line, accuracies: tuple[float, ...]) -> Row:
         around = None if line.point is None else self.grid.around(line.point)

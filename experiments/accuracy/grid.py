@@ -22,7 +22,7 @@ from vicinal.errors import InvalidInput
 from vicinal.features import PublicMap
 from vicinal.progress import Step
 from vicinal.reports.demo import Trial
-from vicinal.reports.outcomes import compare_answers
+from vicinal.reports.outcomes import mark_correct_answers
 
 MOST_REFERENCE = 5000
 LEAST_REFERENCE = 500
@@ -197,7 +197,7 @@ def fill(
 def scored(trial: Trial, job: Job, seed: int) -> Iterator[Score]:
     """Yield one score for each number of queries of a job."""
     start = time.perf_counter()
-    asked = trial.first(max(job.counts))
+    asked = trial.limit_queries(max(job.counts))
     reply = answered(job.method, asked, job.setting, seed)
     seconds = time.perf_counter() - start
     for count in job.counts:
@@ -208,7 +208,7 @@ def score_of(reply: Reply, trial: Trial, count: int, seconds: float) -> Score:
     """Return what came of the first `count` queries."""
     labels, truth = reply.labels[:count], trial.truth[:count]
     return Score(
-        accuracy=float(compare_answers(labels, truth).mean()),
+        accuracy=float(mark_correct_answers(labels, truth).mean()),
         answered=_share_known(labels, trial.classes),
         asked=float(reply.asked[:count].mean()),
         seconds=round(seconds, 3),

@@ -30,9 +30,9 @@ from vicinal.accounting.budget import zcdp_budget
 from vicinal.baselines import NoisySGDClassifier, PATEClassifier
 from vicinal.predictors import IndKNNClassifier, PrivateKNNClassifier
 from vicinal.reports.demo import Trial
-from vicinal.reports.deployment_certificate import membership_success
-from vicinal.reports.plots import COLOURS, figure_bytes
-from vicinal.reports.text import guess_limit
+from vicinal.reports.deployment_certificate import compute_certified_success
+from vicinal.reports.plots import COLOURS, encode_figure
+from vicinal.reports.text import bound_attack_success
 
 Array = npt.NDArray[Any]
 
@@ -169,7 +169,7 @@ def shift(setting: Setting) -> float:
 
 def gaussian(game: Game) -> float:
     """Return the worst-case guess that Gaussian noise allows, as certificates have it."""
-    return membership_success(game.setting.epsilon, game.setting.delta, gaussian=True)
+    return compute_certified_success(game.setting.epsilon, game.setting.delta, gaussian=True)
 
 
 def average_case(game: Game) -> float:
@@ -181,7 +181,7 @@ def average_case(game: Game) -> float:
 def _of_plan(told: str) -> float:
     plan = Plan.from_dict(json.loads(told))
     prices = ((plan.composition().least_epsilon(d), d) for d in (1e-5, 0.02, 0.05, 0.1, 0.2))
-    return min(guess_limit(max(epsilon, 1e-9), d) for epsilon, d in prices)
+    return min(bound_attack_success(max(epsilon, 1e-9), d) for epsilon, d in prices)
 
 
 def planned(game: Game, make: Callable[[Game], Any]) -> float:
@@ -318,7 +318,7 @@ def drawn(rows: list[Row]) -> bytes:
     figure.axes[0].set_ylabel("accuracy")
     handles = dict(zip(*reversed(figure.axes[0].get_legend_handles_labels()), strict=True))
     figure.legend(handles.values(), handles.keys(), loc="outside upper left", ncols=4)
-    return figure_bytes(figure, dpi=100)
+    return encode_figure(figure, dpi=100)
 
 
 def to_dict(row: Row) -> dict[str, Any]:

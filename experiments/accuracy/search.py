@@ -15,7 +15,7 @@ from experiments.trials import Setting
 from vicinal.predictors import IndKNNClassifier
 from vicinal.progress import Step
 from vicinal.reports.demo import Trial
-from vicinal.reports.outcomes import Outcome
+from vicinal.reports.outcomes import AnswerCounts
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Point:
     noise_multiplier: float
 
 
-def published_outcome(trial: Trial, setting: Setting, point: Point, seed: int) -> Outcome:
+def published_outcome(trial: Trial, setting: Setting, point: Point, seed: int) -> AnswerCounts:
     """Simulate the published algorithm at a point of its grid."""
     classifier = IndKNNClassifier.zhu2023(
         trial.classes,
@@ -37,7 +37,7 @@ def published_outcome(trial: Trial, setting: Setting, point: Point, seed: int) -
         noise_multiplier=point.noise_multiplier,
         simulation_seed=seed,
     ).fit(trial.records, trial.labels)
-    return Outcome.from_answers(classifier.predict(trial.queries), trial.truth)
+    return AnswerCounts.from_answers(classifier.predict(trial.queries), trial.truth)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +67,15 @@ def _beside(values: tuple[float, ...], value: float) -> tuple[float, ...]:
     return values[max(0, place - 1) : place + 2]
 
 
-def uphill(trial: Trial, setting: Setting, grid: ParameterGrid, step: Step) -> dict[Point, Outcome]:
+def uphill(
+    trial: Trial, setting: Setting, grid: ParameterGrid, step: Step
+) -> dict[Point, AnswerCounts]:
     """Try the published algorithm on the way to the top of a grid; return every point tried.
 
     Every other point is tried, then all around the best so far until none of them is better.
     `step` is told of the work in queries, as if all points were tried.
     """
-    outcomes: dict[Point, Outcome] = {}
+    outcomes: dict[Point, AnswerCounts] = {}
 
     def correct(point: Point) -> int:
         if point not in outcomes:
@@ -89,6 +91,6 @@ def uphill(trial: Trial, setting: Setting, grid: ParameterGrid, step: Step) -> d
     return outcomes
 
 
-def best_first(outcomes: dict[Point, Outcome]) -> list[Point]:
+def best_first(outcomes: dict[Point, AnswerCounts]) -> list[Point]:
     """Return points in the order of their right answers."""
     return sorted(outcomes, key=lambda point: -outcomes[point].correct)

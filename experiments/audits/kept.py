@@ -11,20 +11,20 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vicinal.audit.schedule import AuditTrial
+from vicinal.audit.schedule import Attack
 from vicinal.errors import InvalidInput
 
 _WORLDS = {True: "present", False: "absent"}
 
 
-class KeptTrial(AuditTrial):
+class KeptTrial(Attack):
     """Hands out the runs of a trial a stretch at a time; those on the disk come first.
 
     A run is handed out once, whatever blocks it was made in, so stretches are independent samples.
 
     Parameters
     ----------
-    trial : AuditTrial
+    trial : Attack
         Which makes more runs where those on the disk are used up.
     folder : Path or None
         Where scores lie, float64, in the order in which they were made; None keeps nothing.
@@ -32,14 +32,14 @@ class KeptTrial(AuditTrial):
         Runs that :meth:`play` returns.
     """
 
-    def __init__(self, trial: AuditTrial, folder: Path | None, stretch: int) -> None:
-        self.mechanism, self.world, self.claim = trial.mechanism, trial.world, trial.claim
-        self.moved = trial.moved
+    def __init__(self, trial: Attack, folder: Path | None, stretch: int) -> None:
+        self.mechanism, self.scenario, self.claim = trial.mechanism, trial.scenario, trial.claim
+        self.total_shift_mu = trial.total_shift_mu
         self._trial, self._folder, self._stretch = trial, folder, stretch
         self._left = {there: _read(folder, name) for there, name in _WORLDS.items()}
         self.seconds = _seconds(folder)
 
-    def play(self, present: bool) -> npt.NDArray[np.float64]:
+    def compute_scores(self, present: bool) -> npt.NDArray[np.float64]:
         """Return the scores of the next runs of one world."""
         left = [self._left[present]]
         while sum(map(len, left)) < self._stretch:
@@ -51,7 +51,7 @@ class KeptTrial(AuditTrial):
     def _played(self, present: bool) -> npt.NDArray[np.float64]:
         """Return a fresh block, and keep it; processor seconds add up over all calls."""
         start = process_time()
-        scores = np.asarray(self._trial.play(present), dtype=np.float64)
+        scores = np.asarray(self._trial.compute_scores(present), dtype=np.float64)
         self.seconds += process_time() - start
         if self._folder is not None:
             with (self._folder / f"{_WORLDS[present]}.f8").open("ab") as file:
@@ -87,7 +87,7 @@ class RunFolder:
         if json.loads(place.read_text()) != dict(settings):
             raise InvalidInput(f"{folder} holds runs of other settings. Choose another folder.")
 
-    def kept(self, name: str, trial: AuditTrial, stretch: int) -> KeptTrial:
+    def kept(self, name: str, trial: Attack, stretch: int) -> KeptTrial:
         """Return a trial whose runs are kept under `name`."""
         folder = None if self._folder is None else self._folder / name.replace(" ", "-")
         if folder is not None:
@@ -111,5 +111,5 @@ def _seconds(folder: Path | None) -> float:
     return float(path.read_text()) if path is not None and path.exists() else 0.0
 
 
-Makers = Mapping[str, Callable[[], AuditTrial]]
+Makers = Mapping[str, Callable[[], Attack]]
 """Attacks by name, made when they are wanted."""

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from experiments.audits.kept import KeptTrial, Makers, RunFolder
-from vicinal.audit.claims import rate_at_least, rate_at_most
-from vicinal.audit.schedule import find_best_test, try_control
+from vicinal.audit.claims import compute_lower_rate_bound
+from vicinal.audit.schedule import bound_best_test, run_control
 
 SURE = 0.95
 """Confidence of what the tables say of a rate."""
@@ -33,7 +33,7 @@ class Wrong:
     @property
     def at_most(self) -> float:
         """The rate of wrong audits at most, at 95 % (Clopper and Pearson)."""
-        return rate_at_most(self.above, self.audits, 1 - SURE)
+        return 1 - compute_lower_rate_bound(self.audits - self.above, self.audits, 1 - SURE)
 
     def text(self) -> str:
         """Return it as a line of a table."""
@@ -70,11 +70,14 @@ def wrong(
 
 def _small(trial: KeptTrial, confidence: float) -> tuple[bool, float]:
     """Return whether one audit was above the claim, and its ratio."""
-    rates, epsilon = find_best_test(
-        trial.claim, trial.play(present=True), trial.play(present=False), confidence
+    rates, epsilon = bound_best_test(
+        trial.claim,
+        trial.compute_scores(present=True),
+        trial.compute_scores(present=False),
+        confidence,
     )
-    claim = trial.claim.allowed(rates)
-    above = rates.mu > claim or epsilon > trial.claim.epsilon()
+    claim = trial.claim.compute_max_mu(rates)
+    above = rates.mu > claim or epsilon > trial.claim.compute_epsilon()
     return above, rates.mu / claim if claim > 0 else 0.0
 
 
@@ -93,7 +96,7 @@ class Caught:
     @property
     def at_least(self) -> float:
         """The rate at which it is caught at least, at 95 % (Clopper and Pearson)."""
-        return rate_at_least(self.caught, self.audits, 1 - SURE)
+        return compute_lower_rate_bound(self.caught, self.audits, 1 - SURE)
 
     def text(self) -> str:
         """Return it as a line of a table."""
@@ -123,10 +126,10 @@ def caught(
     ``vicinal audit`` does. What a block of runs leaves over is the next audit's.
     """
     for name, make in makers.items():
-        for damage, control in make().controls().items():
+        for damage, control in make().create_controls().items():
             trial = folder.kept(f"{name}-{damage}", control, STRETCH)
             start, before = process_time(), trial.seconds
-            tries = [try_control(damage, trial, np.inf, confidence, runs) for _ in range(audits)]
+            tries = [run_control(damage, trial, np.inf, confidence, runs) for _ in range(audits)]
             # Runs that lay on the disk count with what they took when they were made.
             looking = process_time() - start - (trial.seconds - before)
             took = [t.runs for t in tries]

@@ -9,10 +9,10 @@ from dataclasses import replace
 from scipy.special import ndtr, ndtri
 
 from experiments.audits.kept import Makers, RunFolder
-from vicinal.audit import AuditResult, all_trials
-from vicinal.audit.claims import CHOOSING
+from vicinal.audit import AuditResult, list_all_attacks
+from vicinal.audit.claims import SELECTION_SHARE
 from vicinal.audit.ind_knn import IndKNNAudit
-from vicinal.audit.schedule import carry_out
+from vicinal.audit.schedule import run_audits
 
 _STRETCH = 10_000
 
@@ -21,8 +21,8 @@ _HEAD = ("attack", "claim", "lower", "ratio", "possible", "eps claim", "eps lowe
 
 def cases(n_classes: int, epsilon: float) -> Makers:
     """Return all attacks, and labels of two classes, where their price is exact."""
-    made = all_trials(IndKNNAudit(n_classes, epsilon))
-    return {**made, "labels-two-classes": IndKNNAudit(2, epsilon).labels}
+    made = list_all_attacks(IndKNNAudit(n_classes, epsilon))
+    return {**made, "labels-two-classes": IndKNNAudit(2, epsilon).attack_labels}
 
 
 def measured(
@@ -34,7 +34,7 @@ def measured(
     """
     for name, make in makers.items():
         trial = folder.kept(name, make(), min(_STRETCH, runs))
-        found = carry_out(trial, seconds, runs=runs, controls=False)
+        (found,) = run_audits([trial], seconds, max_runs=runs, controls=False)
         yield name, replace(found, seconds=trial.seconds)
 
 
@@ -46,7 +46,7 @@ def possible_ratio(mu: float, runs: int, confidence: float) -> float:
     """
     if mu <= 0:
         return 0.0
-    counted = 2 * (1 - CHOOSING) * runs
+    counted = 2 * (1 - SELECTION_SHARE) * runs
     rate = float(ndtr(mu / 2))
     spread = math.sqrt(rate * (1 - rate) / counted)
     proved = rate + float(ndtri((1 - confidence) / 2)) * spread
@@ -59,8 +59,8 @@ def text_row(name: str, found: AuditResult | None = None) -> str:
         cells: tuple[str, ...] = _HEAD
     else:
         cells = (
-            name, f"{found.claim:.3f}", f"{found.lower:.3f}", f"{found.ratio:.2f}",
-            f"{possible_ratio(found.claim, found.runs, found.confidence):.2f}",
+            name, f"{found.claimed_mu:.3f}", f"{found.mu_lower_bound:.3f}", f"{found.ratio:.2f}",
+            f"{possible_ratio(found.claimed_mu, found.runs, found.confidence):.2f}",
             f"{found.epsilon_claim:.3f}", f"{found.epsilon_lower:.3f}", str(found.runs),
             f"{found.seconds:.0f}",
         )  # fmt: skip
@@ -70,10 +70,10 @@ def text_row(name: str, found: AuditResult | None = None) -> str:
 def flat_row(name: str, found: AuditResult) -> dict[str, object]:
     """Return the figures of an attack for a line of a file."""
     return {
-        "attack": name, "mechanism": found.mechanism, "world": found.world,
-        "mu claimed": found.claim, "mu proved": found.lower, "ratio": found.ratio,
-        "ratio possible": possible_ratio(found.claim, found.runs, found.confidence),
+        "attack": name, "mechanism": found.mechanism, "world": found.scenario,
+        "mu claimed": found.claimed_mu, "mu proved": found.mu_lower_bound, "ratio": found.ratio,
+        "ratio possible": possible_ratio(found.claimed_mu, found.runs, found.confidence),
         "epsilon claimed": found.epsilon_claim, "epsilon proved": found.epsilon_lower,
-        "mu moved, exactly": found.moved, "at most": found.most_moved,
+        "mu moved, exactly": found.total_shift_mu, "at most": found.max_total_shift_mu,
         "runs": found.runs, "processor seconds": found.seconds,
     }  # fmt: skip

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from experiments.smoothed.figures import Figure, Row
-from vicinal.reports.plots import COLOURS, create_figure, figure_bytes
+from vicinal.reports.plots import COLOURS, create_figure, encode_figure
 
 LEAST_LOG10 = -400.0
 """What is drawn for a delta of 0."""
@@ -22,7 +22,7 @@ def draw_lines(
         axes.plot(xs, ys, "-o", ms=3.5, lw=1.4, color=colour, label=name)
     if len(lines) < 9:
         axes.legend(frameon=False, fontsize=8)
-    return figure_bytes(figure, kind)
+    return encode_figure(figure, kind)
 
 
 def draw_figure(figure: Figure, kind: str = "png") -> bytes:

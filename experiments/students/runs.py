@@ -34,7 +34,7 @@ from vicinal.labelling import (
 )
 from vicinal.labelling.labellers import ABSTAINED, FeatureExtractor, Learner, StudentModel
 from vicinal.progress import Begin
-from vicinal.reports.outcomes import compare_answers
+from vicinal.reports.outcomes import mark_correct_answers
 
 N_PUBLIC = 5000
 
@@ -188,7 +188,7 @@ class World:
     def right(self, student: StudentModel) -> float:
         """Return the share of test examples that a student gets right."""
         guesses = student.predict_proba(self.images[self.tested]).argmax(axis=1)
-        return float(compare_answers(guesses, self.truth[self.tested]).mean())
+        return float(mark_correct_answers(guesses, self.truth[self.tested]).mean())
 
 
 def one_run(
@@ -240,7 +240,7 @@ def _measured(outcome: TransferResult, world: World) -> tuple[RoundResult, ...]:
     for asked, kept, student in zip(
         outcome.rounds, outcome.selected, outcome.students, strict=True
     ):
-        right = compare_answers(asked.labels, world.truth[world.public[asked.queries]])
+        right = mark_correct_answers(asked.labels, world.truth[world.public[asked.queries]])
         given = asked.labels != ABSTAINED
         results.append(
             RoundResult(

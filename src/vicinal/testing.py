@@ -270,39 +270,41 @@ class Transcript(NoiseSource):
     `released` is the list of (private sums, scale, released values) of all releases charged by the
     individual filter: votes, vectors, gradients, counts, sizes and evaluations. Private.
 
-    With `follows`, the released values are those of another transcript, for any private sums. Two
+    With `replayed`, the released values are those of another transcript, for any private sums. Two
     neighbouring worlds then run through the same interaction, and their private sums differ by the
-    contributions of one subject. `strayed` is True if the course of the interaction, its scales and
-    sizes, depends on the subject.
+    contributions of one subject. `has_diverged` is True if the course of the interaction, its
+    scales and sizes, depends on the subject.
 
     - `noise`: the underlying source; system entropy by default.
-    - `follows`: the transcript whose released values are repeated.
+    - `replayed`: the transcript whose released values are repeated.
 
     Examples
     --------
     >>> import numpy as np
     >>> from vicinal import testing
     >>> first = testing.Transcript(testing.no_noise())
-    >>> second = testing.Transcript(follows=first)
+    >>> second = testing.Transcript(replayed=first)
     >>> first.add_to(np.array([3]), scale=8), second.add_to(np.array([5]), scale=8)
     (array([3]), array([3]))
-    >>> [int(sums[0]) for sums, _, _ in second.released], second.strayed
+    >>> [int(sums[0]) for sums, _, _ in second.released], second.has_diverged
     ([5], False)
     """
 
     exact = False
 
-    def __init__(self, noise: NoiseSource | None = None, follows: Transcript | None = None) -> None:
+    def __init__(
+        self, noise: NoiseSource | None = None, replayed: Transcript | None = None
+    ) -> None:
         self._noise = noise or create_noise_source()
-        self._follows = None if follows is None else follows.released
+        self._replayed = None if replayed is None else replayed.released
         self.released: list[tuple[Ints, int, Ints]] = []
-        self._has_strayed = False
+        self._has_diverged = False
 
     @property
-    def strayed(self) -> bool:
-        """Whether the releases differ from those followed in number, sizes or noise scales."""
-        differs_in_number = self._follows is not None and len(self._follows) != len(self.released)
-        return self._has_strayed or differs_in_number
+    def has_diverged(self) -> bool:
+        """Whether the releases differ from the replayed ones in number, sizes or noise scales."""
+        differs_in_number = self._replayed is not None and len(self._replayed) != len(self.released)
+        return self._has_diverged or differs_in_number
 
     def discrete_gaussian(self, scale: int, size: int) -> Ints:
         """Return samples of the underlying source, int64 (size,)."""
@@ -313,10 +315,10 @@ class Transcript(NoiseSource):
         number = len(self.released)
         private_sums = sums.copy()
         noisy = self._noise.add_to(sums, scale)
-        if self._follows is not None and number < len(self._follows):
-            followed_sums, followed_scale, followed_values = self._follows[number]
-            self._has_strayed |= followed_sums.shape != sums.shape or followed_scale != scale
-            noisy = noisy if self._has_strayed else followed_values.copy()
+        if self._replayed is not None and number < len(self._replayed):
+            replayed_sums, replayed_scale, replayed_values = self._replayed[number]
+            self._has_diverged |= replayed_sums.shape != sums.shape or replayed_scale != scale
+            noisy = noisy if self._has_diverged else replayed_values.copy()
         self.released.append((private_sums, scale, noisy.copy()))
         return noisy
 

@@ -14,7 +14,7 @@ from vicinal.accounting._counts import OpenFailure
 from vicinal.accounting.budget import zcdp_budget as budget
 from vicinal.accounting.calibration import calibrate
 from vicinal.accounting.plan import account
-from vicinal.audit.catalogue import plan_trials
+from vicinal.audit.catalogue import list_plan_attacks
 from vicinal.cli.main import app
 from vicinal.errors import InvalidInput
 from vicinal.linear.descent import STEPS
@@ -149,7 +149,7 @@ def test_training_is_calibrated_to_what_a_filter_leaves():
 
 def test_a_training_is_audited_as_gradients():
     plan = {"delta": DELTA, "releases": [{**TRAINING, "steps": 9, "gamma": 0.5}]}
-    assert set(plan_trials(plan)) == {"noisy-sgd"}
+    assert set(list_plan_attacks(plan)) == {"noisy-sgd"}
 
 
 @pytest.mark.parametrize(

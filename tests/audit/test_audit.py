@@ -12,20 +12,24 @@ from typer.testing import CliRunner
 
 from vicinal import Store, audit
 from vicinal.accounting.budget import zcdp_budget as budget
-from vicinal.audit._trials import compute_first_class_probabilities
-from vicinal.audit.catalogue import not_audited, plan_trials, store_trials, vector_trials
+from vicinal.audit._attacks import compute_first_class_probabilities
+from vicinal.audit.catalogue import (
+    list_plan_attacks,
+    list_store_attacks,
+    list_unaudited_attacks,
+    list_vector_attacks,
+)
 from vicinal.audit.claims import (
     GaussianClaim,
     PlanClaim,
     RateBounds,
     bound_rates,
-    ind_knn_claim,
-    rate_at_least,
-    rate_at_most,
+    compute_lower_rate_bound,
+    create_ind_knn_claim,
 )
 from vicinal.audit.ind_knn import IndKNNAudit
 from vicinal.audit.interactions import REFERENCE_COSINE, compute_directions
-from vicinal.audit.schedule import AuditTrial, carry_out, try_control
+from vicinal.audit.schedule import CONFIDENCE, Attack, run_audits, run_control
 from vicinal.cli.main import app
 from vicinal.distributed.shard_server import ShardServer
 from vicinal.engine.engine import QueryEngine
@@ -34,13 +38,18 @@ from vicinal.errors import InvalidInput
 from vicinal.mechanisms.votes import NoisyVotes
 from vicinal.testing import CHARGE_FAULTS, MEMORY_FAULT, charges_broken, remaining_budgets
 
+
+def run_audit(attack, seconds, confidence=CONFIDENCE, **options):
+    return run_audits([attack], seconds, confidence, **options)[0]
+
+
 # ---------------------------------------------------------------- bounds on the rates of a test
 
 
 @pytest.mark.parametrize(("successes", "total"), [(0, 5), (3, 5), (5, 5), (17, 40)])
 def test_bounds_of_a_rate_invert_the_binomial_tail(successes, total):
-    low = rate_at_least(successes, total, 0.05)
-    high = rate_at_most(successes, total, 0.05)
+    low = compute_lower_rate_bound(successes, total, 0.05)
+    high = 1 - compute_lower_rate_bound(total - successes, total, 0.05)
     assert binom.sf(successes - 1, total, low) == pytest.approx(0.05) or low == 0 == successes
     assert binom.cdf(successes, total, high) == pytest.approx(0.05) or high == 1
 
@@ -70,7 +79,9 @@ def test_equal_coins_have_the_heaviest_tail(probabilities):
     """The bound on the difference of both rates holds for unequal rates, by exact tails."""
     runs, failure = 30, 0.05
     distribution = np.convolve(*(binom.pmf(np.arange(runs + 1), runs, p) for p in probabilities))
-    lows = np.array([rate_at_least(right, 2 * runs, failure) for right in range(2 * runs + 1)])
+    lows = np.array(
+        [compute_lower_rate_bound(right, 2 * runs, failure) for right in range(2 * runs + 1)]
+    )
     assert distribution[lows > sum(probabilities) / 2].sum() <= failure
 
 
@@ -136,7 +147,7 @@ def test_a_label_keeps_the_claim_of_the_votes_behind_it(classes, ahead):
     votes = np.zeros((2, classes))
     votes[:, 1:], votes[1, 0] = ahead, audit_settings._find_affordable_shift("label")
     absent, present = compute_first_class_probabilities(votes).tolist()
-    claim = ind_knn_claim(audit_settings._create_plan("label"))
+    claim = create_ind_knn_claim(audit_settings._create_plan("label"))
     assert present <= claim.bound_power(absent)
     assert 1 - absent <= claim.bound_power(1 - present)
     tightness = (ndtri(present) - ndtri(absent)) / claim.bound_mu(absent)
@@ -156,7 +167,9 @@ def test_coins_of_any_chances_below_a_half_more_are_guessed_no_better_than_equal
     tails = np.cumsum(distribution[::-1])[::-1]
     binomial_tails = binom.sf(np.arange(n_coins + 1) - 1, n_coins, probabilities.max())
     assert (tails <= binomial_tails + 1e-12).all()
-    lows = np.array([rate_at_least(right, n_coins, 0.05) for right in range(n_coins + 1)])
+    lows = np.array(
+        [compute_lower_rate_bound(right, n_coins, 0.05) for right in range(n_coins + 1)]
+    )
     assert distribution[lows > probabilities.max()].sum() <= 0.05
 
 
@@ -164,7 +177,7 @@ def test_guesses_prove_no_more_than_the_gaussian_shift_that_is_there():
     """By the exact distribution: a guess about a Gaussian shift is right with rate Phi(mu / 2)."""
     for mu in (0.2, 0.8, 2.0):
         rights = np.arange(401)
-        lows = np.array([rate_at_least(int(right), 400, 0.05) for right in rights])
+        lows = np.array([compute_lower_rate_bound(int(right), 400, 0.05) for right in rights])
         proved = 2 * ndtri(np.maximum(lows, 0.5))
         assert binom.pmf(rights[proved > mu], 400, ndtr(mu / 2)).sum() <= 0.05
 
@@ -175,22 +188,22 @@ def test_canaries_lie_apart():
     assert nearest <= 0.5 + 1e-6 < REFERENCE_COSINE
 
 
-@pytest.mark.parametrize("kind", [{}, {"release": "label"}, {"target": {"bounds": (-1, 3)}}])
+@pytest.mark.parametrize("kind", [{}, {"release": "label"}, {"target_spec": {"bounds": (-1, 3)}}])
 def test_canaries_are_local_and_one_that_is_not_is_seen(kind):
     """Fails if the private sum beside a canary may depend on the coin of another canary."""
-    found = audit.one_run(IndKNNAudit(2), canaries=300, controls=False, **kind)
-    assert found.local
-    assert found.kept
+    found = audit.audit_in_one_run(IndKNNAudit(2), canaries=300, controls=False, **kind)
+    assert found.is_local
+    assert found.is_consistent
     with charges_broken(MEMORY_FAULT):
-        found = audit.one_run(IndKNNAudit(2), canaries=300, controls=False, **kind)
-    assert not found.kept
-    assert found.lower == 0
+        found = audit.audit_in_one_run(IndKNNAudit(2), canaries=300, controls=False, **kind)
+    assert not found.is_consistent
+    assert found.mu_lower_bound == 0
 
 
 def test_one_run_catches_what_shows_in_few_canaries():
-    found = audit.one_run(IndKNNAudit(2, epsilon=8.0), canaries=2500, confidence=0.999)
+    found = audit.audit_in_one_run(IndKNNAudit(2, epsilon=8.0), canaries=2500, confidence=0.999)
     assert [control.name for control in found.controls if not control.caught] == []
-    assert found.kept
+    assert found.is_consistent
 
 
 # ---------------------------------------------------------------- charges, exactly
@@ -203,22 +216,24 @@ BROKEN_CHARGES = [*CHARGE_FAULTS, MEMORY_FAULT]
                                   "model-vectors", "labels-alone", "count",
                                   "shards"])  # fmt: skip
 def test_charges_are_met_to_the_last_digit_and_every_broken_one_is_seen(name):
-    trial = audit.all_trials(IndKNNAudit(3))[name]()
-    most = trial.claim.most_moved
-    assert most * (1 - 1e-8) < trial.moved <= most
+    trial = audit.list_all_attacks(IndKNNAudit(3))[name]()
+    most = trial.claim.max_total_shift_mu
+    assert most * (1 - 1e-8) < trial.total_shift_mu <= most
     assert trial._worlds.has_equal_outputs
-    broken = {k: v for k, v in trial.controls().items() if k in BROKEN_CHARGES or "charged" in k}
+    broken = {
+        k: v for k, v in trial.create_controls().items() if k in BROKEN_CHARGES or "charged" in k
+    }
     assert broken
-    assert [k for k, version in broken.items() if not version.overspends] == []
+    assert [k for k, version in broken.items() if not version.exceeds_max_shift] == []
 
 
 def test_a_model_that_neither_charges_nor_stops_is_contradicted():
     """An attack on the noise alone missed this fault: it proved .208 of the claimed .224."""
-    control = IndKNNAudit(3).attack_model(share=0.7, refreshes=0).controls()
+    control = IndKNNAudit(3).attack_model(share=0.7, refreshes=0).create_controls()
     broken = control["training neither charged nor stopped"]
-    found = carry_out(broken, 0.0, controls=False)
-    assert not found.kept
-    assert found.moved > found.most_moved
+    found = run_audit(broken, 0.0, controls=False)
+    assert not found.is_consistent
+    assert found.total_shift_mu > found.max_total_shift_mu
 
 
 def test_what_leaves_beside_the_noisy_sums_is_seen(monkeypatch):
@@ -231,9 +246,9 @@ def test_what_leaves_beside_the_noisy_sums_is_seen(monkeypatch):
 
     monkeypatch.setattr(QueryEngine, "answer", telling)
     for target in (None, {"bounds": (-1, 3)}):
-        found = carry_out(IndKNNAudit(3).votes(target), 0.0, controls=False)
-        assert not found.kept
-        assert found.lower > found.claim
+        found = run_audit(IndKNNAudit(3).attack_votes(target), 0.0, controls=False)
+        assert not found.is_consistent
+        assert found.mu_lower_bound > found.claimed_mu
 
 
 def test_what_a_store_says_beside_its_answers_is_seen(monkeypatch):
@@ -243,9 +258,9 @@ def test_what_a_store_says_beside_its_answers_is_seen(monkeypatch):
         known = len(remaining_budgets(store))
         return [replace(reply, charged=known) for reply in honest(store, queries)]
 
-    assert carry_out(IndKNNAudit(3).attack_restarts(), 0.0, controls=False).kept
+    assert run_audit(IndKNNAudit(3).attack_restarts(), 0.0, controls=False).is_consistent
     monkeypatch.setattr(Store, "predict_many", telling)
-    assert not carry_out(IndKNNAudit(3).attack_restarts(), 0.0, controls=False).kept
+    assert not run_audit(IndKNNAudit(3).attack_restarts(), 0.0, controls=False).is_consistent
 
 
 def test_a_course_that_follows_from_private_things_is_seen(monkeypatch):
@@ -264,20 +279,20 @@ def test_a_course_that_follows_from_private_things_is_seen(monkeypatch):
         return charged(shard, release, queries, thresholds)
 
     monkeypatch.setattr(LocalShardBase, "charge_and_sum", seen)
-    trial = IndKNNAudit(3).votes()
+    trial = IndKNNAudit(3).attack_votes()
     assert trial._worlds.has_equal_outputs
     monkeypatch.setattr(NoisyVotes, "release", following)
-    assert not IndKNNAudit(3).votes()._worlds.has_equal_outputs
+    assert not IndKNNAudit(3).attack_votes()._worlds.has_equal_outputs
 
 
 def test_what_has_no_trial_is_named_and_a_plan_without_worlds_is_refused():
     facts = facts_of(model_share=0.3, neighbor_count="private")
-    listed = not_audited(facts, {"default": {"votes", "model"}})
+    listed = list_unaudited_attacks(facts, {"default": {"votes", "model"}})
     assert "count (default)" in listed
     assert not {"votes (default)", "model (default)"} & set(listed)
     plan = {"delta": 1e-5, "releases": [{"kind": "multilabel", "tau": 2.0, "sigma": 20.0}]}
     with pytest.raises(InvalidInput, match="no attacks on multilabel"):
-        plan_trials(plan)
+        list_plan_attacks(plan)
 
 
 def test_a_cluster_is_attacked_through_its_shards(monkeypatch):
@@ -289,9 +304,9 @@ def test_a_cluster_is_attacked_through_its_shards(monkeypatch):
         return 2 * found if type(task).__name__ == "VoteRequest" else found
 
     monkeypatch.setattr(ShardServer, "do", doubled)
-    found = store_trials({**facts_of(), "shards": {0: 2}})
-    assert not carry_out(found["restart"](), 0.0, controls=False).kept
-    assert carry_out(store_trials(facts_of())["restart"](), 0.0, controls=False).kept
+    found = list_store_attacks({**facts_of(), "shards": {0: 2}})
+    assert not run_audit(found["restart"](), 0.0, controls=False).is_consistent
+    assert run_audit(list_store_attacks(facts_of())["restart"](), 0.0, controls=False).is_consistent
 
 
 # ---------------------------------------------------------------- the attacks on plans and stores
@@ -304,23 +319,23 @@ def test_trials_of_a_plan_are_those_of_its_releases():
         {"kind": "ind_knn", "epsilon": 1.0, "release": "label"},
     ]}  # fmt: skip
     modelled = {"kind": "ind_knn", "epsilon": 1.0, "model_share": 0.3}
-    assert "model" in plan_trials({"delta": 1e-5, "releases": [modelled]})
-    assert set(plan_trials(plan)) == {"screening", "private-knn", "labels", "labels-alone"}
+    assert "model" in list_plan_attacks({"delta": 1e-5, "releases": [modelled]})
+    assert set(list_plan_attacks(plan)) == {"screening", "private-knn", "labels", "labels-alone"}
 
 
-class Shift(AuditTrial):
+class Shift(Attack):
     """A Gaussian shift, with a claim that may be too small."""
 
-    mechanism, world = "shift", "anywhere"
+    mechanism, scenario = "shift", "anywhere"
 
     def __init__(self, shift, claim, block=100):
         self.shift, self.claim, self.block = shift, GaussianClaim(claim, 1e-5), block
         self.rng, self.broken = np.random.default_rng(3), {}
 
-    def play(self, present):
+    def compute_scores(self, present):
         return self.rng.normal(size=self.block) + self.shift * present
 
-    def controls(self):
+    def create_controls(self):
         return self.broken
 
 
@@ -343,9 +358,9 @@ def test_a_store_is_attacked_under_its_own_accounting(tmp_path):
     with Store.init(tmp_path / "s", X, np.arange(60) % 2, accounting="rdp", **given) as store:
         facts = store.facts()
     assert facts["audiences"]["default"]["plan"]["accounting"] == "rdp"
-    claim = store_trials(facts)["votes"]().claim
-    assert claim.shift == pytest.approx(math.sqrt(2 * budget(1.0, 1e-5, "rdp")))
-    assert claim.shift < store_trials(facts_of())["votes"]().claim.shift
+    claim = list_store_attacks(facts)["votes"]().claim
+    assert claim.mu == pytest.approx(math.sqrt(2 * budget(1.0, 1e-5, "rdp")))
+    assert claim.mu < list_store_attacks(facts_of())["votes"]().claim.mu
 
 
 @pytest.mark.parametrize(
@@ -357,20 +372,20 @@ def test_a_store_is_attacked_under_its_own_accounting(tmp_path):
     ],
 )
 def test_a_store_is_attacked_where_its_plan_spends(plan, further):
-    found = store_trials(facts_of(**plan))
+    found = list_store_attacks(facts_of(**plan))
     assert set(found) == {"votes", "votes-two-labels", "votes-return", "restart"} | further
     for name in further:
         trial = found[name]()
-        assert carry_out(trial, 0.0, 1 - 1e-10, controls=False).kept
+        assert run_audit(trial, 0.0, 1 - 1e-10, controls=False).is_consistent
 
 
 @pytest.mark.parametrize("release", ["votes", "label"])
 def test_a_model_of_a_store_is_attacked_in_its_own_release(release):
-    trial = store_trials(facts_of(model_share=0.3, release=release))["model"]()
-    assert carry_out(trial, 0.0, 1 - 1e-10, controls=False).kept
+    trial = list_store_attacks(facts_of(model_share=0.3, release=release))["model"]()
+    assert run_audit(trial, 0.0, 1 - 1e-10, controls=False).is_consistent
     trial._faults = {"noise a quarter": trial._faults["noise a quarter"]}
-    (control,) = trial.controls().values()
-    assert try_control("noise", control, 60.0, 0.999).caught
+    (control,) = trial.create_controls().values()
+    assert run_control("noise", control, 60.0, 0.999).caught
 
 
 TARGETS = {
@@ -385,34 +400,34 @@ SURE = 1 - 1e-10
 def test_a_store_of_vectors_is_attacked_in_worlds_of_its_own_targets(target):
     """Fails if vectors leak more than claimed, or an injected fault is not detected."""
     facts = {**facts_of(), "classes": [], "target": TARGETS[target]}
-    found = store_trials(facts)
+    found = list_store_attacks(facts)
     assert list(found) == ["vectors", "vectors-opposite", "vectors-return", "restart"]
     carried = {name: value for name, value in TARGETS[target].items() if name != "kind"}
-    for make in vector_trials(IndKNNAudit(2), carried).values():
+    for make in list_vector_attacks(IndKNNAudit(2), carried).values():
         trial = make()
-        assert carry_out(trial, 0.0, SURE, controls=False).kept
-        for name, control in trial.controls().items():
-            seen = control.overspends or try_control(name, control, 60.0, 0.999).caught
+        assert run_audit(trial, 0.0, SURE, controls=False).is_consistent
+        for name, control in trial.create_controls().items():
+            seen = control.exceeds_max_shift or run_control(name, control, 60.0, 0.999).caught
             assert seen, name
 
 
 def test_every_mechanism_has_a_row_and_every_world_of_the_list():
     """Re-enrolled subjects, budgets nearly spent, many records, two labels."""
-    found = audit.all_trials(IndKNNAudit(2))
+    found = audit.list_all_attacks(IndKNNAudit(2))
     assert {"votes", "votes-two-labels", "votes-return", "vectors-return", "labels-alone"} < set(
         found
     )
     further = {"count", "model", "screening", "pate", "size", "evaluation", "total", "shards"}
     assert further < set(found)
-    assert "budget nearly spent" in found["votes-return"]().world
-    assert "many records" in found["votes"]().world
+    assert "budget nearly spent" in found["votes-return"]().scenario
+    assert "many records" in found["votes"]().scenario
 
 
 def test_broken_versions_stop_when_they_are_caught():
     trial = Shift(1.0, 1.0)
     trial.broken = {"far": Shift(4.0, 1.0), "near": Shift(1.0, 1.0)}
-    found = carry_out(trial, math.inf, runs=3200)
-    assert found.kept
+    found = run_audit(trial, math.inf, max_runs=3200)
+    assert found.is_consistent
     assert [(c.name, c.caught, c.runs) for c in found.controls] == [
         ("far", True, 100), ("near", False, 3200),
     ]  # fmt: skip
@@ -485,7 +500,7 @@ def test_a_bad_plan_is_one_clear_line_about_the_file(tmp_path, plan, words):
 def test_a_report_that_cannot_be_written_is_refused_before_the_audit_and_no_store_is_one_clear_line(
     tmp_path, monkeypatch
 ):
-    monkeypatch.setattr("vicinal.audit.carry_out_all", None, raising=False)
+    monkeypatch.setattr("vicinal.audit.run_audits", None, raising=False)
     found = run("--out", tmp_path / "missing" / "report.json")
     assert found.exit_code == 2
     assert "report.json cannot be written" in found.stderr
@@ -498,11 +513,11 @@ def test_a_report_that_cannot_be_written_is_refused_before_the_audit_and_no_stor
 def test_too_few_runs_are_not_a_contradiction(monkeypatch, tmp_path):
     plan = tmp_path / "plan.json"
     plan.write_text('{"delta": 1e-5, "releases": [{"kind": "gnmax", "sigma": 40, "count": 9}]}')
-    monkeypatch.setattr(audit.AuditResult, "conclusive", False)
+    monkeypatch.setattr(audit.AuditResult, "is_conclusive", False)
     found = run(plan, "--minutes", 1e-3)
     assert found.exit_code == 4
     assert "too few runs to find a fault" in found.stdout
-    monkeypatch.setattr(audit.AuditResult, "kept", False)
+    monkeypatch.setattr(audit.AuditResult, "is_consistent", False)
     found = run(plan, "--minutes", 1e-3)
     assert found.exit_code == 1
     assert "CONTRADICTED: 1 of 1" in found.stdout

@@ -126,7 +126,7 @@ def test_demo_refuses_a_folder_that_cannot_be_made_before_any_work(digits, tmp_p
 
 def test_a_refusal_for_privacy_exits_with_3(digits, tmp_path, monkeypatch):
     refuse = raising(PrivacyRefused("This would break\nthe guarantee."))
-    monkeypatch.setattr("vicinal.reports.demo.answer", refuse)
+    monkeypatch.setattr("vicinal.reports.demo.answer_queries", refuse)
     result = demo(digits, "--out", tmp_path)
     assert_one_line(result, 3)
     assert result.stderr == "vicinal: This would break the guarantee.\n"

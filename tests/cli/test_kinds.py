@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 import serving_tools
 import shard_tools
 import store_tools as tools
-from vicinal.audit.catalogue import store_trials
+from vicinal.audit.catalogue import list_store_attacks
 from vicinal.cli.main import app
 from vicinal.errors import InvalidInput
 from vicinal.labelling import IndKNNLabeller
@@ -79,7 +79,7 @@ def evaluation(kind, path):
 
 def audit(kind, path):
     with made(path / "store", kind) as opened:
-        assert store_trials(opened.facts())
+        assert list_store_attacks(opened.facts())
 
 
 def command_line(kind, _path):

@@ -102,7 +102,7 @@ PACKAGES = """
 import vicinal.cli.main, vicinal.features, vicinal.labelling, vicinal.reports.text
 import vicinal.serving.app, vicinal.serving._protocol
 from vicinal.reports import outcomes, plots
-plots.plot_accuracy_by_class({"a": outcomes.Outcome(1, 2)})
+plots.plot_accuracy_by_class({"a": outcomes.AnswerCounts(1, 2)})
 """
 
 

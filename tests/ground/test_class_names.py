@@ -11,7 +11,7 @@ from vicinal import checks as _checks
 from vicinal.errors import InvalidInput
 from vicinal.labelling import IndKNNLabeller
 from vicinal.parameters import ClassNames, get_checks
-from vicinal.reports.outcomes import ClassFigures
+from vicinal.reports.outcomes import AccuracyByClass
 from vicinal.targets.kinds import declared_target
 
 COMPOSED, DECOMPOSED = "Grün", unicodedata.normalize("NFD", "Grün")
@@ -60,7 +60,7 @@ def test_scores_and_reports_compare_labels_composed(estimator, monkeypatch):
     monkeypatch.setattr(estimator, "predict", lambda _self, _X: answers)
     truth = np.array([DECOMPOSED, "rot", "rot"])
     assert estimator([DECOMPOSED, "rot"]).score(np.eye(3), truth) == 2 / 3
-    figures = ClassFigures.from_answers(answers, truth, [DECOMPOSED, "rot"])
+    figures = AccuracyByClass.from_answers(answers, truth, [DECOMPOSED, "rot"])
     assert figures.overall.correct == 2
     assert figures.by_class[COMPOSED].correct == figures.by_class["rot"].correct == 1
 

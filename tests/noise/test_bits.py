@@ -5,7 +5,7 @@ import pytest
 
 from vicinal.noise._gaussian import fill_gaussian
 from vicinal.noise._gaussian_exact import run_gaussian_round
-from vicinal.noise._uniform_bits import END, MARK, NEXT, BitBuffer, OutOfBits, next_bit, next_bits
+from vicinal.noise._uniform_bits import END, MARK, NEXT, BitBuffer, OutOfBits, read_bit, read_bits
 
 SCALES = (1, 3, 1 << 22, 1 << 40)
 
@@ -39,13 +39,13 @@ def test_bits_come_in_order_and_once():
     words, cursor = make_bits(number, 320)
     at = 0
     for count in (1, 63, 64, 0, 5, 64, 40, 23, 60):
-        assert int(next_bits(words, cursor, count)) == number >> at & (1 << count) - 1
+        assert int(read_bits(words, cursor, count)) == number >> at & (1 << count) - 1
         at += count
         assert cursor[NEXT] == at
     assert not (number >> at) & ~((1 << 320 - at) - 1)
     for position in range(3):
         words, cursor = make_bits(number >> position, 1)
-        assert next_bit(words, cursor) == bool(number >> position & 1)
+        assert read_bit(words, cursor) == bool(number >> position & 1)
 
 
 def test_every_offset_and_count():
@@ -54,10 +54,10 @@ def test_every_offset_and_count():
     for offset in range(64):
         for count in range(65):
             cursor[NEXT] = offset
-            assert int(next_bits(words, cursor, count)) == number >> offset & (1 << count) - 1
+            assert int(read_bits(words, cursor, count)) == number >> offset & (1 << count) - 1
 
 
-@pytest.mark.parametrize("read", [lambda *p: next_bits(*p, 5), next_bit])
+@pytest.mark.parametrize("read", [lambda *p: read_bits(*p, 5), read_bit])
 def test_the_end_is_never_passed(read):
     words, cursor = make_bits((1 << 64) - 1, 4)
     cursor[NEXT] = 4
@@ -89,7 +89,7 @@ def fill_lengths(words, cursor, out, n_done, _):
     """Sample the number of bytes until one is below 64; larger samples need more bits."""
     while n_done[0] < len(out):
         out[n_done[0]] = 1
-        while next_bits(words, cursor, 8) >= 64:
+        while read_bits(words, cursor, 8) >= 64:
             out[n_done[0]] += 1
         n_done[0] += 1
         cursor[MARK] = cursor[NEXT]

@@ -8,11 +8,11 @@ import pytest
 from vicinal.errors import InvalidInput
 from vicinal.noise._uniform_bits import BitBuffer
 from vicinal.noise.bernoulli import (
-    _FIRST_DIGITS,
+    _N_FIRST_DIGITS,
     _fill_coins,
+    _sample_64_coins,
     _spread_bits,
-    _toss_64_coins,
-    bernoulli_probability,
+    compute_bernoulli_probability,
     sample_bernoulli,
 )
 
@@ -27,11 +27,11 @@ NUMERATORS = [
 def toss_slowly(bits, numerator):
     """Return 64 coins: first differences of each coin's bits from the digits of `numerator`."""
     bits = iter(bits)
-    heads = [[next(bits) for _ in range(64)] for _ in range(_FIRST_DIGITS)]
+    heads = [[next(bits) for _ in range(64)] for _ in range(_N_FIRST_DIGITS)]
 
     def coin(i):
         for digit in range(64):
-            mine = heads[digit][i] if digit < _FIRST_DIGITS else next(bits)
+            mine = heads[digit][i] if digit < _N_FIRST_DIGITS else next(bits)
             wanted = numerator >> (63 - digit) & 1
             if mine != wanted:
                 return wanted == 1
@@ -44,8 +44,8 @@ def agreeing_strings(numerator, rng):
     """Yield bit strings: fair ones, and ones that keep agreeing with `numerator` for long."""
     digits = [numerator >> (63 - i) & 1 for i in range(64)]
     for share in (0.5, 0.9, 0.99):
-        heads = np.repeat(digits[:_FIRST_DIGITS], 64)
-        rest = np.tile(digits[_FIRST_DIGITS:], 200)
+        heads = np.repeat(digits[:_N_FIRST_DIGITS], 64)
+        rest = np.tile(digits[_N_FIRST_DIGITS:], 200)
         wanted = np.concatenate([heads, rest])
         yield np.where(rng.random(len(wanted)) < share, wanted, 1 - wanted)
 
@@ -57,7 +57,7 @@ def test_every_coin_compares_its_own_bits_with_the_probability(numerator):
     for string in agreeing_strings(numerator, rng):
         words = np.packbits(string.astype(np.uint8), bitorder="little")
         words = np.pad(words, (0, -len(words) % 8)).view(np.uint64)
-        found = int(_toss_64_coins(words, np.array([0, len(string), 0]), np.uint64(numerator)))
+        found = int(_sample_64_coins(words, np.array([0, len(string), 0]), np.uint64(numerator)))
         assert [bool(found >> i & 1) for i in range(64)] == toss_slowly(string, numerator)
 
 
@@ -94,12 +94,12 @@ def test_size_and_type_and_certain_coins(size):
 )
 def test_the_probability_tossed_with_is_never_above_what_was_asked(probability):
     """Fails if amplification is claimed for a smaller probability than is tossed."""
-    used = bernoulli_probability(probability)
+    used = compute_bernoulli_probability(probability)
     assert Fraction(used) == Fraction(int(Fraction(probability) * 2**64), 2**64)
     assert used <= probability
     assert probability - used < 2.0**-64
     assert used == probability or probability < 2.0**-12
-    assert bernoulli_probability(used) == used
+    assert compute_bernoulli_probability(used) == used
 
 
 @pytest.mark.parametrize("size", [-1, 2.5, True, "3", None])
@@ -110,6 +110,6 @@ def test_sizes_that_are_none(size):
 
 @pytest.mark.parametrize("probability", [-0.1, 1.1, float("nan"), float("inf"), "0.5", True])
 def test_probabilities_that_are_none(probability):
-    for function in (bernoulli_probability, lambda p: sample_bernoulli(p, 3)):
+    for function in (compute_bernoulli_probability, lambda p: sample_bernoulli(p, 3)):
         with pytest.raises(InvalidInput, match="probability"):
             function(probability)

@@ -14,7 +14,7 @@ import pytest
 
 from vicinal.noise import _gaussian as fast
 from vicinal.noise import _gaussian_exact as exact
-from vicinal.noise._gaussian_exact import DIGITS, run_gaussian_round, run_gaussian_trial
+from vicinal.noise._gaussian_exact import N_DIGITS, compute_gaussian_round, run_gaussian_round
 from vicinal.noise._uniform_bits import NEXT, BitBuffer, OutOfBits, Undecided
 
 pytestmark = pytest.mark.quick
@@ -95,7 +95,7 @@ def law(scale, power=2.0, shift=0.0):
 
 def make_round(digits, step):
     return merge_rejections(
-        lambda words, cursor, scale: run_gaussian_trial(words, cursor, scale, digits, step)
+        lambda words, cursor, scale: compute_gaussian_round(words, cursor, scale, digits, step)
     )
 
 
@@ -119,7 +119,7 @@ def test_the_digits_are_those_of_the_numbers():
             assert low <= true <= high <= low + 4
             if n:
                 assert exact.compute_exponential_digits(n, d, 150) == int(mpmath.floor(true))
-        ends = exact.compute_strip_ends(60)
+        ends = exact.compute_cdf_digits(60)
         heights = [mpmath.exp(-mpmath.mpf(v * v) / 2) for v in range(40)]
         shares = [sum(heights[: v + 1]) / sum(heights) for v in range(len(ends))]
         assert ends == tuple(int(share * 2**60) for share in shares)
@@ -159,9 +159,9 @@ def digits_of(number, count):
 
 def test_what_is_undecided_is_decided_exactly():
     """Fails if equal first digits count as smaller or larger, or further digits are not asked."""
-    scale, (end, *_) = 1 << 22, exact.compute_strip_ends(DIGITS)
-    more = exact.compute_strip_ends(DIGITS + 32)[0] - (end << 32)
-    start = digits_of(5, 22) + digits_of(end, DIGITS) + digits_of(0, DIGITS) + [1]
+    scale, (end, *_) = 1 << 22, exact.compute_cdf_digits(N_DIGITS)
+    more = exact.compute_cdf_digits(N_DIGITS + 32)[0] - (end << 32)
+    start = digits_of(5, 22) + digits_of(end, N_DIGITS) + digits_of(0, N_DIGITS) + [1]
     for further, strip in ((more - 1, 0), (more + 1, 1)):
         stream = pack_bits(start + digits_of(further, 32)) + np.random.default_rng(1).bytes(512)
         parts = iter([stream[:64], stream[64:]])
@@ -175,21 +175,21 @@ def test_what_is_undecided_is_decided_exactly():
         fast.fill_gaussian(words, np.array([0, 64 * len(words), 0]), out, n_done, scale)
 
 
-@pytest.mark.parametrize("margin", [fast.MARGIN, 0.01])
+@pytest.mark.parametrize("margin", [fast.MAX_PROBABILITY_ERROR, 0.01])
 def test_doubles_decide_only_what_is_sure(margin):
     """Fails if a coin or a strip is decided in doubles otherwise than in exact arithmetic."""
     rng = np.random.default_rng(9)
     for scale in SCALES[3:]:
         for u, v in zip(rng.integers(0, scale, 40).tolist(), rng.integers(0, 6, 40), strict=True):
             n, d = 2 * scale * u * int(v) + u * u, 2 * scale**2
-            wanted = exact.compute_exponential_digits(n, d, DIGITS) if u else 1 << DIGITS
-            near = [wanted + step for step in (-1, 0, 1) if 0 <= wanted + step < 1 << DIGITS]
-            for digits in [*near, *rng.integers(0, 1 << DIGITS, 3).tolist()]:
-                found = fast.toss_coin(digits, u / scale, v, margin)
+            wanted = exact.compute_exponential_digits(n, d, N_DIGITS) if u else 1 << N_DIGITS
+            near = [wanted + step for step in (-1, 0, 1) if 0 <= wanted + step < 1 << N_DIGITS]
+            for digits in [*near, *rng.integers(0, 1 << N_DIGITS, 3).tolist()]:
+                found = fast.compare_with_exponential(digits, u / scale, v, margin)
                 assert found in (fast.UNDECIDED, int(digits < wanted))
                 assert found == fast.UNDECIDED or digits != wanted
-    ends = exact.compute_strip_ends(DIGITS)
-    for digits in {end + step for end in ends for step in (-1, 0, 1)} - {1 << DIGITS}:
+    ends = exact.compute_cdf_digits(N_DIGITS)
+    for digits in {end + step for end in ends for step in (-1, 0, 1)} - {1 << N_DIGITS}:
         true = sum(digits > end for end in ends)
         assert fast.find_strip(digits) == (fast.UNDECIDED if digits in ends else true)
 
@@ -201,4 +201,4 @@ def test_doubles_are_as_near_as_the_margin_says():
         for u, v in zip(rng.integers(1, scale, 200).tolist(), rng.integers(0, 9, 200), strict=True):
             x = u / scale
             low, _ = exact.bound_exponential(2 * scale * u * int(v) + u * u, 2 * scale**2, 80)
-            assert abs(np.exp(-x * (v + x / 2)) - low / 2**80) < fast.MARGIN / 64
+            assert abs(np.exp(-x * (v + x / 2)) - low / 2**80) < fast.MAX_PROBABILITY_ERROR / 64

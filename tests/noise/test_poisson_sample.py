@@ -6,7 +6,7 @@ import pytest
 from vicinal.errors import InvalidInput
 from vicinal.noise import poisson_sample as module
 from vicinal.noise._uniform_bits import BitBuffer
-from vicinal.noise.poisson_sample import poisson_sample
+from vicinal.noise.poisson_sample import draw_poisson_sample
 
 NUMERATORS = [int(p * 2**64) for p in (0.03, 0.2, 0.5, 0.9, 0.001, 2.0**-20)]
 NUMERATORS += [(1 << 64) - 1, 1 << 63, 12345]
@@ -47,7 +47,7 @@ def sample_from_draws(draws, numerator, size, block=1 << 16):
     state = np.array([0, size], dtype=np.int64)
     parameter = (*module._compute_powers(numerator), state, np.uint64(numerator))
     BitBuffer(entropy, block).fill(
-        module._fill_indices, out, parameter, run_exact_round=module._run_exact_round
+        module._fill_indices, out, parameter, run_exact_round=module._sample_gap_exactly
     )
     return out[: np.searchsorted(out, size)].tolist()
 
@@ -85,7 +85,7 @@ def test_where_blocks_end_changes_nobody():
 @pytest.mark.parametrize("size", [0, 1, 1000, 30_000])
 def test_positions_are_some_of_all(probability, size):
     """Fails if an index is repeated, out of order or out of range; by chance below 1e-9."""
-    found = poisson_sample(probability, size)
+    found = draw_poisson_sample(probability, size)
     assert found.dtype == np.int64
     assert (np.diff(found) > 0).all()
     assert ((found >= 0) & (found < size)).all()
@@ -95,7 +95,7 @@ def test_positions_are_some_of_all(probability, size):
 
 def test_room_that_is_too_small_loses_nobody(monkeypatch):
     monkeypatch.setattr(module.math, "sqrt", lambda _: -100.0)
-    found = poisson_sample(0.5, 4000)
+    found = draw_poisson_sample(0.5, 4000)
     assert abs(len(found) - 2000) < 7 * 32
     assert found[-1] > 3900
 
@@ -103,10 +103,10 @@ def test_room_that_is_too_small_loses_nobody(monkeypatch):
 @pytest.mark.parametrize("bad", [-0.1, 1.1, float("nan"), "0.5", True])
 def test_probabilities_that_are_none(bad):
     with pytest.raises(InvalidInput, match="probability"):
-        poisson_sample(bad, 3)
+        draw_poisson_sample(bad, 3)
 
 
 @pytest.mark.parametrize("bad", [-1, 2.5, True, None])
 def test_sizes_that_are_none(bad):
     with pytest.raises(InvalidInput, match="size"):
-        poisson_sample(0.5, bad)
+        draw_poisson_sample(0.5, bad)

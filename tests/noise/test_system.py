@@ -12,10 +12,10 @@ import pytest
 
 from vicinal.errors import InvalidInput
 from vicinal.noise.source import (
-    BATCH,
-    MAX_AHEAD,
-    MAX_RESERVE,
-    SCALES_READY,
+    BATCH_SIZE,
+    MAX_POOLS,
+    MAX_PREDRAWN_CALL_SIZE,
+    MAX_RESERVE_SIZE,
     PresampledNoise,
     SimulatedNoise,
     SystemNoise,
@@ -64,21 +64,21 @@ def test_batches_depend_on_public_sizes_alone():
     for size in [10] * 300:
         pool.take(size), second.take(size)
     assert source.sizes == other.sizes
-    assert source.sizes[0] == BATCH
-    assert source.sizes[-1] == MAX_RESERVE
+    assert source.sizes[0] == BATCH_SIZE
+    assert source.sizes[-1] == MAX_RESERVE_SIZE
     assert source.sizes == sorted(source.sizes)
-    assert source.made < 2 * 3000 + MAX_RESERVE
+    assert source.made < 2 * 3000 + MAX_RESERVE_SIZE
 
 
 def test_pools_hold_no_more_than_a_law_is_asked_for():
     """Fails if a scale that is used once, as with private counts, pays for more than a batch."""
     source = Numbered()
     PresampledNoise(source).take(10)
-    assert source.made == BATCH
+    assert source.made == BATCH_SIZE
     source = Numbered()
     pool = PresampledNoise(source)
-    pool.take(10), pool.take(MAX_AHEAD + 1)
-    assert source.made < MAX_AHEAD + 2 * BATCH
+    pool.take(10), pool.take(MAX_PREDRAWN_CALL_SIZE + 1)
+    assert source.made < MAX_PREDRAWN_CALL_SIZE + 2 * BATCH_SIZE
 
 
 def test_draws_are_zeroed_once_they_are_handed_out():
@@ -90,7 +90,7 @@ def test_draws_are_zeroed_once_they_are_handed_out():
 
     pool = PresampledNoise(draw_and_keep)
     assert pool.take(10).all()
-    base = pool._ready.base
+    base = pool._unused.base
     assert not base[:10].any()
     assert base[10:].all()
     assert pool.take(100).all()
@@ -187,10 +187,10 @@ def test_forked_children_draw_their_own_noise(distinct_after_forks, mode, expect
 
 def test_only_so_many_scales_are_kept_ready():
     source = SystemNoise()
-    for scale in range(1, 3 * SCALES_READY):
+    for scale in range(1, 3 * MAX_POOLS):
         source.discrete_gaussian(scale, 1)
-    assert len(source._state.pools) == SCALES_READY
-    assert next(reversed(source._state.pools)) == 3 * SCALES_READY - 1
+    assert len(source._state.pools) == MAX_POOLS
+    assert next(reversed(source._state.pools)) == 3 * MAX_POOLS - 1
 
 
 def test_scales_are_kept_apart():

@@ -16,9 +16,9 @@ from vicinal.accounting.budget import zcdp_budget as budget
 from vicinal.cli.audit import read_audit
 from vicinal.errors import InvalidInput
 from vicinal.reports.deployment_certificate import (
-    certificate_page,
-    deployment_certificate,
-    membership_success,
+    compute_certified_success,
+    create_certificate,
+    render_certificate_page,
 )
 from vicinal.store.receipts import check_receipt
 
@@ -92,13 +92,13 @@ def held(found, path):
 
 
 def test_a_list_says_of_every_item_whether_it_is_covered(facts):
-    found = deployment_certificate(facts, "0", "now", accuracy="93 % on a test set")
-    assert all(found["compared"][name] in certificate_page(found) for name in LISTS)
+    found = create_certificate(facts, "0", "now", accuracy="93 % on a test set")
+    assert all(found["compared"][name] in render_certificate_page(found) for name in LISTS)
     assert set(found["compared"]) == {*LISTS, "registry"}
     for row in (row for name in LISTS for row in found[name]):
         assert row["status"] in ("covered", "partly", "not covered")
         assert bool(row["fields"]) == (row["status"] != "not covered")
-    assert "93 % on a test set" in certificate_page(found)
+    assert "93 % on a test set" in render_certificate_page(found)
 
 
 def test_a_certificate_names_the_proof_of_everything_that_spends(facts):
@@ -107,7 +107,7 @@ def test_a_certificate_names_the_proof_of_everything_that_spends(facts):
     further = {**facts, "audiences": {"default": {**state, "plan": plan, "evaluations": [{}]}}}
     further["total"] = {**facts["total"], "capped": True}
     plain, whole = (
-        {note["note"] for note in deployment_certificate(each, "0", "now")["mechanism"]["proofs"]}
+        {note["note"] for note in create_certificate(each, "0", "now")["mechanism"]["proofs"]}
         for each in (facts, further)
     )
     names = ("linear_model", "count", "tally")
@@ -117,26 +117,26 @@ def test_a_certificate_names_the_proof_of_everything_that_spends(facts):
 def test_a_certificate_says_what_audits_have_shown(facts):
     one_run = {name: value for name, value in CLAIM.items() if name != "would_have_seen"}
     report = {**REPORT, "claims": [CLAIM, one_run]}
-    found = deployment_certificate(facts, "0.1.0", "2026-01-02", audits=[report])
+    found = create_certificate(facts, "0.1.0", "2026-01-02", audits=[report])
     assert found["audits"][0]["claims"][0]["controls_caught"] == 1
-    assert "0.200 of 0.250" in certificate_page(found)
-    assert "None is on file" in certificate_page(deployment_certificate(facts, "0", "now"))
+    assert "0.200 of 0.250" in render_certificate_page(found)
+    assert "None is on file" in render_certificate_page(create_certificate(facts, "0", "now"))
 
 
 def test_a_certificate_names_what_was_not_audited_and_what_was_measured(facts):
-    (plain,) = deployment_certificate(facts, "0", "now")["audiences"]
+    (plain,) = create_certificate(facts, "0", "now")["audiences"]
     assert plain["membership_guess"]["measured"] is None
     claims = [{**CLAIM, "lower": 0.26}, {**CLAIM, "attack": "total", "lower": 0.5}]
     report = {**REPORT, "audience": "default", "claims": claims}
-    found = deployment_certificate(facts, "0", "now", audits=[report])
+    found = create_certificate(facts, "0", "now", audits=[report])
     guess = found["audiences"][0]["membership_guess"]
     assert guess["from"] <= guess["expected"] <= guess["to_at_most"]
     assert guess["measured"] == pytest.approx(ndtr(0.13), abs=6e-4)
     assert guess["measured"] <= guess["to_at_most"]
     assert "restart (default)" in found["not_audited"]
     assert "votes (default)" not in found["not_audited"]
-    assert "restart (default)" in certificate_page(found)
-    elsewhere = deployment_certificate(facts, "0", "now", audits=[{**report, "audience": "other"}])
+    assert "restart (default)" in render_certificate_page(found)
+    elsewhere = create_certificate(facts, "0", "now", audits=[{**report, "audience": "other"}])
     assert "votes (default)" in elsewhere["not_audited"]
 
 
@@ -149,18 +149,18 @@ def test_the_worst_guess_is_that_of_all_audiences_there_may_be(
 ):
     states = dict.fromkeys(names, facts["audiences"]["default"])
     total = {"epsilon": 2.0, "delta": 1e-5, "capped": capped, "text": ""}
-    found = deployment_certificate({**facts, "audiences": states, "total": total}, "0", "now")
-    worst = membership_success(epsilon, 1e-5, gaussian=gaussian)
+    found = create_certificate({**facts, "audiences": states, "total": total}, "0", "now")
+    worst = compute_certified_success(epsilon, 1e-5, gaussian=gaussian)
     assert found["total"]["membership_guess_at_most"] == worst
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.0, 8.0])
 def test_attack_success_is_that_of_the_curve_rounded_up(epsilon):
-    plain = membership_success(epsilon, 1e-5, gaussian=False)
+    plain = compute_certified_success(epsilon, 1e-5, gaussian=False)
     exact = (math.exp(epsilon) + 1e-5) / (1 + math.exp(epsilon))
     assert exact <= plain <= exact + 1e-3
     shift = math.sqrt(2 * budget(epsilon, 0.99e-5))
-    filtered = membership_success(epsilon, 1e-5, gaussian=True)
+    filtered = compute_certified_success(epsilon, 1e-5, gaussian=True)
     assert ndtr(shift / 2) <= filtered <= ndtr(shift / 2) + 1.01e-3
     assert filtered < plain
 
@@ -192,7 +192,9 @@ def test_a_file_that_is_no_audit_is_refused(tmp_path, other):
     for content in with_one_changed(REPORT, other):
         path.write_text(json.dumps(content))
         try:
-            certificate_page(deployment_certificate(FACTS, "0", "now", audits=[read_audit(path)]))
+            render_certificate_page(
+                create_certificate(FACTS, "0", "now", audits=[read_audit(path)])
+            )
         except InvalidInput:
             refused += 1
     assert refused > 3

@@ -5,11 +5,11 @@ from made_up import plan_of
 from vicinal.planning.plan_simulation import PlanChoice
 from vicinal.reports.plan_report import (
     MIN_LEAD,
-    judge_size,
-    list_rare_classes,
-    min_model_records,
-    min_records,
-    unanimous_lead,
+    assess_size,
+    compute_unanimous_lead,
+    describe_rare_classes,
+    find_min_records,
+    find_model_records,
 )
 
 
@@ -22,42 +22,45 @@ def test_a_verdict_says_what_can_work():
     for n_records, n_queries, said in (
         (500, 1000, "expect noise"), (500, 30, "enough records"), (50_000, 1000, "enough records"),
     ):  # fmt: skip
-        line = judge_size(make_plan(n_records, n_queries, 1.0), size_is_public=True)
+        line = assess_size(make_plan(n_records, n_queries, 1.0), size_is_public=True)
         assert f"epsilon 1: {said}. Neighbours alone need about" in line
     noisy = make_plan(300, 100, 1.0).replanned(noise_multiplier=5.0)
-    assert "expect noise with any number of records" in judge_size(noisy, size_is_public=True)
+    assert "expect noise with any number of records" in assess_size(noisy, size_is_public=True)
 
 
 def test_without_a_number_of_records_the_verdict_says_how_many_are_needed():
     plan = make_plan(1, 1000, 1.0)
-    least = min_records(plan)
-    assert unanimous_lead(PlanChoice.from_plan(plan.replanned(n_records=least))) >= MIN_LEAD
-    assert unanimous_lead(PlanChoice.from_plan(plan.replanned(n_records=least // 2))) < MIN_LEAD
-    assert f"need about {least:,} records" in judge_size(plan, size_is_public=False)
+    least = find_min_records(plan)
+    assert compute_unanimous_lead(PlanChoice.from_plan(plan.replanned(n_records=least))) >= MIN_LEAD
+    assert (
+        compute_unanimous_lead(PlanChoice.from_plan(plan.replanned(n_records=least // 2)))
+        < MIN_LEAD
+    )
+    assert f"need about {least:,} records" in assess_size(plan, size_is_public=False)
 
 
 def test_a_private_model_needs_records_by_epsilon_alone():
     plan = make_plan(1000, 1000, 1.0).changed(n_public=50).replanned(model_share=0.9)
-    assert 400 < min_model_records(plan) < 600
-    assert min_model_records(plan.replanned(n_queries=10**6)) == min_model_records(plan)
+    assert 400 < find_model_records(plan) < 600
+    assert find_model_records(plan.replanned(n_queries=10**6)) == find_model_records(plan)
     assert (
-        0.8 < min_model_records(plan.replanned(epsilon=0.5)) / (2 * min_model_records(plan)) < 1.2
+        0.8 < find_model_records(plan.replanned(epsilon=0.5)) / (2 * find_model_records(plan)) < 1.2
     )
-    assert "enough records. A private model needs" in judge_size(plan, size_is_public=True)
-    assert "expect noise. A private model" in judge_size(
+    assert "enough records. A private model needs" in assess_size(plan, size_is_public=True)
+    assert "expect noise. A private model" in assess_size(
         plan.replanned(n_records=100), size_is_public=True
     )
-    assert f"need about {min_model_records(plan):,} records" in judge_size(
+    assert f"need about {find_model_records(plan):,} records" in assess_size(
         plan, size_is_public=False
     )
 
 
 def test_a_class_that_is_too_rare_is_named_with_what_it_would_take():
     plan = make_plan(20_000, 500, 1.0)
-    assert list_rare_classes(plan, (0.5, 0.5), ("a", "b")) == []
-    (line,) = list_rare_classes(plan, (0.99, 0.01), ("a", "b"))
+    assert describe_rare_classes(plan, (0.5, 0.5), ("a", "b")) == []
+    (line,) = describe_rare_classes(plan, (0.99, 0.01), ("a", "b"))
     assert line.startswith("class 'b' is too rare for this plan")
-    assert list_rare_classes(plan.replanned(n_records=10**7), (0.99, 0.01), ("a", "b")) == []
+    assert describe_rare_classes(plan.replanned(n_records=10**7), (0.99, 0.01), ("a", "b")) == []
     told = run(
         "plan", "--records", 20000, "--queries", 500, "--classes", 2, "--class-prior", ".99,.01"
     )

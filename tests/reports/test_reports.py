@@ -15,8 +15,13 @@ from vicinal.errors import InvalidInput
 from vicinal.features import PublicMap
 from vicinal.reports import plots
 from vicinal.reports import text as words
-from vicinal.reports.demo import DemoAnswers, html_page
-from vicinal.reports.outcomes import ClassFigures, Outcome, outcome_of_surest, wilson_interval
+from vicinal.reports.demo import DemoAnswers, render_demo_page
+from vicinal.reports.outcomes import (
+    AccuracyByClass,
+    AnswerCounts,
+    count_most_confident,
+    wilson_interval,
+)
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -40,29 +45,33 @@ def test_wilson_interval_refuses(arguments):
 
 
 def test_outcomes_count_right_answers_of_all_of_each_class_and_of_the_surest():
-    outcome = Outcome.from_answers([1, 2, 3, 3], [1, 2, 0, 3])
-    assert outcome == Outcome(3, 4)
+    outcome = AnswerCounts.from_answers([1, 2, 3, 3], [1, 2, 0, 3])
+    assert outcome == AnswerCounts(3, 4)
     assert outcome.accuracy == 0.75
     assert outcome.to_dict()["interval_95"] == list(wilson_interval(3, 4))
-    figures = ClassFigures.from_answers([0, 1, 1, 1], [0, 0, 1, 1], [0, 1, 2])
-    assert figures.by_class == {"0": Outcome(1, 2), "1": Outcome(2, 2), "2": Outcome(0, 0)}
+    figures = AccuracyByClass.from_answers([0, 1, 1, 1], [0, 0, 1, 1], [0, 1, 2])
+    assert figures.by_class == {
+        "0": AnswerCounts(1, 2),
+        "1": AnswerCounts(2, 2),
+        "2": AnswerCounts(0, 0),
+    }
     assert figures.to_dict()["by_class"]["0"]["accuracy"] == 0.5
     assert figures.format_lines()[-1].endswith("1 1.000 of 2; 2: no examples")
-    assert ClassFigures.from_answers([], [], [0]).format_lines() == [
+    assert AccuracyByClass.from_answers([], [], [0]).format_lines() == [
         "There are no examples to compare with."
     ]
     right, confidence = np.array([True, False, True, False]), np.array([3.0, 2.0, 1.0, 0.0])
     shares = (0.25, 0.5, 0.75, 1.0)
-    found = [outcome_of_surest(right, confidence, share) for share in shares]
-    assert found == [Outcome(1, 1), Outcome(1, 2), Outcome(2, 3), Outcome(2, 4)]
+    found = [count_most_confident(right, confidence, share) for share in shares]
+    assert found == [AnswerCounts(1, 1), AnswerCounts(1, 2), AnswerCounts(2, 3), AnswerCounts(2, 4)]
 
 
 def test_limits_on_guessing_are_those_of_published_laws_and_rounded_up():
     # Randomised response keeps the truth with probability e^epsilon / (1 + e^epsilon).
-    assert words.guess_limit(math.log(3), 0) == pytest.approx(0.75)
-    assert words.guess_limit(1e-9, 0.2) == pytest.approx(0.6)
+    assert words.bound_attack_success(math.log(3), 0) == pytest.approx(0.75)
+    assert words.bound_attack_success(1e-9, 0.2) == pytest.approx(0.6)
     # Phi(mu / 2) at mu = 2, from tables of the normal distribution.
-    assert words.gaussian_guess_limit(2.0, 0.0) == pytest.approx(0.841345, abs=1e-6)
+    assert words.bound_gaussian_success(2.0, 0.0) == pytest.approx(0.841345, abs=1e-6)
     assert words.format_upper_percent(0.73106) == "73.2 %"
     assert words.format_upper_percent(0.5) == "50.0 %"
 
@@ -70,15 +79,17 @@ def test_limits_on_guessing_are_those_of_published_laws_and_rounded_up():
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0])
 def test_the_gaussian_limit_is_the_sharper_one(epsilon):
     budget = zcdp_budget(epsilon, 1e-5, "gdp")
-    assert 0.5 < words.gaussian_guess_limit(budget, 1e-5) < words.guess_limit(epsilon, 1e-5)
+    assert (
+        0.5 < words.bound_gaussian_success(budget, 1e-5) < words.bound_attack_success(epsilon, 1e-5)
+    )
 
 
 def test_plots_are_well_formed_svg_and_the_same_every_time():
-    shown = {"a": Outcome(8, 10), "b": Outcome(9, 10), "c": Outcome(0, 0)}
+    shown = {"a": AnswerCounts(8, 10), "b": AnswerCounts(9, 10), "c": AnswerCounts(0, 0)}
     first, second = (plots.plot_accuracy_by_class(shown) for _ in range(2))
     assert ET.fromstring(first).tag.endswith("svg")  # noqa: S314 (made here)
     assert strip_ids(first) == strip_ids(second)
-    assert plots.encode_image(np.eye(2)).startswith(PNG)
+    assert plots.encode_png(np.eye(2)).startswith(PNG)
 
 
 def strip_ids(svg):
@@ -106,7 +117,7 @@ def a_page():
 
 @pytest.fixture(scope="module")
 def html():
-    return html_page(**a_page())
+    return render_demo_page(**a_page())
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from vicinal.errors import InvalidInput, PrivacyRefused
-from vicinal.reports.smoothed_audit import build
+from vicinal.reports.smoothed_audit import build_from_spec
 from vicinal.smoothed import (
     Average,
     FixedSize,
@@ -95,10 +95,10 @@ REFUSED = {
     "releases without coins": lambda: compose([SHM]),
     "gradients": lambda: gradient_law("cauchy"),
     "gradients without spread": lambda: gradient_law("gaussian", 0.0, 0.0),
-    "sampler kind": lambda: build("sampler", {"kind": "stratified"}),
-    "sampler fields": lambda: build("sampler", {"kind": "poisson", "rate": 0.5}),
-    "mechanism kind": lambda: build("mechanism", "histogram"),
-    "population kind": lambda: build("population", {"kind": "everything"}),
+    "sampler kind": lambda: build_from_spec("sampler", {"kind": "stratified"}),
+    "sampler fields": lambda: build_from_spec("sampler", {"kind": "poisson", "rate": 0.5}),
+    "mechanism kind": lambda: build_from_spec("mechanism", "histogram"),
+    "population kind": lambda: build_from_spec("population", {"kind": "everything"}),
 }
 
 

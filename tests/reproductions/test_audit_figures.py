@@ -9,22 +9,22 @@ import pytest
 from experiments.audits import power
 from experiments.audits.kept import RunFolder
 from vicinal.audit.claims import GaussianClaim
-from vicinal.audit.schedule import AuditTrial
+from vicinal.audit.schedule import Attack
 
 
-class Shift(AuditTrial):
+class Shift(Attack):
     """A Gaussian shift, beside a claim that may be too small."""
 
-    mechanism, world = "shift", "anywhere"
+    mechanism, scenario = "shift", "anywhere"
 
     def __init__(self, shift, claim):
         self.shift, self.claim = shift, GaussianClaim(claim, 1e-5)
         self.rng = np.random.default_rng(2)
 
-    def play(self, present):
+    def compute_scores(self, present):
         return self.rng.normal(size=1000) + self.shift * present
 
-    def controls(self):
+    def create_controls(self):
         return {"broken": Shift(3.0, 1.0)}
 
 

@@ -7,16 +7,21 @@ import numpy as np
 import pytest
 
 from statistical.power import CONFIDENCE
-from vicinal.audit import all_trials, one_run
+from vicinal.audit import audit_in_one_run, list_all_attacks
 from vicinal.audit.ind_knn import IndKNNAudit
-from vicinal.audit.schedule import carry_out
+from vicinal.audit.schedule import run_audits
 from vicinal.engine.shard import Shard
 from vicinal.mechanisms.count import NoisyCount
 
 pytestmark = [pytest.mark.statistical, pytest.mark.slow]
 
+
+def run_audit(attack, **options):
+    return run_audits([attack], **options)[0]
+
+
 AUDIT = IndKNNAudit(n_classes=3, epsilon=4.0)
-TRIALS = all_trials(AUDIT)
+TRIALS = list_all_attacks(AUDIT)
 
 TIGHT = {"votes": 0.7, "votes-two-labels": 0.7, "pate": 0.7, "private-knn-all": 0.5, "count": 0.7}
 """Ratios that so few runs reach, where a claim is met."""
@@ -27,23 +32,25 @@ RUNS = {"private-knn-all": 40_000, "count": 20_000, "private-knn-plan": 512, "pa
 
 @pytest.mark.parametrize("name", TRIALS)
 def test_no_claim_is_passed_and_every_broken_version_is_caught(name):
-    found = carry_out(TRIALS[name](), seconds=math.inf, runs=RUNS.get(name, 4000))
+    found = run_audit(TRIALS[name](), seconds=math.inf, max_runs=RUNS.get(name, 4000))
     print(f"{name}: ratio {found.ratio:.2f}, epsilon {found.epsilon_lower:.2f}")
-    assert found.lower <= found.claim
+    assert found.mu_lower_bound <= found.claimed_mu
     assert found.epsilon_lower <= found.epsilon_claim
     assert found.ratio >= TIGHT.get(name, 0.0)
     assert [control.name for control in found.controls if not control.caught] == []
 
 
-RBF = replace(AUDIT, further={"kernel": "rbf", "norm_bound": 1.5, "bandwidth": 1.0})
+RBF = replace(AUDIT, further_parameters={"kernel": "rbf", "norm_bound": 1.5, "bandwidth": 1.0})
 FAINT = replace(AUDIT, epsilon=0.01, noise=0.5)
-FINE = replace(AUDIT, n_classes=10, epsilon=1, delta=1e-12, noise=20, further={"n_queries": 1000})
+FINE = replace(
+    AUDIT, n_classes=10, epsilon=1, delta=1e-12, noise=20, further_parameters={"n_queries": 1000}
+)
 FURTHER = {
-    "another kernel": RBF.votes,
-    "another kernel, returning": RBF.leaves_and_returns,
-    "a vote that costs thousands of budgets": FAINT.two_labels,
-    "a fine grid": FINE.votes,
-    "a count that nobody can pay": FINE.counts,
+    "another kernel": RBF.attack_votes,
+    "another kernel, returning": RBF.attack_reenrolment,
+    "a vote that costs thousands of budgets": FAINT.attack_two_class_victim,
+    "a fine grid": FINE.attack_votes,
+    "a count that nobody can pay": FINE.attack_count,
 }
 """Settings that no trial above has, some of them corners of the arithmetic."""
 
@@ -52,7 +59,7 @@ FURTHER = {
 @pytest.mark.parametrize("name", FURTHER)
 def test_no_claim_is_passed_in_other_settings(name):
     """Fails, too, if a cost wraps around: nobody could pay it, and it would look like a gift."""
-    assert carry_out(FURTHER[name](), seconds=0.0, controls=False).kept
+    assert run_audit(FURTHER[name](), seconds=0.0, controls=False).is_consistent
 
 
 def take_the_radius_from_private_records(patch):
@@ -77,24 +84,24 @@ def publish_the_exact_count(patch):
     [(take_the_radius_from_private_records, "votes-return"), (publish_the_exact_count, "count")],
 )
 def test_a_fault_that_no_control_has_is_seen(break_it, name, monkeypatch):
-    assert carry_out(TRIALS[name](), seconds=0.0, controls=False).kept
+    assert run_audit(TRIALS[name](), seconds=0.0, controls=False).is_consistent
     break_it(monkeypatch)
-    assert not carry_out(TRIALS[name](), seconds=0.0, controls=False).kept
+    assert not run_audit(TRIALS[name](), seconds=0.0, controls=False).is_consistent
 
 
 KINDS = {
     "votes": {},
     "labels": {"release": "label"},
-    "numbers": {"target": {"bounds": (-1, 3)}},
-    "several labels": {"target": {"labels": range(20), "tau": 2.0}},
+    "numbers": {"target_spec": {"bounds": (-1, 3)}},
+    "several labels": {"target_spec": {"labels": range(20), "tau": 2.0}},
 }
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_one_interaction_gives_away_what_is_claimed_and_shows_every_fault(kind):
     audit = IndKNNAudit(2, epsilon=4.0)
-    found = one_run(audit, canaries=6000, confidence=CONFIDENCE, **KINDS[kind])
-    assert found.local
+    found = audit_in_one_run(audit, canaries=6000, confidence=CONFIDENCE, **KINDS[kind])
+    assert found.is_local
     assert (0.5 if kind == "labels" else 0.7) < found.ratio <= 1
     assert found.controls
     assert all(control.caught for control in found.controls)

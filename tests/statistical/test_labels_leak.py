@@ -51,10 +51,10 @@ def lonely_victims(rounds):
 
 
 def ask_for_labels(classifier, world, victims):
-    classifier.fit(*world.people(victims), public=world.public)
+    classifier.fit(*world.build_records(victims), public=world.public)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PrivacyWarning)
-        return classifier.predict(world.queries).reshape(-1, world.count)
+        return classifier.predict(world.queries).reshape(-1, world.n_copies)
 
 
 def share_of_wins(labels):

@@ -14,8 +14,8 @@ import numpy as np
 from scipy.stats import norm
 
 from statistical.power import CONFIDENCE, RUNS, UNIVERSES
-from vicinal.audit.claims import rate_at_least
-from vicinal.audit.interactions import build_universes
+from vicinal.audit.claims import compute_lower_rate_bound
+from vicinal.audit.interactions import build_attack_copies
 
 WITH, WITHOUT = True, False
 
@@ -28,7 +28,7 @@ def universes(victim, others, *, rounds=1, count=UNIVERSES):
 
     `victim` and `others` are records as (cosine, label), the latter a subject each.
     """
-    made = build_universes(victim, others, count=count, twice=False)
+    made = build_attack_copies(victim, others, n_copies=count, duplicates_background=False)
     return replace(made, queries=np.tile(made.queries, (rounds, 1)))
 
 
@@ -61,7 +61,7 @@ def measure(with_victims, without, delta):
 
 def at_least(events, share):
     """Return Clopper and Pearson's lower bound on the rate of `events`, wrong at rate `share`."""
-    return rate_at_least(int(events.sum()), len(events), share)
+    return compute_lower_rate_bound(int(events.sum()), len(events), share)
 
 
 def audit(make, world, attack, *, interaction, runs=RUNS):

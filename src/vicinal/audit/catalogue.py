@@ -5,82 +5,85 @@ from typing import Any
 
 from vicinal.accounting.budget import gdp_epsilon
 from vicinal.accounting.plan import Plan
-from vicinal.audit._trials import NoisySGDTrial, attack_pate, attack_private_knn
-from vicinal.audit.ind_knn import NUMBER_TARGET, IndKNNAudit
-from vicinal.audit.schedule import AuditTrial
+from vicinal.audit._attacks import NoisySGDAttack, create_pate_attack, create_private_knn_attack
+from vicinal.audit.ind_knn import NUMBER_TARGET_SPEC, IndKNNAudit, TargetSpec
+from vicinal.audit.schedule import Attack
 from vicinal.errors import InvalidInput
 from vicinal.planning.parameter_tables import PRIVATE
 
-Trials = dict[str, Callable[[], AuditTrial]]
-"""Functions that create attacks, by the name of the attack. Creating one runs its mechanism."""
+AttackFactories = dict[str, Callable[[], Attack]]
+"""Functions that create an attack, by its name. Creating an attack runs its mechanism."""
 
 _UNUSED_CLASSES = 2
 """Number of classes in the settings of an audit whose records have vectors instead of classes."""
 
 
-def ind_knn_trials(audit: IndKNNAudit, releases: Sequence[str] = ("votes", "label")) -> Trials:
+def list_ind_knn_attacks(
+    audit: IndKNNAudit, releases: Sequence[str] = ("votes", "label")
+) -> AttackFactories:
     """Return the attacks on an Ind-KNN classifier.
 
     `releases`: the kinds of released values to attack, of "votes" and "label".
     """
-    votes: Trials = {
-        "votes": audit.votes,
-        "votes-two-labels": audit.two_labels,
-        "votes-return": audit.leaves_and_returns,
-    }
-    labels: Trials = {"labels": audit.labels, "labels-alone": audit.attack_labels_alone}
-    return {**(votes if "votes" in releases else {}), **(labels if "label" in releases else {})}
+    attacks: AttackFactories = {}
+    if "votes" in releases:
+        attacks["votes"] = audit.attack_votes
+        attacks["votes-two-labels"] = audit.attack_two_class_victim
+        attacks["votes-return"] = audit.attack_reenrolment
+    if "label" in releases:
+        attacks["labels"] = audit.attack_labels
+        attacks["labels-alone"] = audit.attack_labels_of_isolated_victim
+    return attacks
 
 
-def vector_trials(audit: IndKNNAudit, target: Mapping[str, Any]) -> Trials:
-    """Return the attacks on an Ind-KNN estimator whose records have vectors instead of classes.
-
-    `target`: the estimator parameters that declare them, for numbers or sets of labels.
-    """
+def list_vector_attacks(audit: IndKNNAudit, target_spec: TargetSpec) -> AttackFactories:
+    """Return the attacks on an Ind-KNN estimator for vector targets: numbers or sets of labels."""
     return {
-        "vectors": lambda: audit.votes(target),
-        "vectors-opposite": lambda: audit.attack_opposite_vectors(target),
-        "vectors-return": lambda: audit.leaves_and_returns(target),
+        "vectors": lambda: audit.attack_votes(target_spec),
+        "vectors-opposite": lambda: audit.attack_opposite_vectors(target_spec),
+        "vectors-return": lambda: audit.attack_reenrolment(target_spec),
     }
 
 
-def all_trials(audit: IndKNNAudit) -> Trials:
+def list_all_attacks(audit: IndKNNAudit) -> AttackFactories:
     """Return attacks on every mechanism, with settings in which the claim is tight.
+
+    `audit`: public settings of the Ind-KNN estimators; the other mechanisms use its delta.
 
     Examples
     --------
-    >>> from vicinal.audit import all_trials
+    >>> from vicinal.audit import list_all_attacks
     >>> from vicinal.audit.ind_knn import IndKNNAudit
-    >>> "private-knn" in all_trials(IndKNNAudit())
+    >>> "private-knn" in list_all_attacks(IndKNNAudit())
     True
     """
     delta = audit.delta
     return {
-        **ind_knn_trials(audit),
+        **list_ind_knn_attacks(audit),
         "restart": audit.attack_restarts,
         "size": audit.attack_size,
         "evaluation": audit.attack_evaluation,
         "total": lambda: audit.attack_total(audit.epsilon),
         "shards": audit.attack_shards,
-        **vector_trials(audit, NUMBER_TARGET),
-        "count": audit.counts,
+        **list_vector_attacks(audit, NUMBER_TARGET_SPEC),
+        "count": audit.attack_count,
         "vectors-sparse": audit.attack_sparse_vectors,
         "model": audit.attack_model,
         "model-labels": lambda: audit.attack_model(release="label"),
-        "model-vectors": lambda: audit.attack_model(target=NUMBER_TARGET),
-        "private-knn": lambda: attack_private_knn("votes", delta=delta),
-        "private-knn-all": lambda: attack_private_knn("all", delta=delta),
-        "private-knn-labels": lambda: attack_private_knn("labels", delta=delta),
-        "private-knn-plan": lambda: attack_private_knn("plan", delta=delta),
-        "screening": lambda: attack_private_knn("screening", delta=delta),
-        "private-knn-screened": lambda: attack_private_knn("screened", delta=delta),
-        "pate": lambda: attack_pate(delta),
-        "pate-plan": lambda: attack_pate(delta, exceeds_plan=True),
-        "noisy-sgd": lambda: NoisySGDTrial(delta=delta),
+        "model-vectors": lambda: audit.attack_model(target_spec=NUMBER_TARGET_SPEC),
+        "private-knn": lambda: create_private_knn_attack("votes", delta=delta),
+        "private-knn-all": lambda: create_private_knn_attack("all", delta=delta),
+        "private-knn-labels": lambda: create_private_knn_attack("labels", delta=delta),
+        "private-knn-plan": lambda: create_private_knn_attack("plan", delta=delta),
+        "screening": lambda: create_private_knn_attack("screening", delta=delta),
+        "private-knn-screened": lambda: create_private_knn_attack("screened", delta=delta),
+        "pate": lambda: create_pate_attack(delta),
+        "pate-plan": lambda: create_pate_attack(delta, exceeds_plan=True),
+        "noisy-sgd": lambda: NoisySGDAttack(delta=delta),
     }
 
 
-def plan_trials(plan: Mapping[str, Any]) -> Trials:
+def list_plan_attacks(plan: Mapping[str, Any]) -> AttackFactories:
     """Return attacks on the releases of a plan.
 
     Each kind of release is attacked at the sampling rate of the plan, but with less noise and fewer
@@ -95,17 +98,21 @@ def plan_trials(plan: Mapping[str, Any]) -> Trials:
         If the plan is invalid, or there is no attack on any of its releases.
     """
     checked = Plan.from_dict(plan)
-    trials: Trials = {}
+    attacks: AttackFactories = {}
     for step in checked.steps:
-        trials |= _list_release_trials(step.release.kind, step.release.values, checked.delta)
-    if not trials:
+        attacks |= _list_release_attacks(step.release.kind, step.release.values, checked.delta)
+    if not attacks:
         kinds = ", ".join(sorted({step.release.kind for step in checked.steps}))
         raise InvalidInput(f"Nothing in this plan can be audited: there are no attacks on {kinds}.")
-    return trials
+    return attacks
 
 
-def _list_release_trials(kind: str, values: Mapping[str, Any], delta: float) -> Trials:
-    """Return attacks on one release of a plan, given as in its JSON; empty if there are none."""
+def _list_release_attacks(kind: str, values: Mapping[str, Any], delta: float) -> AttackFactories:
+    """Return attacks on one release of a plan; empty if there are none for its kind.
+
+    `kind`, `values`: the field "kind" of the release, such as "ind_knn", and its further fields in
+    the plan's JSON object. `delta`: delta of the plan.
+    """
     gamma = float(values.get("gamma", 1.0))
     is_label = values.get("release") == "label"
     if kind == "ind_knn":
@@ -114,24 +121,27 @@ def _list_release_trials(kind: str, values: Mapping[str, Any], delta: float) -> 
         epsilon = gdp_epsilon(mu, delta) if stated_epsilon is None else float(stated_epsilon)
         audit = IndKNNAudit(epsilon=epsilon, delta=float(values.get("delta") or delta))
         release = "label" if is_label else "votes"
-        return {**ind_knn_trials(audit, (release,)), **_list_model_trials(audit, release, values)}
+        return {
+            **list_ind_knn_attacks(audit, (release,)),
+            **_list_model_attacks(audit, release, values),
+        }
     if kind == "screening":
-        return {"screening": lambda: attack_private_knn("screening", gamma, delta)}
+        return {"screening": lambda: create_private_knn_attack("screening", gamma, delta)}
     if kind == "noisy_max":
         if is_label:
-            return {"private-knn-labels": lambda: attack_private_knn("labels", gamma, delta)}
+            return {"private-knn-labels": lambda: create_private_knn_attack("labels", gamma, delta)}
         if gamma == 1:
-            return {"private-knn-all": lambda: attack_private_knn("all", gamma, delta)}
-        return {"private-knn": lambda: attack_private_knn("votes", gamma, delta)}
+            return {"private-knn-all": lambda: create_private_knn_attack("all", gamma, delta)}
+        return {"private-knn": lambda: create_private_knn_attack("votes", gamma, delta)}
     if kind in ("gaussian", "training"):
-        return {"noisy-sgd": lambda: NoisySGDTrial(gamma, delta=delta)}
+        return {"noisy-sgd": lambda: NoisySGDAttack(gamma, delta=delta)}
     if kind in ("gnmax", "confident_gnmax"):
-        return {"pate": lambda: attack_pate(delta)}
+        return {"pate": lambda: create_pate_attack(delta)}
     return {}
 
 
-def store_trials(facts: Mapping[str, Any], audience: str = "default") -> Trials:
-    """Return attacks on an estimator with the public settings of a store.
+def list_store_attacks(facts: Mapping[str, Any], audience: str = "default") -> AttackFactories:
+    """Return attacks on an estimator with the public settings of a store's audience.
 
     - `facts`: public facts of the store, as ``Store.facts()`` returns them.
     - `audience`: the audience whose plan is attacked.
@@ -141,31 +151,33 @@ def store_trials(facts: Mapping[str, Any], audience: str = "default") -> Trials:
     InvalidInput
         If the store has no such audience.
     """
-    audit, release, target = stored_plan(facts, audience)
+    audit, release, target_spec = read_audit_settings(facts, audience)
     state = facts["audiences"][audience]
-    label = release == "label"
     plan = state["plan"]
-    trials = ind_knn_trials(audit, (release,)) if target is None else vector_trials(audit, target)
-    trials["restart"] = lambda: audit.attack_restarts(label=label, target=target)
+    if target_spec is None:
+        attacks = list_ind_knn_attacks(audit, (release,))
+    else:
+        attacks = list_vector_attacks(audit, target_spec)
+    attacks["restart"] = lambda: audit.attack_restarts(release, target_spec)
     if plan["neighbor_count"] == PRIVATE:
-        trials["count"] = audit.counts
+        attacks["count"] = audit.attack_count
     if plan.get("size_estimated"):
-        trials["size"] = lambda: audit.attack_size(label=label, target=target)
+        attacks["size"] = lambda: audit.attack_size(release, target_spec)
     if state.get("evaluations"):
-        trials["evaluation"] = lambda: audit.attack_evaluation(label=label, target=target)
+        attacks["evaluation"] = lambda: audit.attack_evaluation(release, target_spec)
     total = facts.get("total", {})
     if total.get("capped"):
-        trials["total"] = lambda: audit.attack_total(total["epsilon"])
-    return {**trials, **_list_model_trials(audit, release, plan, target)}
+        attacks["total"] = lambda: audit.attack_total(total["epsilon"])
+    return {**attacks, **_list_model_attacks(audit, release, plan, target_spec)}
 
 
-def stored_plan(
+def read_audit_settings(
     facts: Mapping[str, Any], audience: str
 ) -> tuple[IndKNNAudit, str, dict[str, Any] | None]:
-    """Return the public settings of an audience's estimator, see :func:`store_trials`.
+    """Return the public settings of an audience's estimator, from ``Store.facts()``.
 
-    The three values are the settings; the released values, "votes" or "label"; and the estimator
-    parameters that declare vector targets, or None for classes.
+    These are the settings; the released values, "votes" or "label"; and the estimator parameters
+    that declare vector targets, or None for classes.
     """
     if audience not in facts["audiences"]:
         raise InvalidInput("The 'audience' parameter must name an audience of the store.")
@@ -176,40 +188,40 @@ def stored_plan(
     n_classes = len(facts["classes"]) or _UNUSED_CLASSES
     interface = "shards" if "shards" in facts else "store"
     audit = IndKNNAudit(
-        n_classes, plan["epsilon"], plan["delta"], further=further, interface=interface
+        n_classes, plan["epsilon"], plan["delta"], further_parameters=further, interface=interface
     )
     if facts["classes"]:
         return audit, plan["release"], None
-    target = {name: value for name, value in facts["target"].items() if name != "kind"}
-    return audit, "votes", target
+    target_spec = {name: value for name, value in facts["target"].items() if name != "kind"}
+    return audit, "votes", target_spec
 
 
-def _list_model_trials(
-    audit: IndKNNAudit,
-    release: str,
-    values: Mapping[str, Any],
-    target: Mapping[str, Any] | None = None,
-) -> Trials:
+def _list_model_attacks(
+    audit: IndKNNAudit, release: str, plan: Mapping[str, Any], target_spec: TargetSpec | None = None
+) -> AttackFactories:
     """Return the attack on a private model; empty if no budget is planned for a model.
 
-    `values` is the plan; `release` and `target` are those of :class:`IndKNNAudit`.
+    `plan`: JSON object with the fields "model_share" and "model_refreshes", if there is a model.
+    `release`, `target_spec`: arguments of :class:`IndKNNAudit`.
     """
-    share = values.get("model_share")
-    n_refreshes = int(values.get("model_refreshes", 0))
+    share = plan.get("model_share")
+    n_refreshes = int(plan.get("model_refreshes", 0))
     if not share:
         return {}
-    return {"model": lambda: audit.attack_model(float(share), n_refreshes, release, target)}
+    return {"model": lambda: audit.attack_model(float(share), n_refreshes, release, target_spec)}
 
 
-def not_audited(facts: Mapping[str, Any], audited: Mapping[str, Collection[str]]) -> list[str]:
-    """Return the applicable attacks that were not carried out, as "attack (audience)".
+def list_unaudited_attacks(
+    facts: Mapping[str, Any], audited: Mapping[str, Collection[str]]
+) -> list[str]:
+    """Return the names of applicable attacks that were not run, as "attack (audience)".
 
     `facts`: public facts, as ``Store.facts()`` returns them. `audited`: names of the attacks that
-    were carried out, by audience.
+    were run, by audience.
     """
     return [
         f"{attack} ({audience})"
         for audience in facts["audiences"]
-        for attack in store_trials(facts, audience)
+        for attack in list_store_attacks(facts, audience)
         if attack not in audited.get(audience, ())
     ]

@@ -3,9 +3,11 @@
 An audit tests the hypothesis "the subject's records are in the data set". A test has a power (the
 rate at which it detects the subject in the world with the subject) and a false positive rate (the
 rate at which it claims to detect the subject in the world without). A privacy guarantee bounds the
-power at every false positive rate, in both directions: its trade-off curve. A claim is refuted if
-the power of some test is proven to exceed :meth:`Claim.bound_power` at the false positive rate of
-the same test, so no curve has to be fitted. Sources: Wasserman & Zhou 2010; Dong, Roth & Su 2022.
+power at every false positive rate, in both directions: its trade-off curve. The strength of a test
+is stated as mu: the shift of two unit Gaussians N(0, 1) and N(mu, 1) whose best test has the same
+rates (mu of Gaussian differential privacy, mu-GDP). A claim is refuted if the power of some test is
+proven to exceed :meth:`Claim.bound_power` at the false positive rate of the same test, so no curve
+has to be fitted. Sources: Wasserman & Zhou 2010; Dong, Roth & Su 2022.
 """
 
 import math
@@ -29,15 +31,15 @@ from vicinal.planning.plan import IndKNNPlan
 
 # ---------------------------------------------------------------- bounds on the rates of a test
 
-CHOOSING = 0.2
-"""Share of the scores that selects the test. The bounds count only the remaining scores."""
+SELECTION_SHARE = 0.2
+"""Share of the scores that selects the test. The bounds use only the remaining scores."""
 
 _SELECTION_WEIGHT = 2.0
-"""The bounds that select a test are computed as if each selection score had been seen twice.
+"""Multiplicity of each selection score in the bounds that select a test.
 
-The remaining scores are four times as many as the selection scores. But the best of many tests on
-the selection scores looks better than it is, most of all where errors are rare. Assuming fewer
-remaining scores than there are rejects such tests, and gave larger lower bounds in experiments.
+The remaining scores are four times as many as the selection scores. But the best of many tests is
+overestimated on the selection scores, most of all where errors are rare. A weight below four
+rejects such tests, and gave larger lower bounds in experiments.
 """
 
 _MAX_THRESHOLDS = 200
@@ -71,13 +73,13 @@ class RateBounds:
 
     @property
     def mu(self) -> float:
-        """The smallest mu, at least 0, of a mu-GDP mechanism that permits a test this good."""
+        """The smallest mu, at least 0, of a mu-GDP mechanism that permits these rates."""
         return max(0.0, float(ndtri(self.power) - ndtri(self.false_positive_rate)))
 
     def bound_epsilon(self, delta: float) -> float:
-        """Return the smallest epsilon at `delta` of a mechanism that permits a test this good.
+        """Return the smallest epsilon at `delta` of a mechanism that permits these rates.
 
-        The larger value of the two directions: detecting presence, and detecting absence.
+        It is the larger value of two directions: detecting presence, and detecting absence.
         """
         epsilon = 0.0
         specificity = 1 - self.false_positive_rate
@@ -91,24 +93,15 @@ class RateBounds:
         return epsilon
 
 
-def rate_at_least(successes: int, total: int, failure_probability: float) -> float:
+def compute_lower_rate_bound(successes: int, total: int, failure_probability: float) -> float:
     """Return the lower Clopper-Pearson confidence bound on a success probability.
 
     - `successes`, `total`: number of successes among `total` independent trials.
-    - `failure_probability`: probability with which the bound exceeds the true success probability,
-      at most.
+    - `failure_probability`: maximal probability that the bound exceeds the success probability.
     """
     if not successes:
         return 0.0
     return float(betaincinv(successes, total - successes + 1, failure_probability))
-
-
-def rate_at_most(successes: int, total: int, failure_probability: float) -> float:
-    """Return the upper Clopper-Pearson confidence bound on a success probability.
-
-    The parameters are those of :func:`rate_at_least`.
-    """
-    return 1 - rate_at_least(total - successes, total, failure_probability)
 
 
 def bound_rates(
@@ -125,8 +118,8 @@ def bound_rates(
     - `present_scores`, `absent_scores` (float64 (n,), (m,)): scores of independent runs in the
       worlds with and without the subject.
     - `confidence`: probability with which both bounds hold, at least.
-    - `objective`: value of a test, given bounds on its rates from the first scores. The test with
-      the largest value is selected.
+    - `objective`: function of the bounds on a test's rates, computed from the first scores. The
+      test with the largest value is selected.
 
     Raises
     ------
@@ -140,7 +133,7 @@ def bound_rates(
         if not np.isfinite(scores).all():
             raise InvalidInput("A score of an audit must be finite.")
     n_runs = min(len(present_scores), len(absent_scores))
-    n_selection = math.ceil(CHOOSING * n_runs)
+    n_selection = math.ceil(SELECTION_SHARE * n_runs)
     threshold, equal_errors = _select_test(
         present_scores[:n_selection], absent_scores[:n_selection], 1 - confidence, objective
     )
@@ -163,14 +156,14 @@ def _bound_test_rates(
 
     The first pair bounds both rates separately, each at half of the failure probability. The second
     pair bounds the rate of correct decisions over both worlds, written as a pair of rates with
-    equal errors. `true_positives` and `false_positives` (t,) are the numbers of detections among
-    `n_runs` runs of the worlds with and without the subject.
+    equal errors. `true_positives`, `false_positives` (t,): numbers of detections among `n_runs`
+    runs of the worlds with and without the subject.
     """
-    power = _bound_rates_below(true_positives, n_runs, failure_probability / 2)
-    false_positive_rate = 1 - _bound_rates_below(
+    power = _compute_lower_rate_bounds(true_positives, n_runs, failure_probability / 2)
+    false_positive_rate = 1 - _compute_lower_rate_bounds(
         n_runs - false_positives, n_runs, failure_probability / 2
     )
-    accuracy = _bound_rates_below(
+    accuracy = _compute_lower_rate_bounds(
         true_positives + n_runs - false_positives, 2 * n_runs, failure_probability
     )
     return (power, false_positive_rate), (accuracy, 1 - accuracy)
@@ -182,9 +175,10 @@ def _select_test(
     failure_probability: float,
     objective: Callable[[RateBounds], float],
 ) -> tuple[float, bool]:
-    """Return the threshold that maximises the objective, and whether errors are bounded as equal.
+    """Return the threshold of the best test, and whether its errors are bounded as equal.
 
-    The parameters are those of :func:`bound_rates`, with the selection scores only.
+    `present_scores`, `absent_scores` (float64 (s,)): selection scores with and without the subject.
+    `failure_probability`: of the joint bounds. `objective`: the best test maximises it.
     """
     all_scores = np.concatenate([present_scores, absent_scores])
     quantile_levels = np.linspace(0, 1, _MAX_THRESHOLDS)
@@ -210,13 +204,15 @@ def _select_test(
 
 
 def _count_above(scores: Floats, thresholds: Floats) -> Floats:
-    """Return the number of scores above each threshold, float64 (t,)."""
+    """Return the number of scores above each of the t `thresholds`, float64 (t,)."""
     n_at_most = np.searchsorted(np.sort(scores), thresholds, side="right")
     return np.asarray(len(scores) - n_at_most, dtype=np.float64)
 
 
-def _bound_rates_below(successes: Floats, total: float, failure_probability: float) -> Floats:
-    """Return :func:`rate_at_least` for an array of success counts, which may be fractional."""
+def _compute_lower_rate_bounds(
+    successes: Floats, total: float, failure_probability: float
+) -> Floats:
+    """Return lower Clopper-Pearson bounds for success counts (t,), which may be fractional."""
     return np.where(
         successes > 0,
         betaincinv(np.maximum(successes, 1e-9), total - successes + 1, failure_probability),
@@ -224,22 +220,24 @@ def _bound_rates_below(successes: Floats, total: float, failure_probability: flo
     )
 
 
-def find_detectable_mu(claim: float, runs: int, confidence: float, power: float = 0.95) -> float:
-    """Return the smallest leak, as mu, that an audit would detect with probability `power`.
+def find_detectable_mu(
+    claimed_mu: float, n_runs: int, confidence: float, power: float = 0.95
+) -> float:
+    """Return the smallest mu of a mechanism that an audit would detect with probability `power`.
 
-    A leak is detected if the lower bound on mu, at `confidence` and from `runs` runs of each world,
-    exceeds the claimed mu, `claim`. The mechanism is taken to be a Gaussian shift.
+    The audit detects it if its lower bound on mu, at `confidence` and from `n_runs` runs of each
+    world, exceeds `claimed_mu`. The mechanism is taken to be a Gaussian shift.
     """
-    n_counted = 2 * max(1, runs - math.ceil(CHOOSING * runs))
-    low = claim
-    high = claim + 40.0  # A shift of 40 is tested with errors below 1e-80.
+    n_counted = 2 * max(1, n_runs - math.ceil(SELECTION_SHARE * n_runs))
+    low = claimed_mu
+    high = claimed_mu + 40.0  # A shift of 40 is tested with errors below 1e-80.
     for _ in range(60):
         middle = (low + high) / 2
         accuracy = float(ndtr(middle / 2))
-        spread = math.sqrt(accuracy * (1 - accuracy) / n_counted)
-        correct = math.floor(n_counted * max(0.0, accuracy - float(ndtri(power)) * spread))
-        proven = rate_at_least(correct, n_counted, 1 - confidence)
-        if proven > 0 and 2 * float(ndtri(proven)) > claim:
+        accuracy_std = math.sqrt(accuracy * (1 - accuracy) / n_counted)
+        n_correct = math.floor(n_counted * max(0.0, accuracy - float(ndtri(power)) * accuracy_std))
+        accuracy_bound = compute_lower_rate_bound(n_correct, n_counted, 1 - confidence)
+        if accuracy_bound > 0 and 2 * float(ndtri(accuracy_bound)) > claimed_mu:
             high = middle
         else:
             low = middle
@@ -268,7 +266,7 @@ _ROUNDING_MARGIN = 1e-9
 class Claim(ABC):
     """An upper bound on the power of every test of one subject's presence: a trade-off curve.
 
-    `delta` is the delta at which :meth:`epsilon` states the guarantee.
+    `delta`: delta at which :meth:`compute_epsilon` states the guarantee.
     """
 
     delta: float
@@ -278,8 +276,8 @@ class Claim(ABC):
         """Return the largest power that the claim permits at a false positive rate, rounded up."""
 
     @abstractmethod
-    def epsilon(self) -> float:
-        """Return the claimed epsilon at :attr:`delta`, rounded up."""
+    def compute_epsilon(self) -> float:
+        """Return the claimed epsilon at `delta`, rounded up."""
 
     def bound_mu(self, false_positive_rate: float) -> float:
         """Return the mu of the Gaussian shift with the permitted power at a false positive rate."""
@@ -288,7 +286,7 @@ class Claim(ABC):
         return float(ndtri(power) - ndtri(false_positive_rate))
 
     @property
-    def most_moved(self) -> float:
+    def max_total_shift_mu(self) -> float:
         """The largest permitted total shift of the private sums by one subject, as mu.
 
         The total is the root of the sum of squared shifts over all releases, each in units of its
@@ -306,10 +304,11 @@ class Claim(ABC):
 
         return _find_upper_end(0.0, is_permitted)
 
-    def allowed(self, rates: RateBounds) -> float:
-        """Return the mu that the claim permits for the test whose rates were bounded.
+    def compute_max_mu(self, rates: RateBounds) -> float:
+        """Return the largest mu that the claim permits for the test whose `rates` were bounded.
 
-        It is comparable with `rates.mu`: the claim is refuted if `rates.mu` is larger.
+        The claim is refuted if `rates.mu` is larger. If `rates.equal_errors`, the permitted
+        advantage is converted to mu, otherwise the permitted power at the false positive rate.
         """
         if rates.equal_errors:
             return 2 * float(ndtri((1 + min(self.advantage, 1 - _MIN_RATE)) / 2))
@@ -320,33 +319,36 @@ class Claim(ABC):
 class GaussianClaim(Claim):
     """Gaussian differential privacy with a slack in delta.
 
-    - `shift`: mu of the mu-GDP guarantee.
+    - `mu`: of the mu-GDP guarantee.
     - `delta`: delta at which epsilon is stated.
     - `slack`: part of `delta` for the discretisation of the noise. It may add to the power of any
       test.
     """
 
-    shift: float
+    mu: float
     delta: float
     slack: float = 0.0
 
     def bound_power(self, false_positive_rate: float) -> float:
-        power = float(ndtr(ndtri(false_positive_rate) + self.shift))
+        """Return the largest power that the claim permits at a false positive rate, rounded up."""
+        power = float(ndtr(ndtri(false_positive_rate) + self.mu))
         return min(1.0, power * (1 + _ROUNDING_MARGIN) + self.slack)
 
     @property
-    def most_moved(self) -> float:
+    def max_total_shift_mu(self) -> float:
+        """The largest permitted total shift of the private sums by one subject: mu, rounded up."""
         # The sum of squares that it is compared with is computed in floating point.
-        return self.shift * (1 + _ROUNDING_MARGIN)
+        return self.mu * (1 + _ROUNDING_MARGIN)
 
-    def epsilon(self) -> float:
-        return gdp_epsilon(self.shift, self.delta - self.slack)
+    def compute_epsilon(self) -> float:
+        """Return the claimed epsilon at `delta`, rounded up."""
+        return gdp_epsilon(self.mu, self.delta - self.slack)
 
 
 def _find_upper_end(low: float, condition: Callable[[float], bool]) -> float:
-    """Return the end of the interval from `low` on which a condition holds, rounded up.
+    """Return the upper end of the interval on which a condition holds, rounded up.
 
-    The condition must hold at `low`, hold up to some number below 1, and be false from there on.
+    `condition` must hold from `low` up to some number below 1, and be false from there on.
     """
     high = 1.0
     for _ in range(_MAX_BISECTIONS):
@@ -361,7 +363,7 @@ def _find_upper_end(low: float, condition: Callable[[float], bool]) -> float:
     return high
 
 
-def ind_knn_claim(plan: IndKNNPlan) -> Claim:
+def create_ind_knn_claim(plan: IndKNNPlan) -> Claim:
     """Return the claim of an Ind-KNN estimator with this plan: mu-GDP with mu = sqrt(2 B).
 
     B is the budget of a subject in zCDP. The claim also holds if the plan uses the Rényi filter:
@@ -404,6 +406,7 @@ class PlanClaim(Claim):
         return deltas[0], deltas[-1]
 
     def bound_power(self, false_positive_rate: float) -> float:
+        """Return the largest power that the claim permits at a false positive rate, rounded up."""
         add_deltas, remove_deltas = self._deltas
         # (with, without): power <= e^epsilon * false positive rate + delta.
         presence_bounds = add_deltas + np.exp(_EPSILONS) * false_positive_rate
@@ -417,5 +420,6 @@ class PlanClaim(Claim):
         """The largest permitted difference of both rates: delta at epsilon 0, rounded up."""
         return float(min(deltas[0] for deltas in self._deltas)) * (1 + _ROUNDING_MARGIN)
 
-    def epsilon(self) -> float:
+    def compute_epsilon(self) -> float:
+        """Return the claimed epsilon at `delta`, rounded up."""
         return float(self._plan.price(lower=False)["epsilon"])

@@ -12,16 +12,16 @@ from typing import Any
 
 import numpy as np
 
-from vicinal.audit._trials import SumsTrial
+from vicinal.audit._attacks import SumsAttack
 from vicinal.audit.claims import GaussianClaim
 from vicinal.audit.interactions import (
     CHARGE_FAULTS,
     REFERENCE_COSINE,
+    AttackCopies,
     AuditInteraction,
     CosineRecord,
     InjectedFault,
-    Universes,
-    build_universes,
+    build_attack_copies,
     select_faults,
 )
 from vicinal.linear.private_model import SHARE
@@ -34,8 +34,14 @@ from vicinal.targets.kinds import declared_target
 from vicinal.targets.target import VectorTarget
 from vicinal.testing import World
 
-NUMBER_TARGET: Mapping[str, Any] = {"bounds": (-1, 3)}
-"""Target of the records where vectors are audited without a store: one bounded number."""
+TargetSpec = Mapping[str, Any]
+"""Estimator parameters that declare vector targets: numbers, or sets of labels.
+
+For example {"bounds": (-1, 3)}, or {"labels": range(50), "tau": 2.0}.
+"""
+
+NUMBER_TARGET_SPEC: TargetSpec = {"bounds": (-1, 3)}
+"""Targets of the attacks on vectors without a store: one bounded number."""
 
 _DEFAULT_NOISE = 8.0
 _DEFAULT_NEIGHBORS = 4
@@ -50,8 +56,8 @@ _STORE_ACTIONS = ("query", "query", "restart", "query", "query")
 _CANDIDATE_SHIFTS = np.linspace(1e-3, 1.0, 1000)
 """Shifts of one vote, in noise scales, among which the largest affordable one is chosen."""
 
-_ALONE_QUERIES = 8
-"""Queries beside a victim without neighbours, whose budget lasts for one label."""
+_N_ISOLATED_QUERIES = 8
+"""Number of queries at a victim without neighbours, whose budget lasts for one label."""
 
 _COUNT_RECORDS = 30
 """Records of the victim in the attack on the private count."""
@@ -61,10 +67,8 @@ _COUNT_RECORDS = 30
 class IndKNNAudit:
     """The public settings of the estimator that is audited, and the attacks on it.
 
-    A method that returns a `SumsTrial` returns an attack. Three arguments recur: `release` is
-    "votes" or "label"; `label` is true if labels are released instead of votes; and `target` holds
-    the estimator parameters that declare vector targets (numbers, or sets of labels), or None if
-    the records have classes.
+    Two arguments recur. `release`: the released values, "votes" or "label". `target_spec`:
+    estimator parameters that declare vector targets, or None if the records have classes.
 
     Attributes
     ----------
@@ -77,10 +81,11 @@ class IndKNNAudit:
         whole budget is proportional to it.
     n_neighbors : int
         Expected number of neighbours k.
-    further : mapping
+    further_parameters : mapping
         Further parameters of the estimator, such as its kernel or accounting.
-    interface : str
-        The interface for all attacks that do not need another: "fit", "store" or "shards".
+    interface : {"fit", "store", "shards"}
+        The system that is attacked, unless an attack needs another one: an estimator, a store, or a
+        cluster of shards.
     """
 
     n_classes: int = 10
@@ -88,16 +93,14 @@ class IndKNNAudit:
     delta: float = 1e-5
     noise: float = _DEFAULT_NOISE
     n_neighbors: int = _DEFAULT_NEIGHBORS
-    further: Mapping[str, Any] = field(default_factory=dict)
+    further_parameters: Mapping[str, Any] = field(default_factory=dict)
     interface: str = "fit"
 
-    def build_parameters(self, count: int, release: str, **overrides: Any) -> dict[str, Any]:
-        """Return estimator parameters for a data set of `count` universes.
+    def build_parameters(self, n_copies: int, release: str, **overrides: Any) -> dict[str, Any]:
+        """Return estimator parameters for a data set of `n_copies` copies of an attack.
 
-        A universe is an independent copy of the attack: a victim, other subjects near it, one
-        public reference point and one query, far from all other universes. The number of records is
-        declared such that the reference point sets the radius of the query of its universe.
-        `overrides` replace single parameters.
+        The number of records is declared such that the reference point of each copy sets the radius
+        of its query. `overrides`: parameters that replace those of the settings.
         """
         k = self.n_neighbors
         return {
@@ -106,137 +109,132 @@ class IndKNNAudit:
             "delta": self.delta,
             "n_queries": 100_000,
             "n_neighbors": k,
-            "n_records": k * count,
+            "n_records": k * n_copies,
             "noise_multiplier": self.noise / math.sqrt(k),
             "release": release,
             "model_share": 0,
-            **self.further,
+            **self.further_parameters,
             **overrides,
         }
 
-    def votes(self, target: Mapping[str, Any] | None = None) -> SumsTrial:
+    def attack_votes(self, target_spec: TargetSpec | None = None) -> SumsAttack:
         """Return the attack on a victim that spends its whole budget on the votes of one answer.
 
-        It has many records with the same label; with a `target`, with the longest vector.
+        It has many records of one class, or with the longest vector.
         """
-        victim_target, background_target, norm = _find_extremes(target)
+        victim_y, background_y, norm = _find_extreme_y_values(target_spec)
         n_records = math.ceil(self.n_budget_records / norm)
-        victim: list[CosineRecord] = [(1.0, victim_target)] * n_records
-        world = "one subject, many records, all spent on one answer"
+        victim: list[CosineRecord] = [(1.0, victim_y)] * n_records
+        scenario = "one subject, many records, all spent on one answer"
         faults = select_faults(
             "noise halved", "subjects forgotten", "memory not cleaned", *CHARGE_FAULTS
         )
-        background = [(0.9, background_target)]
-        return self._build_trial(
-            _name_sums(target), victim, background, world, faults, target=target
+        background = [(0.9, background_y)]
+        return self._build_attack(
+            _name_released_sums(target_spec),
+            victim,
+            background,
+            scenario,
+            faults,
+            target_spec=target_spec,
         )
 
-    def two_labels(self) -> SumsTrial:
-        """Return the attack on a victim whose records have two labels."""
+    def attack_two_class_victim(self) -> SumsAttack:
+        """Return the attack on the votes of a victim with records of two classes."""
         victim: list[CosineRecord] = [(1.0, 0), (0.97, 1)] * self.n_budget_records
-        world = "one subject, records of two labels, among others"
+        scenario = "one subject, records of two labels, among others"
         faults = select_faults(*CHARGE_FAULTS)
-        return self._build_trial("votes", victim, [(0.9, 1)] * 2, world, faults)
+        return self._build_attack("votes", victim, [(0.9, 1)] * 2, scenario, faults)
 
-    def leaves_and_returns(self, target: Mapping[str, Any] | None = None) -> SumsTrial:
-        """Return the attack on a victim that is erased and enrolled again."""
-        victim_target, background_target, norm = _find_extremes(target)
+    def attack_reenrolment(self, target_spec: TargetSpec | None = None) -> SumsAttack:
+        """Return the attack on a victim that is erased and enrolled again between answers."""
+        victim_y, background_y, norm = _find_extreme_y_values(target_spec)
         audit = replace(self, noise=norm * math.sqrt(1.25) / self.compute_budget_mu("votes"))
-        world = "one record, leaves and returns, budget nearly spent"
+        scenario = "one record, leaves and returns, budget nearly spent"
         faults = select_faults("refilled on return", "memory not cleaned", *CHARGE_FAULTS)
-        background: list[CosineRecord] = [(0.9, background_target)] * 3
-        return audit._build_trial(
-            _name_sums(target),
-            [(1.0, victim_target)],
+        background: list[CosineRecord] = [(0.9, background_y)] * 3
+        return audit._build_attack(
+            _name_released_sums(target_spec),
+            [(1.0, victim_y)],
             background,
-            world,
+            scenario,
             faults,
             _RETURN_ACTIONS,
-            target=target,
+            target_spec=target_spec,
         )
 
     def attack_restarts(
-        self, *, label: bool = False, target: Mapping[str, Any] | None = None
-    ) -> SumsTrial:
+        self, release: str = "votes", target_spec: TargetSpec | None = None
+    ) -> SumsAttack:
         """Return the attack on a store that is closed and opened between answers."""
-        world = "one record; the store is closed and opened again"
+        scenario = "one record; the store is closed and opened again"
         return self._attack_one_record(
-            "restart", world, "refilled at restart", _STORE_ACTIONS, label=label, target=target
+            "restart", scenario, "refilled at restart", _STORE_ACTIONS, release, target_spec
         )
 
-    def attack_shards(self) -> SumsTrial:
+    def attack_shards(self) -> SumsAttack:
         """Return the attack on a cluster of shards that is closed and opened between answers."""
-        world = "one record, asked about, reopened"
+        scenario = "one record, asked about, reopened"
         audit = replace(self, interface="shards")
-        return audit._attack_one_record("shards", world, "refilled at restart", _STORE_ACTIONS)
+        return audit._attack_one_record("shards", scenario, "refilled at restart", _STORE_ACTIONS)
 
     def attack_size(
-        self, *, label: bool = False, target: Mapping[str, Any] | None = None
-    ) -> SumsTrial:
+        self, release: str = "votes", target_spec: TargetSpec | None = None
+    ) -> SumsAttack:
         """Return the attack on the noisy number of records, released and charged before answers."""
-        world = "one record, counted first, then asked about"
+        scenario = "one record, counted first, then asked about"
         actions = ("query",) * 3
         # A cluster is split from a store whose size has been released already.
         return replace(self, interface="store")._attack_one_record(
-            "noisy size",
-            world,
-            "size uncharged",
-            actions,
-            label=label,
-            target=target,
-            n_records=None,
+            "noisy size", scenario, "size uncharged", actions, release, target_spec, n_records=None
         )
 
     def attack_evaluation(
-        self, *, label: bool = False, target: Mapping[str, Any] | None = None
-    ) -> SumsTrial:
-        """Return the attack on an evaluation, which is charged to the subjects with true labels."""
-        world = "one record, and its label evaluated"
+        self, release: str = "votes", target_spec: TargetSpec | None = None
+    ) -> SumsAttack:
+        """Return the attack on an evaluation, charged to the subjects with true labels."""
+        scenario = "one record, and its label evaluated"
         actions = ("query", "evaluate", "query", "query")
         return self._attack_one_record(
-            "evaluation", world, "evaluation uncharged", actions, label=label, target=target
+            "evaluation", scenario, "evaluation uncharged", actions, release, target_spec
         )
 
     def _attack_one_record(
         self,
         name: str,
-        world: str,
+        scenario: str,
         fault_name: str,
         actions: Sequence[str],
-        *,
-        label: bool = False,
-        target: Mapping[str, Any] | None = None,
+        release: str = "votes",
+        target_spec: TargetSpec | None = None,
         **overrides: Any,
-    ) -> SumsTrial:
+    ) -> SumsAttack:
         """Return an attack on a victim with one record in a store.
 
         Its budget lasts for one label, or for the votes of 1.25 answers.
 
-        `name` and `world` are those of :meth:`_build_trial`, `actions` those of `AuditInteraction`;
-        `fault_name`: fault of a control, besides all faults in charges; `overrides`: estimator
-        parameters to replace.
+        `name`, `scenario`: of the attacked release and of the made-up data, for reports.
+        `fault_name`: fault of a control, in addition to all faults in charges. `actions`: such as
+        "query" and "restart". `overrides`: estimator parameters that replace those of the settings.
         """
-        victim_target, background_target, norm = _find_extremes(target)
-        if label:
-            release = "label"
-            shift = self._find_affordable_shift("label")
-        else:
-            release = "votes"
-            shift = self.compute_budget_mu("votes") / math.sqrt(1.25)
+        victim_y, background_y, norm = _find_extreme_y_values(target_spec)
+        shift = self._find_spending_shift(release)
+        if release == "votes":
+            shift /= math.sqrt(1.25)
         audit = replace(self._with_store, noise=norm / shift)
-        return audit._build_trial(
+        return audit._build_attack(
             name,
-            [(1.0, victim_target)],
-            [(0.9, background_target)] * 2,
-            world,
+            [(1.0, victim_y)],
+            [(0.9, background_y)] * 2,
+            scenario,
             select_faults(fault_name, *CHARGE_FAULTS),
             actions,
             release,
-            target,
+            target_spec,
             **overrides,
         )
 
-    def attack_total(self, epsilon: float) -> SumsTrial:
+    def attack_total(self, epsilon: float) -> SumsAttack:
         """Return the attack by two audiences on a store's guarantee over all audiences.
 
         `epsilon`: the total epsilon of the store.
@@ -247,22 +245,22 @@ class IndKNNAudit:
         audit = replace(self, noise=math.sqrt(0.625 / budget), epsilon=epsilon)
         parameters = audit.build_parameters(1, "votes", epsilon_total=epsilon)
         actions = ("query", "open_audience", "query_other", "query_other", "query")
-        universes = build_universes([(1.0, 0)], [(0.9, 1)])
+        copies = build_attack_copies([(1.0, 0)], [(0.9, 1)])
         # The slack of a total covers the grids of up to ten audiences.
         slack = 10 * SLACK_SHARE * self.delta
         claim = GaussianClaim(math.sqrt(2 * budget), self.delta, slack)
-        world = "one record, asked about by two audiences"
+        scenario = "one record, asked about by two audiences"
         faults = select_faults("total uncharged", *CHARGE_FAULTS)
-        interaction = AuditInteraction(parameters, universes, actions, interface="store")
-        return SumsTrial("Total over audiences", interaction, world, faults, claim)
+        interaction = AuditInteraction(parameters, copies, actions, interface="store")
+        return SumsAttack("Total over audiences", interaction, scenario, faults, claim)
 
     def attack_model(
         self,
         share: float = SHARE,
         refreshes: int = 1,
         release: str = "votes",
-        target: Mapping[str, Any] | None = None,
-    ) -> SumsTrial:
+        target_spec: TargetSpec | None = None,
+    ) -> SumsAttack:
         """Return the attack on a private model that is trained, and trained again after queries.
 
         The first training spends its share of the victim's budget and the answers spend the rest,
@@ -270,13 +268,9 @@ class IndKNNAudit:
 
         - `share`: share of the budget that is planned for training.
         - `refreshes`: planned number of later trainings; one is carried out unless it is 0.
-        - `release`, `target`: see the class.
         """
-        if release == "votes":
-            shift = self.compute_budget_mu(release)
-        else:
-            shift = self._find_affordable_shift(release)
-        victim_target, background_target, norm = _find_extremes(target)
+        shift = self._find_spending_shift(release)
+        victim_y, background_y, norm = _find_extreme_y_values(target_spec)
         audit = replace(self._with_store, noise=norm / shift)
         parameters = audit.build_parameters(
             _MODEL_PUBLIC_ROWS, release, model_share=share, model_refreshes=refreshes
@@ -292,52 +286,57 @@ class IndKNNAudit:
             # No budget is exhausted in the first training, so it reveals no subject that is
             # stopped too late.
             del faults["stopped late"]
-        universes = _build_model_universe(victim_target, background_target)
-        world = "one record, its part of the budget trained on, then asked"
+        copies = _build_model_attack_copy(victim_y, background_y)
+        scenario = "one record, its part of the budget trained on, then asked"
         interaction = audit._build_interaction(
-            parameters, universes, (*actions, "restart", "query"), target
+            parameters, copies, (*actions, "restart", "query"), target_spec
         )
-        return SumsTrial("Ind-KNN private model", interaction, world, faults)
+        return SumsAttack("Ind-KNN private model", interaction, scenario, faults)
 
-    def attack_opposite_vectors(self, target: Mapping[str, Any] = NUMBER_TARGET) -> SumsTrial:
+    def attack_opposite_vectors(self, target_spec: TargetSpec = NUMBER_TARGET_SPEC) -> SumsAttack:
         """Return the attack on a victim with opposite vectors, charged for their sum's norm."""
-        longest, shortest, _ = _find_extremes(target)
-        pair: list[CosineRecord] = [(1.0, longest), (0.97, shortest)]
-        victim = pair * math.ceil(self.n_budget_records / _compute_sum_norm(target, pair))
-        world = "one subject, records that say opposite things, among others"
+        longest_y, opposite_y, _ = _find_extreme_y_values(target_spec)
+        pair: list[CosineRecord] = [(1.0, longest_y), (0.97, opposite_y)]
+        pair_norm = _compute_sum_norm(target_spec, pair)
+        victim = pair * math.ceil(self.n_budget_records / pair_norm)
+        scenario = "one subject, records that say opposite things, among others"
         faults = select_faults(*CHARGE_FAULTS)
-        return self._build_trial("vectors", victim, [(0.9, shortest)], world, faults, target=target)
+        return self._build_attack(
+            "vectors", victim, [(0.9, opposite_y)], scenario, faults, target_spec=target_spec
+        )
 
-    def attack_sparse_vectors(self) -> SumsTrial:
-        """Return the attack on sparse vectors: at most 2 of 50 labels, with re-enrolment."""
-        return self.leaves_and_returns({"labels": range(50), "tau": 2.0})
+    def attack_sparse_vectors(self) -> SumsAttack:
+        """Return the attack on sparse vectors (at most 2 of 50 labels), with re-enrolment."""
+        return self.attack_reenrolment({"labels": range(50), "tau": 2.0})
 
     @property
     def n_budget_records(self) -> int:
-        """Number of records of one label that spend a whole budget on the votes of one answer."""
+        """Number of records of one class that spend a whole budget on the votes of one answer."""
         return math.ceil(1.01 * self.noise * self.compute_budget_mu("votes")) + 1
 
-    def labels(self) -> SumsTrial:
+    def attack_labels(self) -> SumsAttack:
         """Return the attack on a victim with many records that spends its budget on one label."""
         shift = self._find_affordable_shift("label")
         n_records = max(1, round(_DEFAULT_NOISE * shift))
         audit = replace(self, noise=n_records / shift)
         victim = [(1.0, 0)] * n_records
-        world = "one subject, many records, all spent on one label"
+        scenario = "one subject, many records, all spent on one label"
         faults = select_faults("noise a third", *CHARGE_FAULTS)
         actions = ("query",) * 2  # The second query finds the budget spent.
-        return audit._build_trial("labels", victim, [(0.1, 1)], world, faults, actions, "label")
+        return audit._build_attack("labels", victim, [(0.1, 1)], scenario, faults, actions, "label")
 
-    def attack_labels_alone(self) -> SumsTrial:
-        """Return the attack on a victim without neighbours, queried after its budget is spent."""
+    def attack_labels_of_isolated_victim(self) -> SumsAttack:
+        """Return the attack on labels of a victim without neighbours, queried beyond its budget."""
         audit = replace(self, noise=1 / self._find_affordable_shift("label"))
-        world = "one record, alone, asked long after its budget is spent"
+        scenario = "one record, alone, asked long after its budget is spent"
         faults = select_faults("noise a third", *CHARGE_FAULTS)
-        actions = ("query",) * _ALONE_QUERIES
-        return audit._build_trial("labels", [(1.0, 0)], [(0.1, 1)], world, faults, actions, "label")
+        actions = ("query",) * _N_ISOLATED_QUERIES
+        return audit._build_attack(
+            "labels", [(1.0, 0)], [(0.1, 1)], scenario, faults, actions, "label"
+        )
 
-    def counts(self) -> SumsTrial:
-        """Return the attack on the private count of neighbours of the paper preset."""
+    def attack_count(self) -> SumsAttack:
+        """Return the attack on the private number of neighbours of the published algorithm."""
         estimator = IndKNNClassifier.zhu2023(
             range(self.n_classes),
             self.epsilon,
@@ -346,103 +345,107 @@ class IndKNNAudit:
             tau=0.8,
             noise_multiplier=1.0,
         )
-        parameters = {**estimator.get_params(), **self.further, "n_records": 5}
+        parameters = {**estimator.get_params(), **self.further_parameters, "n_records": 5}
         del parameters["interactions"]
-        universes = build_universes([(1.0, 0)] * _COUNT_RECORDS, [(0.9, 0)] * 5)
-        world = "one subject, many records, all spent on counts and votes"
+        copies = build_attack_copies([(1.0, 0)] * _COUNT_RECORDS, [(0.9, 0)] * 5)
+        scenario = "one subject, many records, all spent on counts and votes"
         faults = select_faults("noise halved", "counts uncharged", *CHARGE_FAULTS)
-        interaction = AuditInteraction(parameters, universes, ("query",) * 3)
-        return SumsTrial("Ind-KNN private count", interaction, world, faults)
+        interaction = AuditInteraction(parameters, copies, ("query",) * 3)
+        return SumsAttack("Ind-KNN private count", interaction, scenario, faults)
 
-    def create_canaries(
+    def build_canary_interaction(
         self,
-        count: int,
+        n_canaries: int,
         release: str,
-        target: Mapping[str, Any] | None,
+        target_spec: TargetSpec | None,
         n_queries: int,
         cost_share: float,
     ) -> AuditInteraction:
-        """Return one interaction with canaries, each the victim of a universe of its own.
+        """Return one interaction with canaries, each the victim of its own copy of the attack.
 
-        - `count`: number of canaries.
-        - `release`, `target`: see the class.
-        - `n_queries`: number of queries beside each canary. With a large budget a query is replaced
-          by several with more noise, because one answer shifts by its noise scale at most.
+        - `n_queries`: number of queries at each canary. With a large budget a query is replaced by
+          several with more noise, because one answer shifts by its noise scale at most.
         - `cost_share`: cost of the answer to one query as a multiple of the canary's budget. A cost
           above 1 is capped at the budget.
         """
-        victim_target, background_target, norm = _find_extremes(target)
-        if release == "label":
-            shift = self._find_affordable_shift("label")
-        else:
-            shift = self.compute_budget_mu("votes")
+        victim_y, background_y, norm = _find_extreme_y_values(target_spec)
+        shift = self._find_spending_shift(release)
         n_rounds = math.ceil(cost_share * shift**2)
         audit = replace(self, noise=norm * math.sqrt(n_rounds / cost_share) / shift)
         parameters = audit.build_parameters(
-            count, release, n_queries=2 * n_queries * n_rounds * count
+            n_canaries, release, n_queries=2 * n_queries * n_rounds * n_canaries
         )
-        universes = build_universes(
-            [(1.0, victim_target)], [(0.9, background_target)], count=count, twice=False
+        copies = build_attack_copies(
+            [(1.0, victim_y)], [(0.9, background_y)], n_canaries, duplicates_background=False
         )
         actions = ("query",) * (n_queries * n_rounds)
         return replace(audit, interface="fit")._build_interaction(
-            parameters, universes, actions, target
+            parameters, copies, actions, target_spec
         )
 
-    def _build_trial(
+    def _build_attack(
         self,
         name: str,
         victim: list[CosineRecord],
         background: list[CosineRecord],
-        world: str,
+        scenario: str,
         faults: Mapping[str, InjectedFault],
         actions: Sequence[str] = ("query",) * 3,
         release: str = "votes",
-        target: Mapping[str, Any] | None = None,
+        target_spec: TargetSpec | None = None,
         **overrides: Any,
-    ) -> SumsTrial:
-        """Return the attack on one interaction in a single universe.
+    ) -> SumsAttack:
+        """Return the attack on one interaction with a single copy of the attack.
 
-        - `name`, `world`: names of the attacked release and of the made-up world, for reports.
-        - `victim`, `background`: records of the victim, and of the other subjects.
-        - `faults`: faults of the controls, by name. `actions`: see `AuditInteraction`.
-        - `**overrides`: estimator parameters to replace.
+        `name`, `scenario`: of the attacked release and of the made-up data, for reports. `victim`,
+        `background`: records of the victim, and of the other subjects, one each. `faults`: of the
+        controls, by name. `actions`: such as "query" and "erase". `overrides`: estimator parameters
+        that replace those of the settings.
         """
         # Records far from the query ensure that no shard holds the victim alone.
         n_distant = 24 if self.interface == "shards" else 0
         distant = [(0.0, background[0][1])] * n_distant
-        universes = build_universes(victim, [*background, *distant])
+        copies = build_attack_copies(victim, [*background, *distant])
         parameters = self.build_parameters(1, release, **overrides)
-        interaction = self._build_interaction(parameters, universes, actions, target)
-        return SumsTrial(f"Ind-KNN {name}", interaction, world, faults)
+        interaction = self._build_interaction(parameters, copies, actions, target_spec)
+        return SumsAttack(f"Ind-KNN {name}", interaction, scenario, faults)
 
     @property
     def _with_store(self) -> "IndKNNAudit":
-        """The same settings with an interface that is a store or a cluster, not an estimator."""
+        """The same settings with a store as the interface, unless it is a cluster already."""
         return replace(self, interface="store") if self.interface == "fit" else self
 
     def _build_interaction(
         self,
         parameters: dict[str, Any],
-        universes: Universes,
+        copies: AttackCopies,
         actions: Sequence[str],
-        target: Mapping[str, Any] | None,
+        target_spec: TargetSpec | None,
     ) -> AuditInteraction:
-        """Return an interaction; with a `target`, its declaration replaces classes and release."""
-        if target is None:
-            return AuditInteraction(parameters, universes, actions, interface=self.interface)
+        """Return an interaction on the interface of these settings.
+
+        `parameters`: of the estimator; `target_spec`, if given, replaces classes and release.
+        `copies`: the data set. `actions`: such as "query".
+        """
+        if target_spec is None:
+            return AuditInteraction(parameters, copies, actions, interface=self.interface)
         own = {
             name: value for name, value in parameters.items() if name not in ("classes", "release")
         }
-        estimator = ESTIMATORS[declared_target(target).kind]
-        return AuditInteraction(own | dict(target), universes, actions, estimator, self.interface)
+        estimator = ESTIMATORS[declared_target(target_spec).kind]
+        return AuditInteraction(own | dict(target_spec), copies, actions, estimator, self.interface)
 
     def _create_plan(self, release: str) -> IndKNNPlan:
         """Return the plan of a classifier with these settings."""
         return IndKNNPlan.from_estimator(IndKNNClassifier(**self.build_parameters(1, release)))
 
+    def _find_spending_shift(self, release: str) -> float:
+        """Return the shift of one sum that spends a full budget at once, in noise scales."""
+        is_label = release == "label"
+        return self._find_affordable_shift(release) if is_label else self.compute_budget_mu(release)
+
     def _find_affordable_shift(self, release: str) -> float:
-        """Return the largest shift of one vote that a full budget pays for, in noise scales."""
+        """Return the largest shift of one vote that costs at most a budget, in noise scales."""
         charges = self._create_plan(release).charges
         largest = float(_CANDIDATE_SHIFTS[0])
         for shift in _CANDIDATE_SHIFTS:
@@ -460,8 +463,11 @@ _MODEL_PUBLIC_ROWS = 100
 """Number of public rows near the two clusters in the attack on a private model."""
 
 
-def _build_model_universe(victim_target: Any, background_target: Any) -> Universes:
-    """Return a data set for the attack on a private model."""
+def _build_model_attack_copy(victim_y: Any, background_y: Any) -> AttackCopies:
+    """Return a data set with one copy of the attack on a private model.
+
+    `victim_y`, `background_y`: values of `y` of the victim and of the other subjects.
+    """
     # The victim's only feature is its own, orthogonal to two opposite clusters; the model predicts
     # their targets with confidence. Private records answer only those queries for which the model
     # is less confident than for most public rows, and the query at the victim is such a query.
@@ -472,40 +478,40 @@ def _build_model_universe(victim_target: Any, background_target: Any) -> Univers
     # Subjects of the first cluster have one record each, those of the second cluster two.
     n_rows = len(cluster_rows)
     ids = 1 + np.concatenate([np.arange(2 * n_rows), 2 * n_rows + np.arange(n_rows).repeat(2)])
-    targets = np.repeat(np.array([background_target, victim_target]), 2 * n_rows, axis=0)
+    targets = np.repeat(np.array([background_y, victim_y]), 2 * n_rows, axis=0)
     reference_point = REFERENCE_COSINE * query + 0.6 * aside
     public = np.concatenate([[reference_point], cluster_rows[1::2], -cluster_rows[1:-1:2]])
-    victim = World(query[None], np.array([victim_target]), np.zeros(1, dtype=int))
-    return Universes(1, victim, World(records, targets, ids), public, query[None])
+    victim = World(query[None], np.array([victim_y]), np.zeros(1, dtype=int))
+    return AttackCopies(1, victim, World(records, targets, ids), public, query[None])
 
 
-def _name_sums(target: Mapping[str, Any] | None) -> str:
+def _name_released_sums(target_spec: TargetSpec | None) -> str:
     """Return the name of the released sums, for reports: "votes" or "vectors"."""
-    return "votes" if target is None else "vectors"
+    return "votes" if target_spec is None else "vectors"
 
 
-def _find_extremes(target: Mapping[str, Any] | None) -> tuple[Any, Any, float]:
-    """Return the targets with the longest and the opposite vector, and the norm of the longest.
+def _find_extreme_y_values(target_spec: TargetSpec | None) -> tuple[Any, Any, float]:
+    """Return the two values of `y` with opposite vectors, and the norm of the first vector.
 
-    The targets are in the format of `y`. Without a `target` they are two classes, whose vote has
-    norm 1.
+    The first has the longest vector. Without `target_spec` they are classes 0 and 1, whose
+    vote has norm 1.
     """
-    if target is None:
+    if target_spec is None:
         return 0, 1, 1.0
-    longest, shortest = _create_vector_target(target).extremes
-    return longest, shortest, _compute_sum_norm(target, [(1.0, longest)])
+    longest_y, opposite_y = _create_vector_target(target_spec).extremes
+    return longest_y, opposite_y, _compute_sum_norm(target_spec, [(1.0, longest_y)])
 
 
-def _create_vector_target(target: Mapping[str, Any]) -> VectorTarget:
-    """Return the vector target that estimator parameters declare."""
-    declared = declared_target(target)
+def _create_vector_target(target_spec: TargetSpec) -> VectorTarget:
+    """Return the target object that the parameters declare."""
+    declared = declared_target(target_spec)
     assert isinstance(declared, VectorTarget)  # noqa: S101 (callers declare no classes)
     return declared
 
 
-def _compute_sum_norm(target: Mapping[str, Any], records: list[CosineRecord]) -> float:
-    """Return the norm of the sum of the records' vectors, weighted by their cosines."""
-    y = np.array([record_target for _, record_target in records])
-    vectors = _create_vector_target(target).encode(y, len(y))
+def _compute_sum_norm(target_spec: TargetSpec, records: list[CosineRecord]) -> float:
+    """Return the norm of the sum of the records' target vectors, weighted by their cosines."""
+    y = np.array([record_y for _, record_y in records])
+    vectors = _create_vector_target(target_spec).encode(y, len(y))
     weights = np.array([cosine for cosine, _ in records])
     return float(np.linalg.norm(weights @ vectors.dense()))

@@ -48,10 +48,10 @@ class InjectedFault:
     A control of an audit is the same attack on a mechanism with a fault, which must be detected.
 
     - `noise_divisor`: noise scales are divided by it.
-    - `charge_fault`: error in the charges: a name that :func:`vicinal.testing.charges_broken`
-      accepts, or "".
-    - `charge_kinds` (sequence of str): kinds of releases whose charges are wrong, of
-      `vicinal.testing.CHARGED`, or "total".
+    - `charge_fault`: name of the error in the charges, one of :data:`CHARGE_FAULTS` or "memory not
+      cleaned"; "" for correct charges.
+    - `charge_kinds` (sequence of str): kinds of releases whose charges are wrong, of "votes",
+      "counts", "training", "size", "evaluation" and "total" (of all audiences).
     - `refills_on_return`: an erased subject that is enrolled again has its full budget.
     - `refills_on_restart`: every subject has its full budget after a store is opened again.
     - `ignores_subject_ids`: every record is treated as a subject of its own.
@@ -100,8 +100,10 @@ CHARGE_FAULTS = (
     "stopped late",
     "neither charged nor stopped",
 )
-"""Names of the faults in the charges of subjects."""
+"""Names of the faults in the charges of subjects. "Not stopped": subjects without remaining budget
+still contribute; "stopped late": only subjects with a budget of exactly 0 are stopped."""
 
+# The names are values of the JSON reports.
 _FAULTS = {
     **{name: InjectedFault(charge_fault=name) for name in (*CHARGE_FAULTS, "memory not cleaned")},
     **{
@@ -130,7 +132,7 @@ def select_faults(*names: str) -> dict[str, InjectedFault]:
 
 
 class AlwaysHeads(BernoulliSource):
-    """A source of Bernoulli samples that are always 1, whatever the probability."""
+    """A source of Bernoulli samples that are always 1: Poisson sampling includes every subject."""
 
     exact = False
 
@@ -138,10 +140,10 @@ class AlwaysHeads(BernoulliSource):
         return np.ones(size, dtype=np.bool_)
 
 
-# ---------------------------------------------------------------- universes with separate queries
+# ---------------------------------------------------------------- independent copies of an attack
 
 CosineRecord = tuple[float, Any]
-"""A record: its cosine to the query of its universe, and its label, number, or row of numbers."""
+"""A record: its cosine to the query of its copy, and its class, number, or row of numbers."""
 
 _CODE_BITS = 6
 """Query directions are the 2^6 signs of codewords of the Reed-Muller code RM(2, 6).
@@ -150,39 +152,40 @@ Two codewords differ in 16 signs at least, so two queries have a cosine of 1/2 a
 a cosine of .8, so no record is a neighbour of two queries.
 """
 
-MAX_UNIVERSES = 1 << 20
-"""Maximal number of universes. 2^21 codewords begin with a plus."""
+MAX_COPIES = 1 << 20
+"""Maximal number of copies of an attack. 2^21 codewords begin with a plus."""
 
 REFERENCE_COSINE = 0.8
-"""Cosine of a universe's only public reference point to its query; it sets the adaptive radius."""
+"""Cosine of the only public reference point of a copy to its query; it sets the adaptive radius."""
 
 
 @dataclass(frozen=True)
-class Universes:
-    """A made-up data set of `count` universes: independent copies of one attack.
+class AttackCopies:
+    """A made-up data set of `n_copies` mutually independent copies of one attack.
 
-    No record of a universe is a neighbour of the query of another universe.
+    Each copy has a victim (the attacked subject), background subjects, one public reference point
+    and one query. No record of a copy is a neighbour of the query of another copy.
 
-    - `victims`: records of the subjects at risk, subject i in universe i.
+    - `victims`: records of the victims, subject i in copy i.
     - `background`: records of the other subjects, which are present in both worlds.
-    - `public` (array (count, d)): public reference points.
-    - `queries` (array (count, d)): one query for each universe.
+    - `public` (array (n_copies, d)): public reference points.
+    - `queries` (array (n_copies, d)): one query for each copy.
     """
 
-    count: int
+    n_copies: int
     victims: testing.World
     background: testing.World
     public: FloatMatrix
     queries: FloatMatrix
 
-    def people(self, present: Bools | bool) -> testing.World:
-        """Return all records of one world.
+    def build_records(self, present: Bools | bool) -> testing.World:
+        """Return the records of the data set with the victims that are present.
 
-        `present`, bool or bool (count,): whether the victims are in the data set: all of them, or
-        the victim of each universe.
+        `present`, bool or bool (n_copies,): whether all victims, or the victim of each copy, are in
+        the data set.
         """
-        is_included = np.broadcast_to(present, self.count)[self.victims.subjects]
-        # Victims come first, so that any state that they leave behind affects the other subjects.
+        is_included = np.broadcast_to(present, self.n_copies)[self.victims.subjects]
+        # Victims come first, so that remaining state of theirs would affect the other subjects.
         columns = zip(self.victims, self.background, strict=True)
         return testing.World(
             *(np.concatenate([victim[is_included], background]) for victim, background in columns)
@@ -201,43 +204,45 @@ def _compute_codewords(count: int) -> Floats32:
 
 
 def compute_directions(count: int, cosine: float) -> Floats32:
-    """Return one unit vector per universe at a `cosine` to its query, float32 (count, 65)."""
-    # The component orthogonal to the query lies along the last axis, which all universes share.
+    """Return a unit vector for each copy at a `cosine` to its query, float32 (count, 65)."""
+    # The component orthogonal to the query lies along the last axis, which all copies share.
     remainder = np.full((count, 1), np.sqrt(1 - cosine**2), dtype=np.float32)
     return np.concatenate([np.float32(cosine) * _compute_codewords(count), remainder], axis=1)
 
 
-def build_universes(
+def build_attack_copies(
     victim_records: Sequence[CosineRecord],
     background_records: Sequence[CosineRecord],
+    n_copies: int = 1,
     *,
-    count: int = 1,
-    twice: bool = True,
-) -> Universes:
-    """Return `count` universes with the same records relative to their queries.
+    duplicates_background: bool = True,
+) -> AttackCopies:
+    """Return a data set of `n_copies` independent copies of one attack.
 
-    - `victim_records`: records of the victim in each universe.
-    - `background_records`: other records of each universe, at least one; each is a subject.
-    - `twice`: whether the first background subject has its record twice.
+    - `victim_records`: the records of the victim of each copy, relative to the copy's query.
+    - `background_records`: the other records of each copy, at least one; each is a subject.
+    - `duplicates_background`: whether the first background subject has its record twice.
     """
-    records = [background_records[0], *background_records] if twice else background_records
-    ids = count + np.arange(len(background_records) * count)
-    ids = np.concatenate([ids[:count], ids]) if twice else ids
-    victim_ids = np.tile(np.arange(count), len(victim_records))
-    return Universes(
-        count,
-        _build_world(count, victim_records, victim_ids),
-        _build_world(count, records, ids),
-        compute_directions(count, REFERENCE_COSINE),
-        compute_directions(count, 1.0),
+    records = list(background_records)
+    ids = n_copies + np.arange(len(background_records) * n_copies)
+    if duplicates_background:
+        records = [background_records[0], *background_records]
+        ids = np.concatenate([ids[:n_copies], ids])
+    victim_ids = np.tile(np.arange(n_copies), len(victim_records))
+    return AttackCopies(
+        n_copies,
+        _place_records(n_copies, victim_records, victim_ids),
+        _place_records(n_copies, records, ids),
+        compute_directions(n_copies, REFERENCE_COSINE),
+        compute_directions(n_copies, 1.0),
     )
 
 
-def _build_world(count: int, records: Sequence[CosineRecord], ids: Ints) -> testing.World:
-    """Return each of the records once in every universe, with the given subject ids."""
-    features = np.concatenate([compute_directions(count, cosine) for cosine, _ in records])
-    labels = np.repeat(np.array([label for _, label in records]), count, axis=0)
-    return testing.World(features, labels, ids)
+def _place_records(n_copies: int, records: Sequence[CosineRecord], ids: Ints) -> testing.World:
+    """Return each of the records once in every copy, with `ids`, int64 (records * n_copies,)."""
+    features = np.concatenate([compute_directions(n_copies, cosine) for cosine, _ in records])
+    targets = np.repeat(np.array([target for _, target in records]), n_copies, axis=0)
+    return testing.World(features, targets, ids)
 
 
 # ---------------------------------------------------------------- one interaction in two worlds
@@ -254,32 +259,35 @@ class AuditInteraction:
     """A sequence of actions on a system that holds made-up records.
 
     - `parameters`: parameters of the estimator, or of the store and its audience.
-    - `universes`: records, reference points and queries.
+    - `copies`: records, reference points and queries, of one or more copies of the attack.
     - `actions` (sequence of str): "query", "erase" (the victims), "reenrol" (the victims); for
-      stores also "refresh" (the model), "restart", "evaluate", "open_audience" (a second one),
-      "query_other" (in it).
+      stores also "refresh" (train the model again), "restart", "evaluate", "open_audience" (a
+      second one), "query_other" (for the second audience).
     - `estimator`: class of the estimator, for the interface "fit" and for the plan.
-    - `interface`: a name of :data:`INTERFACES`.
+    - `interface`: "fit" (an estimator), "store", or "shards" (a cluster).
     """
 
     parameters: Mapping[str, Any]
-    universes: Universes
+    copies: AttackCopies
     actions: Sequence[str]
     estimator: type[IndKNNEstimator] = IndKNNClassifier
     interface: str = "fit"
 
     @property
     def plan(self) -> IndKNNPlan:
-        """The plan that follows from the parameters."""
-        own = {name: value for name, value in self.parameters.items() if name != "epsilon_total"}
-        return IndKNNPlan.from_estimator(self.estimator(**own))
+        """The plan of releases that follows from the parameters."""
+        parameters = {**self.parameters}
+        parameters.pop("epsilon_total", None)
+        return IndKNNPlan.from_estimator(self.estimator(**parameters))
 
     def run(
         self, present: Bools | bool, fault: InjectedFault, transcript: testing.Transcript
     ) -> list[Any]:
         """Carry out all actions in one world; return all outputs, as plain values and arrays.
 
-        - `present`: which victims are in the data set, see :meth:`Universes.people`.
+        - `present`, bool or bool (n_copies,): whether all victims, or the victim of each copy, are
+          in the data set.
+        - `fault`: defect that is injected into the installed version for this run.
         - `transcript`: source of the noise, and record of all private sums and releases.
         """
         with ExitStack() as stack:
@@ -288,7 +296,7 @@ class AuditInteraction:
             warnings.simplefilter("ignore")
             stack.enter_context(testing.noise_from(transcript))
             stack.enter_context(fault.inject())
-            records = self.universes.people(present)
+            records = self.copies.build_records(present)
             if fault.ignores_subject_ids:
                 records = testing.World(records.X, records.y, np.arange(len(records.X)))
             session = stack.enter_context(INTERFACES[self.interface](self, records, fault))
@@ -297,11 +305,11 @@ class AuditInteraction:
             return session.outputs
 
     def create_queries(self, index: int) -> FloatMatrix:
-        """Return the queries of the action at `index`: one for each universe.
+        """Return the queries of the action at `index`, one for each copy, (n_copies, d).
 
-        The opposite of the query of a single universe follows, far from all records.
+        If there is a single copy, the opposite of its query follows, far from all records.
         """
-        queries = self.universes.queries
+        queries = self.copies.queries
         angle = 0.0 if self.interface == "fit" else index * _ROUND_ANGLE
         away = np.zeros_like(queries)
         away[:, -1] = -np.linalg.norm(queries, axis=1)
@@ -312,8 +320,9 @@ class AuditInteraction:
 class _EstimatorSession:
     """A fitted estimator, and all outputs of the actions that were carried out on it.
 
-    A method `do_X` carries out the action "X". Its arguments are the index of the action and the
-    victims that are in the data set.
+    A method `do_X` carries out the action "X" of an interaction. Its arguments are the index of the
+    action, and which victims are in the data set (`present`, bool or bool (n_copies,)). `system`
+    is the estimator or store.
     """
 
     _add_options: Mapping[str, Any] = {}
@@ -324,7 +333,7 @@ class _EstimatorSession:
         self.interaction = interaction
         self.fault = fault
         self.outputs: list[Any] = []
-        self.system = self._start(records)
+        self.system = self._create_system(records)
 
     def __enter__(self) -> "_EstimatorSession":
         return self
@@ -332,14 +341,15 @@ class _EstimatorSession:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def _start(self, records: testing.World) -> Any:
-        """Return the system under attack, with the given private records."""
+    def _create_system(self, records: testing.World) -> Any:
+        """Return a new system under attack: here an estimator, fitted to the private `records`."""
         parameters = self.interaction.parameters
         estimator = self.interaction.estimator(**parameters, interactions="public")
-        public = self.interaction.universes.public
+        public = self.interaction.copies.public
         return estimator.fit(records.X, records.y, records.subjects, public=public)
 
     def do_query(self, index: int, _: Bools | bool) -> None:
+        """Answer the queries of the action, and append the five arrays of the answers."""
         answers = self.system.query(self.interaction.create_queries(index))
         self.outputs += [
             answers.labels,
@@ -350,19 +360,21 @@ class _EstimatorSession:
         ]
 
     def do_erase(self, _: int, __: Bools | bool) -> None:
-        self.system.erase(np.unique(self.interaction.universes.victims.subjects))
+        """Erase all victims; with a fault, their remaining budgets are forgotten."""
+        self.system.erase(np.unique(self.interaction.copies.victims.subjects))
         if self.fault.refills_on_return:
             testing.forget_departed(self.system)
 
     def do_reenrol(self, index: int, present: Bools | bool) -> None:
-        # A new subject is added in both worlds, because the number of additions is public.
-        universes = self.interaction.universes
-        victims = universes.victims
-        new_features = universes.background.X[:1] * -1
-        is_included = np.broadcast_to(present, universes.count)[victims.subjects]
+        """Add the erased victims that are `present` again, together with one new subject."""
+        # The new subject is added in both worlds, because the number of additions is public.
+        copies = self.interaction.copies
+        victims = copies.victims
+        new_features = copies.background.X[:1] * -1
+        is_included = np.broadcast_to(present, copies.n_copies)[victims.subjects]
         self.system.add(
             np.concatenate([victims.X[is_included], new_features]),
-            np.concatenate([victims.y[is_included], universes.background.y[:1]]),
+            np.concatenate([victims.y[is_included], copies.background.y[:1]]),
             np.concatenate([victims.subjects[is_included], [10**6 + index]]),
             **self._add_options,
         )
@@ -371,61 +383,67 @@ class _EstimatorSession:
 class _StoreSession(_EstimatorSession):
     """A store in a temporary folder, and all outputs of the actions carried out on it."""
 
-    # With an injected fault, the store may no longer know the ids of erased subjects. It must not
-    # refuse them, so that the attack can continue.
+    # With an injected fault, a store may have lost the ids of erased subjects. It must accept them
+    # as new ids, so that the attack can continue.
     _add_options: Mapping[str, Any] = {"ids_differ": True}
 
     def __exit__(self, *_: object) -> None:
+        """Close the store and remove its folder."""
         self.system.close()
         self._folder.cleanup()
 
-    def _start(self, records: testing.World) -> Any:
+    def _create_system(self, records: testing.World) -> Any:
+        """Return a new store in a temporary folder that holds the private `records`."""
         self._folder = tempfile.TemporaryDirectory()
         self._path = Path(self._folder.name) / "store"
         return Store.init(
             self._path,
             *records,
-            public=self.interaction.universes.public,
+            public=self.interaction.copies.public,
             accept_weak_plan=True,
             **self.interaction.parameters,
         )
 
     def do_open_audience(self, _: int, __: Bools | bool) -> None:
+        """Open a second audience, "other", with the plan of the first one."""
         shared = ("classes", "kernel", "norm_bound", "index", "epsilon_total")
         parameters = self.interaction.parameters
         plan = {name: value for name, value in parameters.items() if name not in shared}
         self.system.open_audience("other", accept_weak_plan=True, **plan)
 
     def do_query_other(self, index: int, present: Bools | bool) -> None:
+        """Answer the queries of the action for the second audience."""
         self.do_query(index, present, "other")
 
     def do_query(self, index: int, _: Bools | bool, audience: str = "default") -> None:
+        """Answer the queries of the action for an audience; append the reply and public facts."""
         reply = self.system.predict(self.interaction.create_queries(index), audience=audience)
         state = self.system.facts()["audiences"][audience]
         public_state = {name: state[name] for name in ("plan", "queries", "usage")}
         self.outputs.append(repr([reply.to_dict(), public_state]))
 
     def do_refresh(self, _: int, __: Bools | bool) -> None:
+        """Train the private model of the store again, and append the result."""
         self.outputs.append(self.system.refresh_model())
 
-    def _open(self) -> Any:
+    def _open_system(self) -> Any:
         """Return the stored system, opened from its folder."""
         return Store.open(self._path)
 
     def do_restart(self, _: int, __: Bools | bool) -> None:
+        """Close the store and open it again; with a fault, all budgets are full afterwards."""
         self.system.close()
-        self.system = self._open()
+        self.system = self._open_system()
         if self.fault.refills_on_restart:
             testing.refill_budgets(self.system)
 
     def do_evaluate(self, index: int, present: Bools | bool) -> None:
-        # The first answer is evaluated. The victim, if present, contributes its true label, and so
-        # does a background subject.
-        universes = self.interaction.universes
+        """Evaluate the first answer by labels of the victim, if present, and a new subject."""
+        copies = self.interaction.copies
         queries = np.repeat(self.interaction.create_queries(0)[:1], 2, axis=0)
         n_victims = int(np.broadcast_to(present, 1)[0])
-        victims = universes.victims
-        targets = np.concatenate([victims.y[:n_victims], universes.background.y[:1]])
+        victims = copies.victims
+        targets = np.concatenate([victims.y[:n_victims], copies.background.y[:1]])
         ids = np.concatenate([victims.subjects[:n_victims], [10**6 + index]])
         evaluation = self.system.evaluate(
             queries[: len(ids)], targets, ids, ids_differ=True, share=0.5, accept_noise=True
@@ -436,14 +454,16 @@ class _StoreSession(_EstimatorSession):
 class _ShardsSession(_StoreSession):
     """A cluster of three shards in this process, and all outputs of the actions on it."""
 
-    def _start(self, records: testing.World) -> Any:
-        super()._start(records).close()
+    def _create_system(self, records: testing.World) -> Any:
+        """Return a new cluster of shards, split from a store of the private `records`."""
+        super()._create_system(records).close()
         store_path = self._path
         self._path = store_path.with_name("cluster")
         split(store_path, self._path, 3)
-        return self._open()
+        return self._open_system()
 
-    def _open(self) -> Any:
+    def _open_system(self) -> Any:
+        """Return the coordinator of the cluster, opened from its folder."""
         return Coordinator.open(self._path, local_transports)
 
 
@@ -472,12 +492,12 @@ class TwoWorlds:
     def from_interaction(
         cls, interaction: AuditInteraction, fault: InjectedFault = NO_FAULT
     ) -> "TwoWorlds":
-        """Run an interaction without and then with the subject, and record its private sums."""
+        """Run an interaction without and with its victims, under a fault, and record its sums."""
         absent_transcript = testing.Transcript(testing.no_noise())
-        present_transcript = testing.Transcript(follows=absent_transcript)
+        present_transcript = testing.Transcript(replayed=absent_transcript)
         absent_outputs = interaction.run(False, fault, absent_transcript)
         present_outputs = interaction.run(True, fault, present_transcript)
-        has_equal_outputs = not present_transcript.strayed and all(
+        has_equal_outputs = not present_transcript.has_diverged and all(
             map(_are_equal, absent_outputs, present_outputs)
         )
         absent_sums: list[Ints] = []
@@ -505,9 +525,10 @@ class TwoWorlds:
     def compute_total_shift(self, table: ChargeTable | None, n_classes: int) -> float:
         """Return the total shift of all releases as mu: the root of the sum of squared shifts.
 
-        `table` holds the charges of labels, if labels are released instead of votes: a single
-        shifted vote then counts with its share of the squared shift. Releases without `n_classes`
-        values, such as gradients, are never labels.
+        - `table`: charges of labels, None if votes are released. If labels are released instead, a
+          single shifted vote counts with its share of the squared shift.
+        - `n_classes`: number of values of a release of votes; releases with another number of
+          values, such as gradients, are never labels.
         """
         total = 0.0
         for shift in self.compute_shifts():
@@ -518,17 +539,17 @@ class TwoWorlds:
             total += square
         return float(np.sqrt(total))
 
-    def sample_outputs(self, present: bool, noise: NoiseSource, runs: int) -> list[AnyArray]:
-        """Return each release's noisy sums of independent runs in one world, (runs, rows, ...)."""
+    def sample_outputs(self, present: bool, noise: NoiseSource, n_runs: int) -> list[AnyArray]:
+        """Return noisy sums of each release for independent runs of a world, (n_runs, ...)."""
         world_sums = self.present_sums if present else self.absent_sums
         return [
-            noise.add_to(np.broadcast_to(sums, (runs, *sums.shape)), scale)
+            noise.add_to(np.broadcast_to(sums, (n_runs, *sums.shape)), scale)
             for sums, scale in zip(world_sums, self.scales, strict=True)
         ]
 
 
 def _are_equal(first: Any, second: Any) -> bool:
-    """Return whether two outputs are equal; NaN equals NaN in float arrays."""
+    """Return whether two outputs are equal, where NaN equals NaN in float arrays."""
     if isinstance(first, np.ndarray):
         return np.array_equal(first, second, equal_nan=first.dtype.kind == "f")
     return bool(first == second)

@@ -13,7 +13,7 @@ import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import astuple, dataclass, field
 from types import MappingProxyType
 from typing import Any
 
@@ -29,32 +29,35 @@ CONFIDENCE = 1 - 1e-6
 """Default confidence of all lower bounds of one result."""
 
 
-class AuditTrial(ABC):
-    """An attack on one mechanism, in a made-up world with and without a subject.
+class Attack(ABC):
+    """An attack on one mechanism, in two worlds: made-up data with and without one subject.
 
     The attacker is a distinguisher: it assigns a score to each run, and large scores suggest that
     the subject is present. The mechanism is the installed one with its real noise, unless a fault
-    is injected. The worlds are made from public facts alone.
+    is injected. The data are made from public facts alone.
 
-    - `mechanism`, `world`: names of the mechanism and of the world, for reports.
-    - `claim`: the guarantee that the mechanism states for these worlds.
-    - `moved`: total shift of the private sums by the subject, as mu, computed exactly; 0 if the
-      sums are random and the shift is unknown.
+    - `mechanism`, `scenario`: names of the mechanism and of the made-up data, for reports.
+    - `claim`: the guarantee that the mechanism states for these data.
+    - `total_shift_mu`: total shift of the private sums by the subject, as mu of Gaussian DP,
+      computed exactly; 0 if the sums are random and the shift is unknown.
     """
 
     mechanism: str
-    world: str
+    scenario: str
     claim: Claim
-    moved: float = 0.0
+    total_shift_mu: float = 0.0
     _faults: Mapping[str, InjectedFault] = MappingProxyType({})
     _fault: InjectedFault = NO_FAULT
 
     @abstractmethod
-    def play(self, present: bool) -> Floats:
-        """Return the attacker's scores of independent runs in one world, float64 (runs,)."""
+    def compute_scores(self, present: bool) -> Floats:
+        """Return the attacker's scores of a block of independent runs, float64 (runs,).
 
-    def controls(self) -> Mapping[str, AuditTrial]:
-        """Return the same attack on a version with each injected fault, by the fault's name."""
+        `present`: whether the attacked subject is in the data set of these runs.
+        """
+
+    def create_controls(self) -> Mapping[str, Attack]:
+        """Return the controls: this attack on versions with an injected fault, by fault name."""
         controls = {}
         for name, fault in self._faults.items():
             # A shallow copy shares the claim, which is expensive to compute.
@@ -62,16 +65,16 @@ class AuditTrial(ABC):
             controls[name] = control
             control._faults = {}
             control._fault = fault
-            control._prepare()
+            control._prepare_for_fault()
         return controls
 
-    def _prepare(self) -> None:  # noqa: B027 (most attacks have no state to compute)
-        """Compute the state that depends on the injected fault."""
+    def _prepare_for_fault(self) -> None:  # noqa: B027 (most attacks have no state to compute)
+        """Compute or reset the state of the attack that depends on the injected fault."""
 
     @property
-    def overspends(self) -> bool:
+    def exceeds_max_shift(self) -> bool:
         """Whether the exact shift of the private sums exceeds the claim: a charge is missing."""
-        return self.moved > self.claim.most_moved
+        return self.total_shift_mu > self.claim.max_total_shift_mu
 
 
 @dataclass(frozen=True)
@@ -80,36 +83,43 @@ class ControlResult:
 
     - `name`: name of the fault.
     - `caught`: whether the audit refuted the claim, as it must.
-    - `lower`, `claim`: lower bound on mu and the claimed mu at the last test.
+    - `mu_lower_bound`, `claimed_mu`: the measured lower bound on mu (of Gaussian DP), and the mu
+      that the claim permits, both for the last test.
     - `runs`: runs of each world until the last test; canaries in an audit with one run.
     - `seconds`: duration of these runs.
     """
 
     name: str
     caught: bool
-    lower: float
-    claim: float
+    mu_lower_bound: float
+    claimed_mu: float
     runs: int
     seconds: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the result as a JSON object."""
+        names = ("name", "caught", "lower", "claim", "runs", "seconds")
+        return dict(zip(names, astuple(self), strict=True))
 
 
 @dataclass(frozen=True, kw_only=True)
 class AuditFinding:
-    """Result of one audit: lower bounds on the privacy loss of a mechanism, beside its claim.
+    """Result of one audit: lower bounds on the privacy loss of a mechanism, and its claim.
 
     Attributes
     ----------
-    mechanism, world : str
-        Names of the attacked mechanism and of the made-up world.
-    claim, lower : float
-        The claimed mu and the lower bound on mu, both at the rates of the selected test.
+    mechanism, scenario : str
+        Names of the attacked mechanism and of the made-up data.
+    claimed_mu, mu_lower_bound : float
+        The mu (of Gaussian DP) that the claim permits for the selected test, and the measured lower
+        bound on mu for the same test.
     epsilon_claim, epsilon_lower, delta : float
-        The claimed epsilon at delta, and the lower bound on epsilon at delta.
+        The claimed epsilon, and the measured lower bound on epsilon, both at `delta`.
     confidence : float
         Confidence of the lower bounds.
     seconds : float
         Duration of the audit.
-    moved, most_moved : float or None
+    total_shift_mu, max_total_shift_mu : float or None
         Exact total shift of the private sums by the subject, as mu, and the largest shift that the
         claim permits; None if the mechanism samples records and charges no budgets.
     controls : tuple of ControlResult
@@ -117,65 +127,68 @@ class AuditFinding:
     """
 
     mechanism: str
-    world: str
-    claim: float
-    lower: float
+    scenario: str
+    claimed_mu: float
+    mu_lower_bound: float
     epsilon_claim: float
     epsilon_lower: float
     delta: float
     confidence: float
     seconds: float
-    moved: float | None = None
-    most_moved: float | None = None
+    total_shift_mu: float | None = None
+    max_total_shift_mu: float | None = None
     controls: tuple[ControlResult, ...] = ()
 
     @property
     def ratio(self) -> float:
         """The lower bound on mu as a share of the claimed mu."""
-        return self.lower / self.claim if self.claim > 0 else 0.0
+        return self.mu_lower_bound / self.claimed_mu if self.claimed_mu > 0 else 0.0
 
     @property
-    def kept(self) -> bool:
+    def is_consistent(self) -> bool:
         """Whether the claim is not refuted, neither by the exact shift nor by a lower bound."""
-        is_shift_permitted = self.moved is None or self.moved <= (self.most_moved or 0.0)
-        are_bounds_permitted = self.lower <= self.claim and self.epsilon_lower <= self.epsilon_claim
-        return is_shift_permitted and are_bounds_permitted
+        is_shift_permitted = self.total_shift_mu is None or (
+            self.total_shift_mu <= (self.max_total_shift_mu or 0.0)
+        )
+        is_mu_permitted = self.mu_lower_bound <= self.claimed_mu
+        is_epsilon_permitted = self.epsilon_lower <= self.epsilon_claim
+        return is_shift_permitted and is_mu_permitted and is_epsilon_permitted
 
     @property
-    def conclusive(self) -> bool:
+    def is_conclusive(self) -> bool:
         """Whether every injected fault was detected. If not, there were too few runs."""
         return all(control.caught for control in self.controls)
 
     @property
     def holds(self) -> bool:
         """Whether the claim is not refuted and every injected fault was detected."""
-        return self.kept and self.conclusive
+        return self.is_consistent and self.is_conclusive
 
     @property
     @abstractmethod
-    def power(self) -> str:
+    def power_statement(self) -> str:
         """Sentence for reports: the size of the audit, and the leak that it would have detected."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the result as a JSON object."""
         return {
             "mechanism": self.mechanism,
-            "world": self.world,
+            "world": self.scenario,
             "unit": "mu",
-            "claim": self.claim,
-            "lower": self.lower,
+            "claim": self.claimed_mu,
+            "lower": self.mu_lower_bound,
             "confidence": self.confidence,
             "ratio": self.ratio,
-            "kept": self.kept,
+            "kept": self.is_consistent,
             "epsilon": {
                 "claim": self.epsilon_claim,
                 "lower": self.epsilon_lower,
                 "delta": self.delta,
             },
             "seconds": self.seconds,
-            "moved": self.moved,
-            "most_moved": self.most_moved,
-            "controls": [asdict(control) for control in self.controls],
+            "moved": self.total_shift_mu,
+            "most_moved": self.max_total_shift_mu,
+            "controls": [control.to_dict() for control in self.controls],
         }
 
 
@@ -186,40 +199,43 @@ class AuditResult(AuditFinding):
     Attributes
     ----------
     rates : RateBounds
-        Bounds on the power and false positive rate of the selected test.
-    visible_mu, visible_epsilon : float
-        Leak that the audit detects with probability .95, as mu and as epsilon at `delta`.
+        Confidence bounds on the power and false positive rate of the selected test.
+    detectable_mu, detectable_epsilon : float
+        Privacy loss that the audit detects with probability .95, as mu and as epsilon at `delta`.
     runs : int
         Number of runs of each world.
 
     Examples
     --------
     >>> from vicinal.audit.ind_knn import IndKNNAudit
-    >>> from vicinal.audit.schedule import carry_out
-    >>> result = carry_out(IndKNNAudit(n_classes=3).votes(), seconds=0.1, controls=False)
-    >>> result.lower <= result.claim
+    >>> from vicinal.audit.schedule import run_audits
+    >>> attack = IndKNNAudit(n_classes=3).attack_votes()
+    >>> (result,) = run_audits([attack], seconds=0.1, controls=False)
+    >>> result.mu_lower_bound <= result.claimed_mu
     True
     """
 
     rates: RateBounds
-    visible_mu: float
-    visible_epsilon: float
+    detectable_mu: float
+    detectable_epsilon: float
     runs: int
 
     @property
-    def power(self) -> str:
+    def power_statement(self) -> str:
+        """Sentence for reports: the number of runs, and the detectable epsilon."""
         return (
-            f"{self.runs} runs of each world; a leak of epsilon >= {self.visible_epsilon:.3f} "
+            f"{self.runs} runs of each world; a leak of epsilon >= {self.detectable_epsilon:.3f} "
             "would have been seen"
         )
 
     def to_dict(self) -> dict[str, Any]:
-        visible = {"mu": self.visible_mu, "epsilon": self.visible_epsilon}
-        return {**super().to_dict(), "would_have_seen": visible, "runs": self.runs}
+        """Return the result as a JSON object."""
+        detectable = {"mu": self.detectable_mu, "epsilon": self.detectable_epsilon}
+        return {**super().to_dict(), "would_have_seen": detectable, "runs": self.runs}
 
 
-Progress = Callable[[float], None]
-"""Callback that receives the seconds used since its last call."""
+ReportProgress = Callable[[float], None]
+"""Callback of progress displays, called with the seconds used since its last call."""
 
 _CONTROL_SHARE = 0.5
 """Largest share of the time that all controls use together."""
@@ -229,24 +245,28 @@ _MAX_TESTS = 32
 
 
 @dataclass
-class _TrialRuns:
-    """Scores of one attack in both worlds, in blocks of independent runs, and their duration."""
+class _AttackRuns:
+    """The runs of one attack so far, as blocks of scores with and without the subject.
 
-    trial: AuditTrial
-    report_progress: Progress | None
+    `total_seconds`, `block_seconds`: duration of all blocks, and of the last pair of blocks.
+    """
+
+    attack: Attack
+    report_progress: ReportProgress | None
     present_blocks: list[Floats] = field(default_factory=list)
     absent_blocks: list[Floats] = field(default_factory=list)
     total_seconds: float = 0.0
     block_seconds: float = 0.0
 
     def __len__(self) -> int:
+        """Return the number of runs of each world."""
         return sum(map(len, self.absent_blocks))
 
     def run_block(self) -> None:
         """Run one block in each world."""
         start = time.monotonic()
-        self.present_blocks.append(self.trial.play(present=True))
-        self.absent_blocks.append(self.trial.play(present=False))
+        self.present_blocks.append(self.attack.compute_scores(present=True))
+        self.absent_blocks.append(self.attack.compute_scores(present=False))
         self.block_seconds = time.monotonic() - start
         self.total_seconds += self.block_seconds
         if self.report_progress is not None:
@@ -255,7 +275,7 @@ class _TrialRuns:
     def run_until(self, deadline: float, max_runs: float) -> None:
         """Run blocks until the deadline or `max_runs` runs, but at least `MIN_RUNS` runs.
 
-        `deadline` is a time of the monotonic clock, in seconds.
+        `deadline`: time of the monotonic clock, in seconds.
         """
         while len(self) < MIN_RUNS or (time.monotonic() < deadline and len(self) < max_runs):
             self.run_block()
@@ -269,14 +289,14 @@ class _TrialRuns:
         return math.sqrt(self.block_seconds / max(1, len(self.absent_blocks[-1])))
 
     def bound_loss(self, confidence: float) -> tuple[RateBounds, float]:
-        """Return :func:`find_best_test` for all completed runs."""
+        """Return :func:`bound_best_test` for the scores of all completed runs."""
         present_scores = np.concatenate(self.present_blocks)
         absent_scores = np.concatenate(self.absent_blocks)
-        return find_best_test(self.trial.claim, present_scores, absent_scores, confidence)
+        return bound_best_test(self.attack.claim, present_scores, absent_scores, confidence)
 
 
-def find_best_test(
-    claim: Claim, present: Floats, absent: Floats, confidence: float
+def bound_best_test(
+    claim: Claim, present_scores: Floats, absent_scores: Floats, confidence: float
 ) -> tuple[RateBounds, float]:
     """Return bounds on the rates of the best test, and a lower bound on epsilon at `claim.delta`.
 
@@ -284,50 +304,37 @@ def find_best_test(
     come from another test, selected for epsilon.
 
     - `claim`: the claim to test.
-    - `present`, `absent` (float64 (n,), (m,)): scores of independent runs in the worlds with and
-      without the subject.
+    - `present_scores`, `absent_scores` (float64 (n,), (m,)): scores of independent runs in the
+      worlds with and without the subject.
     - `confidence`: probability with which all bounds hold, at least.
     """
     confidence_of_each = 1 - (1 - confidence) / 2
 
     def compute_claim_share(rates: RateBounds) -> float:
-        """Return the bound on mu as a share of the claimed mu; -1 if the bound is trivial."""
+        """Return the lower bound on mu as a share of the claimed mu; -1 if it is trivial."""
         if rates.mu <= 0 or not 0 < rates.false_positive_rate < 1:
             return -1.0
-        claimed_mu = claim.allowed(rates)
+        claimed_mu = claim.compute_max_mu(rates)
         return rates.mu / claimed_mu if claimed_mu > 0 else float("inf")
 
-    def compute_epsilon(rates: RateBounds) -> float:
+    def bound_epsilon(rates: RateBounds) -> float:
         return rates.bound_epsilon(claim.delta)
 
-    best_for_mu = bound_rates(present, absent, confidence_of_each, compute_claim_share)
-    best_for_epsilon = bound_rates(present, absent, confidence_of_each, compute_epsilon)
-    return best_for_mu, max(compute_epsilon(best_for_mu), compute_epsilon(best_for_epsilon))
+    best_for_mu = bound_rates(
+        present_scores, absent_scores, confidence_of_each, compute_claim_share
+    )
+    best_for_epsilon = bound_rates(present_scores, absent_scores, confidence_of_each, bound_epsilon)
+    return best_for_mu, max(bound_epsilon(best_for_mu), bound_epsilon(best_for_epsilon))
 
 
-def carry_out(
-    trial: AuditTrial,
+def run_audits(
+    attacks: Iterable[Attack],
     seconds: float,
     confidence: float = CONFIDENCE,
     *,
-    runs: float = math.inf,
+    max_runs: float = math.inf,
     controls: bool = True,
-    progress: Progress | None = None,
-) -> AuditResult:
-    """Run one attack and its controls; return the result. See :func:`carry_out_all`."""
-    return carry_out_all(
-        [trial], seconds, confidence, runs=runs, controls=controls, progress=progress
-    )[0]
-
-
-def carry_out_all(
-    trials: Iterable[AuditTrial],
-    seconds: float,
-    confidence: float = CONFIDENCE,
-    *,
-    runs: float = math.inf,
-    controls: bool = True,
-    progress: Progress | None = None,
+    progress: ReportProgress | None = None,
 ) -> list[AuditResult]:
     """Run attacks and their controls for a given time; return one result for each attack.
 
@@ -337,126 +344,141 @@ def carry_out_all(
 
     Parameters
     ----------
-    trials : iterable of AuditTrial
+    attacks : iterable of Attack
         The attacks.
     seconds : float
-        Total time, including the creation of the attacks. At least two blocks of each world are
-        run, whatever their duration.
+        Time limit of all attacks and controls together, including the creation of the attacks. At
+        least two blocks of each world are run, whatever their duration.
     confidence : float
         Confidence with which all lower bounds of one result hold.
-    runs : float
+    max_runs : float
         Number of runs of each world after which an attack stops before its time is used.
     controls : bool
-        Whether controls are run.
+        Whether the versions with injected faults are attacked, too.
     progress : callable, optional
         Called with the seconds used since its last call.
 
     Examples
     --------
-    >>> from vicinal.audit import carry_out_all
+    >>> from vicinal.audit import run_audits
     >>> from vicinal.audit.ind_knn import IndKNNAudit
-    >>> trial = IndKNNAudit(n_classes=3).votes()
-    >>> [result.mechanism for result in carry_out_all([trial], seconds=0.1, controls=False)]
+    >>> attack = IndKNNAudit(n_classes=3).attack_votes()
+    >>> [result.mechanism for result in run_audits([attack], seconds=0.1, controls=False)]
     ['Ind-KNN votes']
     """
     confidence = checks.check_real("confidence", confidence, above=0, below=1)
     start = time.monotonic()
-    all_runs = [_TrialRuns(trial, progress) for trial in trials]
-    for trial_runs in all_runs:
-        trial_runs.run_block()
-        trial_runs.run_until(math.inf, min(runs, 2 * len(trial_runs)))
+    all_runs = [_AttackRuns(attack, progress) for attack in attacks]
+    for attack_runs in all_runs:
+        attack_runs.run_block()
+        attack_runs.run_until(math.inf, min(max_runs, 2 * len(attack_runs)))
     remaining = max(0.0, start + seconds - time.monotonic())
-    weights = [trial_runs.time_weight * len(trial_runs.trial.controls()) for trial_runs in all_runs]
+    weights = [
+        attack_runs.time_weight * len(attack_runs.attack.create_controls())
+        for attack_runs in all_runs
+    ]
     control_seconds = _divide_time(remaining * _CONTROL_SHARE, weights)
     control_results = [
-        _try_controls(trial_runs.trial, share, confidence, runs, progress) if controls else ()
-        for trial_runs, share in zip(all_runs, control_seconds, strict=True)
+        _run_controls(attack_runs.attack, share, confidence, max_runs, progress) if controls else ()
+        for attack_runs, share in zip(all_runs, control_seconds, strict=True)
     ]
     remaining = max(0.0, start + seconds - time.monotonic())
-    trial_seconds = _divide_time(remaining, [trial_runs.time_weight for trial_runs in all_runs])
-    for trial_runs, share in zip(all_runs, trial_seconds, strict=True):
-        trial_runs.run_until(time.monotonic() + share, runs)
+    attack_seconds = _divide_time(remaining, [attack_runs.time_weight for attack_runs in all_runs])
+    for attack_runs, share in zip(all_runs, attack_seconds, strict=True):
+        attack_runs.run_until(time.monotonic() + share, max_runs)
     return [
-        _create_result(trial_runs, confidence, results)
-        for trial_runs, results in zip(all_runs, control_results, strict=True)
+        _create_result(attack_runs, confidence, results)
+        for attack_runs, results in zip(all_runs, control_results, strict=True)
     ]
 
 
 def _divide_time(seconds: float, weights: Sequence[float]) -> list[float]:
-    """Return shares of the time in proportion to the weights; zeros if all weights are 0."""
+    """Divide `seconds` in proportion to the weights; return zeros if all weights are 0."""
     total = sum(weights)
     return [seconds * weight / total if total else 0.0 for weight in weights]
 
 
-def _try_controls(
-    trial: AuditTrial, seconds: float, confidence: float, runs: float, progress: Progress | None
+def _run_controls(
+    attack: Attack,
+    seconds: float,
+    confidence: float,
+    max_runs: float,
+    progress: ReportProgress | None,
 ) -> tuple[ControlResult, ...]:
-    """Run all controls of an attack within a time limit, see :func:`try_control`."""
+    """Run all controls of an attack, and return their results.
+
+    `seconds`: time limit of all together. `confidence`, `max_runs`: those of each control.
+    """
     # Each control gets an equal share of the time that remains when it starts.
-    controls = trial.controls()
+    controls = attack.create_controls()
     deadline = time.monotonic() + seconds
     results: list[ControlResult] = []
     for name, control in controls.items():
         n_remaining = len(controls) - len(results)
         share = max(0.0, deadline - time.monotonic()) / n_remaining
-        results.append(try_control(name, control, share, confidence, runs, progress))
+        results.append(run_control(name, control, share, confidence, max_runs, progress))
     return tuple(results)
 
 
-def try_control(
+def run_control(
     name: str,
-    control: AuditTrial,
+    control: Attack,
     seconds: float,
     confidence: float = CONFIDENCE,
-    runs: float = math.inf,
-    progress: Progress | None = None,
+    max_runs: float = math.inf,
+    progress: ReportProgress | None = None,
 ) -> ControlResult:
     """Run a control until the audit refutes its claim, or its time or runs are used.
 
     - `name`, `control`: name of the injected fault, and the attack on a version with it.
     - `seconds`: time limit, which is checked whenever the number of runs has doubled.
     - `confidence`: confidence of all tests together.
-    - `runs`: number of runs of each world after which the control stops.
+    - `max_runs`: number of runs of each world after which the control stops.
+    - `progress`: called with the seconds used since its last call.
     """
-    control_runs = _TrialRuns(control, progress)
+    control_runs = _AttackRuns(control, progress)
     deadline = time.monotonic() + seconds
     confidence_of_each = 1 - (1 - confidence) / _MAX_TESTS
     while True:
         control_runs.run_until(math.inf, max(1, 2 * len(control_runs)))
         rates, epsilon = control_runs.bound_loss(confidence_of_each)
-        claim = control.claim.allowed(rates)
-        is_caught = rates.mu > claim or epsilon > control.claim.epsilon() or control.overspends
-        if is_caught or time.monotonic() >= deadline or len(control_runs) >= runs:
+        claimed_mu = control.claim.compute_max_mu(rates)
+        is_caught = (
+            rates.mu > claimed_mu
+            or epsilon > control.claim.compute_epsilon()
+            or control.exceeds_max_shift
+        )
+        if is_caught or time.monotonic() >= deadline or len(control_runs) >= max_runs:
             return ControlResult(
-                name, is_caught, rates.mu, claim, len(control_runs), control_runs.total_seconds
+                name, is_caught, rates.mu, claimed_mu, len(control_runs), control_runs.total_seconds
             )
 
 
 def _create_result(
-    trial_runs: _TrialRuns, confidence: float, controls: tuple[ControlResult, ...]
+    attack_runs: _AttackRuns, confidence: float, controls: tuple[ControlResult, ...]
 ) -> AuditResult:
     """Return the result of an attack from its finished runs and the results of its controls."""
-    rates, epsilon = trial_runs.bound_loss(confidence)
-    trial = trial_runs.trial
-    runs = len(trial_runs)
-    claim = trial.claim.allowed(rates)
-    delta = trial.claim.delta
-    detectable_mu = find_detectable_mu(claim, runs, 1 - (1 - confidence) / 2)
+    rates, epsilon = attack_runs.bound_loss(confidence)
+    attack = attack_runs.attack
+    runs = len(attack_runs)
+    claimed_mu = attack.claim.compute_max_mu(rates)
+    delta = attack.claim.delta
+    detectable_mu = find_detectable_mu(claimed_mu, runs, 1 - (1 - confidence) / 2)
     return AuditResult(
-        mechanism=trial.mechanism,
-        world=trial.world,
+        mechanism=attack.mechanism,
+        scenario=attack.scenario,
         rates=rates,
-        claim=claim,
-        lower=rates.mu,
-        epsilon_claim=trial.claim.epsilon(),
+        claimed_mu=claimed_mu,
+        mu_lower_bound=rates.mu,
+        epsilon_claim=attack.claim.compute_epsilon(),
         epsilon_lower=epsilon,
         delta=delta,
-        visible_mu=detectable_mu,
-        visible_epsilon=gdp_epsilon(detectable_mu, delta),
+        detectable_mu=detectable_mu,
+        detectable_epsilon=gdp_epsilon(detectable_mu, delta),
         confidence=confidence,
         runs=runs,
-        seconds=trial_runs.total_seconds,
-        moved=trial.moved or None,
-        most_moved=trial.claim.most_moved if trial.moved else None,
+        seconds=attack_runs.total_seconds,
+        total_shift_mu=attack.total_shift_mu or None,
+        max_total_shift_mu=attack.claim.max_total_shift_mu if attack.total_shift_mu else None,
         controls=controls,
     )

@@ -59,7 +59,7 @@ def demo(
     from vicinal import checks
     from vicinal.datasets.dataset import load_mnist
     from vicinal.datasets.tables import load_table
-    from vicinal.reports.demo import answer, html_page, prepare
+    from vicinal.reports.demo import answer_queries, prepare_trial, render_demo_page
 
     start = time.perf_counter()
     checks.check_real("epsilon", epsilon, above=0)
@@ -71,8 +71,8 @@ def demo(
     name = "MNIST" if is_bundled else Path(data).stem
     with show_progress_bars(silent=json) as begin:
         images = load_mnist() if is_bundled else load_table(data)
-        trial, pictures = prepare(images, queries, begin)
-        answers = answer(trial, epsilon, delta, begin)
+        trial, pictures = prepare_trial(images, queries, begin)
+        answers = answer_queries(trial, epsilon, delta, begin)
         guarantee = answers.guarantee
         arguments = {
             "--data": data if is_bundled else Path(data).name,
@@ -82,7 +82,7 @@ def demo(
         }
         command = shlex.join(["vicinal", "demo", *chain.from_iterable(arguments.items())])
         seconds = time.perf_counter() - start
-        page = html_page(
+        page = render_demo_page(
             name, answers, pictures, command=command, version=__version__, seconds=seconds
         )
         write_file(report_path, page)

@@ -85,19 +85,19 @@ def show_outlook(
     - `dry_run`: whether this is the dry run of a command, which compares no other plans.
     - `seed`: seed of the simulation.
     """
-    from vicinal.reports.plan_report import assess_plan, format_options, plan_options
+    from vicinal.reports.plan_report import assess_plan, evaluate_plan_options, format_plan_options
 
     plan = plan.settled(ASSUMED_PUBLIC_ROWS if points is None else len(points))
     reference, setup, reason = _prepare_simulation(plan, points, labels)
     with show_progress_bars(silent=json) as begin:
-        options = plan_options(plan, reference, setup, seed, begin, alone=dry_run)
+        options = evaluate_plan_options(plan, reference, setup, seed, begin, only_requested=dry_run)
     class_shares = [] if setup is None else setup.shares
     advice = assess_plan(plan, class_shares) if plan.target.voted else []
     if dry_run:
         advice.append("Dry run: nothing was written, drawn or charged.")
     if not json:
         introduction = [*costs, ""] if costs else []
-        echo("\n".join([*introduction, format_options(options, reason), "", *advice]).rstrip())
+        echo("\n".join([*introduction, format_plan_options(options, reason), "", *advice]).rstrip())
         return
     requested, *alternatives = options
     result = {

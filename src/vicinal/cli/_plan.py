@@ -70,7 +70,7 @@ def audit(
     from vicinal.ledger.sealed_files import read_json
     from vicinal.reports import smoothed_audit
 
-    report = smoothed_audit.audit(read_json(spec, "plan"))
+    report = smoothed_audit.audit_smoothed_dp(read_json(spec, "plan"))
     echo(as_json(report) if json else smoothed_audit.format_audit(report))
 
 

@@ -20,7 +20,7 @@ from vicinal.cli.records import listed_ids, open_store
 from vicinal.errors import InvalidInput, StorageFailed
 
 if TYPE_CHECKING:
-    from vicinal.audit.catalogue import Trials
+    from vicinal.audit.catalogue import AttackFactories
     from vicinal.audit.one_run_audit import OneRunResult
     from vicinal.audit.schedule import AuditFinding
     from vicinal.store.store import Store
@@ -60,7 +60,7 @@ def audit(
     attacked are listed. The exit code is 1 if an attack contradicts a claim. It is 4 if none does,
     but an attack had too few runs to detect a copy of the code that was broken on purpose.
     """
-    from vicinal.audit.catalogue import not_audited
+    from vicinal.audit.catalogue import list_unaudited_attacks
 
     if out is not None:
         output.check_outputs({"out": out}, {"TARGET": target})
@@ -76,7 +76,7 @@ def audit(
             echo("\n".join(trials))
             return
         findings = _run_trials(trials, minutes, confidence, silent=json)
-    unaudited = [] if facts is None else not_audited(facts, {audience: set(findings)})
+    unaudited = [] if facts is None else list_unaudited_attacks(facts, {audience: set(findings)})
     result = {
         "target": None if target is None else target.name,
         "identity": None if facts is None else facts.get("identity"),
@@ -91,9 +91,9 @@ def audit(
     if out is not None:
         output.write_file(out, report + "\n")
     echo(report if json else _format_findings(list(findings.values()), unaudited))
-    if not all(finding.kept for finding in findings.values()):
+    if not all(finding.is_consistent for finding in findings.values()):
         raise typer.Exit(CONTRADICTED)
-    if not all(finding.conclusive for finding in findings.values()):
+    if not all(finding.is_conclusive for finding in findings.values()):
         raise typer.Exit(INCONCLUSIVE)
 
 
@@ -122,55 +122,59 @@ def _run_one(
 ) -> OneRunResult:
     """Return the finding of a one-run audit, of a store's plan or else of the default plan."""
     from vicinal.audit import one_run_audit
-    from vicinal.audit.catalogue import stored_plan
+    from vicinal.audit.catalogue import read_audit_settings
     from vicinal.audit.ind_knn import IndKNNAudit
 
     plan_audit = IndKNNAudit()
     options: dict[str, Any] = {}
     if facts is not None:
-        plan_audit, options["release"], options["target"] = stored_plan(facts, audience)
+        plan_audit, options["release"], options["target_spec"] = read_audit_settings(
+            facts, audience
+        )
     elif target is not None:
         raise InvalidInput("The 'one_run' option audits a store or the default plan, not a file.")
-    return one_run_audit.one_run(
+    return one_run_audit.audit_in_one_run(
         plan_audit, canaries=canaries, confidence=confidence, progress=step, **options
     )
 
 
 def _run_trials(
-    trials: Trials, minutes: float, confidence: float, *, silent: bool
+    trials: AttackFactories, minutes: float, confidence: float, *, silent: bool
 ) -> dict[str, AuditFinding]:
     """Return the finding of each attack, by name, after at most `minutes` for all of them."""
     from vicinal import checks
-    from vicinal.audit.schedule import carry_out_all
+    from vicinal.audit.schedule import run_audits
 
     minutes = checks.check_real("minutes", minutes, above=0, maximum=_MAX_MINUTES)
     with output.show_progress_bars(silent=silent) as begin:
         step = begin("attacks", round(60 * minutes))
         attacks = (create_attack() for create_attack in trials.values())
-        results = carry_out_all(attacks, 60 * minutes, confidence, progress=step)  # type: ignore[arg-type]
+        results = run_audits(attacks, 60 * minutes, confidence, progress=step)  # type: ignore[arg-type]
         return dict(zip(trials, results, strict=True))
 
 
-def _list_trials(target: Path | None, facts: dict[str, Any] | None, audience: str) -> Trials:
+def _list_trials(
+    target: Path | None, facts: dict[str, Any] | None, audience: str
+) -> AttackFactories:
     """Return the attacks on all mechanisms, on a store with `facts`, or on a plan's file."""
-    from vicinal.audit.catalogue import all_trials, plan_trials, store_trials
+    from vicinal.audit.catalogue import list_all_attacks, list_plan_attacks, list_store_attacks
     from vicinal.audit.ind_knn import IndKNNAudit
     from vicinal.ledger.sealed_files import read_json
 
     if target is None:
-        return all_trials(IndKNNAudit())
+        return list_all_attacks(IndKNNAudit())
     if facts is not None:
-        return store_trials(facts, audience)
+        return list_store_attacks(facts, audience)
     plan = read_json(target, "plan")
     try:
-        return plan_trials(plan)
+        return list_plan_attacks(plan)
     except InvalidInput as error:
         # The name is a field of the file, so it must not be replaced by a flag.
         message = str(error).replace("' parameter", "' field")
         raise InvalidInput(f"The plan {target.name}: {message}") from None
 
 
-def _select_trials(trials: Trials, only: str | None) -> Trials:
+def _select_trials(trials: AttackFactories, only: str | None) -> AttackFactories:
     if only is None:
         return trials
     names = [name.strip() for name in only.split(",")]
@@ -186,8 +190,8 @@ def _format_findings(findings: Sequence[AuditFinding], unaudited: Sequence[str])
     lines = [_format_finding(finding) for finding in findings]
     if unaudited:
         lines.append(f"Not audited here: {', '.join(unaudited)}.")
-    n_contradicted = sum(not finding.kept for finding in findings)
-    n_inconclusive = sum(not finding.conclusive for finding in findings)
+    n_contradicted = sum(not finding.is_consistent for finding in findings)
+    n_inconclusive = sum(not finding.is_conclusive for finding in findings)
     if n_contradicted:
         lines.append(
             f"CONTRADICTED: {n_contradicted} of {len(findings)} claims. Do not rely on this "
@@ -206,22 +210,24 @@ def _format_findings(findings: Sequence[AuditFinding], unaudited: Sequence[str])
 
 
 def _format_finding(finding: AuditFinding) -> str:
-    verdict = "kept" if finding.kept else "CONTRADICTED"
+    verdict = "kept" if finding.is_consistent else "CONTRADICTED"
     lines = [
-        f"{finding.mechanism}: {finding.world}",
+        f"{finding.mechanism}: {finding.scenario}",
         (
-            f"  mu at least {finding.lower:.3f}, claimed {finding.claim:.3f} ({verdict}), "
+            f"  mu at least {finding.mu_lower_bound:.3f}, "
+            f"claimed {finding.claimed_mu:.3f} ({verdict}), "
             f"ratio {finding.ratio:.2f}; epsilon at least {finding.epsilon_lower:.3f}, "
             f"claimed {finding.epsilon_claim:.3f} at delta {finding.delta:g}"
         ),
         (
-            f"  {finding.power}; {finding.seconds:.0f} s; wrong with probability at most "
+            f"  {finding.power_statement}; {finding.seconds:.0f} s; wrong with probability at most "
             f"{1 - finding.confidence:.1g}"
         ),
     ]
-    if finding.moved is not None:
+    if finding.total_shift_mu is not None:
         lines.append(
-            f"  moved by the subject, exactly: mu {finding.moved:.6f} of {finding.most_moved:.6f}"
+            f"  moved by the subject, exactly: mu {finding.total_shift_mu:.6f} "
+            f"of {finding.max_total_shift_mu:.6f}"
         )
     for control in finding.controls:
         result = "caught" if control.caught else "not caught"
@@ -246,7 +252,7 @@ def certificate(
     json: Json = False,
 ) -> None:
     """Write the guarantees of a store, with the evidence."""
-    from vicinal.reports.deployment_certificate import certificate_page, deployment_certificate
+    from vicinal.reports.deployment_certificate import create_certificate, render_certificate_page
 
     output.refuse_overlap({"out": out}, {"STORE": store})
     reports = [read_audit(path) for path in audit or []]
@@ -255,7 +261,7 @@ def certificate(
     for path, report in zip(audit or [], reports, strict=True):
         if report.get("identity") not in (None, facts.get("identity")):
             raise InvalidInput(f"The file {path} reports on another store. Audit this one.")
-    content = deployment_certificate(
+    content = create_certificate(
         facts,
         __version__,
         _format_now(),
@@ -269,7 +275,7 @@ def certificate(
     text = output.as_json(content)
     folder = output.output_folder(out)
     output.write_file(folder / "certificate.json", text + "\n")
-    output.write_file(folder / "certificate.html", certificate_page(content))
+    output.write_file(folder / "certificate.html", render_certificate_page(content))
     echo(text if json else f"Wrote {folder / 'certificate.html'} and .json")
 
 

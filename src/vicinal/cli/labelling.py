@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from vicinal.labelling.labellers import FixedPlanLabeller, IndKNNLabeller
     from vicinal.labelling.loop import LabellingTask, TransferResult
     from vicinal.labelling.plan import LabellingPlan, Round
-    from vicinal.reports.outcomes import ClassFigures
+    from vicinal.reports.outcomes import AccuracyByClass
     from vicinal.students.student import Student
     from vicinal.students.training import Recipe
 
@@ -321,7 +321,7 @@ def label(
     from vicinal.labelling.answers import save_answers
     from vicinal.labelling.journal import FileJournal
     from vicinal.labelling.plan import LabellingPlan, Round, default_plan
-    from vicinal.reports.outcomes import ClassFigures
+    from vicinal.reports.outcomes import AccuracyByClass
 
     check_outputs({"out": out}, task.inputs)
     names, dataset, labelling_task, truth = task.read()
@@ -337,7 +337,7 @@ def label(
     save_answers(answers, out)
     figures = None
     if truth is not None:
-        figures = ClassFigures.from_answers(answers.labels, truth[answers.rows], names)
+        figures = AccuracyByClass.from_answers(answers.labels, truth[answers.rows], names)
     count_of_class = {str(name): int((answers.labels == name).sum()) for name in answers.classes}
     result = {
         "queries": len(labelled_round.queries),
@@ -377,7 +377,7 @@ def student(
     import numpy as np
 
     from vicinal.labelling.answers import load_answers
-    from vicinal.reports.outcomes import ClassFigures
+    from vicinal.reports.outcomes import AccuracyByClass
     from vicinal.students.learner import train_student
 
     check_outputs(options.outputs, {"ANSWERS": answers, "public": public})
@@ -398,7 +398,7 @@ def student(
         trained = train_student(pool, rows, labels, names, recipe, step, soft_labels)
     trained = replace(trained, guarantee=released.guarantee)
     paths = options.write(trained)
-    agreement = ClassFigures.from_answers(trained.predict(pool[rows]), labels, names)
+    agreement = AccuracyByClass.from_answers(trained.predict(pool[rows]), labels, names)
     figures = None if truth is None else _evaluate_student(trained, pool, truth, released.rows)
     result = {
         "answers": len(rows),
@@ -538,24 +538,24 @@ def _collect_answers(
 
 def _evaluate_student(
     student: Student, pool: AnyArray, truth: AnyArray, queried: AnyArray
-) -> ClassFigures:
+) -> AccuracyByClass:
     """Return the accuracy of a student on the public examples `pool` that were not `queried`."""
     import numpy as np
 
-    from vicinal.reports.outcomes import ClassFigures
+    from vicinal.reports.outcomes import AccuracyByClass
 
     rows = np.setdiff1d(np.arange(len(pool)), queried)
-    return ClassFigures.from_answers(student.predict(pool[rows]), truth[rows], student.classes)
+    return AccuracyByClass.from_answers(student.predict(pool[rows]), truth[rows], student.classes)
 
 
 def _evaluate_rounds(
     outcome: TransferResult, final: Student, pool: AnyArray, truth: AnyArray
-) -> dict[str, ClassFigures]:
+) -> dict[str, AccuracyByClass]:
     """Return the accuracies of each round's answers and of the final student, by title."""
     import numpy as np
 
     from vicinal.labelling.labellers import ABSTAINED
-    from vicinal.reports.outcomes import ClassFigures
+    from vicinal.reports.outcomes import AccuracyByClass
 
     names = np.array(final.classes)
     figures_by_title = {}
@@ -563,7 +563,7 @@ def _evaluate_rounds(
         is_answered = labelled.labels != ABSTAINED
         rows = labelled.queries[is_answered]
         answers = names[labelled.labels[is_answered]]
-        figures = ClassFigures.from_answers(answers, truth[rows], final.classes)
+        figures = AccuracyByClass.from_answers(answers, truth[rows], final.classes)
         figures_by_title[f"answers of round {number}"] = figures
     queried = np.concatenate([labelled.queries for labelled in outcome.rounds])
     title = "the student, on examples that were not queried"

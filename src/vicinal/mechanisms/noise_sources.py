@@ -7,7 +7,7 @@ import numpy as np
 from vicinal import checks
 from vicinal.arrays import Bools, Places
 from vicinal.noise.bernoulli import sample_bernoulli
-from vicinal.noise.poisson_sample import poisson_sample
+from vicinal.noise.poisson_sample import draw_poisson_sample
 from vicinal.noise.source import NoiseSource, SimulatedNoise, SystemNoise, fresh_key
 
 __all__ = ["NoiseSource", "create_noise_source", "fresh_key", "public_draws"]
@@ -70,7 +70,7 @@ class SystemBernoulli(BernoulliSource):
         return sample_bernoulli(probability, size)
 
     def sample(self, probability: float, size: int) -> Places:
-        return poisson_sample(probability, size)
+        return draw_poisson_sample(probability, size)
 
 
 class SimulatedBernoulli(BernoulliSource):

@@ -1,11 +1,12 @@
 """Compiled sampler of the exact discrete Gaussian, in doubles where they are precise enough.
 
-Proof note: gaussian.md. The magnitude is u + scale * v. The offset u is uniform on 0..scale - 1,
-the strip v has the probability of the density at its near end, and a coin accepts the pair with the
-ratio of the density at the magnitude to that at the near end. Strip and coin compare random binary
-digits with those of real numbers. Where the digits are equal, or doubles are not precise enough to
-decide, `Undecided` is raised, and :mod:`vicinal.noise._gaussian_exact` computes the same function
-of the same bits in exact integers.
+Proof note: gaussian.md. It is a rejection sampler. A round proposes the magnitude u + scale * v:
+the offset u is uniform on 0..scale - 1, and the strip index v has a probability proportional to
+exp(-v^2 / 2). The proposal is accepted with probability exp(-x (v + x / 2)), x = u / scale. Both v
+and acceptance follow from comparisons of the first binary digits of a uniform real with those of a
+probability. Where the digits are equal, or doubles are not precise enough to decide, `Undecided` is
+raised, and :mod:`vicinal.noise._gaussian_exact` computes the same function of the same bits in
+exact integers.
 """
 
 import math
@@ -13,20 +14,20 @@ import math
 import numpy as np
 
 from vicinal.compiled import compiled
-from vicinal.noise._gaussian_exact import DIGITS, compute_strip_ends
+from vicinal.noise._gaussian_exact import N_DIGITS, compute_cdf_digits
 from vicinal.noise._uniform_bits import END, MARK, NEXT, OutOfBits, Undecided
 
-# Bound on the error of the coin's probability in doubles. It is 2^-46 at most, see gaussian.md.
-MARGIN = 2.0**-40
+# Bound on the error of the acceptance probability in doubles. It is 2^-46 at most, see gaussian.md.
+MAX_PROBABILITY_ERROR = 2.0**-40
 
 # Result of a comparison that doubles, or the first digits, do not decide.
 UNDECIDED = -1
 
-# First DIGITS binary digits of the cumulative probabilities of the strips.
-_STRIP_ENDS = np.array(compute_strip_ends(DIGITS), dtype=np.int64)
+# First N_DIGITS binary digits of the probability of the strips 0 to v, by v.
+_CUMULATIVE = np.array(compute_cdf_digits(N_DIGITS), dtype=np.int64)
 
-# Mask of DIGITS bits.
-_DIGITS_MASK = (1 << DIGITS) - 1
+# Mask of the lowest N_DIGITS bits.
+_DIGITS_MASK = (1 << N_DIGITS) - 1
 
 # Bits that are read at a time. With fewer than twice as many left, the buffer is refilled.
 _WINDOW_BITS = 64
@@ -36,13 +37,14 @@ _WINDOW_BITS = 64
 def fill_gaussian(words, cursor, samples, n_done, scale):  # type: ignore[no-untyped-def]
     """Fill `samples`, int64, with discrete Gaussian samples from index ``n_done[0]`` on.
 
-    - `words`, uint64: random bits; `cursor`: position in them, see
-      :mod:`vicinal.noise._uniform_bits`. Both `n_done` and the cursor are advanced.
-    - `scale`: scale of the discrete Gaussian, 1 to 2^40.
+    - `words` (uint64 array): random bits, 64 in each word.
+    - `cursor` (int64 (3,)): position in the bits, see :mod:`vicinal.noise._uniform_bits`.
+    - `n_done` (int64 (1,)): number of finished samples. It and the cursor are advanced.
+    - `scale` (int): scale of the discrete Gaussian, 1 to 2^40.
 
     Raises OutOfBits or Undecided with the mark at the first bit of the unfinished round.
     """
-    width = _count_bits(scale - 1)
+    width = _compute_bit_length(scale - 1)
     bit = cursor[MARK]
     last_start = cursor[END] - 2 * _WINDOW_BITS
     i = n_done[0]
@@ -64,15 +66,17 @@ def fill_gaussian(words, cursor, samples, n_done, scale):  # type: ignore[no-unt
         accepted = (
             UNDECIDED
             if v == UNDECIDED
-            else toss_coin((digits >> DIGITS) & _DIGITS_MASK, u / scale, v, MARGIN)
+            else compare_with_exponential(
+                (digits >> N_DIGITS) & _DIGITS_MASK, u / scale, v, MAX_PROBABILITY_ERROR
+            )
         )
         if accepted == UNDECIDED:
             undecided = True
             bit = start
             continue
-        bit += 2 * DIGITS + 1
+        bit += 2 * N_DIGITS + 1
         magnitude = u + scale * v
-        negative = digits >> (2 * DIGITS)
+        negative = digits >> (2 * N_DIGITS)
         if accepted == 1 and (magnitude > 0 or negative == 0):
             samples[i] = -magnitude if negative else magnitude
             i += 1
@@ -88,33 +92,36 @@ def fill_gaussian(words, cursor, samples, n_done, scale):  # type: ignore[no-unt
 
 @compiled
 def find_strip(digits):  # type: ignore[no-untyped-def]
-    """Return the index of the strip of a uniform real with these first digits, or `UNDECIDED`."""
+    """Return the strip index that a uniform real selects, or `UNDECIDED`.
+
+    `digits` (int): the first N_DIGITS binary digits of the uniform real.
+    """
     v = 0
-    while digits > _STRIP_ENDS[v]:
+    while digits > _CUMULATIVE[v]:
         v += 1
-    return UNDECIDED if digits == _STRIP_ENDS[v] else v
+    return UNDECIDED if digits == _CUMULATIVE[v] else v
 
 
 @compiled
-def toss_coin(digits, x, v, margin):  # type: ignore[no-untyped-def]
+def compare_with_exponential(digits, x, v, max_error):  # type: ignore[no-untyped-def]
     """Return 1 if a uniform real is below exp(-x (v + x / 2)), 0 if above, or `UNDECIDED`.
 
-    - `digits`: the first DIGITS binary digits of the uniform real.
-    - `x`: offset in the strip as a fraction of the scale, 0 <= x < 1.
-    - `v`: index of the strip.
-    - `margin`: bound on the error of the exponential in doubles.
+    - `digits` (int): the first N_DIGITS binary digits of the uniform real.
+    - `x` (float): offset in the strip as a fraction of the scale, 0 <= x < 1.
+    - `v` (int): index of the strip.
+    - `max_error` (float): bound on the error of the exponential in doubles.
     """
     probability = math.exp(-x * (v + x / 2))
-    if digits < math.floor((probability - margin) * (_DIGITS_MASK + 1)):
+    if digits < math.floor((probability - max_error) * (_DIGITS_MASK + 1)):
         return 1
-    return 0 if digits > math.floor((probability + margin) * (_DIGITS_MASK + 1)) else UNDECIDED
+    return 0 if digits > math.floor((probability + max_error) * (_DIGITS_MASK + 1)) else UNDECIDED
 
 
 @compiled
 def _read_window(low, high, bit):  # type: ignore[no-untyped-def]
-    """Return the 64 bits that start at index `bit` modulo 64 of the word `low`, as uint64.
+    """Return 64 consecutive bits as uint64, the first bit lowest.
 
-    `high` is the word behind `low`. The first bit becomes the lowest.
+    `low`, `high` (uint64): two consecutive words; the bits start at index `bit` modulo 64 of `low`.
     """
     offset = np.uint64(bit & 63)
     upper = (high << np.uint64(1)) << (np.uint64(63) - offset)
@@ -122,8 +129,8 @@ def _read_window(low, high, bit):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _count_bits(value):  # type: ignore[no-untyped-def]
-    """Return the number of binary digits of a nonnegative integer, as uint64."""
+def _compute_bit_length(value):  # type: ignore[no-untyped-def]
+    """Return the number of binary digits of a nonnegative integer `value`, as uint64."""
     width = np.uint64(0)
     while value >> np.int64(width) > 0:
         width += np.uint64(1)

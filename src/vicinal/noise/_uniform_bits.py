@@ -1,13 +1,14 @@
 """Buffer of random bits for compiled samplers; every bit is used once and then zeroed.
 
-A compiled sampler reads bits one after the other. If they run out in the middle of a sample, the
-sampler raises `OutOfBits`; the buffer appends new bits, and the sample starts again *from its own
-first bit*. Every sample is therefore the same function of an infinite string of fair bits, wherever
-the blocks of entropy end. Discarding the unfinished sample instead would favour samples that need
-few bits.
+A compiled sampler works in rounds, each of which reads bits one after the other and yields at most
+one entry of the result. If the bits run out in the middle of a round, the sampler raises
+`OutOfBits`; the buffer appends new bits, and the round starts again *from its own first bit*. Every
+sample is therefore the same function of an infinite string of fair bits, wherever the blocks of
+entropy end. Discarding the unfinished round instead would favour samples that need few bits.
 
-`cursor`, int64 (3,), is the position in the buffer: the index of the next bit (NEXT), the end of
-the readable bits (END), and the mark (MARK), which is the first bit of the current sample.
+Two arrays recur. `words`, uint64, holds the bits, 64 in each word, the first bit lowest. `cursor`,
+int64 (3,), is the position in them: the index of the next bit (NEXT), the end of the readable bits
+(END), and the mark (MARK), which is the first bit of the current round.
 """
 
 from collections.abc import Callable
@@ -33,7 +34,7 @@ class Undecided(Exception):
 
 
 @compiled
-def next_bit(words, cursor):  # type: ignore[no-untyped-def]
+def read_bit(words, cursor):  # type: ignore[no-untyped-def]
     """Return the next bit as a bool and advance the cursor; raise OutOfBits at the end."""
     bit = cursor[NEXT]
     if bit >= cursor[END]:
@@ -43,8 +44,8 @@ def next_bit(words, cursor):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def next_bits(words, cursor, count):  # type: ignore[no-untyped-def]
-    """Return the next `count` bits, 0 to 64, as uint64, the first bit lowest.
+def read_bits(words, cursor, count):  # type: ignore[no-untyped-def]
+    """Return the next `count` bits (int, 0 to 64) as uint64, the first bit lowest.
 
     Advances the cursor; raises OutOfBits, without advancing it, if there are fewer.
     """
@@ -64,13 +65,13 @@ def next_bits(words, cursor, count):  # type: ignore[no-untyped-def]
 class BitBuffer:
     """Buffer of random bits, read by compiled samplers; for one thread at a time.
 
-    - `entropy`: function that returns a given number of independent, uniform bytes.
-    - `block`: number of bytes requested at a time, a multiple of 8.
+    - `get_entropy`: function that returns a given number of independent, uniform bytes.
+    - `n_block_bytes`: number of bytes requested at a time, a multiple of 8.
     """
 
-    def __init__(self, entropy: Callable[[int], bytes], block: int) -> None:
-        self._entropy = entropy
-        self._block = block
+    def __init__(self, get_entropy: Callable[[int], bytes], n_block_bytes: int) -> None:
+        self._get_entropy = get_entropy
+        self._n_bytes = n_block_bytes
         self.words = np.zeros(0, dtype=np.uint64)
         self.cursor = np.zeros(3, dtype=np.int64)
 
@@ -85,13 +86,13 @@ class BitBuffer:
 
         - `sampler`: called as ``sampler(words, cursor, samples, n_done, parameter)``. `n_done`,
           int64 (1,), is the number of finished entries; the sampler advances it and the mark.
-        - `parameter`: the parameter of the distribution.
-        - `run_exact_round`: called in the same way for one round, from the mark on, where the
-          sampler raises `Undecided`. It must be the same function of the bits.
+        - `parameter`: the parameter of the distribution, in the form that the sampler takes.
+        - `run_exact_round`: called with the same arguments when the sampler raises `Undecided`; it
+          decides the one round that starts at the mark, as the same function of the bits.
         """
         n_done = np.zeros(1, dtype=np.int64)
-        # An interrupted call may have left an unfinished sample. It was never returned, so it
-        # starts again.
+        # An interrupted call may have left an unfinished round. Its sample was never returned, so
+        # the round starts again.
         self.cursor[NEXT] = self.cursor[MARK]
         if self.cursor[NEXT] == self.cursor[END]:
             self._refill_words()
@@ -116,7 +117,7 @@ class BitBuffer:
         An interruption between any two statements leaves a buffer without bits, or one with unread
         bits only, never one with used or zeroed bits.
         """
-        fresh_words = np.frombuffer(self._entropy(self._block), dtype="<u8").astype(np.uint64)
+        fresh_words = np.frombuffer(self._get_entropy(self._n_bytes), dtype="<u8").astype(np.uint64)
         mark, end = int(self.cursor[MARK]), int(self.cursor[END])
         joined_words = np.concatenate([self.words[mark >> 6 : end >> 6], fresh_words])
         self.cursor[:] = 0

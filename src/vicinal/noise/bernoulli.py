@@ -1,4 +1,4 @@
-"""Independent coins for Poisson sampling, from a cryptographically secure stream."""
+"""Independent Bernoulli samples (coins) for Poisson sampling, from a secure random stream."""
 
 import hashlib
 import os
@@ -8,7 +8,7 @@ import numpy as np
 from vicinal import checks
 from vicinal.arrays import Bools
 from vicinal.compiled import compiled
-from vicinal.noise._uniform_bits import MARK, NEXT, BitBuffer, next_bit, next_bits
+from vicinal.noise._uniform_bits import MARK, NEXT, BitBuffer, read_bit, read_bits
 
 # Bytes of system entropy that key a stream.
 _SEED_BYTES = 64
@@ -16,15 +16,16 @@ _SEED_BYTES = 64
 # Bytes of a stream from one key. A longer one continues with a new key.
 _MAX_STREAM_BYTES = 1 << 16
 
-# Binary digits that are compared for 64 coins at once. On average two of the 64 are undecided then.
-_FIRST_DIGITS = 5
+# Number of binary digits that are compared for 64 coins at once. On average two of the 64 coins are
+# undecided then.
+_N_FIRST_DIGITS = 5
 
 # The lowest bit of each byte of a uint64.
 _LOWEST_OF_BYTES = np.uint64(0x0101_0101_0101_0101)
 
 
-def bernoulli_probability(probability: float) -> float:
-    """Return the exact probability that :func:`sample_bernoulli` uses: floor(p 2^64) / 2^64.
+def compute_bernoulli_probability(probability: float) -> float:
+    """Return the exact probability of :func:`sample_bernoulli`'s samples: floor(p 2^64) / 2^64.
 
     It equals `probability` from 2^-12 upwards and is lower by less than 2^-64 below. It is a
     double, so that the accounting can use the exact value.
@@ -34,9 +35,9 @@ def bernoulli_probability(probability: float) -> float:
 
 
 def sample_bernoulli(probability: float, size: int) -> Bools:
-    """Return `size` independent coins, bool (size,), each true with at most `probability`.
+    """Return `size` independent Bernoulli samples, bool (size,), each true with `probability`.
 
-    The exact probability is ``bernoulli_probability(probability)``, which is never above
+    The exact probability is ``compute_bernoulli_probability(probability)``, which is never above
     `probability`: amplification by sampling is claimed for `probability`, and a smaller one costs
     less. A coin compares the binary digits of a uniform real with those of its probability until
     they differ. The bits come from SHAKE-256, keyed by 512 bits of system entropy, with a new key
@@ -48,14 +49,14 @@ def sample_bernoulli(probability: float, size: int) -> Bools:
         return np.ones(size, dtype=np.bool_)
     coins = np.empty((-(-size // 64), 8), dtype=np.uint64)
     # Slightly more than the average number of bytes. If it is not enough, the buffer requests more.
-    stream_bytes = 8 * (_FIRST_DIGITS * len(coins) + len(coins) // 8 + 8)
-    buffer = BitBuffer(secure_stream, min(stream_bytes, _MAX_STREAM_BYTES))
+    stream_bytes = 8 * (_N_FIRST_DIGITS * len(coins) + len(coins) // 8 + 8)
+    buffer = BitBuffer(generate_secure_bytes, min(stream_bytes, _MAX_STREAM_BYTES))
     buffer.fill(_fill_coins, coins, np.uint64(numerator))
     return coins.reshape(-1).view(np.bool_)[:size]
 
 
-def secure_stream(size: int) -> bytes:
-    """Return `size` bytes of SHAKE-256, keyed by new system entropy."""
+def generate_secure_bytes(size: int) -> bytes:
+    """Return `size` bytes of a SHAKE-256 stream, keyed by new system entropy."""
     return hashlib.shake_256(os.urandom(_SEED_BYTES)).digest(size)
 
 
@@ -63,12 +64,14 @@ def secure_stream(size: int) -> bytes:
 def _fill_coins(words, cursor, coins, n_done, numerator):  # type: ignore[no-untyped-def]
     """Fill rows of 64 coins, one byte each, from row ``n_done[0]`` on.
 
-    - `words`, `cursor`, `n_done`: see :mod:`vicinal.noise._uniform_bits`.
-    - `coins`, uint64 (rows, 8).
-    - `numerator`: a coin is true with probability numerator / 2^64.
+    - `words`, `cursor`: random bits and the position in them, see
+      :mod:`vicinal.noise._uniform_bits`.
+    - `coins` (uint64 (rows, 8)): the result; each byte is 0 or 1.
+    - `n_done` (int64 (1,)): number of finished rows.
+    - `numerator` (uint64): a coin is true with probability numerator / 2^64.
     """
     while n_done[0] < len(coins):
-        outcomes = _toss_64_coins(words, cursor, numerator)
+        outcomes = _sample_64_coins(words, cursor, numerator)
         for i in range(8):
             coins[n_done[0], i] = _spread_bits((outcomes >> np.uint64(8 * i)) & np.uint64(255))
         n_done[0] += 1
@@ -77,19 +80,22 @@ def _fill_coins(words, cursor, coins, n_done, numerator):  # type: ignore[no-unt
 
 @compiled
 def _spread_bits(bits):  # type: ignore[no-untyped-def]
-    """Return the 8 lowest bits as the bytes, of value 0 or 1, of a uint64."""
+    """Return a uint64 whose bytes are the 8 lowest bits of `bits` (uint64), as 0 or 1."""
     # Byte i keeps bit i alone. Adding 127 carries this bit into the highest bit of its byte.
     separated = (bits * np.uint64(0x0101_0101_0101_0101)) & np.uint64(0x8040_2010_0804_0201)
     return ((separated + np.uint64(0x7F7F_7F7F_7F7F_7F7F)) >> np.uint64(7)) & _LOWEST_OF_BYTES
 
 
 @compiled
-def _toss_64_coins(words, cursor, numerator):  # type: ignore[no-untyped-def]
-    """Return 64 coins of probability numerator / 2^64 as the bits of a uint64."""
+def _sample_64_coins(words, cursor, numerator):  # type: ignore[no-untyped-def]
+    """Return 64 coins as the bits of a uint64, each 1 with probability numerator / 2^64.
+
+    `words`, `cursor`: random bits and the position in them.
+    """
     outcomes = np.uint64(0)
     undecided = ~np.uint64(0)
-    for digit in range(63, 63 - _FIRST_DIGITS, -1):
-        bits = next_bits(words, cursor, 64)
+    for digit in range(63, 63 - _N_FIRST_DIGITS, -1):
+        bits = read_bits(words, cursor, 64)
         if _get_digit(numerator, digit):
             outcomes |= undecided & ~bits
             undecided &= bits
@@ -105,18 +111,19 @@ def _toss_64_coins(words, cursor, numerator):  # type: ignore[no-untyped-def]
 
 @compiled
 def _compare_later_digits(words, cursor, numerator):  # type: ignore[no-untyped-def]
-    """Return whether a coin is true whose first digits equal those of its probability.
+    """Return whether a coin is true if its first digits equal those of its probability.
 
-    The first later digit that differs decides.
+    Further random digits are read from `words` at `cursor`; the first one that differs from the
+    digit of the probability, numerator / 2^64, decides.
     """
-    for digit in range(63 - _FIRST_DIGITS, -1, -1):
+    for digit in range(63 - _N_FIRST_DIGITS, -1, -1):
         probability_digit = _get_digit(numerator, digit)
-        if next_bit(words, cursor) != probability_digit:
+        if read_bit(words, cursor) != probability_digit:
             return probability_digit
     return False
 
 
 @compiled
 def _get_digit(numerator, digit):  # type: ignore[no-untyped-def]
-    """Return the binary digit of weight 2^digit of an integer, as a bool."""
+    """Return the binary digit of weight 2^digit of `numerator` (uint64), as a bool."""
     return (numerator >> np.uint64(digit)) & np.uint64(1) != np.uint64(0)

@@ -16,29 +16,29 @@ import numpy as np
 from vicinal import checks
 from vicinal.arrays import Ints, Places, UInts64
 from vicinal.compiled import compiled
-from vicinal.noise._uniform_bits import END, MARK, NEXT, BitBuffer, Undecided, next_bits
-from vicinal.noise.bernoulli import secure_stream
+from vicinal.noise._uniform_bits import END, MARK, NEXT, BitBuffer, Undecided, read_bits
+from vicinal.noise.bernoulli import generate_secure_bytes
 
-# Binary digits of a uniform real that are read at a time; half a word of the stream.
-DIGITS = 32
+# Number of binary digits of a uniform real that are read at a time; half a word of the stream.
+N_DIGITS = 32
 
-_DIGITS_MASK = np.uint64((1 << DIGITS) - 1)
+_DIGITS_MASK = np.uint64((1 << N_DIGITS) - 1)
 
 # Number of powers in the table, and so the longest gap that one uniform real determines.
 _MAX_GAP = 1024
 
 # Number of leading digits of a uniform real that select the start of the search among the powers.
-_GUIDE_DIGITS = 10
+_N_GUIDE_DIGITS = 10
 
 # Bytes of a stream from one key, see bernoulli.py.
 _MAX_STREAM_BYTES = 1 << 16
 
 
-def poisson_sample(probability: float, size: int) -> Places:
+def draw_poisson_sample(probability: float, size: int) -> Places:
     """Return the indices of a Poisson sample from `size` subjects, int64, ascending.
 
     The distribution is that of :func:`vicinal.noise.bernoulli.sample_bernoulli`: each subject is in
-    the sample with probability exactly ``bernoulli_probability(probability)``. The cost is
+    the sample with probability exactly ``compute_bernoulli_probability(probability)``. The cost is
     proportional to the size of the sample.
     """
     numerator = int(checks.check_real("probability", probability, minimum=0, maximum=1) * 2.0**64)
@@ -48,39 +48,39 @@ def poisson_sample(probability: float, size: int) -> Places:
     expected = size * probability
     capacity = int(expected + 4 * math.sqrt(expected)) + 16
     buffer = BitBuffer(
-        secure_stream,
-        min(DIGITS // 8 * (capacity + size // _MAX_GAP) // 8 * 8 + 8, _MAX_STREAM_BYTES),
+        generate_secure_bytes,
+        min(N_DIGITS // 8 * (capacity + size // _MAX_GAP) // 8 * 8 + 8, _MAX_STREAM_BYTES),
     )
     state = np.array([0, size], dtype=np.int64)
     parameter = (*_compute_powers(numerator), state, np.uint64(numerator))
     blocks = []
     while state[0] < size:
         indices = np.full(capacity, size, dtype=np.int64)
-        buffer.fill(_fill_indices, indices, parameter, run_exact_round=_run_exact_round)
+        buffer.fill(_fill_indices, indices, parameter, run_exact_round=_sample_gap_exactly)
         blocks.append(indices[: np.searchsorted(indices, size)])
     return blocks[0] if len(blocks) == 1 else np.concatenate([np.zeros(0, dtype=np.int64), *blocks])
 
 
 @lru_cache(maxsize=16)
 def _compute_powers(numerator: int) -> tuple[UInts64, Ints]:
-    """Return the table of powers and the guide to it, for p = numerator / 2^64.
+    """Return the table of powers of 1 - p and an index into it, for p = numerator / 2^64.
 
     Returns
     -------
     powers : uint64 (_MAX_GAP,)
         floor((1 - p)^m 2^32) for m = 1, 2, ...; descending.
-    guide : int64 (2^_GUIDE_DIGITS,)
+    guide : int64 (2^_N_GUIDE_DIGITS,)
         Entry g is the number of powers that are above every 32-digit value with leading digits g.
     """
-    tails = (1 << 64) - numerator  # 2^64 times the probability of being skipped
+    skip_numerator = (1 << 64) - numerator  # 2^64 times the probability 1 - p of a skip
     power = 1
     powers = []
     for m in range(1, _MAX_GAP + 1):
-        power *= tails
-        powers.append(power >> (64 * m - DIGITS))
+        power *= skip_numerator
+        powers.append(power >> (64 * m - N_DIGITS))
     table = np.array(powers, dtype=np.uint64)
-    next_groups = np.arange(1 << _GUIDE_DIGITS, dtype=np.uint64) + np.uint64(1)
-    largest_values = next_groups << np.uint64(DIGITS - _GUIDE_DIGITS)
+    next_groups = np.arange(1 << _N_GUIDE_DIGITS, dtype=np.uint64) + np.uint64(1)
+    largest_values = next_groups << np.uint64(N_DIGITS - _N_GUIDE_DIGITS)
     largest_values -= np.uint64(1)  # the largest value of each group
     n_above = _MAX_GAP - np.searchsorted(table[::-1], largest_values, side="right")
     return table, n_above.astype(np.int64)
@@ -88,12 +88,15 @@ def _compute_powers(numerator: int) -> tuple[UInts64, Ints]:
 
 @compiled
 def _fill_indices(words, cursor, indices, n_done, parameter):  # type: ignore[no-untyped-def]
-    """Fill `indices` with sampled subjects from ``n_done[0]`` on, until it or the sample is full.
+    """Fill `indices` with sampled subjects, until it is full or the last subject is reached.
 
-    - `words`, `cursor`, `n_done`: see :mod:`vicinal.noise._uniform_bits`.
-    - `parameter`: (powers, guide, state, numerator): the tables of :func:`_compute_powers`; the
-      next subject and the number of subjects, int64 (2,), of which the first is advanced; and the
-      numerator of the probability, not used here.
+    - `words`, `cursor`: random bits and the position in them, see
+      :mod:`vicinal.noise._uniform_bits`.
+    - `indices` (int64 array): sampled subjects, filled from index ``n_done[0]`` on.
+    - `n_done` (int64 (1,)): number of filled entries; it is advanced.
+    - `parameter`: (powers, guide, state, numerator). `powers`, `guide`: the tables of
+      :func:`_compute_powers`. `state` (int64 (2,)): the next subject, which is advanced, and the
+      number of subjects. `numerator`: sampling probability times 2^64, not used here.
     """
     powers, guide, state, _ = parameter
     i = n_done[0]
@@ -102,15 +105,15 @@ def _fill_indices(words, cursor, indices, n_done, parameter):  # type: ignore[no
     subject = state[0]
     size = state[1]
     while i < len(indices) and subject < size:
-        if bit + DIGITS > end:
+        if bit + N_DIGITS > end:
             break
         value = (words[bit >> 6] >> np.uint64(bit & 32)) & _DIGITS_MASK
-        gap = guide[value >> np.uint64(DIGITS - _GUIDE_DIGITS)]
+        gap = guide[value >> np.uint64(N_DIGITS - _N_GUIDE_DIGITS)]
         while gap < _MAX_GAP and value < powers[gap]:
             gap += 1
         if gap < _MAX_GAP and value == powers[gap]:
             break
-        bit += DIGITS
+        bit += N_DIGITS
         subject += gap
         if gap < _MAX_GAP:
             if subject < size:
@@ -122,22 +125,27 @@ def _fill_indices(words, cursor, indices, n_done, parameter):  # type: ignore[no
     cursor[NEXT] = bit
     cursor[MARK] = bit
     if i < len(indices) and subject < size:
-        next_bits(words, cursor, DIGITS)  # raises OutOfBits if that is the reason
+        read_bits(words, cursor, N_DIGITS)  # raises OutOfBits if that is the reason
         raise Undecided
 
 
-def _run_exact_round(words, cursor, indices, n_done, parameter):  # type: ignore[no-untyped-def]
-    """Determine one gap in exact integers, with as many digits as necessary.
+def _sample_gap_exactly(words, cursor, indices, n_done, parameter):  # type: ignore[no-untyped-def]
+    """Sample one gap in exact integers, with as many digits as necessary, and the subject after it.
 
-    The arguments are those of :func:`_fill_indices`.
+    - `words`, `cursor`: random bits and the position in them; the mark is advanced.
+    - `indices` (int64 array): sampled subjects, filled from index ``n_done[0]`` on.
+    - `n_done` (int64 (1,)): number of filled entries; it is advanced.
+    - `parameter`: (..., state, numerator). `state` (int64 (2,)): the next subject, which is
+      advanced, and the number of subjects. `numerator`: sampling probability times 2^64.
     """
     *_, state, numerator = parameter
-    tails = (1 << 64) - int(numerator)  # 2^64 times the probability of being skipped
-    digits = DIGITS
+    skip_numerator = (1 << 64) - int(numerator)  # 2^64 times the probability 1 - p of a skip
+    digits = N_DIGITS
     gap = 0
-    value = int(next_bits(words, cursor, DIGITS))
+    value = int(read_bits(words, cursor, N_DIGITS))
     while gap < _MAX_GAP:
-        scaled = tails ** (gap + 1) << digits
+        # The first `digits` binary digits of (1 - p)^(gap + 1).
+        scaled = skip_numerator ** (gap + 1) << digits
         n_dropped = 64 * (gap + 1)
         power = scaled >> n_dropped
         if value < power:
@@ -145,8 +153,8 @@ def _run_exact_round(words, cursor, indices, n_done, parameter):  # type: ignore
         elif value > power or power << n_dropped == scaled:
             break
         else:
-            value = value << DIGITS | int(next_bits(words, cursor, DIGITS))
-            digits += DIGITS
+            value = value << N_DIGITS | int(read_bits(words, cursor, N_DIGITS))
+            digits += N_DIGITS
     state[0] += gap
     if gap < _MAX_GAP:
         if state[0] < state[1]:

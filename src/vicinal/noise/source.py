@@ -23,9 +23,9 @@ from vicinal.noise._gaussian import fill_gaussian
 from vicinal.noise._gaussian_exact import run_gaussian_round
 from vicinal.noise._uniform_bits import BitBuffer
 
-__all__ = ["MAX_SCALE", "NoiseSource", "SimulatedNoise", "check_request"]
+__all__ = ["MAX_SCALE", "NoiseSource", "SimulatedNoise", "check_sample_request"]
 
-# Largest noise scale in grid steps. Even a million scales fit into int64.
+# Largest noise scale in grid steps. A value of a million scales still fits into int64.
 MAX_SCALE = 1 << 40
 
 
@@ -60,8 +60,8 @@ class NoiseSource(ABC):
         return sums + self.discrete_gaussian(scale, sums.size).reshape(sums.shape)
 
 
-def check_request(scale: object, size: object) -> tuple[int, int]:
-    """Return a valid noise scale in grid steps and number of samples, or raise InvalidInput."""
+def check_sample_request(scale: object, size: object) -> tuple[int, int]:
+    """Return `scale` (in grid steps) and `size` (number of samples), or raise InvalidInput."""
     return (
         checks.check_integer("scale", scale, minimum=1, maximum=MAX_SCALE),
         checks.check_integer("size", size, minimum=0),
@@ -77,15 +77,15 @@ class SimulatedNoise(NoiseSource):
         self._generator = np.random.default_rng(checks.check_integer("seed", seed, minimum=0))
 
     def discrete_gaussian(self, scale: int, size: int) -> Ints:
-        scale, size = check_request(scale, size)
+        scale, size = check_sample_request(scale, size)
         return np.rint(self._generator.standard_normal(size) * scale).astype(np.int64)
 
 
 # Bytes requested from the operating system at a time, enough for about two thousand samples.
-ENTROPY_BLOCK = 1 << 15
+ENTROPY_BLOCK_BYTES = 1 << 15
 
-# Number of scales for which samples are kept ready. The least recently used scale is dropped.
-SCALES_READY = 256
+# Maximal number of scales for which samples are kept. The least recently used is dropped.
+MAX_POOLS = 256
 
 
 class SystemNoise(NoiseSource):
@@ -107,8 +107,8 @@ class SystemNoise(NoiseSource):
         self._state = _ProcessState()
 
     def discrete_gaussian(self, scale: int, size: int) -> Ints:
-        scale, size = check_request(scale, size)
-        # Read once, so that a thread that replaces the parent's state uses its own new one.
+        scale, size = check_sample_request(scale, size)
+        # Read once: another thread may replace `_state` after a fork.
         state = self._state
         if state.process != identify_process():
             state = self._state = _ProcessState()
@@ -121,10 +121,10 @@ class SystemNoise(NoiseSource):
 class _ForkCounter:
     """Number of forks between the first process that imported this module and this one.
 
-    A process identifier alone does not tell a child from its parent: it is reused over time, and
-    the first processes of two namespaces both have 1. Python's hook counts forks by Python. The
-    kernel clears `page` in a child of any fork, that of the C library included, where it can
-    (Linux 4.14); elsewhere such a fork is found by the identifier.
+    A process identifier alone does not distinguish a child from its parent: it is reused over time,
+    and the first processes of two namespaces both have 1. Python's hook counts forks by Python. The
+    kernel clears the memory page in a child of any fork, also by the C library, on Linux from 4.14;
+    elsewhere such a fork is detected by the identifier.
     """
 
     _WIPE_ON_FORK = 18
@@ -134,7 +134,7 @@ class _ForkCounter:
         self.count = 0
         self._page: mmap.mmap | None = None
         if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self.add)
+            os.register_at_fork(after_in_child=self.count_fork)
         if hasattr(mmap, "MAP_ANONYMOUS"):
             page = mmap.mmap(-1, mmap.PAGESIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
             try:
@@ -144,14 +144,15 @@ class _ForkCounter:
             page[0] = 1
             self._page = page
 
-    def add(self) -> None:
-        """Count a fork."""
+    def count_fork(self) -> None:
+        """Count a fork that led to this process."""
         self.count += 1
 
-    def get(self) -> int:
+    def update_and_get(self) -> int:
         """Return the number of forks, after counting one that Python's hook did not see."""
         if self._page is not None and self._page[0] == 0:
-            self.add()  # before the mark: of two threads that count, neither keeps the old number
+            # Counted before the page is marked, so that no concurrent thread returns the old count.
+            self.count_fork()
             self._page[0] = 1
         return self.count
 
@@ -161,7 +162,7 @@ _forks = _ForkCounter()
 
 def identify_process() -> tuple[int, int]:
     """Return the number of forks that led to this process, and its identifier."""
-    return _forks.get(), os.getpid()
+    return _forks.update_and_get(), os.getpid()
 
 
 class _ProcessState:
@@ -173,73 +174,75 @@ class _ProcessState:
     def __init__(self) -> None:
         self.process = identify_process()
         self._lock = threading.Lock()
-        self._bits = BitBuffer(os.urandom, ENTROPY_BLOCK)
+        self._bits = BitBuffer(os.urandom, ENTROPY_BLOCK_BYTES)
         self.pools: OrderedDict[int, PresampledNoise] = OrderedDict()
 
     def sample(self, scale: int, size: int) -> Ints:
-        """Return `size` samples at a valid `scale`, int64 (size,)."""
+        """Return `size` presampled values at a valid `scale` in grid steps, int64 (size,)."""
         with self._lock:
-            pool = self.pools.pop(scale, None) or PresampledNoise(partial(self._sample_now, scale))
+            pool = self.pools.pop(scale, None) or PresampledNoise(
+                partial(self._sample_from_bits, scale)
+            )
             self.pools[scale] = pool
-            if len(self.pools) > SCALES_READY:
+            if len(self.pools) > MAX_POOLS:
                 self.pools.popitem(last=False)
             return pool.take(size)
 
-    def _sample_now(self, scale: int, size: int) -> Ints:
-        """Return `size` samples from new random bits, int64 (size,)."""
+    def _sample_from_bits(self, scale: int, size: int) -> Ints:
+        """Return `size` new samples at a `scale` in grid steps, computed from random bits."""
         samples = np.zeros(size, dtype=np.int64)
         self._bits.fill(fill_gaussian, samples, scale, run_gaussian_round)
         return samples
 
 
 # Samples are drawn in advance in multiples of this number.
-BATCH = 64
+BATCH_SIZE = 64
 
-# The number of samples kept ready grows with the number already used, up to this one.
-MAX_RESERVE = 1024
+# Maximal number of unused samples that are kept; it grows with the number already used.
+MAX_RESERVE_SIZE = 1024
 
-# A call for more samples than this draws its own, and none are kept ready for a similar call.
-MAX_AHEAD = 1 << 16
+# A call for more samples than this draws them itself and adds no reserve for a similar call.
+MAX_PREDRAWN_CALL_SIZE = 1 << 16
 
 
 class PresampledNoise:
-    """Stock of independent samples of one distribution, each returned once.
+    """Buffer of independent samples of one distribution, each returned once.
 
     For one thread at a time.
 
-    Information in the run time: a call is served from samples drawn in earlier calls, and then
-    restocks in whole batches whose sizes depend on public call sizes alone. Its run time therefore
+    Information in the run time: a call returns samples drawn in earlier calls, and then refills the
+    buffer in whole batches whose sizes depend on public call sizes alone. Its run time therefore
     reveals nothing about its own noise, and about the noise of later calls no more than the total
-    work of a batch. The first call, and a call for more samples than are ready, wait for their own
-    batch.
+    work of a batch. The first call, and a call for more samples than are buffered, wait for their
+    own batch.
 
     `draw`: function that returns a given number of new samples.
     """
 
     def __init__(self, draw: Callable[[int], Ints]) -> None:
         self._draw = draw
-        self._ready = np.zeros(0, dtype=np.int64)
+        self._unused = np.zeros(0, dtype=np.int64)
         self._n_taken = 0
 
     def take(self, size: int) -> Ints:
-        """Return `size` samples, int64 (size,), and zero them in the stock."""
-        if size > len(self._ready):
-            self._restock_samples(size - len(self._ready))
-        used = self._ready[:size]
+        """Return `size` samples, int64 (size,), and zero them in the buffer."""
+        if size > len(self._unused):
+            self._draw_batches(size - len(self._unused))
+        used = self._unused[:size]
         samples = used.copy()
-        self._ready = self._ready[size:]
+        self._unused = self._unused[size:]
         used.fill(0)
         # The first call builds no reserve: many scales, such as those of noisy counts, occur once.
-        if self._n_taken and len(self._ready) < size <= MAX_AHEAD:
-            self._restock_samples(max(size, min(self._n_taken, MAX_RESERVE)))
+        if self._n_taken and len(self._unused) < size <= MAX_PREDRAWN_CALL_SIZE:
+            self._draw_batches(max(size, min(self._n_taken, MAX_RESERVE_SIZE)))
         self._n_taken += size
         return samples
 
-    def _restock_samples(self, size: int) -> None:
-        """Draw at least `size` samples, in whole batches, and append them to the stock."""
-        new_samples = self._draw(-(-size // BATCH) * BATCH)
-        old_samples = self._ready
-        self._ready = np.concatenate([old_samples, new_samples])
+    def _draw_batches(self, size: int) -> None:
+        """Draw at least `size` samples, in whole batches, and append them to the buffer."""
+        new_samples = self._draw(-(-size // BATCH_SIZE) * BATCH_SIZE)
+        old_samples = self._unused
+        self._unused = np.concatenate([old_samples, new_samples])
         old_samples.fill(0)
         new_samples.fill(0)
 

@@ -10,11 +10,12 @@ from multiprocessing import get_context
 
 import numpy as np
 
-# Sizes of the synthetic data: small, since compilation takes all the time.
+# Sizes of the synthetic data: small, since compilation takes nearly all of the time.
 _N_ROWS = 64
 _N_FEATURES = 8
 _CLASSES = range(2)
-_SUBJECTS = np.maximum(np.arange(_N_ROWS), 8)  # one with several records, who need other kernels
+# Subject 8 has several records, and such subjects use other kernels.
+_SUBJECTS = np.maximum(np.arange(_N_ROWS), 8)
 _ROWS, _PUBLIC = (
     np.random.default_rng(seed).normal(size=(_N_ROWS, _N_FEATURES)).astype(np.float32)  # noqa: TID251 (no secret)
     for seed in range(2)
@@ -23,8 +24,8 @@ _LABELS = np.arange(_N_ROWS) % len(_CLASSES)
 _PLAN = {"epsilon": 8.0, "n_queries": _N_ROWS, "interactions": "public"}
 
 
-def compile_features() -> None:
-    """Compile the kernels of HOG features for both image types."""
+def compile_hog() -> None:
+    """Compile the kernels of HOG features for both pixel types, uint8 and float32."""
     from vicinal.features.hog import HOGFeatures
 
     for dtype in (np.uint8, np.float32):
@@ -50,8 +51,8 @@ def compile_votes() -> None:
         ).fit(_ROWS, _LABELS, _SUBJECTS, public=_PUBLIC).predict(_ROWS[:4])
 
 
-def compile_published() -> None:
-    """Compile the kernels of the published Ind-KNN algorithm (ZZGW23)."""
+def compile_zhu2023() -> None:
+    """Compile the kernels of the published Ind-KNN algorithm (Zhu et al. 2023)."""
     from vicinal.predictors.ind_knn import IndKNNClassifier
 
     published = IndKNNClassifier.zhu2023(
@@ -118,33 +119,33 @@ def compile_smoothed() -> None:
     smoothed.database_delta(smoothed.RadiusVotes(gamma=0.5, classes=2), [2, 3, 4], epsilon=1.0)
 
 
-def draw_report() -> None:
-    """Draw a plot, because the first one on a machine searches for fonts and caches them."""
+def draw_sample_plots() -> None:
+    """Draw two plots, because the first one on a machine searches for fonts and caches them."""
     from vicinal.reports import plots
-    from vicinal.reports.outcomes import Outcome
+    from vicinal.reports.outcomes import AnswerCounts
 
-    plots.plot_accuracy_by_class({"0": Outcome(2, 2)})
-    plots.encode_image(np.eye(2))
+    plots.plot_accuracy_by_class({"0": AnswerCounts(2, 2)})
+    plots.encode_png(np.eye(2))
 
 
 STEPS: tuple[Callable[[], None], ...] = (
     compile_votes,
-    compile_published,
+    compile_zhu2023,
     compile_model,
-    compile_features,
+    compile_hog,
     compile_vectors,
     compile_fixed_plans,
     compile_smoothed,
-    draw_report,
+    draw_sample_plots,
 )
 
 
-def run_steps() -> None:
-    """Run all steps in two processes."""
+def compile_all() -> None:
+    """Compile all kernels and cache the fonts, in two processes."""
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
         for future in [pool.submit(step) for step in STEPS]:
             future.result()
 
 
 if __name__ == "__main__":
-    run_steps()
+    compile_all()

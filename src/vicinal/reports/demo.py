@@ -21,7 +21,7 @@ from vicinal.features.public_map import PublicMap
 from vicinal.predictors.ind_knn import IndKNNClassifier
 from vicinal.progress import Begin, show_progress
 from vicinal.reports import outcomes, text
-from vicinal.reports.outcomes import Outcome
+from vicinal.reports.outcomes import AnswerCounts
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -39,7 +39,7 @@ class Trial:
     queries: FloatMatrix
     truth: AnyArray
 
-    def first(self, n_queries: int) -> Trial:
+    def limit_queries(self, n_queries: int) -> Trial:
         """Return the trial with its first `n_queries` queries only."""
         return replace(self, queries=self.queries[:n_queries], truth=self.truth[:n_queries])
 
@@ -78,13 +78,16 @@ class DemoAnswers:
     plan: dict[str, Any]
 
     @property
-    def outcome(self) -> Outcome:
-        """Number of correct answers."""
-        return Outcome.from_answers(self.labels, self.truth)
+    def outcome(self) -> AnswerCounts:
+        """Numbers of correct answers and of all answers."""
+        return AnswerCounts.from_answers(self.labels, self.truth)
 
 
-def prepare(dataset: Dataset, n_queries: int, begin: Begin) -> tuple[Trial, AnyArray]:
-    """Return a trial with `n_queries` test images as queries, and these images."""
+def prepare_trial(dataset: Dataset, n_queries: int, begin: Begin) -> tuple[Trial, AnyArray]:
+    """Return a train-test split with `n_queries` test images as queries, and these images.
+
+    `begin` starts a progress display.
+    """
     records, test = dataset.split()
     n_reference = min(_MAX_REFERENCE, len(test) - n_queries)
     if n_reference < _MIN_REFERENCE:
@@ -114,8 +117,11 @@ def prepare(dataset: Dataset, n_queries: int, begin: Begin) -> tuple[Trial, AnyA
     return trial, images[queries]
 
 
-def answer(trial: Trial, epsilon: float, delta: float, begin: Begin) -> DemoAnswers:
-    """Return Ind-KNN's answers to all queries, with default parameters and no private model."""
+def answer_queries(trial: Trial, epsilon: float, delta: float, begin: Begin) -> DemoAnswers:
+    """Return Ind-KNN's answers to all queries, with default parameters and no private model.
+
+    `epsilon`, `delta`: guarantee of all answers together. `begin` starts a progress display.
+    """
     n_queries = len(trial.truth)
     classifier = IndKNNClassifier(trial.classes, epsilon, delta, n_queries, model_share=0)
     classifier.fit(trial.records, trial.labels, public=trial.reference)
@@ -142,29 +148,31 @@ def answer(trial: Trial, epsilon: float, delta: float, begin: Begin) -> DemoAnsw
 
 _N_TILES = 24
 _N_WRONG_TILES = 8
-"""Number of queries that the page shows, and how many of them have wrong answers, if available."""
+"""Number of queries that the page shows, and number of wrong answers among them, if available."""
 
 
-def html_page(data: str, answers: DemoAnswers, images: AnyArray, **run: Any) -> str:
+def render_demo_page(data: str, answers: DemoAnswers, images: AnyArray, **run_facts: Any) -> str:
     """Return the report of a demo run as an HTML page; it does not depend on remaining budgets.
 
-    `data` is the name of the data set, `images` are those of the queries. `run` are further values
-    of the template: the `command`, vicinal's `version`, and the run's duration in `seconds`.
+    `data`: name of the data set. `images` (q, ...): of the queries. `run_facts`: the `command`,
+    vicinal's `version`, and the run's duration in `seconds`.
     """
     from vicinal.reports import plots
 
     epsilon, delta = answers.guarantee.epsilon, answers.guarantee.delta
-    correct = outcomes.compare_answers(answers.labels, answers.truth)
-    by_class = outcomes.outcome_by_class(answers.labels, answers.truth, CLASSES)
+    correct = outcomes.mark_correct_answers(answers.labels, answers.truth)
+    by_class = outcomes.count_answers_by_class(answers.labels, answers.truth, CLASSES)
     return text.render_template(
         "demo.html",
         title=f"Private predictions on {data}",
         data=data,
-        **run,
+        **run_facts,
         answers=answers,
-        coin=text.format_upper_percent(text.guess_limit(epsilon, delta)),
-        sharper=text.format_upper_percent(text.gaussian_guess_limit(answers.plan["budget"], delta)),
-        surest_half=outcomes.outcome_of_surest(correct, answers.confidence, 0.5),
+        coin=text.format_upper_percent(text.bound_attack_success(epsilon, delta)),
+        sharper=text.format_upper_percent(
+            text.bound_gaussian_success(answers.plan["budget"], delta)
+        ),
+        surest_half=outcomes.count_most_confident(correct, answers.confidence, 0.5),
         by_class=_make_data_url(plots.plot_accuracy_by_class(by_class)),
         class_shares=", ".join(
             f"{name}: {text.format_percent(outcome.accuracy)}"
@@ -176,17 +184,17 @@ def html_page(data: str, answers: DemoAnswers, images: AnyArray, **run: Any) -> 
 
 
 def _select_tiles(answers: DemoAnswers, images: AnyArray) -> list[dict[str, str]]:
-    """Return image and caption of some queries, correct and wrong ones, by falling confidence."""
-    from vicinal.reports.plots import encode_image
+    """Return image and caption of some correct and some wrong answers, by falling confidence."""
+    from vicinal.reports.plots import encode_png
 
-    correct = outcomes.compare_answers(answers.labels, answers.truth)
+    correct = outcomes.mark_correct_answers(answers.labels, answers.truth)
     order = np.argsort(-answers.confidence, kind="stable")
     wrong_queries = _select_evenly(order[~correct[order]], _N_WRONG_TILES)
     correct_queries = _select_evenly(order[correct[order]], _N_TILES - len(wrong_queries))
     selected = {*wrong_queries, *correct_queries}
     return [
         {
-            "address": _make_data_url(encode_image(images[query]), "png"),
+            "address": _make_data_url(encode_png(images[query]), "png"),
             "alt": f"query {query + 1}",
             "kind": "right" if correct[query] else "wrong",
             "answer": f"{answers.labels[query]}"

@@ -15,14 +15,16 @@ from statistics import NormalDist
 from typing import Any
 
 from vicinal.accounting.budget import zcdp_budget
-from vicinal.audit.catalogue import not_audited
+from vicinal.audit.catalogue import list_unaudited_attacks
 from vicinal.mechanisms.votes import SLACK_SHARE
-from vicinal.reports.text import gaussian_guess_limit, guess_limit, render_template
+from vicinal.reports.text import bound_attack_success, bound_gaussian_success, render_template
 
-# Fields that only the operator can fill in, and the value of a missing one.
-_STATED = ("controller", "purpose", "retention", "vouched_by", "accuracy")
+# Fields that only the operator of a store can fill in, and the value of a missing one. "vouched_by"
+# is the responsible person who confirms the assumptions.
+_OPERATOR_FIELDS = ("controller", "purpose", "retention", "vouched_by", "accuracy")
 _NOT_STATED = "not stated by the operator"
 
+# Proof notes by released values, relative to the package.
 _NOTES_BY_RELEASE = {
     "votes": ("mechanisms/votes.md", "noise/gaussian.md"),
     "label": ("mechanisms/votes.md", "accounting/label_only.md", "noise/gaussian.md"),
@@ -31,38 +33,38 @@ _NOTES_BY_RELEASE = {
 _TITLES = {"nist_sp_800_226": "NIST SP 800-226", "owasp_aisvs": "OWASP AISVS 1.0"}
 
 
-def membership_success(epsilon: float, delta: float, *, gaussian: bool) -> float:
-    """Return the largest success probability of membership inference, from a prior of one half.
+def compute_certified_success(epsilon: float, delta: float, *, gaussian: bool) -> float:
+    """Return an upper bound on the success probability of membership inference, from prior 1/2.
 
-    It is rounded up to a tenth of a percent. The bound is (e^eps + delta) / (1 + e^eps) for
-    (epsilon, delta)-DP. If the accounting is `gaussian`, it is Phi(mu / 2) plus the share of delta
-    reserved for noise on an integer grid, if smaller.
+    The bound is (e^eps + delta) / (1 + e^eps) for (epsilon, delta)-DP, rounded up to a tenth of a
+    percent. `gaussian`: whether the accounting is Gaussian DP; then the bound is Phi(mu / 2) plus
+    the share of delta reserved for noise on an integer grid, if smaller.
     """
-    bound = guess_limit(epsilon, delta)
+    bound = bound_attack_success(epsilon, delta)
     if gaussian:
         budget = zcdp_budget(epsilon, delta * (1 - SLACK_SHARE))
-        bound = min(bound, gaussian_guess_limit(budget, SLACK_SHARE * delta))
+        bound = min(bound, bound_gaussian_success(budget, SLACK_SHARE * delta))
     # The factor keeps floating-point error from rounding an exact tenth of a percent up.
     return min(1.0, math.ceil(bound * 1000 * (1 - 1e-12)) / 1000)
 
 
-def deployment_certificate(
+def create_certificate(
     facts: Mapping[str, Any],
     version: str,
     at: str,
     audits: Sequence[Mapping[str, Any]] = (),
-    **stated: str | None,
+    **statements: str | None,
 ) -> dict[str, Any]:
     """Return the certificate of a store as JSON values, from public facts.
 
-    `facts` are those of ``Store.facts()`` without private numbers, `version` is vicinal's, and `at`
-    the date of the certificate. `audits` are reports of ``vicinal audit``, newest first. `stated`
-    are the operator's statements: the responsible `controller`, the `purpose`, the `retention` of
-    records and backups, `vouched_by` (the person who confirms the assumptions), and the known
-    `accuracy`.
+    - `facts`: public facts of the store, as ``Store.facts()`` returns them.
+    - `version`, `at`: vicinal's version, and the date of the certificate.
+    - `audits`: JSON reports of ``vicinal audit``, newest first.
+    - `statements` of the operator: the responsible `controller`, the `purpose`, the `retention` of
+      records and backups, `vouched_by` (who confirms the assumptions), and the known `accuracy`.
     """
-    statements = {name: stated.get(name) or _NOT_STATED for name in _STATED}
-    audited = _collect_lower_bounds(audits)
+    statements = {name: statements.get(name) or _NOT_STATED for name in _OPERATOR_FIELDS}
+    audited = _collect_mu_lower_bounds(audits)
     audiences = [
         _describe_audience(name, state, audited.get(name, {}))
         for name, state in facts["audiences"].items()
@@ -74,7 +76,7 @@ def deployment_certificate(
     if total["capped"] or len(audiences) > 1:
         max_success = 1.0
         if total["epsilon"] is not None:
-            max_success = membership_success(
+            max_success = compute_certified_success(
                 total["epsilon"], total["delta"], gaussian=total["capped"]
             )
     checklists = json.loads(files(__package__).joinpath("templates/certificate.json").read_bytes())
@@ -111,7 +113,7 @@ def deployment_certificate(
             "proofs": _list_proofs(facts),
         },
         "audits": [_summarize_audit(report) for report in audits],
-        "not_audited": not_audited(facts, audited),
+        "not_audited": list_unaudited_attacks(facts, audited),
         "deletion": {
             "policy": (
                 "An erasure removes features, labels and id from every file at once. A keyed "
@@ -124,8 +126,8 @@ def deployment_certificate(
     }
 
 
-def _collect_lower_bounds(audits: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
-    """Return the largest lower bound on mu that any audit measured, by audience and attack."""
+def _collect_mu_lower_bounds(audits: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
+    """Return the largest lower bound on mu in any report of an audit, by audience and attack."""
     bounds: dict[str, dict[str, float]] = {}
     for report in audits:
         by_attack = bounds.setdefault(report.get("audience") or "", {})
@@ -135,28 +137,32 @@ def _collect_lower_bounds(audits: Sequence[Mapping[str, Any]]) -> dict[str, dict
     return bounds
 
 
-def _success_probability(mu: float) -> float:
-    """Return Phi(mu / 2), the success of membership inference under mu-GDP, to three digits."""
+def _round_gaussian_success(mu: float) -> float:
+    """Return the success probability of membership inference under mu-GDP, to three digits."""
     return round(NormalDist().cdf(mu / 2), 3)
 
 
 def _describe_audience(
-    name: str, state: Mapping[str, Any], lower_bounds: Mapping[str, float]
+    name: str, state: Mapping[str, Any], mu_lower_bounds: Mapping[str, float]
 ) -> dict[str, Any]:
-    """Return the section on one audience from its facts `state` and audited mu by attack."""
+    """Return the section of the certificate on the audience `name`.
+
+    `state`: the audience's entry in the public facts of the store. `mu_lower_bounds`: measured
+    lower bound on mu (of Gaussian DP), by name of the attack.
+    """
     guarantee = state["guarantee"]
     plan = state["plan"]
     queries = state["queries"]
     gaussian = "Gaussian DP" in guarantee["method"]
     holds = bool(guarantee["holds"])
-    success = membership_success(plan["epsilon"], plan["delta"], gaussian=gaussian)
+    success = compute_certified_success(plan["epsilon"], plan["delta"], gaussian=gaussian)
     # Attacks on the total of all audiences do not measure this audience alone.
-    measured_mu = [mu for attack, mu in lower_bounds.items() if attack != "total"]
+    measured_mu = [mu for attack, mu in mu_lower_bounds.items() if attack != "total"]
     usage = state.get("usage")
     budget = zcdp_budget(plan["epsilon"], plan["delta"] * (1 - SLACK_SHARE))
     expected = None
     if usage and gaussian:
-        expected = _success_probability(math.sqrt(2 * (usage["mean"] * budget)))
+        expected = _round_gaussian_success(math.sqrt(2 * (usage["mean"] * budget)))
     return {
         "name": name,
         "holds": holds,
@@ -179,7 +185,7 @@ def _describe_audience(
             # An estimate and no bound: for a subject with the mean budget usage of public points.
             "expected": expected,
             "to_at_most": success if holds else 1.0,
-            "measured": _success_probability(max(measured_mu)) if measured_mu else None,
+            "measured": _round_gaussian_success(max(measured_mu)) if measured_mu else None,
         },
     }
 
@@ -203,7 +209,7 @@ def _list_proofs(facts: Mapping[str, Any]) -> list[dict[str, str]]:
 
 
 def _summarize_audit(report: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the certificate's fields of one report of ``vicinal audit``."""
+    """Return the certificate's summary of `report`, a JSON report of ``vicinal audit``."""
     return {
         "at": report["at"],
         "version": report["version"],
@@ -221,8 +227,8 @@ def _summarize_audit(report: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def certificate_page(certificate: Mapping[str, Any]) -> str:
-    """Return a certificate as a printable HTML page without external resources."""
+def render_certificate_page(certificate: Mapping[str, Any]) -> str:
+    """Return a certificate's JSON values as a printable HTML page without external resources."""
     from markupsafe import Markup
 
     proofs = certificate["mechanism"]["proofs"]
@@ -249,7 +255,7 @@ def certificate_page(certificate: Mapping[str, Any]) -> str:
 
 
 def _format_claim(report: Mapping[str, Any], claim: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the table cells of one audited claim of a certificate's audit `report`."""
+    """Return mechanism, date, mu, detectable epsilon and controls of an audited claim as texts."""
     detectable_epsilon = claim["would_have_seen_epsilon"]
     return (
         f"{claim['mechanism']}: {claim['world']}",

@@ -36,7 +36,7 @@ def wilson_interval(correct: int, total: int) -> tuple[float, float]:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class AnswerCounts:
     """Numbers of correct answers and of all answers in one run."""
 
     correct: int
@@ -44,12 +44,13 @@ class Outcome:
 
     @classmethod
     def from_answers(cls, answers: npt.ArrayLike, truth: npt.ArrayLike) -> Self:
-        """Compare answered class names (q,) with the true ones (q,)."""
-        matches = compare_answers(answers, truth)
+        """Return the numbers for answered class names (q,), compared with the true ones (q,)."""
+        matches = mark_correct_answers(answers, truth)
         return cls(int(matches.sum()), len(matches))
 
     @property
     def accuracy(self) -> float:
+        """Share of correct answers; NaN without answers."""
         return self.correct / self.total if self.total else math.nan
 
     @property
@@ -58,6 +59,7 @@ class Outcome:
         return wilson_interval(self.correct, self.total) if self.total else (0.0, 1.0)
 
     def to_dict(self) -> dict[str, Any]:
+        """Return the numbers, the accuracy and its interval as JSON values."""
         low, high = self.interval
         return {
             "correct": self.correct,
@@ -67,8 +69,11 @@ class Outcome:
         }
 
 
-def compare_answers(answers: npt.ArrayLike, truth: npt.ArrayLike) -> Bools:
-    """Return for each answer whether it is correct, after Unicode normalisation of class names."""
+def mark_correct_answers(answers: npt.ArrayLike, truth: npt.ArrayLike) -> Bools:
+    """Return whether each answer is correct, bool (q,), after Unicode normalisation.
+
+    `answers`, `truth` (q,): answered and true class names.
+    """
     labels = checks.composed_labels(answers)
     true_labels = checks.composed_labels(truth)
     if labels.shape != true_labels.shape or labels.ndim != 1:
@@ -77,46 +82,53 @@ def compare_answers(answers: npt.ArrayLike, truth: npt.ArrayLike) -> Bools:
     return np.asarray(labels == true_labels)
 
 
-def outcome_by_class(
+def count_answers_by_class(
     answers: npt.ArrayLike, truth: npt.ArrayLike, classes: Sequence[Any]
-) -> dict[str, Outcome]:
-    """Return the outcome for the examples of each true class, by the text of its name."""
-    correct = compare_answers(answers, truth)
+) -> dict[str, AnswerCounts]:
+    """Return the counts for each true class; `answers` and `truth` (q,) are class names."""
+    correct = mark_correct_answers(answers, truth)
     true_labels = checks.composed_labels(truth)
-    outcomes = {}
+    counts = {}
     for name in map(checks.normalize_text, classes):
         in_class = true_labels == name
-        outcomes[str(name)] = Outcome(int(correct[in_class].sum()), int(in_class.sum()))
-    return outcomes
+        counts[str(name)] = AnswerCounts(int(correct[in_class].sum()), int(in_class.sum()))
+    return counts
 
 
-def outcome_of_surest(correct: Bools, confidence: Floats, share: float) -> Outcome:
-    """Return the outcome of the `share` of the answers with the largest `confidence` (q,).
+def count_most_confident(correct: Bools, confidence: Floats, share: float) -> AnswerCounts:
+    """Return the number of correct ones among the answers with the largest confidence.
 
-    `correct` (q,) marks the correct answers. The selection is post-processing of released values.
+    The selection is post-processing of released values.
+
+    `correct`, bool (q,), and `confidence`, float (q,): of each answer. `share`: selected share of
+    the answers, in (0, 1].
     """
     share = checks.check_real("share", share, above=0, maximum=1)
-    count = max(1, round(share * len(correct)))
-    selected = np.argsort(-confidence, kind="stable")[:count]
-    return Outcome(int(correct[selected].sum()), count)
+    n_selected = max(1, round(share * len(correct)))
+    selected = np.argsort(-confidence, kind="stable")[:n_selected]
+    return AnswerCounts(int(correct[selected].sum()), n_selected)
 
 
 @dataclass(frozen=True, slots=True)
-class ClassFigures:
-    """The outcome of all answers, and the outcomes for the examples of each class by name."""
+class AccuracyByClass:
+    """Numbers of correct answers: of all answers, and of those for each true class, by its name."""
 
-    overall: Outcome
-    by_class: dict[str, Outcome]
+    overall: AnswerCounts
+    by_class: dict[str, AnswerCounts]
 
     @classmethod
     def from_answers(
         cls, answers: npt.ArrayLike, truth: npt.ArrayLike, classes: Sequence[Any]
     ) -> Self:
         """Compare answered class names (q,) with the true ones (q,), for all names `classes`."""
-        return cls(Outcome.from_answers(answers, truth), outcome_by_class(answers, truth, classes))
+        return cls(
+            AnswerCounts.from_answers(answers, truth),
+            count_answers_by_class(answers, truth, classes),
+        )
 
     def to_dict(self) -> dict[str, Any]:
-        by_class = {name: outcome.to_dict() for name, outcome in self.by_class.items()}
+        """Return the numbers of all answers and by class as JSON values."""
+        by_class = {name: counts.to_dict() for name, counts in self.by_class.items()}
         return {**self.overall.to_dict(), "by_class": by_class}
 
     def format_lines(self) -> list[str]:
@@ -125,10 +137,10 @@ class ClassFigures:
             return ["There are no examples to compare with."]
         low, high = self.overall.interval
         shares = [
-            f"{name} {outcome.accuracy:.3f} of {outcome.total:,}"
-            if outcome.total
+            f"{name} {counts.accuracy:.3f} of {counts.total:,}"
+            if counts.total
             else f"{name}: no examples"
-            for name, outcome in self.by_class.items()
+            for name, counts in self.by_class.items()
         ]
         return [
             f"Accuracy {self.overall.accuracy:.3f} ({low:.3f} to {high:.3f})",

@@ -19,7 +19,7 @@ _MAX_RUNS = 10  # repetitions of a simulation
 _MAX_ERRORS_SHOWN = 3  # coordinates of a vector answer whose expected errors the text shows
 
 _REQUESTED = "this plan"
-_WITH_MODEL = "beside a private model"
+_WITH_MODEL = "beside a private model"  # released labels, with a private model
 
 _SIZES = (1_000, 300, 3_000, 10_000, 30_000, 100_000)
 """Numbers of records for which a plan is reported if the true number is private."""
@@ -27,11 +27,14 @@ _SIZES = (1_000, 300, 3_000, 10_000, 30_000, 100_000)
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """A named plan; `outlook` is its simulation result, None without simulation."""
+    """A plan by its `name` in the report, with the parameters that a classifier would choose.
+
+    `simulation`: simulated accuracy; None without simulation.
+    """
 
     name: str
     choice: PlanChoice
-    outlook: SimulationResult | None
+    simulation: SimulationResult | None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the option as JSON values."""
@@ -59,13 +62,13 @@ class Option:
             "queries_until_spent": choice.lasts,
             "participations": choice.participations,
             "cost_of_one": choice.cost,
-            "outlook": None if self.outlook is None else asdict(self.outlook),
+            "outlook": None if self.simulation is None else asdict(self.simulation),
             **expected,
         }
 
 
 def _list_alternatives(plan: IndKNNPlan) -> dict[str, IndKNNPlan]:
-    """Return `plan` and variants of it, by name.
+    """Return the requested `plan` and variants of it, by the name of the option in the report.
 
     The variants change the released values, the number of queries, or epsilon. If the number of
     records is private, the result is instead the same plan for each size in :data:`_SIZES`.
@@ -84,7 +87,7 @@ def _list_alternatives(plan: IndKNNPlan) -> dict[str, IndKNNPlan]:
 
 
 def _vary_release(plan: IndKNNPlan) -> dict[str, IndKNNPlan]:
-    """Return valid variants of `plan` that release votes or labels, with or without a model."""
+    """Return valid variants of `plan` for other released values, by the option's name."""
     share = plan.model_share or plan.model_by_rule
     changes: dict[str, dict[str, Any]] = {
         _WITH_MODEL: {"release": "label", "model_share": share},
@@ -100,23 +103,23 @@ def _vary_release(plan: IndKNNPlan) -> dict[str, IndKNNPlan]:
     return variants
 
 
-def plan_options(
+def evaluate_plan_options(
     plan: IndKNNPlan,
     reference: Reference | None,
     setup: SimulationSetup | None,
     seed: int,
     begin: Begin,
     *,
-    alone: bool = False,
+    only_requested: bool = False,
 ) -> list[Option]:
     """Return `plan` and its alternatives with noise and neighbours chosen as a classifier would.
 
-    `reference`: public points, None for none. `setup`: labelled public points for a simulation of
-    each plan with `seed`; None for no simulation. `begin` starts a progress display. `alone`: leave
-    out the alternatives, if the number of records is public.
+    `reference`: public points, None for none. `setup`: labelled public points on which each plan is
+    simulated with `seed`; None for no simulation. `begin` starts a progress display.
+    `only_requested`: leave out the alternatives, if the number of records is public.
     """
     plans = _list_alternatives(plan)
-    if alone and plan.n_records:
+    if only_requested and plan.n_records:
         plans = {_REQUESTED: plan}
     report_progress = begin("simulation", len(plans))
     options = []
@@ -133,7 +136,12 @@ def _evaluate_option(
     setup: SimulationSetup | None,
     seed: int,
 ) -> Option:
-    """Return the option `name`; arguments as in :func:`plan_options`, `seed` of the first run."""
+    """Choose the parameters of a plan, and simulate its accuracy if there is a `setup`.
+
+    `name`: of the option in the report. `reference`: public points, used without simulation; None
+    for none. `setup`: labelled public points for the simulation, None for no simulation. `seed`: of
+    the first run; later runs count up.
+    """
     if setup is None:
         return Option(name, PlanChoice.from_plan(plan, reference), None)
     if plan.model_share:
@@ -146,10 +154,11 @@ def _evaluate_option(
     return Option(name, choice, SimulationResult.mean(results))
 
 
-def format_options(options: Sequence[Option], reason: str) -> str:
-    """Return the text report of the requested option, `options[0]`, and a table of all options.
+def format_plan_options(options: Sequence[Option], why_not_simulated: str) -> str:
+    """Return the text report of the requested plan, and a table of all options.
 
-    `reason`: why there is no simulation; unused if there is one.
+    `options`: the requested plan first. `why_not_simulated`: reason in words, if there is no
+    simulation.
     """
     requested = options[0]
     errors = []
@@ -157,15 +166,15 @@ def format_options(options: Sequence[Option], reason: str) -> str:
         errors = requested.choice.expected_errors()
     template_values = {
         "requested": requested,
-        "training": _price_training(requested.choice.plan),
+        "training": _compute_training_cost(requested.choice.plan),
         "errors": errors[:_MAX_ERRORS_SHOWN],
         "more": len(errors) - _MAX_ERRORS_SHOWN,
         "rows": [_format_row(option) for option in options] if len(options) > 1 else [],
     }
-    return render_template("plan.txt", **template_values, reason=reason).rstrip()
+    return render_template("plan.txt", **template_values, reason=why_not_simulated).rstrip()
 
 
-def _price_training(plan: IndKNNPlan) -> dict[str, Any] | None:
+def _compute_training_cost(plan: IndKNNPlan) -> dict[str, Any] | None:
     """Return steps, noise and epsilon of the private model's training; None without a model."""
     if plan.why_no_model or not plan.model_share:
         return None
@@ -181,14 +190,16 @@ def _price_training(plan: IndKNNPlan) -> dict[str, Any] | None:
 
 
 def _format_row(option: Option) -> str:
-    """Return the line of an option in the table; "-" for values that need a simulation."""
+    """Return the row of an option in the text table; "-" for values that need a simulation."""
     choice = option.choice
-    outlook = option.outlook
-    agreement = "-" if outlook is None else format_percent(outlook.agreement)
-    accuracy_or_error = "-" if outlook is None else format_percent(outlook.accuracy)
+    simulation = option.simulation
+    agreement = "-" if simulation is None else format_percent(simulation.agreement)
+    accuracy_or_error = "-" if simulation is None else format_percent(simulation.accuracy)
     if not choice.plan.target.voted:
         accuracy_or_error = f"{choice.expected_errors()[0].error:.3g}"
-    charged = choice.plan.n_asked / choice.plan.n_queries if outlook is None else outlook.asked
+    charged = (
+        choice.plan.n_asked / choice.plan.n_queries if simulation is None else simulation.asked
+    )
     return (
         f"{option.name:22}{choice.plan.n_queries:8,} {choice.plan.epsilon:6g} "
         f"{choice.n_neighbors:6,} {choice.multiplier:7.3f} "
@@ -197,7 +208,7 @@ def _format_row(option: Option) -> str:
     )
 
 
-# ------------------------------------------- whether a plan can work, from public facts alone
+# ------------------------------------------- whether a plan has enough records, from public facts
 
 
 MIN_LEAD = 5.0
@@ -226,47 +237,49 @@ docs/decisions/0008-automatic-plan.md has the reasons for these numbers.
 _RARE_SHARE = 0.1  # a class with a smaller share of the public labels gets advice
 _SIGNIFICANT_EXCESS = 2.0  # in standard deviations of the noise on a share of the votes
 _INVERSE_PRECISION = 10  # required numbers of records are exact to one part in 10
-_MAX_RECORDS = 1 << 40  # a plan that needs more records than this works with no number of them
+_MAX_RECORDS = 1 << 40  # a plan that needs more records than this needs less noise instead
 
 
-def unanimous_lead(choice: PlanChoice) -> float:
+def compute_unanimous_lead(choice: PlanChoice) -> float:
     """Return the lead of a unanimous vote, in standard deviations of the noise on a lead."""
     return choice.n_neighbors / (choice.noise * math.sqrt(2))
 
 
-def min_model_records(plan: IndKNNPlan) -> int:
-    """Return the approximate number of records a private model needs, _MIN_RECORDS_TIMES_MU / mu.
+def find_model_records(plan: IndKNNPlan) -> int:
+    """Return the approximate number of records that a private model needs.
 
-    Training as a whole is mu-GDP for each subject. The noise on a mean gradient of n records is
-    sqrt(2) clipping bounds / (mu n).
+    It is `_MIN_RECORDS_TIMES_MU` / mu. Training as a whole is mu-GDP for each subject. The noise on
+    a mean gradient of n records is sqrt(2) clipping bounds / (mu n).
     """
     share = plan.model_share or plan.model_by_rule
     return math.ceil(_MIN_RECORDS_TIMES_MU / math.sqrt(2 * share * plan.spendable))
 
 
 def assess_plan(
-    plan: IndKNNPlan, shares: Sequence[float] = (), *, brief: bool = False
+    plan: IndKNNPlan, class_shares: Sequence[float] = (), *, brief: bool = False
 ) -> list[str]:
-    """Return advice: whether a plan for classes has enough records, and how to improve it.
+    """Return lines of advice: whether a plan for classes has enough records, and improvements.
 
-    `shares`: share of each class among public labels, empty without labels. `brief`: leave out
-    advice on undeclared rare classes. If the number of records is private, the first line states
-    the required number. Raises InvalidInput for the first value that a classifier would reject.
+    If the number of records is private, the first line states the required number.
+
+    `class_shares`: share of each class among public labels, empty without labels. `brief`: leave
+    out advice on undeclared rare classes. Raises InvalidInput for the first value that a classifier
+    would reject.
     """
     size_is_public = plan.n_records is not None
     sized_plan = plan if size_is_public else plan.changed(n_records=1)
-    lines = [judge_size(sized_plan, size_is_public=size_is_public)]
+    lines = [assess_size(sized_plan, size_is_public=size_is_public)]
     if plan.model_share:
         lines.append(
             f"up to {plan.model_share:.0%} of each budget trains a private model before the first "
             "answer. Use --model-share 0 for none."
         )
     if plan.class_prior is None:
-        may_be_rare = not len(shares) or min(shares) < _RARE_SHARE
+        may_be_rare = not len(class_shares) or min(class_shares) < _RARE_SHARE
         if may_be_rare and not brief:
-            example_shares = ",".join(f"{share:.3g}" for share in shares or (0.95, 0.05))
+            example_shares = ",".join(f"{share:.3g}" for share in class_shares or (0.95, 0.05))
             condition = (
-                "a class is rare among the public labels" if shares else "if a class is rare"
+                "a class is rare among the public labels" if class_shares else "if a class is rare"
             )
             lines.append(
                 f"{condition}, --class-prior {example_shares} states the shares of the classes, "
@@ -275,16 +288,17 @@ def assess_plan(
             )
         return lines
     if size_is_public:
-        lines += list_rare_classes(plan, plan.class_prior, plan.class_names.tolist())
+        lines += describe_rare_classes(plan, plan.class_prior, plan.class_names.tolist())
     return lines
 
 
-def judge_size(plan: IndKNNPlan, *, size_is_public: bool) -> str:
-    """Return one line on the number of records that a plan needs, compared with a public number.
+def assess_size(plan: IndKNNPlan, *, size_is_public: bool) -> str:
+    """Return one line on the number of records that a plan needs.
 
-    Raises InvalidInput for the first value that a classifier would reject.
+    `size_is_public`: whether it is compared with the plan's number of records. Raises InvalidInput
+    for the first value that a classifier would reject.
     """
-    required = min_model_records(plan) if plan.model_share else min_records(plan)
+    required = find_model_records(plan) if plan.model_share else find_min_records(plan)
     request = f"{plan.n_queries:,} queries at epsilon {plan.epsilon:g}"
     if required >= _MAX_RECORDS:  # the noise multiplier is given, so more records do not help
         return (
@@ -300,36 +314,39 @@ def judge_size(plan: IndKNNPlan, *, size_is_public: bool) -> str:
     return f"{plan.size:,} records, {request}: {result}. {needed} about {required:,} records."
 
 
-def min_records(plan: IndKNNPlan) -> int:
-    """Return the number of records, at most a tenth too many, for :data:`MIN_LEAD`."""
+def find_min_records(plan: IndKNNPlan) -> int:
+    """Return the number of records for a lead of :data:`MIN_LEAD`, at most a tenth too large."""
 
-    def too_few(records: int) -> bool:
-        choice = PlanChoice.from_plan(plan.replanned(n_records=records))
-        return unanimous_lead(choice) < MIN_LEAD
+    def is_insufficient(n_records: int) -> bool:
+        choice = PlanChoice.from_plan(plan.replanned(n_records=n_records))
+        return compute_unanimous_lead(choice) < MIN_LEAD
 
     high = 1
-    while high < _MAX_RECORDS and too_few(high):
+    while high < _MAX_RECORDS and is_insufficient(high):
         high *= 2
     low = high // 2
     while high - low > max(1, low // _INVERSE_PRECISION):
         middle = (low + high) // 2
-        if too_few(middle):
+        if is_insufficient(middle):
             low = middle
         else:
             high = middle
     return high
 
 
-def list_rare_classes(
-    plan: IndKNNPlan, shares: Sequence[float], names: Sequence[object]
+def describe_rare_classes(
+    plan: IndKNNPlan, class_shares: Sequence[float], names: Sequence[object]
 ) -> list[str]:
-    """Return a line for each of the classes `names` whose share is too small for a plan."""
+    """Return a line of advice for each class that is too rare for a plan.
+
+    `class_shares`: share of each class among all records. `names`: the class names.
+    """
     choice = PlanChoice.from_plan(plan)
     min_excess = _SIGNIFICANT_EXCESS * choice.noise / choice.n_neighbors
     return [
         f"class {name!r} is too rare for this plan. It has {share:.1%} of a query's neighbours, "
         f"and needs {min(share + min_excess, 1.0):.1%} to show above the noise. Use more records, "
         "fewer queries or a larger epsilon."
-        for name, share in zip(names, shares, strict=True)
+        for name, share in zip(names, class_shares, strict=True)
         if share + min_excess > _MAX_RARE_RATIO * share
     ]

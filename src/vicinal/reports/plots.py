@@ -14,12 +14,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
-from vicinal.reports.outcomes import Outcome
+from vicinal.reports.outcomes import AnswerCounts
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#aa4499", "#59636e", "#e69f00")
 
 
-def figure_bytes(figure: Figure, kind: str = "png", dpi: int = 150) -> bytes:
+def encode_figure(figure: Figure, kind: str = "png", dpi: int = 150) -> bytes:
     """Return a figure as bytes of a file of type `kind`; SVG has no date, so it is repeatable."""
     file = BytesIO()
     figure.savefig(file, format=kind, dpi=dpi, metadata={"Date": None} if kind == "svg" else None)
@@ -27,23 +27,23 @@ def figure_bytes(figure: Figure, kind: str = "png", dpi: int = 150) -> bytes:
 
 
 def create_figure(
-    x: str, y: str = "", height: float = 4.0, grid: str = "both"
+    x_label: str, y_label: str = "", height: float = 4.0, grid: str = "both"
 ) -> tuple[Figure, Axes]:
-    """Return an empty figure, `height` inches high, with axis labels `x`, `y`, and `grid` lines."""
+    """Return an empty figure; `height` in inches, `grid` lines for "x", "y" or "both" axes."""
     figure = Figure(figsize=(6.4, height), layout="constrained")
     axes = figure.add_subplot()
-    axes.set(xlabel=x, ylabel=y, axisbelow=True)
+    axes.set(xlabel=x_label, ylabel=y_label, axisbelow=True)
     axes.grid(visible=True, axis=grid, color="#e4e7eb")  # type: ignore[arg-type]
     return figure, axes
 
 
-def plot_accuracy_by_class(outcomes: Mapping[str, Outcome]) -> bytes:
+def plot_accuracy_by_class(counts_by_class: Mapping[str, AnswerCounts]) -> bytes:
     """Return an SVG plot of each class's accuracy with its 95 % interval, without empty classes."""
-    nonempty = {name: outcome for name, outcome in outcomes.items() if outcome.total}
+    nonempty = {name: counts for name, counts in counts_by_class.items() if counts.total}
     height = 0.9 + 0.3 * max(len(nonempty), 2)
     figure, axes = create_figure("right answers", height=height, grid="x")
     accuracies, lows, highs = np.transpose(
-        [(outcome.accuracy, *outcome.interval) for outcome in nonempty.values()]
+        [(counts.accuracy, *counts.interval) for counts in nonempty.values()]
     )
     positions = np.arange(len(nonempty))
     error_lengths = np.maximum([accuracies - lows, highs - accuracies], 0.0)
@@ -51,11 +51,11 @@ def plot_accuracy_by_class(outcomes: Mapping[str, Outcome]) -> bytes:
     axes.set_yticks(positions, list(nonempty))
     axes.invert_yaxis()
     axes.xaxis.set_major_formatter(PercentFormatter(1.0))
-    return figure_bytes(figure, "svg")
+    return encode_figure(figure, "svg")
 
 
-def encode_image(pixels: Any) -> bytes:
-    """Return one image (h, w) or (h, w, 3) as PNG, scaled to the range of its own values."""
+def encode_png(pixels: Any) -> bytes:
+    """Return an image (h, w) or (h, w, 3) as PNG, scaled to the range of its own values."""
     from matplotlib.image import imsave
 
     file = BytesIO()

@@ -1,6 +1,7 @@
 """The report of `vicinal smoothed audit`, as JSON values and as text.
 
-Mechanisms and populations are specified by JSON values.
+The smoothed delta is the expected delta of a random database, for the worst distribution of a
+population. Mechanisms and populations are specified by JSON values.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,12 +21,17 @@ _REQUIRED = {"mechanism", "population", "n", "epsilons"}
 _FIELDS = _REQUIRED | {"draws", "seed", "levels", "database"}
 
 
-def audit(spec: object) -> dict[str, Any]:
-    """Return the audit of a specification: deltas for each epsilon, and warnings.
+def audit_smoothed_dp(spec: object) -> dict[str, Any]:
+    """Return the smoothed and the worst-case delta of a mechanism for each epsilon, and warnings.
 
-    `spec` is an object with ``mechanism`` and ``population`` (see :func:`build`), the number of
-    records ``n``, and ``epsilons``. Optional: ``draws`` and ``seed`` for Monte Carlo, ``levels`` of
-    delta whose exceedance probabilities are bounded, and a ``database``, whose delta is private.
+    `spec` is a JSON object with the fields:
+
+    - ``mechanism``, ``population``: specifications, see :func:`build_from_spec`.
+    - ``n``: number of records. ``epsilons``: list of numbers >= 0.
+    - ``draws``, ``seed`` (optional): number of Monte Carlo samples, and their seed.
+    - ``levels`` (optional): thresholds t for which the probability of delta > t is bounded.
+    - ``database`` (optional): one database, as its numbers of records by type, or as its labels for
+      votes of k neighbours. Its own delta, which is private, is also computed.
     """
     if not isinstance(spec, dict) or not _REQUIRED <= set(spec) <= _FIELDS:
         raise InvalidInput(
@@ -35,17 +41,20 @@ def audit(spec: object) -> dict[str, Any]:
     epsilons = spec["epsilons"]
     if not isinstance(epsilons, list) or not epsilons:
         raise InvalidInput("The 'epsilons' parameter must be a list of numbers >= 0. Got others.")
-    mechanism = build("mechanism", spec["mechanism"])
-    population = build("population", spec["population"])
+    mechanism = build_from_spec("mechanism", spec["mechanism"])
+    population = build_from_spec("population", spec["population"])
     n = checks.check_integer("n", spec["n"], minimum=1)
-    rows = [_audit_epsilon(mechanism, population, n, epsilon, spec) for epsilon in epsilons]
+    rows = [_compute_row(mechanism, population, n, epsilon, spec) for epsilon in epsilons]
     return {"n": n, "types": population.types, "rows": rows, "warnings": list(WARNINGS)}
 
 
-def _audit_epsilon(
+def _compute_row(
     mechanism: Any, population: Any, n: int, epsilon: float, spec: dict[str, Any]
 ) -> dict[str, Any]:
-    """Return smoothed and worst-case delta at one epsilon, and the optional values of `spec`."""
+    """Return smoothed and worst-case delta at one epsilon, and the optional values of `spec`.
+
+    `mechanism`, `population`: objects of `vicinal.smoothed`. `n`: number of records.
+    """
     draws = spec.get("draws", 0)
     seed = spec.get("seed", 0)
     delta = smoothed_delta(mechanism, population, n, epsilon, draws=draws, seed=seed)
@@ -69,7 +78,7 @@ def _audit_epsilon(
 
 
 def format_audit(report: dict[str, Any]) -> str:
-    """Return a report of :func:`audit` as text."""
+    """Return a report, as :func:`audit_smoothed_dp` returns it, as text."""
     lines = [f"{report['n']:,} records of {report['types']} types", ""]
     lines.append(f"{'epsilon':>8}  {'smoothed delta':>24}  {'method':<12} {'worst case':>10}")
     for row in report["rows"]:
@@ -92,45 +101,53 @@ def format_audit(report: dict[str, Any]) -> str:
 
 
 def _format_interval(ends: dict[str, Any]) -> str:
-    """Return both ends of an interval as text, or one number if their texts are equal."""
-    logarithms = (ends["log10_lower"], ends["log10_upper"])  # None is the logarithm of 0
+    """Return an interval as text, or one number if both ends have the same text.
+
+    `ends`: the logarithms ``log10_lower`` and ``log10_upper``; None is the logarithm of 0.
+    """
+    logarithms = (ends["log10_lower"], ends["log10_upper"])
     low, high = ("0" if log is None else power_of_ten(log * LOG_10) for log in logarithms)
     return high if low == high else f"{low} to {high}"
 
 
-def build(name: str, spec: object) -> Any:
-    """Return the object that a specification describes; `name` is a key of :data:`_KINDS`.
+def build_from_spec(category: str, spec: object) -> Any:
+    """Return the mechanism, population or sampler that a JSON specification describes.
 
-    The field ``kind`` of `spec` selects the class, and its other fields are arguments: a sampler
-    is {"kind": "fixed_size", "size": 99}, a release of a composition {"mechanism": ..., "coins":
-    name}, a group of a heterogeneous population {"count": ..., "distribution": ...}.
+    - `category`: "mechanism", "population" or "sampler"; also named in error messages.
+    - `spec`: JSON object. Its field ``kind`` selects the class, and its other fields are arguments:
+      a sampler is {"kind": "fixed_size", "size": 99}. A release of a composition is {"mechanism":
+      ..., "coins": name of its random bits}, a group of a heterogeneous population {"count": ...,
+      "distribution": ...}.
     """
-    kinds = _KINDS[name]
+    kinds = _KINDS[category]
     if not isinstance(spec, dict) or spec.get("kind") not in kinds:
         kind_names = ", ".join(repr(kind) for kind in kinds)
         raise InvalidInput(
-            f"The {name!r} parameter must be an object whose kind is one of {kind_names}."
+            f"The {category!r} parameter must be an object whose kind is one of {kind_names}."
         )
     fields = {key: value for key, value in spec.items() if key != "kind"}
     try:
         return kinds[spec["kind"]](**fields)
     except TypeError:
         raise InvalidInput(
-            f"The {name!r} parameter of kind {spec['kind']!r} has missing or unknown fields, or "
-            f"values of the wrong type. Got the fields {sorted(fields)}."
+            f"The {category!r} parameter of kind {spec['kind']!r} has missing or unknown fields, "
+            f"or values of the wrong type. Got the fields {sorted(fields)}."
         ) from None
 
 
 def _build_composition(releases: Sequence[dict[str, Any]]) -> Any:
-    """Return the composition of releases, each a mechanism and the name of its coins."""
-    pairs = [(build("mechanism", release["mechanism"]), release["coins"]) for release in releases]
+    """Return the composition of releases, each a "mechanism" and the name of its random "coins"."""
+    pairs = [
+        (build_from_spec("mechanism", release["mechanism"]), release["coins"])
+        for release in releases
+    ]
     return compose([NamedMechanism(mechanism, coins) for mechanism, coins in pairs])
 
 
 _KINDS: dict[str, dict[str, Callable[..., Any]]] = {
     "sampler": {"fixed_size": FixedSize, "poisson": Poisson, "with_replacement": WithReplacement},
     "mechanism": {
-        "histogram": lambda sampler: Histogram(build("sampler", sampler)),
+        "histogram": lambda sampler: Histogram(build_from_spec("sampler", sampler)),
         "average": Average,
         "radius_votes": RadiusVotes,
         "knn_votes": KNNVotes,

@@ -1,4 +1,4 @@
-"""Success probabilities of attackers, formatting of numbers, and rendering of templates.
+"""Bounds on membership inference, formatting of numbers, and rendering of templates.
 
 HTML pages have no external resources, and are well-formed XML, so that tests can parse them.
 """
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 _WIDTH = 100  # characters per line of text reports
 
 
-def guess_limit(epsilon: float, delta: float) -> float:
-    """Return the largest success probability of membership inference under (epsilon, delta)-DP.
+def bound_attack_success(epsilon: float, delta: float) -> float:
+    """Return an upper bound on the success of membership inference under (epsilon, delta)-DP.
 
     The attacker sees every answer and knows all other records; the prior is one half. The two error
     rates of any test add up to at least 2 (1 - delta) / (1 + e^epsilon) (Kairouz, Oh and Viswanath
@@ -31,37 +31,40 @@ def guess_limit(epsilon: float, delta: float) -> float:
     return 1 - (1 - delta) * math.exp(-epsilon) / (1 + math.exp(-epsilon))
 
 
-def gaussian_guess_limit(budget: float, delta: float) -> float:
-    """Return the same probability for Gaussian noise: Phi(mu / 2) with mu = sqrt(2 B), plus delta.
+def bound_gaussian_success(budget: float, delta: float) -> float:
+    """Return an upper bound on the success of membership inference under Gaussian noise.
 
-    `budget` is B in zCDP (Dong, Roth and Su 2022). Noise on an integer grid adds less than 1 % of
-    delta to the exact Gaussian value; this bound adds all of `delta`.
+    It is Phi(mu / 2) + delta with mu = sqrt(2 B), where `budget` is B, the zCDP budget of a subject
+    (Dong, Roth and Su 2022); the prior is one half. Noise on an integer grid adds less than 1 % of
+    delta to the exact Gaussian value.
     """
     budget = checks.check_real("budget", budget, above=0)
     return min(1.0, NormalDist().cdf(math.sqrt(2 * budget) / 2) + delta)
 
 
 def format_percent(share: float, digits: int = 1) -> str:
-    """Return a share as text, such as "97.3 %"."""
+    """Return a share, 0 to 1, as text such as "97.3 %"; `digits`: decimal places."""
     return f"{100 * share:.{digits}f} %"
 
 
 def format_upper_percent(share: float) -> str:
-    """Return an upper bound as text, rounded up to a tenth of a percent."""
+    """Return an upper bound on a share, 0 to 1, as text, rounded up to a tenth of a percent."""
     return f"{math.ceil(1000 * share - 1e-9) / 10:.1f} %"
 
 
 def format_interval(ends: tuple[float, float]) -> str:
+    """Return the lower and upper end of a 95 % interval of a share as text."""
     return f"95 % interval {100 * ends[0]:.1f} to {100 * ends[1]:.1f} %"
 
 
 def format_duration(seconds: float) -> str:
+    """Return a duration as text, such as "2 min 5 s"."""
     minutes, remainder = divmod(round(seconds), 60)
     return f"{minutes} min {remainder} s" if minutes else f"{remainder} s"
 
 
 def format_fact(text: str, name: str = "") -> str:
-    """Return text wrapped at 100 characters, to the right of `name` in a column of 13 if given."""
+    """Return text wrapped at 100 characters; `name`, if given, precedes it in 13 characters."""
     first_indent = f"{name:13}" if name else ""
     indent = " " * 13 if name else ""
     return textwrap.fill(
@@ -71,11 +74,12 @@ def format_fact(text: str, name: str = "") -> str:
 
 def render_template(name: str, **values: Any) -> str:
     """Return the template file `name` with `values` inserted; HTML templates escape all values."""
-    return _create_environment().get_template(name).render(**values)
+    return _create_jinja_environment().get_template(name).render(**values)
 
 
 @cache
-def _create_environment() -> jinja2.Environment:
+def _create_jinja_environment() -> jinja2.Environment:
+    """Return the cached template environment, with this package's templates and filters."""
     import jinja2
 
     environment = jinja2.Environment(

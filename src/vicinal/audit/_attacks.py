@@ -12,9 +12,9 @@ from scipy.stats import binom
 from sklearn.dummy import DummyClassifier
 
 from vicinal.arrays import AnyArray, Bools, Floats, Ints
-from vicinal.audit.claims import Claim, PlanClaim, ind_knn_claim
+from vicinal.audit.claims import Claim, PlanClaim, create_ind_knn_claim
 from vicinal.audit.interactions import AuditInteraction, InjectedFault, TwoWorlds, select_faults
-from vicinal.audit.schedule import AuditTrial
+from vicinal.audit.schedule import Attack
 from vicinal.baselines.noisy_sgd import NoisySGDClassifier
 from vicinal.baselines.pate import PATEClassifier
 from vicinal.errors import PrivacyRefused
@@ -30,23 +30,24 @@ _MAX_BLOCK_RUNS = 1 << 12
 """Maximal number of runs in a block, after which the clock is read."""
 
 _MAX_BLOCK_VALUES = 1 << 18
-"""Number of noisy values in a block at which it ends earlier."""
+"""Maximal number of noisy values in a block of more than 64 runs."""
 
 CERTAIN_LOG_RATIO = 1e3
-"""Score of a run in the world with the subject if outputs other than noisy sums differ. It stands
+"""Score of a run with the subject if an output that must be equal in both worlds differs. It stands
 for an infinite log likelihood ratio."""
 
 _HERMITE_NODES, _HERMITE_WEIGHTS = np.polynomial.hermite_e.hermegauss(81)
 """Gauss-Hermite quadrature for integrals over one standard Gaussian variable."""
 
 
-class SumsTrial(AuditTrial):
+class SumsAttack(Attack):
     """Attack on all noisy sums of an interaction, or on the labels that follow from its votes.
 
     The private sums of both worlds are recorded once. Each run adds fresh noise to them, and its
     score is the log likelihood ratio of all released values.
 
-    - `mechanism`, `world`, `interaction`: the attack; both names are for reports.
+    - `mechanism`, `scenario`: names of the mechanism and of the made-up data, for reports.
+    - `interaction`: the attacked interaction, with one copy of the attack.
     - `faults`: faults of the controls, by name.
     - `claim`: the claim to test. Default: that of the interaction's plan.
     """
@@ -55,43 +56,47 @@ class SumsTrial(AuditTrial):
         self,
         mechanism: str,
         interaction: AuditInteraction,
-        world: str,
+        scenario: str,
         faults: Mapping[str, InjectedFault],
         claim: Claim | None = None,
     ) -> None:
         self.mechanism = mechanism
-        self.world = world
+        self.scenario = scenario
         plan = interaction.plan
-        self.claim = claim or ind_knn_claim(plan)
+        self.claim = claim or create_ind_knn_claim(plan)
         self._interaction = interaction
         self._faults = faults
         self._label_charges = plan.charges if plan.label_only else None
-        self._prepare()
+        self._prepare_for_fault()
 
-    def _prepare(self) -> None:
-        """Record the private sums of both worlds under the injected fault."""
+    def _prepare_for_fault(self) -> None:
+        """Record the private sums with and without the subject, under the injected fault.
+
+        Then set the runs per block, the total shift, and which sums are votes released as labels.
+        """
         self._worlds = TwoWorlds.from_interaction(self._interaction, self._fault)
         n_values = sum(sums.size for sums in self._worlds.absent_sums)
-        self._runs = max(64, min(_MAX_BLOCK_RUNS, _MAX_BLOCK_VALUES // max(1, n_values)))
+        self._n_block_runs = max(64, min(_MAX_BLOCK_RUNS, _MAX_BLOCK_VALUES // max(1, n_values)))
         n_classes = len(self._interaction.parameters.get("classes", ()))
-        self.moved = self._worlds.compute_total_shift(self._label_charges, n_classes)
+        self.total_shift_mu = self._worlds.compute_total_shift(self._label_charges, n_classes)
         # Gradients have one row for each feature, so a single row of n_classes values holds votes.
-        self._is_label = [
+        self._is_label_release = [
             self._label_charges is not None and sums.shape == (1, n_classes)
             for sums in self._worlds.absent_sums
         ]
 
-    def play(self, present: bool) -> Floats:
+    def compute_scores(self, present: bool) -> Floats:
+        """Return the log likelihood ratio of all released values, for each of a block of runs."""
         worlds = self._worlds
-        releases = worlds.sample_outputs(present, self._fault.create_noise(), self._runs)
+        releases = worlds.sample_outputs(present, self._fault.create_noise(), self._n_block_runs)
         has_leak = present and not worlds.has_equal_outputs
-        log_ratios = np.full(self._runs, CERTAIN_LOG_RATIO if has_leak else 0.0)
+        log_ratios = np.full(self._n_block_runs, CERTAIN_LOG_RATIO if has_leak else 0.0)
         for noisy, absent, shift, scale, is_label in zip(
             releases,
             worlds.absent_sums,
             worlds.compute_shifts(),
             worlds.scales,
-            self._is_label,
+            self._is_label_release,
             strict=True,
         ):
             if is_label:
@@ -99,14 +104,15 @@ class SumsTrial(AuditTrial):
                 log_ratios += compute_label_log_ratios(labels, absent / scale, shift)
             else:
                 deviations = (noisy - absent) / scale - shift / 2
-                log_ratios += (deviations * shift).reshape(self._runs, -1).sum(axis=1)
+                log_ratios += (deviations * shift).reshape(self._n_block_runs, -1).sum(axis=1)
         return log_ratios
 
 
 def compute_label_log_ratios(labels: Ints, votes: Floats, shift: Floats) -> Floats:
-    """Return the log likelihood ratio of released labels, (runs,), summed over the queries.
+    """Return the log likelihood ratio of each run's released labels, (runs,): present over absent.
 
-    The attacker uses whether a label is the first class, for which the subject votes.
+    It is summed over the queries. The attacker uses whether a label is the first class, for which
+    the subject votes.
 
     - `labels` (int (runs, q)): released class indices.
     - `votes`, `shift` (float64 (q, c)): votes without the subject, and their change by the subject,
@@ -122,7 +128,7 @@ def compute_label_log_ratios(labels: Ints, votes: Floats, shift: Floats) -> Floa
 def compute_first_class_probabilities(votes: Floats) -> Floats:
     """Return the probability that the first class has the largest noisy vote, (q,).
 
-    `votes`, float64 (q, c): votes without noise, in units of the noise scale.
+    `votes`, float64 (q, c): votes before noise, in units of the noise scale.
     """
     leads = votes[..., :1] - votes[..., 1:]
     integrals = np.zeros(votes.shape[:-1])
@@ -133,11 +139,11 @@ def compute_first_class_probabilities(votes: Floats) -> Floats:
 
 # ---------------------------------------------------------------- noisy gradients of a plan
 
-_SUBJECTS = 1024
-"""Subjects in one training. Each is an independent run of the attack."""
+_N_SUBJECTS = 1024
+"""Attacked subjects in one training. Each is an independent run of the attack."""
 
 
-class NoisySGDTrial(AuditTrial):
+class NoisySGDAttack(Attack):
     """Attack on all noisy gradients of a training run, by subjects with a feature of their own.
 
     Each subject has two records: opposite features with different labels. Their gradients cancel in
@@ -146,48 +152,49 @@ class NoisySGDTrial(AuditTrial):
 
     - `gamma`: sampling probability of each subject in a step.
     - `epsilon`, `delta`: guarantee of the training.
-    - `steps`: number of training steps.
+    - `n_steps`: number of training steps.
     """
 
     mechanism = "NoisySGD"
-    world = "gradients of one subject, alone on its feature"
+    scenario = "gradients of one subject, alone on its feature"
     _faults = select_faults(
         "noise halved", "subjects forgotten", "everybody sampled", "twice the plan"
     )
 
     def __init__(
-        self, gamma: float = 0.15, epsilon: float = 8.0, steps: int = 3, delta: float = 1e-5
+        self, gamma: float = 0.15, epsilon: float = 8.0, n_steps: int = 3, delta: float = 1e-5
     ) -> None:
         self._classifier = NoisySGDClassifier(
             range(2),
             epsilon=epsilon,
             delta=delta,
-            n_steps=steps,
+            n_steps=n_steps,
             sampling_rate=gamma,
-            n_records=10 * _SUBJECTS,
+            n_records=10 * _N_SUBJECTS,
             interactions="public",
         )
         self._gamma = gamma
         self.claim = PlanClaim(self._classifier.plan())
 
-    def play(self, present: bool) -> Floats:
-        axes = np.eye(_SUBJECTS, _SUBJECTS + 1)
+    def compute_scores(self, present: bool) -> Floats:
+        """Train once, and return the log likelihood ratio of each attacked subject, (runs,)."""
+        axes = np.eye(_N_SUBJECTS, _N_SUBJECTS + 1)
         if not present:
             axes = axes[:0]
         # One further subject is in both worlds, so that there is always a record to train on.
-        background = np.eye(1, _SUBJECTS + 1, _SUBJECTS)
+        background = np.eye(1, _N_SUBJECTS + 1, _N_SUBJECTS)
         X = np.concatenate([axes, -axes, background])
         y = np.repeat([0, 1, 0], [len(axes), len(axes), 1])
         subject_ids = np.arange(len(axes))
-        ids = np.concatenate([subject_ids, subject_ids, [_SUBJECTS]])
+        ids = np.concatenate([subject_ids, subject_ids, [_N_SUBJECTS]])
         transcript = Transcript(self._fault.create_noise())
         with noise_from(transcript), self._fault.inject():
             self._classifier.fit(X, y, None if self._fault.ignores_subject_ids else ids)
         sigma = self._classifier.noise_multiplier_
-        log_ratios = np.zeros(_SUBJECTS)
+        log_ratios = np.zeros(_N_SUBJECTS)
         for _, scale, noisy in transcript.released:
             # Projection on each subject's gradient: class 1 minus class 0, in noise scales.
-            projections = (noisy[:_SUBJECTS, 1] - noisy[:_SUBJECTS, 0]) / (math.sqrt(2) * scale)
+            projections = (noisy[:_N_SUBJECTS, 1] - noisy[:_N_SUBJECTS, 0]) / (math.sqrt(2) * scale)
             gaussian_ratios = (projections - 0.5 / sigma) / sigma
             log_ratios += np.logaddexp(
                 math.log(self._gamma) + gaussian_ratios, math.log1p(-self._gamma)
@@ -202,7 +209,7 @@ class NoisySGDTrial(AuditTrial):
 # the likelihood ratio test of all released values.
 
 _RUNS_PER_BLOCK = 1 << 12
-"""Number of runs in a block, after which the clock is read."""
+"""Number of runs in a block of an attack whose runs share one fitted classifier."""
 
 _SIGMA = 0.7
 """Noise on votes, as a standard deviation in votes, at which attacks on samples are strongest."""
@@ -215,8 +222,8 @@ _PLANNED_QUERIES = 1 << 22
 
 _FITS_PER_BLOCK = 64
 _PLAN_REPETITIONS = 4
-"""If each run has a classifier of its own: the number of runs in a block, and how often the planned
-number of queries is requested in a run."""
+"""If each run has a classifier of its own: the number of runs in a block, and how many times the
+planned number of queries is requested in a run."""
 
 
 @dataclass(frozen=True)
@@ -226,9 +233,9 @@ class AnswerDistribution:
     - `votes` (float64 (c,)): votes without the subject.
     - `vote_change` (float64 (c,)): change of the votes by the subject if it takes part.
     - `gamma`: probability with which the subject takes part (Poisson sampling).
-    - `sigma`: standard deviation of the noise on each vote.
+    - `sigma`: standard deviation of the noise on each vote, in votes.
     - `label_only`: whether the label of two classes is released instead of the noisy votes.
-    - `screen`: threshold and noise standard deviation of the screening, if there is one.
+    - `screen`: threshold and noise standard deviation of the screening, in votes, or None.
     """
 
     votes: Floats
@@ -238,11 +245,14 @@ class AnswerDistribution:
     label_only: bool = False
     screen: tuple[float, float] | None = None
 
-    def score(self, passed: Bools, answers: AnyArray) -> Floats:
-        """Return the log likelihood ratio of the outcome of each query, (q,).
+    def compute_log_ratios(self, passed: Bools, answers: AnyArray) -> Floats:
+        """Return the log likelihood ratio (present over absent) of each repetition, (q,).
 
-        `passed`, bool (q,): whether a query passed the screening. `answers`: the released votes or
-        labels of the queries that passed.
+        The query was answered in q independent repetitions.
+
+        - `passed`, bool (q,): whether a repetition passed the screening.
+        - `answers`: noisy votes, float64 (passed, c), or labels, int (passed,), of the repetitions
+          that passed.
         """
         log_ratios = np.zeros(len(passed))
         if self.screen is not None:
@@ -251,18 +261,18 @@ class AnswerDistribution:
             present_maximum = (self.votes + self.vote_change).max()
             absent = float(ndtr((absent_maximum - threshold) / screen_sigma))
             sampled = float(ndtr((present_maximum - threshold) / screen_sigma))
-            log_ratios += _compute_coin_log_ratios(
+            log_ratios += _compute_event_log_ratios(
                 passed, absent, self._mix_probabilities(absent, sampled)
             )
-        log_ratios[passed] += self._score_answers(answers)
+        log_ratios[passed] += self._compute_answer_log_ratios(answers)
         return log_ratios
 
-    def _score_answers(self, answers: AnyArray) -> Floats:
-        """Return the log likelihood ratio of each released answer."""
+    def _compute_answer_log_ratios(self, answers: AnyArray) -> Floats:
+        """Return the log likelihood ratio of each released answer: noisy votes, or a label."""
         if self.label_only:
             absent = self._compute_first_label_probability(self.votes)
             sampled = self._compute_first_label_probability(self.votes + self.vote_change)
-            return _compute_coin_log_ratios(
+            return _compute_event_log_ratios(
                 answers == 0, absent, self._mix_probabilities(absent, sampled)
             )
         deviations = answers - self.votes - self.vote_change / 2
@@ -275,26 +285,27 @@ class AnswerDistribution:
         return float(ndtr((votes[0] - votes[1]) / (math.sqrt(2) * self.sigma)))
 
     def _mix_probabilities(self, absent: float, sampled: float) -> float:
-        """Return an event's probability with the subject: it takes part with probability gamma."""
+        """Return an event's probability, given those without and with the subject in the sample."""
         return (1 - self.gamma) * absent + self.gamma * sampled
 
 
-def _compute_coin_log_ratios(events: Bools, absent: float, present: float) -> Floats:
-    """Return the log likelihood ratio of each of `events`, outcomes of a Bernoulli event.
+def _compute_event_log_ratios(events: Bools, absent: float, present: float) -> Floats:
+    """Return the log likelihood ratio of whether an event occurred, for each repetition, (q,).
 
-    `absent`, `present`: probabilities of the event without and with the subject.
+    - `events`, bool (q,): whether the event occurred.
+    - `absent`, `present`: probabilities of the event without and with the subject.
     """
     absent = min(max(absent, 1e-300), 1 - 1e-16)
     present = min(max(present, 1e-300), 1 - 1e-16)
     return np.where(events, math.log(present / absent), math.log((1 - present) / (1 - absent)))
 
 
-class FixedPlanTrial(AuditTrial):
+class FixedPlanAttack(Attack):
     """Attack on a plan of a few queries, which one fitted classifier carries out many times.
 
     - `classifier` (Private-kNN or PATE classifier): not fitted; its plan is that of one run.
     - `distribution`: distribution of each answer in both worlds.
-    - `world`: name of the made-up world, for reports.
+    - `scenario`: name of the made-up data, for reports.
     - `*fault_names`: names of the faults of the controls.
     - `exceeds_plan`: whether each run fits a classifier of its own and queries it until it refuses.
     """
@@ -303,23 +314,24 @@ class FixedPlanTrial(AuditTrial):
         self,
         classifier: Any,
         distribution: AnswerDistribution,
-        world: str,
+        scenario: str,
         *fault_names: str,
         exceeds_plan: bool = False,
     ) -> None:
-        self.world = world
+        self.scenario = scenario
         self._exceeds_plan = exceeds_plan
         self.claim = PlanClaim(classifier.plan())
         self._classifier = classifier
         self._distribution = distribution
         self._faults = select_faults(*fault_names)
-        self._prepare()
+        self._prepare_for_fault()
 
-    def _prepare(self) -> None:
+    def _prepare_for_fault(self) -> None:
         """Discard the fitted classifiers: they may have been fitted under another fault."""
         self._fitted_classifiers: dict[bool, Any] = {}
 
-    def play(self, present: bool) -> Floats:
+    def compute_scores(self, present: bool) -> Floats:
+        """Return the log likelihood ratio of each run's answers, summed over queries, (runs,)."""
         n_queries = self._classifier.n_queries
         if self._exceeds_plan:
             return np.array([self._score_until_refusal(present) for _ in range(_FITS_PER_BLOCK)])
@@ -332,7 +344,7 @@ class FixedPlanTrial(AuditTrial):
         return np.asarray(scores.sum(axis=1))
 
     def _score_until_refusal(self, present: bool) -> float:
-        """Return the score of one run: a fitted classifier is queried until it refuses."""
+        """Fit a classifier, query it until it refuses, and return the score of this run."""
         n_queries = self._classifier.n_queries
         score = 0.0
         fitted = self._create_fitted(present, n_queries)
@@ -344,9 +356,9 @@ class FixedPlanTrial(AuditTrial):
         return score
 
     def _score_answers(self, fitted: Any, n_queries: int) -> Floats:
-        """Return the score of each of `n_queries` new answers to the query at the origin."""
+        """Query at the origin `n_queries` times; return the log likelihood ratio of each answer."""
         queries = np.zeros((n_queries, fitted.n_features_in_))
-        return self._distribution.score(*fitted._answers(queries))
+        return self._distribution.compute_log_ratios(*fitted._answers(queries))
 
     def _create_fitted(self, present: bool, n_queries: int) -> Any:
         """Return a classifier fitted in one world, planned for `n_queries` queries."""
@@ -364,13 +376,13 @@ class FixedPlanTrial(AuditTrial):
 
     @abstractmethod
     def _fit(self, classifier: Any, present: bool) -> Any:
-        """Return the classifier, fitted to the records of one world."""
+        """Return `classifier`, fitted to made-up data with or without the subject."""
 
 
 # ---------------------------------------------------------------- Private-kNN
 
 
-class PrivateKNNTrial(FixedPlanTrial):
+class PrivateKNNAttack(FixedPlanAttack):
     """Attack on Private-kNN: all records have class 1, but the subject's records have class 0.
 
     The subject's three records are the nearest to the query.
@@ -379,6 +391,7 @@ class PrivateKNNTrial(FixedPlanTrial):
     mechanism = "Private-kNN"
 
     def _fit(self, classifier: Any, present: bool) -> Any:
+        """Return `classifier`, fitted to the background and, if `present`, the subject."""
         n_background = _count_background_subjects(classifier)
         n_victim_records = 3 if present else 0
         distances = np.arange(1, n_victim_records + n_background + 1)
@@ -401,7 +414,7 @@ def _count_background_subjects(classifier: Any) -> int:
 
 
 _SCREENS = {"screening": (2 - 1.5 * _SIGMA, _SIGMA), "screened": (2 - 1.5 * 1.5, 1.5)}
-"""Threshold and noise of the screening, in votes, by attack.
+"""Threshold and noise standard deviation of the screening, in votes, by attack.
 
 The two unanimous votes lie 1.5 standard deviations above the threshold.
 """
@@ -417,17 +430,20 @@ _PRIVATE_KNN: dict[str, tuple[str, int, float, tuple[str, ...]]] = {
     "screened": ("screening, then votes of what passed", 2, _SIGMA,
                  ("noise halved", "everybody sampled")),
 }  # fmt: skip
-"""World, number of neighbours k, noise on votes, and faults of the controls, by attack."""
+"""Scenario, number of neighbours k, noise on votes, and faults of the controls, by attack."""
 
 
-def attack_private_knn(attack: str, gamma: float = 0.15, delta: float = 1e-5) -> PrivateKNNTrial:
+def create_private_knn_attack(
+    attack: str, gamma: float = 0.15, delta: float = 1e-5
+) -> PrivateKNNAttack:
     """Return an attack on Private-kNN: the subject replaces one of k unanimous neighbours.
 
-    - `attack`: a key of `_PRIVATE_KNN`.
+    - `attack`: "votes", "all" (every subject is sampled), "plan" (queried beyond the plan),
+      "labels", "screening", or "screened" (screening and votes).
     - `gamma`: sampling probability. It is 1 for the attacks "all" and "plan".
     - `delta`: delta of the claim.
     """
-    world, k, sigma, fault_names = _PRIVATE_KNN[attack]
+    scenario, k, sigma, fault_names = _PRIVATE_KNN[attack]
     gamma = 1.0 if attack in ("all", "plan") else gamma
     label_only = attack == "labels"
     screen = _SCREENS.get(attack)
@@ -447,10 +463,10 @@ def attack_private_knn(attack: str, gamma: float = 0.15, delta: float = 1e-5) ->
     votes = np.array([0.0, float(k)])
     vote_change = np.array([1.0, -1.0])
     distribution = AnswerDistribution(votes, vote_change, gamma, sigma, label_only, screen)
-    return PrivateKNNTrial(
+    return PrivateKNNAttack(
         classifier,
         distribution,
-        world.format(gamma=gamma),
+        scenario.format(gamma=gamma),
         *fault_names,
         exceeds_plan=attack == "plan",
     )
@@ -459,7 +475,7 @@ def attack_private_knn(attack: str, gamma: float = 0.15, delta: float = 1e-5) ->
 # ---------------------------------------------------------------- PATE
 
 
-class PATETrial(FixedPlanTrial):
+class PATEAttack(FixedPlanAttack):
     """Attack on PATE: all teachers vote for class 0, but the subject's teacher votes for class 1.
 
     A teacher without records votes for class 0, and the subject's records all have class 1.
@@ -468,6 +484,7 @@ class PATETrial(FixedPlanTrial):
     mechanism = "PATE"
 
     def _fit(self, classifier: Any, present: bool) -> Any:
+        """Return `classifier`, fitted to one other record and, if `present`, the subject."""
         n_victim_records = 4 if present else 0
         labels = np.repeat([1, 0], [n_victim_records, 1])
         ids = np.repeat([0, 1], [n_victim_records, 1])
@@ -475,7 +492,7 @@ class PATETrial(FixedPlanTrial):
         return classifier.fit(features, labels, None if self._fault.ignores_subject_ids else ids)
 
 
-def attack_pate(delta: float = 1e-5, *, exceeds_plan: bool = False) -> PATETrial:
+def create_pate_attack(delta: float = 1e-5, *, exceeds_plan: bool = False) -> PATEAttack:
     """Return the attack on the noisy votes of PATE's teachers.
 
     `delta`: of the claim. `exceeds_plan`: whether each run fits teachers of its own and queries
@@ -493,18 +510,18 @@ def attack_pate(delta: float = 1e-5, *, exceeds_plan: bool = False) -> PATETrial
     )
     votes = np.array([float(n_teachers), 0.0])
     distribution = AnswerDistribution(votes, np.array([-1.0, 1.0]), 1.0, sigma)
-    world = "votes, a teacher that the subject decides" + (", asked on" if exceeds_plan else "")
+    scenario = "votes, a teacher that the subject decides" + (", asked on" if exceeds_plan else "")
     faults = ("four times the plan",) if exceeds_plan else ("noise halved", "subjects forgotten")
-    return PATETrial(classifier, distribution, world, *faults, exceeds_plan=exceeds_plan)
+    return PATEAttack(classifier, distribution, scenario, *faults, exceeds_plan=exceeds_plan)
 
 
 # ---------------------------------------------------------------- faulty sampling
 
 
 class ReplacementSample(NearestOfSample):
-    """A sampler with a fault: samples of fixed size, drawn with replacement.
+    """A sampler with an injected fault: samples have a fixed size and are drawn with replacement.
 
-    A subject that is drawn several times votes several times.
+    A subject that is sampled several times votes several times.
     """
 
     def draw(
@@ -512,7 +529,7 @@ class ReplacementSample(NearestOfSample):
         queries: IntegerMatrix,
         candidates: NeighbourLists | None,  # noqa: ARG002 (fixed signature)
     ) -> Chosen:
-        """Return the rows of the k nearest of each query's sample, int32 (q, k)."""
+        """Return the rows of the k nearest records of each query's sample, int32 (q, k)."""
         subjects, first_rows = np.unique(self.knn.slots, return_index=True)
         sample_size = round(self.gamma * len(subjects))
         n_queries = len(queries)
