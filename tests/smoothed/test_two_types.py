@@ -205,9 +205,9 @@ def test_every_loss_falls_when_a_count_grows():
     """The steps between corners rely on it: a third type is relabelled after sampling."""
     for sampler in (FixedSize(7), Poisson(0.3), WithReplacement(6)):
         for a, b in itertools.product(range(6), repeat=2):
-            lower_end = sampler.pair(a, b, 14, 0.4).low
+            lower_end = sampler.compute_divergence(a, b, 14, 0.4).low
             for larger in ((a + 1, b), (a, b + 1)):
-                assert sampler.pair(*larger, 14, 0.4).low <= lower_end + 1e-9
+                assert sampler.compute_divergence(*larger, 14, 0.4).low <= lower_end + 1e-9
 
 
 @pytest.mark.parametrize(

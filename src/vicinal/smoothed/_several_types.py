@@ -90,7 +90,9 @@ class _CornerDeltas:
     ) -> tuple[float, float]:
         """Return lower and upper divergence e(a, b), the larger of both directions."""
         self.n_computed += 1
-        directions = [sampler.pair(*counts, self._n, epsilon) for counts in {(a, b), (b, a)}]
+        directions = [
+            sampler.compute_divergence(*counts, self._n, epsilon) for counts in {(a, b), (b, a)}
+        ]
         low = max(direction.low for direction in directions)
         high = max(direction.high for direction in directions)
         return math.exp(low - 1e-12), math.exp(high + 1e-12) + 1e-300

@@ -188,9 +188,9 @@ class Delta:
         }
 
     def __str__(self) -> str:
-        text = " to ".join(power_of_ten(end) for end in (self.log_lower, self.log_upper))
+        text = " to ".join(format_power_of_ten(end) for end in (self.log_lower, self.log_upper))
         if self.method == EXACT and self.log_upper - self.log_lower < 1e-6:
-            text = power_of_ten(self.log_upper)
+            text = format_power_of_ten(self.log_upper)
         return f"{text} ({self.method})"
 
 
@@ -215,7 +215,7 @@ class DatabaseDelta(Delta):
         return {"private": True, **super().to_dict()}
 
 
-def power_of_ten(log: float) -> str:
+def format_power_of_ten(log: float) -> str:
     """Return exp(`log`) as text with four significant digits, even below the smallest float."""
     if log == -math.inf:
         return "0"

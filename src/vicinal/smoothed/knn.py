@@ -387,7 +387,7 @@ class RadiusVotes(mechanisms.ComparedMechanism):
             return compute_count_divergence(n_removed, n_removed - 1, self.gamma, epsilon, measure)
         if removed_type == self.classes:
             return compute_count_divergence(n_added, n_added + 1, self.gamma, epsilon, measure)
-        return mechanisms.Poisson(self.gamma).pair(
+        return mechanisms.Poisson(self.gamma).compute_divergence(
             n_removed - 1, n_added, n_removed + n_added, epsilon, measure
         )
 
@@ -398,7 +398,7 @@ def compute_count_divergence(
     """Return the divergence of Bin(n_database, gamma) from Bin(n_neighbour, gamma).
 
     The two numbers of records differ by one; `measure` as for
-    :meth:`vicinal.smoothed.mechanism.Sampler.pair`.
+    :meth:`vicinal.smoothed.mechanism.Sampler.compute_divergence`.
     """
     log_p = log_binomial_pmf(n_database, gamma)
     n_larger = max(n_database, n_neighbour)

@@ -58,7 +58,9 @@ class Sampler(ABC):
         """Return the probability that a given one of n records is in the sample."""
 
     @abstractmethod
-    def pair(self, a: int, b: int, n: int, epsilon: float, measure: int = LOSS) -> LogInterval:
+    def compute_divergence(
+        self, a: int, b: int, n: int, epsilon: float, measure: int = LOSS
+    ) -> LogInterval:
         """Return the divergence of two neighbours if the sampled counts of all types are published.
 
         Parameters
@@ -75,7 +77,7 @@ class Sampler(ABC):
         """
 
     @abstractmethod
-    def outcomes(self, counts: Counts) -> list[tuple[tuple[int, ...], float]]:
+    def list_sampled_counts(self, counts: Counts) -> list[tuple[tuple[int, ...], float]]:
         """Return every sampled histogram of a small database with its log probability.
 
         `counts` (m,) is the histogram of the database.
@@ -107,7 +109,9 @@ class FixedSize(Sampler):
     def compute_inclusion_probability(self, n: int) -> float:
         return self.size / n
 
-    def pair(self, a: int, b: int, n: int, epsilon: float, measure: int = LOSS) -> LogInterval:
+    def compute_divergence(
+        self, a: int, b: int, n: int, epsilon: float, measure: int = LOSS
+    ) -> LogInterval:
         n_pair = a + b + 1  # records of the two types in which X and X' differ
         e = bounded_exp(epsilon)
         if n_pair == n:
@@ -118,7 +122,7 @@ class FixedSize(Sampler):
         )
         return mix_edges(log_p, min_sampled, a, b, e, measure).cap_log()
 
-    def outcomes(self, counts: Counts) -> list[tuple[tuple[int, ...], float]]:
+    def list_sampled_counts(self, counts: Counts) -> list[tuple[tuple[int, ...], float]]:
         def list_type_counts(n_type: int, n_rest: int, n_sampled_before: int) -> CountDistribution:
             n_to_sample = self.size - n_sampled_before
             possible_counts = range(max(0, n_to_sample - n_rest), min(n_type, n_to_sample) + 1)
@@ -151,11 +155,13 @@ class Poisson(Sampler):
     def compute_inclusion_probability(self, n: int) -> float:  # noqa: ARG002 - the same for every n
         return self.gamma
 
-    def pair(self, a: int, b: int, n: int, epsilon: float, measure: int = LOSS) -> LogInterval:  # noqa: ARG002
+    def compute_divergence(
+        self, a: int, b: int, n: int, epsilon: float, measure: int = LOSS
+    ) -> LogInterval:  # noqa: ARG002
         log_p = intervals.log_binomial_pmf(a + b + 1, self.gamma)
         return mix_edges(log_p, 0, a, b, bounded_exp(epsilon), measure).cap_log()
 
-    def outcomes(self, counts: Counts) -> list[tuple[tuple[int, ...], float]]:
+    def list_sampled_counts(self, counts: Counts) -> list[tuple[tuple[int, ...], float]]:
         return _list_samples(counts, lambda n_type, *_: _list_binomial(n_type, self.gamma))
 
 
@@ -178,7 +184,9 @@ class WithReplacement(Sampler):
     def compute_inclusion_probability(self, n: int) -> float:
         return -math.expm1(self.size * math.log1p(-1 / n)) if n > 1 else float(self.size > 0)
 
-    def pair(self, a: int, b: int, n: int, epsilon: float, measure: int = LOSS) -> LogInterval:
+    def compute_divergence(
+        self, a: int, b: int, n: int, epsilon: float, measure: int = LOSS
+    ) -> LogInterval:
         n_pair = a + b + 1  # records of the two types in which X and X' differ
         if n_pair == n:
             return compute_replacement_edge(a, b, self.size, epsilon, measure).cap_log()
@@ -187,7 +195,7 @@ class WithReplacement(Sampler):
             log_p, 0, lambda s: compute_replacement_edge(a, b, s, epsilon, measure)
         ).cap_log()
 
-    def outcomes(self, counts: Counts) -> list[tuple[tuple[int, ...], float]]:
+    def list_sampled_counts(self, counts: Counts) -> list[tuple[tuple[int, ...], float]]:
         def list_type_counts(n_type: int, n_rest: int, n_sampled_before: int) -> CountDistribution:
             return _list_binomial(
                 self.size - n_sampled_before, n_type / (n_type + n_rest) if n_type else 0.0
@@ -352,7 +360,7 @@ def compute_listed_divergence(
 ) -> LogInterval:
     """Return the sum over outcomes of (P - E P')+, or a gain, of two listed distributions.
 
-    `p` and `p_other` map outcomes to log P and log P'; `measure` as for :meth:`Sampler.pair`.
+    `p` and `p_other` map outcomes to log P and log P'; `measure` as for :meth:`Sampler.compute_divergence`.
     """
     log_p, log_ratio = align_distributions(p, p_other)
     if not len(log_p):
@@ -424,11 +432,11 @@ class Histogram(ComparedMechanism):
     def iterate_comparisons(self, database: Counts, epsilon: float) -> Iterator[Comparison]:
         n = int(database.sum())
         for a, b in _iterate_count_pairs(database):
-            yield make_comparison(self.sampler.pair, a, b, n, epsilon)
+            yield make_comparison(self.sampler.compute_divergence, a, b, n, epsilon)
 
     def compute_distribution(self, database: Counts) -> Distribution:
         """Return the log probability of every sampled histogram of a small database."""
-        return dict(self.sampler.outcomes(database))
+        return dict(self.sampler.list_sampled_counts(database))
 
 
 def _iterate_count_pairs(database: Counts) -> Iterator[tuple[int, int]]:

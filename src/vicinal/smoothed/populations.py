@@ -19,7 +19,7 @@ from scipy.special import logsumexp, xlogy
 from vicinal import checks
 from vicinal.arrays import Floats, Ints
 from vicinal.errors import InvalidInput
-from vicinal.smoothed.intervals import LOG_10, MACHINE_EPSILON, power_of_ten
+from vicinal.smoothed.intervals import LOG_10, MACHINE_EPSILON, format_power_of_ten
 
 _SUM_TOLERANCE = 1e-9
 """Largest distance from 1 of the sum of a distribution."""
@@ -290,7 +290,9 @@ class Bounds:
         }
 
     def __str__(self) -> str:
-        return ", ".join(f"{name[4:]} {power_of_ten(log)}" for name, log in vars(self).items())
+        return ", ".join(
+            f"{name[4:]} {format_power_of_ten(log)}" for name, log in vars(self).items()
+        )
 
 
 def bounds(population: Population, n: int, size: int, epsilon: float) -> Bounds:
@@ -329,14 +331,14 @@ def bounds(population: Population, n: int, size: int, epsilon: float) -> Bounds:
     # The floor falls with the probability of the type: of several groups the largest one is valid.
     floors = vertices.max(axis=0) if isinstance(population, Heterogeneous) else vertices.ravel()
     return Bounds(
-        min(one_sided(shares, n_records, sample_size, checked_epsilon), 0.0),
-        min(two_sided(shares, n_records, sample_size, checked_epsilon), 0.0),
+        min(compute_log_one_sided_bound(shares, n_records, sample_size, checked_epsilon), 0.0),
+        min(minimize_log_two_sided_bound(shares, n_records, sample_size, checked_epsilon), 0.0),
         max(compute_floor(float(f), n_records, sample_size) for f in floors),
         math.log(sample_size / n_records) + 4 * MACHINE_EPSILON if sample_size else -math.inf,
     )
 
 
-def one_sided(shares: Floats, n: int, size: int, epsilon: float) -> float:
+def compute_log_one_sided_bound(shares: Floats, n: int, size: int, epsilon: float) -> float:
     """Return the logarithm of the one-sided upper bound; 0 where it does not apply.
 
     It needs epsilon > -log(1 - T/n). `shares` (m,) are lower bounds of the type probabilities, n
@@ -350,10 +352,10 @@ def one_sided(shares: Floats, n: int, size: int, epsilon: float) -> float:
     )
 
 
-def two_sided(shares: Floats, n: int, size: int, epsilon: float) -> float:
+def minimize_log_two_sided_bound(shares: Floats, n: int, size: int, epsilon: float) -> float:
     """Return the logarithm of the two-sided upper bound, minimised over c'; inf at epsilon 0.
 
-    Arguments as for :func:`one_sided`.
+    Arguments as for :func:`compute_log_one_sided_bound`.
     """
     if size == 0:
         return -math.inf
@@ -363,7 +365,7 @@ def two_sided(shares: Floats, n: int, size: int, epsilon: float) -> float:
     max_log_c = min(epsilon, -math.log(unsampled))
 
     def evaluate(share: float) -> float:
-        return two_sided_at(shares, n, unsampled, epsilon, share * max_log_c)
+        return compute_log_two_sided_bound(shares, n, unsampled, epsilon, share * max_log_c)
 
     grid = np.linspace(0, 1, _N_GRID_STEPS + 1)[1:]
     best_index = int(np.argmin([evaluate(float(share)) for share in grid]))
@@ -375,10 +377,12 @@ def two_sided(shares: Floats, n: int, size: int, epsilon: float) -> float:
     return _round_up(min(evaluate(float(grid[best_index])), float(polished.fun)), n)
 
 
-def two_sided_at(shares: Floats, n: int, unsampled: float, epsilon: float, log_c: float) -> float:
+def compute_log_two_sided_bound(
+    shares: Floats, n: int, unsampled: float, epsilon: float, log_c: float
+) -> float:
     """Return the logarithm of the two-sided bound for c' = exp(`log_c`).
 
-    `unsampled` is lambda = 1 - T/n; `shares` and `n` as for :func:`one_sided`.
+    `unsampled` is lambda = 1 - T/n; `shares` and `n` as for :func:`compute_log_one_sided_bound`.
     """
     k1, k2, a = compute_exponents(unsampled, epsilon, log_c)
     first_term = _log_sum_over_types(shares, n, k1)

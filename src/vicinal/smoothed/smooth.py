@@ -329,7 +329,7 @@ def _estimate_by_sampling(
     mechanism: Mechanism, population: Population, n: int, epsilon: float, draws: int, seed: int
 ) -> Delta:
     """Return an interval that holds with confidence .999, from sampled databases."""
-    estimated = estimate(mechanism, population, n, epsilon, draws, seed)
+    estimated = estimate_mean_delta(mechanism, population, n, epsilon, draws, seed)
     is_single_world = isinstance(population, Heterogeneous) or len(population.vertices) == 1
     low = log_or_minus_inf(estimated.lower)
     # With several vertices the worst world is unknown, so the upper end is 1.
@@ -444,7 +444,7 @@ class Estimate:
     deltas: Floats
 
 
-def estimate(
+def estimate_mean_delta(
     mechanism: Mechanism,
     population: Population,
     n: int,
@@ -509,7 +509,7 @@ def sample_databases(
 
 
 def _split_into_groups(population: Population, n: int, share: float) -> list[tuple[int, Floats]]:
-    """Return pairs of a number of records and their distribution (m,); see :func:`estimate`."""
+    """Return pairs of a number of records and their distribution (m,); see :func:`estimate_mean_delta`."""
     rows = [row / row.sum() for row in population.vertices]
     if isinstance(population, Heterogeneous):
         return list(zip(population.counts.tolist(), rows, strict=True))
