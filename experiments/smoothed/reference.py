@@ -27,7 +27,10 @@ from vicinal.smoothed import (
     smoothed_delta,
     worst_case_delta,
 )
-from vicinal.smoothed.populations import compute_log_one_sided_bound, compute_log_two_sided_bound  # fmt: skip
+from vicinal.smoothed.populations import (  # fmt: skip
+    compute_log_one_sided_bound,
+    compute_log_two_sided_bound,
+)
 
 EXACT_TO = 1e-12
 FLOAT_TO = 1e-9
