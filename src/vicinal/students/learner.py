@@ -94,7 +94,7 @@ def train_student(
     second = None
     if recipe.ensemble:
         second = _train_second(pool, answered, names, recipe, probabilities)
-    used_probabilities = probabilities if recipe.soft else None
+    used_probabilities = probabilities if recipe.soft_weight else None
     first = _train_single(pool, answered, names, recipe, progress, used_probabilities)
     return replace(first, second=second)
 
@@ -141,7 +141,7 @@ def _train_single(
     targets = torch.nn.functional.one_hot(class_indices, len(names)).float()
     training_set = examples[rows], targets
     if recipe.method == "plain" and probabilities is not None:
-        training_set = examples, _mix_targets(rows, targets, probabilities, recipe.soft)
+        training_set = examples, _mix_targets(rows, targets, probabilities, recipe.soft_weight)
     if recipe.network == networks.KERNEL:
         network = networks.build_kernel(np.asarray(pool), preprocessing.deviation, len(names))
         trained = networks.fit_head(network, *training_set, fit)
@@ -165,7 +165,7 @@ def _check_soft_labels(
             "The recipe's 'soft_share' and 'ensemble' need soft labels: a row for each public "
             "example."
         )
-    if soft_labels is None or not (recipe.soft or recipe.ensemble):
+    if soft_labels is None or not (recipe.soft_weight or recipe.ensemble):
         return None
     return torch.from_numpy(checked_soft_labels(soft_labels, n_examples, n_classes))
 

@@ -244,23 +244,23 @@ class Recipe:
             )
         if self.network == KERNEL and self.method != "plain":
             raise InvalidInput("The network 'kernel' is for the method 'plain'.")
-        if self.soft and self.method == "vat":
+        if self.soft_weight and self.method == "vat":
             raise InvalidInput("The 'soft_share' parameter is for the methods 'plain' and 'uda'.")
 
     @property
-    def soft(self) -> float:
+    def soft_weight(self) -> float:
         """Weight of soft labels in the targets, with the default for None."""
         if self.soft_share is not None:
             return self.soft_share
         return 1.0 if self.network == KERNEL else 0.0
 
 
-def for_overlapping(recipe: Recipe) -> Recipe:
+def adapt_to_overlapping_classes(recipe: Recipe) -> Recipe:
     """Return the recipe for overlapping classes: targets are probabilities, mostly soft labels."""
     return replace(recipe, soft_share=0.8, sure=0.0, sharpness=1.0)
 
 
-def for_digits(recipe: Recipe) -> Recipe:
+def adapt_to_digits(recipe: Recipe) -> Recipe:
     """Return the recipe for handwriting, tuned on MNIST in docs/decisions/0028-students.md."""
     return replace(recipe, network="deep", steps=1600)
 
@@ -383,7 +383,7 @@ class _Trainer:
             logits = self.averaged(_convert_to_channels_last(unlabelled)).float()
             if soft is not None:
                 predicted = functional.softmax(logits, dim=1)
-                logits = predicted.lerp(soft, self.recipe.soft).log()
+                logits = predicted.lerp(soft, self.recipe.soft_weight).log()
             target = functional.softmax(logits / self.recipe.sharpness, dim=1)
             confidence = functional.softmax(logits, dim=1).amax(dim=1)
             is_confident = confidence >= self.recipe.sure
