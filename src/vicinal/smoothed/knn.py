@@ -103,9 +103,6 @@ class KNNVotes(mechanisms.Mechanism):
             )
         return labels
 
-    def count_records(self, database: Counts) -> int:
-        return len(database)
-
     def compute_inclusion_probability(self, n: int) -> float:  # noqa: ARG002 - the same for every n
         return self.gamma
 

@@ -314,10 +314,6 @@ class Mechanism(ABC):
     attains_inclusion_probability: ClassVar[bool] = False
     """Whether at every n and epsilon some database has a delta of the inclusion probability."""
 
-    def count_records(self, database: Counts) -> int:
-        """Return the number of records of a database that has passed :meth:`validate_database`."""
-        return int(database.sum())
-
 
 class CountMechanism(Mechanism):
     """A mechanism on histograms, the counts of the records of each type.
