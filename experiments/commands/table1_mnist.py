@@ -54,7 +54,7 @@ def table1_mnist(
     """Train the student of ZYCW20's Table 1 by rounds of Ind-KNN."""
     from experiments.students import runs as labelling_runs
     from vicinal.students import Recipe, StudentLearner
-    from vicinal.students.training import for_digits, for_overlapping
+    from vicinal.students.training import adapt_to_digits, adapt_to_overlapping_classes
 
     start = time.perf_counter()
     folder = output_folder(out)
@@ -70,13 +70,13 @@ def table1_mnist(
                     for steps in (_STEPS if model_keep is None else _STEPS[1:])
                 ]
                 if model_keep is not None and augmentation == "digits" and not overlapping:
-                    recipes = [for_digits(recipe) for recipe in recipes]
+                    recipes = [adapt_to_digits(recipe) for recipe in recipes]
                 if vectors is not None:
                     recipes = [Recipe("vat", "mlp", steps=_STEPS[1], seed=run)]
                 if vectors is not None and model_keep is not None:
                     recipes = [Recipe("plain", "kernel", ensemble=True, seed=run)]
                 if overlapping and vectors is None:
-                    recipes = [for_overlapping(recipe) for recipe in recipes]
+                    recipes = [adapt_to_overlapping_classes(recipe) for recipe in recipes]
                 learner = StudentLearner(range(10), recipes)
                 world = labelling_runs.World.of(dataset, cached, run)
                 results.append(

@@ -25,7 +25,7 @@ from vicinal.smoothed import (
     smoothed_delta,
 )
 from vicinal.smoothed.average import LEVELS
-from vicinal.smoothed.smooth import estimate  # fmt: skip
+from vicinal.smoothed.smooth import estimate_mean_delta  # fmt: skip
 
 Row = dict[str, Any]
 
@@ -155,7 +155,9 @@ def as_text(figures: Sequence[Figure]) -> str:
 def _gradient_row(n: int, name: str, population: Vertices, share: float, databases: int) -> Row:
     size = round(math.sqrt(n))
     mechanism = Average(LEVELS, size)
-    found = estimate(mechanism, population, n, GRADIENT_EPSILON, databases, seed=n, share=share)
+    found = estimate_mean_delta(
+        mechanism, population, n, GRADIENT_EPSILON, databases, seed=n, share=share
+    )
     return {
         "laws": name,
         "N": n,

@@ -27,7 +27,10 @@ from vicinal.smoothed import (
     smoothed_delta,
     worst_case_delta,
 )
-from vicinal.smoothed.populations import one_sided, two_sided_at  # fmt: skip
+from vicinal.smoothed.populations import (  # fmt: skip
+    compute_log_one_sided_bound,
+    compute_log_two_sided_bound,
+)
 
 EXACT_TO = 1e-12
 FLOAT_TO = 1e-9
@@ -135,7 +138,7 @@ def _utility(inputs: Inputs) -> float:
 def _edge(inputs: Inputs) -> float:
     i, j = (int(np.flatnonzero(np.subtract(inputs["x"], inputs["xp"]) == s)[0]) for s in (1, -1))
     x, n = inputs["x"], sum(inputs["x"])
-    log = FixedSize(inputs["T"]).pair(x[i] - 1, x[j], n, _epsilon(inputs))
+    log = FixedSize(inputs["T"]).compute_divergence(x[i] - 1, x[j], n, _epsilon(inputs))
     return math.exp((log.low + log.high) / 2)
 
 
@@ -173,11 +176,15 @@ def _two_sided(inputs: Inputs) -> float:
     shares, left = np.full(inputs["m"], inputs["f"]), 1 - inputs["T"] / inputs["n"]
     highest = min(_epsilon(inputs), -math.log(left))
     grid = highest * np.arange(1, _GRID + 1) / _GRID
-    return min(two_sided_at(shares, inputs["n"], left, _epsilon(inputs), c) for c in grid)
+    return min(
+        compute_log_two_sided_bound(shares, inputs["n"], left, _epsilon(inputs), c) for c in grid
+    )
 
 
 def _one_sided(inputs: Inputs) -> float:
-    return one_sided(np.full(inputs["m"], inputs["f"]), inputs["n"], inputs["T"], _epsilon(inputs))
+    return compute_log_one_sided_bound(
+        np.full(inputs["m"], inputs["f"]), inputs["n"], inputs["T"], _epsilon(inputs)
+    )
 
 
 _CHECKS: tuple[tuple[str, Callable[[Inputs], float]], ...] = (

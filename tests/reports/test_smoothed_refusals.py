@@ -131,7 +131,7 @@ def test_both_halves_of_one_split_publish_everything():
         whole = np.array(counts)
         return {
             (outcome, tuple((whole - outcome).tolist())): math.exp(log_p)
-            for outcome, log_p in half.outcomes(whole)
+            for outcome, log_p in half.list_sampled_counts(whole)
         }
 
     assert database_delta(ListedMechanism(folds, 2), [3, 3], 1.0).value == pytest.approx(1.0)

@@ -23,7 +23,7 @@ from vicinal.smoothed import (
     smooth,
     smoothed_delta,
 )
-from vicinal.smoothed._edges import compute_edge_interval
+from vicinal.smoothed._edges import DIVERGENCE, compute_edge_divergence
 from vicinal.smoothed._several_types import bound_multitype_mean
 
 DC = 18586 / 335909
@@ -74,9 +74,9 @@ def test_an_edge_holds_its_stated_error(a, b, size, e):
                 total += term
                 if term < total * mpmath.mpf(10) ** -35:
                     break
-        found = compute_edge_interval(a, b, size, e)
-        assert found.low <= mpmath.log(total) <= found.high
-        assert found.high - found.low < 1e-8
+        low, high = compute_edge_divergence(a, b, size, e, DIVERGENCE)
+        assert low <= mpmath.log(total) <= high
+        assert high - low < 1e-8
 
 
 def test_poisson_binomials_agree_with_convolution_and_with_binomials():
@@ -155,7 +155,8 @@ def test_sandwiches_of_many_types_enclose_algorithm_1(mechanism):
         exact = smoothed_delta(mechanism, population, 16, epsilon)
         assert exact.method == "exact"
         assert (
-            _two_types.bound_from_below(mechanism, population, 16, epsilon).low <= exact.log_upper
+            _two_types.bound_single_type_mean(mechanism, population, 16, epsilon).low
+            <= exact.log_upper
         )
 
 
@@ -205,9 +206,9 @@ def test_every_loss_falls_when_a_count_grows():
     """The steps between corners rely on it: a third type is relabelled after sampling."""
     for sampler in (FixedSize(7), Poisson(0.3), WithReplacement(6)):
         for a, b in itertools.product(range(6), repeat=2):
-            lower_end = sampler.pair(a, b, 14, 0.4).low
+            lower_end = sampler.compute_divergence(a, b, 14, 0.4).low
             for larger in ((a + 1, b), (a, b + 1)):
-                assert sampler.pair(*larger, 14, 0.4).low <= lower_end + 1e-9
+                assert sampler.compute_divergence(*larger, 14, 0.4).low <= lower_end + 1e-9
 
 
 @pytest.mark.parametrize(

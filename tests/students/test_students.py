@@ -19,7 +19,7 @@ torch = pytest.importorskip("torch", reason="students need the extra 'students'"
 from vicinal import students  # noqa: E402
 from vicinal.ledger.sealed_files import sealed_archive  # noqa: E402
 from vicinal.students import learner  # noqa: E402 (after the skip)
-from vicinal.students._exact import ExactBody, _QuantizedLayer, measure_ranges  # noqa: E402
+from vicinal.students._exact import ExactBody, _QuantizedLayer, measure_largest_inputs  # noqa: E402
 from vicinal.students._networks import NETWORKS, build  # noqa: E402
 from vicinal.students.student import Preprocessing  # noqa: E402
 from vicinal.students.training import (  # noqa: E402
@@ -282,7 +282,7 @@ def test_features_are_the_same_in_any_company(name):
     for _ in range(3):
         network(examples)  # changes the running statistics
     network.eval()
-    exact = ExactBody(network.body, measure_ranges(network.body, examples))
+    exact = ExactBody(network.body, measure_largest_inputs(network.body, examples))
     with torch.no_grad():
         batched = exact(examples)
         order = torch.randperm(28)
@@ -297,7 +297,9 @@ def test_sums_are_exact_at_the_worst_inputs():
     """The bound on weights holds where every input has the largest magnitude."""
     torch.manual_seed(2)
     network = build("small", (1, 28, 28), 10).eval()
-    exact = ExactBody(network.body, measure_ranges(network.body, torch.randn(20, 1, 28, 28)))
+    exact = ExactBody(
+        network.body, measure_largest_inputs(network.body, torch.randn(20, 1, 28, 28))
+    )
     quantized = [layer for layer in exact._layers if isinstance(layer, _QuantizedLayer)]
     assert len(quantized) == 8
     shapes = [(1, 28, 28), (32, 14, 14), (32, 14, 14), (64, 14, 14), (64, 7, 7), (128, 7, 7)]

@@ -257,7 +257,7 @@ class StudentOptions:
         `n_dimensions`: of the array of examples; 2 for vectors. `has_soft_labels`: whether soft
         labels of a private model were released.
         """
-        from vicinal.students.training import Recipe, for_digits, for_overlapping
+        from vicinal.students.training import Recipe, adapt_to_digits, adapt_to_overlapping_classes
 
         method = self.method
         network = self.network or "small"
@@ -278,9 +278,9 @@ class StudentOptions:
         steps = self.steps or 800
         recipe = Recipe(method, network, augmentation, steps, ensemble=ensemble, seed=seed)
         if self.overlapping:
-            return for_overlapping(recipe)
+            return adapt_to_overlapping_classes(recipe)
         if has_soft_labels and self.network is None and augmentation == "digits":
-            deep = for_digits(recipe)
+            deep = adapt_to_digits(recipe)
             return replace(deep, steps=self.steps or deep.steps)
         return recipe
 
@@ -393,7 +393,7 @@ def student(
     rows = released.rows[released.selected]
     labels = released.labels[released.selected]
     with show_progress_bars(silent=json) as begin:
-        uses_soft_labels = soft_labels is not None and bool(recipe.soft or recipe.ensemble)
+        uses_soft_labels = soft_labels is not None and bool(recipe.soft_weight or recipe.ensemble)
         step = begin("student", recipe.steps)
         trained = train_student(pool, rows, labels, names, recipe, step, soft_labels)
     trained = replace(trained, guarantee=released.guarantee)

@@ -11,7 +11,7 @@ from vicinal import checks
 from vicinal.errors import InvalidInput
 from vicinal.smoothed.average import Average
 from vicinal.smoothed.databases import NamedMechanism, compose, database_delta, worst_case_delta
-from vicinal.smoothed.intervals import LOG_10, power_of_ten
+from vicinal.smoothed.intervals import LOG_10, format_power_of_ten
 from vicinal.smoothed.knn import KNNVotes, RadiusVotes
 from vicinal.smoothed.mechanism import FixedSize, Histogram, Poisson, WithReplacement
 from vicinal.smoothed.populations import Heterogeneous, Hull, Interval, Vertices, bounds
@@ -101,12 +101,9 @@ def format_audit(report: dict[str, Any]) -> str:
 
 
 def _format_interval(ends: dict[str, Any]) -> str:
-    """Return an interval as text, or one number if both ends have the same text.
-
-    `ends`: the logarithms ``log10_lower`` and ``log10_upper``; None is the logarithm of 0.
-    """
-    logarithms = (ends["log10_lower"], ends["log10_upper"])
-    low, high = ("0" if log is None else power_of_ten(log * LOG_10) for log in logarithms)
+    """Return both ends of an interval as text, or one number if their texts are equal."""
+    logarithms = (ends["log10_lower"], ends["log10_upper"])  # None is the logarithm of 0
+    low, high = ("0" if log is None else format_power_of_ten(log * LOG_10) for log in logarithms)
     return high if low == high else f"{low} to {high}"
 
 

@@ -7,8 +7,9 @@ records of the second type lost in X',
 
     P(o) / P'(o) = (a + 1) w / ((b + 1) u)          (theory.md, section 8b),
 
-so P - E P' = P (A - B) / A with A = (a + 1) w and B = E (b + 1) u. A - B grows by the same step
-with every o, so it is computed once, in doubled precision, and nothing cancels afterwards. The
+so P - E P' = P (A - B) / A with E = exp(epsilon), A = (a + 1) w and B = E (b + 1) u. A - B grows
+by the same step with every o, so it is computed once, in doubled precision, and nothing cancels
+afterwards. The
 terms are log-concave: if a term t is followed by a term that is rho times as large, all terms
 after t add up to at most t rho / (1 - rho), which is added to the upper end.
 
@@ -39,57 +40,60 @@ from vicinal.smoothed.intervals import (
     sum_weighted_divergence,
 )
 
-LOSS, TRUE_X, TRUE_OTHER = 0, 1, 2
-"""The measure of an edge: the divergence (P - E P')+, or the part of the adversary's gain when X or
-X' is the true database (:func:`vicinal.smoothed.databases.adjusted_utility`)."""
+DIVERGENCE, POSTERIOR_X, POSTERIOR_OTHER = 0, 1, 2
+"""Weights of the outcomes in a sum of (P - E P')+: 1, which gives the hockey-stick divergence; the
+posterior probability of X, P / (P + P'); or that of X', P' / (P + P'). Sums with posteriors make up
+the adversary's gain (:func:`vicinal.smoothed.databases.adjusted_utility`)."""
 
-_MACHINE_EPSILON = 2.0**-52
-"""Distance from 1 to the next float64."""
 _TAIL_TOLERANCE = 2.0**-54
 """A sum stops when the bound of its tail is below this share of it, less than a rounding."""
 
 
 @compiled
-def _find_first_outcome(a: int, b: int, size: int, e: float) -> int:
-    """Return an outcome o just below the first one with P > E P', inside the support of P."""
-    excess_step = (a + 1) + e * (b + 1)
-    crossing = (a + 1) * (((e - 1) * (b + 1) + size) / excess_step)
+def _find_first_outcome(a: int, b: int, size: int, exp_eps: float) -> int:
+    """Return an outcome o just below the first one with P > E P', inside the support of P.
+
+    Arguments as for :func:`compute_edge_divergence`.
+    """
+    excess_step = (a + 1) + exp_eps * (b + 1)
+    crossing = (a + 1) * (((exp_eps - 1) * (b + 1) + size) / excess_step)
     return max(0, size - b, min(math.floor(crossing) - 1, min(a + 1, size) + 1))
 
 
 @compiled
-def _compute_weight(p_share: float, p_other_share: float, measure: int) -> float:
-    """Return the weight of an outcome: 1 for the divergence, else a posterior probability.
+def _compute_weight(p_share: float, p_other_share: float, weighting: int) -> float:
+    """Return the weight of an outcome: 1 or a posterior probability, see ``DIVERGENCE``.
 
-    The weight is P / (P + P') if X is true, P' / (P + P') if X' is true. `p_share` and
-    `p_other_share` are two numbers in the ratio P to P'.
+    `p_share` and `p_other_share` are two numbers in the ratio P to P'.
     """
-    if measure == LOSS:
+    if weighting == DIVERGENCE:
         return 1.0
-    return (p_share if measure == TRUE_X else p_other_share) / (p_share + p_other_share)
+    return (p_share if weighting == POSTERIOR_X else p_other_share) / (p_share + p_other_share)
 
 
 @compiled
-def compute_edge(a: int, b: int, size: int, e: float, measure: int) -> tuple[float, float]:
-    """Return lower and upper log of the sum over o of (P - E P')+, weighted by `measure`.
+def compute_edge_divergence(
+    a: int, b: int, size: int, exp_eps: float, weighting: int
+) -> tuple[float, float]:
+    """Return lower and upper bounds of the log of the weighted sum over outcomes of (P - E P')+.
 
-    `a` and `b` are the records of the two types that X and X' have in common, `size` is the sample
-    size T <= a + b + 1, and `e` is E = exp(epsilon), accurate to two units in the last place.
-    `measure` is ``LOSS``, ``TRUE_X`` or ``TRUE_OTHER``. The ends enclose the roundings of E, of
-    the first term and of the sum, and the cut tail.
+    `a` and `b` are the numbers of records of the first and second type that X and X' have in
+    common, `size` is the sample size T <= a + b + 1, and `exp_eps` is E, accurate to two units
+    in the last place. `weighting` is ``DIVERGENCE``, ``POSTERIOR_X`` or ``POSTERIOR_OTHER``. The
+    bounds include the rounding errors of E, of the first term and of the sum, and the omitted tail.
     """
     n_first, last_outcome = a + 1, min(a + 1, size)
-    o = _find_first_outcome(a, b, size, e)
+    o = _find_first_outcome(a, b, size, exp_eps)
     while (
         o <= last_outcome
-        and subtract_product(n_first * (b + 1 - size + o), e, (b + 1) * (n_first - o)) <= 0
+        and subtract_product(n_first * (b + 1 - size + o), exp_eps, (b + 1) * (n_first - o)) <= 0
     ):
         o += 1
     if o > last_outcome:
         return -np.inf, -np.inf
     start = log_hypergeometric(o, n_first, b, size)
-    excess = subtract_product(n_first * (b + 1 - size + o), e, (b + 1) * (n_first - o))
-    excess_step = n_first + e * (b + 1)
+    excess = subtract_product(n_first * (b + 1 - size + o), exp_eps, (b + 1) * (n_first - o))
+    excess_step = n_first + exp_eps * (b + 1)
     # P - E P' = P (A - B) / ((a + 1) w). P(first o) / (a + 1) is factored out, so the first term is
     # (A - B) / w, and each term needs one division.
     scaled_p = 1.0 / (b + 1 - size + o)
@@ -97,7 +101,7 @@ def compute_edge(a: int, b: int, size: int, e: float, measure: int) -> tuple[flo
     while True:
         n_lost = b + 1 - size + o
         term = scaled_p * excess
-        weight = _compute_weight(float(n_first) * n_lost, (b + 1.0) * (n_first - o), measure)
+        weight = _compute_weight(float(n_first) * n_lost, (b + 1.0) * (n_first - o), weighting)
         total += term * weight
         total_mass += scaled_p * n_lost * weight
         n_terms += 1
@@ -115,109 +119,123 @@ def compute_edge(a: int, b: int, size: int, e: float, measure: int) -> tuple[flo
     # The sum was relative to P(first o) / n_first; `start` becomes the logarithm of that factor.
     start -= math.log(float(n_first))
     error = (
-        LOG_RELATIVE_ERROR * abs(start) + LOG_ABSOLUTE_ERROR + _MACHINE_EPSILON * (8 * n_terms + 16)
+        LOG_RELATIVE_ERROR * abs(start) + LOG_ABSOLUTE_ERROR + MACHINE_EPSILON * (8 * n_terms + 16)
     )
     # An excess near 0 is only as accurate as E, so its error is absolute.
-    excess_error = 6 * _MACHINE_EPSILON * n_first * total_mass
+    excess_error = 6 * MACHINE_EPSILON * n_first * total_mass
     low = math.log(total - excess_error) if total > excess_error else -np.inf
     high = math.log(total + excess_error + tail) if total + excess_error + tail > 0 else -np.inf
     return start + low - error, start + high + error
 
 
 @compiled
-def _compute_edges(
-    first_edge: int, stop_edge: int, n: int, size: int, e: float
+def _compute_edge_divergences(
+    first_edge: int, stop_edge: int, n: int, size: int, exp_eps: float
 ) -> tuple[Floats, Floats]:
-    """Return lower and upper log divergence of the edges a = first_edge .. stop_edge - 1.
+    """Return lower and upper bounds of the log divergence of the edges between n records.
 
-    Edge a has b = n - 1 - a. The result is the larger of both directions.
+    Edge a has b = n - 1 - a, for a = `first_edge` .. `stop_edge` - 1. The divergence is the larger
+    of both directions; `size` is the sample size.
     """
     lows, highs = np.empty(stop_edge - first_edge), np.empty(stop_edge - first_edge)
     for a in range(first_edge, stop_edge):
-        forward = compute_edge(a, n - 1 - a, size, e, LOSS)
-        backward = compute_edge(n - 1 - a, a, size, e, LOSS)
+        forward = compute_edge_divergence(a, n - 1 - a, size, exp_eps, DIVERGENCE)
+        backward = compute_edge_divergence(n - 1 - a, a, size, exp_eps, DIVERGENCE)
         lows[a - first_edge] = max(forward[0], backward[0])
         highs[a - first_edge] = max(forward[1], backward[1])
     return lows, highs
 
 
-def compute_edge_interval(a: int, b: int, size: int, e: float, measure: int = LOSS) -> LogInterval:
-    """Return :func:`compute_edge` as an interval."""
-    return LogInterval(*compute_edge(a, b, size, e, measure))
-
-
-def compute_profile(n: int, size: int, e: float, low: int = 0, high: int | None = None) -> Floats:
+def compute_profile(
+    n: int, size: int, exp_eps: float, low: int = 0, high: int | None = None
+) -> Floats:
     """Return lower and upper log delta(k) for low <= k <= high, float64 (2, high - low + 1).
 
-    Definition 2 of LWX23 for the database with k records of the first type and n - k of the second:
-    the largest divergence, in both directions, from its neighbours with k - 1 and k + 1. `size` is
-    the sample size T, `e` is E = exp(epsilon), and `high` is n if None.
+    Definition 2 of LWX23 for the database with k of `n` records of the first type: the largest
+    divergence, in both directions, from its neighbours with k - 1 and k + 1. `size` is the sample
+    size T, and `high` is n if None.
     """
     last = n if high is None else high
-    edges = np.stack(_compute_edges(max(low - 1, 0), min(last + 1, n), n, size, e))
+    edges = np.stack(_compute_edge_divergences(max(low - 1, 0), min(last + 1, n), n, size, exp_eps))
     padded = np.pad(edges, ((0, 0), (int(low == 0), int(last == n))), constant_values=-np.inf)
     return np.asarray(np.maximum(padded[:, :-1], padded[:, 1:]))
 
 
 _DROPPED_MASS = 2.0**-55
-"""Share of a mixture that may be left out: less than a rounding."""
+"""Share of a mean over sample sizes that may be left out: less than a rounding."""
 _N_PROBES = 64
-"""Terms of a mixture that are evaluated to find out which terms are negligible."""
+"""Sample sizes at which a mean is evaluated to find out which sizes are negligible."""
 
 
 @compiled
-def _bound_largest_term(
-    log_p: Floats, min_size: int, a: int, b: int, e: float, measure: int
+def _bound_largest_size_term(
+    log_size_p: Floats, min_size: int, a: int, b: int, exp_eps: float, weighting: int
 ) -> float:
-    """Return a lower bound of the largest log term of :func:`mix_edges`, from 64 of its terms."""
+    """Return a lower bound of the largest log of probability times divergence, from 64 sizes.
+
+    Arguments as for :func:`average_edge_divergence`.
+    """
     max_log_term = -np.inf
-    stride = max(1, len(log_p) // _N_PROBES)
-    for index in range(len(log_p) - 1, -1, -stride):
+    stride = max(1, len(log_size_p) // _N_PROBES)
+    for index in range(len(log_size_p) - 1, -1, -stride):
         max_log_term = max(
-            max_log_term, log_p[index] + compute_edge(a, b, min_size + index, e, measure)[0]
+            max_log_term,
+            log_size_p[index]
+            + compute_edge_divergence(a, b, min_size + index, exp_eps, weighting)[0],
         )
     return max_log_term
 
 
 @compiled
-def _compute_mixture_terms(
-    log_p: Floats, min_size: int, a: int, b: int, e: float, measure: int, min_log_p: float
+def _compute_size_terms(
+    log_size_p: Floats,
+    min_size: int,
+    a: int,
+    b: int,
+    exp_eps: float,
+    weighting: int,
+    min_log_p: float,
 ) -> tuple[Floats, Floats]:
-    """Return lower and upper log terms of :func:`mix_edges`.
+    """Return lower and upper bounds of log(probability times divergence) of each sample size.
 
-    Sizes with a log probability of at most `min_log_p` are left out: their terms are -inf.
+    Sizes with a log probability of at most `min_log_p` are left out: their terms are -inf. Other
+    arguments as for :func:`average_edge_divergence`.
     """
-    lows, highs = np.full(len(log_p), -np.inf), np.full(len(log_p), -np.inf)
-    for index in range(len(log_p)):
-        if log_p[index] > min_log_p:
-            edge_ends = compute_edge(a, b, min_size + index, e, measure)
-            error = LOG_RELATIVE_ERROR * abs(log_p[index]) + LOG_ABSOLUTE_ERROR
-            lows[index] = log_p[index] + edge_ends[0] - error
-            highs[index] = log_p[index] + edge_ends[1] + error
+    lows, highs = np.full(len(log_size_p), -np.inf), np.full(len(log_size_p), -np.inf)
+    for index in range(len(log_size_p)):
+        if log_size_p[index] > min_log_p:
+            edge_ends = compute_edge_divergence(a, b, min_size + index, exp_eps, weighting)
+            error = LOG_RELATIVE_ERROR * abs(log_size_p[index]) + LOG_ABSOLUTE_ERROR
+            lows[index] = log_size_p[index] + edge_ends[0] - error
+            highs[index] = log_size_p[index] + edge_ends[1] + error
     return lows, highs
 
 
-def mix_edges(log_p: Floats, min_size: int, a: int, b: int, e: float, measure: int) -> LogInterval:
+def average_edge_divergence(
+    log_size_p: Floats, min_size: int, a: int, b: int, exp_eps: float, weighting: int
+) -> LogInterval:
     """Return the mean divergence of an edge over a random sample size.
 
-    `log_p` are the log probabilities of the sample sizes `min_size`, `min_size` + 1, ...; other
-    arguments as for :func:`compute_edge`. Sizes whose probabilities together are below 2^-55 of the
-    result are left out and added to the upper end, as no divergence is above 1.
+    `log_size_p` are the log probabilities of the sample sizes `min_size`, `min_size` + 1, ...;
+    other arguments as for :func:`compute_edge_divergence`. Sizes with a total probability below
+    2^-55 of the result are left out and added to the upper end, as no divergence is above 1.
     """
-    max_log_term = _bound_largest_term(log_p, min_size, a, b, e, measure)
+    max_log_term = _bound_largest_size_term(log_size_p, min_size, a, b, exp_eps, weighting)
     # Minus infinity if all terms are 0.
-    min_log_p = max_log_term + math.log(_DROPPED_MASS / max(1, len(log_p)))
-    lows, highs = _compute_mixture_terms(log_p, min_size, a, b, e, measure, min_log_p)
-    error = MACHINE_EPSILON * (len(log_p) + 16)
+    min_log_p = max_log_term + math.log(_DROPPED_MASS / max(1, len(log_size_p)))
+    lows, highs = _compute_size_terms(log_size_p, min_size, a, b, exp_eps, weighting, min_log_p)
+    error = MACHINE_EPSILON * (len(log_size_p) + 16)
     return LogInterval(log_sum(lows) - error, log_sum(highs) + error + 2 * _DROPPED_MASS)
 
 
-def compute_replacement_edge(a: int, b: int, size: int, log_e: float, measure: int) -> LogInterval:
+def compute_replacement_divergence(
+    a: int, b: int, size: int, epsilon: float, weighting: int
+) -> LogInterval:
     """Return the divergence of an edge when `size` records are sampled with replacement.
 
     Each of the `size` draws gives the first type with probability (a + 1) / (a + b + 1) in X and
-    a / (a + b + 1) in X', so P / P' = ((a + 1) / a)^o (b / (b + 1))^(size - o). `log_e` is epsilon;
-    `measure` as for :func:`compute_edge`.
+    a / (a + b + 1) in X', so P / P' = ((a + 1) / a)^o (b / (b + 1))^(size - o). Arguments as for
+    :func:`compute_edge_divergence`, but with epsilon instead of E.
     """
     if size == 0:
         return ZERO
@@ -233,28 +251,28 @@ def compute_replacement_edge(a: int, b: int, size: int, log_e: float, measure: i
     # The probability of the first type is rounded once; the error grows with the distance of o from
     # its mean.
     probability_error = MACHINE_EPSILON * np.abs(n_sampled - size * ((a + 1) / (a + b + 1)))
-    return sum_divergence(log_p, log_ratio, log_e, measure, probability_error)
+    return sum_divergence(log_p, log_ratio, epsilon, weighting, probability_error)
 
 
 def sum_divergence(
     log_p: Floats,
     log_ratio: Floats,
     epsilon: float,
-    measure: int,
+    weighting: int,
     extra_slack: Floats | float = 0.0,
     n_rounded: int = 1,
 ) -> LogInterval:
-    """Return the sum over outcomes of (P - E P')+, or a gain, from listed distributions.
+    """Return the weighted sum over outcomes of (P - E P')+ for listed probabilities.
 
-    `log_p` and `log_ratio` (outcomes,) are log P and log P / P' (may be infinite). Each is a sum of
-    `n_rounded` computed log probabilities with an error beyond theirs of `extra_slack`, which
-    grows by the same factor. `measure` as for :func:`compute_edge`.
+    `log_p` and `log_ratio` (outcomes,) are log P and log(P / P') (may be infinite). Their errors
+    are at most `n_rounded` times the sum of `extra_slack` and the error of one computed log
+    probability. `weighting` as for :func:`compute_edge_divergence`.
     """
     # An infinite ratio has no error.
     magnitudes = np.abs(log_p) + np.where(np.isfinite(log_ratio), np.abs(log_ratio), 0.0)
     slack = n_rounded * (LOG_ABSOLUTE_ERROR + extra_slack + LOG_RELATIVE_ERROR * magnitudes)
     return sum_weighted_divergence(
-        log_p, log_ratio, epsilon, slack, _log_gain_weights(log_ratio, measure)
+        log_p, log_ratio, epsilon, slack, _log_gain_weights(log_ratio, weighting)
     )
 
 
@@ -263,31 +281,32 @@ def _multiply_counts(counts: Ints, factor: float) -> Floats:
     return np.where(counts > 0, np.maximum(counts, 1) * factor, 0.0)
 
 
-def _log_gain_weights(log_ratio: Floats, measure: int) -> Floats:
-    """Return the logs of :func:`_compute_weight` for outcomes with log P / P' = `log_ratio`."""
-    if measure == LOSS:
+def _log_gain_weights(log_ratio: Floats, weighting: int) -> Floats:
+    """Return the log weight of each outcome, at most 0; `log_ratio` (outcomes,) is log(P / P')."""
+    if weighting == DIVERGENCE:
         return np.zeros_like(log_ratio)
-    return -np.logaddexp(0.0, -log_ratio if measure == TRUE_X else log_ratio)
+    return -np.logaddexp(0.0, -log_ratio if weighting == POSTERIOR_X else log_ratio)
 
 
 def average_over_sizes(
-    log_p: Floats, min_size: int, compute_term: Callable[[int], LogInterval]
+    log_size_p: Floats, min_size: int, compute_divergence: Callable[[int], LogInterval]
 ) -> LogInterval:
-    """Return the mean of `compute_term(s)` <= 1 over sizes s = min_size, min_size + 1, ...
+    """Return the mean divergence over a random sample size s = min_size, min_size + 1, ...
 
-    `log_p` (sizes,) are the log probabilities of the sizes.
+    `log_size_p` (sizes,) are the log probabilities of the sizes. `compute_divergence(s)` returns
+    the divergence, at most 1, given size s.
     """
     lows, highs = [], []
     max_depth = 0.0  # the largest -log probability of a size that contributes
-    for index, log_weight in enumerate(log_p):
+    for index, log_weight in enumerate(log_size_p):
         if log_weight > -math.inf:
-            conditional = compute_term(min_size + index)
+            conditional = compute_divergence(min_size + index)
             lows.append(log_weight + conditional.low)
             highs.append(log_weight + conditional.high)
             max_depth = max(max_depth, -float(log_weight) if conditional.high > -math.inf else 0.0)
     slack = (
         LOG_RELATIVE_ERROR * max_depth
         + LOG_ABSOLUTE_ERROR
-        + 2 * MACHINE_EPSILON * (len(log_p) + 16)
+        + 2 * MACHINE_EPSILON * (len(log_size_p) + 16)
     )
     return LogInterval(log_sum(np.array(lows)) - slack, log_sum(np.array(highs)) + slack)

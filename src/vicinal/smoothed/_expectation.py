@@ -1,13 +1,14 @@
 """Expected delta over databases of two types whose records come from known distributions.
 
-The probability that k of many different coins come up is needed down to log probabilities of -700.
-A plain Fourier transform is only accurate to 1e-16 of the largest probability. Tilting every coin
-(multiplying its odds by e^s) multiplies the probability of k by e^{s k} / M(s), a known factor;
-with s chosen so that k is the tilted mean, k lies where the transform is most accurate. One
-transform of a few thousand points serves all k within a few tilted standard deviations of its
-centre.
+The Poisson-binomial probability of k successes is needed down to log probabilities of -700. A plain
+Fourier transform is only accurate to 1e-16 of the largest probability. Exponential tilting
+(multiplying the odds of every trial by e^s) multiplies the probability of k by e^{s k} / M(s), a
+known factor; with s chosen so that k is the tilted mean, k lies where the transform is most
+accurate. One transform of a few thousand points serves all k within a few tilted standard
+deviations of its center.
 
-A database of two types is identified with k, its number of records of the first type.
+A database of two types is identified with k, its number of records of the first type. A world
+assigns a distribution to each record.
 """
 
 import math
@@ -31,22 +32,23 @@ from vicinal.smoothed.intervals import (
     max_interval,
     stack_ends,
 )
-from vicinal.smoothed.mechanism import FixedSize, Histogram, Mechanism, bounded_exp
+from vicinal.smoothed.mechanism import FixedSize, Histogram, Mechanism, compute_bounded_exp
 from vicinal.smoothed.populations import Heterogeneous, Population, compute_exponents
 
 LogDeltas = Callable[[int, int], Floats]
-"""Function from low, high to lower and upper log deltas (2, high - low + 1) of k = low .. high."""
+"""Function from low, high to lower bounds (row 0) and upper bounds (row 1) of log delta(k) for
+k = low .. high, float64 (2, high - low + 1)."""
 
 _N_PROBES = 48
-"""Databases probed in each round for the largest term."""
+"""Databases k probed in each round of the search for the largest probability times delta."""
 _N_PROBE_ROUNDS = 3
 """Rounds, each within the best interval of the round before it."""
 _UNLIKELY_LOG_PROBABILITY = -800.0
 """Databases with smaller tail probabilities (natural logarithm) are not probed at first."""
-LEFT_OUT_FACTOR = 60 * math.log(2)
-"""Databases whose probability is below 2^-60 of the largest term are left out."""
+LEFT_OUT_LOG_RATIO = 60 * math.log(2)
+"""Tails with a probability below 2^-60 of the largest term are left out of a sum."""
 CHUNK_SIZE = 1 << 18
-"""Databases whose deltas are in memory at a time."""
+"""Number of databases with deltas in memory at a time."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,7 @@ class TwoTypeWorld:
         counts, probabilities = np.array(self.counts), np.array(self.probabilities)
         return compute_sum_log_pmf(counts, probabilities, low, high + 1)
 
-    def log_tail(self, k: int) -> float:
+    def bound_log_tail(self, k: int) -> float:
         """Return an upper bound of log Pr[k or a number farther from the mean on the same side].
 
         Chernoff's bound for the binomial of the mean probability, which is never below that for
@@ -92,8 +94,8 @@ class TwoTypeWorld:
 def list_unmixed_worlds(population: Population, n: int, type_index: int) -> list[TwoTypeWorld]:
     """Return the unmixed worlds of a population as two types: `type_index` against the rest.
 
-    In an unmixed world all records come from one vertex. A heterogeneous population is a single
-    world. `n` is the number of records.
+    In an unmixed world all `n` records come from one vertex. A heterogeneous population is a single
+    world.
     """
     probabilities = population.vertices[:, type_index].tolist()
     if isinstance(population, Heterogeneous):
@@ -102,7 +104,10 @@ def list_unmixed_worlds(population: Population, n: int, type_index: int) -> list
 
 
 def cache_log_deltas(compute_log_delta: Callable[[int], LogInterval]) -> LogDeltas:
-    """Return log deltas of databases low .. high, each computed once by `compute_log_delta(k)`."""
+    """Return a function that gives log deltas for a range of k and computes each value once.
+
+    `compute_log_delta(k)` returns the delta of the database k.
+    """
     cached = cache(compute_log_delta)
     return lambda low, high: stack_ends(cached(k) for k in range(low, high + 1))
 
@@ -114,59 +119,61 @@ def compute_mean_delta(log_deltas: LogDeltas, world: TwoTypeWorld) -> LogInterva
     of the result; they are added to the upper end, as no delta is above 1.
     """
     max_log_term = find_largest_term(log_deltas, world)
-    low, high = find_window(world, max_log_term - LEFT_OUT_FACTOR)
-    block_sums: list[tuple[float, float]] = []
+    low, high = find_window(world, max_log_term - LEFT_OUT_LOG_RATIO)
+    chunk_sums: list[tuple[float, float]] = []
     for start in range(low, high + 1, CHUNK_SIZE):
         last = min(start + CHUNK_SIZE, high + 1) - 1
         logs, errors = world.log_pmf(start, last)
         deltas = log_deltas(start, last)
-        block_sums.append(sum_weighted_deltas(logs, errors, deltas))
+        chunk_sums.append(sum_weighted_deltas(logs, errors, deltas))
     is_complete = (low, high) == (0, world.n)
-    left_out = -math.inf if is_complete else max_log_term - LEFT_OUT_FACTOR + math.log(2)
+    left_out = -math.inf if is_complete else max_log_term - LEFT_OUT_LOG_RATIO + math.log(2)
     slack = MACHINE_EPSILON * (high - low + 32)
-    lower = log_sum(np.array([block_sum[0] for block_sum in block_sums])) - slack
-    upper = log_sum(np.array([*(block_sum[1] for block_sum in block_sums), left_out])) + slack
+    lower = log_sum(np.array([chunk_sum[0] for chunk_sum in chunk_sums])) - slack
+    upper = log_sum(np.array([*(chunk_sum[1] for chunk_sum in chunk_sums), left_out])) + slack
     return LogInterval(lower, upper).cap_log()
 
 
-def sum_weighted_deltas(logs: Floats, errors: Floats, deltas: Floats) -> tuple[float, float]:
-    """Return lower and upper logs of the sum over databases of probability times delta.
+def sum_weighted_deltas(log_p: Floats, errors: Floats, log_deltas: Floats) -> tuple[float, float]:
+    """Return lower and upper bounds of the log of the sum of probability times delta.
 
-    `logs` and `errors` (databases,) are log probabilities and their error bounds; an infinite error
-    stands for an unknown probability. `deltas` (2, databases) are lower and upper log deltas.
+    `log_p` and `errors` (databases,) are log probabilities and their error bounds; an infinite
+    error stands for an unknown probability. `log_deltas` (2, databases) are lower and upper bounds.
     """
     is_enclosed = np.isfinite(errors)
-    low = np.where(is_enclosed, logs - np.where(is_enclosed, errors, 0.0), -np.inf)
-    high = np.where(is_enclosed, logs + np.where(is_enclosed, errors, 0.0), 0.0)
-    return log_sum(low + deltas[0]), log_sum(high + deltas[1])
+    low = np.where(is_enclosed, log_p - np.where(is_enclosed, errors, 0.0), -np.inf)
+    high = np.where(is_enclosed, log_p + np.where(is_enclosed, errors, 0.0), 0.0)
+    return log_sum(low + log_deltas[0]), log_sum(high + log_deltas[1])
 
 
-def find_window(world: TwoTypeWorld, log_mass: float) -> tuple[int, int]:
-    """Return low, high such that Pr[k < low] and Pr[k > high] are below exp(`log_mass`) each."""
+def find_window(world: TwoTypeWorld, max_log_tail: float) -> tuple[int, int]:
+    """Return low, high with Pr[k < low] and Pr[k > high] below exp(`max_log_tail`) each."""
     n = world.n
     mean = sum(c * q for c, q in zip(world.counts, world.probabilities, strict=True))
     return (
-        _find_light_tail(world, math.floor(mean), 0, log_mass),
-        _find_light_tail(world, math.ceil(mean), n, log_mass),
+        _find_tail_start(world, math.floor(mean), 0, max_log_tail),
+        _find_tail_start(world, math.ceil(mean), n, max_log_tail),
     )
 
 
-def _find_light_tail(world: TwoTypeWorld, start: int, end: int, log_mass: float) -> int:
-    """Return the k nearest to the mean `start` with a tail below exp(`log_mass`), or `end`.
+def _find_tail_start(world: TwoTypeWorld, mean: int, end: int, max_log_tail: float) -> int:
+    """Return the k nearest to `mean` with Pr[k or farther] <= exp(`max_log_tail`), or `end`.
 
-    The tail is that on the side of `end`, which is 0 or n; found by bisection.
+    The tail is on the side of `end`, which is 0 or n; found by bisection.
     """
-    if world.log_tail(end) > log_mass:
+    if world.bound_log_tail(end) > max_log_tail:
         return end
-    heavy, light = min(max(start, 0), world.n), end
+    heavy, light = min(max(mean, 0), world.n), end
     while abs(light - heavy) > 1:
         middle = (heavy + light) // 2
-        heavy, light = (middle, light) if world.log_tail(middle) > log_mass else (heavy, middle)
+        heavy, light = (
+            (middle, light) if world.bound_log_tail(middle) > max_log_tail else (heavy, middle)
+        )
     return light
 
 
 def find_largest_term(log_deltas: LogDeltas, world: TwoTypeWorld) -> float:
-    """Return the largest log of probability times delta found by a few rounds of probing.
+    """Return the largest log(probability times delta) over k that a few rounds of probing find.
 
     Likely databases are probed first, because deltas of large counts take longer to compute. If the
     best one is at an end of their range, all databases are probed.
@@ -181,7 +188,7 @@ def find_largest_term(log_deltas: LogDeltas, world: TwoTypeWorld) -> float:
 def _probe_terms(
     log_deltas: LogDeltas, world: TwoTypeWorld, low: int, high: int
 ) -> tuple[float, int]:
-    """Return the largest log term found between k = low and high, and its k."""
+    """Return the largest log(probability times delta) found for low <= k <= high, and its k."""
     # Each round probes equidistant k and narrows the range to the neighbours of the best one.
     max_log_term, argmax = -math.inf, low
     for _ in range(_N_PROBE_ROUNDS):
@@ -201,22 +208,22 @@ def _compute_log_term(log_deltas: LogDeltas, world: TwoTypeWorld, k: int) -> flo
 
 
 _BLOCK_STANDARD_DEVIATIONS = 2.5
-"""Tilted standard deviations that one transform serves beyond its centre."""
+"""Tilted standard deviations that one transform serves beyond its center."""
 _WINDOW_STANDARD_DEVIATIONS = 40.0
 """Length of a transform in tilted standard deviations: aliased mass is below 1e-40."""
 _MIN_POINTS = 64
-"""Shortest transform."""
+"""Minimal number of points of a transform."""
 _MAX_TILT = 700.0
-"""Largest log odds of a tilted coin: exp(710) would overflow."""
+"""Maximal log odds of a tilted trial: exp(710) would overflow."""
 
 
 def compute_sum_log_pmf(
     counts: Counts, probabilities: Floats, low: int, high: int
 ) -> tuple[Floats, Floats]:
-    """Return log Pr[sum = k] of independent coins for low <= k < high, and error bounds.
+    """Return Poisson-binomial log Pr[k successes] for low <= k < high, and error bounds.
 
-    Group g has `counts[g]` coins that come up with probability `probabilities[g]`;
-    0 <= low, high <= number of coins + 1. The results are two float64 (high - low,).
+    Group g has `counts[g]` independent trials with success probability `probabilities[g]`;
+    0 <= low, high <= number of trials + 1. The results are two float64 (high - low,).
     """
     n_certain = int(counts[probabilities == 1].sum())
     is_random = (probabilities > 0) & (probabilities < 1) & (counts > 0)
@@ -227,7 +234,7 @@ def compute_sum_log_pmf(
         logs[n_certain - low if low <= n_certain < high else slice(0)] = 0.0
         return logs, errors
     while k < stop:
-        block_logs, block_errors, next_k = _compute_block(
+        block_logs, block_errors, next_k = _compute_log_pmf_block(
             counts[is_random], probabilities[is_random], k, stop
         )
         block = slice(k + n_certain - low, next_k + n_certain - low)
@@ -236,12 +243,13 @@ def compute_sum_log_pmf(
     return logs, errors
 
 
-def _compute_block(
+def _compute_log_pmf_block(
     counts: Counts, probabilities: Floats, first: int, stop: int
 ) -> tuple[Floats, Floats, int]:
-    """Return log probabilities of k = first, ..., their error bounds, and the next k.
+    """Return log Pr[k successes] for k = first .. next_k - 1, error bounds, and next_k.
 
-    They end where the tilt loses precision, or before `stop`. Unknown ones have infinite bounds.
+    The block ends where the tilt loses precision, or before `stop`. Probabilities that cannot be
+    resolved have infinite error bounds. Groups as for :func:`compute_sum_log_pmf`.
     """
     n = int(counts.sum())
     if first in (0, n):
@@ -251,12 +259,12 @@ def _compute_block(
     tilted = expit(logit(probabilities) + tilt)
     deviation = math.sqrt(float((counts * tilted * (1 - tilted)).sum()))
     next_k = min(stop, n, first + max(1, int(_BLOCK_STANDARD_DEVIATIONS * deviation)))
-    points = max(
+    n_points = max(
         _MIN_POINTS, 1 << math.ceil(math.log2(_WINDOW_STANDARD_DEVIATIONS * deviation + 16))
     )
-    tilted_pmf, noise = _transform(counts, tilted, first, points)
+    tilted_pmf, noise = _compute_tilted_pmf(counts, tilted, first, n_points)
     block_pmf = tilted_pmf[: next_k - first]
-    # log M(s) = sum over coins of log(1 - p + p e^s), stable for either sign of s.
+    # log M(s) = sum over trials of log(1 - p + p e^s), stable for either sign of s.
     log_moment = float(
         (counts * np.logaddexp(np.log1p(-probabilities), np.log(probabilities) + tilt)).sum()
     )
@@ -267,7 +275,7 @@ def _compute_block(
 
 
 def _find_tilt(counts: Counts, probabilities: Floats, mean: int) -> float:
-    """Return the tilt s at which the coins, with odds multiplied by e^s, have a given mean."""
+    """Return the tilt s for which trials with odds multiplied by e^s have a given `mean`."""
     log_odds = logit(probabilities)
 
     def compute_mean_excess(tilt: float) -> float:
@@ -280,43 +288,46 @@ def _find_tilt(counts: Counts, probabilities: Floats, mean: int) -> float:
     )
 
 
-def _transform(counts: Counts, tilted: Floats, first: int, points: int) -> tuple[Floats, float]:
-    """Return Pr[sum = first], Pr[sum = first + 1], ... and a bound of their absolute error.
+def _compute_tilted_pmf(
+    counts: Counts, tilted: Floats, first: int, n_points: int
+) -> tuple[Floats, float]:
+    """Return Pr[first + i successes] for i = 0 .. n_points - 1, and a bound of the absolute errors.
 
-    The probabilities are computed by a Fourier transform with a number of `points`, so mass farther
-    than points / 2 from the mean is aliased: by Bernstein's inequality less than
-    2 exp(-points^2 / (8 v + 4 points / 3)) for variance v, which is below 1e-40 with 40 standard
-    deviations.
+    `counts` and `tilted` (groups,) are the numbers of trials and their tilted success
+    probabilities, with mean `first`. A Fourier transform with `n_points` aliases mass farther than
+    n_points / 2 from the mean: by Bernstein's inequality less than
+    2 exp(-n_points^2 / (8 v + 4 n_points / 3)) for variance v, which is below 1e-40 with 40
+    standard deviations.
     """
-    angles = 2 * math.pi * np.arange(points // 2 + 1) / points
+    angles = 2 * math.pi * np.arange(n_points // 2 + 1) / n_points
     rotations = np.exp(1j * angles) - 1
     log_transform = np.zeros(len(angles), dtype=np.complex128)
     for count, probability in zip(counts.tolist(), tilted.tolist(), strict=True):
         log_transform += count * np.log1p(probability * rotations)
-    # Centre on `first`, so that the angle of every term stays small: less rounding.
-    pmf = fft.irfft(np.conj(np.exp(log_transform - 1j * first * angles)), points)
+    # Center on `first`, so that the angle of every term stays small: less rounding.
+    pmf = fft.irfft(np.conj(np.exp(log_transform - 1j * first * angles)), n_points)
     max_exponent = float(np.abs(log_transform).max()) + math.pi * first
     magnitudes = np.exp(log_transform.real)
     errors = (np.abs(log_transform) + angles * first + 8) * magnitudes
-    noise = 2.0**-51 * float(errors.sum()) / points
+    noise = 2.0**-51 * float(errors.sum()) / n_points
     return pmf, 8 * noise + 2.0**-52 * max_exponent * 2.0**-52
 
 
 # ------------------- the maximum over the worlds of two types: two evaluations instead of n + 1
 
 _N_BOUNDS = 24
-"""Values of c' over which the pair bound is minimised."""
-_NEGLIGIBLE_FACTOR = 20 * math.log(2)
+"""Number of values of c' over which the pair bound is minimised."""
+_NEGLIGIBLE_LOG_RATIO = 20 * math.log(2)
 """Deltas below 2^-20 of the largest term are replaced by their bound: 1e-6 of the result."""
 _MAX_SEARCH_RANGE = 1 << 22
-"""Databases searched for a negligible bound before the sum starts."""
+"""Number of databases searched for a negligible bound before the sum starts."""
 
 
-def make_log_deltas(mechanism: Mechanism, n: int, epsilon: float) -> LogDeltas:
-    """Return a function from low, high to the log deltas of the databases low .. high."""
+def make_two_type_log_deltas(mechanism: Mechanism, n: int, epsilon: float) -> LogDeltas:
+    """Return a function that gives log deltas of the databases k = low .. high of `n` records."""
     if isinstance(mechanism, Histogram) and isinstance(mechanism.sampler, FixedSize):
-        size, e = mechanism.sampler.size, bounded_exp(epsilon)
-        return lambda low, high: np.minimum(compute_profile(n, size, e, low, high), 0.0)
+        size, exp_eps = mechanism.sampler.size, compute_bounded_exp(epsilon)
+        return lambda low, high: np.minimum(compute_profile(n, size, exp_eps, low, high), 0.0)
     return cache_log_deltas(lambda k: compute_log_delta(mechanism, np.array([k, n - k]), epsilon))
 
 
@@ -325,23 +336,23 @@ def bound_smoothed_delta(
 ) -> LogInterval:
     """Return an interval of the smoothed delta of two types.
 
-    Each record is of the first type with any probability in [p, q]. The lower end is the mean of
-    the worse pure world; the upper end is the mean of a quasi-convex majorant of delta
-    (theory.md, section 8c).
+    Each of `n` records is of the first type with any probability in [p, q]. The lower end is the
+    largest mean delta of the unmixed worlds; the upper end is the largest mean of a quasi-convex
+    majorant of delta (theory.md, section 8c).
     """
-    log_deltas = make_log_deltas(mechanism, n, epsilon)
+    log_deltas = make_two_type_log_deltas(mechanism, n, epsilon)
     pure_worlds = [TwoTypeWorld((n,), (probability,)) for probability in (p, q)]
     lower = max_interval(compute_mean_delta(log_deltas, world) for world in pure_worlds)
-    bound_rest = make_rest_bound(mechanism, n, epsilon)
-    upper = max(bound_majorant_mean(log_deltas, world, bound_rest) for world in pure_worlds)
+    bound_log_delta = make_log_delta_bound(mechanism, n, epsilon)
+    upper = max(bound_majorant_mean(log_deltas, world, bound_log_delta) for world in pure_worlds)
     return LogInterval(lower.low, max(upper, lower.high))
 
 
-def make_rest_bound(mechanism: Mechanism, n: int, epsilon: float) -> Callable[[int], float]:
-    """Return a function of k that bounds log delta of databases with >= k records of each type.
+def make_log_delta_bound(mechanism: Mechanism, n: int, epsilon: float) -> Callable[[int], float]:
+    """Return a function of k: an upper bound of log delta with at least k records of each type.
 
-    The pair bound of theory.md, section 8b, minimised over 24 values of c'; 0 where it does not
-    apply.
+    The databases have `n` records. The function is the pair bound of theory.md, section 8b,
+    minimised over 24 values of c'; 0 where it does not apply.
     """
     if not (isinstance(mechanism, Histogram) and isinstance(mechanism.sampler, FixedSize)):
         return lambda _: 0.0
@@ -364,59 +375,57 @@ def make_rest_bound(mechanism: Mechanism, n: int, epsilon: float) -> Callable[[i
 
 
 def bound_majorant_mean(
-    log_deltas: LogDeltas, world: TwoTypeWorld, bound_of_rest: Callable[[int], float]
+    log_deltas: LogDeltas, world: TwoTypeWorld, bound_log_delta: Callable[[int], float]
 ) -> float:
     """Return an upper bound of the log mean of the quasi-convex majorant g of delta.
 
-    g(k) is the largest delta between k and n // 2, the valley. Databases are visited from the
-    valley outwards with a running maximum. Close to the valley, where `bound_of_rest` is
-    negligible, the bound replaces the deltas.
+    g(k) is the largest delta between k and n // 2. Databases are visited from n // 2 outwards
+    with a running maximum. `bound_log_delta(k)` is an upper bound of log delta with at
+    least k records of each type; near n // 2, where it is negligible, it replaces the deltas.
     """
     n, max_log_term = world.n, find_largest_term(log_deltas, world)
-    low, high = find_window(world, max_log_term - LEFT_OUT_FACTOR)
-    valley, negligible_log = n // 2, max_log_term - _NEGLIGIBLE_FACTOR
-    sums = [max_log_term - LEFT_OUT_FACTOR + math.log(2)]
+    low, high = find_window(world, max_log_term - LEFT_OUT_LOG_RATIO)
+    minimizer, negligible_log = n // 2, max_log_term - _NEGLIGIBLE_LOG_RATIO
+    sums = [max_log_term - LEFT_OUT_LOG_RATIO + math.log(2)]
 
-    def is_light(k: int) -> bool:
-        return bound_of_rest(k) <= negligible_log
+    def is_negligible(k: int) -> bool:
+        return bound_log_delta(k) <= negligible_log
 
-    if low <= valley:
-        inner = _find_light_start(valley, min(high, valley), is_light)
-        running_max = bound_of_rest(inner) if inner < valley else -math.inf
-        sums += _sum_outwards(log_deltas, world, (inner, low), running_max)
-    if high > valley:
-        half = n - valley - 1
-        inner = n - _find_light_start(half, min(n - low, half), is_light)
-        running_max = bound_of_rest(n - inner) if inner > valley + 1 else -math.inf
-        sums += _sum_outwards(log_deltas, world, (inner, high), running_max)
+    if low <= minimizer:
+        inner = _find_negligible_start(minimizer, min(high, minimizer), is_negligible)
+        running_max = bound_log_delta(inner) if inner < minimizer else -math.inf
+        sums += _sum_outwards(log_deltas, world, inner, low, running_max)
+    if high > minimizer:
+        half = n - minimizer - 1
+        inner = n - _find_negligible_start(half, min(n - low, half), is_negligible)
+        running_max = bound_log_delta(n - inner) if inner > minimizer + 1 else -math.inf
+        sums += _sum_outwards(log_deltas, world, inner, high, running_max)
     return min(log_sum(np.array(sums)) + MACHINE_EPSILON * (len(sums) + high - low + 32), 0.0)
 
 
-def _find_light_start(valley: int, start: int, is_light: Callable[[int], bool]) -> int:
-    """Return the smallest k from `start` to `valley` found by bisection with `is_light(k)`.
+def _find_negligible_start(last: int, start: int, is_negligible: Callable[[int], bool]) -> int:
+    """Return the smallest k from `start` to `last` with `is_negligible(k)`, or the last.
 
-    The valley if there is none. `is_light` returns whether the bound of the remaining databases is
-    negligible; it stays true for larger k.
+    `is_negligible` stays true for larger k; the search is a bisection.
     """
-    if is_light(start) or start >= valley:
-        return min(start, valley)
+    if is_negligible(start) or start >= last:
+        return min(start, last)
     # The range is limited: where the bound stays too large in it, the interval gets wider instead.
-    heavy, light_k = start, min(valley, start + _MAX_SEARCH_RANGE)
-    while light_k - heavy > 1:
-        middle = (heavy + light_k) // 2
-        heavy, light_k = (heavy, middle) if is_light(middle) else (middle, light_k)
-    return light_k
+    heavy, light = start, min(last, start + _MAX_SEARCH_RANGE)
+    while light - heavy > 1:
+        middle = (heavy + light) // 2
+        heavy, light = (heavy, middle) if is_negligible(middle) else (middle, light)
+    return light
 
 
 def _sum_outwards(
-    log_deltas: LogDeltas, world: TwoTypeWorld, span: tuple[int, int], initial_max: float
+    log_deltas: LogDeltas, world: TwoTypeWorld, inner: int, outer: int, initial_max: float
 ) -> list[float]:
-    """Return logs of partial sums of probability times running maximum of delta.
+    """Return the log of the sum of probability times running maximum of delta, for each chunk.
 
-    Databases are visited from span[0] to span[1] in chunks; `initial_max` is the log maximum before
-    the first of them. There is one sum for each chunk.
+    Databases are visited from k = `inner` to k = `outer` in chunks; `initial_max` is the running
+    maximum of log delta before the first of them.
     """
-    inner, outer = span
     sign, running_max, sums = (1 if outer >= inner else -1), initial_max, []
     for first in range(inner, outer + sign, sign * CHUNK_SIZE):
         last = first + sign * (min(CHUNK_SIZE, abs(outer - first) + 1) - 1)
@@ -429,14 +438,15 @@ def _sum_outwards(
     return sums
 
 
-def bound_from_below(
+def bound_single_type_mean(
     mechanism: Histogram, population: Population, n: int, epsilon: float
 ) -> LogInterval:
-    """Return the largest expected delta of one type against the rest, over unmixed worlds.
+    """Return the largest expected delta over unmixed worlds if one type's count is published.
 
-    Publishing fewer types only lowers delta, so its lower end bounds the smoothed delta.
+    Publishing the count of one type instead of all only lowers delta, so the lower end bounds the
+    smoothed delta for `n` records from below.
     """
-    log_deltas = make_log_deltas(mechanism, n, epsilon)
+    log_deltas = make_two_type_log_deltas(mechanism, n, epsilon)
     worlds = {
         world
         for type_index in range(population.types)

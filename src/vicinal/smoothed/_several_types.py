@@ -1,15 +1,16 @@
-"""Bounds of the expected delta of sampled counts of several types, computed from monotone steps.
+"""Bounds of the expected delta of sampled counts of several types, by monotonicity in the counts.
 
-A record of a third type can be relabelled after the sample is published: a coin decides whether it
-was sampled. This is post-processing, so the divergence e(a, b) of a swap falls when a or b grows
-and n stays. Delta of a histogram h is therefore g(x, y), the larger divergence of the swaps between
-the two smallest counts x <= y, and g falls in both arguments.
+Let e(a, b) be the divergence of neighbours that differ in one record of two types and share a and b
+records of them. Relabelling a record of a third type as one of the two is post-processing of the
+sampled counts. So e(a, b) decreases in a and in b at constant n. Delta of a histogram is therefore
+g(x, y), the larger divergence between the two types of smallest counts x <= y, and g decreases in
+both arguments.
 
 Consider the databases in which type i has the smallest count x (the first type, if counts are
 equal) and the next smallest count is y. Their probability is at most P(h_i = x) times the sum over
-j of P(h_j = y | h_i = x), with equality for three types. Rectangles of (x, y) are cut where the
-values of g at their corners differ most, weighted by probability, until the lower and the upper sum
-are close.
+j of P(h_j = y | h_i = x), with equality for three types. In a rectangle of (x, y), g is between its
+values at two corners. Rectangles where these differ most, weighted by probability, are split until
+the lower and the upper sum are close.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from __future__ import annotations
 import heapq
 import math
 from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -31,40 +33,72 @@ from vicinal.smoothed.intervals import (
 from vicinal.smoothed.mechanism import Sampler
 
 _TOLERANCE = 0.01
-"""Relative difference of the two sums at which no rectangle is cut any more."""
+"""Relative difference of the two sums at which no rectangle is split any more."""
 _MAX_CORNERS = 4000
-"""Divergences computed before the sums are returned as they are."""
+"""Maximal number of computed divergences; then the sums are returned as they are."""
 _MAX_RECORDS = 30_000
-"""Records for which the tables of weights fit in memory and time."""
+"""Maximal number of records: the tables of weights must fit in memory and time."""
 _ROUNDING = 1e-8
 """Relative error of a sum of a few million weights, each good to 1e-11, rounded up."""
 _MIN_MEAN = 1e-250
 """Smallest mean that is resolved; smaller means have it as their upper end."""
 
-Rectangle = tuple[int, int, int, int]
-"""First and last row, first and last column."""
+
+class Rectangle(NamedTuple):
+    """A range of rows (x) and columns (y) of a table, ends included."""
+
+    first_row: int
+    last_row: int
+    first_column: int
+    last_column: int
+
+
+class _WeightTable(NamedTuple):
+    """Lower and upper bounds of the probabilities of (x, y), each float64 (rows, columns).
+
+    Row r is the smallest count x = `min_x` + r, column c the next smallest y = `min_y` + c.
+    """
+
+    min_x: int
+    min_y: int
+    lower: Floats
+    upper: Floats
+
+
+class _RectangleSum(NamedTuple):
+    """Lower and upper bounds of the sum of probability times g over a rectangle of a table.
+
+    Heaps return the smallest `negative_gap` first: minus the difference of the two sums that is due
+    to g, which splitting the rectangle reduces.
+    """
+
+    negative_gap: float
+    table_index: int
+    rectangle: Rectangle
+    lower_sum: float
+    upper_sum: float
 
 
 def bound_multitype_mean(
     sampler: Sampler, probabilities: Floats, n: int, epsilon: float
 ) -> LogInterval | None:
-    """Return the expected delta of sampled counts with a multinomial histogram; None if too large.
+    """Return an interval of the expected delta of sampled counts for a multinomial histogram.
 
-    `probabilities` (m,) are those of the types of each of n records. If their sum is below 1, the
-    rest is one more type that no swap involves, and only the upper end holds. The upper end also
-    holds for records with different distributions that have at least these probabilities, as
-    relabelling can only lower delta.
+    `probabilities` (m,) are those of the types of each of `n` records. If their sum is below 1,
+    the rest is one more type in which neighbours never differ, and only the upper end is valid. The
+    upper end is also valid for records with different distributions that have at least these
+    probabilities. The result is None if n is too large, or for one type or one almost certain type.
     """
     if len(probabilities) < 2 or n > _MAX_RECORDS or probabilities.max() > 1 - 1e-9:
         return None
-    corners, depth = _CornerDeltas(sampler, n, epsilon), 20.0
+    corner_deltas, depth = _CornerDeltas(sampler, n, epsilon), 20.0
     while True:
         tables = [
             _tabulate_weights(probabilities, n, type_index, depth)
             for type_index in range(len(probabilities))
         ]
-        left_out = 2 * len(probabilities) ** 2 * math.exp(-depth) * corners.max_delta
-        low, high = _sum_rectangles(tables, corners, left_out)
+        left_out = 2 * len(probabilities) ** 2 * math.exp(-depth) * corner_deltas.max_delta
+        low, high = _bound_weighted_sum(tables, corner_deltas, left_out)
         if left_out <= _TOLERANCE / 4 * high or depth > -math.log(_MIN_MEAN):
             break
         depth *= 2
@@ -73,9 +107,10 @@ def bound_multitype_mean(
 
 
 class _CornerDeltas:
-    """The function g of two counts, with each value computed once.
+    """The function g of the two smallest counts of `n` records, with each value computed once.
 
-    `max_delta` is the inclusion probability; `n_computed` the number of computed divergences.
+    `max_delta` is the probability that a record is sampled, an upper bound of g; `n_computed` is
+    the number of divergences computed up to now.
     """
 
     def __init__(self, sampler: Sampler, n: int, epsilon: float) -> None:
@@ -88,15 +123,17 @@ class _CornerDeltas:
     def _compute_swap(
         self, sampler: Sampler, a: int, b: int, epsilon: float
     ) -> tuple[float, float]:
-        """Return lower and upper divergence e(a, b), the larger of both directions."""
+        """Return lower and upper bounds of e(a, b), the larger divergence of both directions."""
         self.n_computed += 1
-        directions = [sampler.pair(*counts, self._n, epsilon) for counts in {(a, b), (b, a)}]
+        directions = [
+            sampler.compute_divergence(*counts, self._n, epsilon) for counts in {(a, b), (b, a)}
+        ]
         low = max(direction.low for direction in directions)
         high = max(direction.high for direction in directions)
         return math.exp(low - 1e-12), math.exp(high + 1e-12) + 1e-300
 
     def _compute_delta(self, x: int, y: int) -> tuple[float, float]:
-        """Return lower and upper g for the two smallest counts x and y, in either order."""
+        """Return lower and upper bounds of g(x, y), in either order of the two smallest counts."""
         if x + y > self._n:
             return 0.0, 1e-300
         if x == y == 0:
@@ -108,12 +145,12 @@ class _CornerDeltas:
 
 def _tabulate_weights(
     probabilities: Floats, n: int, smallest_type: int, depth: float
-) -> tuple[int, int, Floats, Floats]:
-    """Return first x, first y, and lower and upper probabilities of (x, y), each (rows, columns).
+) -> _WeightTable:
+    """Return bounds of Pr[type `smallest_type` has the smallest count x, the next smallest is y].
 
-    Type `smallest_type` has the smallest count x, and y is the next smallest count. Tails below
-    exp(-depth) are left out. The lower probabilities neglect ties of more than three types. They
-    are valid bounds for the mean of the falling function g only: mass is moved to larger y.
+    `probabilities` (m,) are those of the types of each of `n` records. Tails below exp(-depth) are
+    left out. The lower bounds neglect ties of more than three types. They are valid for the mean of
+    the decreasing function g only, because they move probability to larger y.
     """
     own_probability = float(probabilities[smallest_type])
     rest_types = [index for index in range(len(probabilities)) if index != smallest_type]
@@ -121,7 +158,7 @@ def _tabulate_weights(
     conditionals = [min(p / (1 - own_probability), 1.0) for p in rest_probabilities]
     min_x, max_x = find_window(TwoTypeWorld((n,), (own_probability,)), -depth)
     spans_at_min, spans_at_max = (
-        [_find_span(n - x, conditional, depth) for conditional in conditionals]
+        [_find_likely_range(n - x, conditional, depth) for conditional in conditionals]
         for x in (min_x, max_x)
     )
     min_y, max_y = min(span[0] for span in spans_at_max), max(span[1] for span in spans_at_min)
@@ -156,76 +193,75 @@ def _tabulate_weights(
                 y_values > x, np.maximum((1 - 1e-9) * p_next_at_most - p_excluded, 0.0), 0.0
             )
         lower[row] = x_probability * np.diff(np.maximum.accumulate(cumulative), prepend=0.0)
-    return min_x, min_y, lower, upper
+    return _WeightTable(min_x, min_y, lower, upper)
 
 
-def _find_span(n: int, probability: float, depth: float) -> tuple[int, int]:
-    """Return the range of Bin(n, probability) without tails below exp(-depth)."""
+def _find_likely_range(n: int, probability: float, depth: float) -> tuple[int, int]:
+    """Return the first and last k of Bin(n, probability) outside of tails below exp(-depth)."""
     return find_window(TwoTypeWorld((n,), (probability,)), -depth) if n else (0, 0)
 
 
-def _sum_rectangles(
-    tables: list[tuple[int, int, Floats, Floats]], corners: _CornerDeltas, left_out: float
+def _bound_weighted_sum(
+    tables: list[_WeightTable], corner_deltas: _CornerDeltas, left_out: float
 ) -> tuple[float, float]:
-    """Return lower and upper sums of weights times g, over rectangles cut until they are close.
+    """Return lower and upper bounds of the sum of probability times g over all tables.
 
-    `tables` are the results of :func:`_tabulate_weights` for each smallest type, `corners` is g.
-    Mass of `left_out` is not in the tables, so smaller sums need no further precision.
+    Rectangles are split until the bounds are close. `tables` has one table for each smallest type,
+    `corner_deltas` is g. `left_out` is an upper bound of the sum outside of the tables: if the
+    upper bound is smaller, it needs no further precision.
     """
     rectangles = []
-    for index, (_, _, _, upper) in enumerate(tables):
-        if upper.size:
-            full_table = (0, upper.shape[0] - 1, 0, upper.shape[1] - 1)
-            rectangles.append(_weigh_rectangle(tables, corners, index, full_table))
+    for index, table in enumerate(tables):
+        if table.upper.size:
+            n_rows, n_columns = table.upper.shape
+            full_table = Rectangle(0, n_rows - 1, 0, n_columns - 1)
+            rectangles.append(_bound_rectangle(tables, corner_deltas, index, full_table))
     heapq.heapify(rectangles)
     while True:
         # Summed anew each time: updated sums would keep the rounding error of their first values,
         # which can be many orders of magnitude larger.
-        gap = math.fsum(rectangle[0] for rectangle in rectangles)
-        upper_sum = math.fsum(rectangle[4] for rectangle in rectangles)
+        negative_gap = math.fsum(rectangle.negative_gap for rectangle in rectangles)
+        upper_sum = math.fsum(rectangle.upper_sum for rectangle in rectangles)
         if (
-            -gap <= _TOLERANCE / 2 * upper_sum
-            or corners.n_computed > _MAX_CORNERS
+            -negative_gap <= _TOLERANCE / 2 * upper_sum
+            or corner_deltas.n_computed > _MAX_CORNERS
             or upper_sum < left_out
         ):
-            return math.fsum(rectangle[3] for rectangle in rectangles), upper_sum
+            return math.fsum(rectangle.lower_sum for rectangle in rectangles), upper_sum
         for _ in range(1 + len(rectangles) // 8):
             _, table_index, widest, _, _ = heapq.heappop(rectangles)
-            first_row, last_row, first_column, last_column = widest
-            for rows in _halve_range(first_row, last_row):
-                for columns in _halve_range(first_column, last_column):
-                    smaller = _weigh_rectangle(tables, corners, table_index, (*rows, *columns))
-                    heapq.heappush(rectangles, smaller)
-            if rectangles[0][0] == 0:
+            for rows in _halve_range(widest.first_row, widest.last_row):
+                for columns in _halve_range(widest.first_column, widest.last_column):
+                    smaller = Rectangle(*rows, *columns)
+                    heapq.heappush(
+                        rectangles, _bound_rectangle(tables, corner_deltas, table_index, smaller)
+                    )
+            if rectangles[0].negative_gap == 0:
                 break
 
 
-def _weigh_rectangle(
-    tables: list[tuple[int, int, Floats, Floats]],
-    corners: _CornerDeltas,
-    table_index: int,
-    rectangle: Rectangle,
-) -> tuple[float, int, Rectangle, float, float]:
-    """Return the heap entry of a rectangle of one table.
+def _bound_rectangle(
+    tables: list[_WeightTable], corner_deltas: _CornerDeltas, table_index: int, rectangle: Rectangle
+) -> _RectangleSum:
+    """Return bounds of the sum of probability times g over a rectangle of one of the `tables`.
 
-    Its items are minus the difference of the sums that a cut would reduce, the index of the table,
-    the rectangle, and lower and upper sums of weights times g.
+    `corner_deltas` is g, which is bounded by its values at two corners of the rectangle.
     """
     min_x, min_y, lower, upper = tables[table_index]
     first_row, last_row, first_column, last_column = rectangle
     cells = np.s_[first_row : last_row + 1, first_column : last_column + 1]
     weight = float(upper[cells].sum())
     if not weight:
-        return 0.0, table_index, rectangle, 0.0, 0.0
-    upper_delta = corners.get_delta(min_x + first_row, min_y + first_column)[1]
-    lower_delta = corners.get_delta(min_x + last_row, min_y + last_column)[0]
+        return _RectangleSum(0.0, table_index, rectangle, 0.0, 0.0)
+    upper_delta = corner_deltas.get_delta(min_x + first_row, min_y + first_column)[1]
+    lower_delta = corner_deltas.get_delta(min_x + last_row, min_y + last_column)[0]
     is_single_cell = (first_row, first_column) == (last_row, last_column)
-    gap = 0.0 if is_single_cell else weight * (lower_delta - upper_delta)
+    negative_gap = 0.0 if is_single_cell else weight * (lower_delta - upper_delta)
     lower_sum = float(lower[cells].sum()) * lower_delta
-    return gap, table_index, rectangle, lower_sum, weight * upper_delta
+    return _RectangleSum(negative_gap, table_index, rectangle, lower_sum, weight * upper_delta)
 
 
 def _halve_range(first: int, last: int) -> list[tuple[int, int]]:
-    """Return both halves of the indices first .. last, or the only index."""
+    """Return the first and last index of both halves of `first` .. `last`, or of the only index."""
     middle = (first + last) // 2
     return [(first, middle), (middle + 1, last)] if first < last else [(first, last)]

@@ -1,4 +1,4 @@
-"""The rounded mean of a sample of quantised numbers, such as an SGD step with 8-bit gradients."""
+"""Delta of the rounded mean of sampled quantised numbers, as in SGD with 8-bit gradients."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from vicinal.arrays import Counts, Floats, Ints
 from vicinal.compiled import compiled
 from vicinal.errors import InvalidInput
 from vicinal.smoothed.intervals import MACHINE_EPSILON, LogInterval, enclose_value
-from vicinal.smoothed.mechanism import CountMechanism, FixedSize, bounded_exp
+from vicinal.smoothed.mechanism import CountMechanism, FixedSize, compute_bounded_exp
 
 ROUNDINGS = ("half away", "none")
 """Ways to round the mean: to a whole unit, halves away from zero; or not at all."""
@@ -68,78 +68,83 @@ class Average(CountMechanism):
         """Number of possible sums of a sample: from size times the lowest level to the highest."""
         return self.size * (self.levels[-1] - self.levels[0]) + 1
 
-    def check_size(self, n: int) -> None:
-        FixedSize(self.size).check(n)
+    def check_record_count(self, n: int) -> None:
+        FixedSize(self.size).check_record_count(n)
 
     def compute_inclusion_probability(self, n: int) -> float:
         return self.size / n
 
     def iterate_divergences(self, database: Counts, epsilon: float) -> Iterator[LogInterval]:
-        e, n = bounded_exp(epsilon), int(database.sum())
+        """Yield the divergences from and to every neighbour, for histograms (levels,)."""
+        exp_eps, n = compute_bounded_exp(epsilon), int(database.sum())
         for level, rows in self._iterate_replacements(database):
             own, slack = rows[level], 8 * (n + len(rows[0])) * MACHINE_EPSILON
-            yield from _enclose_columns(_sum_divergences(own, rows, e, slack), level)
-            yield from _enclose_columns(_sum_divergences(rows, own, e, slack), level)
+            yield from _enclose_columns(_sum_divergences(own, rows, exp_eps, slack), level)
+            yield from _enclose_columns(_sum_divergences(rows, own, exp_eps, slack), level)
 
     def iterate_gains(self, database: Counts, epsilon: float) -> Iterator[LogInterval]:
-        e, n = bounded_exp(epsilon), int(database.sum())
+        """Yield the adversary's gain for every neighbour, for histograms (levels,)."""
+        exp_eps, n = compute_bounded_exp(epsilon), int(database.sum())
         for level, rows in self._iterate_replacements(database):
             own, slack = rows[level], 16 * (n + len(rows[0])) * MACHINE_EPSILON
-            posterior = own / np.maximum(own + rows, np.finfo(np.float64).tiny)
-            sums = _sum_divergences(own, rows, e, slack, posterior) + _sum_divergences(
-                rows, own, e, slack, posterior
+            posteriors = own / np.maximum(own + rows, np.finfo(np.float64).tiny)
+            sums = _sum_divergences(own, rows, exp_eps, slack, posteriors) + _sum_divergences(
+                rows, own, exp_eps, slack, posteriors
             )
             yield from _enclose_columns(sums, level)
 
     def _iterate_replacements(self, database: Counts) -> Iterator[tuple[int, Floats]]:
-        """Yield the outcome distributions for all replacements of one record, level by level.
+        """Yield the outcome distributions after replacing one record, for each level that occurs.
 
-        For each level in the database: its index, and float64 (levels, outcomes), whose row v is
-        the outcome distribution if one record of that level has level v instead. The row of its own
-        level is the distribution of the database.
+        The items are the index of the replaced record's level, and float64 (levels, outcomes): row
+        v is the outcome distribution if the record has level v instead. The row of its own level
+        is the distribution of the database.
         """
         sampling_rate = self.size / int(database.sum())
-        outcome_of_sum = self._compute_outcomes()
-        offsets = np.array(self.levels) - self.levels[0]
-        for level, sums_by_size in self._iterate_left_out(database):
-            if_sampled = group_outcomes(sums_by_size[-2], outcome_of_sum, offsets)
-            if_not_sampled = group_outcomes(sums_by_size[-1], outcome_of_sum, offsets[:1])
+        outcome_of_sum = self._compute_outcome_of_sum()
+        shifts = np.array(self.levels) - self.levels[0]
+        for level, sums_by_size in self._iterate_leave_one_out(database):
+            if_sampled = compute_outcome_distributions(sums_by_size[-2], outcome_of_sum, shifts)
+            if_not_sampled = compute_outcome_distributions(
+                sums_by_size[-1], outcome_of_sum, shifts[:1]
+            )
             yield level, (1 - sampling_rate) * if_not_sampled + sampling_rate * if_sampled
 
-    def _compute_outcomes(self) -> Ints:
-        """Return the outcome, counted from 0, of every sum of a sample, int64 (sums,)."""
+    def _compute_outcome_of_sum(self) -> Ints:
+        """Return the index of the outcome to which each sum is rounded, int64 (sums,)."""
         sums = np.arange(self._n_sums) + self.size * self.levels[0]
         if self.rounding == "none":
             return np.arange(self._n_sums)
         rounded = np.sign(sums) * ((2 * np.abs(sums) + self.size) // (2 * self.size))
         return np.asarray(rounded - rounded[0])
 
-    def _iterate_left_out(self, database: Counts) -> Iterator[tuple[int, Floats]]:
-        """Yield the distributions of sums over all records but one, for every level that occurs.
+    def _iterate_leave_one_out(self, database: Counts) -> Iterator[tuple[int, Floats]]:
+        """Yield the distributions of sums over all records but one, for each level that occurs.
 
-        The items are the level of the record left out, and float64 (size + 1, sums): row t is the
-        distribution of the sum of a uniform subset of t of the remaining records. Sums are counted
+        The items are the index of the omitted record's level, and float64 (size + 1, sums): row t
+        is the distribution of the sum of a uniform subset of t remaining records. Sums are counted
         from t times the lowest level.
         """
         level_indices = np.repeat(np.arange(len(database)), database)
         sums_by_size = np.zeros((self.size + 1, self._n_sums))
         sums_by_size[0, 0] = 1.0
-        yield from self._iterate_left_out_half(sums_by_size, 0, level_indices)
+        yield from self._iterate_leave_one_out_subset(sums_by_size, 0, level_indices)
 
-    def _iterate_left_out_half(
+    def _iterate_leave_one_out_subset(
         self, sums_by_size: Floats, n_added: int, level_indices: Ints
     ) -> Iterator[tuple[int, Floats]]:
-        """Yield the items of :meth:`_iterate_left_out` for some records, by divide and conquer.
+        """Yield the items of :meth:`_iterate_leave_one_out` for records of some levels.
 
-        `level_indices` are the sorted levels of these records; `sums_by_size` (size + 1, sums)
-        already contains the `n_added` remaining records. Each half is added before descending into
-        the other half, so that n records need about log2(n) additions each.
+        `level_indices` are the sorted level indices of the records that may be omitted.
+        `sums_by_size` (size + 1, sums) are the distributions of sums over the `n_added` records
+        outside of `level_indices`. Divide and conquer: each half of `level_indices` is added before
+        descending into the other half, so that n records need about log2(n) additions each.
         """
         if len(level_indices) == 1:
             yield int(level_indices[0]), sums_by_size
             return
         first_half, second_half = np.array_split(level_indices, 2)
-        yield from self._iterate_left_out_half(
+        yield from self._iterate_leave_one_out_subset(
             self._add_records(sums_by_size, n_added, second_half),
             n_added + len(second_half),
             first_half,
@@ -149,18 +154,19 @@ class Average(CountMechanism):
         new_indices = second_half[~is_duplicate]
         added_indices = np.concatenate([first_half, second_half[is_duplicate]])
         if len(new_indices):
-            yield from self._iterate_left_out_half(
+            yield from self._iterate_leave_one_out_subset(
                 self._add_records(sums_by_size, n_added, added_indices),
                 n_added + len(added_indices),
                 new_indices,
             )
 
     def _add_records(self, sums_by_size: Floats, n_added: int, level_indices: Ints) -> Floats:
-        """Return the distributions of sums of t-subsets after adding records of given levels.
+        """Return the distributions of sums (size + 1, sums) after adding records of given levels.
 
-        A uniform t-subset of k + 1 records contains the last one with probability t / (k + 1). All
-        terms are positive, so the relative precision is kept. `sums_by_size` (size + 1, sums)
-        already contains `n_added` records.
+        `sums_by_size` (size + 1, sums) are the distributions of the sum of a uniform subset of
+        t = 0 .. size of the `n_added` previous records. A subset of t of k + 1 records contains the
+        last one with probability t / (k + 1). All terms are positive, so the relative precision is
+        kept.
         """
         sizes = np.arange(self.size + 1)[:, None]
         for n_records, level_index in enumerate(level_indices, start=n_added + 1):
@@ -174,35 +180,42 @@ class Average(CountMechanism):
 
 
 @compiled
-def group_outcomes(sum_masses: Floats, outcome_of_sum: Ints, offsets: Ints) -> Floats:
-    """Return the distributions of outcomes if an offset is added to each sum, (offsets, outcomes).
+def compute_outcome_distributions(
+    sum_probabilities: Floats, outcome_of_sum: Ints, shifts: Ints
+) -> Floats:
+    """Return the distribution of outcomes for each shift of the sum, float64 (shifts, outcomes).
 
-    `sum_masses` (sums,) are the probabilities of the sums; mass that an offset moves beyond the
-    last sum is dropped, and callers have none there. `outcome_of_sum` (sums,) is not decreasing;
-    `offsets` are at least 0.
+    `sum_probabilities` (sums,) is the distribution of the unshifted sum. `outcome_of_sum` (sums,)
+    is the index of the outcome to which each sum is rounded, not decreasing. `shifts` are added to
+    the sum, in whole units, at least 0; probability shifted beyond the last sum is dropped, and
+    callers have none there.
     """
-    distributions = np.zeros((len(offsets), outcome_of_sum[-1] + 1))
-    for row in range(len(offsets)):
-        for index in range(len(sum_masses) - offsets[row]):
-            distributions[row, outcome_of_sum[index + offsets[row]]] += sum_masses[index]
+    distributions = np.zeros((len(shifts), outcome_of_sum[-1] + 1))
+    for row in range(len(shifts)):
+        for index in range(len(sum_probabilities) - shifts[row]):
+            distributions[row, outcome_of_sum[index + shifts[row]]] += sum_probabilities[index]
     return distributions
 
 
 def _sum_divergences(
-    p: Floats, q: Floats, e: float, slack: float, weights: Floats | None = None
+    p: Floats, q: Floats, exp_eps: float, slack: float, weights: Floats | None = None
 ) -> Floats:
     """Return the sums of weights (p - e q)+ over outcomes, computed and upper, (2, rows).
 
-    `p` and `q` hold distributions along the last axis; `slack` bounds their relative errors.
+    `p` and `q` are distributions (outcomes,) or (rows, outcomes); `slack` bounds the relative
+    errors of their entries. `exp_eps` is E; `weights` (rows, outcomes) are 1 if None.
     """
-    excess = np.maximum(p - e * q, 0.0)
-    raised_excess = np.maximum(p - e * q + slack * (p + e * q), 0.0)
+    excess = np.maximum(p - exp_eps * q, 0.0)
+    raised_excess = np.maximum(p - exp_eps * q + slack * (p + exp_eps * q), 0.0)
     weight = 1.0 if weights is None else weights
     return np.stack([(weight * excess).sum(-1), (weight * raised_excess).sum(-1) * (1 + slack)])
 
 
 def _enclose_columns(sums: Floats, own_level: int) -> Iterator[LogInterval]:
-    """Yield the intervals of :func:`_sum_divergences` for all levels but `own_level`."""
+    """Yield the interval of each level but `own_level`.
+
+    `sums` (2, levels) are the computed sums and upper bounds of :func:`_sum_divergences`.
+    """
     for level, (computed, upper) in enumerate(sums.T):
         if level != own_level:
             yield enclose_value(float(computed), float(upper - computed)).cap_log()
@@ -217,8 +230,8 @@ _FAMILIES = {"gaussian": norm, "laplace": laplace}
 def gradient_law(kind: str, mean: float = 0.0, scale: float = 0.12) -> Floats:
     """Return the probabilities of the 256 levels of a quantised gradient, float64 (256,).
 
-    p(i) is the mass of ((i - 1) / 256, i / 256] divided by that of (-1/2, 1/2]: gradients outside
-    are sampled again (LWX23, Definition 5).
+    Level i = -127 .. 128 has the probability of ((i - 1) / 256, i / 256] divided by that of
+    (-1/2, 1/2]: gradients outside are sampled again (LWX23, Definition 5).
 
     Parameters
     ----------

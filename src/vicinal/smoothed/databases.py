@@ -1,4 +1,4 @@
-"""The delta of one database, the gain of an adversary, and releases of one database together."""
+"""The delta of one database, the gain of an adversary, and joint releases of one database."""
 
 import math
 from collections.abc import Hashable, Iterator, Sequence
@@ -18,9 +18,9 @@ from vicinal.smoothed.intervals import (
     DatabaseDelta,
     Delta,
     LogInterval,
-    as_delta,
     enclose_log,
     log_or_minus_inf,
+    make_delta,
     max_interval,
     stack_ends,
 )
@@ -32,13 +32,13 @@ from vicinal.smoothed.mechanism import (
     ListedMechanism,
     Mechanism,
     align_distributions,
-    bounded_exp,
+    compute_bounded_exp,
     iterate_neighbours,
     make_comparison,
 )
 
 _MAX_PROFILE_RECORDS = 10**7
-"""Records of a profile: its two rows of n + 1 float64 take 160 MB at the limit."""
+"""Maximal number of records of a profile: its two rows of n + 1 float64 take 160 MB then."""
 
 
 def database_delta(mechanism: Mechanism, database: npt.ArrayLike, epsilon: float) -> DatabaseDelta:
@@ -68,13 +68,13 @@ def database_delta(mechanism: Mechanism, database: npt.ArrayLike, epsilon: float
     PRIVATE 0.03845 (exact)
     """
     checked_epsilon = checks.check_real("epsilon", epsilon, minimum=0)
-    checked = check_mechanism(mechanism).check(database)
+    checked = validate_mechanism(mechanism).validate_database(database)
     largest = compute_log_delta(mechanism, checked, checked_epsilon)
     return DatabaseDelta(largest.low, largest.high)
 
 
 def compute_log_delta(mechanism: Mechanism, database: Counts, epsilon: float) -> LogInterval:
-    """Return delta(x) of a database that has passed ``mechanism.check``."""
+    """Return delta(x) of a database that `mechanism.validate_database` has returned."""
     return max_interval(mechanism.iterate_divergences(database, epsilon))
 
 
@@ -104,7 +104,7 @@ def adjusted_utility(
     PRIVATE 0.02646 (exact)
     """
     t = checks.check_real("threshold", threshold, minimum=0, below=1)
-    checked = check_mechanism(mechanism).check(database)
+    checked = validate_mechanism(mechanism).validate_database(database)
     largest = max_interval(
         mechanism.iterate_gains(checked, math.log1p(t) - math.log1p(-t))
     ).cap_log()
@@ -140,11 +140,11 @@ def profile(mechanism: Mechanism, n: int, epsilon: float) -> Floats:
     """
     epsilon = checks.check_real("epsilon", epsilon, minimum=0)
     n_records = checks.check_integer("n", n, minimum=1, maximum=_MAX_PROFILE_RECORDS)
-    checked = check_mechanism(mechanism)
-    checked.check([n_records, 0])
+    checked = validate_mechanism(mechanism)
+    checked.validate_database([n_records, 0])
     if isinstance(checked, Histogram) and isinstance(checked.sampler, FixedSize):
         return np.minimum(
-            compute_profile(n_records, checked.sampler.size, bounded_exp(epsilon)), 0.0
+            compute_profile(n_records, checked.sampler.size, compute_bounded_exp(epsilon)), 0.0
         )
     return stack_ends(
         compute_log_delta(checked, np.array([k, n_records - k]), epsilon)
@@ -172,26 +172,28 @@ def worst_case_delta(mechanism: Mechanism, n: int, epsilon: float) -> Delta:
     """
     checks.check_real("epsilon", epsilon, minimum=0)
     n_records = checks.check_integer("n", n, minimum=1)
-    probability = check_mechanism(mechanism).compute_inclusion_probability(n_records)
+    probability = validate_mechanism(mechanism).compute_inclusion_probability(n_records)
     if probability > 1:
         raise InvalidInput("The 'n' parameter must be at least the size of the sample. Got less.")
     interval = enclose_log(log_or_minus_inf(probability), 2.0**-50)
     if mechanism.attains_inclusion_probability:
-        return as_delta(interval, EXACT, "attained at every epsilon where a record is alone")
-    return as_delta(LogInterval(-math.inf, interval.high), BOUND, "chance that a record is sampled")
+        return make_delta(interval, EXACT, "attained at every epsilon where a record is alone")
+    return make_delta(
+        LogInterval(-math.inf, interval.high), BOUND, "chance that a record is sampled"
+    )
 
 
-def check_mechanism(mechanism: Mechanism) -> Mechanism:
+def validate_mechanism(mechanism: Mechanism) -> Mechanism:
     """Return the argument if it is a mechanism; raise InvalidInput otherwise."""
     if not isinstance(mechanism, Mechanism):
         raise InvalidInput(f"The 'mechanism' parameter must be a Mechanism. Got {mechanism!r}.")
     return mechanism
 
 
-# --------- several releases of one database: exact with independent coins, refused with shared ones
+# ----- several releases of one database: exact with independent coins, refused with shared coins
 
 _MAX_JOINT_OUTCOMES = 4 * 10**6
-"""Outcomes of a joint release: two float64 arrays of this length take 64 MB."""
+"""Maximal number of outcomes of a joint release: two float64 arrays of this length take 64 MB."""
 
 
 @dataclass(frozen=True)
@@ -231,11 +233,13 @@ class JointMechanism(ComparedMechanism):
 
     releases: tuple[NamedMechanism, ...]
 
-    def check_size(self, n: int) -> None:
+    def check_record_count(self, n: int) -> None:
+        """Raise InvalidInput if `n` records cannot be sampled by one of the mechanisms."""
         for release in self.releases:
-            release.mechanism.check_size(n)
+            release.mechanism.check_record_count(n)
 
     def compute_inclusion_probability(self, n: int) -> float:
+        """Return an upper bound of the probability that a given record influences a release."""
         p_missed = math.prod(
             1 - release.mechanism.compute_inclusion_probability(n) for release in self.releases
         )
@@ -246,9 +250,12 @@ class JointMechanism(ComparedMechanism):
             yield make_comparison(self._compute_divergence, database, neighbour, epsilon)
 
     def _compute_divergence(
-        self, database: Counts, neighbour: Counts, epsilon: float, measure: int
+        self, database: Counts, neighbour: Counts, epsilon: float, weighting: int
     ) -> LogInterval:
-        """Return the divergence (or gain) of the product distributions of two histograms."""
+        """Return the divergence of the joint outcome between two histograms (m,).
+
+        `weighting`: ``DIVERGENCE`` or a posterior of :mod:`vicinal.smoothed._edges`.
+        """
         log_p, log_ratio = np.zeros(1), np.zeros(1)
         for release in self.releases:
             log_release_p, log_release_ratio = align_distributions(
@@ -264,7 +271,7 @@ class JointMechanism(ComparedMechanism):
             log_ratio = np.add.outer(log_ratio, log_release_ratio).ravel()
         extra_slack = LOG_ABSOLUTE_ERROR * (len(self.releases) - 1)
         return sum_divergence(
-            log_p, log_ratio, epsilon, measure, extra_slack, n_rounded=4
+            log_p, log_ratio, epsilon, weighting, extra_slack, n_rounded=4
         ).cap_log()
 
 

@@ -34,7 +34,7 @@ class LogInterval:
     high: float
 
     def cap_log(self, max_log: float = 0.0) -> LogInterval:
-        """Return the interval of a number whose logarithm is proven to be at most `max_log`."""
+        """Return the interval of the number if its logarithm is proven to be at most `max_log`."""
         return LogInterval(min(self.low, max_log), min(self.high, max_log))
 
 
@@ -42,9 +42,9 @@ ZERO = LogInterval(-math.inf, -math.inf)
 ONE = LogInterval(0.0, 0.0)
 
 
-def enclose_log(value: float, slack: float) -> LogInterval:
-    """Return the interval of a number whose logarithm is `value` with error at most `slack`."""
-    return ZERO if value == -math.inf else LogInterval(value - slack, value + slack)
+def enclose_log(log_value: float, slack: float) -> LogInterval:
+    """Return the interval of a number with logarithm `log_value`, up to an error of `slack`."""
+    return ZERO if log_value == -math.inf else LogInterval(log_value - slack, log_value + slack)
 
 
 def max_interval(numbers: Iterable[LogInterval]) -> LogInterval:
@@ -83,19 +83,19 @@ def log_sum(logs: Floats) -> float:
 
 
 def sum_weighted_divergence(
-    log_p: Floats, log_ratio: Floats, log_e: float, slack: Floats | float, log_weight: Floats
+    log_p: Floats, log_ratio: Floats, epsilon: float, slack: Floats | float, log_weight: Floats
 ) -> LogInterval:
     """Return the weighted hockey-stick divergence: sum over outcomes of weight (P - E P')+.
 
-    `log_p`, `log_ratio` and `log_weight` (outcomes,) are log P, log P / P' (may be infinite) and
-    the log weights, at most 0; `log_e` is epsilon. `slack` bounds the errors of the first two, and
-    half of it bounds the error of the weights.
+    `log_p`, `log_ratio` and `log_weight` (outcomes,) are log P, log(P / P') (may be infinite) and
+    the log weights, at most 0; E = exp(`epsilon`). `slack` bounds the errors of the first two, and
+    half of it bounds the error of the log weights.
     """
-    ratio_error = slack + 4 * MACHINE_EPSILON * (abs(log_e) + 1)
+    ratio_error = slack + 4 * MACHINE_EPSILON * (abs(epsilon) + 1)
     rounding = MACHINE_EPSILON * (len(log_p) + 16)
     ends = []
     for sign in (-1, 1):  # the lower end, then the upper end
-        log_excess_ratio = np.maximum(log_ratio - log_e + sign * ratio_error, 0)
+        log_excess_ratio = np.maximum(log_ratio - epsilon + sign * ratio_error, 0)
         # P - E P' = P (1 - E P' / P); an outcome with P <= E P' contributes exp(-inf) = 0.
         with np.errstate(divide="ignore"):
             log_terms = log_p + log_weight + np.log(-np.expm1(-log_excess_ratio)) + 3 * sign * slack
@@ -109,7 +109,7 @@ def log_or_minus_inf(value: float) -> float:
 
 
 def enclose_value(value: float, error: float) -> LogInterval:
-    """Return the interval of a number >= 0 that is `value` with an error of at most `error`."""
+    """Return the interval of a number >= 0 computed as `value` with an error of at most `error`."""
     slack = 4 * MACHINE_EPSILON
     return LogInterval(
         log_or_minus_inf(value - error) - slack, log_or_minus_inf(value + error) + slack
@@ -188,9 +188,9 @@ class Delta:
         }
 
     def __str__(self) -> str:
-        text = " to ".join(power_of_ten(end) for end in (self.log_lower, self.log_upper))
+        text = " to ".join(format_power_of_ten(end) for end in (self.log_lower, self.log_upper))
         if self.method == EXACT and self.log_upper - self.log_lower < 1e-6:
-            text = power_of_ten(self.log_upper)
+            text = format_power_of_ten(self.log_upper)
         return f"{text} ({self.method})"
 
 
@@ -215,7 +215,7 @@ class DatabaseDelta(Delta):
         return {"private": True, **super().to_dict()}
 
 
-def power_of_ten(log: float) -> str:
+def format_power_of_ten(log: float) -> str:
     """Return exp(`log`) as text with four significant digits, even below the smallest float."""
     if log == -math.inf:
         return "0"
@@ -225,14 +225,14 @@ def power_of_ten(log: float) -> str:
     return f"{10 ** (log / LOG_10 - exponent):.3f}e{exponent}"
 
 
-def as_delta(number: LogInterval, method: str = EXACT, note: str = "") -> Delta:
-    """Return an enclosed number, capped at 1, as a :class:`Delta`."""
+def make_delta(number: LogInterval, method: str = EXACT, note: str = "") -> Delta:
+    """Return an enclosed number, capped at 1, as a :class:`Delta` with the given attributes."""
     capped = number.cap_log()
     return Delta(capped.low, capped.high, method, note)
 
 
-def _exp_rounded(log: float, direction: float) -> float:
-    """Return exp(`log`) as a float, moved towards `direction` by its rounding error."""
+def _exp_rounded(log: float, limit: float) -> float:
+    """Return exp(`log`), rounded up if `limit` is inf and down if it is -inf, by an error bound."""
     # The relative error of exp is about 2 + abs(log) units in the last place.
     if log == -math.inf:
         return 0.0
@@ -240,7 +240,7 @@ def _exp_rounded(log: float, direction: float) -> float:
     for _ in range(2 + math.ceil(abs(log))):
         # Below log = -745 exp is 0 or the smallest float, which one step already exceeds.
         if log > -745 or value == 0:
-            value = math.nextafter(value, direction)
+            value = math.nextafter(value, limit)
         if value == 0 or abs(log) > 700:
             break
     return max(value, 0.0)
@@ -254,7 +254,7 @@ LOG_ABSOLUTE_ERROR = 2.0**-45
 """Bound of the absolute error of a log probability near 0, checked in the same tests."""
 
 _N_TABULATED = 16
-"""Arguments below this take s(x) from a table; from here on five terms of the series suffice."""
+"""s(x) for smaller x is read from a table; from here on five terms of the series suffice."""
 _MAX_SERIES_ARGUMENT = 0.1
 """Below this abs(v), phi(v) is summed as a power series of 18 terms: .1^18 is below rounding."""
 _DEKKER_SPLITTER = 134217729.0
@@ -302,7 +302,10 @@ def compute_phi(v: float) -> float:
 
 @compiled
 def _compute_deviance(shift: float, expected: float) -> float:
-    """Return x log(x / expected) - x + expected for the count x = expected + `shift`."""
+    """Return x log(x / expected) - x + expected for a count x = `expected` + `shift`.
+
+    This is the deviance term of Loader's saddle-point expansion.
+    """
     return expected * compute_phi(shift / expected) if expected > 0 else 0.0
 
 
@@ -310,8 +313,8 @@ def _compute_deviance(shift: float, expected: float) -> float:
 def log_hypergeometric(o: int, n_type: int, n_rest: int, size: int) -> float:
     """Return the log hypergeometric probability of `o`, by Loader's saddle-point expansion.
 
-    `size` of n_type + n_rest records are sampled without replacement; `o` of the sampled ones are
-    among the `n_type` records of one type.
+    It is log Pr[`o` of the `n_type` records of one type are sampled] if `size` of n_type + `n_rest`
+    records are sampled without replacement.
     """
     n = n_type + n_rest
     if o < 0 or o > n_type or size - o < 0 or size - o > n_rest:
@@ -378,17 +381,10 @@ def log_binomial(x: int, n: int, p: float, q: float) -> float:
 
 @compiled
 def _log_binomials(low: int, high: int, n: int, p: float, q: float) -> Floats:
+    """Return :func:`log_binomial` for low <= x < high, float64 (high - low,)."""
     values = np.empty(high - low)
     for x in range(low, high):
         values[x - low] = log_binomial(x, n, p, q)
-    return values
-
-
-@compiled
-def _log_hypergeometrics(low: int, high: int, n_type: int, n_rest: int, size: int) -> Floats:
-    values = np.empty(high - low)
-    for o in range(low, high):
-        values[o - low] = log_hypergeometric(o, n_type, n_rest, size)
     return values
 
 
@@ -398,9 +394,10 @@ def log_binomial_pmf(n: int, p: float, low: int = 0, high: int | None = None) ->
     return np.asarray(_log_binomials(low, stop, n, p, 1 - p))
 
 
+@compiled
 def log_hypergeometric_pmf(n_type: int, n_rest: int, size: int, low: int, high: int) -> Floats:
-    """Return log Pr[o of `n_type` records are sampled] for low <= o < high, float64 (high - low,).
-
-    `size` of n_type + n_rest records are sampled without replacement.
-    """
-    return np.asarray(_log_hypergeometrics(low, high, n_type, n_rest, size))
+    """Return :func:`log_hypergeometric` for low <= o < high, float64 (high - low,)."""
+    values = np.empty(high - low)
+    for o in range(low, high):
+        values[o - low] = log_hypergeometric(o, n_type, n_rest, size)
+    return values

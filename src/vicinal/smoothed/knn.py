@@ -26,7 +26,7 @@ from vicinal.arrays import Counts, Floats, Ints
 from vicinal.compiled import compiled
 from vicinal.errors import InvalidInput
 from vicinal.smoothed import mechanism as mechanisms
-from vicinal.smoothed._edges import LOSS, sum_divergence
+from vicinal.smoothed._edges import DIVERGENCE, sum_divergence
 from vicinal.smoothed._expectation import (
     LogDeltas,
     TwoTypeWorld,
@@ -36,6 +36,7 @@ from vicinal.smoothed._expectation import (
 )
 from vicinal.smoothed._several_types import bound_multitype_mean
 from vicinal.smoothed.intervals import (
+    MACHINE_EPSILON,
     ONE,
     LogInterval,
     log_binomial_pmf,
@@ -46,9 +47,9 @@ from vicinal.smoothed.intervals import (
 from vicinal.smoothed.populations import Population
 
 _MAX_STATES = 20_000
-"""Histograms of at most k votes that are tracked."""
+"""Maximal number of vote states (histograms of at most k votes)."""
 _MAX_WORK = 10**11
-"""State updates of one comparison with all neighbours."""
+"""Maximal number of state updates in one comparison with all neighbours."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,8 @@ class KNNVotes(mechanisms.Mechanism):
                 f"{self.classes} classes. Got {self.k}."
             )
 
-    def check(self, database: npt.ArrayLike) -> Counts:
+    def validate_database(self, database: npt.ArrayLike) -> Counts:
+        """Return labels (n,), nearest first, as int64; raise InvalidInput for other values."""
         labels = mechanisms.read_whole_numbers("database", database)
         if labels.ndim != 1 or (labels >= self.classes).any():
             raise InvalidInput(
@@ -101,9 +103,6 @@ class KNNVotes(mechanisms.Mechanism):
             )
         return labels
 
-    def count_records(self, database: Counts) -> int:
-        return len(database)
-
     def compute_inclusion_probability(self, n: int) -> float:  # noqa: ARG002 - the same for every n
         return self.gamma
 
@@ -111,18 +110,20 @@ class KNNVotes(mechanisms.Mechanism):
     """The nearest record is revealed whenever it is sampled if no other record has its label."""
 
     def iterate_divergences(self, database: Counts, epsilon: float) -> Iterator[LogInterval]:
-        for row in self._compute_maxima(database, epsilon):
+        """Yield the largest divergence from and to a neighbour, for each run of equal labels."""
+        for row in self._compute_run_maxima(database, epsilon):
             yield from (
                 _enclose_computed(row[direction], row[direction + 3]) for direction in (0, 1)
             )
 
     def iterate_gains(self, database: Counts, epsilon: float) -> Iterator[LogInterval]:
-        for row in self._compute_maxima(database, epsilon):
+        """Yield the adversary's largest gain for each run of equal labels."""
+        for row in self._compute_run_maxima(database, epsilon):
             yield _enclose_computed(row[2], row[5])
 
-    def _compute_maxima(self, database: Counts, epsilon: float) -> Floats:
-        """Return :func:`compare_with_neighbours` for each run of equal labels, (runs, 6)."""
-        # One record is removed of each run, as all of them leave the same rest.
+    def _compute_run_maxima(self, database: Counts, epsilon: float) -> Floats:
+        """Return :func:`compare_with_neighbours` with one removed record of each run, (runs, 6)."""
+        # All records of a run of equal labels leave the same rest.
         run_starts = np.flatnonzero(np.diff(database, prepend=-1))
         sizes, successors = list_vote_states(self.k, self.classes)
         n_operations = len(run_starts) * len(database) * self.classes * len(sizes)
@@ -131,28 +132,24 @@ class KNNVotes(mechanisms.Mechanism):
                 "The 'database' parameter must be small enough for all neighbours to be compared "
                 f"(runs x records x classes x votes at most {_MAX_WORK:g}). Got {n_operations:g}."
             )
-        e = mechanisms.bounded_exp(epsilon)
+        exp_eps = mechanisms.compute_bounded_exp(epsilon)
         return np.asarray(
             compare_with_neighbours(
-                database, run_starts, self.gamma, self.k, self.classes, e, sizes, successors
+                database, run_starts, self.gamma, self.k, self.classes, exp_eps, sizes, successors
             )
         )
 
 
-def _enclose_computed(low: float, high: float) -> LogInterval:
-    """Return the interval of a number that was computed as `low` and is at most `high`."""
-    # The error of a computed sum is symmetric, so the number is at least 2 low - high.
-    return LogInterval(log_or_minus_inf(2 * low - high), log_or_minus_inf(high)).cap_log(ONE.high)
-
-
-_MACHINE_EPSILON = 2.0**-52
-"""Distance from 1 to the next float64."""
+def _enclose_computed(value: float, high: float) -> LogInterval:
+    """Return the interval of a divergence that was computed as `value` and is at most `high`."""
+    # The error of a computed sum is symmetric, so the divergence is at least 2 value - high.
+    return LogInterval(log_or_minus_inf(2 * value - high), log_or_minus_inf(high)).cap_log(ONE.high)
 
 
 def list_vote_states(k: int, classes: int) -> tuple[Ints, Ints]:
-    """Return the sizes (states,) and successors (states, classes) of all states of the vote.
+    """Return the sizes (states,) and successors (states, classes) of all vote states.
 
-    A state is a histogram of at most k votes, in lexicographic order; its size is the number of
+    A state is a histogram of at most `k` votes, in lexicographic order; its size is the number of
     votes. A successor is the index of the state with one more vote for a label, or -1 if it would
     have more than k votes.
     """
@@ -172,10 +169,10 @@ def list_vote_states(k: int, classes: int) -> tuple[Ints, Ints]:
 def _accumulate_votes(
     labels: Ints, skipped_rank: int, gamma: float, k: int, sizes: Ints, successors: Ints
 ) -> Floats:
-    """Return the masses of vote states after all records but one, float64 (3, states).
+    """Return the probability masses of vote states after all records but one, float64 (3, states).
 
-    Row 0: probability of fewer than k votes. Row 1: probability of k votes. Row 2: mass that moved
-    from a state of k - 1 votes to one of k votes, by the former state. `labels` (n,) are nearest
+    Row 0: probability of each state of fewer than k votes. Row 1: of each state of k votes. Row 2:
+    mass that moved from each state of k - 1 votes to states of k votes. `labels` (n,) are nearest
     first, the record at `skipped_rank` is left out (-1 for none), and `gamma` is the probability
     that a record is kept; `sizes` and `successors` come from :func:`list_vote_states`.
     """
@@ -191,9 +188,10 @@ def _accumulate_votes(
 def _keep_record(
     mass: Floats, label: int, gamma: float, k: int, sizes: Ints, successors: Ints
 ) -> None:
-    """Add one record, kept with probability gamma, to the masses (3, states) in place.
+    """Update the masses (3, states) in place for one record, kept with probability gamma.
 
-    States are visited from last to first, because successors come later in the order.
+    States are visited from last to first, because successors come later in the order. Arguments
+    as for :func:`_accumulate_votes`.
     """
     for state in range(len(sizes) - 1, -1, -1):
         if sizes[state] < k and mass[0, state] > 0:
@@ -216,11 +214,11 @@ def _compute_outcome_distribution(
     sizes: Ints,
     successors: Ints,
 ) -> Floats:
-    """Return P_{b,y} (row 0) and the scale of its rounding errors (row 1), float64 (2, states).
+    """Return the vote distribution after inserting a record with `label` y at rank b.
 
-    `final_mass` and `rank_mass` (3, states) are the masses after all records and after the first b
-    records, without the inserted one; `label` is y. Other arguments as for
-    :func:`_accumulate_votes`.
+    Row 0 of the float64 (2, states) is P_{b,y} of the module, row 1 the scale of its rounding
+    errors. `final_mass` and `rank_mass` (3, states) are the masses after all records and after the
+    first b records, without the inserted one. Other arguments as for :func:`_accumulate_votes`.
     """
     distribution = np.zeros((2, len(sizes)))
     for state in range(len(sizes)):
@@ -237,25 +235,28 @@ def _compute_outcome_distribution(
 
 
 @compiled
-def _raise_maxima(own: Floats, other: Floats, e: float, rounding: float, maxima: Floats) -> None:
-    """Raise six maxima by the divergences between a database and one neighbour, in place.
+def _raise_maxima(
+    own: Floats, other: Floats, exp_eps: float, rounding: float, maxima: Floats
+) -> None:
+    """Update six `maxima` over neighbours in place by those of one neighbour.
 
-    `maxima` holds the computed divergence from the database, the one to it, and the adversary's
-    gain; then upper bounds of the same three. `own` and `other` are the distributions of database
-    and neighbour: `rounding` times row 1 bounds the error of row 0. `e` is exp(epsilon).
+    `maxima` (6,) are the computed divergence of the database from a neighbour, the reverse
+    divergence and the adversary's gain, then upper bounds of these three. `own` and `other`
+    (2, states) are the distributions of database and neighbour: `rounding` times row 1 bounds the
+    error of row 0.
     """
     sums = np.zeros(6)
     for state in range(own.shape[1]):
         p, q = own[0, state], other[0, state]
         slack_p = rounding * own[1, state]
         slack_q = rounding * other[1, state]
-        forward, backward = max(p - e * q, 0.0), max(q - e * p, 0.0)
+        forward, backward = max(p - exp_eps * q, 0.0), max(q - exp_eps * p, 0.0)
         sums[0] += forward
         sums[1] += backward
         posterior = p / (p + q) if p + q > 0 else 0.0
         sums[2] += posterior * (forward + backward)
-        upper_forward = max(p + slack_p - e * max(q - slack_q, 0.0), 0.0)
-        upper_backward = max(q + slack_q - e * max(p - slack_p, 0.0), 0.0)
+        upper_forward = max(p + slack_p - exp_eps * max(q - slack_q, 0.0), 0.0)
+        upper_backward = max(q + slack_q - exp_eps * max(p - slack_p, 0.0), 0.0)
         sums[3] += upper_forward
         sums[4] += upper_backward
         # The error of p / (p + q) is at most posterior_error / (p + q); it multiplies a divergence
@@ -276,19 +277,18 @@ def compare_with_neighbours(
     gamma: float,
     k: int,
     classes: int,
-    e: float,
+    exp_eps: float,
     sizes: Ints,
     successors: Ints,
 ) -> Floats:
     """Return six maxima over all neighbours, for each removed record, float64 (removed, 6).
 
     A neighbour has the removed record inserted again at any rank with any label. The columns are
-    the computed divergence from the database, the divergence to it, and the adversary's gain, then
-    upper bounds of these three. `removed_ranks` are indices of `labels`, `e` is exp(epsilon); other
-    arguments as for :func:`_accumulate_votes`.
+    those of :func:`_raise_maxima`. `removed_ranks` are indices of `labels`; other arguments as for
+    :func:`_accumulate_votes`.
     """
     n = len(labels)
-    rounding = 8 * (n + 8) * _MACHINE_EPSILON
+    rounding = 8 * (n + 8) * MACHINE_EPSILON
     maxima = np.zeros((len(removed_ranks), 6))
     for index in range(len(removed_ranks)):
         removed_rank = removed_ranks[index]
@@ -309,7 +309,7 @@ def compare_with_neighbours(
                 other = _compute_outcome_distribution(
                     final_mass, rank_mass, label, gamma, k, sizes, successors
                 )
-                _raise_maxima(own, other, e, rounding, maxima[index])
+                _raise_maxima(own, other, exp_eps, rounding, maxima[index])
             # `rank` does not count the removed record, so later records have rank + 1 in `labels`.
             next_rank = rank if rank < removed_rank else rank + 1
             if next_rank < n:
@@ -361,6 +361,7 @@ class RadiusVotes(mechanisms.ComparedMechanism):
     def iterate_comparisons(
         self, database: Counts, epsilon: float
     ) -> Iterator[mechanisms.Comparison]:
+        """Yield both directions of the divergence for each pair of removed and added type."""
         compute = self._compute_divergence
         for removed_type, added_type in itertools.permutations(range(self.classes + 1), 2):
             n_removed, n_added = int(database[removed_type]), int(database[added_type])
@@ -377,28 +378,30 @@ class RadiusVotes(mechanisms.ComparedMechanism):
         n_removed: int,
         n_added: int,
         epsilon: float,
-        measure: int,
+        weighting: int,
     ) -> LogInterval:
         """Return the divergence of X from X', in which one record has changed its type.
 
-        X has `n_removed` records of the removed type and `n_added` of the added type.
+        X has `n_removed` records of `removed_type` and `n_added` of `added_type`.
         """
         if added_type == self.classes:
-            return compute_count_divergence(n_removed, n_removed - 1, self.gamma, epsilon, measure)
+            return compute_count_divergence(
+                n_removed, n_removed - 1, self.gamma, epsilon, weighting
+            )
         if removed_type == self.classes:
-            return compute_count_divergence(n_added, n_added + 1, self.gamma, epsilon, measure)
-        return mechanisms.Poisson(self.gamma).pair(
-            n_removed - 1, n_added, n_removed + n_added, epsilon, measure
+            return compute_count_divergence(n_added, n_added + 1, self.gamma, epsilon, weighting)
+        return mechanisms.Poisson(self.gamma).compute_divergence(
+            n_removed - 1, n_added, n_removed + n_added, epsilon, weighting
         )
 
 
 def compute_count_divergence(
-    n_database: int, n_neighbour: int, gamma: float, epsilon: float, measure: int
+    n_database: int, n_neighbour: int, gamma: float, epsilon: float, weighting: int
 ) -> LogInterval:
     """Return the divergence of Bin(n_database, gamma) from Bin(n_neighbour, gamma).
 
-    The two numbers of records differ by one; `measure` as for
-    :meth:`vicinal.smoothed.mechanism.Sampler.pair`.
+    The two numbers of records of a label differ by one. `weighting`: ``DIVERGENCE`` or a posterior
+    of :mod:`vicinal.smoothed._edges`.
     """
     log_p = log_binomial_pmf(n_database, gamma)
     n_larger = max(n_database, n_neighbour)
@@ -411,13 +414,13 @@ def compute_count_divergence(
         log_ratio = np.full(n_database + 1, math.inf)
     is_possible = log_p > -math.inf
     log_p, log_ratio = log_p[is_possible], log_ratio[is_possible]
-    return sum_divergence(log_p, log_ratio, epsilon, measure).cap_log()
+    return sum_divergence(log_p, log_ratio, epsilon, weighting).cap_log()
 
 
 def bound_radius_mean(
     mechanism: RadiusVotes, population: Population, n: int, epsilon: float
 ) -> LogInterval | None:
-    """Return an interval of the smoothed delta of radius votes; None if n is too large."""
+    """Return an interval of the smoothed delta for `n` records; None if n is too large."""
     # A neighbour changes one label's count or moves a record from label to label. The lower end is
     # the largest mean for a single label. The upper end adds the means of the largest divergence
     # of each label and of the largest divergence between two labels (sampled counts of types).
@@ -441,13 +444,16 @@ def bound_radius_mean(
 
 
 def _make_label_log_deltas(gamma: float, epsilon: float) -> LogDeltas:
-    """Return a function that gives log deltas of one label with k records, for a range of k."""
+    """Return a function that gives log deltas for k = low .. high records of one label."""
 
     def compute_label_delta(n_label: int) -> LogInterval:
         n_larger = max(n_label, 1)
         count_pairs = ((n_larger, n_larger - 1), (n_larger - 1, n_larger))
         return max_interval(
-            [compute_count_divergence(*counts, gamma, epsilon, LOSS) for counts in count_pairs]
+            [
+                compute_count_divergence(*counts, gamma, epsilon, DIVERGENCE)
+                for counts in count_pairs
+            ]
         )
 
     return cache_log_deltas(compute_label_delta)

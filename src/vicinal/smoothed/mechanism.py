@@ -1,4 +1,4 @@
-"""Mechanisms whose only randomness is the sampling of records.
+"""Mechanisms with no randomness but the sampling of records.
 
 The module has the samplers, the base classes of mechanisms, the sampling-histogram mechanism (SHM
 of LWX23), which publishes the counts of a sample, and a mechanism that the user describes by a
@@ -24,13 +24,13 @@ from vicinal.arrays import AnyArray, Counts, Floats
 from vicinal.errors import InvalidInput
 from vicinal.smoothed import intervals
 from vicinal.smoothed._edges import (
-    LOSS,
-    TRUE_OTHER,
-    TRUE_X,
+    DIVERGENCE,
+    POSTERIOR_OTHER,
+    POSTERIOR_X,
+    average_edge_divergence,
     average_over_sizes,
-    compute_edge_interval,
-    compute_replacement_edge,
-    mix_edges,
+    compute_edge_divergence,
+    compute_replacement_divergence,
     sum_divergence,
 )
 from vicinal.smoothed.intervals import LogInterval, sum_intervals
@@ -39,18 +39,20 @@ from vicinal.smoothed.intervals import LogInterval, sum_intervals
 
 CountDistribution = list[tuple[int, float]]
 """Possible counts of one type in a sample, with their log probabilities."""
+SampleDistribution = list[tuple[tuple[int, ...], float]]
+"""Possible histograms (m,) of a sample, with their log probabilities."""
 
 MAX_RECORDS = 10**9
-"""Records of a database: products of two counts must fit in 64 bits."""
+"""Maximal number of records: products of two counts must fit in 64 bits."""
 _LARGEST_EXPONENT = 600.0
 """Largest epsilon that is exponentiated: exp(710) would overflow."""
 
 
 class Sampler(ABC):
-    """A way to sample records that ignores their values."""
+    """A random sampling of records that does not depend on their values."""
 
-    def check(self, n: int) -> None:
-        """Raise InvalidInput if a database of n records cannot be sampled in this way."""
+    def check_record_count(self, n: int) -> None:
+        """Raise InvalidInput if `n` records cannot be sampled in this way."""
         checks.check_integer("n", n, minimum=1, maximum=MAX_RECORDS)
 
     @abstractmethod
@@ -58,8 +60,10 @@ class Sampler(ABC):
         """Return the probability that a given one of n records is in the sample."""
 
     @abstractmethod
-    def pair(self, a: int, b: int, n: int, epsilon: float, measure: int = LOSS) -> LogInterval:
-        """Return the divergence of two neighbours if the sampled counts of all types are published.
+    def compute_divergence(
+        self, a: int, b: int, n: int, epsilon: float, weighting: int = DIVERGENCE
+    ) -> LogInterval:
+        """Return the divergence of neighbours X, X' if sampled counts of all types are published.
 
         Parameters
         ----------
@@ -69,16 +73,16 @@ class Sampler(ABC):
             Number of records of all types.
         epsilon : float
             At least 0.
-        measure : int
-            ``LOSS`` for the sum over outcomes of (P - E P')+, ``TRUE_X`` or ``TRUE_OTHER`` for the
-            adversary's gain if X or X' is true (:mod:`vicinal.smoothed._edges`).
+        weighting : int
+            Weights of the outcomes in the sum of (P - E P')+: ``DIVERGENCE`` for 1, ``POSTERIOR_X``
+            or ``POSTERIOR_OTHER`` for the posterior of X or X' (:mod:`vicinal.smoothed._edges`).
         """
 
     @abstractmethod
-    def outcomes(self, counts: Counts) -> list[tuple[tuple[int, ...], float]]:
-        """Return every sampled histogram of a small database with its log probability.
+    def list_sampled_counts(self, counts: Counts) -> SampleDistribution:
+        """Return every possible sampled histogram (m,) with its log probability.
 
-        `counts` (m,) is the histogram of the database.
+        `counts` (m,) is the histogram of a small database.
         """
 
 
@@ -98,7 +102,8 @@ class FixedSize(Sampler):
     def __post_init__(self) -> None:
         checks.check_integer("size", self.size, minimum=0, maximum=MAX_RECORDS)
 
-    def check(self, n: int) -> None:
+    def check_record_count(self, n: int) -> None:
+        """Raise InvalidInput if the sample is larger than the `n` records."""
         if self.size > n:
             raise InvalidInput(
                 f"The 'size' parameter must be at most the number of records. Got {self.size}."
@@ -107,18 +112,25 @@ class FixedSize(Sampler):
     def compute_inclusion_probability(self, n: int) -> float:
         return self.size / n
 
-    def pair(self, a: int, b: int, n: int, epsilon: float, measure: int = LOSS) -> LogInterval:
+    def compute_divergence(
+        self, a: int, b: int, n: int, epsilon: float, weighting: int = DIVERGENCE
+    ) -> LogInterval:
+        """Return the mean divergence over the hypergeometric number of samples of the two types."""
         n_pair = a + b + 1  # records of the two types in which X and X' differ
-        e = bounded_exp(epsilon)
+        exp_eps = compute_bounded_exp(epsilon)
         if n_pair == n:
-            return compute_edge_interval(a, b, self.size, e, measure).cap_log()
+            return LogInterval(
+                *compute_edge_divergence(a, b, self.size, exp_eps, weighting)
+            ).cap_log()
         min_sampled, max_sampled = max(0, self.size - (n - n_pair)), min(n_pair, self.size)
         log_p = intervals.log_hypergeometric_pmf(
             n_pair, n - n_pair, self.size, min_sampled, max_sampled + 1
         )
-        return mix_edges(log_p, min_sampled, a, b, e, measure).cap_log()
+        return average_edge_divergence(log_p, min_sampled, a, b, exp_eps, weighting).cap_log()
 
-    def outcomes(self, counts: Counts) -> list[tuple[tuple[int, ...], float]]:
+    def list_sampled_counts(self, counts: Counts) -> SampleDistribution:
+        """Return every possible sampled histogram with its multivariate hypergeometric log p."""
+
         def list_type_counts(n_type: int, n_rest: int, n_sampled_before: int) -> CountDistribution:
             n_to_sample = self.size - n_sampled_before
             possible_counts = range(max(0, n_to_sample - n_rest), min(n_type, n_to_sample) + 1)
@@ -151,11 +163,21 @@ class Poisson(Sampler):
     def compute_inclusion_probability(self, n: int) -> float:  # noqa: ARG002 - the same for every n
         return self.gamma
 
-    def pair(self, a: int, b: int, n: int, epsilon: float, measure: int = LOSS) -> LogInterval:  # noqa: ARG002
+    def compute_divergence(
+        self,
+        a: int,
+        b: int,
+        n: int,  # noqa: ARG002 - records of other types are sampled independently
+        epsilon: float,
+        weighting: int = DIVERGENCE,
+    ) -> LogInterval:
+        """Return the mean divergence over the binomial number of samples of the two types."""
         log_p = intervals.log_binomial_pmf(a + b + 1, self.gamma)
-        return mix_edges(log_p, 0, a, b, bounded_exp(epsilon), measure).cap_log()
+        return average_edge_divergence(
+            log_p, 0, a, b, compute_bounded_exp(epsilon), weighting
+        ).cap_log()
 
-    def outcomes(self, counts: Counts) -> list[tuple[tuple[int, ...], float]]:
+    def list_sampled_counts(self, counts: Counts) -> SampleDistribution:
         return _list_samples(counts, lambda n_type, *_: _list_binomial(n_type, self.gamma))
 
 
@@ -178,16 +200,21 @@ class WithReplacement(Sampler):
     def compute_inclusion_probability(self, n: int) -> float:
         return -math.expm1(self.size * math.log1p(-1 / n)) if n > 1 else float(self.size > 0)
 
-    def pair(self, a: int, b: int, n: int, epsilon: float, measure: int = LOSS) -> LogInterval:
+    def compute_divergence(
+        self, a: int, b: int, n: int, epsilon: float, weighting: int = DIVERGENCE
+    ) -> LogInterval:
+        """Return the mean divergence over the binomial number of samples of the two types."""
         n_pair = a + b + 1  # records of the two types in which X and X' differ
         if n_pair == n:
-            return compute_replacement_edge(a, b, self.size, epsilon, measure).cap_log()
+            return compute_replacement_divergence(a, b, self.size, epsilon, weighting).cap_log()
         log_p = intervals.log_binomial_pmf(self.size, n_pair / n)
         return average_over_sizes(
-            log_p, 0, lambda s: compute_replacement_edge(a, b, s, epsilon, measure)
+            log_p, 0, lambda s: compute_replacement_divergence(a, b, s, epsilon, weighting)
         ).cap_log()
 
-    def outcomes(self, counts: Counts) -> list[tuple[tuple[int, ...], float]]:
+    def list_sampled_counts(self, counts: Counts) -> SampleDistribution:
+        """Return every possible sampled histogram with its multinomial log probability."""
+
         def list_type_counts(n_type: int, n_rest: int, n_sampled_before: int) -> CountDistribution:
             return _list_binomial(
                 self.size - n_sampled_before, n_type / (n_type + n_rest) if n_type else 0.0
@@ -208,13 +235,14 @@ def _list_binomial(n_trials: int, probability: float) -> CountDistribution:
 
 def _list_samples(
     counts: Counts, list_type_counts: Callable[[int, int, int], CountDistribution]
-) -> list[tuple[tuple[int, ...], float]]:
-    """Return every possible sampled histogram with its log probability, type after type.
+) -> SampleDistribution:
+    """Return every possible sampled histogram of `counts` (m,) with its log probability.
 
-    `list_type_counts` returns the distribution of the sampled records of one type. Its arguments
-    are the numbers of records of this type, of all later types, and sampled from earlier types.
+    `list_type_counts` returns the distribution of the number of sampled records of one type. Its
+    arguments are the numbers of records of this type, of all later types, and sampled from earlier
+    types.
     """
-    samples: list[tuple[tuple[int, ...], float]] = [((), 0.0)]
+    samples: SampleDistribution = [((), 0.0)]
     n_rest = int(counts.sum())
     for n_type in counts.tolist():
         n_rest -= n_type
@@ -227,28 +255,29 @@ def _list_samples(
     return samples
 
 
-def bounded_exp(epsilon: float) -> float:
+def compute_bounded_exp(epsilon: float) -> float:
     """Return E = exp(epsilon), or exp(600) for larger epsilon."""
     # A smaller E gives larger divergences, so the upper end of a delta remains valid.
     return math.exp(min(epsilon, _LARGEST_EXPONENT))
 
 
-Distribution = Mapping[Hashable, float]
-"""Outcomes with their log probabilities."""
+LogDistribution = Mapping[Hashable, float]
+"""Outcomes of a mechanism with their log probabilities."""
 
 Comparison = tuple[Callable[[int], LogInterval], Callable[[int], LogInterval]]
-"""Functions of the measure: the divergence (or gain) of X from X', and of X' from X."""
+"""Divergences of X from X' and of X' from X, as functions of the weighting of outcomes."""
 
 
 def make_comparison(
-    divergence: Callable[..., LogInterval], database: Any, neighbour: Any, *arguments: Any
+    compute_divergence: Callable[..., LogInterval], database: Any, neighbour: Any, *arguments: Any
 ) -> Comparison:
-    """Return both directions of a divergence between a database and its neighbour.
+    """Return both directions of the divergence between a database and its neighbour.
 
-    `divergence` takes two descriptions of databases, the further `arguments` and a measure.
+    `compute_divergence` takes two databases in any representation, the further `arguments` and a
+    weighting of :mod:`vicinal.smoothed._edges`.
     """
-    return partial(divergence, database, neighbour, *arguments), partial(
-        divergence, neighbour, database, *arguments
+    return partial(compute_divergence, database, neighbour, *arguments), partial(
+        compute_divergence, neighbour, database, *arguments
     )
 
 
@@ -256,15 +285,15 @@ class Mechanism(ABC):
     """A function of a random sample of a database. Neighbours replace at most one record."""
 
     @abstractmethod
-    def check(self, database: npt.ArrayLike) -> Counts:
-        """Return a database as int64, or raise InvalidInput if it is unfit."""
+    def validate_database(self, database: npt.ArrayLike) -> Counts:
+        """Return a database as int64; raise InvalidInput if it does not suit the mechanism."""
 
     @abstractmethod
     def iterate_divergences(self, database: Counts, epsilon: float) -> Iterator[LogInterval]:
-        """Yield every different hockey-stick divergence between a database x and its neighbours x'.
+        """Yield every different hockey-stick divergence between a database x and a neighbour x'.
 
         These are the sums over outcomes of (P_x - E P_x')+ and of (P_x' - E P_x)+. `database` has
-        passed :meth:`check`.
+        passed :meth:`validate_database`.
         """
 
     @abstractmethod
@@ -272,7 +301,7 @@ class Mechanism(ABC):
         """Yield, for every neighbour, the adversary's gain if the database is the true one.
 
         The sum over outcomes of ``P_x max(0, |P_x - P_x'| / (P_x + P_x') - t) / (1 - t)`` with
-        t = tanh(epsilon / 2). `database` has passed :meth:`check`.
+        t = tanh(epsilon / 2). `database` has passed :meth:`validate_database`.
         """
 
     @abstractmethod
@@ -285,10 +314,6 @@ class Mechanism(ABC):
     attains_inclusion_probability: ClassVar[bool] = False
     """Whether at every n and epsilon some database has a delta of the inclusion probability."""
 
-    def count_records(self, database: Counts) -> int:
-        """Return the number of records of a database that has passed :meth:`check`."""
-        return int(database.sum())
-
 
 class CountMechanism(Mechanism):
     """A mechanism on histograms, the counts of the records of each type.
@@ -298,7 +323,8 @@ class CountMechanism(Mechanism):
 
     types: int | None = None
 
-    def check(self, database: npt.ArrayLike) -> Counts:
+    def validate_database(self, database: npt.ArrayLike) -> Counts:
+        """Return a histogram as int64 (m,); raise InvalidInput if it is unfit for the mechanism."""
         counts = read_whole_numbers("database", database)
         if counts.ndim != 1 or len(counts) < 2 or counts.sum() < 1:
             raise InvalidInput(
@@ -311,11 +337,11 @@ class CountMechanism(Mechanism):
             )
         if counts.sum() > MAX_RECORDS:  # products of counts would overflow 64 bits
             raise InvalidInput(f"A database must have at most {MAX_RECORDS} records. Got more.")
-        self.check_size(int(counts.sum()))
+        self.check_record_count(int(counts.sum()))
         return counts
 
-    def check_size(self, n: int) -> None:
-        """Raise InvalidInput if n records cannot be sampled; the default accepts any n."""
+    def check_record_count(self, n: int) -> None:
+        """Raise InvalidInput if `n` records cannot be sampled; the default accepts any number."""
 
 
 class ComparedMechanism(CountMechanism):
@@ -323,16 +349,18 @@ class ComparedMechanism(CountMechanism):
 
     @abstractmethod
     def iterate_comparisons(self, database: Counts, epsilon: float) -> Iterator[Comparison]:
-        """Yield both directions of the divergence from each (different) neighbour of a database."""
+        """Yield both directions of the divergence between a database and each neighbour."""
 
     def iterate_divergences(self, database: Counts, epsilon: float) -> Iterator[LogInterval]:
+        """Yield the divergence from and to each neighbour."""
         for forward, backward in self.iterate_comparisons(database, epsilon):
-            yield forward(LOSS)
-            yield backward(LOSS)
+            yield forward(DIVERGENCE)
+            yield backward(DIVERGENCE)
 
     def iterate_gains(self, database: Counts, epsilon: float) -> Iterator[LogInterval]:
+        """Yield the adversary's gain for each neighbour."""
         for forward, backward in self.iterate_comparisons(database, epsilon):
-            yield sum_intervals([forward(TRUE_X), backward(TRUE_OTHER)])
+            yield sum_intervals([forward(POSTERIOR_X), backward(POSTERIOR_OTHER)])
 
 
 def iterate_neighbours(database: Counts) -> Iterator[Counts]:
@@ -348,32 +376,40 @@ def iterate_neighbours(database: Counts) -> Iterator[Counts]:
 
 
 def compute_listed_divergence(
-    p: Distribution, p_other: Distribution, epsilon: float, measure: int = 0
+    log_p: LogDistribution,
+    log_p_other: LogDistribution,
+    epsilon: float,
+    weighting: int = DIVERGENCE,
 ) -> LogInterval:
-    """Return the sum over outcomes of (P - E P')+, or a gain, of two listed distributions.
+    """Return the weighted sum over outcomes of (P - E P')+ for two listed distributions.
 
-    `p` and `p_other` map outcomes to log P and log P'; `measure` as for :meth:`Sampler.pair`.
+    `log_p` and `log_p_other` are P and P'; `weighting` as for :meth:`Sampler.compute_divergence`.
     """
-    log_p, log_ratio = align_distributions(p, p_other)
-    if not len(log_p):
+    log_probabilities, log_ratios = align_distributions(log_p, log_p_other)
+    if not len(log_probabilities):
         raise InvalidInput("The law of a mechanism must have at least one outcome. Got none.")
-    return sum_divergence(log_p, log_ratio, epsilon, measure, n_rounded=2).cap_log()
+    return sum_divergence(log_probabilities, log_ratios, epsilon, weighting, n_rounded=2).cap_log()
 
 
-def align_distributions(p: Distribution, p_other: Distribution) -> tuple[Floats, Floats]:
-    """Return log P and log P / P' of the outcomes with P > 0, two float64 (outcomes,)."""
-    outcomes = [outcome for outcome, log_p in p.items() if log_p > -math.inf]
-    log_p = np.array([p[outcome] for outcome in outcomes], dtype=np.float64)
-    log_p_other = np.array(
-        [p_other.get(outcome, -math.inf) for outcome in outcomes], dtype=np.float64
+def align_distributions(
+    log_p: LogDistribution, log_p_other: LogDistribution
+) -> tuple[Floats, Floats]:
+    """Return log P and log(P / P') of the outcomes with P > 0, two float64 (outcomes,).
+
+    `log_p` and `log_p_other` are P and P'.
+    """
+    possible = {outcome: value for outcome, value in log_p.items() if value > -math.inf}
+    values = np.array(list(possible.values()), dtype=np.float64)
+    other_values = np.array(
+        [log_p_other.get(outcome, -math.inf) for outcome in possible], dtype=np.float64
     )
-    return log_p, log_p - log_p_other
+    return values, values - other_values
 
 
 def read_whole_numbers(name: str, values: npt.ArrayLike) -> Counts:
-    """Return an array of whole numbers >= 0 as int64, or raise InvalidInput that names `name`.
+    """Return an array of whole numbers >= 0 as int64; raise InvalidInput for other values.
 
-    Messages never show the values, which are private.
+    `name` is the name of the parameter in error messages, which never show the private values.
     """
     requirement = f"The {name!r} parameter must hold whole numbers >= 0."
     array: AnyArray = np.asarray(values)
@@ -412,8 +448,8 @@ class Histogram(ComparedMechanism):
                 f"WithReplacement(T). Got {self.sampler!r}."
             )
 
-    def check_size(self, n: int) -> None:
-        self.sampler.check(n)
+    def check_record_count(self, n: int) -> None:
+        self.sampler.check_record_count(n)
 
     def compute_inclusion_probability(self, n: int) -> float:
         return self.sampler.compute_inclusion_probability(n)
@@ -422,17 +458,18 @@ class Histogram(ComparedMechanism):
     """A record that is the only one of its type is revealed whenever it is sampled."""
 
     def iterate_comparisons(self, database: Counts, epsilon: float) -> Iterator[Comparison]:
+        """Yield both directions of the divergence for each pair of different counts."""
         n = int(database.sum())
         for a, b in _iterate_count_pairs(database):
-            yield make_comparison(self.sampler.pair, a, b, n, epsilon)
+            yield make_comparison(self.sampler.compute_divergence, a, b, n, epsilon)
 
-    def compute_distribution(self, database: Counts) -> Distribution:
+    def compute_distribution(self, database: Counts) -> LogDistribution:
         """Return the log probability of every sampled histogram of a small database."""
-        return dict(self.sampler.outcomes(database))
+        return dict(self.sampler.list_sampled_counts(database))
 
 
 def _iterate_count_pairs(database: Counts) -> Iterator[tuple[int, int]]:
-    """Yield (h_i - 1, h_j) once for every different pair of counts with h_i >= 1 and i != j."""
+    """Yield (h_i - 1, h_j) for types i != j of the histogram h with h_i >= 1, each pair once."""
     unique = np.unique(database, return_counts=True)
     counts: list[int] = unique[0].tolist()
     multiplicities: list[int] = unique[1].tolist()
@@ -482,6 +519,7 @@ class ListedMechanism(ComparedMechanism):
         return 1.0
 
     def iterate_comparisons(self, database: Counts, epsilon: float) -> Iterator[Comparison]:
+        """Yield both directions of the divergence for each neighbour, from listed outcomes."""
         distribution = self.compute_distribution(database)
         for neighbour in iterate_neighbours(database):
             yield make_comparison(
@@ -491,7 +529,7 @@ class ListedMechanism(ComparedMechanism):
                 epsilon,
             )
 
-    def compute_distribution(self, database: Counts) -> Distribution:
+    def compute_distribution(self, database: Counts) -> LogDistribution:
         """Return the log probability of every outcome for a histogram.
 
         Raises

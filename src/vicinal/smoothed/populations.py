@@ -19,22 +19,22 @@ from scipy.special import logsumexp, xlogy
 from vicinal import checks
 from vicinal.arrays import Floats, Ints
 from vicinal.errors import InvalidInput
-from vicinal.smoothed.intervals import LOG_10, MACHINE_EPSILON, power_of_ten
+from vicinal.smoothed.intervals import LOG_10, MACHINE_EPSILON, format_power_of_ten
 
 _SUM_TOLERANCE = 1e-9
 """Largest distance from 1 of the sum of a distribution."""
 _VERTEX_TOLERANCE = 1e-15
-"""Corners of a box whose probabilities differ by at most this (a few roundings) are the same."""
+"""Vertices with probabilities that differ by at most this (a few roundings) are the same."""
 _MAX_BOX_TYPES = 16
-"""Types of an `Interval`: m types have up to m 2^(m - 1) corners, which are all computed."""
+"""Types of an `Interval`: m types have up to m 2^(m - 1) vertices, which are all computed."""
 
 
 class Population:
     """A set of distributions over types, fixed before the data is seen.
 
     `vertices` (l, m) are l distributions over m types that include the worst one for every record:
-    the given distributions without duplicates, the corners of a box, or the distribution of each
-    group in the given order.
+    the given distributions without duplicates, the vertices of an `Interval`, or the distribution
+    of each group in the given order.
     """
 
     vertices: Floats
@@ -49,8 +49,8 @@ class Population:
         """Smallest probability of each type over all vertices, float64 (m,)."""
         return np.asarray(self.vertices.min(axis=0))
 
-    def check_records(self, n: int) -> None:
-        """Raise InvalidInput if no database of n records can come from this population."""
+    def check_record_count(self, n: int) -> None:
+        """Raise InvalidInput if no database of `n` records can come from this population."""
         checks.check_integer("n", n, minimum=1)
 
 
@@ -139,15 +139,13 @@ class Interval(Population):
                 "The 'low' and 'high' parameters must have the same length, 2 to "
                 f"{_MAX_BOX_TYPES}. Got {len(low)} and {len(high)}."
             )
-        corners: list[Floats] = []
-        for corner in _iterate_box_corners(low, high):
-            if all(
-                np.abs(corner - known_corner).max() > _VERTEX_TOLERANCE for known_corner in corners
-            ):
-                corners.append(corner)
-        if (low > high).any() or not corners:
+        vertices: list[Floats] = []
+        for vertex in _iterate_vertices(low, high):
+            if all(np.abs(vertex - previous).max() > _VERTEX_TOLERANCE for previous in vertices):
+                vertices.append(vertex)
+        if (low > high).any() or not vertices:
             raise InvalidInput("There must be a distribution between 'low' and 'high'.")
-        object.__setattr__(self, "vertices", np.array(corners))
+        object.__setattr__(self, "vertices", np.array(vertices))
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,7 +179,8 @@ class Heterogeneous(Population):
         object.__setattr__(self, "vertices", rows)
         checks.check_integer("groups", sum(counts), minimum=1)
 
-    def check_records(self, n: int) -> None:
+    def check_record_count(self, n: int) -> None:
+        """Raise InvalidInput if `n` is not the sum of the group sizes."""
         if checks.check_integer("n", n, minimum=1) != self.counts.sum():
             raise InvalidInput(
                 f"The 'n' parameter must be the sum of the groups, {self.counts.sum()}. Got {n}."
@@ -226,19 +225,22 @@ def _read_distributions(name: str, rows: npt.ArrayLike) -> Floats:
     return array
 
 
-def _iterate_box_corners(low: Floats, high: Floats) -> Iterable[Floats]:
-    """Yield the corners of the distributions between `low` (m,) and `high`, perhaps repeatedly."""
-    # At a corner all types but one have their lower or upper bound; the free type has the rest.
+def _iterate_vertices(low: Floats, high: Floats) -> Iterable[Floats]:
+    """Yield the vertices (m,) of the set of distributions p with low <= p <= high, some repeatedly.
+
+    `low` and `high` (m,) are the bounds of each type's probability.
+    """
+    # At a vertex all types but one have their lower or upper bound; the free type has the rest.
     n_types = len(low)
     for free_type in range(n_types):
         for takes_high in itertools.product((0, 1), repeat=n_types - 1):
-            corner = np.where(np.insert(takes_high, free_type, 0), high, low)
-            corner[free_type] = 0
-            remainder = 1 - corner.sum()
-            corner[free_type] = remainder
+            vertex = np.where(np.insert(takes_high, free_type, 0), high, low)
+            vertex[free_type] = 0
+            remainder = 1 - vertex.sum()
+            vertex[free_type] = remainder
             min_remainder = low[free_type] - _SUM_TOLERANCE
             if min_remainder <= remainder <= high[free_type] + _SUM_TOLERANCE:
-                yield np.clip(corner, 0.0, 1.0)
+                yield np.clip(vertex, 0.0, 1.0)
 
 
 # ----------- theorems about publishing the counts of T of n records: upper bounds and a lower bound
@@ -256,7 +258,7 @@ class Bounds:
     Attributes
     ----------
     log_one_sided, log_two_sided : float
-        Upper bounds (theory.md, section 8b); 0 or inf where they give nothing.
+        Upper bounds (theory.md, section 8b); 0 where they give nothing.
     log_floor : float
         Lower bound: the probability that a type is revealed, at every epsilon.
     log_worst_case : float
@@ -290,11 +292,13 @@ class Bounds:
         }
 
     def __str__(self) -> str:
-        return ", ".join(f"{name[4:]} {power_of_ten(log)}" for name, log in vars(self).items())
+        return ", ".join(
+            f"{name[4:]} {format_power_of_ten(log)}" for name, log in vars(self).items()
+        )
 
 
 def bounds(population: Population, n: int, size: int, epsilon: float) -> Bounds:
-    """Return bounds of the smoothed delta of ``Histogram(FixedSize(size))``.
+    """Return lower and upper bounds of the smoothed delta of ``Histogram(FixedSize(size))``.
 
     Parameters
     ----------
@@ -305,7 +309,7 @@ def bounds(population: Population, n: int, size: int, epsilon: float) -> Bounds:
     size : int
         Sample size T, at most n.
     epsilon : float
-        At least 0.
+        Privacy parameter, at least 0.
 
     Raises
     ------
@@ -324,36 +328,53 @@ def bounds(population: Population, n: int, size: int, epsilon: float) -> Bounds:
     checked_epsilon = checks.check_real("epsilon", epsilon, minimum=0)
     if not isinstance(population, Population):
         raise InvalidInput(f"The 'population' parameter must be a Population. Got {population!r}.")
-    population.check_records(n_records)
-    shares, vertices = population.min_probabilities, population.vertices
-    # The floor falls with the probability of the type: of several groups the largest one is valid.
-    floors = vertices.max(axis=0) if isinstance(population, Heterogeneous) else vertices.ravel()
+    population.check_record_count(n_records)
+    min_probabilities, vertices = population.min_probabilities, population.vertices
+    # The floor decreases in the probability of a type: of several groups the largest is valid.
+    type_probabilities = (
+        vertices.max(axis=0) if isinstance(population, Heterogeneous) else vertices.ravel()
+    )
     return Bounds(
-        min(one_sided(shares, n_records, sample_size, checked_epsilon), 0.0),
-        min(two_sided(shares, n_records, sample_size, checked_epsilon), 0.0),
-        max(compute_floor(float(f), n_records, sample_size) for f in floors),
+        min(
+            compute_log_one_sided_bound(min_probabilities, n_records, sample_size, checked_epsilon),
+            0.0,
+        ),
+        min(
+            minimize_log_two_sided_bound(
+                min_probabilities, n_records, sample_size, checked_epsilon
+            ),
+            0.0,
+        ),
+        max(compute_log_floor(float(f), n_records, sample_size) for f in type_probabilities),
         math.log(sample_size / n_records) + 4 * MACHINE_EPSILON if sample_size else -math.inf,
     )
 
 
-def one_sided(shares: Floats, n: int, size: int, epsilon: float) -> float:
-    """Return the logarithm of the one-sided upper bound; 0 where it does not apply.
+def compute_log_one_sided_bound(
+    min_probabilities: Floats, n: int, size: int, epsilon: float
+) -> float:
+    """Return the logarithm of the one-sided upper bound of the smoothed delta.
 
-    It needs epsilon > -log(1 - T/n). `shares` (m,) are lower bounds of the type probabilities, n
-    the number of records and `size` the sample size T.
+    It is 0 unless epsilon > -log(1 - T/n). `min_probabilities` (m,) are lower bounds of the type
+    probabilities, `n` is the number of records and `size` the sample size T.
     """
     unsampled = 1 - size / n
     if unsampled <= 0 or epsilon <= -math.log(unsampled) or size == 0:
         return 0.0 if size else -math.inf
     return _round_up(
-        _log_sum_over_types(shares, n, compute_binary_kl(-math.expm1(-epsilon), size / n)), n
+        _log_sum_over_types(
+            min_probabilities, n, compute_binary_kl(-math.expm1(-epsilon), size / n)
+        ),
+        n,
     )
 
 
-def two_sided(shares: Floats, n: int, size: int, epsilon: float) -> float:
-    """Return the logarithm of the two-sided upper bound, minimised over c'; inf at epsilon 0.
+def minimize_log_two_sided_bound(
+    min_probabilities: Floats, n: int, size: int, epsilon: float
+) -> float:
+    """Return the logarithm of the two-sided upper bound of the smoothed delta, minimised over c'.
 
-    Arguments as for :func:`one_sided`.
+    It is infinite at epsilon 0. Arguments as for :func:`compute_log_one_sided_bound`.
     """
     if size == 0:
         return -math.inf
@@ -362,11 +383,13 @@ def two_sided(shares: Floats, n: int, size: int, epsilon: float) -> float:
     unsampled = (n - size) / n
     max_log_c = min(epsilon, -math.log(unsampled))
 
-    def evaluate(share: float) -> float:
-        return two_sided_at(shares, n, unsampled, epsilon, share * max_log_c)
+    def evaluate(fraction: float) -> float:
+        return compute_log_two_sided_bound(
+            min_probabilities, n, unsampled, epsilon, fraction * max_log_c
+        )
 
     grid = np.linspace(0, 1, _N_GRID_STEPS + 1)[1:]
-    best_index = int(np.argmin([evaluate(float(share)) for share in grid]))
+    best_index = int(np.argmin([evaluate(float(fraction)) for fraction in grid]))
     bracket = (
         float(grid[max(best_index - 1, 0)]),
         float(grid[min(best_index + 1, _N_GRID_STEPS - 1)]),
@@ -375,16 +398,18 @@ def two_sided(shares: Floats, n: int, size: int, epsilon: float) -> float:
     return _round_up(min(evaluate(float(grid[best_index])), float(polished.fun)), n)
 
 
-def two_sided_at(shares: Floats, n: int, unsampled: float, epsilon: float, log_c: float) -> float:
-    """Return the logarithm of the two-sided bound for c' = exp(`log_c`).
+def compute_log_two_sided_bound(
+    min_probabilities: Floats, n: int, unsampled: float, epsilon: float, log_c: float
+) -> float:
+    """Return the logarithm of the two-sided upper bound for c' = exp(`log_c`).
 
-    `unsampled` is lambda = 1 - T/n; `shares` and `n` as for :func:`one_sided`.
+    `unsampled` is lambda = 1 - T/n; other arguments as for :func:`compute_log_one_sided_bound`.
     """
     k1, k2, a = compute_exponents(unsampled, epsilon, log_c)
-    first_term = _log_sum_over_types(shares, n, k1)
+    first_term = _log_sum_over_types(min_probabilities, n, k1)
     if math.isinf(k2):
         return first_term
-    return float(np.logaddexp(first_term, a + k2 + _log_sum_over_types(shares, n, k2)))
+    return float(np.logaddexp(first_term, a + k2 + _log_sum_over_types(min_probabilities, n, k2)))
 
 
 def compute_exponents(unsampled: float, epsilon: float, log_c: float) -> tuple[float, float, float]:
@@ -400,17 +425,23 @@ def compute_exponents(unsampled: float, epsilon: float, log_c: float) -> tuple[f
     return k1, k2, sampled * (log_c + math.log(1 - unsampled) - math.log(sampled))
 
 
-def compute_floor(share: float, n: int, size: int) -> float:
-    """Return the logarithm of the lower bound, rounded down, for a type of probability `share`.
+def compute_log_floor(probability: float, n: int, size: int) -> float:
+    """Return the logarithm of a lower bound of the smoothed delta, rounded down.
 
-    The bound is (1 - f)^(n - T) - (1 - T/n) (1 - f)^n with f = `share` and T = `size`: a type of
-    which no record was lost is revealed at every epsilon.
+    The bound is (1 - f)^(n - T) - (1 - T/n) (1 - f)^n with T = `size`, where f = `probability` is
+    that of a type: its count is revealed at every epsilon if all its records are sampled.
     """
-    if size == 0 or share == 1:
-        return math.log(size / n) - 4 * MACHINE_EPSILON if share == 1 and size == n else -math.inf
-    log_absent = (n - size) * math.log1p(-share)
+    if size == 0 or probability == 1:
+        return (
+            math.log(size / n) - 4 * MACHINE_EPSILON
+            if probability == 1 and size == n
+            else -math.inf
+        )
+    log_absent = (n - size) * math.log1p(-probability)
     # The bound is (1-f)^(n-T) (1 - (1 - T/n) (1-f)^T), whose second factor has no cancellation.
-    log_subtracted = math.log((n - size) / n) + size * math.log1p(-share) if size < n else -math.inf
+    log_subtracted = (
+        math.log((n - size) / n) + size * math.log1p(-probability) if size < n else -math.inf
+    )
     log_floor = log_absent + (
         math.log(-math.expm1(log_subtracted)) if log_subtracted < 0 else -math.inf
     )
@@ -422,13 +453,13 @@ def compute_binary_kl(a: float, b: float) -> float:
     return float(xlogy(a, a / b) + xlogy(1 - a, (1 - a) / (1 - b)))
 
 
-def _log_sum_over_types(shares: Floats, n: int, k: float) -> float:
-    """Return log of the sum over types of E[exp(-h k)] for h ~ Bin(n, f), f in `shares` (m,)."""
-    return float(logsumexp(n * np.log1p(np.maximum(shares * np.expm1(-k), -1 + 1e-300))))
+def _log_sum_over_types(min_probabilities: Floats, n: int, k: float) -> float:
+    """Return the log of the sum over type probabilities f of E[exp(-h k)] for h ~ Bin(n, f)."""
+    return float(logsumexp(n * np.log1p(np.maximum(min_probabilities * np.expm1(-k), -1 + 1e-300))))
 
 
 def _round_up(log_bound: float, n: int) -> float:
-    """Return the logarithm of a bound for n records, increased by its rounding error."""
+    """Return the logarithm of a bound for `n` records, increased by its rounding error."""
     # The exponents of a bound are accurate to a few units of 2^-52 and are multiplied by n.
     return log_bound + _ROUNDING_UNITS * MACHINE_EPSILON * (
         1 + abs(log_bound) + n * MACHINE_EPSILON

@@ -1,4 +1,7 @@
-"""The smoothed delta: the expected delta over databases from the worst plausible world."""
+"""The smoothed delta: the largest expected delta over the plausible distributions of the records.
+
+A world assigns a distribution of the population to each record.
+"""
 
 import itertools
 import math
@@ -12,7 +15,7 @@ from vicinal.arrays import Counts, Floats
 from vicinal.errors import InvalidInput
 from vicinal.smoothed import _expectation as expectation
 from vicinal.smoothed._several_types import bound_multitype_mean
-from vicinal.smoothed.databases import check_mechanism, compute_log_delta, worst_case_delta
+from vicinal.smoothed.databases import compute_log_delta, validate_mechanism, worst_case_delta
 from vicinal.smoothed.intervals import (
     BOUND,
     EXACT,
@@ -22,8 +25,8 @@ from vicinal.smoothed.intervals import (
     ZERO,
     Delta,
     LogInterval,
-    as_delta,
     log_or_minus_inf,
+    make_delta,
     max_interval,
 )
 from vicinal.smoothed.knn import KNNVotes, RadiusVotes, bound_radius_mean
@@ -33,21 +36,21 @@ from vicinal.smoothed.populations import Heterogeneous, Population, bounds
 # ------------- Algorithm 1 of LWX23 for small databases: the exact maximum over all worlds
 
 _MAX_RECORDS = 200
-"""Records of a database up to which enumeration is tried."""
+"""Maximal number of records for which enumeration is tried."""
 _MAX_UPDATES = 2 * 10**7
-"""Multisets of vertices times entries of a table of deltas."""
+"""Maximal number of multisets of vertices, times entries of a table of deltas, for enumeration."""
 _MAX_DATABASES = 20_000
-"""Histograms whose deltas are enumerated."""
+"""Maximal number of histograms for which deltas are enumerated."""
 _MAX_SLOW_DATABASES = 2_000
 """The same where each delta is a sum over sample sizes or outcomes."""
 _MAX_DEPTH = 600.0
 """Deltas below exp(-600) of the largest would underflow beside it."""
 
 
-def can_list_all(n: int, n_types: int, n_vertices: int) -> bool:
+def can_enumerate(n: int, n_types: int, n_vertices: int) -> bool:
     """Return whether all histograms and all multisets of vertices are few enough to enumerate.
 
-    `n` records, `n_types` types, `n_vertices` vertices of the population.
+    `n`, `n_types` and `n_vertices` are the numbers of records, types and vertices of a population.
     """
     if n > _MAX_RECORDS:
         return False
@@ -57,14 +60,14 @@ def can_list_all(n: int, n_types: int, n_vertices: int) -> bool:
 
 
 def iterate_histograms(n: int, n_types: int) -> Iterator[Counts]:
-    """Yield all histograms of n records, int64 (n_types,)."""
+    """Yield all histograms of `n` records, int64 (n_types,)."""
     for bar_positions in itertools.combinations(range(n + n_types - 1), n_types - 1):
         boundaries = np.array([-1, *bar_positions, n + n_types - 1])
         yield np.diff(boundaries) - 1
 
 
-def list_log_deltas(mechanism: Mechanism, n: int, n_types: int, epsilon: float) -> Floats:
-    """Return log deltas of all histograms, float64 (2, n + 1, ..., n + 1).
+def tabulate_log_deltas(mechanism: Mechanism, n: int, n_types: int, epsilon: float) -> Floats:
+    """Return the log deltas of all histograms of `n` records, float64 (2, n + 1, ..., n + 1).
 
     Axis 0 holds lower and upper ends, the remaining axes the counts of all types but the last.
     Entries that are no histogram of n records are -inf.
@@ -80,7 +83,7 @@ def list_log_deltas(mechanism: Mechanism, n: int, n_types: int, epsilon: float) 
 def maximize_over_worlds(table: Floats, vertices: Floats, n: int) -> LogInterval:
     """Return the largest expected delta over all multisets of n vertices: Algorithm 1 of LWX23.
 
-    `table` is the result of :func:`list_log_deltas`; `vertices` (l, m) are distributions.
+    `table` is the result of :func:`tabulate_log_deltas`; `vertices` (l, m) are distributions.
     """
     max_log = float(table[1].max())
     if max_log == -math.inf:
@@ -99,7 +102,8 @@ def maximize_over_worlds(table: Floats, vertices: Floats, n: int) -> LogInterval
 def _iterate_world_means(deltas: Floats, vertices: Floats, n_remaining: int) -> Iterator[Floats]:
     """Yield the expected deltas of every multiset of `n_remaining` vertices.
 
-    `deltas` (2, k, ..., k) are lower and upper expected deltas given the counts of earlier records.
+    `deltas` (2, k, ..., k) are lower and upper expected deltas by the counts, among the remaining
+    records, of all types but the last; `vertices` (l, m) are distributions.
     """
     if not n_remaining:
         yield deltas
@@ -112,10 +116,10 @@ def _iterate_world_means(deltas: Floats, vertices: Floats, n_remaining: int) -> 
 
 
 def average_over_record(deltas: Floats, distribution: Floats) -> Floats:
-    """Return the expected deltas after averaging over one record of a given distribution.
+    """Return the expected deltas over one record from `distribution` (m,).
 
     `deltas` (2, k, ..., k) is indexed by the counts of all types but the last; each of these axes
-    becomes shorter by one.
+    becomes shorter by one, as its counts no longer include the record.
     """
     unchanged = tuple(slice(None, -1) for _ in range(deltas.ndim - 1))
     averaged = distribution[-1] * deltas[(slice(None), *unchanged)]
@@ -128,10 +132,10 @@ def average_over_record(deltas: Floats, distribution: Floats) -> Floats:
     return np.asarray(averaged)
 
 
-def average_over_rows(table: Floats, distributions: Floats) -> LogInterval:
+def average_over_records(table: Floats, distributions: Floats) -> LogInterval:
     """Return the expected delta if record r comes from ``distributions[r]``.
 
-    `table` is the result of :func:`list_log_deltas`; `distributions` (n, m).
+    `table` is the result of :func:`tabulate_log_deltas`; `distributions` (n, m).
     """
     deltas = np.exp(table)
     for distribution in distributions:
@@ -154,7 +158,7 @@ _EXACT_WIDTH = 1e-6
 """Largest width of a log interval that is called exact; rounding alone gives up to 2e-8 at n = 10^8
 (decision 0020)."""
 _MAX_LISTED_RECORDS = 3000
-"""Records up to which deltas without a closed form are computed one by one."""
+"""Maximal number of records for which deltas without a closed form are computed one by one."""
 
 
 def smoothed_delta(
@@ -219,37 +223,37 @@ def smoothed_delta(
 
 
 def _check_worlds(mechanism: Mechanism, population: Population, n: int) -> int:
-    """Return n after checking that mechanism, population and n suit each other."""
+    """Return n; raise InvalidInput if mechanism, population and number of records do not fit."""
     if not isinstance(population, Population):
         raise InvalidInput(f"The 'population' parameter must be a Population. Got {population!r}.")
-    population.check_records(n)
+    population.check_record_count(n)
     n_types = population.types
-    if isinstance(check_mechanism(mechanism), KNNVotes):
-        mechanism.check(np.full(n, n_types - 1))
+    if isinstance(validate_mechanism(mechanism), KNNVotes):
+        mechanism.validate_database(np.full(n, n_types - 1))
     else:
-        mechanism.check([n, *[0] * (n_types - 1)])
+        mechanism.validate_database([n, *[0] * (n_types - 1)])
     return n
 
 
 def _compute_certified(
     mechanism: Mechanism, population: Population, n: int, epsilon: float
 ) -> Delta | None:
-    """Return the best result that needs no sampled databases; None if there is none."""
+    """Return the best smoothed delta that needs no sampled databases; None if there is none."""
     if isinstance(mechanism, KNNVotes):
         return None
     n_types = population.types
-    has_log_deltas = n_types == 2 and _has_log_deltas(mechanism, n)
+    has_log_deltas = n_types == 2 and _can_compute_any_delta(mechanism, n)
     if isinstance(population, Heterogeneous) and has_log_deltas:
         (world,) = expectation.list_unmixed_worlds(population, n, 0)
-        log_deltas = expectation.make_log_deltas(mechanism, n, epsilon)
-        return as_delta(expectation.compute_mean_delta(log_deltas, world))
+        log_deltas = expectation.make_two_type_log_deltas(mechanism, n, epsilon)
+        return make_delta(expectation.compute_mean_delta(log_deltas, world))
     n_vertices = 1 if isinstance(population, Heterogeneous) else len(population.vertices)
-    if can_list_all(n, n_types, n_vertices) and _is_listing_fast(mechanism, n, n_types):
-        table = list_log_deltas(mechanism, n, n_types, epsilon)
+    if can_enumerate(n, n_types, n_vertices) and _is_enumeration_fast(mechanism, n, n_types):
+        table = tabulate_log_deltas(mechanism, n, n_types, epsilon)
         if isinstance(population, Heterogeneous):
             rows = np.repeat(population.vertices, population.counts, axis=0)
-            return as_delta(average_over_rows(table, rows))
-        return as_delta(maximize_over_worlds(table, population.vertices, n))
+            return make_delta(average_over_records(table, rows))
+        return make_delta(maximize_over_worlds(table, population.vertices, n))
     if has_log_deltas:
         return _bound_two_types(mechanism, population, n, epsilon)
     if isinstance(mechanism, Histogram):
@@ -258,59 +262,60 @@ def _compute_certified(
         interval = bound_radius_mean(mechanism, population, n, epsilon)
         if interval:
             note = "the largest single label below, all together above"
-            return as_delta(interval, SANDWICH, note)
+            return make_delta(interval, SANDWICH, note)
     return None
 
 
 def _has_closed_form(mechanism: Mechanism) -> bool:
-    """Return whether the deltas of two types have a closed form."""
+    """Return whether the deltas of databases of two types have a closed form."""
     return isinstance(mechanism, Histogram) and isinstance(mechanism.sampler, FixedSize)
 
 
-def _is_listing_fast(mechanism: Mechanism, n: int, n_types: int) -> bool:
-    """Return whether the deltas of all databases of n records take little time."""
+def _is_enumeration_fast(mechanism: Mechanism, n: int, n_types: int) -> bool:
+    """Return whether the databases of `n` records are few enough to compute all deltas."""
     is_closed_form = n_types == 2 and _has_closed_form(mechanism)
     max_databases = _MAX_DATABASES if is_closed_form else _MAX_SLOW_DATABASES
     return math.comb(n + n_types - 1, n_types - 1) <= max_databases
 
 
-def _has_log_deltas(mechanism: Mechanism, n: int) -> bool:
-    """Return whether delta of two types can be computed for any range of databases."""
+def _can_compute_any_delta(mechanism: Mechanism, n: int) -> bool:
+    """Return whether delta can be computed for any database of `n` records of two types."""
     is_listable = isinstance(mechanism, CountMechanism) and n <= _MAX_LISTED_RECORDS
     return is_listable or _has_closed_form(mechanism)
 
 
 def _bound_two_types(mechanism: Mechanism, population: Population, n: int, epsilon: float) -> Delta:
-    """Return the smoothed delta of two types, summed in log space."""
+    """Return the smoothed delta for `n` records of two types, summed in log space."""
     probabilities = population.vertices[:, 0]
     p, q = float(probabilities.min()), float(probabilities.max())
     if p == q:
-        log_deltas = expectation.make_log_deltas(mechanism, n, epsilon)
+        log_deltas = expectation.make_two_type_log_deltas(mechanism, n, epsilon)
         world = expectation.TwoTypeWorld((n,), (p,))
-        return as_delta(expectation.compute_mean_delta(log_deltas, world))
+        return make_delta(expectation.compute_mean_delta(log_deltas, world))
     interval = expectation.bound_smoothed_delta(mechanism, n, epsilon, p, q)
     is_close = interval.high - interval.low < _EXACT_WIDTH
-    return as_delta(interval, EXACT if is_close else SANDWICH, "mixtures of worlds enclosed")
+    return make_delta(interval, EXACT if is_close else SANDWICH, "mixtures of worlds enclosed")
 
 
 def _bound_many_types(
     mechanism: Histogram, population: Population, n: int, epsilon: float
 ) -> Delta | None:
-    """Return the smoothed delta of counts of many types, enclosed by sums and by theorems.
+    """Return the smoothed delta of sampled counts of `n` records of three or more types.
 
-    None if the sampler is not ``FixedSize`` and there are too many records.
+    It is enclosed by sums and by theorems. The result is None if the sampler is not ``FixedSize``
+    and there are too many records.
     """
     sampler = mechanism.sampler
     is_fixed_size = isinstance(sampler, FixedSize)
     if not is_fixed_size and n > _MAX_LISTED_RECORDS:
         return None
-    lower = expectation.bound_from_below(mechanism, population, n, epsilon).low
+    lower = expectation.bound_single_type_mean(mechanism, population, n, epsilon).low
     upper, method = 0.0, BOUND
     if isinstance(sampler, FixedSize):
         theorem_bounds = bounds(population, n, sampler.size, epsilon)
         lower, upper = max(lower, theorem_bounds.log_floor), theorem_bounds.log_upper
-    # A world of one distribution has a lower end, too. The upper end of the smallest probabilities
-    # holds for mixtures.
+    # A world of one distribution has a lower end, too. The upper end for the smallest probabilities
+    # is valid for mixtures.
     is_multinomial = not isinstance(population, Heterogeneous)
     vertices = list(population.vertices) if is_multinomial else []
     means = [bound_multitype_mean(sampler, vertex, n, epsilon) for vertex in vertices]
@@ -328,8 +333,11 @@ def _bound_many_types(
 def _estimate_by_sampling(
     mechanism: Mechanism, population: Population, n: int, epsilon: float, draws: int, seed: int
 ) -> Delta:
-    """Return an interval that holds with confidence .999, from sampled databases."""
-    estimated = estimate(mechanism, population, n, epsilon, draws, seed)
+    """Return an interval of the smoothed delta with confidence .999, from sampled databases.
+
+    `draws` is the number of databases, sampled with `seed`.
+    """
+    estimated = estimate_mean_delta(mechanism, population, n, epsilon, draws, seed)
     is_single_world = isinstance(population, Heterogeneous) or len(population.vertices) == 1
     low = log_or_minus_inf(estimated.lower)
     # With several vertices the worst world is unknown, so the upper end is 1.
@@ -371,15 +379,15 @@ def quantiles(
     """
     checked_epsilon = checks.check_real("epsilon", epsilon, minimum=0)
     n_records = _check_worlds(mechanism, population, n)
-    if population.types != 2 or not _has_log_deltas(mechanism, n_records):
+    if population.types != 2 or not _can_compute_any_delta(mechanism, n_records):
         raise InvalidInput("The 'population' parameter must have two types for quantiles.")
-    log_deltas = expectation.make_log_deltas(mechanism, n_records, checked_epsilon)
+    log_deltas = expectation.make_two_type_log_deltas(mechanism, n_records, checked_epsilon)
     log_levels = [
         math.log(checks.check_real("levels", level, above=0, maximum=1)) for level in levels
     ]
-    bound_of_rest = expectation.make_rest_bound(mechanism, n_records, checked_epsilon)
+    bound_log_delta = expectation.make_log_delta_bound(mechanism, n_records, checked_epsilon)
     return [
-        _bound_exceedance(log_deltas, population, n_records, log_level, bound_of_rest)
+        _bound_exceedance(log_deltas, population, n_records, log_level, bound_log_delta)
         for log_level in log_levels
     ]
 
@@ -389,24 +397,24 @@ def _bound_exceedance(
     population: Population,
     n: int,
     log_level: float,
-    bound_of_rest: Callable[[int], float],
+    bound_log_delta: Callable[[int], float],
 ) -> Delta:
     """Return the largest probability over worlds that log delta is above `log_level`.
 
-    It is the expected value of an indicator, which takes the place of delta. `log_deltas` gives the
-    log deltas of a range of databases, `bound_of_rest` bounds them as in
-    :func:`vicinal.smoothed._expectation.bound_majorant_mean`.
+    It is computed as the expected delta, with an indicator in the place of delta. `log_deltas`
+    gives the log deltas of a range of databases of `n` records of two types;
+    `bound_log_delta(k)` is an upper bound of log delta with at least k records of each type.
     """
 
     def get_indicators(low: int, high: int) -> Floats:
         return np.where(log_deltas(low, high) > log_level, 0.0, -np.inf)
 
     def bound_indicator(k: int) -> float:
-        return 0.0 if bound_of_rest(k) > log_level else -math.inf
+        return 0.0 if bound_log_delta(k) > log_level else -math.inf
 
     if isinstance(population, Heterogeneous):
         (world,) = expectation.list_unmixed_worlds(population, n, 0)
-        return as_delta(expectation.compute_mean_delta(get_indicators, world))
+        return make_delta(expectation.compute_mean_delta(get_indicators, world))
     probabilities = population.vertices[:, 0].tolist()
     worlds = [
         expectation.TwoTypeWorld((n,), (probability,))
@@ -416,16 +424,16 @@ def _bound_exceedance(
         expectation.compute_mean_delta(get_indicators, world) for world in worlds
     )
     if len(worlds) == 1:
-        return as_delta(interval)
+        return make_delta(interval)
     upper = max(
         expectation.bound_majorant_mean(get_indicators, world, bound_indicator) for world in worlds
     )
     enclosed = LogInterval(interval.low, max(interval.high, upper))
-    return as_delta(enclosed, SANDWICH, "mixtures of worlds enclosed")
+    return make_delta(enclosed, SANDWICH, "mixtures of worlds enclosed")
 
 
 CONFIDENCE = 1 - 1e-3
-"""Probability that a Monte Carlo interval holds the expected delta."""
+"""Probability that a Monte Carlo interval contains the expected delta."""
 
 
 @dataclass(frozen=True)
@@ -444,7 +452,7 @@ class Estimate:
     deltas: Floats
 
 
-def estimate(
+def estimate_mean_delta(
     mechanism: Mechanism,
     population: Population,
     n: int,
@@ -465,13 +473,15 @@ def estimate(
     draws : int
         Number of databases, at least 1.
     share : float
-        Share of the records that come from the second vertex; the rest comes from the first.
+        Fraction of the records that come from the second vertex; the rest comes from the first.
     """
     deltas = np.array(
         [
             [math.exp(value.low), math.exp(value.high)]
             for database in sample_databases(mechanism, population, n, draws, seed, share)
-            for value in [compute_log_delta(mechanism, mechanism.check(database), epsilon)]
+            for value in [
+                compute_log_delta(mechanism, mechanism.validate_database(database), epsilon)
+            ]
         ]
     )
     max_delta = min(mechanism.compute_inclusion_probability(n), 1.0)
@@ -496,10 +506,13 @@ def estimate(
 def sample_databases(
     mechanism: Mechanism, population: Population, n: int, draws: int, seed: int, share: float = 0.0
 ) -> Iterator[Counts]:
-    """Yield `draws` databases: histograms, or labels by rank for ``KNNVotes``."""
+    """Yield `draws` databases: histograms (m,), or labels (n,) by rank for ``KNNVotes``.
+
+    Arguments as for :func:`estimate_mean_delta`.
+    """
     # Synthetic databases from a public model: no guarantee depends on these draws.
     rng = np.random.default_rng(seed)  # noqa: TID251
-    groups = _split_into_groups(population, n, share)
+    groups = _list_groups(population, n, share)
     for _ in range(draws):
         if isinstance(mechanism, KNNVotes):
             labels = [rng.choice(len(row), size=count, p=row) for count, row in groups]
@@ -508,8 +521,11 @@ def sample_databases(
             yield np.sum([rng.multinomial(count, row) for count, row in groups], axis=0)
 
 
-def _split_into_groups(population: Population, n: int, share: float) -> list[tuple[int, Floats]]:
-    """Return pairs of a number of records and their distribution (m,); see :func:`estimate`."""
+def _list_groups(population: Population, n: int, share: float) -> list[tuple[int, Floats]]:
+    """Return the number of records and the distribution (m,) of each group of a sampled world.
+
+    Arguments as for :func:`estimate_mean_delta`.
+    """
     rows = [row / row.sum() for row in population.vertices]
     if isinstance(population, Heterogeneous):
         return list(zip(population.counts.tolist(), rows, strict=True))

@@ -1,4 +1,4 @@
-r"""Features of a network in exact arithmetic, so that a record's depend on no other record.
+r"""Features of a network in exact arithmetic: those of a record do not depend on other records.
 
 In floating point, a convolution or a product sums its terms in an order that depends on the size of
 the batch and the index in it. Adding or removing a subject would change other subjects' features in
@@ -34,52 +34,57 @@ _LEVELS = 255.0
 _NORMALISATION_LEVELS = 4095.0
 """L of batch normalisation, finer because its sums have one product and the bias."""
 
-_MIN_RANGE = 1e-6
-"""Smallest range of a layer's inputs; prevents a division by zero if all are zero."""
+_MIN_LARGEST_INPUT = 1e-6
+"""Floor of a layer's largest input; prevents a division by zero if all inputs are zero."""
 
 _Normalisation = nn.BatchNorm2d | nn.BatchNorm1d
 _SUMMING_LAYERS = (nn.Conv2d, nn.Linear, nn.BatchNorm2d, nn.BatchNorm1d, UnitLength)
 _ELEMENTWISE_LAYERS = (nn.ReLU, nn.MaxPool2d, nn.Flatten, KernelValues)
 
 Layer = Callable[[Tensor], Tensor]
+"""A map of a batch of inputs (n, ...) to outputs (n, ...)."""
 
 
-def measure_ranges(body: nn.Sequential, examples: Tensor) -> tuple[float, ...]:
-    """Return the largest input magnitude of every summing layer for public examples (m, *shape).
+def measure_largest_inputs(body: nn.Sequential, examples: Tensor) -> tuple[float, ...]:
+    """Return the largest input magnitude of every summing layer of a network's body.
 
-    `body`: layers of :mod:`vicinal.students._networks`, in evaluation mode.
+    `body`: layers of :mod:`vicinal.students._networks`, in evaluation mode. `examples`: normalised
+    public examples (m, *shape).
     """
-    ranges = []
+    largest_inputs = []
     with torch.no_grad():
         for layer in body:
             if isinstance(layer, _SUMMING_LAYERS):
-                ranges.append(max(float(examples.abs().max()), _MIN_RANGE))
+                largest_inputs.append(max(float(examples.abs().max()), _MIN_LARGEST_INPUT))
             examples = layer(examples)
-    return tuple(ranges)
+    return tuple(largest_inputs)
 
 
 class ExactBody:
-    """The body of a network in exact arithmetic; call it to compute features (n, f).
+    """The body of a network in exact arithmetic; calling it computes features (n, f).
 
-    `ranges`: the result of :func:`measure_ranges` for `body`. Raises InvalidInput for a layer
-    without an exact form.
+    `largest_inputs`: the result of :func:`measure_largest_inputs` for `body`. Raises InvalidInput
+    for a layer without an exact form.
     """
 
-    def __init__(self, body: nn.Sequential, ranges: Sequence[float]) -> None:
+    def __init__(self, body: nn.Sequential, largest_inputs: Sequence[float]) -> None:
         n_summing = sum(isinstance(layer, _SUMMING_LAYERS) for layer in body)
-        if n_summing != len(ranges):
-            raise InvalidInput(f"The ranges must be {n_summing}, one a layer. Got {len(ranges)}.")
-        remaining_ranges = iter(ranges)
+        if n_summing != len(largest_inputs):
+            raise InvalidInput(
+                f"The ranges must be {n_summing}, one a layer. Got {len(largest_inputs)}."
+            )
+        remaining_inputs = iter(largest_inputs)
         self._layers: list[Layer] = []
         for layer in body:
             if isinstance(layer, _SUMMING_LAYERS):
-                self._layers.append(_quantize_layer(layer, next(remaining_ranges)))
+                self._layers.append(_quantize_layer(layer, next(remaining_inputs)))
             elif isinstance(layer, _ELEMENTWISE_LAYERS):
                 self._layers.append(layer)
             elif not isinstance(layer, nn.Dropout):
                 raise InvalidInput(f"The layer {type(layer).__name__} has no exact form.")
 
     def __call__(self, examples: Tensor) -> Tensor:
+        """Return the features (n, f) of normalised examples (n, *shape)."""
         with torch.autocast("cpu", enabled=False):
             for layer in self._layers:
                 examples = layer(examples)
@@ -88,7 +93,7 @@ class ExactBody:
 
 @dataclass(frozen=True, slots=True)
 class _QuantizedLayer:
-    """A summing layer on whole numbers, between the scalings of its inputs and outputs.
+    """A summing layer on whole numbers, with scaling of its inputs and outputs.
 
     `input_scale`: levels per unit of the inputs. `levels`: largest level L; inputs beyond are
     clipped. `compute_sums`: the layer with whole weights. `output_unit`: value of 1 in its sums.
@@ -100,11 +105,13 @@ class _QuantizedLayer:
     output_unit: float
 
     def __call__(self, values: Tensor) -> Tensor:
+        """Return the layer's outputs for unscaled inputs (n, ...)."""
         levels = (values * self.input_scale).round_().clamp_(-self.levels, self.levels)
         return self.compute_sums(levels).mul_(self.output_unit)
 
 
 def _quantize_layer(layer: nn.Module, largest_input: float) -> _QuantizedLayer:
+    """Return a summing layer with whole weights and inputs; `largest_input`: on public examples."""
     levels = _NORMALISATION_LEVELS if isinstance(layer, _Normalisation) else _LEVELS
     input_unit = largest_input / levels
     if isinstance(layer, UnitLength):
@@ -118,7 +125,7 @@ def _quantize_layer(layer: nn.Module, largest_input: float) -> _QuantizedLayer:
     weight_step = 1 / float(inverse_steps.min())
     whole_weight = (weight / weight_step).round()
     whole_bias = (bias / (input_unit * weight_step)).round()
-    compute_sums = _build_sums(layer, whole_weight.float(), whole_bias.float())
+    compute_sums = _build_operation(layer, whole_weight.float(), whole_bias.float())
     return _QuantizedLayer(1 / input_unit, levels, compute_sums, input_unit * weight_step)
 
 
@@ -135,8 +142,11 @@ def _compute_affine_map(layer: nn.Module) -> tuple[Tensor, Tensor]:
     return factor[:, None], layer.bias.detach().double() - layer.running_mean.double() * factor
 
 
-def _build_sums(layer: nn.Module, weight: Tensor, bias: Tensor) -> Layer:
-    """Return the operation of `layer` with other weights and biases."""
+def _build_operation(layer: nn.Module, weight: Tensor, bias: Tensor) -> Layer:
+    """Return the operation of `layer` with other weights (one row per output) and biases.
+
+    Batch normalisation works in place.
+    """
     if isinstance(layer, nn.Conv2d):
         padding = layer.padding
         return lambda values: functional.conv2d(values, weight, bias, padding=padding)
@@ -148,6 +158,9 @@ def _build_sums(layer: nn.Module, weight: Tensor, bias: Tensor) -> Layer:
 
 
 def _scale_to_unit_length(values: Tensor) -> Tensor:
-    """Return rows of length 1. Squares are summed in float64, exactly up to 2^37 columns."""
+    """Return whole-number rows (n, d) scaled to length 1.
+
+    Squares are summed in float64, exactly up to 2^37 columns.
+    """
     squares = values.double().square().sum(dim=1, keepdim=True)
     return (values / squares.sqrt().clamp_min(1.0)).float()

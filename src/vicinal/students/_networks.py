@@ -1,12 +1,13 @@
 """Networks of the students: sequences of layers, which can also be written as ONNX.
 
-"small" and "deep" need a tenth of the operations of the networks of ZYCW20, for two CPU cores.
+"small" and "deep" need a tenth of the operations of the networks in the paper of Private-kNN
+(ZYCW20), so that two CPU cores can train them.
 
 "kernel" takes vectors: kernel components of the public examples, and a linear head. It has the
 inputs of a private model of many features (:mod:`vicinal.linear.kernel_map`) and learns that
-model's probabilities of all public examples: five thousand noiseless rows for four hundred weights
-a class. So it predicts as the model does without access to its weights. All layers but the head
-are computed from the public examples; the head's loss is convex.
+model's probabilities of all public examples, for instance 5,000 noise-free rows for 400 weights per
+class. So it predicts as the model does without access to its weights. All layers but the head are
+computed from the public examples; the head's loss is convex.
 """
 
 import itertools
@@ -41,6 +42,7 @@ class Network(nn.Module):
         self.head = nn.Linear(n_features, n_classes)
 
     def forward(self, examples: Tensor) -> Tensor:
+        """Return the class logits (n, c) of normalised examples (n, *shape)."""
         logits: Tensor = self.head(self.body(examples))
         return logits
 
@@ -57,6 +59,7 @@ class KernelValues(nn.Module):
     """Convert cosines to kernel values, ((1 + cosine) / 2)^8."""
 
     def forward(self, cosines: Tensor) -> Tensor:
+        """Return the kernel values of cosines (n, landmarks)."""
         kernel_values = (cosines * 0.5 + 0.5).clamp(0.0, 1.0)
         for _ in range(3):
             kernel_values = kernel_values * kernel_values
@@ -64,9 +67,10 @@ class KernelValues(nn.Module):
 
 
 def build(name: str, shape: Shape, n_classes: int) -> Network:
-    """Return a network with fresh weights, drawn from torch's global generator.
+    """Return a network with random initial weights, sampled from torch's global generator.
 
-    `name`: one of :data:`NETWORKS`. Raises InvalidInput if examples of `shape` do not fit it.
+    `name`: one of :data:`NETWORKS`. Raises InvalidInput if the network cannot take examples of
+    `shape`.
     """
     build_body = _BODIES[checks.check_choice("network", name, tuple(_BODIES))]
     takes_vectors = name in _VECTOR_NETWORKS
@@ -86,22 +90,23 @@ def build(name: str, shape: Shape, n_classes: int) -> Network:
 
 
 def _count_outputs(layers: nn.Sequential, shape: Shape) -> int:
+    """Return the number of outputs per example of `shape`; sets the layers to training mode."""
     with torch.no_grad():
         features: Tensor = layers.eval()(torch.zeros(1, *shape))
     layers.train()
     return features.shape[1]
 
 
-def _build_small(shape: Shape) -> nn.Sequential:
-    """Return the body of "small". It pools early, so that two cores take milliseconds a step."""
+def _build_small_body(shape: Shape) -> nn.Sequential:
+    """Return the body of "small": early pooling, so that a step takes milliseconds on two cores."""
     layers = _build_first_layers(nn.Conv2d(shape[0], 32, 5, padding=2))
     layers += [*_build_convolution(32, 64, 1), nn.MaxPool2d(2)]
     layers += [*_build_convolution(64, 128, 1), nn.MaxPool2d(2)]
     return _append_dense_layer(layers, shape)
 
 
-def _build_deep(shape: Shape) -> nn.Sequential:
-    """Return the body of "deep": a layer more than "small" at equal cost, with borders dropped."""
+def _build_deep_body(shape: Shape) -> nn.Sequential:
+    """Return the body of "deep": a layer more than "small" at equal cost, without padding."""
     layers = _build_first_layers(nn.Conv2d(shape[0], 32, 5))
     layers += [*_build_convolution(32, 64, 1), *_build_convolution(64, 64, 0), nn.MaxPool2d(2)]
     layers += _build_convolution(64, 128, 1)
@@ -113,33 +118,36 @@ def _build_first_layers(convolution: nn.Conv2d) -> list[nn.Module]:
 
 
 def _build_convolution(n_inputs: int, n_outputs: int, padding: int) -> list[nn.Module]:
+    """Return a 3 by 3 convolution between numbers of channels, batch normalisation and ReLU."""
     convolution = nn.Conv2d(n_inputs, n_outputs, 3, padding=padding)
     return [convolution, nn.BatchNorm2d(n_outputs), nn.ReLU()]
 
 
 def _append_dense_layer(layers: list[nn.Module], shape: Shape) -> nn.Sequential:
+    """Return a body of convolutional layers for examples of `shape` and a dense layer of 128."""
     convolutions = nn.Sequential(*layers, nn.Flatten())
     dense = nn.Linear(_count_outputs(convolutions, shape), 128)
     return nn.Sequential(*convolutions, dense, nn.BatchNorm1d(128), nn.ReLU())
 
 
-def _build_mlp(shape: Shape) -> nn.Sequential:
+def _build_mlp_body(shape: Shape) -> nn.Sequential:
+    """Return the body of "mlp": hidden layers of 256 and 128 outputs for vectors."""
     layers: list[nn.Module] = []
     for n_inputs, n_outputs in itertools.pairwise((shape[0], 256, 128)):
         layers += [nn.Linear(n_inputs, n_outputs), nn.BatchNorm1d(n_outputs), nn.ReLU()]
     return nn.Sequential(*layers)
 
 
-def _build_wide(shape: Shape) -> nn.Sequential:
-    """Return one hidden layer with dropout of one half, for soft labels of vectors."""
+def _build_wide_body(shape: Shape) -> nn.Sequential:
+    """Return the body of "wide": one hidden layer with dropout 1/2, for soft labels of vectors."""
     return nn.Sequential(nn.Linear(shape[0], 1024), nn.ReLU(), nn.Dropout(0.5))
 
 
 _BODIES: dict[str, Callable[[Shape], nn.Sequential]] = {
-    "small": _build_small,
-    "deep": _build_deep,
-    "mlp": _build_mlp,
-    "wide": _build_wide,
+    "small": _build_small_body,
+    "deep": _build_deep_body,
+    "mlp": _build_mlp_body,
+    "wide": _build_wide_body,
 }
 _VECTOR_NETWORKS = ("mlp", "wide")
 
@@ -147,32 +155,33 @@ NETWORKS = tuple(_BODIES)
 """Names that :func:`build` accepts."""
 
 KERNEL = "kernel"
-"""Name of the network that :func:`build_kernel` builds."""
+"""Name of the network that :func:`build_kernel_network` builds."""
 
 
 class HeadFit(NamedTuple):
-    """How a head is fitted: the penalty on its squared weights, and the most L-BFGS iterations."""
+    """Options of fitting a head: the penalty on half its squared weights, and L-BFGS iterations."""
 
     penalty: float
     max_iterations: int
 
 
 VECTOR_FIT = HeadFit(1e-6, 150)
-"""Tuned on CIFAR-10."""
+"""For feature vectors; tuned on CIFAR-10."""
 
 GRADIENT_FIT = HeadFit(1e-5, 100)
 """For histograms of gradients; tuned on Fashion-MNIST."""
 
 
-def build_kernel(pool: AnyArray, deviation: npt.ArrayLike, n_classes: int) -> Network:
-    """Return the network "kernel" for public examples (m, d), with a head of zeros.
+def build_kernel_network(raw_pool: AnyArray, deviation: npt.ArrayLike, n_classes: int) -> Network:
+    """Return the network "kernel" computed from public examples, with a head of zeros.
 
-    `deviation`, (d,): the scale by which columns of examples are divided before the network.
+    `raw_pool` (m, d): public examples, not normalised. `deviation` (d,): standard deviations by
+    which the network's inputs will be divided; the first layer multiplies by them again.
     """
-    if pool.ndim != 2:
-        raise InvalidInput(f"The network 'kernel' takes vectors. Got examples {pool.shape}.")
-    public_map = PublicMap().fit(pool)
-    kernel = KernelMap.from_public_rows(public_map.transform(pool), power=0.25)
+    if raw_pool.ndim != 2:
+        raise InvalidInput(f"The network 'kernel' takes vectors. Got examples {raw_pool.shape}.")
+    public_map = PublicMap().fit(raw_pool)
+    kernel = KernelMap.from_public_rows(public_map.transform(raw_pool), power=0.25)
     arrays = kernel.arrays()
     assert public_map.components_ is not None  # noqa: S101 (narrows the type of a fitted map)
     assert public_map.scale_ is not None  # noqa: S101 (the same)
@@ -191,13 +200,13 @@ def build_kernel(pool: AnyArray, deviation: npt.ArrayLike, n_classes: int) -> Ne
         "head.weight": np.zeros((n_classes, projection.shape[1])),
     }
     tensors = {name: torch.from_numpy(np.float32(value)) for name, value in state.items()}
-    network = build_empty_kernel(tensors)
+    network = build_empty_kernel_network(tensors)
     network.load_state_dict(tensors, strict=False)
     return network
 
 
-def build_empty_kernel(tensors: dict[str, Tensor]) -> Network:
-    """Return a network "kernel" of zeros, with the sizes of the given weights, by name."""
+def build_empty_kernel_network(tensors: dict[str, Tensor]) -> Network:
+    """Return a network "kernel" of zeros with the layer sizes of given `tensors`, by name."""
     (n_mapped, n_features), (n_landmarks, _), (n_components, _), (n_classes, _) = (
         tensors[f"{name}.weight"].shape for name in ("body.0", "body.2", "body.4", "head")
     )
@@ -217,7 +226,10 @@ def build_empty_kernel(tensors: dict[str, Tensor]) -> Network:
 
 
 def fit_head(network: Network, examples: Tensor, targets: Tensor, fit: HeadFit) -> Network:
-    """Return the network with its head fitted to class distributions `targets` (m, c), in place."""
+    """Return the network after fitting its head in place, by L-BFGS on the cross-entropy.
+
+    `examples` (m, *shape): normalised. `targets` (m, c): their class distributions.
+    """
     with torch.no_grad():
         features = network.body(examples).double()
     head = network.head.double()

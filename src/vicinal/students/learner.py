@@ -1,9 +1,9 @@
-"""Training of students on released answers, also in every round of knowledge transfer."""
+"""Training of students on released answers, once or in every round of labelling."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,19 +18,20 @@ from vicinal.features.hog import HOGFeatures
 from vicinal.labelling.answers import checked_soft_labels
 from vicinal.progress import Begin, Step
 from vicinal.students import _networks as networks
-from vicinal.students import student as _files
-from vicinal.students._exact import measure_ranges
+from vicinal.students._exact import measure_largest_inputs
 from vicinal.students.student import Examples, Preprocessing, Student
+from vicinal.students.student import load as load_student
+from vicinal.students.student import save as save_student
 from vicinal.students.training import Recipe, train
 from vicinal.tabular import read_column
 
-_N_RANGE_EXAMPLES = 1000
+_N_MEASURED_EXAMPLES = 1000
 """Number of public examples from which the largest inputs of layers are measured."""
 
 _SECOND_VECTOR_RECIPE = Recipe(
     "plain", "wide", steps=500, labelled=256, rate=3e-3, decay=1e-2, trust=1.0, soft_share=1.0
 )
-"""Recipe of the second student of vectors, whose errors are on other rows than the first's."""
+"""Recipe of the second student for vectors; its errors are less correlated with the first's."""
 
 
 def train_student(
@@ -42,7 +43,7 @@ def train_student(
     progress: Step | None = None,
     soft_labels: npt.ArrayLike | None = None,
 ) -> Student:
-    """Return a student trained on released answers and on public examples without any.
+    """Return a student trained on released answers and on public examples without answers.
 
     Parameters
     ----------
@@ -79,8 +80,8 @@ def train_student(
     array(['a', 'b'], dtype='<U1')
     """
     names = checks.class_names(classes)
-    answers = np.asarray(read_column("labels", labels))
-    class_indices = torch.from_numpy(checks.label_indices(answers, names).astype(np.int64))
+    answer_names = np.asarray(read_column("labels", labels))
+    class_indices = torch.from_numpy(checks.label_indices(answer_names, names).astype(np.int64))
     indices = np.asarray(rows)
     if indices.dtype.kind not in "iu" or indices.ndim != 1 or len(indices) != len(class_indices):
         raise InvalidInput("The 'rows' parameter must hold one position for each answer.")
@@ -89,94 +90,110 @@ def train_student(
             "The answers must be at least two, about rows of the public examples. Got "
             f"{len(indices)} answers and {len(pool)} examples."
         )
-    probabilities = _check_soft_labels(soft_labels, recipe, len(pool), len(names))
-    answered = torch.from_numpy(indices.astype(np.int64)), class_indices
+    probabilities = _select_soft_labels(soft_labels, recipe, len(pool), len(names))
+    answers = _Answers(torch.from_numpy(indices.astype(np.int64)), class_indices)
     second = None
     if recipe.ensemble:
-        second = _train_second(pool, answered, names, recipe, probabilities)
-    used_probabilities = probabilities if recipe.soft else None
-    first = _train_single(pool, answered, names, recipe, progress, used_probabilities)
+        assert probabilities is not None  # noqa: S101 (an ensemble needs soft labels)
+        second = _train_second(pool, answers, names, recipe.seed, probabilities)
+    used_probabilities = probabilities if recipe.soft_weight else None
+    first = _train_single(pool, answers, names, recipe, progress, used_probabilities)
     return replace(first, second=second)
 
 
+class _Answers(NamedTuple):
+    """Released answers: row indices in the pool and class indices, both int64 (a,)."""
+
+    rows: Tensor
+    class_indices: Tensor
+
+
 def _train_second(
-    pool: Examples,
-    answered: tuple[Tensor, Tensor],
-    names: AnyArray,
-    recipe: Recipe,
-    probabilities: Tensor | None,
+    pool: Examples, answers: _Answers, class_names: AnyArray, seed: int, probabilities: Tensor
 ) -> Student:
     """Return the second student of an ensemble, trained on class probabilities alone.
 
-    It takes the vectors of the pool, or histograms of gradients of its images.
+    It takes the vectors of the pool, or histograms of gradients of its images. `seed`: of the
+    training. `probabilities` (m, c): soft labels of all examples of the pool.
     """
     if np.ndim(pool) < 3:
-        vector_recipe = replace(_SECOND_VECTOR_RECIPE, seed=recipe.seed)
-        return _train_single(pool, answered, names, vector_recipe, None, probabilities)
+        vector_recipe = replace(_SECOND_VECTOR_RECIPE, seed=seed)
+        return _train_single(pool, answers, class_names, vector_recipe, None, probabilities)
     features = HOGFeatures(n_jobs=-1).transform(pool)
-    kernel_recipe = Recipe("plain", networks.KERNEL, seed=recipe.seed)
+    kernel_recipe = Recipe("plain", networks.KERNEL, seed=seed)
     return _train_single(
-        features, answered, names, kernel_recipe, None, probabilities, networks.GRADIENT_FIT
+        features, answers, class_names, kernel_recipe, None, probabilities, networks.GRADIENT_FIT
     )
 
 
 def _train_single(
     pool: Examples,
-    answered: tuple[Tensor, Tensor],
-    names: AnyArray,
+    answers: _Answers,
+    class_names: AnyArray,
     recipe: Recipe,
     progress: Step | None,
     probabilities: Tensor | None,
-    fit: networks.HeadFit = networks.VECTOR_FIT,
+    head_fit: networks.HeadFit = networks.VECTOR_FIT,
 ) -> Student:
-    """Return one student.
+    """Return a student without a second one, trained by `recipe`.
 
-    `answered`: row indices in the pool, and class indices of their answers, both int64 (a,).
-    `names`: class names. `probabilities` (m, c): soft labels, or None to train on answers alone.
-    `fit`: how the head is fitted if the network is "kernel".
+    `pool`: raw public examples (m, ...). `progress`: called with the number of steps just
+    completed. `probabilities` (m, c): soft labels, or None to train on answers alone. `head_fit`:
+    options of fitting the head of the network "kernel".
     """
-    rows, class_indices = answered
+    rows, class_indices = answers
     preprocessing = Preprocessing.from_examples(pool)
     examples = preprocessing(pool)
-    targets = torch.nn.functional.one_hot(class_indices, len(names)).float()
+    targets = torch.nn.functional.one_hot(class_indices, len(class_names)).float()
     training_set = examples[rows], targets
     if recipe.method == "plain" and probabilities is not None:
-        training_set = examples, _mix_targets(rows, targets, probabilities, recipe.soft)
+        training_set = examples, _mix_targets(rows, targets, probabilities, recipe.soft_weight)
     if recipe.network == networks.KERNEL:
-        network = networks.build_kernel(np.asarray(pool), preprocessing.deviation, len(names))
-        trained = networks.fit_head(network, *training_set, fit)
+        network = networks.build_kernel_network(
+            np.asarray(pool), preprocessing.deviation, len(class_names)
+        )
+        trained = networks.fit_head(network, *training_set, head_fit)
         if progress is not None:
             progress(recipe.steps)
     else:
         # Weights and dropout use torch's global generator; its state is restored afterwards.
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(recipe.seed)
-            network = networks.build(recipe.network, preprocessing.input_shape, len(names))
+            network = networks.build(recipe.network, preprocessing.input_shape, len(class_names))
             trained = train(network, *training_set, examples, recipe, progress, probabilities)
-    ranges = measure_ranges(trained.body, examples[:_N_RANGE_EXAMPLES])
-    return Student(trained, recipe.network, tuple(names.tolist()), preprocessing, ranges)
+    largest_inputs = measure_largest_inputs(trained.body, examples[:_N_MEASURED_EXAMPLES])
+    return Student(
+        trained, recipe.network, tuple(class_names.tolist()), preprocessing, largest_inputs
+    )
 
 
-def _check_soft_labels(
+def _select_soft_labels(
     soft_labels: npt.ArrayLike | None, recipe: Recipe, n_examples: int, n_classes: int
 ) -> Tensor | None:
+    """Return the soft labels (n_examples, n_classes), or None if the recipe does not use them.
+
+    Raises InvalidInput if they are no distributions, or missing although the recipe needs them.
+    """
     if soft_labels is None and (recipe.soft_share or recipe.ensemble):
         raise InvalidInput(
             "The recipe's 'soft_share' and 'ensemble' need soft labels: a row for each public "
             "example."
         )
-    if soft_labels is None or not (recipe.soft or recipe.ensemble):
+    if soft_labels is None or not (recipe.soft_weight or recipe.ensemble):
         return None
     return torch.from_numpy(checked_soft_labels(soft_labels, n_examples, n_classes))
 
 
-def _mix_targets(rows: Tensor, targets: Tensor, probabilities: Tensor, share: float) -> Tensor:
-    """Return targets (m, c) of all examples: the probabilities, mixed with answers at `rows`.
+def _mix_targets(
+    answered_rows: Tensor, answers: Tensor, probabilities: Tensor, soft_weight: float
+) -> Tensor:
+    """Return the targets of all examples, float32 (m, c): soft labels, mixed with answers.
 
-    `targets` (a, c): the answers as one-hot rows. `share`: weight of the probabilities.
+    `answered_rows` (a,): row indices of the answered examples. `answers` (a, c): their answers as
+    one-hot rows. `probabilities` (m, c): soft labels, of weight `soft_weight` in answered rows.
     """
     mixed = probabilities.clone()
-    mixed[rows] = targets.lerp(probabilities[rows], share)
+    mixed[answered_rows] = answers.lerp(probabilities[answered_rows], soft_weight)
     return mixed
 
 
@@ -211,7 +228,12 @@ class StudentLearner:
         begin: Begin,
         soft_labels: Floats32 | None,
     ) -> Student:
-        """Return the student of round `number`, from 0; see ``labelling.labellers.Learner``."""
+        """Return the student of round `number`, from 0.
+
+        `rows` and `labels` (a,): indices of the answered `examples`, and class indices of their
+        answers. `begin(title, n_steps)` starts a progress bar and returns its update function.
+        `soft_labels` (m, c): class probabilities of all examples, if there are any.
+        """
         recipe = self._recipes[min(number, len(self._recipes) - 1)]
         if soft_labels is None:
             recipe = replace(recipe, soft_share=None, ensemble=False)
@@ -221,12 +243,12 @@ class StudentLearner:
         return train_student(examples, rows, names, classes, recipe, step, soft_labels)
 
     def save(self, student: Student, path: Path, guarantee: Guarantee) -> None:
-        """Write a student together with `guarantee`, the guarantee of all answers released before.
+        """Write a student to a file with `guarantee`, that of all answers released up to now.
 
         Raises InvalidInput if the file cannot be written.
         """
-        _files.save(replace(student, guarantee=guarantee.to_dict()), path)
+        save_student(replace(student, guarantee=guarantee.to_dict()), path)
 
     def load(self, path: Path) -> Student:
-        """Return the student of a file; raise InvalidInput if it holds none."""
-        return _files.load(path)
+        """Read a student from a file; raise InvalidInput if it contains none."""
+        return load_student(path)

@@ -24,25 +24,26 @@ from vicinal.lazy import of_extra
 from vicinal.ledger.files import sync_folder
 from vicinal.ledger.sealed_files import check_archive, sealed_archive
 from vicinal.students._exact import ExactBody
-from vicinal.students._networks import KERNEL, Network, Shape, build, build_empty_kernel
+from vicinal.students._networks import KERNEL, Network, Shape, build, build_empty_kernel_network
 from vicinal.tabular import is_table
 
 Examples = AnyArray
+"""Raw images (n, h, w) or (n, h, w, 3), or vectors (n, d)."""
 
-FIRST_IMAGE_WEIGHT = 0.7
-"""Weight of a network of images in a mean with a second student; tuned on Fashion-MNIST.
+IMAGE_NETWORK_WEIGHT = 0.7
+"""Weight of an image network in the geometric mean with a second student; tuned on Fashion-MNIST.
 
 See docs/decisions/0028-students.md.
 """
 
-FIRST_VECTOR_WEIGHT = 0.5
-"""Weight of a network of vectors in a mean with a second student (decision 0028)."""
+VECTOR_NETWORK_WEIGHT = 0.5
+"""Weight of a vector network in the geometric mean with a second student (decision 0028)."""
 
 _MIN_PROBABILITY = 1e-12
 """Floor of probabilities in a geometric mean, so that a single student cannot exclude a class."""
 
 _BATCH_SIZE = 256
-"""Examples that a network takes at a time, to bound memory."""
+"""Number of examples that a network takes at a time, to bound memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +94,7 @@ class Preprocessing:
         return self.normalise(torch.from_numpy(checked.astype(np.float32))).contiguous()
 
     def normalise(self, raw: Tensor) -> Tensor:
-        """Return raw examples (n, *shape), float32, normalised and as (n, *input_shape)."""
+        """Return the normalised examples (n, *input_shape) of raw examples (n, *shape), float32."""
         mean = torch.tensor(self.mean, dtype=torch.float32)
         deviation = torch.tensor(self.deviation, dtype=torch.float32)
         if len(self.shape) == 2:
@@ -111,14 +112,14 @@ class Student:
     network : Network
         In evaluation mode.
     name : str
-        The kind of network, see :data:`vicinal.students._networks.NETWORKS`.
+        The kind of network: "kernel", or one of :data:`vicinal.students._networks.NETWORKS`.
     classes : tuple of int or str
         Class names, in the order of the outputs.
     preprocessing : Preprocessing
         The normalisation of raw examples.
     ranges : tuple of float
-        Largest inputs of its layers on public examples, see
-        :func:`vicinal.students._exact.measure_ranges`.
+        Largest inputs of the network's layers on public examples, see
+        :func:`vicinal.students._exact.measure_largest_inputs`.
     guarantee : dict or None
         The guarantee of its training answers, in the form of ``Guarantee.to_dict``. It holds for
         the student too, because post-processing of released answers weakens no guarantee.
@@ -158,17 +159,17 @@ class Student:
         if len(self.preprocessing.shape) > 1:
             examples = HOGFeatures(n_jobs=-1).transform(examples)
         second = self.second.predict_proba(examples)
-        weight = self.first_weight
+        weight = self.network_weight
         means = np.maximum(first, _MIN_PROBABILITY) ** weight * np.maximum(
             second, _MIN_PROBABILITY
         ) ** (1 - weight)
         return np.asarray(means / means.sum(axis=1, keepdims=True))
 
     @property
-    def first_weight(self) -> float:
-        """Weight of the network in the mean with the second student, from 0 to 1."""
+    def network_weight(self) -> float:
+        """Weight of the network in the geometric mean with the second student, from 0 to 1."""
         takes_vectors = len(self.preprocessing.shape) == 1
-        return FIRST_VECTOR_WEIGHT if takes_vectors else FIRST_IMAGE_WEIGHT
+        return VECTOR_NETWORK_WEIGHT if takes_vectors else IMAGE_NETWORK_WEIGHT
 
     def predict(self, examples: Examples) -> AnyArray:
         """Return class names (n,) for raw examples."""
@@ -190,18 +191,19 @@ class Student:
         return self._apply(ExactBody(self.network.body, self.ranges), examples)
 
     def _apply(self, function: Callable[[Tensor], Tensor], examples: Examples) -> Floats32:
-        """Return the function's values for raw examples, normalised and in batches."""
+        """Normalise raw examples, apply `function` batch by batch, and concatenate its values."""
         blocks = []
         with torch.no_grad():
             for start in range(0, len(examples), _BATCH_SIZE):
                 batch = self.preprocessing(examples[start : start + _BATCH_SIZE])
                 blocks.append(function(batch).numpy())
         if not blocks:
-            raise InvalidInput("The examples must be at least one. Got none.")
+            raise InvalidInput("There must be at least one example. Got none.")
         return np.concatenate(blocks)
 
 
 def _check_examples(examples: npt.ArrayLike) -> Examples:
+    """Return examples as an array of finite numbers; raise InvalidInput for tables and others."""
     if is_table(examples):
         raise InvalidInput(
             "The examples must be an array: a student keeps no names of columns. Pass "
@@ -263,7 +265,7 @@ def save(student: Student, path: str | Path) -> None:
 
 
 def load(path: str | Path) -> Student:
-    """Return the student of a file.
+    """Read a student from a file.
 
     Raises
     ------
@@ -285,9 +287,9 @@ def load(path: str | Path) -> Student:
     check_archive(Path(path), content)
     try:
         stored = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
-        about = json.loads(stored.pop("about"))
-        checks.file_format(path, about["format"], FORMAT)
-        return _build_student(about, stored)
+        description = json.loads(stored.pop("about"))
+        checks.file_format(path, description["format"], FORMAT)
+        return _build_student(description, stored)
     except (MemoryError, OtherFormat):
         raise
     # torch passes on any exception of its unpickler.
@@ -296,7 +298,7 @@ def load(path: str | Path) -> Student:
 
 
 def describe_student(student: Student) -> dict[str, Any]:
-    """Return the description of a student, without weights, for its files."""
+    """Return the description of a student for its files, as plain values, without weights."""
     preprocessing = student.preprocessing
     return {
         "format": FORMAT,
@@ -313,44 +315,47 @@ def describe_student(student: Student) -> dict[str, Any]:
     }
 
 
-def _build_student(about: dict[str, Any], tensors: dict[str, Tensor]) -> Student:
-    """Return the student of a description (:func:`describe_student`) and its tensors."""
-    stored = about["preprocessing"]
+def _build_student(description: dict[str, Any], tensors: dict[str, Tensor]) -> Student:
+    """Return the student of a `description` (:func:`describe_student`) and its weights by name.
+
+    Names of the second student's weights have the prefix "second.".
+    """
+    statistics = description["preprocessing"]
     preprocessing = Preprocessing(
-        tuple(stored["shape"]), tuple(stored["mean"]), tuple(stored["deviation"])
+        tuple(statistics["shape"]), tuple(statistics["mean"]), tuple(statistics["deviation"])
     )
-    classes = tuple(about["classes"])
+    classes = tuple(description["classes"])
     second = None
-    if about["second"] is not None:
+    if description["second"] is not None:
         second_tensors = {
             name.removeprefix(_SECOND_PREFIX): tensor
             for name, tensor in tensors.items()
             if name.startswith(_SECOND_PREFIX)
         }
-        second = _build_student(about["second"], second_tensors)
+        second = _build_student(description["second"], second_tensors)
         tensors = {
             name: tensor for name, tensor in tensors.items() if not name.startswith(_SECOND_PREFIX)
         }
-    if about["network"] == KERNEL:
-        network = build_empty_kernel(tensors)
+    if description["network"] == KERNEL:
+        network = build_empty_kernel_network(tensors)
     else:
-        network = build(about["network"], preprocessing.input_shape, len(classes))
+        network = build(description["network"], preprocessing.input_shape, len(classes))
     network.load_state_dict(tensors)
     if not all(bool(tensor.isfinite().all()) for tensor in network.state_dict().values()):
         raise ValueError("weights that are not finite")
     return Student(
         network=network.eval(),
-        name=about["network"],
+        name=description["network"],
         classes=classes,
         preprocessing=preprocessing,
-        ranges=tuple(about["ranges"]),
-        guarantee=about["guarantee"],
+        ranges=tuple(description["ranges"]),
+        guarantee=description["guarantee"],
         second=second,
     )
 
 
 def _collect_tensors(student: Student) -> dict[str, Tensor]:
-    """Return the weights of a student and of its second one, by their names in a file."""
+    """Return the weights of a student and of its second student, by their names in a file."""
     tensors = {name: tensor.contiguous() for name, tensor in student.network.state_dict().items()}
     if student.second is None:
         return tensors
@@ -408,7 +413,7 @@ def save_onnx(student: Student, path: str | Path) -> None:
 
 
 class _PublishedModel(nn.Module):
-    """A map of raw examples (n, *shape) to class probabilities (n, c), with a second student.
+    """The network of a student's ONNX file, combined with its second student, if any.
 
     The normalised geometric mean of softmaxes is the softmax of the mean logits.
     """
@@ -419,10 +424,11 @@ class _PublishedModel(nn.Module):
         self._weights = [1.0]
         if student.second is not None:
             self._students.append(student.second)
-            self._weights = [student.first_weight, 1 - student.first_weight]
+            self._weights = [student.network_weight, 1 - student.network_weight]
         self._networks = nn.ModuleList(student.network for student in self._students)
 
     def forward(self, raw: Tensor) -> Tensor:
+        """Return class probabilities (n, c) for raw examples (n, *shape)."""
         logits = [
             network(student.preprocessing.normalise(raw))
             for student, network in zip(self._students, self._networks, strict=True)

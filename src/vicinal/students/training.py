@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from inspect import unwrap
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -45,7 +46,7 @@ class Augmentation:
     mirror: bool = False
 
     def __call__(self, images: Tensor, generator: torch.Generator) -> Tensor:
-        """Return changed copies of normalised images (n, c, h, w)."""
+        """Return randomly changed copies of normalised images (n, c, h, w)."""
         maps = self._sample_affine_maps(len(images), generator)
         grid = functional.affine_grid(maps, list(images.shape), align_corners=False)
         # Pixels from outside repeat the border, which is background in most images.
@@ -57,7 +58,7 @@ class Augmentation:
         return self._erase_square(changed, generator) if self.cut else changed
 
     def _sample_affine_maps(self, n_images: int, generator: torch.Generator) -> Tensor:
-        """Return one affine map (2, 3) per image, as (n, 2, 3)."""
+        """Return one random affine map of grid coordinates per image, float32 (n, 2, 3)."""
         uniform = torch.rand(6, n_images, generator=generator) * 2 - 1
         angle = uniform[0] * math.radians(self.degrees)
         x_scale = 1 + uniform[1] * self.zoom
@@ -77,13 +78,14 @@ class Augmentation:
         return torch.stack(rows).permute(2, 0, 1)
 
     def _change_light(self, images: Tensor, generator: torch.Generator) -> Tensor:
+        """Return images with random contrast and brightness."""
         uniform = torch.rand(2, len(images), 1, 1, 1, generator=generator) * 2 - 1
         contrast, brightness = uniform * self.light
         changed: Tensor = images * (1 + contrast) + brightness
         return changed
 
     def _erase_square(self, images: Tensor, generator: torch.Generator) -> Tensor:
-        """Set a square to the mean of all pixels, which is 0 in normalised images."""
+        """Return images with a random square set to 0, the mean of normalised pixels."""
         height, width = images.shape[2:]
         y_centre, x_centre = torch.rand(2, len(images), 1, 1, 1, generator=generator)
         y = (torch.arange(height).view(1, 1, -1, 1) + 0.5) / height
@@ -105,6 +107,7 @@ Changes are small, because stronger ones and erased squares hide the difference 
 AUGMENTATIONS = {"digits": DIGITS, "clothes": CLOTHES}
 
 Model = Callable[[Tensor], Tensor]
+"""A map of normalised examples (n, *shape) to class logits (n, c)."""
 
 _PROBE_LENGTH = 1e-1
 """Length of the probing perturbation (xi), in standard deviations of the pixels. The gradient would
@@ -119,33 +122,44 @@ def virtual_adversarial_loss(
 ) -> Tensor:
     """Return the mean divergence of predictions for adversarially perturbed examples (VAT).
 
-    `reach`: length of each example's perturbation (the paper's epsilon, which is not a privacy
-    loss). `generator`: samples the start of the search for the direction of steepest divergence.
+    `examples`: normalised, (n, *shape). `reach`: length of each example's perturbation (the paper's
+    epsilon, which is not a privacy loss). `generator`: samples the initial direction of the search
+    for the steepest divergence.
     """
     # Predictions of one batch, because batch normalisation depends on the whole batch.
     with torch.no_grad():
-        target = functional.softmax(model(examples), dim=1)
-    start = torch.randn(examples.shape, generator=generator, dtype=examples.dtype)
-    direction = _find_steepest_direction(model, examples, target, _scale_to_unit_length(start))
-    return compute_divergence(target, model(examples + reach * direction))
+        probabilities = functional.softmax(model(examples), dim=1)
+    noise = torch.randn(examples.shape, generator=generator, dtype=examples.dtype)
+    direction = _find_steepest_direction(
+        model, examples, probabilities, _scale_to_unit_length(noise)
+    )
+    return compute_divergence(probabilities, model(examples + reach * direction))
 
 
 def compute_divergence(target: Tensor, logits: Tensor) -> Tensor:
-    """Return the mean Kullback-Leibler divergence of softmax(logits) from `target`, both (n, c)."""
+    """Return the mean Kullback-Leibler divergence KL(`target` || softmax(`logits`)), both (n, c).
+
+    Rows of `target` are class probabilities.
+    """
     return functional.kl_div(functional.log_softmax(logits, dim=1), target, reduction="batchmean")
 
 
 def _find_steepest_direction(
-    model: Model, examples: Tensor, target: Tensor, start: Tensor
+    model: Model, examples: Tensor, probabilities: Tensor, initial_direction: Tensor
 ) -> Tensor:
-    """Return each example's direction of steepest divergence: one step of the power method."""
-    perturbation = (_PROBE_LENGTH * start).requires_grad_()
-    loss = compute_divergence(target, model(examples + perturbation))
+    """Return each example's direction of steepest divergence: one step of the power method.
+
+    `probabilities` (n, c): the model's for the unperturbed `examples`. `initial_direction`: random
+    vectors of length 1 in the shape of `examples`.
+    """
+    perturbation = (_PROBE_LENGTH * initial_direction).requires_grad_()
+    loss = compute_divergence(probabilities, model(examples + perturbation))
     (gradient,) = torch.autograd.grad(loss, [perturbation])
     return _scale_to_unit_length(gradient)
 
 
 def _scale_to_unit_length(perturbations: Tensor) -> Tensor:
+    """Return the perturbation of each example (n, ...) scaled to length 1."""
     lengths = perturbations.flatten(1).norm(dim=1).clamp_min(_MIN_LENGTH)
     scaled: Tensor = perturbations / lengths.view(-1, *[1] * (perturbations.ndim - 1))
     return scaled
@@ -244,24 +258,24 @@ class Recipe:
             )
         if self.network == KERNEL and self.method != "plain":
             raise InvalidInput("The network 'kernel' is for the method 'plain'.")
-        if self.soft and self.method == "vat":
+        if self.soft_weight and self.method == "vat":
             raise InvalidInput("The 'soft_share' parameter is for the methods 'plain' and 'uda'.")
 
     @property
-    def soft(self) -> float:
-        """Weight of soft labels in the targets, with the default for None."""
+    def soft_weight(self) -> float:
+        """Weight of soft labels in the targets: `soft_share`, or its default if that is None."""
         if self.soft_share is not None:
             return self.soft_share
         return 1.0 if self.network == KERNEL else 0.0
 
 
-def for_overlapping(recipe: Recipe) -> Recipe:
-    """Return the recipe for overlapping classes: targets are probabilities, mostly soft labels."""
+def adapt_to_overlapping_classes(recipe: Recipe) -> Recipe:
+    """Return a copy of a recipe for overlapping classes: targets are mostly soft labels."""
     return replace(recipe, soft_share=0.8, sure=0.0, sharpness=1.0)
 
 
-def for_digits(recipe: Recipe) -> Recipe:
-    """Return the recipe for handwriting, tuned on MNIST in docs/decisions/0028-students.md."""
+def adapt_to_digits(recipe: Recipe) -> Recipe:
+    """Return a copy of a recipe for handwriting, tuned on MNIST (decision 0028)."""
     return replace(recipe, network="deep", steps=1600)
 
 
@@ -274,7 +288,7 @@ def train(
     progress: Step | None = None,
     soft_labels: Tensor | None = None,
 ) -> Network:
-    """Return the moving average of the network, which is trained in place from fresh weights.
+    """Train a network in place from random weights; return its moving average.
 
     `examples` (m, *shape): normalised examples with `targets` (m, c), distributions over classes.
     `unlabelled` (u, *shape): all public examples, which may include those with answers.
@@ -288,8 +302,11 @@ def train(
         strict=False,
     )
     for step, (rows, unlabelled_rows) in zip(range(recipe.steps), batches, strict=False):
-        soft = None if soft_labels is None else soft_labels[unlabelled_rows]
-        trainer.step(step, examples[rows], targets[rows], unlabelled[unlabelled_rows], soft)
+        batch_soft_labels = None if soft_labels is None else soft_labels[unlabelled_rows]
+        batch = _Batch(
+            examples[rows], targets[rows], unlabelled[unlabelled_rows], batch_soft_labels
+        )
+        trainer.step(step, batch)
         if progress is not None:
             progress(1)
     return _convert_layout(trainer.averaged, torch.contiguous_format)
@@ -299,12 +316,21 @@ _N_WARM_UP_STEPS = 50
 """Steps over which the learning rate rises, until Adam's estimates of moments are reliable."""
 
 
+class _Batch(NamedTuple):
+    """Rows of the arrays of :func:`train`; `soft_labels` are those of `unlabelled`."""
+
+    examples: Tensor
+    targets: Tensor
+    unlabelled: Tensor
+    soft_labels: Tensor | None
+
+
 class _Trainer:
     """A network in training, the moving average of its weights, and the optimiser."""
 
     def __init__(self, network: Network, recipe: Recipe) -> None:
         self.recipe = recipe
-        # Channels last and bfloat16, where the processor has it, take a third of the time.
+        # Channels-last memory and bfloat16 (if the CPU supports it) cut the time to a third.
         self.network = _convert_layout(network, torch.channels_last).train()
         self.averaged: Network = copy.deepcopy(self.network).eval()
         self.generator = torch.Generator().manual_seed(recipe.seed)
@@ -317,73 +343,69 @@ class _Trainer:
         )
         self._augment = AUGMENTATIONS.get(recipe.augmentation)
 
-    def step(
-        self,
-        step: int,
-        examples: Tensor,
-        targets: Tensor,
-        unlabelled: Tensor,
-        soft: Tensor | None = None,
-    ) -> None:
-        """Take step number `step`, from 0, on a batch; the arrays are those of :func:`train`."""
+    def step(self, step: int, batch: _Batch) -> None:
+        """Take optimiser step number `step`, from 0, and update the moving average."""
         elapsed_share = step / self.recipe.steps
         warm_up = min(1.0, (step + 1) / _N_WARM_UP_STEPS)
         for group in self._optimizer.param_groups:
             group["lr"] = self.recipe.rate * warm_up * 0.5 * (1 + math.cos(math.pi * elapsed_share))
         self._optimizer.zero_grad(set_to_none=True)
-        trust = 1 - (1 - self.recipe.trust) * elapsed_share
+        answer_weight = 1 - (1 - self.recipe.trust) * elapsed_share
         with torch.autocast("cpu", torch.bfloat16, enabled=self._uses_bfloat16):
-            loss = self._compute_loss(examples, targets, unlabelled, soft, trust)
+            loss = self._compute_loss(batch, answer_weight)
         loss.backward()  # type: ignore[no-untyped-call]
         self._optimizer.step()
         self._update_average(min(self.recipe.average, (step + 1) / (step + 10)))
 
-    def _compute_loss(
-        self,
-        examples: Tensor,
-        targets: Tensor,
-        unlabelled: Tensor,
-        soft: Tensor | None,
-        trust: float,
-    ) -> Tensor:
-        """Return the loss of a batch; `trust` is the weight of the released answers."""
+    def _compute_loss(self, batch: _Batch, answer_weight: float) -> Tensor:
+        """Return the loss of a batch.
+
+        `answer_weight`: weight of the batch's targets against the averaged student's predictions.
+        """
         recipe = self.recipe
-        inputs = [self._augment_examples(examples)]
+        inputs = [self._augment_examples(batch.examples)]
         if recipe.method == "uda":
-            inputs.append(self._augment_examples(unlabelled))
+            inputs.append(self._augment_examples(batch.unlabelled))
         # One pass, because batch normalisation depends on the whole batch.
-        batch = _convert_to_channels_last(torch.cat(inputs))
-        logits = self.network(batch).float().split([len(block) for block in inputs])
-        loss = functional.cross_entropy(logits[0], self._mix_targets(examples, targets, trust))
+        joined_inputs = _convert_to_channels_last(torch.cat(inputs))
+        logits = self.network(joined_inputs).float().split([len(block) for block in inputs])
+        targets = self._mix_targets(batch.examples, batch.targets, answer_weight)
+        loss = functional.cross_entropy(logits[0], targets)
         if recipe.method == "uda":
-            loss = loss + self._compute_consistency_loss(unlabelled, logits[1], soft)
+            loss = loss + self._compute_consistency_loss(
+                batch.unlabelled, logits[1], batch.soft_labels
+            )
         if recipe.method == "vat":
             with _freeze_statistics(self.network):
                 loss = loss + virtual_adversarial_loss(
-                    self.network, unlabelled, recipe.reach, self.generator
+                    self.network, batch.unlabelled, recipe.reach, self.generator
                 )
         return loss
 
     def _augment_examples(self, examples: Tensor) -> Tensor:
         return examples if self._augment is None else self._augment(examples, self.generator)
 
-    def _mix_targets(self, examples: Tensor, targets: Tensor, trust: float) -> Tensor:
-        """Return the mean of targets (weight `trust`) and the averaged student's predictions."""
-        if trust == 1.0:
+    def _mix_targets(self, examples: Tensor, targets: Tensor, answer_weight: float) -> Tensor:
+        """Return the weighted mean of `targets` (n, c) and the averaged student's predictions."""
+        if answer_weight == 1.0:
             return targets
         with torch.no_grad():
             predicted = functional.softmax(self.averaged(examples).float(), dim=1)
-        return trust * targets + (1 - trust) * predicted
+        return answer_weight * targets + (1 - answer_weight) * predicted
 
     def _compute_consistency_loss(
-        self, unlabelled: Tensor, augmented_logits: Tensor, soft: Tensor | None
+        self, unlabelled: Tensor, augmented_logits: Tensor, soft_labels: Tensor | None
     ) -> Tensor:
-        """Return UDA's loss: the divergence of predictions for augmented from original examples."""
+        """Return UDA's loss: the divergence of predictions for augmented from original examples.
+
+        `unlabelled` (u, *shape): original examples. `augmented_logits` (u, c): the network's logits
+        for augmented examples. `soft_labels` (u, c): class probabilities for the targets.
+        """
         with torch.no_grad():
             logits = self.averaged(_convert_to_channels_last(unlabelled)).float()
-            if soft is not None:
+            if soft_labels is not None:
                 predicted = functional.softmax(logits, dim=1)
-                logits = predicted.lerp(soft, self.recipe.soft).log()
+                logits = predicted.lerp(soft_labels, self.recipe.soft_weight).log()
             target = functional.softmax(logits / self.recipe.sharpness, dim=1)
             confidence = functional.softmax(logits, dim=1).amax(dim=1)
             is_confident = confidence >= self.recipe.sure
@@ -392,20 +414,26 @@ class _Trainer:
         share = is_confident.float().mean()
         return share * compute_divergence(target[is_confident], augmented_logits[is_confident])
 
-    def _update_average(self, keep: float) -> None:
-        """Give the previous average weight `keep`, and the network the rest, also in statistics."""
+    def _update_average(self, previous_weight: float) -> None:
+        """Update the moving averages of weights and of batch-normalisation statistics.
+
+        average = previous_weight * average + (1 - previous_weight) * network.
+        """
         with torch.no_grad():
             network_state = self.network.state_dict()
             for name, value in self.averaged.state_dict().items():
                 if value.is_floating_point():
-                    value.lerp_(network_state[name], 1 - keep)
+                    value.lerp_(network_state[name], 1 - previous_weight)
                 else:
                     value.copy_(network_state[name])
 
 
 @contextmanager
 def _freeze_statistics(network: Network) -> Iterator[None]:
-    """Keep running statistics constant, because perturbed examples do not occur in predictions."""
+    """Keep the running statistics of batch normalisation constant within the context.
+
+    Perturbed examples do not occur in predictions.
+    """
     layers = [m for m in network.modules() if isinstance(m, nn.BatchNorm1d | nn.BatchNorm2d)]
     momenta = [layer.momentum for layer in layers]
     for layer in layers:
@@ -421,6 +449,7 @@ def _convert_layout(network: Network, memory_format: torch.memory_format) -> Net
 
 
 def _convert_to_channels_last(examples: Tensor) -> Tensor:
+    """Return images (n, c, h, w) in channels-last memory format, and vectors as they are."""
     if examples.ndim != 4:
         return examples
     return examples.contiguous(memory_format=torch.channels_last)
@@ -429,7 +458,7 @@ def _convert_to_channels_last(examples: Tensor) -> Tensor:
 def _sample_batches(
     n_examples: int, batch_size: int, generator: torch.Generator
 ) -> Iterator[Tensor]:
-    """Yield row indices of batches without end, from one shuffled pass after another."""
+    """Yield row indices (batch_size,) of batches without end, from consecutive shuffled passes."""
     rows = torch.empty(0, dtype=torch.int64)
     while True:
         while len(rows) < batch_size:
