@@ -52,7 +52,7 @@ from vicinal.store.evaluation import CountedRows
 from vicinal.store.folder import new_folder
 from vicinal.store.opening import OpenStore, create_interrupted_error, open_folder
 from vicinal.store.private_models import awaits_model, begin_model, list_answering_audiences
-from vicinal.store.records import NEXT_NUMBER, Addition, StoredRecords, write_naming
+from vicinal.store.records import NEXT_NUMBER, Addition, StoredRecords, write_id_mode
 from vicinal.store.request_batch import RequestBatch
 from vicinal.store.status import Presence, Verification, public_facts, verify
 
@@ -219,7 +219,7 @@ class Coordinator(BaseStore):
         def decide_change() -> changes.ClusterChange:
             if addition is not None:
                 addition.write(database, self._ledger.version + 1)
-            write_naming(database, by_holder=records.ids is not None)
+            write_id_mode(database, has_ids=records.ids is not None)
             if records.ids is None:
                 database.put(NEXT_NUMBER, str(int(change.subjects[-1]) + 1))
             return change

@@ -40,7 +40,7 @@ from vicinal.store.opening import (
     open_folder,
 )
 from vicinal.store.record_files import note_added_slots, write_digests
-from vicinal.store.records import NAMING, NEXT_NUMBER
+from vicinal.store.records import ID_MODE, NEXT_NUMBER
 
 ChooseShard = Callable[[SubjectId], int]
 """Returns the number of a subject's shard, from 0."""
@@ -374,7 +374,7 @@ def _write_coordinator(
                     checkpointed_queries=audience.used,
                 )
                 public_audience.write(store.database)
-            for name in ("clock", "version", NEXT_NUMBER, NAMING):
+            for name in ("clock", "version", NEXT_NUMBER, ID_MODE):
                 value = source.database.get(name)
                 if value:
                     store.database.put(name, value)

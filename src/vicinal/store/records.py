@@ -28,7 +28,7 @@ from vicinal.store.opening import OpenStore
 from vicinal.store.record_files import note_added_slots, tiles_from, write_digests
 from vicinal.store.store_schema import StoreSchema
 
-NAMING = "subjects"
+ID_MODE = "subjects"
 """Name in the ledger's database of :data:`WITH_IDS` or :data:`WITHOUT_IDS`."""
 
 WITH_IDS = "given"
@@ -41,9 +41,9 @@ NEXT_NUMBER = "next_number"
 """Name in the ledger's database of the number that the next record without an id may get."""
 
 
-def write_naming(database: Database, *, by_holder: bool) -> None:
-    """Note inside a change of the ledger whether records came with ids (`by_holder`)."""
-    database.put(NAMING, WITH_IDS if by_holder else WITHOUT_IDS)
+def write_id_mode(database: Database, *, has_ids: bool) -> None:
+    """Note inside a change of the ledger whether records came with ids (`has_ids`)."""
+    database.put(ID_MODE, WITH_IDS if has_ids else WITHOUT_IDS)
 
 
 def refuse_similar_ids(n_similar: int) -> None:
@@ -59,7 +59,7 @@ def refuse_similar_ids(n_similar: int) -> None:
 
 def came_with_ids(database: Database) -> bool:
     """Return whether the first records came with ids. Public."""
-    return database.get(NAMING) == WITH_IDS
+    return database.get(ID_MODE) == WITH_IDS
 
 
 @dataclass(frozen=True, eq=False)

@@ -47,7 +47,7 @@ from vicinal.store.records import (
     StoredRecords,
     add_records,
     refuse_similar_ids,
-    write_naming,
+    write_id_mode,
 )
 from vicinal.store.request_batch import RequestBatch
 from vicinal.store.store_schema import StoreExtractor, StoreSchema, new_schema
@@ -272,7 +272,7 @@ class Store(BaseStore):
             with ledger.change("add"):
                 if addition is not None:
                     addition.write(database, ledger.version + 1)
-                write_naming(database, by_holder=records.ids is not None)
+                write_id_mode(database, has_ids=records.ids is not None)
                 add_records(self._parts, records)
             self._changed()
 
