@@ -50,7 +50,7 @@ def unpack(
     if not config["backup"]:
         raise InvalidInput(f"{backup} is a store, not a backup. Make one with: vicinal backup")
     folders.check_new(path)
-    witness_path = folders.witness_place(path, witness)
+    witness_path = folders.resolve_witness_path(path, witness)
     if not accept_loss:
         _check_last(backup, config["id"], witness_path)
     check_witness_place(witness_path)

@@ -66,7 +66,7 @@ class Folder:
         Raises InvalidInput if `path` or `witness` is not free, or `ledger` is no valid URL or has a
         password.
         """
-        witness_path = free_witness(path, witness)
+        witness_path = choose_witness_path(path, witness)
         if ledger not in (None, SQLITE):
             choose_server(ledger)
         new_folder(path)
@@ -118,18 +118,18 @@ class Folder:
             return (self.path / KEY).read_bytes()
 
 
-def free_witness(path: Path, witness: Path | None) -> Path:
+def choose_witness_path(path: Path, witness: Path | None) -> Path:
     """Return the path of a new store's witness; InvalidInput if it, or the store, exists.
 
     `path`: folder of the store. `witness`: declared path, or None for the default.
     """
     check_new(path)
-    witness_path = witness_place(path, witness)
+    witness_path = resolve_witness_path(path, witness)
     check_free(witness_path)
     return witness_path
 
 
-def witness_place(path: Path, witness: Path | None) -> Path:
+def resolve_witness_path(path: Path, witness: Path | None) -> Path:
     """Return the path of the witness of a store at `path`; InvalidInput if it is in the folder.
 
     `witness`: declared path, or None for the default beside the folder.

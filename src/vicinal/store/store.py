@@ -40,7 +40,7 @@ from vicinal.store.audience_state import (
 )
 from vicinal.store.base_store import DEFAULT, BaseStore
 from vicinal.store.evaluation import CountedRows, charge_people
-from vicinal.store.folder import Folder, free_witness
+from vicinal.store.folder import Folder, choose_witness_path
 from vicinal.store.opening import OpenStore, create_store, open_folder
 from vicinal.store.records import (
     Addition,
@@ -418,7 +418,7 @@ class NewStore:
             total = check_total(
                 schema, audience_parameters, epsilon_total, accept_weak=accept_weak_plan
             )
-        free_witness(folder_path, witness_path)
+        choose_witness_path(folder_path, witness_path)
         return cls((folder_path, ledger, witness_path), schema, records, plan_json, total)
 
     @property
