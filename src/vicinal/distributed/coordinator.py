@@ -49,7 +49,7 @@ from vicinal.store.backups import pack
 from vicinal.store.base_store import BaseStore
 from vicinal.store.erasure import forget_additions
 from vicinal.store.evaluation import CountedRows
-from vicinal.store.folder import new_folder
+from vicinal.store.folder import create_new_folder
 from vicinal.store.opening import OpenStore, create_interrupted_error, open_folder
 from vicinal.store.private_models import awaits_model, begin_model, list_answering_audiences
 from vicinal.store.records import NEXT_NUMBER, Addition, StoredRecords, write_id_mode
@@ -319,7 +319,7 @@ class Coordinator(BaseStore):
         with self._exclusive(looking=True):
             target = Path(path).absolute()
             self._delete_votes()
-            new_folder(target)
+            create_new_folder(target)
             pack(self._parts, target / COORDINATOR)
             paths = shard_paths(target, len(self._clients))
             self._changes.run_on_all(lambda number: tasks.Backup(paths[number]))

@@ -31,7 +31,7 @@ from vicinal.ledger.subject_pages import write_all
 from vicinal.ledger.tables import Tables
 from vicinal.mechanisms.noise_sources import fresh_key
 from vicinal.store.audience_state import restore_plan
-from vicinal.store.folder import Folder, check_new
+from vicinal.store.folder import Folder, check_new_folder
 from vicinal.store.opening import (
     RETIRED,
     OpenStore,
@@ -104,7 +104,7 @@ def split(
     """
     shards = checks.check_integer("shards", shards, minimum=1, maximum=layout.MAX_SHARDS)
     target = Path(path)
-    check_new(target)
+    check_new_folder(target)
     witnesses = layout.witness_of(target, layout.COORDINATOR).parent
     if witnesses.exists() and any(witnesses.iterdir()):
         raise InvalidInput(

@@ -49,7 +49,7 @@ def unpack(
         choose_server(ledger)
     if not config["backup"]:
         raise InvalidInput(f"{backup} is a store, not a backup. Make one with: vicinal backup")
-    folders.check_new(path)
+    folders.check_new_folder(path)
     witness_path = folders.resolve_witness_path(path, witness)
     if not accept_loss:
         _check_last(backup, config["id"], witness_path)
@@ -117,8 +117,8 @@ def _move_ledger(folder: folders.Folder) -> None:
 
 def _create_folders(path: Path) -> None:
     """Create the folder of a store, and the folder of its records."""
-    folders.new_folder(path)
-    folders.private_folder(path / folders.RECORDS)
+    folders.create_new_folder(path)
+    folders.create_private_folder(path / folders.RECORDS)
 
 
 def _copy_files(source: Path, target: Path) -> None:

@@ -69,7 +69,7 @@ class Folder:
         witness_path = choose_witness_path(path, witness)
         if ledger not in (None, SQLITE):
             choose_server(ledger)
-        new_folder(path)
+        create_new_folder(path)
         replace_file(path / KEY, fresh_key())
         return cls(path, fresh_key(16).hex(), ledger or SQLITE, witness_path)
 
@@ -123,7 +123,7 @@ def choose_witness_path(path: Path, witness: Path | None) -> Path:
 
     `path`: folder of the store. `witness`: declared path, or None for the default.
     """
-    check_new(path)
+    check_new_folder(path)
     witness_path = resolve_witness_path(path, witness)
     check_free(witness_path)
     return witness_path
@@ -143,7 +143,7 @@ def resolve_witness_path(path: Path, witness: Path | None) -> Path:
     return witness_path
 
 
-def check_new(path: Path) -> None:
+def check_new_folder(path: Path) -> None:
     """Raise InvalidInput unless `path` is free, or an empty folder of this user."""
     with translate_os_errors(path):
         if not os.path.lexists(path):
@@ -163,15 +163,15 @@ def check_new(path: Path) -> None:
             )
 
 
-def new_folder(path: Path) -> None:
-    """Create an empty folder that only this user may enter; raises as :func:`check_new`."""
-    check_new(path)
-    private_folder(path)
+def create_new_folder(path: Path) -> None:
+    """Create an empty folder that only this user may enter; raises as :func:`check_new_folder`."""
+    check_new_folder(path)
+    create_private_folder(path)
     # Again: an existing empty folder may have been writable for other users until now.
-    check_new(path)
+    check_new_folder(path)
 
 
-def private_folder(path: Path) -> None:
+def create_private_folder(path: Path) -> None:
     """Create a folder that only this user may enter, or restrict an existing one, for any umask.
 
     Raises InvalidInput if the folder is another user's; StorageFailed if it is a link.
