@@ -24,7 +24,7 @@ from vicinal.ledger.ledger import Ledger
 from vicinal.ledger.tables import Tables
 from vicinal.linear.private_model import PrivateModel, no_records, train
 from vicinal.mechanisms.linear_model import GradientRelease
-from vicinal.store.audience_state import AudienceState, note_training, restore_plan
+from vicinal.store.audience_state import AudienceState, charge_proxies, restore_plan
 from vicinal.store.opening import OpenStore
 from vicinal.store.private_models import draws_of, stored_features, write_model
 
@@ -116,5 +116,5 @@ class ShardedGradients:
         audience.slack = self.slack.spent
         write_model(store, audience, model)
         if state is not None:
-            note_training(store, state, model.used)
+            charge_proxies(store, state, model.used)
             state.close(store.shard)

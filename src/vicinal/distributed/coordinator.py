@@ -40,10 +40,10 @@ from vicinal.neighbours.kernels import IntegerMatrix
 from vicinal.planning.parameter_tables import PRIVATE
 from vicinal.store.audience_state import (
     AudienceState,
-    begin_periods,
+    begin_first_period,
     pin_plan,
-    settled_plan,
-    warned_after,
+    decide_on_model,
+    delay_warnings,
 )
 from vicinal.store.backups import pack
 from vicinal.store.base_store import BaseStore
@@ -341,7 +341,7 @@ class Coordinator(BaseStore):
         - `decide_change`: returns the change, inside the transaction that decides it.
         """
         try:
-            with warned_after():
+            with delay_warnings():
                 return self._changes.make_change(kind, decide_change)
         finally:
             for state in self._audience_states.values():
@@ -362,7 +362,7 @@ class Coordinator(BaseStore):
         `written`: its checked plan as JSON.
         """
         audience = self._ledger.open_audience(name, written)
-        audience.plan = settled_plan(self._parts, audience, begin_model)
+        audience.plan = decide_on_model(self._parts, audience, begin_model)
         self._shards[name] = self._create_remote_shards(name)
         change = self._plan_audience(audience)
         if awaits_model(self._parts, audience):
@@ -378,7 +378,7 @@ class Coordinator(BaseStore):
         is_planned = not awaits_model(store, audience)
         if is_planned:
             pin_plan(store, audience, self._lock)
-            begin_periods(store, audience)
+            begin_first_period(store, audience)
         else:
             audience.write(store.database)
         change = self._describe_audience(audience)

@@ -355,7 +355,7 @@ def check_total(
     return epsilon, plan.delta
 
 
-def settled_plan(
+def decide_on_model(
     store: OpenStore,
     audience: Audience,
     train: Callable[[OpenStore, Audience, IndKNNPlan], IndKNNPlan],
@@ -517,9 +517,9 @@ def add_audience(store: OpenStore, lock: ForkSafeLock, name: str, plan_json: str
     requested = parse_requested_plan(store.schema, plan_json)
     with store.ledger.change("audience"):
         audience = store.ledger.open_audience(name, plan_json, requested.spendable)
-        audience.plan = settled_plan(store, audience, _train_model)
+        audience.plan = decide_on_model(store, audience, _train_model)
         pin_plan(store, audience, lock)
-        begin_periods(store, audience, 0.0 if requested.n_records else MOST_OF_SIZE)
+        begin_first_period(store, audience, 0.0 if requested.n_records else MOST_OF_SIZE)
         # Opened again, with everything pinned, as every later opening does; before the commit, so
         # that nothing is committed that an opening would refuse.
         return open_audience_state(store, audience, store.ledger.version + 1, lock)[0]
@@ -530,7 +530,7 @@ def _train_model(store: OpenStore, audience: Audience, plan: IndKNNPlan) -> IndK
     return train_model(store, audience, plan)[0]
 
 
-def begin_periods(store: OpenStore, audience: Audience, size_share: float = 0.0) -> None:
+def begin_first_period(store: OpenStore, audience: Audience, size_share: float = 0.0) -> None:
     """Begin the first renewal period of an audience, if its budgets renew.
 
     Call inside the change that plans the audience. `size_share`: part of a full budget that the
@@ -544,7 +544,7 @@ def begin_periods(store: OpenStore, audience: Audience, size_share: float = 0.0)
 
 
 @contextmanager
-def warned_after() -> Iterator[None]:
+def delay_warnings() -> Iterator[None]:
     """Hold warnings back until the body ends without an error.
 
     Their texts quote released values, so they must not be shown before the charges for these
@@ -586,7 +586,7 @@ def refresh_model(store: OpenStore, lock: ForkSafeLock, state: AudienceState) ->
     audience = state.audience
     with store.ledger.change("refresh"):
         used_shares = train_model(store, audience, state.plan)[1]
-        note_training(store, state, used_shares)
+        charge_proxies(store, state, used_shares)
         store.ledger.write_charges(audience, 0)
         audience.write(store.database)
     # After the commit: if anything fails from here on, the training stays charged.
@@ -594,7 +594,7 @@ def refresh_model(store: OpenStore, lock: ForkSafeLock, state: AudienceState) ->
     return open_audience_state(store, audience, store.ledger.version, lock)[0]
 
 
-def note_training(store: OpenStore, state: AudienceState, used_shares: Floats) -> None:
+def charge_proxies(store: OpenStore, state: AudienceState, used_shares: Floats) -> None:
     """Charge an audience's public proxies for another training, inside a change of the ledger.
 
     `used_shares`, float64 (m,): the share of its budget that the training would have cost each.

@@ -36,7 +36,7 @@ from vicinal.store.audience_state import (
     parse_requested_plan,
     refresh_model,
     serialize_new_plan,
-    warned_after,
+    delay_warnings,
 )
 from vicinal.store.base_store import DEFAULT, BaseStore
 from vicinal.store.evaluation import CountedRows, charge_people
@@ -347,7 +347,7 @@ class Store(BaseStore):
             self._changed()
 
     def _open_audience(self, name: str, written: str) -> None:
-        with warned_after(), self._changing_data():
+        with delay_warnings(), self._changing_data():
             self._audience_states[name] = add_audience(self._parts, self._lock, name, written)
             self._changed()
 
@@ -432,7 +432,7 @@ class NewStore:
         folder = Folder.create(path, ledger, witness)
         store = None
         try:
-            with warned_after():
+            with delay_warnings():
                 store = Store._create(folder, self.schema, self.records, self.written, self.total)
         except BaseException:
             if store is None:
