@@ -251,7 +251,7 @@ def test_no_byte_of_the_erased_is_left_beside_a_model_with_trees(tmp_path):
         store.predict(Q[:5])
         store.refresh_model()  # the model has learnt of the canary, too
         stored = store._parts.schema.kernel_of(None).encode(features)
-        mapped = store._audience_states["default"].private_model.encode_rows(stored)
+        mapped = store._audience_states["default"].private_model.map_records(stored)
         rows = [row.tobytes() for row in stored]
         needles = [canary.encode(), *rows, *(row.tobytes() for row in mapped)]
         assert all(tools.files_with(tmp_path, each) for each in [canary.encode(), *rows])

@@ -25,7 +25,7 @@ from vicinal.planning.plan import IndKNNPlan
 from vicinal.store.audience_state import AudienceState, restore_plan
 from vicinal.store.evaluation import CountedRows, charge_people
 from vicinal.store.opening import OpenStore
-from vicinal.store.private_models import stored_features
+from vicinal.store.private_models import load_feature_map
 
 _CLOCK = "turn"
 """Database key of the coordinator's clock; also a column of the table `carried`."""
@@ -130,7 +130,7 @@ def create_local_gradients(store: OpenStore, audience: Audience) -> LocalGradien
     records = store.record_files.features
     return LocalGradients(
         plan.training,
-        stored_features(store, audience)[0],
+        load_feature_map(store, audience)[0],
         convert_to_float(records.rows(len(store.shard))),
         store.shard.subject_table_of(audience.account),
         audience.account,

@@ -51,7 +51,11 @@ from vicinal.store.erasure import forget_additions
 from vicinal.store.evaluation import CountedRows
 from vicinal.store.folder import create_new_folder
 from vicinal.store.opening import OpenStore, create_interrupted_error, open_folder
-from vicinal.store.private_models import awaits_model, begin_model, list_answering_audiences
+from vicinal.store.private_models import (
+    is_training_pending,
+    begin_model_training,
+    list_answering_audiences,
+)
 from vicinal.store.records import NEXT_NUMBER, Addition, StoredRecords, write_id_mode
 from vicinal.store.request_batch import RequestBatch
 from vicinal.store.status import Presence, Verification, public_facts, verify
@@ -362,10 +366,10 @@ class Coordinator(BaseStore):
         `written`: its checked plan as JSON.
         """
         audience = self._ledger.open_audience(name, written)
-        audience.plan = decide_on_model(self._parts, audience, begin_model)
+        audience.plan = decide_on_model(self._parts, audience, begin_model_training)
         self._shards[name] = self._create_remote_shards(name)
         change = self._plan_audience(audience)
-        if awaits_model(self._parts, audience):
+        if is_training_pending(self._parts, audience):
             training.begin_training(self._ledger, audience)
         return change
 
@@ -375,7 +379,7 @@ class Coordinator(BaseStore):
         They stay open while they depend on a model that is not trained yet. Returns the change.
         """
         store = self._parts
-        is_planned = not awaits_model(store, audience)
+        is_planned = not is_training_pending(store, audience)
         if is_planned:
             pin_plan(store, audience, self._lock)
             begin_first_period(store, audience)

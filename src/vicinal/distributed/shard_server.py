@@ -28,7 +28,7 @@ from vicinal.store.audience_state import AudienceState, open_audience_state, res
 from vicinal.store.backups import pack
 from vicinal.store.erasure import decide_erasure, finish_erasure
 from vicinal.store.opening import OpenStore, open_folder
-from vicinal.store.private_models import awaits_model, list_answering_audiences
+from vicinal.store.private_models import is_training_pending, list_answering_audiences
 from vicinal.store.records import StoredRecords, add_records
 from vicinal.store.status import curator_facts, find_id_traces, verify
 
@@ -306,7 +306,7 @@ class ShardServer:
         self._note_change()
         if name in self._audience_states:
             self._audience_states.pop(name).close(store.shard)
-        if not awaits_model(store, audience):
+        if not is_training_pending(store, audience):
             self._audience_states[name] = self._open_state(audience)
 
     def _write_clock(self, clock: int) -> None:

@@ -41,7 +41,7 @@ from vicinal.planning.guarantees import (
 )
 from vicinal.planning.plan import IndKNNPlan
 from vicinal.store.opening import OpenStore
-from vicinal.store.private_models import StoredModel, load_model, settle_request, train_model
+from vicinal.store.private_models import StoredModel, load_model, resolve_model_share, train_model
 from vicinal.store.store_schema import StoreSchema
 
 
@@ -434,7 +434,7 @@ def open_audience_state(
     schema = store.schema
     parameters = dict(fields["asked"])
     requested = _build_plan(schema, parameters, fields)
-    requested = settle_request(requested, fields["pinned"], schema)
+    requested = resolve_model_share(requested, fields["pinned"], schema)
     parameters["model_share"] = requested.model_share
     plan = _build_plan(schema, {**parameters, **fields["pinned"]}, fields)
     slack = slack_meter(plan, audience.slack)

@@ -57,7 +57,7 @@ class StoredModel:
     n_asked: int
     trained: int
 
-    def encode_rows(self, rows: IntegerMatrix) -> IntegerMatrix:
+    def map_records(self, rows: IntegerMatrix) -> IntegerMatrix:
         """Return integer features in the learnt metric (n, width), each row computed by itself.
 
         `rows` (n, d): the store's integer features.
@@ -78,7 +78,7 @@ class StoredModel:
         The index follows all later changes of the store's records.
         """
         index = index_factory(plan.index)(self.kernel, self.public.shape[1])
-        mapped = MappedIndex(index, self.encode_rows)
+        mapped = MappedIndex(index, self.map_records)
         store.shard.follow(mapped, store.record_files.features_in_parts(len(store.shard)))
         return SharedShard(store.shard, audience.account, mapped)
 
@@ -94,7 +94,7 @@ def train_model(
     """
     kernel = store.schema.kernel_of(None)
     records = store.record_files.features.rows(len(store.shard))
-    noise, slack = draws_of(store, audience, plan)
+    noise, slack = create_training_noise(store, audience, plan)
     plan, model = settled_model(
         plan,
         kernel,
@@ -110,7 +110,7 @@ def train_model(
     return plan, model.used
 
 
-def begin_model(store: OpenStore, audience: Audience, plan: IndKNNPlan) -> IndKNNPlan:
+def begin_model_training(store: OpenStore, audience: Audience, plan: IndKNNPlan) -> IndKNNPlan:
     """Write the feature map of a new audience's model, which the shards of a cluster then train.
 
     Call inside a change of the ledger. Returns the plan with the model's share fixed.
@@ -123,7 +123,7 @@ def begin_model(store: OpenStore, audience: Audience, plan: IndKNNPlan) -> IndKN
     return plan
 
 
-def awaits_model(store: OpenStore, audience: Audience) -> bool:
+def is_training_pending(store: OpenStore, audience: Audience) -> bool:
     """Return whether an audience's model is planned but not yet trained by the shards."""
     share = parse_json(audience.plan)["pinned"].get("model_share")
     return bool(share) and _USED not in read_parts(store.database, audience.number)
@@ -134,11 +134,11 @@ def list_answering_audiences(store: OpenStore) -> list[Audience]:
     return [
         audience
         for audience in store.ledger.audiences.values()
-        if not awaits_model(store, audience)
+        if not is_training_pending(store, audience)
     ]
 
 
-def draws_of(
+def create_training_noise(
     store: OpenStore, audience: Audience, plan: IndKNNPlan
 ) -> tuple[NoiseSource, DeltaSlackAccountant]:
     """Return the noise source of an audience's next training, and its accountant of delta slack.
@@ -165,7 +165,7 @@ def write_model(store: OpenStore, audience: Audience, model: PrivateModel) -> No
     write_parts(store.database, audience.number, {**counts, **_encode_arrays(arrays)})
 
 
-def settle_request(
+def resolve_model_share(
     requested: IndKNNPlan, pinned: Mapping[str, Any], schema: StoreSchema
 ) -> IndKNNPlan:
     """Return a requested plan with its model's share as decided, or with the obstacle to a model.
@@ -205,7 +205,7 @@ def load_model(store: OpenStore, audience: Audience, plan: IndKNNPlan) -> Stored
     return StoredModel(model, metric_kernel(public), public, n_asked, n_trainings)
 
 
-def stored_features(store: OpenStore, audience: Audience) -> tuple[ModelFeatures, FloatMatrix]:
+def load_feature_map(store: OpenStore, audience: Audience) -> tuple[ModelFeatures, FloatMatrix]:
     """Return the feature map of an audience's model, and the public rows (m, d) as integers.
 
     The integers are floating-point numbers here, as training needs them.
