@@ -567,7 +567,7 @@ def count_remaining_refreshes(state: AudienceState) -> int:
             f"The audience {state.audience.name!r} has no private model. Open another audience "
             "with 'model_share' and 'model_refreshes'."
         )
-    refreshes = state.plan.trainings - state.private_model.trained
+    refreshes = state.plan.trainings - state.private_model.n_trainings
     if refreshes <= 0:
         raise PrivacyRefused(
             f"The audience {state.audience.name!r} has no refresh of its model left: its plan has "

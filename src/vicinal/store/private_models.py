@@ -48,14 +48,14 @@ class StoredModel:
     - `kernel`: cosine kernel in the learnt metric.
     - `public`, (m, d + c): public reference in the learnt metric, not yet integers.
     - `n_asked`: number of queries that were passed on to the private records.
-    - `trained`: number of completed trainings.
+    - `n_trainings`: number of completed trainings.
     """
 
     model: PrivateModel
     kernel: Kernel
     public: FloatMatrix
     n_asked: int
-    trained: int
+    n_trainings: int
 
     def map_records(self, rows: IntegerMatrix) -> IntegerMatrix:
         """Return integer features in the learnt metric (n, width), each row computed by itself.
