@@ -19,7 +19,7 @@ from vicinal.ledger.answers import read_parts
 from vicinal.mechanisms.linear_model import GradientRelease
 from vicinal.store import Store, audience_state, private_models
 from vicinal.store.private_models import _SEED_STEP
-from vicinal.store.receipts import SigningKey, check_receipt, erasure_receipt
+from vicinal.store.receipts import SigningKey, check_receipt, create_erasure_receipt
 
 SHARE = {"epsilon": 8.0, "n_queries": 60, "model_share": 0.5, "n_records": 300}
 YQ = points(60, 2)[1]
@@ -237,7 +237,9 @@ def test_an_erasure_says_that_weights_stay(opened, tmp_path):
     with Store.open(path) as again:
         assert (model_of(again).model.weights == before).all()
         key = SigningKey.create(tmp_path / "key")
-        receipt = erasure_receipt(again._parts, [PEOPLE[0]], key, models_kept=again.models_stay)
+        receipt = create_erasure_receipt(
+            again._parts, [PEOPLE[0]], key, models_kept=again.models_stay
+        )
         assert receipt["models"] == "kept"
         assert check_receipt(receipt, key.public)
 

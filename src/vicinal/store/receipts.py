@@ -95,7 +95,7 @@ class SigningKey:
         return {**content, _SIGNATURE: self._key.sign(_encode_message(content)).hex()}
 
 
-def erasure_receipt(
+def create_erasure_receipt(
     store: OpenStore, subjects: Sequence[SubjectId], key: SigningKey, *, models_kept: bool = False
 ) -> dict[str, Any]:
     """Return a receipt, signed with `key`, that subjects are erased from an open store.
@@ -153,7 +153,7 @@ def check_receipt(receipt: Any, public_key: str) -> dict[str, Any]:
     return content
 
 
-def faults_of_receipt(
+def find_receipt_faults(
     store: OpenStore, receipt: Mapping[str, Any], subjects: Sequence[SubjectId]
 ) -> list[str]:
     """Return sentences on why a checked receipt does not hold in an open store; empty if it does.
