@@ -175,7 +175,7 @@ Charges, and whatever the body writes, become durable when the body ends.
 """
 
 
-def charge_people(
+def charge_evaluated_subjects(
     ledger: Ledger, audience: Audience, tally: NoisyTally, counted: CountedRows
 ) -> Steps:
     """Charge subjects for an evaluation, and return the private sum over all cells, int64 (cells,).

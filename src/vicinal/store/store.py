@@ -39,7 +39,7 @@ from vicinal.store.audience_state import (
     delay_warnings,
 )
 from vicinal.store.base_store import DEFAULT, BaseStore
-from vicinal.store.evaluation import CountedRows, charge_people
+from vicinal.store.evaluation import CountedRows, charge_evaluated_subjects
 from vicinal.store.folder import Folder, choose_witness_path
 from vicinal.store.opening import OpenStore, create_store, open_folder
 from vicinal.store.records import (
@@ -322,7 +322,7 @@ class Store(BaseStore):
     ) -> Iterator[Steps]:
         ledger = self._parts.ledger
         with ledger.release(audience):
-            yield charge_people(ledger, audience, tally, counted)
+            yield charge_evaluated_subjects(ledger, audience, tally, counted)
 
     # ------------------------------------------------------------ operation
 
