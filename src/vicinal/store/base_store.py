@@ -40,7 +40,7 @@ from vicinal.store.evaluation import (
 from vicinal.store.opening import OpenStore
 from vicinal.store.records import Addition, StoredRecords, came_with_ids, refuse_similar_ids
 from vicinal.store.request_batch import RequestBatch, get_audience_state
-from vicinal.store.requests import ANYONE, Query, Reply, checked_name
+from vicinal.store.requests import ANYONE, Query, Reply, normalize_name
 from vicinal.store.status import Presence, Quota, Verification, remaining_quota
 from vicinal.store.store_schema import ExtractedRows, StoreSchema
 from vicinal.tabular import check_row_order
@@ -321,7 +321,7 @@ class BaseStore(ABC):
     def allow(self, analyst: str, quota: int | None, *, audience: str = DEFAULT) -> None:
         """Set the largest number of new answers of an analyst; None for the audience's limit."""
         state = get_audience_state(self._audience_states, audience)
-        name = checked_name("analyst", analyst)
+        name = normalize_name("analyst", analyst)
         max_answers = None if quota is None else checks.check_integer("quota", quota, minimum=0)
         with self._exclusive():
             self._parts.ledger.allow(state.audience, name, max_answers)
@@ -369,8 +369,10 @@ class BaseStore(ABC):
             If a shard of a cluster is missing. A change that was decided is finished later.
         """
         schema, ledger = self._parts.schema, self._parts.ledger
-        name = checked_name("curator", curator)
-        key = None if idempotency_key is None else checked_name("idempotency_key", idempotency_key)
+        name = normalize_name("curator", curator)
+        key = (
+            None if idempotency_key is None else normalize_name("idempotency_key", idempotency_key)
+        )
         check_row_order(X, y=y, subjects=subjects)
         records = StoredRecords.from_features(schema, schema.vectors(X), y, subjects)
         addition = None if key is None else Addition.from_records(ledger, name, key, records)
@@ -431,7 +433,7 @@ class BaseStore(ABC):
             Parameters of :class:`~vicinal.predictors.IndKNNClassifier`, except those that the store
             fixes for all audiences.
         """
-        name = checked_name("name", name)
+        name = normalize_name("name", name)
         written = self._write_plan(plan, accept_weak_plan, renew)
         with self._exclusive():
             self._requested_plan(name, written)
@@ -449,7 +451,7 @@ class BaseStore(ABC):
 
         If the plan has no number of records, it gets that of another audience.
         """
-        name = checked_name("name", name)
+        name = normalize_name("name", name)
         written = self._write_plan(plan, accept_weak_plan, renew)
         with self._hold_lock():
             requested = self._requested_plan(name, written)

@@ -20,7 +20,7 @@ from vicinal.ledger.answers import (
 from vicinal.ledger.audiences import Analyst
 from vicinal.ledger.ledger import Ledger
 from vicinal.store.audience_state import AudienceState, compute_lead, pack_answers
-from vicinal.store.requests import ANYONE, REPLIES, Query, Reply, checked_name
+from vicinal.store.requests import ANYONE, REPLIES, Query, Reply, normalize_name
 from vicinal.store.store_schema import StoreSchema
 from vicinal.targets.target import VectorTarget
 
@@ -202,10 +202,10 @@ class RequestBatch:
         """Return a checked request, or the error that refuses it."""
         try:
             state = get_audience_state(self._states, query.audience)
-            analyst = checked_name("analyst", query.analyst)
+            analyst = normalize_name("analyst", query.analyst)
             key = query.idempotency_key
             if key is not None:
-                key = checked_name("idempotency_key", key)
+                key = normalize_name("idempotency_key", key)
             return _CheckedRequest(state, analyst, key, self._schema.vectors(query.queries))
         except VicinalError as error:
             return error

@@ -226,7 +226,7 @@ REPLIES: dict[str, type[Reply]] = {CLASSES: ClassReply, NUMBERS: NumberReply, LA
 """The class of replies of each kind of target."""
 
 
-def checked_name(noun: str, value: object) -> str:
+def normalize_name(noun: str, value: object) -> str:
     """Return the name of an analyst, an audience, a curator or a key in normal form (NFC).
 
     Raises InvalidInput, with the parameter's name `noun`, if it is not text of a permitted length.

@@ -31,7 +31,7 @@ from vicinal.store.audience_state import AudienceState, TotalGuarantee
 from vicinal.store.evaluation import read_evaluations
 from vicinal.store.opening import OpenStore
 from vicinal.store.record_files import OTHER_RECORDS, record_file_faults, slots_match_enrolment
-from vicinal.store.requests import checked_name
+from vicinal.store.requests import normalize_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ class Presence:
 
 def remaining_quota(state: AudienceState, analyst: str | None) -> Quota:
     """Return the quota of an audience, and of one of its analysts unless `analyst` is None."""
-    name = None if analyst is None else checked_name("analyst", analyst)
+    name = None if analyst is None else normalize_name("analyst", analyst)
     entry = state.audience.analysts.get(name or "", Analyst(None, 0))
     analyst_left = None if entry.quota is None else max(0, entry.quota - entry.used)
     used = state.audience.used
