@@ -106,7 +106,7 @@ def enrolled_records(store):
     """Return the encoded rows on disk of every enrolled subject, sorted, by id; of one folder."""
     parts = store._parts
     slots = parts.record_files.column("slots", parts.record_files.slots.size() // 4)
-    rows = np.vstack([*parts.record_files.features_in_parts()] or [np.zeros((0, tools.D))])
+    rows = np.vstack([*parts.record_files.read_feature_chunks()] or [np.zeros((0, tools.D))])
     held = {}
     for subject, slot in parts.ledger.slot_table.slot_of.items():
         held[subject] = sorted(row.tobytes() for row in rows[slots == slot])

@@ -47,7 +47,7 @@ from vicinal.store.audience_state import (
 )
 from vicinal.store.backups import pack
 from vicinal.store.base_store import BaseStore
-from vicinal.store.erasure import forget_additions
+from vicinal.store.erasure import forget_addition_digests
 from vicinal.store.evaluation import CountedRows
 from vicinal.store.folder import create_new_folder
 from vicinal.store.opening import OpenStore, create_interrupted_error, open_folder
@@ -245,7 +245,7 @@ class Coordinator(BaseStore):
         ids = self._erasable(subjects)
 
         def decide_change() -> changes.ClusterChange:
-            forget_additions(self._parts.database)
+            forget_addition_digests(self._parts.database)
             return changes.ClusterChange(changes.ERASE, ids)
 
         with self._exclusive():

@@ -38,7 +38,7 @@ from vicinal.neighbours.scan import fill_holes
 from vicinal.store.record_files import (
     TILE,
     RecordFiles,
-    note_erased_slots,
+    subtract_from_slot_checksum,
     tiles_from,
     write_digests,
 )
@@ -132,8 +132,8 @@ def write_erasure(
         raise StorageFailed(
             "An earlier erasure is not finished. Open the store again, which finishes it."
         )
-    note_erased_slots(ledger.database, slot_of_row)
-    forget_additions(ledger.database)
+    subtract_from_slot_checksum(ledger.database, slot_of_row)
+    forget_addition_digests(ledger.database)
     encoded_rows = base64.b64encode(rows.astype("<i8").tobytes()).decode()
     encoded_hashes = base64.b64encode(b"".join(hashes)).decode()
     erasure = Erasure(_MOVING, size, encoded_rows, encoded_hashes, ledger.clock + 1)
@@ -183,7 +183,7 @@ def _cut(erasure: Erasure, database: Database, record_files: RecordFiles) -> Non
         erasure.advance_to(_SCRUBBING).write(database)
 
 
-def forget_additions(database: Database) -> None:
+def forget_addition_digests(database: Database) -> None:
     """Replace the digests of all added records, inside an erasure's transaction.
 
     Keys stay used: the ledger keeps the digest of each key, and the version it made.

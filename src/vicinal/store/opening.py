@@ -348,7 +348,7 @@ def _load_store(
     index = index_factory(schema.index)
     shard = Shard(schema.kernel_of(None), schema.width, ledger, index)
     shard.resume(
-        record_files.features_in_parts(size),
+        record_files.read_feature_chunks(size),
         schema.target.of_rows(record_files.labels.rows(size)),
         record_files.column("slots", size),
     )

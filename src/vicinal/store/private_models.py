@@ -79,7 +79,7 @@ class StoredModel:
         """
         index = index_factory(plan.index)(self.kernel, self.public.shape[1])
         mapped = MappedIndex(index, self.map_records)
-        store.shard.follow(mapped, store.record_files.features_in_parts(len(store.shard)))
+        store.shard.follow(mapped, store.record_files.read_feature_chunks(len(store.shard)))
         return SharedShard(store.shard, audience.account, mapped)
 
 

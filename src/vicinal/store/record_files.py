@@ -189,7 +189,7 @@ class RecordFiles:
             record_file.size() > size * record_file.bytes for record_file in self.file_of.values()
         )
 
-    def features_in_parts(self, size: int | None = None) -> Iterator[AnyArray]:
+    def read_feature_chunks(self, size: int | None = None) -> Iterator[AnyArray]:
         """Yield the features of the first `size` records in chunks; of all records without it."""
         size = self.features.size() // self.features.bytes if size is None else size
         step = max(1, _FEATURES_CHUNK_BYTES // self.features.bytes)
@@ -273,12 +273,12 @@ def compute_slot_checksum(slots: Ints32) -> int:
     return int((mixed ^ (mixed >> np.uint64(31))).sum(dtype=np.uint64))
 
 
-def note_added_slots(database: Database, slots: Ints32) -> None:
+def add_to_slot_checksum(database: Database, slots: Ints32) -> None:
     """Count the records of some `slots` as enrolled, inside a transaction."""
     _change_slot_checksum(database, compute_slot_checksum(slots))
 
 
-def note_erased_slots(database: Database, slots: Ints32) -> None:
+def subtract_from_slot_checksum(database: Database, slots: Ints32) -> None:
     """Count the records of some `slots` as erased, inside a transaction."""
     _change_slot_checksum(database, -compute_slot_checksum(slots))
 

@@ -261,7 +261,7 @@ def verify(store: OpenStore, erased: Sequence[SubjectId], rows: AnyArray | None)
         "erased subjects": _check_erased(store, erased),
     }
     if rows is not None:
-        is_present = contains_any_row(store.record_files.features_in_parts(), rows)
+        is_present = contains_any_row(store.record_files.read_feature_chunks(), rows)
         fault = "The record files hold features of an erased record, or equal ones of another."
         faults_of_check["erased features"] = [fault] if is_present else []
     faults = tuple(fault for faults in faults_of_check.values() for fault in faults)
