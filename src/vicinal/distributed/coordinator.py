@@ -58,7 +58,7 @@ from vicinal.store.private_models import (
 )
 from vicinal.store.records import NEXT_NUMBER, Addition, StoredRecords, write_id_mode
 from vicinal.store.request_batch import RequestBatch
-from vicinal.store.status import Presence, Verification, public_facts, verify
+from vicinal.store.status import Presence, Verification, collect_public_facts, verify
 
 _OPENING_SECONDS = 5.0
 """Seconds that an opening waits for missing shards at most; a block waits for the deadline."""
@@ -302,7 +302,7 @@ class Coordinator(BaseStore):
 
     def facts(self, *, curator: bool = False) -> dict[str, Any]:
         with self._exclusive(looking=True):
-            facts = public_facts(self._parts, self._audience_states)
+            facts = collect_public_facts(self._parts, self._audience_states)
             facts["shards"] = len(self._clients)
             if curator:
                 facts["private"] = self._changes.run_on_all(tasks.Facts())

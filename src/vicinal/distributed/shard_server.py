@@ -30,7 +30,7 @@ from vicinal.store.erasure import decide_erasure, finish_erasure
 from vicinal.store.opening import OpenStore, open_folder
 from vicinal.store.private_models import is_training_pending, list_answering_audiences
 from vicinal.store.records import StoredRecords, add_records
-from vicinal.store.status import curator_facts, find_id_traces, verify
+from vicinal.store.status import collect_private_facts, find_id_traces, verify
 
 _T = TypeVar("_T")
 _LAST_CHANGE = "changed"
@@ -149,7 +149,7 @@ class ShardServer:
                 case tasks.Verify():
                     return verify(self._parts, task.erased, task.rows)
                 case tasks.Facts():
-                    return curator_facts(self._parts)
+                    return collect_private_facts(self._parts)
                 case tasks.Backup():
                     return pack(self._parts, task.path)
                 case _:

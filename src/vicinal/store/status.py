@@ -98,7 +98,7 @@ def remaining_quota(state: AudienceState, analyst: str | None) -> Quota:
     return Quota(state.plan.n_queries, used, state.remaining, entry.quota, entry.used, analyst_left)
 
 
-def public_facts(store: OpenStore, states: Mapping[str, AudienceState]) -> dict[str, Any]:
+def collect_public_facts(store: OpenStore, states: Mapping[str, AudienceState]) -> dict[str, Any]:
     """Return all public facts of a store as plain values, fit for JSON.
 
     `states`: the store's audiences by name.
@@ -150,7 +150,7 @@ def _estimate_budget_usage(state: AudienceState) -> dict[str, Any] | None:
     return {"mean": usage.used, "quantiles": quantiles, "retired": usage.retired}
 
 
-def curator_facts(store: OpenStore) -> dict[str, Any]:
+def collect_private_facts(store: OpenStore) -> dict[str, Any]:
     """Return private facts as plain values: numbers of records and subjects, and budgets."""
     erased_query = (
         "SELECT COUNT(DISTINCT hash) FROM departed WHERE audience > 0 AND hash NOT IN "

@@ -328,9 +328,9 @@ class Store(BaseStore):
 
     def facts(self, *, curator: bool = False) -> dict[str, Any]:
         with self._exclusive(looking=True):
-            facts = status.public_facts(self._parts, self._audience_states)
+            facts = status.collect_public_facts(self._parts, self._audience_states)
             if curator:
-                facts["private"] = status.curator_facts(self._parts)
+                facts["private"] = status.collect_private_facts(self._parts)
         return facts
 
     def backup(self, path: str | Path) -> None:
