@@ -181,7 +181,7 @@ class Coordinator(BaseStore):
                 records.begin_epoch()
                 store.mark()
             coordinator = cls(store, description, records, transports, deadline, reading)
-            with coordinator._exclusive(looking=True):
+            with coordinator._exclusive(read_only=True):
                 pass  # Entering finishes an interrupted change before any query is answered.
             resources.pop_all()
         return coordinator
@@ -197,17 +197,17 @@ class Coordinator(BaseStore):
 
     # ------------------------------------------------------------ answers
 
-    def _batch(self) -> RequestBatch:
+    def _create_batch(self) -> RequestBatch:
         for audience_shards in self._shards.values():
             audience_shards.begin_batch()
         return RequestBatch(self._ledger, self._parts.schema, self._audience_states)
 
-    def _note_answered(self) -> None:
+    def _finish_answers(self) -> None:
         self._parts.mark()  # before shards delete the votes
         self._delete_votes()
 
     @contextmanager
-    def _collect(
+    def _charge_evaluation(
         self, audience: Audience, tally: NoisyTally, counted: CountedRows
     ) -> Iterator[Steps]:
         sums = sharded.charge_tally_on_shards(self._ledger, self._changes, audience, tally, counted)
@@ -242,7 +242,7 @@ class Coordinator(BaseStore):
             If a shard is missing. If the erasure was already decided, nothing is answered until it
             is finished.
         """
-        ids = self._erasable(subjects)
+        ids = self._check_erasable(subjects)
 
         def decide_change() -> changes.ClusterChange:
             forget_addition_digests(self._parts.database)
@@ -258,13 +258,13 @@ class Coordinator(BaseStore):
         with self._exclusive():
             return Presence.from_standings(self._changes.list_standings(ids))
 
-    def _alike(self, subjects: list[SubjectId]) -> int:
+    def _count_similar_ids(self, subjects: list[SubjectId]) -> int:
         ids = list(dict.fromkeys(subjects))
         unknown = list(compress(ids, np.equal(self._changes.list_standings(ids), 0)))
         similar_ids = self._changes.run_on_all(tasks.SimilarSubjects(unknown))
         return len(find_similar_ids(unknown).union(*similar_ids.values()))
 
-    def _completed(self, plan: dict[str, Any]) -> dict[str, Any]:
+    def _complete_parameters(self, plan: dict[str, Any]) -> dict[str, Any]:
         if plan.get("neighbor_count") == PRIVATE:
             raise create_private_count_error()
         if plan.get("n_records") is None:
@@ -301,7 +301,7 @@ class Coordinator(BaseStore):
     # ------------------------------------------------------------ maintenance
 
     def facts(self, *, curator: bool = False) -> dict[str, Any]:
-        with self._exclusive(looking=True):
+        with self._exclusive(read_only=True):
             facts = collect_public_facts(self._parts, self._audience_states)
             facts["shards"] = len(self._clients)
             if curator:
@@ -320,7 +320,7 @@ class Coordinator(BaseStore):
 
         Each machine writes its own folder, under this path; see :func:`restore_cluster`.
         """
-        with self._exclusive(looking=True):
+        with self._exclusive(read_only=True):
             target = Path(path).absolute()
             self._delete_votes()
             create_new_folder(target)

@@ -64,10 +64,10 @@ class BaseStore(ABC):
     # ------------------------------------------------------------ for subclasses, lock held
 
     @abstractmethod
-    def _batch(self) -> RequestBatch:
+    def _create_batch(self) -> RequestBatch:
         """Return an empty batch of requests."""
 
-    def _note_answered(self) -> None:  # noqa: B027 (optional for subclasses)
+    def _finish_answers(self) -> None:  # noqa: B027 (optional for subclasses)
         """React to answers that became durable, before they are returned."""
 
     @abstractmethod
@@ -75,14 +75,14 @@ class BaseStore(ABC):
         """Add checked records durably; `addition` notes the idempotency key, if there is one."""
 
     @abstractmethod
-    def _alike(self, subjects: list[SubjectId]) -> int:
+    def _count_similar_ids(self, subjects: list[SubjectId]) -> int:
         """Return the number of new ids that are similar to known ones, or to each other.
 
         Similar ids differ by leading zeros, case, blanks or width only.
         """
 
     @abstractmethod
-    def _collect(
+    def _charge_evaluation(
         self, audience: Audience, tally: NoisyTally, counted: CountedRows
     ) -> AbstractContextManager[Steps]:
         """Charge the subjects of an evaluation; see :data:`~vicinal.store.evaluation.Collect`."""
@@ -95,7 +95,7 @@ class BaseStore(ABC):
     def _refresh(self, state: AudienceState) -> None:
         """Train an audience's model again, durably."""
 
-    def _completed(self, plan: dict[str, Any]) -> dict[str, Any]:
+    def _complete_parameters(self, plan: dict[str, Any]) -> dict[str, Any]:
         """Return the parameters of a plan, completed by this kind of store."""
         return plan
 
@@ -127,17 +127,17 @@ class BaseStore(ABC):
             yield
 
     @contextmanager
-    def _exclusive(self, *, looking: bool = False) -> Iterator[None]:
+    def _exclusive(self, *, read_only: bool = False) -> Iterator[None]:
         """Hold the lock, report commits to the witness, and close the store if the body fails.
 
-        A body that only reads (`looking`) changes nothing: an error in it, such as a full disk of a
+        A body that only reads (`read_only`) changes nothing: an error in it, such as a full disk of a
         backup, leaves the store open.
         """
         with self._hold_lock():
             try:
                 with self._parts.marking():
                     self._finish_pending()
-                    if not looking and self._renew():
+                    if not read_only and self._renew():
                         for state in self._audience_states.values():
                             state.drop_answers()  # no answers, but the plan of the new period
                         self._parts.ledger.complete_change()
@@ -148,7 +148,7 @@ class BaseStore(ABC):
                 # Any error inside a change, or before memory agrees with it, has closed the store
                 # already. After any other error memory is unchanged.
                 failure = isinstance(error, OSError) or not isinstance(error, Exception)
-                self._failed |= failure and not looking
+                self._failed |= failure and not read_only
                 # Only opening the store again can complete an incomplete change.
                 self._failed |= not self._parts.ledger.is_between_changes
                 raise
@@ -233,9 +233,9 @@ class BaseStore(ABC):
         """
         with self._exclusive():
             previous_clock = self._parts.ledger.clock
-            replies = self._batch().run(queries)
+            replies = self._create_batch().run(queries)
             if self._parts.ledger.clock > previous_clock:
-                self._note_answered()
+                self._finish_answers()
         return replies
 
     def evaluate(
@@ -293,7 +293,9 @@ class BaseStore(ABC):
         with self._exclusive():
             state = get_audience_state(self._audience_states, audience)
             if subjects is not None and not checks.check_boolean("ids_differ", ids_differ):
-                refuse_similar_ids(self._alike(checks.subject_ids("subjects", subjects)))
+                refuse_similar_ids(
+                    self._count_similar_ids(checks.subject_ids("subjects", subjects))
+                )
             figures = evaluate(
                 self._parts,
                 state,
@@ -303,9 +305,9 @@ class BaseStore(ABC):
                 share=share,
                 largest_error=largest_error,
                 accept_noise=accept_noise,
-                collect=self._collect,
+                collect=self._charge_evaluation,
             )
-            self._note_answered()
+            self._finish_answers()
             return figures
 
     def guarantee(self, audience: str = DEFAULT) -> Guarantee:
@@ -384,11 +386,11 @@ class BaseStore(ABC):
             had_ids = came_with_ids(self._parts.database)
             check_subjects_given(records.ids is not None, before=had_ids)
             if records.ids is not None and not checks.check_boolean("ids_differ", ids_differ):
-                refuse_similar_ids(self._alike(records.ids))
+                refuse_similar_ids(self._count_similar_ids(records.ids))
             self._add(records, addition)
             return ledger.version
 
-    def _erasable(self, subjects: npt.ArrayLike) -> list[SubjectId]:
+    def _check_erasable(self, subjects: npt.ArrayLike) -> list[SubjectId]:
         """Return the checked ids of subjects to erase; NoSubjectIds if no record has an id."""
         ids = checks.subject_ids("subjects", subjects)
         with self._hold_lock():
@@ -460,7 +462,7 @@ class BaseStore(ABC):
 
     def _write_plan(self, plan: dict[str, Any], accept_weak: bool, renew: Renewal | None) -> str:
         """Return the checked plan of a new audience as JSON."""
-        completed = self._completed(plan)
+        completed = self._complete_parameters(plan)
         return serialize_new_plan(self.schema, completed, accept_weak=accept_weak, renew=renew)
 
     def _requested_plan(self, name: str, written: str) -> IndKNNPlan:
@@ -524,7 +526,7 @@ class BaseStore(ABC):
             Erased records, as the extractor takes them, that the record files may not contain.
         """
         ids = checks.subject_ids("erased", list(erased))
-        with self._exclusive(looking=True):
+        with self._exclusive(read_only=True):
             kernel = self._parts.shard.index.kernel
             rows = None if features is None else kernel.encode(self.schema.vectors(features))
             return self._verify(ids, rows)

@@ -292,7 +292,7 @@ class Store(BaseStore):
             If the disk fails, or if the id of an erased subject is found in the database's files
             afterwards. The store must be opened again, which continues the erasure.
         """
-        ids = self._erasable(subjects)
+        ids = self._check_erasable(subjects)
         store = self._parts
         with self._exclusive(), self._changing_data(), store.database.scrubbed_soon():
             n_erased = erasure.decide_erasure(store.ledger, store.shard, ids)
@@ -310,14 +310,14 @@ class Store(BaseStore):
 
     # ------------------------------------------------------------ answers
 
-    def _batch(self) -> RequestBatch:
+    def _create_batch(self) -> RequestBatch:
         return RequestBatch(self._parts.ledger, self._parts.schema, self._audience_states)
 
-    def _alike(self, subjects: list[SubjectId]) -> int:
+    def _count_similar_ids(self, subjects: list[SubjectId]) -> int:
         return len(self._parts.ledger.alike(subjects))
 
     @contextmanager
-    def _collect(
+    def _charge_evaluation(
         self, audience: Audience, tally: NoisyTally, counted: CountedRows
     ) -> Iterator[Steps]:
         ledger = self._parts.ledger
@@ -327,7 +327,7 @@ class Store(BaseStore):
     # ------------------------------------------------------------ operation
 
     def facts(self, *, curator: bool = False) -> dict[str, Any]:
-        with self._exclusive(looking=True):
+        with self._exclusive(read_only=True):
             facts = status.collect_public_facts(self._parts, self._audience_states)
             if curator:
                 facts["private"] = status.collect_private_facts(self._parts)
@@ -335,7 +335,7 @@ class Store(BaseStore):
 
     def backup(self, path: str | Path) -> None:
         """Write a consistent copy of the store into a new folder, for :meth:`restore`."""
-        with self._exclusive(looking=True):
+        with self._exclusive(read_only=True):
             backups.pack(self._parts, Path(path))
 
     # ------------------------------------------------------------ called with the lock held
