@@ -272,9 +272,9 @@ class Coordinator(BaseStore):
             plan = {**plan, "n_records": first_plan["n_records"]}
         return plan
 
-    def _open_audience(self, name: str, written: str) -> None:
+    def _open_audience(self, name: str, plan_json: str) -> None:
         self._changes.run_on_all(tasks.Ping())
-        self._make_change(changes.AUDIENCE, lambda: self._new_audience(name, written))
+        self._make_change(changes.AUDIENCE, lambda: self._new_audience(name, plan_json))
         self._train()
 
     def _refresh(self, state: AudienceState) -> None:
@@ -360,12 +360,12 @@ class Coordinator(BaseStore):
                 # pending and is finished before the next operation.
                 self._ledger.complete_change()
 
-    def _new_audience(self, name: str, written: str) -> changes.ClusterChange:
+    def _new_audience(self, name: str, plan_json: str) -> changes.ClusterChange:
         """Open an audience in the coordinator's ledger, inside a change; return the change.
 
-        `written`: its checked plan as JSON.
+        `plan_json`: its checked plan as JSON.
         """
-        audience = self._ledger.open_audience(name, written)
+        audience = self._ledger.open_audience(name, plan_json)
         audience.plan = decide_on_model(self._parts, audience, begin_model_training)
         self._shards[name] = self._create_remote_shards(name)
         change = self._plan_audience(audience)

@@ -88,7 +88,7 @@ class BaseStore(ABC):
         """Charge the subjects of an evaluation; see :data:`~vicinal.store.evaluation.Collect`."""
 
     @abstractmethod
-    def _open_audience(self, name: str, written: str) -> None:
+    def _open_audience(self, name: str, plan_json: str) -> None:
         """Open an audience durably, given its checked plan as JSON."""
 
     @abstractmethod
@@ -436,10 +436,10 @@ class BaseStore(ABC):
             fixes for all audiences.
         """
         name = normalize_name("name", name)
-        written = self._write_plan(plan, accept_weak_plan, renew)
+        plan_json = self._serialize_plan(plan, accept_weak_plan, renew)
         with self._exclusive():
-            self._requested_plan(name, written)
-            self._open_audience(name, written)
+            self._parse_new_plan(name, plan_json)
+            self._open_audience(name, plan_json)
 
     def audience_plan(
         self,
@@ -454,24 +454,26 @@ class BaseStore(ABC):
         If the plan has no number of records, it gets that of another audience.
         """
         name = normalize_name("name", name)
-        written = self._write_plan(plan, accept_weak_plan, renew)
+        plan_json = self._serialize_plan(plan, accept_weak_plan, renew)
         with self._hold_lock():
-            requested = self._requested_plan(name, written)
+            requested = self._parse_new_plan(name, plan_json)
         planned_sizes = (state.plan.n_records for state in self._audience_states.values())
         return requested.changed(n_records=requested.n_records or next(planned_sizes, None))
 
-    def _write_plan(self, plan: dict[str, Any], accept_weak: bool, renew: Renewal | None) -> str:
+    def _serialize_plan(
+        self, plan: dict[str, Any], accept_weak: bool, renew: Renewal | None
+    ) -> str:
         """Return the checked plan of a new audience as JSON."""
         completed = self._complete_parameters(plan)
         return serialize_new_plan(self.schema, completed, accept_weak=accept_weak, renew=renew)
 
-    def _requested_plan(self, name: str, written: str) -> IndKNNPlan:
+    def _parse_new_plan(self, name: str, plan_json: str) -> IndKNNPlan:
         """Return the plan of a new audience; raise InvalidInput or PrivacyRefused if refused.
 
-        `written`: the plan as JSON.
+        `plan_json`: the plan as JSON.
         """
         ledger = self._parts.ledger
-        requested = parse_requested_plan(self.schema, written)
+        requested = parse_requested_plan(self.schema, plan_json)
         if name in ledger.audiences:
             raise InvalidInput(
                 "The 'name' parameter must be new. There is already such an audience."

@@ -160,7 +160,7 @@ class Store(BaseStore):
         Raises
         ------
         InvalidInput, PrivacyRefused
-            Before anything is written.
+            Before anything is plan_json.
         """
         new_store = NewStore.checked(
             (path, ledger, witness),
@@ -346,9 +346,9 @@ class Store(BaseStore):
             self._audience_states[name] = refresh_model(self._parts, self._lock, state)
             self._changed()
 
-    def _open_audience(self, name: str, written: str) -> None:
+    def _open_audience(self, name: str, plan_json: str) -> None:
         with delay_warnings(), self._changing_data():
-            self._audience_states[name] = add_audience(self._parts, self._lock, name, written)
+            self._audience_states[name] = add_audience(self._parts, self._lock, name, plan_json)
             self._changed()
 
     def _verify(self, erased: list[SubjectId], rows: IntegerMatrix | None) -> status.Verification:
@@ -363,25 +363,25 @@ class Store(BaseStore):
 
 @dataclass(frozen=True, eq=False)
 class NewStore:
-    """A store that can be made: its input is checked, but nothing is written, drawn or charged yet.
+    """A store that can be made: its input is checked, but nothing is plan_json, drawn or charged yet.
 
-    - `place`: folder, URL of the ledger, and file of the witness; the last two may be None.
+    - `locations`: folder, URL of the ledger, and file of the witness; the last two may be None.
     - `schema`: public facts of the store.
     - `records`: its first records.
-    - `written`: the plan of its first audience, as JSON.
+    - `plan_json`: the plan of its first audience, as JSON.
     - `total`: epsilon and delta of the limit over all audiences, or None.
     """
 
-    place: tuple[Path, str | None, Path | None]
+    locations: tuple[Path, str | None, Path | None]
     schema: StoreSchema
     records: StoredRecords
-    written: str
+    plan_json: str
     total: tuple[float, float] | None
 
     @classmethod
-    def checked(
+    def from_arguments(
         cls,
-        place: tuple[str | Path, str | None, str | Path | None],
+        locations: tuple[str | Path, str | None, str | Path | None],
         data: tuple[Any, npt.ArrayLike, npt.ArrayLike | None],
         public: npt.ArrayLike | None,
         extractor: StoreExtractor | None,
@@ -394,10 +394,10 @@ class NewStore:
     ) -> Self:
         """Return a new store from checked arguments of :meth:`Store.init`, with its errors.
 
-        `place`: path, ledger and witness. `data`: records, their labels or targets, and subject
+        `locations`: path, ledger and witness. `data`: records, their labels or targets, and subject
         ids. `plan`: all further parameters, with the classes.
         """
-        path, ledger, witness = place
+        path, ledger, witness = locations
         X, y, subjects = data
         folder_path = Path(path)
         witness_path = None if witness is None else Path(witness)
@@ -424,16 +424,16 @@ class NewStore:
     @property
     def plan(self) -> IndKNNPlan:
         """The requested plan of the first audience."""
-        return parse_requested_plan(self.schema, self.written)
+        return parse_requested_plan(self.schema, self.plan_json)
 
-    def made(self) -> Store:
+    def create(self) -> Store:
         """Write the store and return it open; if that fails, the folder is removed."""
-        path, ledger, witness = self.place
+        path, ledger, witness = self.locations
         folder = Folder.create(path, ledger, witness)
         store = None
         try:
             with delay_warnings():
-                store = Store._create(folder, self.schema, self.records, self.written, self.total)
+                store = Store._create(folder, self.schema, self.records, self.plan_json, self.total)
         except BaseException:
             if store is None:
                 folder.discard()
