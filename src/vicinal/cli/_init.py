@@ -92,7 +92,7 @@ def init(
         )
         labels = records.get_labels(dataset)
         with records.add_file_to_errors(data):
-            new_store = NewStore.checked(
+            new_store = NewStore.from_arguments(
                 (store, ledger, witness),
                 (dataset.features, labels, dataset.subjects),
                 points,
@@ -107,7 +107,7 @@ def init(
                 costs = renewal_options.describe_costs()
                 show_outlook(new_store.plan, points, public_labels, costs=costs, json=json)
                 return
-            opened = new_store.made()
+            opened = new_store.create()
         with opened:
             facts = opened.facts()
             if json:

@@ -380,7 +380,7 @@ class BaseStore(ABC):
         addition = None if key is None else Addition.from_records(ledger, name, key, records)
         with self._exclusive():
             if addition is not None:
-                earlier_version = addition.find_version(self._parts.database)
+                earlier_version = addition.find_data_version(self._parts.database)
                 if earlier_version is not None:
                     return earlier_version
             had_ids = came_with_ids(self._parts.database)

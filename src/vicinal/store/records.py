@@ -121,7 +121,7 @@ class Addition:
         name = request_name(_NO_AUDIENCE, curator, key)
         return cls(name, ledger.keyed_digest(content.digest()))
 
-    def find_version(self, database: Database) -> int | None:
+    def find_data_version(self, database: Database) -> int | None:
         """Return the data version that this request made earlier; None if it is new.
 
         Raises KeyReused if the key was used for other records, or subjects were erased since.
@@ -157,18 +157,18 @@ def add_records(store: OpenStore, records: StoredRecords) -> None:
 
 
 def find_unused_numbers(
-    first: int, size: int, list_standings: Callable[[Sequence[SubjectId]], Iterable[int]]
+    first: int, size: int, get_statuses: Callable[[Sequence[SubjectId]], Iterable[int]]
 ) -> list[SubjectId]:
     """Return `size` numbers from `first` on that no subject has, or had before an erasure.
 
-    `list_standings`: returns the standing of each id, 0 for an unknown one.
+    `get_statuses`: returns the status of each id, 0 for an unknown one.
     """
     numbers: list[SubjectId] = []
     while len(numbers) < size:
         candidates = range(first, first + size - len(numbers))
-        standings = list_standings(candidates)
+        statuses = get_statuses(candidates)
         numbers += [
-            number for number, standing in zip(candidates, standings, strict=True) if not standing
+            number for number, status in zip(candidates, statuses, strict=True) if not status
         ]
         first = candidates.stop
     return numbers

@@ -160,9 +160,9 @@ class Store(BaseStore):
         Raises
         ------
         InvalidInput, PrivacyRefused
-            Before anything is plan_json.
+            Before anything is written.
         """
-        new_store = NewStore.checked(
+        new_store = NewStore.from_arguments(
             (path, ledger, witness),
             (X, y, subjects),
             public,
@@ -173,7 +173,7 @@ class Store(BaseStore):
             accept_weak_plan=accept_weak_plan,
             renew=renew,
         )
-        return new_store.made()
+        return new_store.create()
 
     @classmethod
     def _create(
@@ -363,7 +363,7 @@ class Store(BaseStore):
 
 @dataclass(frozen=True, eq=False)
 class NewStore:
-    """A store that can be made: its input is checked, but nothing is plan_json, drawn or charged yet.
+    """A store that can be made: its input is checked, but nothing is written, drawn or charged yet.
 
     - `locations`: folder, URL of the ledger, and file of the witness; the last two may be None.
     - `schema`: public facts of the store.
