@@ -259,7 +259,7 @@ def _write_shards(
     - `subjects`: the subjects of each shard.
     """
     shards = len(subjects)
-    slot_of_row = source.record_files.column("slots", len(source.shard))
+    slot_of_row = source.record_files.read_column("slots", len(source.shard))
     erased_rows = source.database.rows(Tables.DEPARTED)
     records = []
     for number, path in enumerate(layout.shard_paths(target, shards)):
@@ -302,8 +302,8 @@ def _fill(
     with store.ledger.change("split"):
         store.database.insert(Tables.MODELS, source.database.rows(Tables.MODELS))
         rows = np.flatnonzero(new_slot_of[slot_of_row] != _ON_OTHER_SHARD)
-        features = files.features.rows(size)
-        labels = files.labels.rows(size)
+        features = files.features.map_rows(size)
+        labels = files.labels.map_rows(size)
         for start in range(0, len(rows), _ROWS_AT_ONCE):
             chunk = rows[start : start + _ROWS_AT_ONCE]
             new_slots = new_slot_of[slot_of_row[chunk]]

@@ -349,8 +349,8 @@ def _load_store(
     shard = Shard(schema.kernel_of(None), schema.width, ledger, index)
     shard.resume(
         record_files.read_feature_chunks(size),
-        schema.target.of_rows(record_files.labels.rows(size)),
-        record_files.column("slots", size),
+        schema.target.of_rows(record_files.labels.map_rows(size)),
+        record_files.read_column("slots", size),
     )
     return OpenStore(
         folder, database, witness, schema, ledger, record_files, shard, resources.pop_all()
@@ -375,7 +375,7 @@ def _accept_loss(ledger: Ledger, record_files: RecordFiles, witness: RollbackGua
     erased_again = [subject for subject, _ in entries if ledger.hash(subject) in erased_hashes]
     slots, hashes, folded = ledger.leaving(erased_again)
     size = database.number("records")
-    slot_of_row = record_files.column("slots", size)
+    slot_of_row = record_files.read_column("slots", size)
     rows = np.flatnonzero(np.isin(slot_of_row, slots))
     ledger.clock = max(ledger.clock, lost.clock)
     with ledger.change(LOST):

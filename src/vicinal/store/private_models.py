@@ -93,7 +93,7 @@ def train_model(
     the share of its budget that this training would have cost each public row.
     """
     kernel = store.schema.kernel_of(None)
-    records = store.record_files.features.rows(len(store.shard))
+    records = store.record_files.features.map_rows(len(store.shard))
     noise, slack = create_training_noise(store, audience, plan)
     plan, model = settled_model(
         plan,

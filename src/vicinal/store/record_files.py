@@ -297,7 +297,7 @@ def slots_match_enrolment(database: Database, record_files: RecordFiles, size: i
 
     Compared are slots alone, of the first `size` records on disk.
     """
-    slots = record_files.column("slots", size)
+    slots = record_files.read_column("slots", size)
     return compute_slot_checksum(slots) == database.number(SLOT_CHECKSUM)
 
 

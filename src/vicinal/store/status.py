@@ -271,8 +271,8 @@ def verify(store: OpenStore, erased: Sequence[SubjectId], rows: AnyArray | None)
 def _check_records(store: OpenStore) -> Iterator[str]:
     """Yield faults where record files, subject table and memory do not agree."""
     size = len(store.shard)
-    slots = store.record_files.column("slots", size)
-    target_rows = store.record_files.labels.rows(size)
+    slots = store.record_files.read_column("slots", size)
+    target_rows = store.record_files.labels.map_rows(size)
     enrolled = store.ledger.slot_table.taken
     if len(np.unique(enrolled)) != len(enrolled):
         yield "Two subjects share a budget."
