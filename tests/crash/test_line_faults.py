@@ -168,7 +168,7 @@ class Case:
 
     def _encode_added(self):
         with open_store(self.path) as store:
-            encoded = store._parts.schema.kernel_of(None).encode(NEW_X)
+            encoded = store._parts.schema.create_kernel().encode(NEW_X)
         return [row.tobytes() for row in encoded]
 
     def copy(self):

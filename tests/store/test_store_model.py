@@ -252,7 +252,7 @@ def test_no_byte_of_the_erased_is_left_beside_a_model_with_trees(tmp_path):
         store.add(features, [0, 1, 2], [canary] * 3)
         store.predict(Q[:5])
         store.refresh_model()  # the model has learnt of the canary, too
-        stored = store._parts.schema.kernel_of(None).encode(features)
+        stored = store._parts.schema.create_kernel().encode(features)
         mapped = store._audience_states["default"].private_model.map_records(stored)
         rows = [row.tobytes() for row in stored]
         needles = [canary.encode(), *rows, *(row.tobytes() for row in mapped)]
@@ -328,7 +328,7 @@ def test_a_refreshed_model_is_of_the_people_of_now(refreshable):
     new = model_of(refreshable)
     assert (new.model.weights != old).any()
     assert len(refreshable._parts.shard._mapped) == 1  # the old model's rows are let go of
-    queries = refreshable.schema.kernel_of(None).encode(Q).astype(np.float32)
+    queries = refreshable.schema.create_kernel().encode(Q).astype(np.float32)
     wrong = (new.predicted(queries).argmax(axis=1) != YQ).mean()
     assert wrong > 0.3  # most labels were flipped
 
@@ -402,7 +402,7 @@ def of_components(tmp_path, monkeypatch):
 
 def test_components_are_the_same_after_opening_and_after_a_refresh(of_components):
     path, kernel = of_components._parts.folder.path, model_of(of_components).model.features.kernel
-    queries = of_components.schema.kernel_of(None).encode(Q).astype(np.float32)
+    queries = of_components.schema.create_kernel().encode(Q).astype(np.float32)
     scores = model_of(of_components).model.scores(queries)
     of_components.close()
     with Store.open(path) as opened:

@@ -57,7 +57,8 @@ class PATEParameters(AnsweringParameters):
 class PATEPlan(PATEParameters, AnsweringPlan):
     """Checked parameters of a PATE classifier.
 
-    `sigma_votes` None: the noise follows from `epsilon`. `sigma_screen` None: no screening.
+    `sigma_votes` None: the noise follows from `epsilon`, or is the default if that is None, too.
+    `sigma_screen` and `threshold` None: no screening.
     """
 
     _name = "PATE"

@@ -41,9 +41,9 @@ from vicinal.planning.parameter_tables import PRIVATE
 from vicinal.store.audience_state import (
     AudienceState,
     begin_first_period,
-    pin_plan,
     decide_on_model,
     delay_warnings,
+    pin_plan,
 )
 from vicinal.store.backups import pack
 from vicinal.store.base_store import BaseStore
@@ -52,8 +52,8 @@ from vicinal.store.evaluation import CountedRows
 from vicinal.store.folder import create_new_folder
 from vicinal.store.opening import OpenStore, create_interrupted_error, open_folder
 from vicinal.store.private_models import (
-    is_training_pending,
     begin_model_training,
+    is_training_pending,
     list_answering_audiences,
 )
 from vicinal.store.records import NEXT_NUMBER, Addition, StoredRecords, write_id_mode

@@ -467,7 +467,7 @@ def _assemble_engine(
     schema = store.schema
     if model is None:
         shard = SharedShard(store.shard, audience.account)
-        kernel = schema.kernel_of(plan.bandwidth)
+        kernel = schema.create_kernel(plan.bandwidth)
         return engine_on(shard, kernel, plan, schema.width, schema.public, slack)
     return engine_on(
         model.open_shard(store, audience, plan),

@@ -15,7 +15,7 @@ from vicinal.mechanisms.noise_sources import fresh_key
 from vicinal.store import folder as folders
 from vicinal.store.opening import OpenStore, check_empty
 from vicinal.store.record_files import RECORD_NAMES
-from vicinal.store.store_schema import MAP, PUBLIC
+from vicinal.store.store_schema import MAP_FILE, PUBLIC_FILE
 
 
 def pack(store: OpenStore, path: Path) -> None:
@@ -123,7 +123,7 @@ def _create_folders(path: Path) -> None:
 
 def _copy_files(source: Path, target: Path) -> None:
     """Copy key, public files and record files of a store durably."""
-    public_names = [name for name in (PUBLIC, MAP) if (source / name).exists()]
+    public_names = [name for name in (PUBLIC_FILE, MAP_FILE) if (source / name).exists()]
     record_names = [f"{folders.RECORDS}/{name}" for name in RECORD_NAMES]
     for name in (folders.KEY, *public_names, *record_names):
         folders.copy_file(source / name, target / name)

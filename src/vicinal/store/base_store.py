@@ -222,8 +222,8 @@ class BaseStore(ABC):
         Rows with equal digests are equal to the store: such queries are one query. The features are
         accepted wherever raw rows are. Nothing is charged.
         """
-        vectors = self.schema.vectors(raw)
-        return ExtractedRows(vectors), digests_of(self.schema.kernel_of(None).encode(vectors))
+        vectors = self.schema.extract(raw)
+        return ExtractedRows(vectors), digests_of(self.schema.create_kernel().encode(vectors))
 
     def predict_many(self, queries: Sequence[Query]) -> list[Reply | VicinalError]:
         """Return the reply to each request, or the error that refuses it, in one commit.
@@ -376,7 +376,7 @@ class BaseStore(ABC):
             None if idempotency_key is None else normalize_name("idempotency_key", idempotency_key)
         )
         check_row_order(X, y=y, subjects=subjects)
-        records = StoredRecords.from_features(schema, schema.vectors(X), y, subjects)
+        records = StoredRecords.from_features(schema, schema.extract(X), y, subjects)
         addition = None if key is None else Addition.from_records(ledger, name, key, records)
         with self._exclusive():
             if addition is not None:
@@ -530,7 +530,7 @@ class BaseStore(ABC):
         ids = checks.subject_ids("erased", list(erased))
         with self._exclusive(read_only=True):
             kernel = self._parts.shard.index.kernel
-            rows = None if features is None else kernel.encode(self.schema.vectors(features))
+            rows = None if features is None else kernel.encode(self.schema.extract(features))
             return self._verify(ids, rows)
 
     @abstractmethod

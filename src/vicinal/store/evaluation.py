@@ -591,10 +591,10 @@ def evaluate(
     """
     index_of_digest, released, tally = _prepare_tally(store, state, share, largest_error)
     schema = store.schema
-    vectors = schema.vectors(X)
+    vectors = schema.extract(X)
     truth = released.check_truth(y, len(vectors))
     ids = _check_ids(store, subjects, len(vectors))
-    digests = digests_of(schema.kernel_of(None).encode(vectors))
+    digests = digests_of(schema.create_kernel().encode(vectors))
     matches = [
         (row, index_of_digest[digest])
         for row, digest in enumerate(digests)

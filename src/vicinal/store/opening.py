@@ -346,7 +346,7 @@ def _load_store(
     database = ledger.database
     size = database.number("records")
     index = index_factory(schema.index)
-    shard = Shard(schema.kernel_of(None), schema.width, ledger, index)
+    shard = Shard(schema.create_kernel(), schema.width, ledger, index)
     shard.resume(
         record_files.read_feature_chunks(size),
         schema.target.of_rows(record_files.labels.map_rows(size)),

@@ -92,7 +92,7 @@ def train_model(
     does. Returns the plan with the model's share and the number of records fixed, and float64 (m,):
     the share of its budget that this training would have cost each public row.
     """
-    kernel = store.schema.kernel_of(None)
+    kernel = store.schema.create_kernel()
     records = store.record_files.features.map_rows(len(store.shard))
     noise, slack = create_training_noise(store, audience, plan)
     plan, model = settled_model(
@@ -225,7 +225,7 @@ def _encode_public_rows(schema: StoreSchema) -> FloatMatrix:
 
 def _get_encoder(schema: StoreSchema) -> Cosine:
     """Return the kernel that makes the store's integers; a model needs the cosine kernel."""
-    encoder = schema.kernel_of(None)
+    encoder = schema.create_kernel()
     assert isinstance(encoder, Cosine)  # noqa: S101 (a model needs it)
     return encoder
 

@@ -29,7 +29,7 @@ from vicinal.ledger.files import (
 )
 from vicinal.ledger.tables import Tables
 from vicinal.store.folder import KEY
-from vicinal.store.store_schema import MAP, PUBLIC, compute_file_digest
+from vicinal.store.store_schema import MAP_FILE, PUBLIC_FILE, compute_file_digest
 
 RECORD_NAMES = ("features", "labels", "slots")
 """Names of the files in the folder of records."""
@@ -215,7 +215,7 @@ def tiles_from(start: int, size: int) -> range:
     return range(start // TILE, len(tiles_of(size)))
 
 
-SMALL_FILES = (KEY, PUBLIC, MAP)
+SMALL_FILES = (KEY, PUBLIC_FILE, MAP_FILE)
 """Files that have one digest each, because they never change."""
 
 _MAX_SMALL_FILE_BYTES = 1 << 34

@@ -206,7 +206,7 @@ class RequestBatch:
             key = query.idempotency_key
             if key is not None:
                 key = normalize_name("idempotency_key", key)
-            return _CheckedRequest(state, analyst, key, self._schema.vectors(query.queries))
+            return _CheckedRequest(state, analyst, key, self._schema.extract(query.queries))
         except VicinalError as error:
             return error
 
@@ -216,7 +216,7 @@ class RequestBatch:
         All rows are encoded in one call; the integers of a row do not depend on other rows.
         """
         if vectors:
-            kernel = self._schema.kernel_of(None)
+            kernel = self._schema.create_kernel()
             ends = np.cumsum([len(rows) for rows in vectors[:-1]], dtype=np.int64)
             yield from np.split(kernel.encode(np.concatenate(vectors)), ends)
 

@@ -32,11 +32,11 @@ from vicinal.store.audience_state import (
     AudienceState,
     add_audience,
     check_total,
+    delay_warnings,
     open_audience_state,
     parse_requested_plan,
     refresh_model,
     serialize_new_plan,
-    delay_warnings,
 )
 from vicinal.store.base_store import DEFAULT, BaseStore
 from vicinal.store.evaluation import CountedRows, charge_evaluated_subjects
@@ -50,7 +50,7 @@ from vicinal.store.records import (
     write_id_mode,
 )
 from vicinal.store.request_batch import RequestBatch
-from vicinal.store.store_schema import StoreExtractor, StoreSchema, new_schema
+from vicinal.store.store_schema import StoreExtractor, StoreSchema, create_schema
 from vicinal.tabular import check_row_order
 from vicinal.targets.target import CLASSES
 
@@ -402,7 +402,7 @@ class NewStore:
         folder_path = Path(path)
         witness_path = None if witness is None else Path(witness)
         check_row_order(X, y=y, subjects=subjects)
-        schema, X = new_schema(X, public, extractor or StoreExtractor(), plan)
+        schema, X = create_schema(X, public, extractor or StoreExtractor(), plan)
         records = StoredRecords.from_features(schema, X, y, subjects)
         if not checks.check_boolean("ids_differ", ids_differ):
             refuse_similar_ids(len(find_similar_ids(records.ids or ())))
