@@ -167,7 +167,7 @@ def test_a_broken_block_is_counted_as_it_was(opened, monkeypatch):
     n_asked, usage = state.n_asked, state.proxies.used.copy()
     with tools.broken_off(monkeypatch, type(opened._parts.ledger), "commit", error=OSError):
         opened.predict(Q[30:])
-    state.drop_answers()
+    state.reset_counters()
     assert state.n_asked == n_asked
     assert np.abs(state.proxies.used - usage).max() < 1e-4
 

@@ -112,7 +112,7 @@ def dropping_broken(monkeypatch, store, name):
     """Interrupt also the step after a failed block."""
     breaking_noise(monkeypatch, store, name)
     interrupted = raising(KeyboardInterrupt)
-    monkeypatch.setattr(type(store._audience_states[name]), "drop_answers", interrupted)
+    monkeypatch.setattr(type(store._audience_states[name]), "reset_counters", interrupted)
 
 
 @pytest.mark.parametrize("asked", [["default"], ["default", "two"]], ids=len)

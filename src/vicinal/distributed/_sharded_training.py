@@ -117,4 +117,4 @@ class ShardedGradients:
         write_model(store, audience, model)
         if state is not None:
             charge_proxies(store, state, model.used)
-            state.close(store.shard)
+            state.detach_index(store.shard)

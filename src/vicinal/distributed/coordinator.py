@@ -350,7 +350,7 @@ class Coordinator(BaseStore):
         finally:
             for state in self._audience_states.values():
                 if kind == RENEWAL:
-                    state.drop_answers()
+                    state.reset_counters()
                 else:
                     state.answers.forget_queries()
             # An open transaction means that the deciding commit was interrupted.

@@ -203,7 +203,7 @@ class ShardServer:
             # Some subjects may have been charged already. Their charges stay, although no votes are
             # returned for them.
             ledger.keep_charges([state.audience])
-            state.drop_answers()
+            state.reset_counters()
             raise
         with self._durable_transaction():
             ledger.write_charges(state.audience, 0)
@@ -305,7 +305,7 @@ class ShardServer:
             self._write_clock(task.clock)
         self._note_change()
         if name in self._audience_states:
-            self._audience_states.pop(name).close(store.shard)
+            self._audience_states.pop(name).detach_index(store.shard)
         if not is_training_pending(store, audience):
             self._audience_states[name] = self._open_state(audience)
 

@@ -120,7 +120,7 @@ class AudienceState:
     private_model: StoredModel | None = None
 
     def __post_init__(self) -> None:
-        self._resume_usage()
+        self.reset_counters()
 
     @property
     def proxies(self) -> ProxyLedger | None:
@@ -181,9 +181,9 @@ class AudienceState:
         if isinstance(own_shard, SharedShard) and own_shard.mapped is not None:
             shard.unfollow(own_shard.mapped)
 
-    def drop_answers(self) -> None:
+    def reset_counters(self) -> None:
         """Undo what unreleased answers changed in the engine; their charges and slack stay."""
-        self._resume_usage()
+        self.reset_counters()
 
     def enter(self, seq: int, block: AnswerBlock) -> None:
         """Add a block of answers that became durable under the number `seq`."""
@@ -193,7 +193,7 @@ class AudienceState:
         if self.private_model is not None and block.n_asked is not None:
             self.private_model = dataclasses.replace(self.private_model, n_asked=block.n_asked)
 
-    def _resume_usage(self) -> None:
+    def reset_counters(self) -> None:
         """Set the engine's public counters to their values after the last durable block."""
         if self.proxies is not None:
             self.proxies.resume(self.budget_usage)
@@ -383,7 +383,7 @@ def pin_plan(store: OpenStore, audience: Audience, lock: ForkSafeLock) -> None:
     Call inside a change of the ledger.
     """
     state, planned = open_audience_state(store, audience, store.ledger.version + 1, lock)
-    state.close(store.shard)
+    state.detach_index(store.shard)
     audience.plan = _pin_parameters(audience.plan, state.plan, planned)
     audience.slack = state.slack.spent
     store.ledger.write_charges(audience, 0)
@@ -590,7 +590,7 @@ def refresh_model(store: OpenStore, lock: ForkSafeLock, state: AudienceState) ->
         store.ledger.write_charges(audience, 0)
         audience.write(store.database)
     # After the commit: if anything fails from here on, the training stays charged.
-    state.close(store.shard)
+    state.detach_index(store.shard)
     return open_audience_state(store, audience, store.ledger.version, lock)[0]
 
 

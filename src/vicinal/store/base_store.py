@@ -139,7 +139,7 @@ class BaseStore(ABC):
                     self._finish_pending()
                     if not read_only and self._renew():
                         for state in self._audience_states.values():
-                            state.drop_answers()  # no answers, but the plan of the new period
+                            state.reset_counters()  # no answers, but the plan of the new period
                         self._parts.ledger.complete_change()
                     yield
             except ShardMissing:

@@ -334,7 +334,7 @@ class RequestBatch:
         self._ledger.keep_charges(state.audience for state in states)
         # Only after the charges are durable, so that an interruption here undoes none.
         for state in states:
-            state.drop_answers()
+            state.reset_counters()
 
     def _find_refusal(self, request: _LocatedRequest) -> VicinalError | None:
         """Return the error that refused the new answers of a request; None if it needs none."""
