@@ -51,7 +51,7 @@ def opened(folder, tmp_path):
 
 def test_it_answers_the_same_after_opening_and_asks_on_where_it_stopped(opened, tmp_path):
     state = opened._audience_states["default"]
-    before = state.n_asked
+    before = state.n_private_queries
     assert 0 < before < 15
     reply = opened.predict(Q[:30])
     assert reply.charged == 0
@@ -59,7 +59,7 @@ def test_it_answers_the_same_after_opening_and_asks_on_where_it_stopped(opened, 
     assert (reply.votes.argmax(axis=1) == YQ[:30]).mean() > 0.9
     assert (opened.predict(Q[30:50]).labels == YQ[30:50]).mean() > 0.9
     opened.predict((Q[:10] + Q[10:20]) / 2)  # between classes no model is sure
-    assert before < state.n_asked <= 15
+    assert before < state.n_private_queries <= 15
     assert opened.verify()
     np.testing.assert_allclose(reply.probabilities.sum(axis=1), 1)
     opened.close()
@@ -164,11 +164,11 @@ def test_the_records_in_the_metric_follow_the_store(opened):
 
 def test_a_broken_block_is_counted_as_it_was(opened, monkeypatch):
     state = opened._audience_states["default"]
-    n_asked, usage = state.n_asked, state.proxies.used.copy()
+    n_asked, usage = state.n_private_queries, state.proxies.used.copy()
     with tools.broken_off(monkeypatch, type(opened._parts.ledger), "commit", error=OSError):
         opened.predict(Q[30:])
     state.reset_counters()
-    assert state.n_asked == n_asked
+    assert state.n_private_queries == n_asked
     assert np.abs(state.proxies.used - usage).max() < 1e-4
 
 
@@ -199,7 +199,7 @@ def test_without_a_model_nothing_is_kept(tmp_path):
         model_share=0, **PLAN,
     ) as store:  # fmt: skip
         assert not read_parts(store._parts.database, 1)
-        assert store._audience_states["default"].n_asked is None
+        assert store._audience_states["default"].n_private_queries is None
         assert "model" not in str(store.guarantee())
 
 
@@ -341,12 +341,12 @@ def test_usage_grows_and_opening_finds_the_new_model(refreshable):
     assert (state.budget_usage >= usage).all()
     assert (state.budget_usage > usage).any()
     assert refreshable.predict(Q[:5]).charged == 5  # data and model have changed
-    weights, asked = model_of(refreshable).model.weights, state.n_asked
+    weights, asked = model_of(refreshable).model.weights, state.n_private_queries
     path = refreshable._parts.folder.path
     refreshable.close()
     with Store.open(path) as opened:
         assert (model_of(opened).model.weights == weights).all()
-        assert opened._audience_states["default"].n_asked == asked
+        assert opened._audience_states["default"].n_private_queries == asked
         assert opened.refresh_model() == 0
 
 

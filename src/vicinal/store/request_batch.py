@@ -162,7 +162,7 @@ class RequestBatch:
         if blocks or stored:
             self._ledger.commit(blocks, stored)
         for seq, block in enumerate(blocks, first_seq):
-            self._new_queries[block.audience.name].state.enter(seq, block)
+            self._new_queries[block.audience.name].state.add_block(seq, block)
         return self._reply_to_all(located)
 
     # ------------------------------------------------------------ before anything is charged
@@ -324,7 +324,7 @@ class RequestBatch:
             state.slack.spent,
             new.n_queries_of,
             None if state.proxies is None else state.proxies.shares,
-            state.n_asked,
+            state.n_private_queries,
         )
 
     def _keep_charges(self, *states: AudienceState) -> None:
@@ -385,7 +385,7 @@ class RequestBatch:
         for request in requests:
             stop = start + len(request.seqs)
             rows = slice(start, stop)
-            yield answers.select_rows(rows, charged=request.charged, left=state.remaining)
+            yield answers.select_rows(rows, charged=request.charged, left=state.remaining_answers)
             start = stop
 
 
@@ -418,7 +418,13 @@ def _check_quota(state: AudienceState, new: _NewQueries, analyst: str, n_request
         if next_date:
             alternatives = f" The next part of answers and budgets comes on {next_date}."
     entry = audience.analysts.get(analyst, Analyst(None, 0))
-    limits = [(f"audience {audience.name!r}", state.planned, state.remaining - len(new.rows))]
+    limits = [
+        (
+            f"audience {audience.name!r}",
+            state.planned_answers,
+            state.remaining_answers - len(new.rows),
+        )
+    ]
     if entry.quota is not None:
         n_used = entry.used + new.n_queries_of.get(analyst, 0)
         limits.append(("analyst", entry.quota, entry.quota - n_used))

@@ -95,7 +95,9 @@ def remaining_quota(state: AudienceState, analyst: str | None) -> Quota:
     entry = state.audience.analysts.get(name or "", Analyst(None, 0))
     analyst_left = None if entry.quota is None else max(0, entry.quota - entry.used)
     used = state.audience.used
-    return Quota(state.plan.n_queries, used, state.remaining, entry.quota, entry.used, analyst_left)
+    return Quota(
+        state.plan.n_queries, used, state.remaining_answers, entry.quota, entry.used, analyst_left
+    )
 
 
 def collect_public_facts(store: OpenStore, states: Mapping[str, AudienceState]) -> dict[str, Any]:

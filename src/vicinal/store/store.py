@@ -31,10 +31,10 @@ from vicinal.store.audience_state import (
     SHARED_PARAMETERS,
     AudienceState,
     add_audience,
-    check_total,
     delay_warnings,
     open_audience_state,
     parse_requested_plan,
+    plan_total_limit,
     refresh_model,
     serialize_new_plan,
 )
@@ -415,7 +415,7 @@ class NewStore:
         )
         total = None
         if epsilon_total is not None:
-            total = check_total(
+            total = plan_total_limit(
                 schema, audience_parameters, epsilon_total, accept_weak=accept_weak_plan
             )
         choose_witness_path(folder_path, witness_path)
