@@ -191,10 +191,10 @@ class Store(BaseStore):
         store = cls(create_store(folder, schema))
         try:
             if total is not None:
-                with store._changing_data(), store._parts.ledger.change("total"):
+                with store._change_data(), store._parts.ledger.change("total"):
                     store._parts.ledger.limit_total(*total, total_budget(*total))
             store._add(records, None)
-            with store._changing_data():
+            with store._change_data():
                 state = add_audience(store._parts, store._lock, DEFAULT, plan_json)
                 store._audience_states[DEFAULT] = state
                 store._changed()
@@ -268,7 +268,7 @@ class Store(BaseStore):
 
     def _add(self, records: StoredRecords, addition: Addition | None) -> None:
         database, ledger = self._parts.database, self._parts.ledger
-        with self._changing_data():
+        with self._change_data():
             with ledger.change("add"):
                 if addition is not None:
                     addition.write(database, ledger.version + 1)
@@ -294,7 +294,7 @@ class Store(BaseStore):
         """
         ids = self._check_erasable(subjects)
         store = self._parts
-        with self._exclusive(), self._changing_data(), store.database.scrubbed_soon():
+        with self._exclusive(), self._change_data(), store.database.scrubbed_soon():
             n_erased = erasure.decide_erasure(store.ledger, store.shard, ids)
             self._changed()
             erasure.finish_erasure(store.database, store.record_files, store.witness)
@@ -342,12 +342,12 @@ class Store(BaseStore):
 
     def _refresh(self, state: AudienceState) -> None:
         name = state.audience.name
-        with self._changing_data():
+        with self._change_data():
             self._audience_states[name] = refresh_model(self._parts, self._lock, state)
             self._changed()
 
     def _open_audience(self, name: str, plan_json: str) -> None:
-        with delay_warnings(), self._changing_data():
+        with delay_warnings(), self._change_data():
             self._audience_states[name] = add_audience(self._parts, self._lock, name, plan_json)
             self._changed()
 
