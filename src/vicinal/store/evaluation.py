@@ -36,7 +36,7 @@ from vicinal.predictors.inputs import check_subjects_given, checked_subjects
 from vicinal.store.audience_state import AudienceState
 from vicinal.store.opening import OpenStore
 from vicinal.store.records import came_with_ids
-from vicinal.store.request_batch import stored_answers
+from vicinal.store.request_batch import read_stored_answers
 from vicinal.store.store_schema import StoreSchema
 from vicinal.targets.label_sets import label_sets
 from vicinal.targets.numbers import LOG, Numbers, scale_numbers
@@ -776,7 +776,7 @@ def _read_released_answers(
     schema = store.schema
     if schema.target.voted:
         return ReleasedClasses.read(schema, state, block_numbers, offsets)
-    answers = stored_answers(schema, state, block_numbers, offsets).labels
+    answers = read_stored_answers(schema, state, block_numbers, offsets).labels
     target: Any = schema.target
     if target.kind == NUMBERS:
         return ReleasedNumbers.from_answers(target, answers, largest_error)
