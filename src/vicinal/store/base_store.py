@@ -41,7 +41,7 @@ from vicinal.store.opening import OpenStore
 from vicinal.store.records import Addition, StoredRecords, came_with_ids, refuse_similar_ids
 from vicinal.store.request_batch import RequestBatch, get_audience_state
 from vicinal.store.requests import ANYONE, Query, Reply, normalize_name
-from vicinal.store.status import Presence, Quota, Verification, remaining_quota
+from vicinal.store.status import Presence, Quota, Verification, compute_quota
 from vicinal.store.store_schema import ExtractedRows, StoreSchema
 from vicinal.tabular import check_row_order
 
@@ -329,7 +329,7 @@ class BaseStore(ABC):
 
     def quota(self, analyst: str | None = None, *, audience: str = DEFAULT) -> Quota:
         """Return used and remaining answers of an audience, and of one of its analysts. Public."""
-        return remaining_quota(get_audience_state(self._audience_states, audience), analyst)
+        return compute_quota(get_audience_state(self._audience_states, audience), analyst)
 
     def allow(self, analyst: str, quota: int | None, *, audience: str = DEFAULT) -> None:
         """Set the largest number of new answers of an analyst; None for the audience's limit."""
