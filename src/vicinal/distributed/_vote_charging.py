@@ -131,7 +131,7 @@ def create_local_gradients(store: OpenStore, audience: Audience) -> LocalGradien
     return LocalGradients(
         plan.training,
         load_feature_map(store, audience)[0],
-        convert_to_float(records.rows(len(store.shard))),
+        convert_to_float(records.map_rows(len(store.shard))),
         store.shard.subject_table_of(audience.account),
         audience.account,
         create_noise_source(),

@@ -39,7 +39,7 @@ from vicinal.store.record_files import (
     TILE,
     RecordFiles,
     subtract_from_slot_checksum,
-    tiles_from,
+    list_tiles_from,
     write_digests,
 )
 
@@ -166,7 +166,7 @@ def _move(
     new_size = erasure.size - len(rows)
     erased_indices = rows[rows < new_size]
     moved_indices = fill_holes(rows, erasure.size)
-    record_files.move(erased_indices, moved_indices, erasure.size)
+    record_files.copy_over_erased(erased_indices, moved_indices, erasure.size)
     with database.transaction():
         erasure.advance_to(_CUTTING).write(database)
 
@@ -175,9 +175,9 @@ def _cut(erasure: Erasure, database: Database, record_files: RecordFiles) -> Non
     """Erase the end of every file, and write the digests of all changed tiles."""
     rows = erasure.row_indices
     new_size = erasure.size - len(rows)
-    record_files.cut(new_size)
+    record_files.truncate(new_size)
     overwritten_tiles = np.unique(rows[rows < new_size] // TILE).tolist()
-    changed_tiles = {*overwritten_tiles, *tiles_from(new_size, new_size)}
+    changed_tiles = {*overwritten_tiles, *list_tiles_from(new_size, new_size)}
     with database.transaction():
         write_digests(database, record_files, new_size, sorted(changed_tiles))
         erasure.advance_to(_SCRUBBING).write(database)

@@ -38,9 +38,9 @@ from vicinal.store.folder import KEY, Folder, refuse_links
 from vicinal.store.record_files import (
     OTHER_RECORDS,
     RecordFiles,
-    check_files,
-    note_files,
-    record_file_faults,
+    check_file_digests,
+    write_file_digests,
+    find_file_faults,
     slots_match_enrolment,
 )
 from vicinal.store.store_schema import StoreSchema
@@ -105,7 +105,7 @@ def create_store(folder: Folder, schema: StoreSchema) -> OpenStore:
         with database.transaction():
             database.put("identity", folder.identity)
             database.put("schema", schema.spec())
-            note_files(database, folder.path)
+            write_file_digests(database, folder.path)
         record_files = _open_record_files(folder, schema, resources, create=True)
         witness = _create_witness(folder, database, resources)
         _finish_interrupted(ledger, record_files, witness)
@@ -165,7 +165,7 @@ def open_folder(
         record_files = _open_record_files(folder, schema, resources)
         is_erasing = database.get(erasure.PENDING) is not None
         if not is_erasing:
-            _check_records(database, record_files, longer=True)
+            _check_records(database, record_files, allow_excess=True)
         if witness is None or not reading:
             database.recover()
             witness = witness or _create_witness(folder, database, resources, over=witness_exists)
@@ -175,7 +175,7 @@ def open_folder(
         elif (
             is_erasing
             or ledger.last_commit != (witness.state.clock, witness.state.head)
-            or record_files.reach_beyond(database.number("records"))
+            or record_files.are_longer_than(database.number("records"))
         ):
             raise create_interrupted_error()
         return _load_store(folder, witness, schema, ledger, record_files, resources)
@@ -191,9 +191,9 @@ def _load_ledger(folder: Folder, database: Database) -> Ledger:
     if database.get("identity") != folder.identity:
         raise StoreDamaged("The ledger's database belongs to another store.")
     checks.file_format("The ledger", database.number("format"), FORMAT)
-    check_files(database, folder.path, [KEY])  # first, because digests of rows need the key
+    check_file_digests(database, folder.path, [KEY])  # first, because digests of rows need the key
     ledger = Ledger(database, folder.key())
-    check_files(database, folder.path)
+    check_file_digests(database, folder.path)
     unused_slots = ledger.slot_table.unused()
     for audience in ledger.accounts:
         faults = list(budget_faults(database, audience, unused_slots))
@@ -211,12 +211,16 @@ def check_empty(database: Database) -> None:
         )
 
 
-def _check_records(database: Database, record_files: RecordFiles, *, longer: bool = False) -> None:
+def _check_records(
+    database: Database, record_files: RecordFiles, *, allow_excess: bool = False
+) -> None:
     """Raise StoreDamaged if the record files do not agree with the ledger.
 
-    `longer`: allow rows beyond the committed ones, which an interrupted operation left.
+    `allow_excess`: allow rows beyond the committed ones, which an interrupted operation left.
     """
-    faults = record_file_faults(database, record_files, database.number("records"), longer=longer)
+    faults = find_file_faults(
+        database, record_files, database.number("records"), allow_excess=allow_excess
+    )
     if not faults and not slots_match_enrolment(database, record_files, database.number("records")):
         faults = [OTHER_RECORDS]
     if faults:
@@ -326,7 +330,7 @@ def _finish_interrupted(ledger: Ledger, record_files: RecordFiles, witness: Roll
     witness.begin(*ledger.last_commit)
     is_erasing = database.get(erasure.PENDING) is not None
     erasure.finish_erasure(database, record_files, witness)
-    record_files.cut(database.number("records"))
+    record_files.truncate(database.number("records"))
     if is_erasing:
         _check_records(database, record_files)
     witness.add_audiences(ledger.audiences, ledger.clock)
@@ -367,7 +371,7 @@ def _accept_loss(ledger: Ledger, record_files: RecordFiles, witness: RollbackGua
     lost = witness.state
     # Only one erasure can be pending, and a new one may follow below.
     erasure.finish_erasure(database, record_files, witness)
-    _check_records(database, record_files, longer=True)
+    _check_records(database, record_files, allow_excess=True)
     # All erasures that the witness has seen are repeated, because a diverging copy gives no
     # information on which of them it contains.
     erased_hashes = lost.erased

@@ -30,7 +30,7 @@ from vicinal.ledger.ledger import EVALUATED, Ledger, Standing
 from vicinal.store.audience_state import AudienceState, TotalGuarantee
 from vicinal.store.evaluation import read_evaluations
 from vicinal.store.opening import OpenStore
-from vicinal.store.record_files import OTHER_RECORDS, record_file_faults, slots_match_enrolment
+from vicinal.store.record_files import OTHER_RECORDS, find_file_faults, slots_match_enrolment
 from vicinal.store.requests import normalize_name
 
 
@@ -256,7 +256,7 @@ def verify(store: OpenStore, erased: Sequence[SubjectId], rows: AnyArray | None)
         "all rows and the chain of commits, against their digests": chain_faults(
             store.database, store.folder.key()
         ),
-        "the record files, against their digests": record_file_faults(
+        "the record files, against their digests": find_file_faults(
             store.database, store.record_files, len(store.shard)
         ),
         "records, labels and subjects, against each other": _find_record_faults(store),
