@@ -54,7 +54,7 @@ def test_no_byte_of_the_erased_is_in_any_file(tmp_path, store):
 def test_files_end_where_the_records_end(store):
     store.erase(PEOPLE[:200])
     for column in store._parts.record_files.file_of.values():
-        assert column.size() == 100 * column.bytes
+        assert column.count_bytes() == 100 * column.row_bytes
 
 
 def test_nobody_has_records_left_whose_records_went(store):

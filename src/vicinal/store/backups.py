@@ -13,7 +13,7 @@ from vicinal.ledger.sqlite import SQLiteDatabase
 from vicinal.ledger.tables import TABLES
 from vicinal.mechanisms.noise_sources import fresh_key
 from vicinal.store import folder as folders
-from vicinal.store.opening import OpenStore, check_empty
+from vicinal.store.opening import OpenStore, refuse_used_database
 from vicinal.store.record_files import RECORD_NAMES
 from vicinal.store.store_schema import MAP_FILE, PUBLIC_FILE
 
@@ -109,7 +109,7 @@ def _move_ledger(folder: folders.Folder) -> None:
         closing(SQLiteDatabase(folder.path / folders.LEDGER)) as source,
         closing(folder.database(create=True)) as target,
     ):
-        check_empty(target)
+        refuse_used_database(target)
         target.create_tables()
         copy_tables(source, target)
     (folder.path / folders.LEDGER).unlink()

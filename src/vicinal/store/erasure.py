@@ -38,8 +38,8 @@ from vicinal.neighbours.scan import fill_holes
 from vicinal.store.record_files import (
     TILE,
     RecordFiles,
-    subtract_from_slot_checksum,
     list_tiles_from,
+    subtract_from_slot_checksum,
     write_digests,
 )
 
