@@ -135,7 +135,7 @@ def keep_receipt(place: Path) -> None:
         store.erase(tools.PEOPLE[:1])
         receipt = create_erasure_receipt(store._parts, tools.PEOPLE[:1], key)
     (place / "closed/receipt.json").write_text(json.dumps(receipt, indent=2))
-    (place / "closed/public").write_text(key.public)
+    (place / "closed/public").write_text(key.public_key)
     shutil.rmtree(place / "store")
 
 

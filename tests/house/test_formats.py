@@ -89,7 +89,7 @@ def of_receipt(path):
         receipt = create_erasure_receipt(store._parts, [tools.PEOPLE[0]], key)
     assert receipt["format"] == 1
     content = {name: value for name, value in receipt.items() if name != "signature"}
-    signed = key.signed({**content, "format": 7})
+    signed = key.sign({**content, "format": 7})
     return lambda: check_receipt(signed, receipt["public_key"])
 
 

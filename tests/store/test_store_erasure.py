@@ -85,7 +85,9 @@ def test_answers_that_were_given_stay(store):
     np.testing.assert_array_equal(store.predict(Q[:3], idempotency_key="k").votes, before.votes)
 
 
-@pytest.mark.parametrize("step", ["_move", "_cut", "scrub"])
+@pytest.mark.parametrize(
+    "step", ["_overwrite_erased_rows", "_truncate_files", "scrub"], ids=["_move", "_cut", "scrub"]
+)
 def test_an_erasure_that_breaks_off_is_finished_at_the_next_opening(tmp_path, monkeypatch, step):
     store = make(tmp_path / "store")
     features = with_canary(store)

@@ -241,7 +241,7 @@ def test_an_erasure_says_that_weights_stay(opened, tmp_path):
             again._parts, [PEOPLE[0]], key, models_kept=again.models_stay
         )
         assert receipt["models"] == "kept"
-        assert check_receipt(receipt, key.public)
+        assert check_receipt(receipt, key.public_key)
 
 
 def test_no_byte_of_the_erased_is_left_beside_a_model_with_trees(tmp_path):

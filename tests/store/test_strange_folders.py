@@ -185,7 +185,7 @@ def killed_in_an_erasure(store):
     with (
         pytest.MonkeyPatch.context() as patch,
         Store.open(store) as opened,
-        tools.broken_off(patch, "vicinal.store.erasure._cut"),
+        tools.broken_off(patch, "vicinal.store.erasure._truncate_files"),
     ):
         opened.erase(tools.PEOPLE[:60])
 

@@ -321,7 +321,7 @@ def create_key(path: Annotated[Path, Argument(help="A new file.")]) -> None:
     """Create the signing key of this installation, and print its public half for verifiers."""
     from vicinal.store.receipts import SigningKey
 
-    echo(SigningKey.create(path).public)
+    echo(SigningKey.create(path).public_key)
 
 
 @receipt.command("erasure")

@@ -237,7 +237,7 @@ def _open_database(folder: Folder, resources: ExitStack, *, create: bool = False
     refuse_links(folder.path)
     lock = Lock(folder.path / "lock")
     resources.callback(lock.release)
-    database = folder.database(create=create)
+    database = folder.connect(create=create)
     resources.callback(database.close)
     if not database.lock():
         raise StoreInUse(
