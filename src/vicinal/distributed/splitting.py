@@ -39,7 +39,7 @@ from vicinal.store.opening import (
     create_store,
     open_folder,
 )
-from vicinal.store.record_files import add_to_slot_checksum, write_digests
+from vicinal.store.record_files import update_slot_checksum, write_digests
 from vicinal.store.records import ID_MODE, NEXT_NUMBER
 
 ChooseShard = Callable[[SubjectId], int]
@@ -308,7 +308,7 @@ def _fill(
             chunk = rows[start : start + _ROWS_AT_ONCE]
             new_slots = new_slot_of[slot_of_row[chunk]]
             store.record_files.append(start, features[chunk], labels[chunk], new_slots)
-            add_to_slot_checksum(store.database, new_slots)
+            update_slot_checksum(store.database, new_slots)
         write_digests(store.database, store.record_files, len(rows))
         store.database.put("slots", str(write_all(store.database, subjects.ids)))
         store.database.insert(Tables.DEPARTED, erased)

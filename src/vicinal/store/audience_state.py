@@ -446,16 +446,8 @@ def open_audience_state(
     """Return the state of an audience, and its engine with the values of automatic parameters.
 
     Automatic parameters without a stored value are chosen now, and private estimates for them are
-    charged.
-
-    Parameters
-    ----------
-    store, audience
-        The open store, and the audience in its ledger.
-    version
-        Version of the data on which new answers will be based.
-    lock
-        The store's lock, which guards the engine.
+    charged. `version`: version of the data on which new answers will be based. `lock`: the store's
+    lock, which guards the engine.
     """
     fields = parse_json(audience.plan)
     schema = store.schema

@@ -39,7 +39,7 @@ from vicinal.store.record_files import (
     TILE,
     RecordFiles,
     list_tiles_from,
-    subtract_from_slot_checksum,
+    update_slot_checksum,
     write_digests,
 )
 
@@ -124,7 +124,7 @@ def write_erasure(
         raise StorageFailed(
             "An earlier erasure is not finished. Open the store again, which finishes it."
         )
-    subtract_from_slot_checksum(ledger.database, slot_of_row)
+    update_slot_checksum(ledger.database, slot_of_row, erased=True)
     forget_addition_digests(ledger.database)
     encoded_rows = base64.b64encode(rows.astype("<i8").tobytes()).decode()
     encoded_hashes = base64.b64encode(b"".join(hashes)).decode()

@@ -415,9 +415,8 @@ class ReleasedNumbers:
     ) -> NumberEvaluation:
         """Return the evaluation from noisy histograms.
 
-        `tables`: p histograms of errors, then p of deviations. `noise`: standard deviation of the
-        noise in each count, in subjects. `share`: largest share of its full budget that the
-        evaluation charges a subject.
+        `tables`: p histograms of errors, then p of deviations. `noise`, `share`: standard deviation
+        in subjects, and largest charge, as of :class:`NoisyFigures`.
         """
         counts = np.stack(tables)
         p = len(self.targets)
@@ -486,9 +485,8 @@ class ReleasedLabelSets:
     ) -> LabelSetEvaluation:
         """Return the evaluation from noisy confusion matrices.
 
-        `tables`: one confusion matrix per label, flat, with truth before answer: [0 0, 0 1, 1 0,
-        1 1]. `noise`: standard deviation of the noise in each count, in subjects. `share`: largest
-        share of its full budget that the evaluation charges a subject.
+        `tables`: one flat 2 x 2 confusion matrix per label, truth before answer. `noise`, `share`:
+        standard deviation in subjects, and largest charge, as of :class:`NoisyFigures`.
         """
         return LabelSetEvaluation(self.labels, np.reshape(tables, (-1, 2, 2)), noise, share)
 
@@ -621,29 +619,15 @@ def evaluate(
 ) -> NoisyFigures:
     """Compare released answers with labels, charge the evaluated subjects, return noisy figures.
 
-    Parameters
-    ----------
-    store, state
-        The store, and the audience with the evaluated answers and the charged budgets.
-    X, y, subjects
-        Rows as the store's extractor takes them, their labels and subject ids; private.
-    share
-        Largest share of its full budget that a subject pays.
-    largest_error
-        Largest counted error of numbers, as a share of the distance between the bounds.
-    accept_noise
-        Without it an evaluation is refused whose figures would all be noise even if every answer
-        were right.
-    charge_evaluation
-        Charges the subjects on the machines that have their budgets. Charges and figures become
-        durable when its body ends, before the figures are returned.
+    `state`: the audience with the evaluated answers and the charged budgets. `X`, `y`, `subjects`:
+    private raw rows (before extraction), their labels and subject ids. `share`: largest share of
+    its full budget that a subject pays. `largest_error`: largest counted error of numbers, as a
+    share of the distance between the bounds. `accept_noise`: accept figures that would all be noise
+    even if every answer were right. `charge_evaluation`: charges the subjects on the machines that
+    have their budgets; charges and figures become durable when its body ends, before this returns.
 
-    Raises
-    ------
-    InvalidInput
-        If rows, labels or ids are unusable. Nothing was charged.
-    PrivacyRefused
-        If all figures would be noise, or the cost of the grid does not fit. Nothing was charged.
+    Raises InvalidInput if rows, labels or ids are unusable. Raises PrivacyRefused if all figures
+    would be noise, or the delta of the noise grid does not fit. Nothing was charged then.
     """
     index_of_digest, released, tally = _create_tally(store, state, share, largest_error)
     schema = store.schema
@@ -861,10 +845,9 @@ class ReleasedClasses:
     def build_evaluation(self, tables: list[Floats], noise: float, share: float) -> Evaluation:
         """Return the evaluation from noisy tables.
 
-        `tables`: the confusion matrix, flat, with truth before answer; then the histogram of scores
-        (2 b,) if there are probabilities. `noise`: standard deviation of the noise in each count,
-        in subjects. `share`: largest share of its full budget that the evaluation charges a
-        subject.
+        `tables`: flat confusion matrix, truth before answer; then scores (2 b,) if there are
+        probabilities. `noise`, `share`: standard deviation in subjects, and largest charge, as of
+        :class:`NoisyFigures`.
         """
         n_classes = len(self.classes)
         confusion = tables[0].reshape(n_classes, n_classes)

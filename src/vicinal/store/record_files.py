@@ -107,9 +107,9 @@ class RecordFile:
         return np.frombuffer(content, self.dtype).reshape(-1, self.width)
 
     def copy_over_erased(self, erased_indices: Places, moved_indices: Places, size: int) -> None:
-        """Copy some of the first `size` rows over erased rows, durably.
+        """Copy the rows at `moved_indices` over those at `erased_indices`, int64 (m,), durably.
 
-        `erased_indices`, `moved_indices`, int64 (m,): row indices of targets and of sources.
+        `size`: number of rows, which all indices are below.
         """
         if len(erased_indices):
             rows = self.map_rows(size, change=True)
@@ -182,10 +182,7 @@ class RecordFiles:
         self.slots.append(start, slots)
 
     def copy_over_erased(self, erased_indices: Places, moved_indices: Places, size: int) -> None:
-        """Copy some of the first `size` records over erased ones, durably.
-
-        `erased_indices`, `moved_indices`, int64 (m,): row indices of targets and of sources.
-        """
+        """Copy records at `moved_indices` over those at `erased_indices`, int64 (m,), durably."""
         for record_file in self.file_of.values():
             record_file.copy_over_erased(erased_indices, moved_indices, size)
 
@@ -203,10 +200,7 @@ class RecordFiles:
         )
 
     def read_feature_chunks(self, size: int | None = None) -> Iterator[AnyArray]:
-        """Yield the features of the first `size` records in chunks (., n_features).
-
-        `size`: None for all rows of the file, valid or not.
-        """
+        """Yield the features of the first `size` records in chunks; None: all rows of the file."""
         size = self.features.count_bytes() // self.features.row_bytes if size is None else size
         step = max(1, _FEATURES_CHUNK_BYTES // self.features.row_bytes)
         for start in range(0, size, step):
@@ -296,24 +290,13 @@ def compute_slot_checksum(slots: Ints32) -> int:
     return int((mixed ^ (mixed >> np.uint64(31))).sum(dtype=np.uint64))
 
 
-def add_to_slot_checksum(database: Database, slots: Ints32) -> None:
-    """Add new records to the checksum of enrolled records, within a transaction.
+def update_slot_checksum(database: Database, slots: Ints32, *, erased: bool = False) -> None:
+    """Add records to the stored checksum of enrolled records, or remove records if `erased`.
 
-    `slots`, int32 (n,): slot of each record's subject.
+    Call it within a transaction. `slots`, int32 (n,): slot of each record's subject.
     """
-    _change_slot_checksum(database, compute_slot_checksum(slots))
-
-
-def subtract_from_slot_checksum(database: Database, slots: Ints32) -> None:
-    """Remove erased records from the checksum of enrolled records, within a transaction.
-
-    `slots`, int32 (n,): slot of each record's subject.
-    """
-    _change_slot_checksum(database, -compute_slot_checksum(slots))
-
-
-def _change_slot_checksum(database: Database, change: int) -> None:
-    """Add `change` to the stored checksum of enrolled records, modulo 2^64."""
+    change = compute_slot_checksum(slots)
+    change = -change if erased else change
     database.put(SLOT_CHECKSUM, str((database.number(SLOT_CHECKSUM) + change) % 2**64))
 
 
@@ -348,10 +331,7 @@ def find_file_faults(
 def _find_fault(
     database: Database, name: str, record_file: RecordFile, size: int, *, allow_excess: bool
 ) -> str | None:
-    """Return a phrase if one file differs from its committed length or digests, or None.
-
-    `name`: name of the file in the table of tiles. Other arguments: as of :func:`find_file_faults`.
-    """
+    """Return a phrase if the file `name` differs from its committed length or digests, or None."""
     excess_bytes = record_file.count_bytes() - size * record_file.row_bytes
     if excess_bytes < 0 or (excess_bytes > 0 and not allow_excess):
         return "its length differs"

@@ -24,7 +24,7 @@ from vicinal.mechanisms.subject_table import RecordTargets
 from vicinal.neighbours.kernels import IntegerMatrix
 from vicinal.predictors.inputs import checked_subjects
 from vicinal.store.opening import OpenStore
-from vicinal.store.record_files import add_to_slot_checksum, list_tiles_from, write_digests
+from vicinal.store.record_files import list_tiles_from, update_slot_checksum, write_digests
 from vicinal.store.store_schema import StoreSchema
 
 ID_MODE = "subjects"
@@ -166,7 +166,7 @@ def add_records(store: OpenStore, records: StoredRecords) -> None:
     ids = _assign_numbers(store, len(records)) if records.ids is None else records.ids
     slots = store.shard.add(records.integers, records.targets, ids)
     store.record_files.append(old_size, records.integers, records.rows, slots)
-    add_to_slot_checksum(store.database, slots)
+    update_slot_checksum(store.database, slots)
     write_digests(store.database, store.record_files, new_size, list_tiles_from(old_size, new_size))
 
 
