@@ -358,14 +358,12 @@ class LabelSetEvaluation(NoisyFigures):
 class ReleasedNumbers:
     """Released predictions of numbers, and their comparison with the truth; public.
 
-    - `target`: the store's target, with the bounds of the numbers.
-    - `targets`: names of the p numbers.
+    - `target`: the store's target, with the names and bounds of p numbers.
     - `answers`, (a, p): predictions, on the scale on which the store averages (`target.scale`).
     - `largest_error`: largest counted error, as a share of the distance between the bounds.
     """
 
     target: Numbers
-    targets: list[Any]
     answers: Floats
     largest_error: float
 
@@ -377,7 +375,7 @@ class ReleasedNumbers:
         share of the distance between the bounds.
         """
         scaled = np.log(answers) if target.scale == LOG else answers
-        return cls(target, target.names, scaled, largest_error)
+        return cls(target, scaled, largest_error)
 
     def encode_truth(self, y: npt.ArrayLike | None, size: int) -> Floats:
         """Return true numbers (size, p) on the scale of `answers`, clipped to the bounds.
@@ -392,7 +390,7 @@ class ReleasedNumbers:
     @property
     def table_sizes(self) -> tuple[int, ...]:
         """Numbers of bins of all tables: p of errors, then p of deviations."""
-        return (2 * _N_BINS_PER_SIDE,) * (2 * len(self.targets))
+        return (2 * _N_BINS_PER_SIDE,) * (2 * len(self.target.names))
 
     def find_cells(self, truth: AnyArray, answer_indices: Places) -> Places:
         """Return each row's bin in each table, int64 (n, 2 p).
@@ -406,7 +404,7 @@ class ReleasedNumbers:
         columns = [
             np.searchsorted(edges[i, 1:-1], values[:, i], side="right")
             for values, edges in ((errors, error_edges), (deviations, deviation_edges))
-            for i in range(len(self.targets))
+            for i in range(len(self.target.names))
         ]
         return np.stack(columns, axis=1).astype(np.int64)
 
@@ -419,10 +417,10 @@ class ReleasedNumbers:
         in subjects, and largest charge, as of :class:`NoisyFigures`.
         """
         counts = np.stack(tables)
-        p = len(self.targets)
+        p = len(self.target.names)
         error_edges, deviation_edges, centre = self._edges_and_centre
         return NumberEvaluation(
-            self.targets,
+            self.target.names,
             self.target.scale,
             counts[:p],
             counts[p:],
@@ -806,11 +804,6 @@ class ReleasedClasses:
         """
         return np.asarray(self.schema.encode_targets(y, size), dtype=np.int64)
 
-    @property
-    def classes(self) -> list[Any]:
-        """Names of the c classes."""
-        return self.schema.classes
-
     @cached_property
     def edges(self) -> Floats:
         """Inner edges of the bins of probabilities: quantiles of the released ones."""
@@ -821,7 +814,7 @@ class ReleasedClasses:
     @property
     def table_sizes(self) -> tuple[int, ...]:
         """Numbers of cells: of the confusion matrix, and of scores if there are probabilities."""
-        n_confusion_cells = len(self.classes) ** 2
+        n_confusion_cells = len(self.schema.classes) ** 2
         if self.probabilities is None:
             return (n_confusion_cells,)
         return n_confusion_cells, 2 * (len(self.edges) + 1)
@@ -833,11 +826,11 @@ class ReleasedClasses:
         answer in `answers`.
         """
         answers = self.answers[answer_indices]
-        cells = [truth * len(self.classes) + answers]
+        cells = [truth * len(self.schema.classes) + answers]
         if self.probabilities is not None:
             probabilities = self.probabilities[answer_indices]
             bins = np.searchsorted(self.edges, probabilities, side="right")
-            is_binary = len(self.classes) == 2
+            is_binary = len(self.schema.classes) == 2
             outcomes = truth if is_binary else (truth == answers).astype(np.int64)
             cells.append(outcomes * (len(self.edges) + 1) + bins)
         return np.stack(cells, axis=1)
@@ -849,16 +842,16 @@ class ReleasedClasses:
         probabilities. `noise`, `share`: standard deviation in subjects, and largest charge, as of
         :class:`NoisyFigures`.
         """
-        n_classes = len(self.classes)
+        n_classes = len(self.schema.classes)
         confusion = tables[0].reshape(n_classes, n_classes)
         if self.probabilities is None:
-            return Evaluation(self.classes, confusion, None, None, noise, share)
+            return Evaluation(self.schema.classes, confusion, None, None, noise, share)
         scores = tables[1].reshape(2, -1)
         n_bins = scores.shape[1]
         bins = np.searchsorted(self.edges, self.probabilities, side="right")
         sums = np.bincount(bins, self.probabilities, n_bins)
         means = sums / np.maximum(np.bincount(bins, minlength=n_bins), 1)
-        return Evaluation(self.classes, confusion, scores, means, noise, share)
+        return Evaluation(self.schema.classes, confusion, scores, means, noise, share)
 
 
 ReleasedAnswers = ReleasedClasses | ReleasedNumbers | ReleasedLabelSets
