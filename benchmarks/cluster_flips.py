@@ -55,5 +55,5 @@ def _shard(parts: Any) -> tuple[Any, ...]:
         for audience in parts.ledger.audiences.values()
     ]
     departed = parts.database.read("SELECT hash, audience, units FROM departed ORDER BY 1, 2")
-    features = np.asarray(parts.record_files.features.rows(size)).tobytes()
-    return budgets, departed, features, parts.record_files.column("labels", size).tolist()
+    features = np.asarray(parts.record_files.features.map_rows(size)).tobytes()
+    return budgets, departed, features, parts.record_files.read_column("labels", size).tolist()

@@ -29,7 +29,7 @@ from vicinal.labelling.journal import AskedRound, JournalEntry
 from vicinal.ledger.sealed_files import read_json
 from vicinal.serving.keys import KeyFile
 from vicinal.store import Store
-from vicinal.store.receipts import SigningKey, check_receipt, erasure_receipt
+from vicinal.store.receipts import SigningKey, check_receipt, create_erasure_receipt
 
 Reading = dict[str, Any]
 
@@ -133,9 +133,9 @@ def keep_receipt(place: Path) -> None:
     key = SigningKey.create(place / "signing")
     with tools.make(place / "store") as store:
         store.erase(tools.PEOPLE[:1])
-        receipt = erasure_receipt(store._parts, tools.PEOPLE[:1], key)
+        receipt = create_erasure_receipt(store._parts, tools.PEOPLE[:1], key)
     (place / "closed/receipt.json").write_text(json.dumps(receipt, indent=2))
-    (place / "closed/public").write_text(key.public)
+    (place / "closed/public").write_text(key.public_key)
     shutil.rmtree(place / "store")
 
 

@@ -78,7 +78,7 @@ def test_what_only_reads_finishes_nothing(tmp_path, monkeypatch, queries):
     )
     shutil.rmtree(tmp_path / "cluster.witnesses")
     with (
-        tools.broken_off(monkeypatch, "vicinal.store.erasure._cut"),
+        tools.broken_off(monkeypatch, "vicinal.store.erasure._truncate_files"),
         Store.open(tmp_path / "store") as store,
     ):
         store.erase(["person-3"])

@@ -135,7 +135,7 @@ def test_queries_that_look_alike_are_counted_and_quiet_is_quiet(folder, store):
 def test_a_store_takes_tables_of_all_forms(folder, store):
     table = parquet.read_table(folder / "queries.parquet").drop_columns(["visit"])
     with Store.open(store) as opened:
-        assert opened.schema.extractor.takes == "rows"
+        assert opened.schema.extractor.raw_form == "rows"
         labels = [
             opened.predict(rows).labels.tolist()
             for rows in (table, table.to_pylist(), table.to_pydict())

@@ -195,7 +195,7 @@ def lose(at, template, holder):
         case "old backup" | "cluster backup" | "old cluster backup":
             shutil.rmtree(holder)
         case "erasing":
-            cut = tools.broken_off(pytest.MonkeyPatch(), "vicinal.store.erasure._cut")
+            cut = tools.broken_off(pytest.MonkeyPatch(), "vicinal.store.erasure._truncate_files")
             with cut, Store.open(holder) as here:
                 here.erase(["person-1"])
         case "old shard" | "shard put back" | "coordinator put back":

@@ -105,8 +105,8 @@ def open_store(path):
 def enrolled_records(store):
     """Return the encoded rows on disk of every enrolled subject, sorted, by id; of one folder."""
     parts = store._parts
-    slots = parts.record_files.column("slots", parts.record_files.slots.size() // 4)
-    rows = np.vstack([*parts.record_files.features_in_parts()] or [np.zeros((0, tools.D))])
+    slots = parts.record_files.read_column("slots", parts.record_files.slots.count_bytes() // 4)
+    rows = np.vstack([*parts.record_files.read_feature_chunks()] or [np.zeros((0, tools.D))])
     held = {}
     for subject, slot in parts.ledger.slot_table.slot_of.items():
         held[subject] = sorted(row.tobytes() for row in rows[slots == slot])
@@ -170,7 +170,7 @@ class Case:
 
     def _encode_added(self):
         with open_store(self.path) as store:
-            encoded = store._parts.schema.kernel_of(None).encode(NEW_X)
+            encoded = store._parts.schema.create_kernel().encode(NEW_X)
         return [row.tobytes() for row in encoded]
 
     def copy(self):

@@ -357,7 +357,7 @@ def interrupt_erasure(path):
     with (
         pytest.MonkeyPatch.context() as patch,
         closing(shard_tools.ShardServer.open(path / "shard-0")) as server,
-        tools.broken_off(patch, "vicinal.store.erasure._cut"),
+        tools.broken_off(patch, "vicinal.store.erasure._truncate_files"),
     ):
         server.do(Erase(10**6, tools.PEOPLE[:60]))
 

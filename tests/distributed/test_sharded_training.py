@@ -53,7 +53,7 @@ def describe_model(store):
     state = store._audience_states["second"]
     model, audience = state.private_model, state.audience
     return (
-        model.model.model.weights.tobytes(), model.model.used.tobytes(), model.trained,
+        model.model.model.weights.tobytes(), model.model.used.tobytes(), model.n_trainings,
         model.model.doubt,
         audience.slack, state.budget_usage.tobytes(), state.describe_plan(),
     )  # fmt: skip

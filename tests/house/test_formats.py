@@ -18,7 +18,7 @@ from vicinal.labelling.journal import JournalEntry
 from vicinal.ledger.sealed_files import sealed_archive, write_arrays
 from vicinal.serving.keys import KeyFile
 from vicinal.store import Store
-from vicinal.store.receipts import SigningKey, check_receipt, erasure_receipt
+from vicinal.store.receipts import SigningKey, check_receipt, create_erasure_receipt
 
 REFUSAL = re.compile(r" has format 7; this version of vicinal reads format 1\.$")
 
@@ -86,10 +86,10 @@ def of_receipt(path):
     key = SigningKey.create(path.with_name("signing"))
     with tools.make(path) as store:
         store.erase([tools.PEOPLE[0]])
-        receipt = erasure_receipt(store._parts, [tools.PEOPLE[0]], key)
+        receipt = create_erasure_receipt(store._parts, [tools.PEOPLE[0]], key)
     assert receipt["format"] == 1
     content = {name: value for name, value in receipt.items() if name != "signature"}
-    signed = key.signed({**content, "format": 7})
+    signed = key.sign({**content, "format": 7})
     return lambda: check_receipt(signed, receipt["public_key"])
 
 

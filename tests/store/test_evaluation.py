@@ -15,7 +15,7 @@ from vicinal.ledger.ledger import Standing
 from vicinal.mechanisms import DeltaSlackAccountant, create_noise_source
 from vicinal.mechanisms.tally import NoisyTally, TallyPlan
 from vicinal.store.evaluation import Evaluation, compute_binned_auc
-from vicinal.store.receipts import SigningKey, erasure_receipt
+from vicinal.store.receipts import SigningKey, create_erasure_receipt
 from vicinal.store.status import Presence
 
 pytestmark = pytest.mark.quick
@@ -147,13 +147,13 @@ def test_whoever_was_evaluated_only_was_never_erased(store, tmp_path):
     assert store.presence(["visitor", IDS[0], IDS[1], "nobody"]) == Presence(1, 1, 2)
     assert store.facts(curator=True)["private"]["departed"] == 1
     with pytest.raises(PrivacyRefused, match="Not all"):
-        erasure_receipt(store._parts, ["visitor"], key)
+        create_erasure_receipt(store._parts, ["visitor"], key)
     store.evaluate(Q[:2], T[:2], ["visitor", IDS[1]], share=0.1, accept_noise=True)
     assert ledger.standing(IDS[1]) == Standing.ERASED, "an evaluation does not undo an erasure"
     store.add(Q[:1], T[:1], ["visitor"])
     store.erase(["visitor"])
     assert ledger.standing("visitor") == Standing.ERASED, "it had a record in between"
-    assert erasure_receipt(store._parts, ["visitor"], key)
+    assert create_erasure_receipt(store._parts, ["visitor"], key)
     assert store.verify()
 
 

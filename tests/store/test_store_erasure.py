@@ -54,7 +54,7 @@ def test_no_byte_of_the_erased_is_in_any_file(tmp_path, store):
 def test_files_end_where_the_records_end(store):
     store.erase(PEOPLE[:200])
     for column in store._parts.record_files.file_of.values():
-        assert column.size() == 100 * column.bytes
+        assert column.count_bytes() == 100 * column.row_bytes
 
 
 def test_nobody_has_records_left_whose_records_went(store):
@@ -85,7 +85,9 @@ def test_answers_that_were_given_stay(store):
     np.testing.assert_array_equal(store.predict(Q[:3], idempotency_key="k").votes, before.votes)
 
 
-@pytest.mark.parametrize("step", ["_move", "_cut", "scrub"])
+@pytest.mark.parametrize(
+    "step", ["_overwrite_erased_rows", "_truncate_files", "scrub"], ids=["_move", "_cut", "scrub"]
+)
 def test_an_erasure_that_breaks_off_is_finished_at_the_next_opening(tmp_path, monkeypatch, step):
     store = make(tmp_path / "store")
     features = with_canary(store)
@@ -303,7 +305,7 @@ def test_records_of_other_subjects_than_those_enrolled_are_noticed(path, slot):
     """As after an erasure that took the wrong rows: files and digests agree with each other."""
     with Store.open(path) as store:
         parts = store._parts
-        slots = parts.record_files.column("slots", len(X))
+        slots = parts.record_files.read_column("slots", len(X))
         changed = np.flatnonzero(slots != slot)[:1]
         parts.record_files.slots.append(int(changed[0]), np.array([slot], dtype=np.int32))
         with parts.database.transaction():

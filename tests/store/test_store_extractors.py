@@ -61,7 +61,7 @@ def test_folders_of_images_through_a_network_to_answers(tmp_path):
     assert features["kind"] == "image"
     assert features["number"] == 8
     with Store.open(store) as opened:
-        assert opened.schema.extractor.takes == "images"
+        assert opened.schema.extractor.raw_form == "images"
         assert len(opened._parts.ledger.slot_table.slot_of) == len({(i // 2) for i in range(20)}), (
             "the folders of people are subjects"
         )

@@ -19,7 +19,7 @@ from vicinal.ledger.answers import read_parts
 from vicinal.mechanisms.linear_model import GradientRelease
 from vicinal.store import Store, audience_state, private_models
 from vicinal.store.private_models import _SEED_STEP
-from vicinal.store.receipts import SigningKey, check_receipt, erasure_receipt
+from vicinal.store.receipts import SigningKey, check_receipt, create_erasure_receipt
 
 SHARE = {"epsilon": 8.0, "n_queries": 60, "model_share": 0.5, "n_records": 300}
 YQ = points(60, 2)[1]
@@ -51,7 +51,7 @@ def opened(folder, tmp_path):
 
 def test_it_answers_the_same_after_opening_and_asks_on_where_it_stopped(opened, tmp_path):
     state = opened._audience_states["default"]
-    before = state.n_asked
+    before = state.n_private_queries
     assert 0 < before < 15
     reply = opened.predict(Q[:30])
     assert reply.charged == 0
@@ -59,7 +59,7 @@ def test_it_answers_the_same_after_opening_and_asks_on_where_it_stopped(opened, 
     assert (reply.votes.argmax(axis=1) == YQ[:30]).mean() > 0.9
     assert (opened.predict(Q[30:50]).labels == YQ[30:50]).mean() > 0.9
     opened.predict((Q[:10] + Q[10:20]) / 2)  # between classes no model is sure
-    assert before < state.n_asked <= 15
+    assert before < state.n_private_queries <= 15
     assert opened.verify()
     np.testing.assert_allclose(reply.probabilities.sum(axis=1), 1)
     opened.close()
@@ -164,11 +164,11 @@ def test_the_records_in_the_metric_follow_the_store(opened):
 
 def test_a_broken_block_is_counted_as_it_was(opened, monkeypatch):
     state = opened._audience_states["default"]
-    n_asked, usage = state.n_asked, state.proxies.used.copy()
+    n_asked, usage = state.n_private_queries, state.proxies.used.copy()
     with tools.broken_off(monkeypatch, type(opened._parts.ledger), "commit", error=OSError):
         opened.predict(Q[30:])
-    state.drop_answers()
-    assert state.n_asked == n_asked
+    state.reset_counters()
+    assert state.n_private_queries == n_asked
     assert np.abs(state.proxies.used - usage).max() < 1e-4
 
 
@@ -199,7 +199,7 @@ def test_without_a_model_nothing_is_kept(tmp_path):
         model_share=0, **PLAN,
     ) as store:  # fmt: skip
         assert not read_parts(store._parts.database, 1)
-        assert store._audience_states["default"].n_asked is None
+        assert store._audience_states["default"].n_private_queries is None
         assert "model" not in str(store.guarantee())
 
 
@@ -237,9 +237,11 @@ def test_an_erasure_says_that_weights_stay(opened, tmp_path):
     with Store.open(path) as again:
         assert (model_of(again).model.weights == before).all()
         key = SigningKey.create(tmp_path / "key")
-        receipt = erasure_receipt(again._parts, [PEOPLE[0]], key, models_kept=again.models_stay)
+        receipt = create_erasure_receipt(
+            again._parts, [PEOPLE[0]], key, models_kept=again.models_stay
+        )
         assert receipt["models"] == "kept"
-        assert check_receipt(receipt, key.public)
+        assert check_receipt(receipt, key.public_key)
 
 
 def test_no_byte_of_the_erased_is_left_beside_a_model_with_trees(tmp_path):
@@ -250,8 +252,8 @@ def test_no_byte_of_the_erased_is_left_beside_a_model_with_trees(tmp_path):
         store.add(features, [0, 1, 2], [canary] * 3)
         store.predict(Q[:5])
         store.refresh_model()  # the model has learnt of the canary, too
-        stored = store._parts.schema.kernel_of(None).encode(features)
-        mapped = store._audience_states["default"].private_model.encode_rows(stored)
+        stored = store._parts.schema.create_kernel().encode(features)
+        mapped = store._audience_states["default"].private_model.map_records(stored)
         rows = [row.tobytes() for row in stored]
         needles = [canary.encode(), *rows, *(row.tobytes() for row in mapped)]
         assert all(tools.files_with(tmp_path, each) for each in [canary.encode(), *rows])
@@ -326,7 +328,7 @@ def test_a_refreshed_model_is_of_the_people_of_now(refreshable):
     new = model_of(refreshable)
     assert (new.model.weights != old).any()
     assert len(refreshable._parts.shard._mapped) == 1  # the old model's rows are let go of
-    queries = refreshable.schema.kernel_of(None).encode(Q).astype(np.float32)
+    queries = refreshable.schema.create_kernel().encode(Q).astype(np.float32)
     wrong = (new.predicted(queries).argmax(axis=1) != YQ).mean()
     assert wrong > 0.3  # most labels were flipped
 
@@ -339,12 +341,12 @@ def test_usage_grows_and_opening_finds_the_new_model(refreshable):
     assert (state.budget_usage >= usage).all()
     assert (state.budget_usage > usage).any()
     assert refreshable.predict(Q[:5]).charged == 5  # data and model have changed
-    weights, asked = model_of(refreshable).model.weights, state.n_asked
+    weights, asked = model_of(refreshable).model.weights, state.n_private_queries
     path = refreshable._parts.folder.path
     refreshable.close()
     with Store.open(path) as opened:
         assert (model_of(opened).model.weights == weights).all()
-        assert opened._audience_states["default"].n_asked == asked
+        assert opened._audience_states["default"].n_private_queries == asked
         assert opened.refresh_model() == 0
 
 
@@ -400,7 +402,7 @@ def of_components(tmp_path, monkeypatch):
 
 def test_components_are_the_same_after_opening_and_after_a_refresh(of_components):
     path, kernel = of_components._parts.folder.path, model_of(of_components).model.features.kernel
-    queries = of_components.schema.kernel_of(None).encode(Q).astype(np.float32)
+    queries = of_components.schema.create_kernel().encode(Q).astype(np.float32)
     scores = model_of(of_components).model.scores(queries)
     of_components.close()
     with Store.open(path) as opened:

@@ -14,7 +14,7 @@ from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed, VicinalE
 from vicinal.ledger.sealed_files import read_sealed, write_sealed
 from vicinal.serving.keys import KeyFile
 from vicinal.store import Store
-from vicinal.store.folder import copy_file, private_folder
+from vicinal.store.folder import copy_file, create_private_folder
 
 FIELDS = {"id": str, "ledger": str, "witness": str, "backup": bool}
 MINE = b"a thesis of three years"
@@ -185,7 +185,7 @@ def killed_in_an_erasure(store):
     with (
         pytest.MonkeyPatch.context() as patch,
         Store.open(store) as opened,
-        tools.broken_off(patch, "vicinal.store.erasure._cut"),
+        tools.broken_off(patch, "vicinal.store.erasure._truncate_files"),
     ):
         opened.erase(tools.PEOPLE[:60])
 
@@ -270,9 +270,9 @@ def test_no_copy_is_made_where_another_user_can_read_or_write(tmp_path, monkeypa
             path.mkdir(exist_ok=True)
             if path == place:
                 (path / name).symlink_to(mine)
-            private_folder(path)
+            create_private_folder(path)
 
-        monkeypatch.setattr("vicinal.store.folder.private_folder", slow)
+        monkeypatch.setattr("vicinal.store.folder.create_private_folder", slow)
     with pytest.raises(InvalidInput, match="belongs to you and is not a link"):
         copy(place)
     assert not list(mine.iterdir())
@@ -293,7 +293,7 @@ def test_files_and_folders_are_made_through_nothing_that_is_there(tmp_path, monk
     assert (tmp_path / "mine").read_bytes() == b"mine"
     assert not (tmp_path / "nothing").exists()
     with pytest.raises(StorageFailed):
-        private_folder(tmp_path / "to folder")
+        create_private_folder(tmp_path / "to folder")
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
     with pytest.raises(InvalidInput, match="another user's"):
-        private_folder(tmp_path / "folder")
+        create_private_folder(tmp_path / "folder")

@@ -114,7 +114,7 @@ def dropping_broken(monkeypatch, store, name):
     """Interrupt also the step after a failed block."""
     breaking_noise(monkeypatch, store, name)
     interrupted = raising(KeyboardInterrupt)
-    monkeypatch.setattr(type(store._audience_states[name]), "drop_answers", interrupted)
+    monkeypatch.setattr(type(store._audience_states[name]), "reset_counters", interrupted)
 
 
 @pytest.mark.parametrize("asked", [["default"], ["default", "two"]], ids=len)
@@ -220,7 +220,7 @@ def test_verify_compares_the_total_with_audiences(tmp_path, name, told):
             account.note_charged_total(int(account.remaining[slot]))
             account.remaining[slot] = 0
             account.share()
-        store._changed()
+        store._forget_queries()
         faults = store.verify().faults
         assert faults
         assert all(told in fault for fault in faults)

@@ -40,10 +40,10 @@ from vicinal.predictors.fixed_plan import (
 )
 from vicinal.predictors.inputs import FitInputs, checked_features, note_release
 
-_SIZE_NOISE = 50.0
-"""Noise on the released number of subjects: its standard deviation is 50 / epsilon subjects.
+_SIZE_NOISE_TIMES_EPSILON = 50.0
+"""Product of epsilon and the standard deviation of the noise on the released number of subjects.
 
-The release costs less than 1 % of the budget.
+With 50 the release costs less than 1 % of the budget.
 """
 
 _DEFAULT_FEATURES = 1000
@@ -90,12 +90,13 @@ class NoisySGDParameters(FixedPlanParameters):
 
 
 class NoisySGDPlan(NoisySGDParameters, FixedPlan):
-    """Checked parameters of a NoisySGD classifier."""
+    """Checked parameters of a NoisySGD classifier, with the releases that follow from them."""
 
     _name = "NoisySGD"
 
     @property
     def plan_identity(self) -> Hashable:
+        """The whole plan as a key, with epsilon and delta, which the releases are derived from."""
         return super().plan_identity, self.epsilon, self.delta
 
     @property
@@ -105,38 +106,42 @@ class NoisySGDPlan(NoisySGDParameters, FixedPlan):
         return affordable_noise(plan, self.epsilon, "sigma", release=0)
 
     def releases(self) -> list[Plan]:
+        """Return the planned releases, with the smallest noise multiplier that keeps epsilon."""
         return self._plan_releases(self.noise_multiplier)
 
     def _plan_releases(self, noise_multiplier: float) -> list[Plan]:
         """Return the planned releases: the steps, and the number of subjects if not declared.
 
-        `noise_multiplier`: standard deviation of the noise in a step, in clipping bounds.
+        `noise_multiplier`: noise standard deviation of a step, in units of the clipping bound.
         """
         gaussian = {"kind": "gaussian", "sigma": noise_multiplier, "sensitivity": 1.0}
         steps: Plan = {**gaussian, "gamma": self.sampling_rate, "count": self.n_steps}
         if self.n_records is not None:
             return [steps]
-        size = {**gaussian, "sigma": _SIZE_NOISE / self.epsilon, "gamma": 1.0, "count": 1}
+        size_std = _SIZE_NOISE_TIMES_EPSILON / self.epsilon
+        size = {**gaussian, "sigma": size_std, "gamma": 1.0, "count": 1}
         return [steps, size]
 
     def draws(self, n_features: int = _DEFAULT_FEATURES) -> dict[int, float]:
-        """Return the planned number of noise samples by their scale in grid steps.
+        """Return the planned number of noise samples for each noise scale in grid steps (key).
 
-        Every step adds noise to each weight and intercept: `n_features` + 1 for each class.
+        The accounting adds the delta slack of the discrete noise for each sample. Every step has
+        `n_features` + 1 samples for each class, one per weight and intercept; a released number of
+        subjects has one. `n_features`: number of training features without the bias.
         """
         n_weight_samples = float(self.n_steps) * (n_features + 1) * len(self.classes)
         _, weight_scale = gradient_grid(self.noise_multiplier)
-        _, size_scale = gradient_grid(_SIZE_NOISE / self.epsilon)
+        _, size_scale = gradient_grid(_SIZE_NOISE_TIMES_EPSILON / self.epsilon)
         n_size_samples = float(self.n_records is None)
         return count_draws_by_scale(
             [(weight_scale, n_weight_samples), (size_scale, n_size_samples)]
         )
 
-    def training(self, records: SubjectRows, unit: float) -> NoisyTraining:
-        """Return the planned training on private records, not yet carried out.
+    def create_training(self, records: SubjectRows, unit: float) -> NoisyTraining:
+        """Return the planned training on private records, not yet run; nothing is released yet.
 
-        `records`: integer rows, labels and subjects. `unit`: the integer that stands for a feature
-        value of 1.
+        `records`: integer training features, class indices and subjects. `unit`: number of integer
+        steps per feature value of 1.
         """
         noise = create_noise_source(self.simulation_seed)
         gradient = NoisyGradient(
@@ -150,7 +155,7 @@ class NoisySGDPlan(NoisySGDParameters, FixedPlan):
             noise,
             bernoulli_source(self.simulation_seed),
         )
-        size = self.n_records or NoisySize(_SIZE_NOISE / self.epsilon, noise)
+        size = self.n_records or NoisySize(_SIZE_NOISE_TIMES_EPSILON / self.epsilon, noise)
         return NoisyTraining(gradient, size, self.learning_rate, self.momentum)
 
 
@@ -165,9 +170,9 @@ class NoisySGDClassifier(FixedPlanEstimator[NoisySGDPlan], NoisySGDParameters):
     be copied, stored and queried without limit.
 
     With public rows it trains on the features of :class:`~vicinal.IndKNNClassifier`'s private
-    model: columns with their lengths, or kernel components. Without them each row is scaled to
-    length 1. Tuning parameters on private records would spend privacy that the guarantee does not
-    include.
+    model: standardized columns and the norm of each row, or kernel principal components. Without
+    them each row is scaled to norm 1. Tuning parameters on private records would spend privacy that
+    the guarantee does not include.
 
     Attributes
     ----------
@@ -197,7 +202,7 @@ class NoisySGDClassifier(FixedPlanEstimator[NoisySGDPlan], NoisySGDParameters):
     """
 
     _plan_type = NoisySGDPlan
-    _also_public = ("the public rows that features follow from", "the trained weights")
+    _also_public = ("the public rows from which features are computed", "the trained weights")
 
     def fit(
         self,
@@ -219,7 +224,7 @@ class NoisySGDClassifier(FixedPlanEstimator[NoisySGDPlan], NoisySGDParameters):
             subject.
         public : array or table (m, d), optional
             Public, unlabelled rows, from which the training features are computed. Without them
-            each row is scaled to length 1. Columns are matched by name if `X` has names, too.
+            each row is scaled to norm 1. Columns are matched by name if `X` has names, too.
 
         Raises
         ------
@@ -231,14 +236,20 @@ class NoisySGDClassifier(FixedPlanEstimator[NoisySGDPlan], NoisySGDParameters):
         return self._fit(X, y, subjects, public)
 
     def _start(self, plan: NoisySGDPlan, records: FitInputs, targets: AnyArray) -> None:
-        public, n_features = records.reference, records.features.shape[1]
+        """Fit the feature encoder to public rows, train, and set the fitted attributes.
+
+        `plan`: checked parameters. `records`: checked arguments of :meth:`fit`, with the private
+        features (n, d), subject ids and public rows. `targets`, int32 (n,): private class indices.
+        """
+        public = records.reference
+        n_features = records.features.shape[1]
         self._center, self._spread = _compute_public_moments(public, n_features)
         self._encoder = Cosine()
         self._features = None
         if public is not None:
-            standardised = (public - self._center) / self._spread
-            self._encoder = Cosine.fitting(standardised)
-            encoded = self._encoder.encode(standardised)
+            standardized = (public - self._center) / self._spread
+            self._encoder = Cosine.fitting(standardized)
+            encoded = self._encoder.encode(standardized)
             # NoisySGD treats all features equally, unlike the private model. With features of trees
             # its AUC was .01 lower on 1,000 records.
             self._features = ModelFeatures.planned(
@@ -246,23 +257,24 @@ class NoisySGDClassifier(FixedPlanEstimator[NoisySGDPlan], NoisySGDParameters):
             )
         rows = SubjectRows(self._encode_rows(records.features), targets, *records.slots)
         note_release(self)
-        # The process keeps the record of this interaction. Without it the fitted model can be
-        # copied, which is safe because predictions release nothing further.
+        # The process remembers this use of the private records. The estimator drops its handle of
+        # it, so that it can be copied, which is safe because predictions release nothing further.
         del self._interaction
         self.noise_multiplier_ = plan.noise_multiplier
         unit = FLOAT32.scale(rows.rows.shape[1] - 1)
-        self.n_records_, weights = plan.training(rows, unit).publish()
+        self.n_records_, weights = plan.create_training(rows, unit).publish()
         self.coef_ = weights[:-1].T.copy()
         self.intercept_ = BIAS * weights[-1]
 
     def _draws(self) -> dict[int, float]:
-        """Return the planned number of noise samples by their scale in grid steps."""
+        """Return the planned number of noise samples for each noise scale in grid steps (key)."""
         return self._planned().draws(vars(self).get("n_features_in_", _DEFAULT_FEATURES))
 
     def _encode_rows(self, features: FloatMatrix) -> Floats32:
-        """Return training features as integers, float32 (n, D + 1); the last column is the bias.
+        """Return training features as integers, float32 (n, D + 1): D features and a bias column.
 
-        `features` (n, d). Each row depends on its own features and on public rows alone.
+        `features`, float (n, d): private features or queries. Each row of the result depends on the
+        same row of `features` and on public rows alone.
         """
         encoded = self._encoder.encode((features - self._center) / self._spread)
         if self._features is not None:
@@ -290,16 +302,16 @@ class NoisySGDClassifier(FixedPlanEstimator[NoisySGDPlan], NoisySGDParameters):
         return np.asarray(exponentials / exponentials.sum(axis=1, keepdims=True))
 
     def predict(self, X: npt.ArrayLike) -> AnyArray:
-        """Return labels, (q,); costs nothing."""
+        """Return the class with the largest score for each query, (q,); costs nothing."""
         scores = self._compute_scores(X)
         return np.asarray(self.classes_[scores.argmax(axis=1)])
 
 
 def _compute_public_moments(public: FloatMatrix | None, n_features: int) -> tuple[Floats, Floats]:
-    """Return the mean and standard deviation of each feature over public rows, (d,) each.
+    """Return the mean and standard deviation of each feature over public rows (m, d), (d,) each.
 
-    A standard deviation of 0 is replaced by 1. Without public rows the means are 0 and the standard
-    deviations 1.
+    A standard deviation of 0 is replaced by 1. Without public rows (None) the means are 0 and the
+    standard deviations 1.
     """
     if public is None:
         return np.zeros(n_features), np.ones(n_features)

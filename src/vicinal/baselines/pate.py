@@ -19,8 +19,8 @@ from vicinal.predictors.fixed_plan import AnsweringParameters, AnsweringPlan, Fi
 from vicinal.predictors.inputs import FitInputs
 
 
-def _check_teacher(name: str, value: Any) -> Any:
-    """Return the model of each teacher: `value`, or logistic regression if it is None.
+def _resolve_teacher(name: str, value: Any) -> Any:
+    """Return the classifier that every teacher clones: `value`, or logistic regression for None.
 
     `name`: the parameter's name in the error message. Raises InvalidInput if `value` is not a
     scikit-learn classifier.
@@ -47,7 +47,7 @@ class PATEParameters(AnsweringParameters):
         doc="How many teachers there are.",
     )
     teacher: Any = parameter(
-        Checked(_check_teacher, "scikit-learn classifier, optional"),
+        Checked(_resolve_teacher, "scikit-learn classifier, optional"),
         default=None,
         doc="""The classifier that every teacher is a clone of. Default: logistic regression. It
         must read nothing but its arguments and its ``random_state``.""",
@@ -55,21 +55,30 @@ class PATEParameters(AnsweringParameters):
 
 
 class PATEPlan(PATEParameters, AnsweringPlan):
-    """Checked parameters of a PATE classifier; None stands for "auto", and for no screening."""
+    """Checked parameters of a PATE classifier.
+
+    `sigma_votes` None: the noise follows from `epsilon`, or is the default if that is None, too.
+    `sigma_screen` and `threshold` None: no screening.
+    """
 
     _name = "PATE"
     _default_noise = 40.0
 
     @property
     def most_votes(self) -> int:
+        """Number of votes in a query: one per teacher."""
         return self.n_teachers
 
     @property
     def _noise_field(self) -> str:
+        """Name of the field of the planned release that has the noise on votes."""
         return "sigma_votes" if self.screened else "sigma"
 
     def _releases(self, noise: float) -> list[Plan]:
-        """Return the planned releases with the given noise on votes, a standard deviation."""
+        """Return the planned releases: GNMax, or with screening Confident-GNMax.
+
+        `noise`: standard deviation of the noise on the votes of each class.
+        """
         release = {"release": "label" if self.label_only else "votes"}
         if not self.screened:
             return [{"kind": "gnmax", "sigma": noise, "count": self.n_queries, **release}]
@@ -87,9 +96,9 @@ class PATEPlan(PATEParameters, AnsweringPlan):
         ]
 
     def start(self, records: FitInputs, targets: AnyArray) -> PATERelease:
-        """Return the releases of a fitted classifier: the trained teachers and their noise.
+        """Train the teachers, and return the mechanism that releases their noisy votes.
 
-        `records`: private features and subject ids. `targets`, (n,): private class indices.
+        `records`: private features (n, d) and subject ids. `targets`, (n,): private class indices.
         """
         # The key assigns subjects to teachers. It is secret, except in simulations.
         is_simulated = self.simulation_seed is not None

@@ -61,13 +61,13 @@ def init(
     --features table --schema schema.json --public volunteers.parquet --classes healthy,ill
     """
     from vicinal.planning.plan import IndKNNPlan
-    from vicinal.store.folder import free_witness
+    from vicinal.store.folder import choose_witness_path
     from vicinal.store.store import NewStore
     from vicinal.targets.kinds import declared_target
 
     # All options are checked before anything is printed or read.
     reference_options.check(feature_options.features, data)
-    free_witness(store, witness)
+    choose_witness_path(store, witness)
     arguments = options.get_plan_arguments(ctx)
     renew = renewal_options.build_renewal()
     target = declared_target(arguments)
@@ -92,7 +92,7 @@ def init(
         )
         labels = records.get_labels(dataset)
         with records.add_file_to_errors(data):
-            new_store = NewStore.checked(
+            new_store = NewStore.from_arguments(
                 (store, ledger, witness),
                 (dataset.features, labels, dataset.subjects),
                 points,
@@ -107,7 +107,7 @@ def init(
                 costs = renewal_options.describe_costs()
                 show_outlook(new_store.plan, points, public_labels, costs=costs, json=json)
                 return
-            opened = new_store.made()
+            opened = new_store.create()
         with opened:
             facts = opened.facts()
             if json:

@@ -327,7 +327,7 @@ def create_key(path: Annotated[Path, Argument(help="A new file.")]) -> None:
     """Create the signing key of this installation, and print its public half for verifiers."""
     from vicinal.store.receipts import SigningKey
 
-    echo(SigningKey.create(path).public)
+    echo(SigningKey.create(path).public_key)
 
 
 @receipt.command("erasure")
@@ -341,13 +341,13 @@ def sign_erasure(
     ] = None,
 ) -> None:
     """Sign that subjects are erased from a store. The receipt does not name them."""
-    from vicinal.store.receipts import SigningKey, erasure_receipt
+    from vicinal.store.receipts import SigningKey, create_erasure_receipt
 
     output.check_outputs({"out": out}, {"key": key, "STORE": store})
     signer = SigningKey(key)
     with _open_single_store(store) as opened:
         ids = listed_ids(subject, subjects)
-        receipt = erasure_receipt(opened._parts, ids, signer, models_kept=opened.models_stay)
+        receipt = create_erasure_receipt(opened._parts, ids, signer, models_kept=opened.models_stay)
     text = output.as_json(receipt)
     if out is None:
         echo(text)
@@ -366,13 +366,13 @@ def verify(
 ) -> None:
     """Check a receipt's signature and, with --store, that it is still in force."""
     from vicinal.ledger.sealed_files import read_json
-    from vicinal.store.receipts import check_receipt, faults_of_receipt
+    from vicinal.store.receipts import check_receipt, find_receipt_faults
 
     content = check_receipt(read_json(receipt, "receipt"), public_key)
     errors: list[str] = []
     if store is not None:
         with _open_single_store(store) as opened:
-            errors = faults_of_receipt(opened._parts, content, listed_ids(subject, subjects))
+            errors = find_receipt_faults(opened._parts, content, listed_ids(subject, subjects))
     if json:
         in_force = None if store is None else not errors
         echo(output.as_json({"receipt": content, "in_force": in_force}))

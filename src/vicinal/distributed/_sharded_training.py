@@ -24,9 +24,9 @@ from vicinal.ledger.ledger import Ledger
 from vicinal.ledger.tables import Tables
 from vicinal.linear.private_model import PrivateModel, no_records, train
 from vicinal.mechanisms.linear_model import GradientRelease
-from vicinal.store.audience_state import AudienceState, note_training, restore_plan
+from vicinal.store.audience_state import AudienceState, charge_proxies, restore_plan
 from vicinal.store.opening import OpenStore
-from vicinal.store.private_models import draws_of, stored_features, write_model
+from vicinal.store.private_models import create_training_noise, load_feature_map, write_model
 
 _TRAINING_MARK = "gradient 0"
 """Name of the stored entry that marks an audience's model as being trained.
@@ -63,8 +63,8 @@ class ShardedGradients:
         self._audience = audience
         self._changes = changes
         self.plan = restore_plan(store, audience)
-        self.features, self.public = stored_features(store, audience)
-        noise, self.slack = draws_of(store, audience, self.plan)
+        self.features, self.public = load_feature_map(store, audience)
+        noise, self.slack = create_training_noise(store, audience, self.plan)
         self.mechanism = self.plan.training.mechanism(
             no_records(self.features.width), self.features.unit, noise, self.slack
         )
@@ -116,5 +116,5 @@ class ShardedGradients:
         audience.slack = self.slack.spent
         write_model(store, audience, model)
         if state is not None:
-            note_training(store, state, model.used)
-            state.close(store.shard)
+            charge_proxies(store, state, model.used)
+            state.detach_index(store.shard)

@@ -23,9 +23,9 @@ from vicinal.mechanisms.votes import DeltaSlackAccountant
 from vicinal.planning.engine_factory import convert_to_float
 from vicinal.planning.plan import IndKNNPlan
 from vicinal.store.audience_state import AudienceState, restore_plan
-from vicinal.store.evaluation import CountedRows, charge_people
+from vicinal.store.evaluation import CountedRows, charge_evaluated_subjects
 from vicinal.store.opening import OpenStore
-from vicinal.store.private_models import stored_features
+from vicinal.store.private_models import load_feature_map
 
 _CLOCK = "turn"
 """Database key of the coordinator's clock; also a column of the table `carried`."""
@@ -121,7 +121,7 @@ def charge_tally(ledger: Ledger, state: AudienceState, request: tasks.TallyReque
     tally = NoisyTally(tally_plan, state.engine.votes.noise, _create_unmetered_slack(plan))
     _check_scale(request, tally.scale)
     counted = CountedRows(tally_plan, request.cells, request.subjects)
-    return charge_people(ledger, state.audience, tally, counted)
+    return charge_evaluated_subjects(ledger, state.audience, tally, counted)
 
 
 def create_local_gradients(store: OpenStore, audience: Audience) -> LocalGradients:
@@ -130,8 +130,8 @@ def create_local_gradients(store: OpenStore, audience: Audience) -> LocalGradien
     records = store.record_files.features
     return LocalGradients(
         plan.training,
-        stored_features(store, audience)[0],
-        convert_to_float(records.rows(len(store.shard))),
+        load_feature_map(store, audience)[0],
+        convert_to_float(records.map_rows(len(store.shard))),
         store.shard.subject_table_of(audience.account),
         audience.account,
         create_noise_source(),

@@ -18,7 +18,7 @@ from vicinal.distributed.messages import ShardState
 from vicinal.distributed.splitting import ready_cluster
 from vicinal.errors import PrivacyRefused
 from vicinal.store.backups import unpack
-from vicinal.store.folder import new_folder, private_folder
+from vicinal.store.folder import create_new_folder, create_private_folder
 from vicinal.store.opening import LOST, OpenStore, open_folder
 
 
@@ -110,11 +110,11 @@ def restore_cluster(backup: str | Path, path: str | Path, *, accept_loss: bool =
     cluster = layout.ClusterDescription.read(source)
     accept = checks.check_boolean("accept_loss", accept_loss)
     folders = []
-    new_folder(target)
+    create_new_folder(target)
     backups = (source / layout.COORDINATOR, *layout.shard_paths(source, cluster.shards))
     for member_backup in backups:
         witness = layout.witness_of(target, member_backup.name)
-        private_folder(witness.parent.resolve())
+        create_private_folder(witness.parent.resolve())
         member_path = target / member_backup.name
         folders.append(unpack(member_backup, member_path, None, witness, accept_loss=accept))
         layout.ShardFolder(folders[-1], cluster.identity).save()

@@ -40,21 +40,25 @@ from vicinal.neighbours.kernels import IntegerMatrix
 from vicinal.planning.parameter_tables import PRIVATE
 from vicinal.store.audience_state import (
     AudienceState,
-    begin_periods,
+    begin_first_period,
+    decide_on_model,
+    delay_warnings,
     pin_plan,
-    settled_plan,
-    warned_after,
 )
 from vicinal.store.backups import pack
 from vicinal.store.base_store import BaseStore
-from vicinal.store.erasure import forget_additions
+from vicinal.store.erasure import forget_addition_digests
 from vicinal.store.evaluation import CountedRows
-from vicinal.store.folder import new_folder
+from vicinal.store.folder import create_new_folder
 from vicinal.store.opening import OpenStore, create_interrupted_error, open_folder
-from vicinal.store.private_models import awaits_model, begin_model, list_answering_audiences
-from vicinal.store.records import NEXT_NUMBER, Addition, StoredRecords, write_naming
+from vicinal.store.private_models import (
+    begin_model_training,
+    is_training_pending,
+    list_answering_audiences,
+)
+from vicinal.store.records import NEXT_NUMBER, Addition, StoredRecords, write_id_mode
 from vicinal.store.request_batch import RequestBatch
-from vicinal.store.status import Presence, Verification, public_facts, verify
+from vicinal.store.status import Presence, Verification, collect_public_facts, verify
 
 _OPENING_SECONDS = 5.0
 """Seconds that an opening waits for missing shards at most; a block waits for the deadline."""
@@ -177,7 +181,7 @@ class Coordinator(BaseStore):
                 records.begin_epoch()
                 store.mark()
             coordinator = cls(store, description, records, transports, deadline, reading)
-            with coordinator._exclusive(looking=True):
+            with coordinator._exclusive(read_only=True):
                 pass  # Entering finishes an interrupted change before any query is answered.
             resources.pop_all()
         return coordinator
@@ -193,17 +197,17 @@ class Coordinator(BaseStore):
 
     # ------------------------------------------------------------ answers
 
-    def _batch(self) -> RequestBatch:
+    def _create_batch(self) -> RequestBatch:
         for audience_shards in self._shards.values():
             audience_shards.begin_batch()
         return RequestBatch(self._ledger, self._parts.schema, self._audience_states)
 
-    def _note_answered(self) -> None:
+    def _finish_answers(self) -> None:
         self._parts.mark()  # before shards delete the votes
         self._delete_votes()
 
     @contextmanager
-    def _collect(
+    def _charge_evaluation(
         self, audience: Audience, tally: NoisyTally, counted: CountedRows
     ) -> Iterator[Steps]:
         sums = sharded.charge_tally_on_shards(self._ledger, self._changes, audience, tally, counted)
@@ -219,7 +223,7 @@ class Coordinator(BaseStore):
         def decide_change() -> changes.ClusterChange:
             if addition is not None:
                 addition.write(database, self._ledger.version + 1)
-            write_naming(database, by_holder=records.ids is not None)
+            write_id_mode(database, has_ids=records.ids is not None)
             if records.ids is None:
                 database.put(NEXT_NUMBER, str(int(change.subjects[-1]) + 1))
             return change
@@ -238,10 +242,10 @@ class Coordinator(BaseStore):
             If a shard is missing. If the erasure was already decided, nothing is answered until it
             is finished.
         """
-        ids = self._erasable(subjects)
+        ids = self._check_erasable(subjects)
 
         def decide_change() -> changes.ClusterChange:
-            forget_additions(self._parts.database)
+            forget_addition_digests(self._parts.database)
             return changes.ClusterChange(changes.ERASE, ids)
 
         with self._exclusive():
@@ -254,13 +258,13 @@ class Coordinator(BaseStore):
         with self._exclusive():
             return Presence.from_standings(self._changes.list_standings(ids))
 
-    def _alike(self, subjects: list[SubjectId]) -> int:
+    def _count_similar_ids(self, subjects: list[SubjectId]) -> int:
         ids = list(dict.fromkeys(subjects))
         unknown = list(compress(ids, np.equal(self._changes.list_standings(ids), 0)))
         similar_ids = self._changes.run_on_all(tasks.SimilarSubjects(unknown))
         return len(find_similar_ids(unknown).union(*similar_ids.values()))
 
-    def _completed(self, plan: dict[str, Any]) -> dict[str, Any]:
+    def _complete_parameters(self, plan: dict[str, Any]) -> dict[str, Any]:
         if plan.get("neighbor_count") == PRIVATE:
             raise create_private_count_error()
         if plan.get("n_records") is None:
@@ -268,9 +272,9 @@ class Coordinator(BaseStore):
             plan = {**plan, "n_records": first_plan["n_records"]}
         return plan
 
-    def _open_audience(self, name: str, written: str) -> None:
+    def _open_audience(self, name: str, plan_json: str) -> None:
         self._changes.run_on_all(tasks.Ping())
-        self._make_change(changes.AUDIENCE, lambda: self._new_audience(name, written))
+        self._make_change(changes.AUDIENCE, lambda: self._new_audience(name, plan_json))
         self._train()
 
     def _refresh(self, state: AudienceState) -> None:
@@ -297,8 +301,8 @@ class Coordinator(BaseStore):
     # ------------------------------------------------------------ maintenance
 
     def facts(self, *, curator: bool = False) -> dict[str, Any]:
-        with self._exclusive(looking=True):
-            facts = public_facts(self._parts, self._audience_states)
+        with self._exclusive(read_only=True):
+            facts = collect_public_facts(self._parts, self._audience_states)
             facts["shards"] = len(self._clients)
             if curator:
                 facts["private"] = self._changes.run_on_all(tasks.Facts())
@@ -316,10 +320,10 @@ class Coordinator(BaseStore):
 
         Each machine writes its own folder, under this path; see :func:`restore_cluster`.
         """
-        with self._exclusive(looking=True):
+        with self._exclusive(read_only=True):
             target = Path(path).absolute()
             self._delete_votes()
-            new_folder(target)
+            create_new_folder(target)
             pack(self._parts, target / COORDINATOR)
             paths = shard_paths(target, len(self._clients))
             self._changes.run_on_all(lambda number: tasks.Backup(paths[number]))
@@ -341,12 +345,12 @@ class Coordinator(BaseStore):
         - `decide_change`: returns the change, inside the transaction that decides it.
         """
         try:
-            with warned_after():
+            with delay_warnings():
                 return self._changes.make_change(kind, decide_change)
         finally:
             for state in self._audience_states.values():
                 if kind == RENEWAL:
-                    state.drop_answers()
+                    state.reset_counters()
                 else:
                     state.answers.forget_queries()
             # An open transaction means that the deciding commit was interrupted.
@@ -356,16 +360,16 @@ class Coordinator(BaseStore):
                 # pending and is finished before the next operation.
                 self._ledger.complete_change()
 
-    def _new_audience(self, name: str, written: str) -> changes.ClusterChange:
+    def _new_audience(self, name: str, plan_json: str) -> changes.ClusterChange:
         """Open an audience in the coordinator's ledger, inside a change; return the change.
 
-        `written`: its checked plan as JSON.
+        `plan_json`: its checked plan as JSON.
         """
-        audience = self._ledger.open_audience(name, written)
-        audience.plan = settled_plan(self._parts, audience, begin_model)
+        audience = self._ledger.open_audience(name, plan_json)
+        audience.plan = decide_on_model(self._parts, audience, begin_model_training)
         self._shards[name] = self._create_remote_shards(name)
         change = self._plan_audience(audience)
-        if awaits_model(self._parts, audience):
+        if is_training_pending(self._parts, audience):
             training.begin_training(self._ledger, audience)
         return change
 
@@ -375,10 +379,10 @@ class Coordinator(BaseStore):
         They stay open while they depend on a model that is not trained yet. Returns the change.
         """
         store = self._parts
-        is_planned = not awaits_model(store, audience)
+        is_planned = not is_training_pending(store, audience)
         if is_planned:
             pin_plan(store, audience, self._lock)
-            begin_periods(store, audience)
+            begin_first_period(store, audience)
         else:
             audience.write(store.database)
         change = self._describe_audience(audience)

@@ -18,7 +18,7 @@ from typing import Self
 from vicinal.ledger.files import replace_file
 from vicinal.ledger.sealed_files import read_sealed, write_sealed
 from vicinal.mechanisms.noise_sources import fresh_key
-from vicinal.store.folder import KEY, Folder, private_folder, refuse_links
+from vicinal.store.folder import KEY, Folder, create_private_folder, refuse_links
 
 MAX_SHARDS = 1024
 """Largest number of shards of a cluster."""
@@ -52,7 +52,7 @@ class ShardFolder:
         - `witness`: path of the witness file.
         """
         for folder in (path.parent, path, witness.parent.resolve()):
-            private_folder(folder)
+            create_private_folder(folder)
         replace_file(path / KEY, key)
         return cls(Folder(path, fresh_key(16).hex(), "sqlite", witness.absolute()), cluster)
 

@@ -28,9 +28,9 @@ from vicinal.store.audience_state import AudienceState, open_audience_state, res
 from vicinal.store.backups import pack
 from vicinal.store.erasure import decide_erasure, finish_erasure
 from vicinal.store.opening import OpenStore, open_folder
-from vicinal.store.private_models import awaits_model, list_answering_audiences
+from vicinal.store.private_models import is_training_pending, list_answering_audiences
 from vicinal.store.records import StoredRecords, add_records
-from vicinal.store.status import curator_facts, find_id_traces, verify
+from vicinal.store.status import collect_private_facts, find_id_traces, verify
 
 _T = TypeVar("_T")
 _LAST_CHANGE = "changed"
@@ -149,7 +149,7 @@ class ShardServer:
                 case tasks.Verify():
                     return verify(self._parts, task.erased, task.rows)
                 case tasks.Facts():
-                    return curator_facts(self._parts)
+                    return collect_private_facts(self._parts)
                 case tasks.Backup():
                     return pack(self._parts, task.path)
                 case _:
@@ -203,7 +203,7 @@ class ShardServer:
             # Some subjects may have been charged already. Their charges stay, although no votes are
             # returned for them.
             ledger.keep_charges([state.audience])
-            state.drop_answers()
+            state.reset_counters()
             raise
         with self._durable_transaction():
             ledger.write_charges(state.audience, 0)
@@ -305,8 +305,8 @@ class ShardServer:
             self._write_clock(task.clock)
         self._note_change()
         if name in self._audience_states:
-            self._audience_states.pop(name).close(store.shard)
-        if not awaits_model(store, audience):
+            self._audience_states.pop(name).detach_index(store.shard)
+        if not is_training_pending(store, audience):
             self._audience_states[name] = self._open_state(audience)
 
     def _write_clock(self, clock: int) -> None:

@@ -31,7 +31,7 @@ from vicinal.ledger.subject_pages import write_all
 from vicinal.ledger.tables import Tables
 from vicinal.mechanisms.noise_sources import fresh_key
 from vicinal.store.audience_state import restore_plan
-from vicinal.store.folder import Folder, check_new
+from vicinal.store.folder import Folder, check_new_folder
 from vicinal.store.opening import (
     RETIRED,
     OpenStore,
@@ -39,8 +39,8 @@ from vicinal.store.opening import (
     create_store,
     open_folder,
 )
-from vicinal.store.record_files import note_added_slots, write_digests
-from vicinal.store.records import NAMING, NEXT_NUMBER
+from vicinal.store.record_files import update_slot_checksum, write_digests
+from vicinal.store.records import ID_MODE, NEXT_NUMBER
 
 ChooseShard = Callable[[SubjectId], int]
 """Returns the number of a subject's shard, from 0."""
@@ -104,7 +104,7 @@ def split(
     """
     shards = checks.check_integer("shards", shards, minimum=1, maximum=layout.MAX_SHARDS)
     target = Path(path)
-    check_new(target)
+    check_new_folder(target)
     witnesses = layout.witness_of(target, layout.COORDINATOR).parent
     if witnesses.exists() and any(witnesses.iterdir()):
         raise InvalidInput(
@@ -259,7 +259,7 @@ def _write_shards(
     - `subjects`: the subjects of each shard.
     """
     shards = len(subjects)
-    slot_of_row = source.record_files.column("slots", len(source.shard))
+    slot_of_row = source.record_files.read_column("slots", len(source.shard))
     erased_rows = source.database.rows(Tables.DEPARTED)
     records = []
     for number, path in enumerate(layout.shard_paths(target, shards)):
@@ -302,13 +302,13 @@ def _fill(
     with store.ledger.change("split"):
         store.database.insert(Tables.MODELS, source.database.rows(Tables.MODELS))
         rows = np.flatnonzero(new_slot_of[slot_of_row] != _ON_OTHER_SHARD)
-        features = files.features.rows(size)
-        labels = files.labels.rows(size)
+        features = files.features.map_rows(size)
+        labels = files.labels.map_rows(size)
         for start in range(0, len(rows), _ROWS_AT_ONCE):
             chunk = rows[start : start + _ROWS_AT_ONCE]
             new_slots = new_slot_of[slot_of_row[chunk]]
             store.record_files.append(start, features[chunk], labels[chunk], new_slots)
-            note_added_slots(store.database, new_slots)
+            update_slot_checksum(store.database, new_slots)
         write_digests(store.database, store.record_files, len(rows))
         store.database.put("slots", str(write_all(store.database, subjects.ids)))
         store.database.insert(Tables.DEPARTED, erased)
@@ -374,7 +374,7 @@ def _write_coordinator(
                     checkpointed_queries=audience.used,
                 )
                 public_audience.write(store.database)
-            for name in ("clock", "version", NEXT_NUMBER, NAMING):
+            for name in ("clock", "version", NEXT_NUMBER, ID_MODE):
                 value = source.database.get(name)
                 if value:
                     store.database.put(name, value)

@@ -205,7 +205,7 @@ async def get_status(state: AppState, key: ApiKey, _: Request) -> Response:
     schema = state.store.schema
     facts = await state.call_store(state.store.facts)
     body = {
-        "takes": schema.extractor.takes,
+        "takes": schema.extractor.raw_form,
         "numbers": models.get_vector_width(state.store),
         "columns": models.describe_columns(state.store),
         "classes": list(schema.classes),
@@ -394,7 +394,7 @@ def create_app(
     store; the caller closes the store afterwards.
     """
     # The first access may load a neural network, for which no request should wait.
-    _ = store.schema.extractor.takes
+    _ = store.schema.extractor.raw_form
     state = AppState(store, folder, settings or ServiceSettings())
     # Predictions, the first route, bypass the router.
     security_headers = Middleware(

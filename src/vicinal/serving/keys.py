@@ -20,7 +20,7 @@ from vicinal.errors import InvalidInput, OtherFormat, PrivacyRefused, StorageFai
 from vicinal.ledger.files import PRIVATE_FILE, translate_os_errors
 from vicinal.ledger.sealed_files import read_sealed, write_sealed
 from vicinal.mechanisms.noise_sources import fresh_key
-from vicinal.store.requests import checked_name
+from vicinal.store.requests import normalize_name
 
 ANALYST = "analyst"
 CURATOR = "curator"
@@ -80,9 +80,9 @@ class KeyFile:
         Raises PrivacyRefused if `name` ever had a key of another audience: the guarantees assume
         that audiences do not share answers.
         """
-        name = checked_name("name", name)
+        name = normalize_name("name", name)
         checks.check_choice("role", role, ROLES)
-        audience = checked_name("audience", audience)
+        audience = normalize_name("audience", audience)
         _refuse_second_audience(self.all(), name, audience)
         key_id, secret = fresh_key(_ID_BYTES).hex(), fresh_key(_SECRET_BYTES).hex()
         token = f"vic_{key_id}_{secret}"

@@ -263,7 +263,7 @@ def describe_columns(store: BaseStore) -> list[dict[str, Any]] | None:
     extractor = store.schema.extractor
     if extractor.kind == "columns" and extractor.columns is not None:
         return [{"name": name, "kind": "number", "values": None} for name in extractor.columns]
-    if extractor.takes != "rows":
+    if extractor.raw_form != "rows":
         return None
     columns = TableSchema.from_dict(extractor.options["schema"]).columns
     return [
@@ -311,7 +311,7 @@ def decode_rows(body: RowsBody, store: BaseStore, max_rows: int) -> tuple[Any, i
     Vectors become an array (q, d), images (q, h, w) or (q, h, w, 3); texts and table rows stay
     lists. Raises problem 413 for more than `max_rows`, 422 for another format or unequal shapes.
     """
-    row_format = store.schema.extractor.takes
+    row_format = store.schema.extractor.raw_form
     rows = getattr(body, row_format)
     if rows is None:
         raise Problem(422, "unusable", f"This store accepts only '{row_format}'.")

@@ -1,4 +1,8 @@
-"""The state of each audience: its plan, its engine, and its released answers."""
+"""The state of each audience (plan, engine, released answers), and how audiences are opened.
+
+The plan of an audience is stored as JSON: "asked" has the parameters as requested, "pinned" the
+values of automatic parameters once they are decided, and "renewal" the periods of its budgets.
+"""
 
 import dataclasses
 import json
@@ -41,15 +45,15 @@ from vicinal.planning.guarantees import (
 )
 from vicinal.planning.plan import IndKNNPlan
 from vicinal.store.opening import OpenStore
-from vicinal.store.private_models import StoredModel, load_model, settle_request, train_model
+from vicinal.store.private_models import StoredModel, load_model, resolve_model_share, train_model
 from vicinal.store.store_schema import StoreSchema
 
 
 def pack_answers(answers: QueryAnswers) -> AnyArray:
-    """Return new answers as one array to store.
+    """Return new answers as the one array that is stored.
 
-    Class indices (q,) if labels alone are released; else votes (q, c), followed by the (q, c)
-    probabilities of a private model if there is one.
+    It has class indices (q,) if labels alone are released; else noisy votes (q, c), followed, with
+    a private model, by (q, c) probabilities from the model and the votes together.
     """
     if answers.votes is None:
         return answers.labels
@@ -59,7 +63,7 @@ def pack_answers(answers: QueryAnswers) -> AnyArray:
 
 
 SHARED_PARAMETERS = ("kernel", "norm_bound", "index")
-"""Parameters of an estimator that a store fixes for all audiences."""
+"""Parameters of an estimator that have one value for all audiences of a store."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,17 +81,23 @@ class TotalGuarantee:
 
     @classmethod
     def from_ledger(cls, ledger: Ledger, requested: Sequence[IndKNNPlan]) -> Self:
-        """Return the guarantee of a ledger's audiences, given their plans as requested."""
+        """Return the guarantee over all audiences of a ledger.
+
+        `requested`: the plan of every audience, as requested. It is used only if no filter over all
+        audiences limits the total.
+        """
         total = ledger.total
         epsilon, delta = total.guarantee if total else total_over(requested)
         return cls(epsilon, delta, total is not None)
 
     def to_dict(self) -> dict[str, Any]:
+        """Return the fields for JSON, with an infinite epsilon as None, and the text."""
         epsilon = self.epsilon if math.isfinite(self.epsilon) else None
         fields = {"epsilon": epsilon, "delta": self.delta, "capped": self.capped}
         return {**fields, "text": str(self)}
 
     def __str__(self) -> str:
+        """Return the guarantee as a phrase, with epsilon and delta rounded up."""
         if not math.isfinite(self.epsilon):
             return "nothing"
         audiences = "all audiences ever opened" if self.capped else "the audiences opened so far"
@@ -99,15 +109,15 @@ class TotalGuarantee:
 class AudienceState:
     """Everything in memory that answers the queries of one audience.
 
-    - `audience`: the ledger's entry of it, with the budgets of all subjects.
-    - `requested`: the plan as requested, with parameters left "auto".
-    - `plan`: the same plan with all automatic parameters fixed.
+    - `audience`: the audience in the ledger, with the budgets of all subjects.
+    - `requested`: the plan as requested, with automatic parameters still open.
+    - `plan`: the same plan with the values of all automatic parameters.
     - `engine`: answers queries, and charges the budgets of this audience alone.
-    - `slack`: accounts for the delta that rounding to a grid costs.
+    - `slack`: accountant of the delta that discrete noise on a grid costs.
     - `answers`: all released answers.
     - `budget_usage`, uint16 (m,): shares of budgets that the released answers would have cost the
       m public points of `proxies`; empty without proxies.
-    - `private_model`: the private model that predicts beside the votes, or None.
+    - `private_model`: the private model whose predictions are combined with the votes, or None.
     """
 
     audience: Audience
@@ -120,7 +130,7 @@ class AudienceState:
     private_model: StoredModel | None = None
 
     def __post_init__(self) -> None:
-        self._resume_usage()
+        self.reset_counters()
 
     @property
     def proxies(self) -> ProxyLedger | None:
@@ -128,18 +138,18 @@ class AudienceState:
         return self.engine.proxies
 
     @property
-    def planned(self) -> int:
+    def planned_answers(self) -> int:
         """Number of answers that the plan allows up to the current renewal period. Public."""
         renewal = self.audience.due
         return self.plan.n_queries if renewal is None else renewal.answers
 
     @property
-    def remaining(self) -> int:
+    def remaining_answers(self) -> int:
         """Number of new answers that remain in the current renewal period. Public."""
-        return self.planned - self.audience.used
+        return self.planned_answers - self.audience.used
 
     def answer(self, rows: IntegerMatrix) -> QueryAnswers:
-        """Return noisy answers to queries, charged in memory but not yet durable.
+        """Charge subjects in memory for queries, and return the noisy answers, not yet durable.
 
         `rows` (q, width): queries as the store's integer features.
         """
@@ -150,14 +160,15 @@ class AudienceState:
         return self.engine.answer(integers, predicted=predictions)
 
     def read_answers(
-        self, seqs: Places, offsets: Places
+        self, block_numbers: Places, offsets: Places
     ) -> tuple[Ints, Floats | None, Floats | None]:
-        """Return released labels, votes and probabilities, by block number and row in the block.
+        """Return released labels, noisy votes and probabilities of a store of classes.
 
-        Labels, int64 (q,), are class indices. Noisy votes and probabilities, float64 (q, c), are
-        None if labels alone are released.
+        Labels, int64 (q,), are class indices. Votes and probabilities, float64 (q, c), are None if
+        labels alone are released. `block_numbers`, `offsets`, int64 (q,): the number of the block
+        that has each answer, and the answer's row in that block.
         """
-        stored = self.answers.read(seqs, offsets)
+        stored = self.answers.read(block_numbers, offsets)
         if stored.ndim == 1:
             return stored, None, None
         decision = self.engine.decision
@@ -170,31 +181,35 @@ class AudienceState:
         return labels, votes, probabilities
 
     @property
-    def n_asked(self) -> int | None:
-        """Number of queries that a model passed on to private records; None without. Public."""
+    def n_private_queries(self) -> int | None:
+        """Number of queries that a private model left to private records, or None. Public."""
         gate = self.engine.model_gate
         return None if gate is None else gate.n_asked
 
-    def close(self, shard: Shard) -> None:
-        """Detach the model's own index of the records from the store's `shard`, if there is one."""
+    def detach_index(self, shard: Shard) -> None:
+        """Detach the private model's own index, if there is one, from the store's `shard`.
+
+        The index then no longer follows changes of the records.
+        """
         own_shard = self.engine.shard
         if isinstance(own_shard, SharedShard) and own_shard.mapped is not None:
             shard.unfollow(own_shard.mapped)
 
-    def drop_answers(self) -> None:
-        """Undo what unreleased answers changed in the engine; their charges and slack stay."""
-        self._resume_usage()
-
-    def enter(self, seq: int, block: AnswerBlock) -> None:
-        """Add a block of answers that became durable under the number `seq`."""
-        self.answers.enter(seq, block.digests, block.answers)
+    def add_block(self, number: int, block: AnswerBlock) -> None:
+        """Add a block of answers that became durable under a block number."""
+        self.answers.enter(number, block.digests, block.answers)
         if block.proxies is not None:
             self.budget_usage = block.proxies
         if self.private_model is not None and block.n_asked is not None:
-            self.private_model = dataclasses.replace(self.private_model, n_asked=block.n_asked)
+            self.private_model = dataclasses.replace(
+                self.private_model, n_private_queries=block.n_asked
+            )
 
-    def _resume_usage(self) -> None:
-        """Set the engine's public counters to their values after the last durable block."""
+    def reset_counters(self) -> None:
+        """Set the engine's public counters to their values after the last durable block.
+
+        They then exclude answers that were not released; the charges and slack of these stay.
+        """
         if self.proxies is not None:
             self.proxies.resume(self.budget_usage)
         if self.private_model is None:
@@ -204,14 +219,14 @@ class AudienceState:
         gate = self.engine.model_gate
         n_queries = self.plan.n_queries
         assert gate is not None  # noqa: S101 (there is a model)
-        gate.n_asked = self.private_model.n_asked
-        gate.planned = math.ceil(self.plan.n_asked * self.planned / n_queries)
+        gate.n_asked = self.private_model.n_private_queries
+        gate.planned = math.ceil(self.plan.n_asked * self.planned_answers / n_queries)
 
     @property
     def noise_scale(self) -> float:
         """Noise standard deviation of an answer with the typical number of neighbours, in votes.
 
-        Beside a private model, that of the combined score.
+        With a private model: the standard deviation of the combined score.
         """
         count = self.plan.typical_count(self.plan.n_neighbors)
         scale = float(self.engine.multiplier * np.sqrt(count))
@@ -277,7 +292,7 @@ class AudienceState:
         )
 
     def describe_plan(self) -> dict[str, Any]:
-        """Return the plan as plain numbers and texts, by parameter. Public."""
+        """Return the plan's parameters, with decided automatic values, as plain values. Public."""
         fields = parse_json(self.audience.plan)
         plan = self.plan
         return {
@@ -302,10 +317,11 @@ def serialize_new_plan(
 ) -> str:
     """Return the checked plan of a new audience as JSON, with the requested parameters.
 
-    `parameters` are the audience's own, by name; `renew` is given if its budgets renew.
+    `parameters`: estimator parameters of the audience by name. `renew`: how its budgets renew, or
+    None. `accept_weak`: accept a guarantee that is too weak to protect subjects.
 
-    Raises InvalidInput if a parameter is unknown, out of range or fixed by the store. Raises
-    PrivacyRefused, unless `accept_weak`, if the guarantee is too weak to protect subjects.
+    Raises InvalidInput if a parameter is unknown, out of range or common to all audiences. Raises
+    PrivacyRefused for a weak guarantee, unless `accept_weak`.
     """
     for name in (*SHARED_PARAMETERS, *schema.target.own):
         if name in parameters:
@@ -334,18 +350,23 @@ def serialize_new_plan(
 
 
 def parse_requested_plan(schema: StoreSchema, plan_json: str) -> IndKNNPlan:
-    """Return the plan that was requested for an audience, from its JSON in the ledger."""
+    """Return the plan that was requested for an audience, from its JSON.
+
+    Automatic parameters are still open in it, see :func:`restore_plan`.
+    """
     fields = parse_json(plan_json)
     return _build_plan(schema, fields["asked"], fields)
 
 
-def check_total(
+def plan_total_limit(
     schema: StoreSchema, parameters: dict[str, Any], epsilon_total: float, *, accept_weak: bool
 ) -> tuple[float, float]:
-    """Return epsilon and delta of a limit over all audiences.
+    """Return epsilon and delta of a limit on the privacy loss to all audiences together.
 
-    `parameters` are those of the first audience, see :func:`serialize_new_plan`: epsilon must not
-    be above the limit, and delta is that of the limit. Raises as that function.
+    `parameters`: estimator parameters of the first audience by name; its epsilon must be at most
+    `epsilon_total`, and its delta is that of the limit. `accept_weak`: accept a weak limit.
+
+    Raises InvalidInput if the limit or the plan is unusable; PrivacyRefused for a weak limit.
     """
     plan = _build_plan(schema, parameters)
     epsilon = checks.check_real("epsilon_total", epsilon_total, minimum=plan.epsilon)
@@ -355,16 +376,18 @@ def check_total(
     return epsilon, plan.delta
 
 
-def settled_plan(
+def decide_on_model(
     store: OpenStore,
     audience: Audience,
     train: Callable[[OpenStore, Audience, IndKNNPlan], IndKNNPlan],
 ) -> str:
-    """Return the JSON plan of a new audience after the decision on, and training of, its model.
+    """Decide whether a new audience has a private model, train it, and return the plan as JSON.
 
-    `train` trains a private model, or begins to, and returns the plan with the model's share fixed.
-    Call inside the change of the ledger that opens the audience: charges of the training and the
-    model become durable together.
+    The JSON has the decided share of budgets for the model (0 for none) and the number of records.
+    `train`: trains the model, or begins to, and returns the plan with the model's share filled in.
+
+    Call it within the ledger transaction that opens the audience: the charges of the training and
+    the model become durable together.
     """
     fields = parse_json(audience.plan)
     plan = _build_plan(store.schema, fields["asked"], fields)
@@ -378,12 +401,13 @@ def settled_plan(
 
 
 def pin_plan(store: OpenStore, audience: Audience, lock: ForkSafeLock) -> None:
-    """Fix all automatic parameters of an audience's plan, and charge the estimates they need.
+    """Write the values of all automatic parameters into an audience's stored plan.
 
-    Call inside a change of the ledger.
+    Private estimates that they need (the number of records) are charged. Call it within a ledger
+    transaction. `lock`: the store's lock, which guards engines.
     """
     state, planned = open_audience_state(store, audience, store.ledger.version + 1, lock)
-    state.close(store.shard)
+    state.detach_index(store.shard)
     audience.plan = _pin_parameters(audience.plan, state.plan, planned)
     audience.slack = state.slack.spent
     store.ledger.write_charges(audience, 0)
@@ -391,15 +415,16 @@ def pin_plan(store: OpenStore, audience: Audience, lock: ForkSafeLock) -> None:
 
 
 def restore_plan(store: OpenStore, audience: Audience) -> IndKNNPlan:
-    """Return the plan of an audience, with the automatic parameters that are fixed already."""
+    """Return an audience's plan from the ledger, with the automatic values decided so far."""
     fields = parse_json(audience.plan)
     return _build_plan(store.schema, {**fields["asked"], **fields["pinned"]}, fields)
 
 
 def _pin_parameters(plan_json: str, plan: IndKNNPlan, planned: PlannedEngine) -> str:
-    """Return a JSON plan with the values of all automatic parameters written out.
+    """Return `plan_json` with the values of all automatic parameters added.
 
-    So a later opening does not choose them again. `plan` and `planned` have the chosen values.
+    A later opening then does not choose them again. `plan`: has the model's share. `planned`: has
+    the other chosen values (number of records, noise, neighbours, bandwidth).
     """
     kernel = planned.engine.votes.kernel
     pinned: dict[str, Any] = {
@@ -420,21 +445,15 @@ def open_audience_state(
 ) -> tuple[AudienceState, PlannedEngine]:
     """Return the state of an audience, and its engine with the values of automatic parameters.
 
-    Parameters that the plan has not fixed yet are chosen now, and private estimates for them are
-    charged.
-
-    Parameters
-    ----------
-    version
-        Version of the data that answers will belong to.
-    lock
-        The store's lock, which guards the engine.
+    Automatic parameters without a stored value are chosen now, and private estimates for them are
+    charged. `version`: version of the data on which new answers will be based. `lock`: the store's
+    lock, which guards the engine.
     """
     fields = parse_json(audience.plan)
     schema = store.schema
     parameters = dict(fields["asked"])
     requested = _build_plan(schema, parameters, fields)
-    requested = settle_request(requested, fields["pinned"], schema)
+    requested = resolve_model_share(requested, fields["pinned"], schema)
     parameters["model_share"] = requested.model_share
     plan = _build_plan(schema, {**parameters, **fields["pinned"]}, fields)
     slack = slack_meter(plan, audience.slack)
@@ -463,11 +482,14 @@ def _assemble_engine(
     slack: DeltaSlackAccountant,
     model: StoredModel | None,
 ) -> PlannedEngine:
-    """Return an audience's engine on the store's records, or on them in the metric of a `model`."""
+    """Return an audience's engine on the store's records, mapped to the feature space of a `model`.
+
+    `slack`: accountant of the delta of discrete noise. `model`: the trained private model, or None.
+    """
     schema = store.schema
     if model is None:
         shard = SharedShard(store.shard, audience.account)
-        kernel = schema.kernel_of(plan.bandwidth)
+        kernel = schema.create_kernel(plan.bandwidth)
         return engine_on(shard, kernel, plan, schema.width, schema.public, slack)
     return engine_on(
         model.open_shard(store, audience, plan),
@@ -485,9 +507,10 @@ def _build_plan(
     parameters: dict[str, Any],
     fields: Mapping[str, Any] = MappingProxyType({}),
 ) -> IndKNNPlan:
-    """Return the checked plan of an audience's own `parameters` under the store's schema.
+    """Return the checked plan of an audience with the store's target, kernel and norm bound.
 
-    `fields` are those of the JSON plan; if budgets renew, it has a "renewal".
+    `parameters`: estimator parameters of the audience by name. `fields`: its JSON plan, of which
+    only "renewal" is read: how budgets renew, if they do.
     """
     shared = {"kernel": schema.kernel, "norm_bound": schema.bound or "auto"}
     plan = IndKNNPlan.of_target(schema.target, {**shared, **parameters})
@@ -512,29 +535,30 @@ def add_audience(store: OpenStore, lock: ForkSafeLock, name: str, plan_json: str
 
     The charges of planning (the estimate of the number of records, the training of a private model)
     become durable in one transaction with the audience and its model. All refusals come before any
-    charge. `plan_json`: from :func:`serialize_new_plan`.
+    charge. `lock`: the store's. `plan_json`: from :func:`serialize_new_plan`.
     """
     requested = parse_requested_plan(store.schema, plan_json)
     with store.ledger.change("audience"):
         audience = store.ledger.open_audience(name, plan_json, requested.spendable)
-        audience.plan = settled_plan(store, audience, _train_model)
+        audience.plan = decide_on_model(store, audience, _train_model)
         pin_plan(store, audience, lock)
-        begin_periods(store, audience, 0.0 if requested.n_records else MOST_OF_SIZE)
+        begin_first_period(store, audience, 0.0 if requested.n_records else MOST_OF_SIZE)
         # Opened again, with everything pinned, as every later opening does; before the commit, so
         # that nothing is committed that an opening would refuse.
         return open_audience_state(store, audience, store.ledger.version + 1, lock)[0]
 
 
 def _train_model(store: OpenStore, audience: Audience, plan: IndKNNPlan) -> IndKNNPlan:
-    """Train an audience's model, and return the plan with the model's share fixed."""
+    """Train an audience's model, and return `plan` with the model's share filled in."""
     return train_model(store, audience, plan)[0]
 
 
-def begin_periods(store: OpenStore, audience: Audience, size_share: float = 0.0) -> None:
+def begin_first_period(store: OpenStore, audience: Audience, size_share: float = 0.0) -> None:
     """Begin the first renewal period of an audience, if its budgets renew.
 
-    Call inside the change that plans the audience. `size_share`: part of a full budget that the
-    estimate of the number of records costs at most; the first period's part of budgets covers it.
+    Call it within the ledger transaction that opens the audience. `size_share`: largest part of a
+    full budget that the estimate of the number of records costs; the part of budgets that the first
+    period releases covers it.
     """
     renewal = audience.renewal
     if renewal is not None:
@@ -544,11 +568,10 @@ def begin_periods(store: OpenStore, audience: Audience, size_share: float = 0.0)
 
 
 @contextmanager
-def warned_after() -> Iterator[None]:
-    """Hold warnings back until the body ends without an error.
+def delay_warnings() -> Iterator[None]:
+    """Delay warnings of the body until it ends, and drop them if it raises an error.
 
-    Their texts quote released values, so they must not be shown before the charges for these
-    are durable.
+    Their texts quote released values, so they must not be shown before the charges are durable.
     """
     with warnings.catch_warnings(record=True, action="always") as held_back:
         yield
@@ -567,7 +590,7 @@ def count_remaining_refreshes(state: AudienceState) -> int:
             f"The audience {state.audience.name!r} has no private model. Open another audience "
             "with 'model_share' and 'model_refreshes'."
         )
-    refreshes = state.plan.trainings - state.private_model.trained
+    refreshes = state.plan.trainings - state.private_model.n_trainings
     if refreshes <= 0:
         raise PrivacyRefused(
             f"The audience {state.audience.name!r} has no refresh of its model left: its plan has "
@@ -581,23 +604,24 @@ def count_remaining_refreshes(state: AudienceState) -> int:
 def refresh_model(store: OpenStore, lock: ForkSafeLock, state: AudienceState) -> AudienceState:
     """Train the private model of an audience again, and return the audience's new state.
 
-    The charges of the training become durable in one transaction with the model.
+    The charges of the training become durable in one transaction with the model. `state`: the
+    present state, which must not be used afterwards. `lock`: the store's lock.
     """
     audience = state.audience
     with store.ledger.change("refresh"):
         used_shares = train_model(store, audience, state.plan)[1]
-        note_training(store, state, used_shares)
+        charge_proxies(store, state, used_shares)
         store.ledger.write_charges(audience, 0)
         audience.write(store.database)
     # After the commit: if anything fails from here on, the training stays charged.
-    state.close(store.shard)
+    state.detach_index(store.shard)
     return open_audience_state(store, audience, store.ledger.version, lock)[0]
 
 
-def note_training(store: OpenStore, state: AudienceState, used_shares: Floats) -> None:
-    """Charge an audience's public proxies for another training, inside a change of the ledger.
+def charge_proxies(store: OpenStore, state: AudienceState, used_shares: Floats) -> None:
+    """Charge an audience's public proxy points for another training, within a ledger transaction.
 
-    `used_shares`, float64 (m,): the share of its budget that the training would have cost each.
+    `used_shares`, float64 (m,): share of its budget that the training would have cost each point.
     """
     if state.proxies is not None and len(state.budget_usage):
         state.proxies.resume(state.budget_usage)

@@ -13,13 +13,13 @@ from vicinal.ledger.sqlite import SQLiteDatabase
 from vicinal.ledger.tables import TABLES
 from vicinal.mechanisms.noise_sources import fresh_key
 from vicinal.store import folder as folders
-from vicinal.store.opening import OpenStore, check_empty
+from vicinal.store.opening import OpenStore, refuse_used_database
 from vicinal.store.record_files import RECORD_NAMES
-from vicinal.store.store_schema import MAP, PUBLIC
+from vicinal.store.store_schema import MAP_FILE, PUBLIC_FILE
 
 
 def pack(store: OpenStore, path: Path) -> None:
-    """Write a backup of a store into a new folder, with the ledger as an SQLite file.
+    """Write a backup of a store into the folder `path`, with the ledger as an SQLite file.
 
     Raises InvalidInput if `path` exists and is not an empty folder.
     """
@@ -35,13 +35,14 @@ def pack(store: OpenStore, path: Path) -> None:
 def unpack(
     backup: Path, path: Path, ledger: str | None, witness: Path | None, *, accept_loss: bool
 ) -> folders.Folder:
-    """Copy a backup into the folder `path` of a new store, and return that folder, not yet saved.
+    """Copy a backup into the folder `path` of a new store, and return it, without a `store.json`.
 
-    `ledger` is "sqlite", None or the URL of an empty PostgreSQL database; `witness` the file of the
-    witness, or None for the default.
+    `backup`: folder of the backup. `ledger`: None or "sqlite", or the URL of an empty PostgreSQL
+    database. `witness`: the store's rollback guard, or None for the file beside `path`.
+    `accept_loss`: restore the backup although charges after it may be lost.
 
-    Raises InvalidInput if `backup` is no backup, or `path` is not free. Raises PrivacyRefused,
-    unless `accept_loss`, if the witness does not confirm that the backup has the last state.
+    Raises InvalidInput if `backup` is no backup, or `path` is in use. Raises PrivacyRefused, unless
+    `accept_loss`, if the witness does not confirm that the backup has the last commit.
     """
     config = folders.read_config(backup)
     folders.refuse_links(backup)
@@ -49,10 +50,10 @@ def unpack(
         choose_server(ledger)
     if not config["backup"]:
         raise InvalidInput(f"{backup} is a store, not a backup. Make one with: vicinal backup")
-    folders.check_new(path)
-    witness_path = folders.witness_place(path, witness)
+    folders.check_new_folder(path)
+    witness_path = folders.resolve_witness_path(path, witness)
     if not accept_loss:
-        _check_last(backup, config["id"], witness_path)
+        _refuse_outdated_backup(backup, config["id"], witness_path)
     check_witness_place(witness_path)
     if accept_loss and witness_path.is_file():
         with suppress(DamagedWitness):  # raises an error while the original store is open
@@ -63,7 +64,7 @@ def unpack(
     folder = folders.Folder(path, config["id"], ledger or folders.SQLITE, witness_path)
     if folder.ledger != folders.SQLITE:
         _move_ledger(folder)
-    with closing(folder.database(create=True)) as database:
+    with closing(folder.connect(create=True)) as database:
         # A further commit: once the witness has seen it, the original store is an old copy.
         Ledger(database, folder.key())
         database.put("restored", fresh_key(16).hex())
@@ -71,20 +72,21 @@ def unpack(
 
 
 def copy_tables(source: Database, target: Database) -> None:
-    """Copy all rows of all tables into empty tables, in one transaction.
+    """Copy all rows of all tables of a database into empty tables, in one transaction.
 
-    The links of the chain of commits are copied too, so the target must have no chain attached that
-    would make new ones.
+    The links of the chain of commits are copied too, so the target must not have a chain attached
+    that would create new links.
     """
     with target.transaction():
         for table in TABLES:
             target.insert(table, source.rows(table))
 
 
-def _check_last(backup: Path, identity: str, witness: Path) -> None:
-    """Raise PrivacyRefused if a backup is older than the last commit that its witness has seen.
+def _refuse_outdated_backup(backup: Path, identity: str, witness: Path) -> None:
+    """Raise PrivacyRefused if a backup is older than the last commit in the store's witness.
 
-    `identity`: the store's id in hexadecimal digits.
+    `backup`: its folder. `identity`: the store's id in hexadecimal digits. `witness`: file of the
+    rollback guard.
     """
     if not witness.is_file():
         raise PrivacyRefused(
@@ -107,23 +109,23 @@ def _move_ledger(folder: folders.Folder) -> None:
     """Move a restored ledger from its SQLite file into the folder's PostgreSQL database."""
     with (
         closing(SQLiteDatabase(folder.path / folders.LEDGER)) as source,
-        closing(folder.database(create=True)) as target,
+        closing(folder.connect(create=True)) as target,
     ):
-        check_empty(target)
+        refuse_used_database(target)
         target.create_tables()
         copy_tables(source, target)
     (folder.path / folders.LEDGER).unlink()
 
 
 def _create_folders(path: Path) -> None:
-    """Create the folder of a store, and the folder of its records."""
-    folders.new_folder(path)
-    folders.private_folder(path / folders.RECORDS)
+    """Create the folder `path` of a store, and in it the folder of its records."""
+    folders.create_new_folder(path)
+    folders.create_private_folder(path / folders.RECORDS)
 
 
 def _copy_files(source: Path, target: Path) -> None:
-    """Copy key, public files and record files of a store durably."""
-    public_names = [name for name in (PUBLIC, MAP) if (source / name).exists()]
+    """Copy key, public files and record files between folders of a store and a backup, durably."""
+    public_names = [name for name in (PUBLIC_FILE, MAP_FILE) if (source / name).exists()]
     record_names = [f"{folders.RECORDS}/{name}" for name in RECORD_NAMES]
     for name in (folders.KEY, *public_names, *record_names):
         folders.copy_file(source / name, target / name)

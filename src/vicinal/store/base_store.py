@@ -40,8 +40,8 @@ from vicinal.store.evaluation import (
 from vicinal.store.opening import OpenStore
 from vicinal.store.records import Addition, StoredRecords, came_with_ids, refuse_similar_ids
 from vicinal.store.request_batch import RequestBatch, get_audience_state
-from vicinal.store.requests import ANYONE, Query, Reply, checked_name
-from vicinal.store.status import Presence, Quota, Verification, remaining_quota
+from vicinal.store.requests import ANYONE, Query, Reply, normalize_name
+from vicinal.store.status import Presence, Quota, Verification, compute_quota
 from vicinal.store.store_schema import ExtractedRows, StoreSchema
 from vicinal.tabular import check_row_order
 
@@ -50,9 +50,11 @@ DEFAULT = "default"
 
 
 class BaseStore(ABC):
-    """A store of private records: methods check their input and take turns on one lock.
+    """A store of private records: methods check their input, and one lock serializes them.
 
-    Subclasses have the records on one machine, or on the shards of a cluster.
+    Subclasses have the records on one machine, or on the shards of a cluster. They define `_kind`,
+    the noun for the store in messages, and set `_parts`, the open store with its files; its
+    `_audience_states`, by name; the `_lock`; and `_failed`, whether it is closed or has failed.
     """
 
     _parts: OpenStore
@@ -61,58 +63,68 @@ class BaseStore(ABC):
     _failed: bool
     _kind: ClassVar[str]
 
-    # ------------------------------------------------------------ for subclasses, lock held
+    # ------------------------------------------------------------ for subclasses, with lock held
 
     @abstractmethod
-    def _batch(self) -> RequestBatch:
-        """Return an empty batch of requests."""
+    def _create_batch(self) -> RequestBatch:
+        """Return an empty batch that can answer requests to the audiences of the store."""
 
-    def _note_answered(self) -> None:  # noqa: B027 (optional for subclasses)
-        """React to answers that became durable, before they are returned."""
+    def _finish_answers(self) -> None:  # noqa: B027 (optional for subclasses)
+        """Do what a kind of store needs after answers are durable, before they are returned."""
 
     @abstractmethod
     def _add(self, records: StoredRecords, addition: Addition | None) -> None:
-        """Add checked records durably; `addition` notes the idempotency key, if there is one."""
+        """Add checked records durably, and with them `addition`: the request, if it has a key."""
 
     @abstractmethod
-    def _alike(self, subjects: list[SubjectId]) -> int:
-        """Return the number of new ids that are similar to known ones, or to each other.
+    def _count_similar_ids(self, subjects: list[SubjectId]) -> int:
+        """Return the number of new ids that are similar to known ids, or to each other.
 
-        Similar ids differ by leading zeros, case, blanks or width only.
+        `subjects`: ids, known ones included. Similar ids differ by leading zeros, case, blanks or
+        width only.
         """
 
     @abstractmethod
-    def _collect(
+    def _charge_evaluation(
         self, audience: Audience, tally: NoisyTally, counted: CountedRows
     ) -> AbstractContextManager[Steps]:
-        """Charge the subjects of an evaluation; see :data:`~vicinal.store.evaluation.Collect`."""
+        """Charge the subjects of an evaluation, and yield the private sums over all table cells.
+
+        `audience`: has the charged budgets. `tally`: sums the cells with noise. `counted`: the
+        labelled rows that were queried. Charges become durable when the body ends, with whatever it
+        writes; see :data:`~vicinal.store.evaluation.ChargeEvaluation`.
+        """
 
     @abstractmethod
-    def _open_audience(self, name: str, written: str) -> None:
-        """Open an audience durably, given its checked plan as JSON."""
+    def _open_audience(self, name: str, plan_json: str) -> None:
+        """Open an audience durably. `plan_json`: its checked plan."""
 
     @abstractmethod
     def _refresh(self, state: AudienceState) -> None:
-        """Train an audience's model again, durably."""
+        """Train an audience's private model again, durably."""
 
-    def _completed(self, plan: dict[str, Any]) -> dict[str, Any]:
-        """Return the parameters of a plan, completed by this kind of store."""
+    def _complete_parameters(self, plan: dict[str, Any]) -> dict[str, Any]:
+        """Return parameters of a new plan, by name, with those that this kind of store fixes."""
         return plan
 
     @abstractmethod
     def _verify(self, erased: list[SubjectId], rows: IntegerMatrix | None) -> Verification:
-        """Check all files and databases; see :func:`vicinal.store.status.verify`."""
+        """Check all files and databases, and search for traces of erased data.
+
+        `erased`: subject ids that no file may contain. `rows`, integers (m, width): encoded
+        features that the record files may not contain, or None.
+        """
 
     def _finish_pending(self) -> None:  # noqa: B027 (optional for subclasses)
-        """Finish operations that an earlier call has begun."""
+        """Finish operations that an earlier call began and could not complete."""
 
     def _renew(self) -> bool:
-        """Release the parts of budgets whose periods have begun; return whether there were any."""
+        """Add the budget parts of periods that have begun; return whether there were any."""
         return self._parts.ledger.renew()
 
     @contextmanager
     def _hold_lock(self) -> Iterator[None]:
-        """Hold the lock during a body that changes nothing.
+        """Hold the lock during a read-only body.
 
         Raises StorageFailed if the store is closed or has failed.
         """
@@ -127,19 +139,18 @@ class BaseStore(ABC):
             yield
 
     @contextmanager
-    def _exclusive(self, *, looking: bool = False) -> Iterator[None]:
+    def _exclusive(self, *, read_only: bool = False) -> Iterator[None]:
         """Hold the lock, report commits to the witness, and close the store if the body fails.
 
-        A body that only reads (`looking`) changes nothing: an error in it, such as a full disk of a
-        backup, leaves the store open.
+        An error in a `read_only` body, such as a full disk during a backup, leaves the store open.
         """
         with self._hold_lock():
             try:
                 with self._parts.marking():
                     self._finish_pending()
-                    if not looking and self._renew():
+                    if not read_only and self._renew():
                         for state in self._audience_states.values():
-                            state.drop_answers()  # no answers, but the plan of the new period
+                            state.reset_counters()  # counters follow the plan of the new period
                         self._parts.ledger.complete_change()
                     yield
             except ShardMissing:
@@ -148,14 +159,14 @@ class BaseStore(ABC):
                 # Any error inside a change, or before memory agrees with it, has closed the store
                 # already. After any other error memory is unchanged.
                 failure = isinstance(error, OSError) or not isinstance(error, Exception)
-                self._failed |= failure and not looking
+                self._failed |= failure and not read_only
                 # Only opening the store again can complete an incomplete change.
                 self._failed |= not self._parts.ledger.is_between_changes
                 raise
 
     @contextmanager
-    def _changing_data(self) -> Iterator[None]:
-        """Run one change of the data as a whole, and mark it complete at the end.
+    def _change_data(self) -> Iterator[None]:
+        """Run a change of the data as a whole, and mark it complete in the ledger at the end.
 
         The body contains the commit, and everything that makes files and memory agree with it. An
         exception anywhere in the body closes the store.
@@ -169,7 +180,7 @@ class BaseStore(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Release files, database and lock. Closing twice does no harm."""
+        """Close files and database, and release the lock on the folder; may be called twice."""
 
     def __enter__(self) -> Self:
         return self
@@ -222,8 +233,8 @@ class BaseStore(ABC):
         Rows with equal digests are equal to the store: such queries are one query. The features are
         accepted wherever raw rows are. Nothing is charged.
         """
-        vectors = self.schema.vectors(raw)
-        return ExtractedRows(vectors), digests_of(self.schema.kernel_of(None).encode(vectors))
+        vectors = self.schema.extract(raw)
+        return ExtractedRows(vectors), digests_of(self.schema.create_kernel().encode(vectors))
 
     def predict_many(self, queries: Sequence[Query]) -> list[Reply | VicinalError]:
         """Return the reply to each request, or the error that refuses it, in one commit.
@@ -233,9 +244,9 @@ class BaseStore(ABC):
         """
         with self._exclusive():
             previous_clock = self._parts.ledger.clock
-            replies = self._batch().run(queries)
+            replies = self._create_batch().run(queries)
             if self._parts.ledger.clock > previous_clock:
-                self._note_answered()
+                self._finish_answers()
         return replies
 
     def evaluate(
@@ -261,7 +272,7 @@ class BaseStore(ABC):
             Rows as the store's extractor takes them, with the label and the subject id of each.
             Subjects need not have records in the store; their charges are kept.
         ids_differ : bool
-            As in :meth:`add`.
+            Accept ids although they resemble known ids, or each other (:meth:`add`).
         audience : str
             The audience with the evaluated answers, and the budgets that are charged.
         share : float
@@ -282,7 +293,7 @@ class BaseStore(ABC):
         InvalidInput
             If an argument is unusable, or the store's records have no ids. Nothing was charged.
         IdsAlike
-            As in :meth:`add`.
+            If new ids are too similar, without `ids_differ`.
         PrivacyRefused
             If the delta slack of the noise grid does not fit, or all figures would be noise.
         ShardMissing
@@ -293,7 +304,9 @@ class BaseStore(ABC):
         with self._exclusive():
             state = get_audience_state(self._audience_states, audience)
             if subjects is not None and not checks.check_boolean("ids_differ", ids_differ):
-                refuse_similar_ids(self._alike(checks.subject_ids("subjects", subjects)))
+                refuse_similar_ids(
+                    self._count_similar_ids(checks.subject_ids("subjects", subjects))
+                )
             figures = evaluate(
                 self._parts,
                 state,
@@ -303,9 +316,9 @@ class BaseStore(ABC):
                 share=share,
                 largest_error=largest_error,
                 accept_noise=accept_noise,
-                collect=self._collect,
+                charge_evaluation=self._charge_evaluation,
             )
-            self._note_answered()
+            self._finish_answers()
             return figures
 
     def guarantee(self, audience: str = DEFAULT) -> Guarantee:
@@ -316,12 +329,12 @@ class BaseStore(ABC):
 
     def quota(self, analyst: str | None = None, *, audience: str = DEFAULT) -> Quota:
         """Return used and remaining answers of an audience, and of one of its analysts. Public."""
-        return remaining_quota(get_audience_state(self._audience_states, audience), analyst)
+        return compute_quota(get_audience_state(self._audience_states, audience), analyst)
 
     def allow(self, analyst: str, quota: int | None, *, audience: str = DEFAULT) -> None:
         """Set the largest number of new answers of an analyst; None for the audience's limit."""
         state = get_audience_state(self._audience_states, audience)
-        name = checked_name("analyst", analyst)
+        name = normalize_name("analyst", analyst)
         max_answers = None if quota is None else checks.check_integer("quota", quota, minimum=0)
         with self._exclusive():
             self._parts.ledger.allow(state.audience, name, max_answers)
@@ -369,25 +382,30 @@ class BaseStore(ABC):
             If a shard of a cluster is missing. A change that was decided is finished later.
         """
         schema, ledger = self._parts.schema, self._parts.ledger
-        name = checked_name("curator", curator)
-        key = None if idempotency_key is None else checked_name("idempotency_key", idempotency_key)
+        name = normalize_name("curator", curator)
+        key = (
+            None if idempotency_key is None else normalize_name("idempotency_key", idempotency_key)
+        )
         check_row_order(X, y=y, subjects=subjects)
-        records = StoredRecords.from_features(schema, schema.vectors(X), y, subjects)
+        records = StoredRecords.from_features(schema, schema.extract(X), y, subjects)
         addition = None if key is None else Addition.from_records(ledger, name, key, records)
         with self._exclusive():
             if addition is not None:
-                earlier_version = addition.find_version(self._parts.database)
+                earlier_version = addition.find_data_version(self._parts.database)
                 if earlier_version is not None:
                     return earlier_version
             had_ids = came_with_ids(self._parts.database)
             check_subjects_given(records.ids is not None, before=had_ids)
             if records.ids is not None and not checks.check_boolean("ids_differ", ids_differ):
-                refuse_similar_ids(self._alike(records.ids))
+                refuse_similar_ids(self._count_similar_ids(records.ids))
             self._add(records, addition)
             return ledger.version
 
-    def _erasable(self, subjects: npt.ArrayLike) -> list[SubjectId]:
-        """Return the checked ids of subjects to erase; NoSubjectIds if no record has an id."""
+    def _check_erasable(self, subjects: npt.ArrayLike) -> list[SubjectId]:
+        """Return the checked ids of subjects to erase.
+
+        Raises NoSubjectIds if the store's records came without ids.
+        """
         ids = checks.subject_ids("subjects", subjects)
         with self._hold_lock():
             had_ids = came_with_ids(self._parts.database)
@@ -406,7 +424,7 @@ class BaseStore(ABC):
 
     @abstractmethod
     def presence(self, subjects: npt.ArrayLike) -> Presence:
-        """Return the numbers of enrolled, erased and unknown subjects among some ids. Private."""
+        """Return the numbers of enrolled, erased and unknown subjects among `subjects`. Private."""
 
     def open_audience(
         self,
@@ -425,17 +443,20 @@ class BaseStore(ABC):
         ----------
         name
             Name of the audience, which must be new.
-        accept_weak_plan, renew
-            As in :meth:`Store.init`.
+        accept_weak_plan
+            Accept a plan with hardly any protection: epsilon above 20, or delta above 1/n for the
+            declared `n_records`.
+        renew
+            How budgets and answers are released in parts, one per period; None: all at once.
         **plan
             Parameters of :class:`~vicinal.predictors.IndKNNClassifier`, except those that the store
             fixes for all audiences.
         """
-        name = checked_name("name", name)
-        written = self._write_plan(plan, accept_weak_plan, renew)
+        name = normalize_name("name", name)
+        plan_json = self._serialize_plan(plan, accept_weak_plan, renew)
         with self._exclusive():
-            self._requested_plan(name, written)
-            self._open_audience(name, written)
+            self._parse_new_plan(name, plan_json)
+            self._open_audience(name, plan_json)
 
     def audience_plan(
         self,
@@ -445,29 +466,37 @@ class BaseStore(ABC):
         renew: Renewal | None = None,
         **plan: Any,
     ) -> IndKNNPlan:
-        """Return the plan that :meth:`open_audience` would use, or raise its error; change nothing.
+        """Return the plan that :meth:`open_audience` would use with the same arguments.
 
-        If the plan has no number of records, it gets that of another audience.
+        Raises the same errors and changes nothing. If the plan has no number of records, it gets
+        that of another audience.
         """
-        name = checked_name("name", name)
-        written = self._write_plan(plan, accept_weak_plan, renew)
+        name = normalize_name("name", name)
+        plan_json = self._serialize_plan(plan, accept_weak_plan, renew)
         with self._hold_lock():
-            requested = self._requested_plan(name, written)
+            requested = self._parse_new_plan(name, plan_json)
         planned_sizes = (state.plan.n_records for state in self._audience_states.values())
         return requested.changed(n_records=requested.n_records or next(planned_sizes, None))
 
-    def _write_plan(self, plan: dict[str, Any], accept_weak: bool, renew: Renewal | None) -> str:
-        """Return the checked plan of a new audience as JSON."""
-        completed = self._completed(plan)
+    def _serialize_plan(
+        self, plan: dict[str, Any], accept_weak: bool, renew: Renewal | None
+    ) -> str:
+        """Return the checked plan of a new audience as JSON.
+
+        `plan`: estimator parameters by name. `accept_weak`: accept a weak guarantee. `renew`: how
+        budgets renew, or None.
+        """
+        completed = self._complete_parameters(plan)
         return serialize_new_plan(self.schema, completed, accept_weak=accept_weak, renew=renew)
 
-    def _requested_plan(self, name: str, written: str) -> IndKNNPlan:
-        """Return the plan of a new audience; raise InvalidInput or PrivacyRefused if refused.
+    def _parse_new_plan(self, name: str, plan_json: str) -> IndKNNPlan:
+        """Parse and check the plan of a new audience `name`.
 
-        `written`: the plan as JSON.
+        Raises InvalidInput if the name is in use; PrivacyRefused if the name was lost with an old
+        copy, or the plan does not fit the limit over all audiences. `plan_json`: the checked plan.
         """
         ledger = self._parts.ledger
-        requested = parse_requested_plan(self.schema, written)
+        requested = parse_requested_plan(self.schema, plan_json)
         if name in ledger.audiences:
             raise InvalidInput(
                 "The 'name' parameter must be new. There is already such an audience."
@@ -512,30 +541,30 @@ class BaseStore(ABC):
     def verify(
         self, erased: Sequence[SubjectId] = (), features: npt.ArrayLike | None = None
     ) -> Verification:
-        """Return the result of checking all files and databases, and of searching erased data.
+        """Check all files and databases, and search for traces of erased data.
 
         Parameters
         ----------
         erased
             Subject ids that no file may contain.
         features : array (m, d), optional
-            Erased records, as the extractor takes them, that the record files may not contain.
+            Raw erased records (before extraction) whose features the record files may not contain.
         """
         ids = checks.subject_ids("erased", list(erased))
-        with self._exclusive(looking=True):
+        with self._exclusive(read_only=True):
             kernel = self._parts.shard.index.kernel
-            rows = None if features is None else kernel.encode(self.schema.vectors(features))
+            rows = None if features is None else kernel.encode(self.schema.extract(features))
             return self._verify(ids, rows)
 
     @abstractmethod
     def backup(self, path: str | Path) -> None:
-        """Write a consistent copy of the whole store into a new folder."""
+        """Write a consistent copy of the whole store into a new folder `path`."""
 
     # ------------------------------------------------------------ public facts
 
     @abstractmethod
     def facts(self, *, curator: bool = False) -> dict[str, Any]:
-        """Return public facts as plain values; with `curator` also private ones."""
+        """Return public facts as plain values, by name; with `curator` also private ones."""
 
     @property
     def audiences(self) -> tuple[str, ...]:
@@ -544,14 +573,14 @@ class BaseStore(ABC):
 
     @property
     def plans(self) -> tuple[dict[str, Any], ...]:
-        """The requested parameters of every audience's plan, by name. Public."""
+        """The requested plan of every audience, as parameters by name. Public."""
         return tuple(
             parse_json(state.audience.plan)["asked"] for state in self._audience_states.values()
         )
 
     @property
     def models_stay(self) -> bool:
-        """Whether an audience has a private model: no erasure changes its weights. Public."""
+        """Whether an audience has a private model, whose weights no erasure changes. Public."""
         return any(state.private_model for state in self._audience_states.values())
 
     @property

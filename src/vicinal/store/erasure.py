@@ -7,9 +7,9 @@ on it only continues, step by step; a store that is opened after a crash first f
 =========  =========================================================================================
 step       work
 =========  =========================================================================================
-moving     the witness remembers the hashes; rows from the end are copied over the erased ones
-cutting    the end of every file is overwritten with zeros and cut off
-scrubbing  the database is rewritten without free pages, and its log cut to nothing
+moving     the witness records the hashes; rows from the end are copied over the erased ones
+cutting    the end of every file is overwritten with zeros and truncated
+scrubbing  the database is rewritten without free pages, and its log is emptied
 =========  =========================================================================================
 
 Each step can be repeated: rows are copied from indices that are not overwritten, and the end is
@@ -38,8 +38,8 @@ from vicinal.neighbours.scan import fill_holes
 from vicinal.store.record_files import (
     TILE,
     RecordFiles,
-    note_erased_slots,
-    tiles_from,
+    list_tiles_from,
+    update_slot_checksum,
     write_digests,
 )
 
@@ -47,16 +47,17 @@ PENDING = "erasure"
 """Name in the ledger's database of the note of a pending erasure."""
 
 FORGOTTEN = b""
-"""Replaces the digests of added records after an erasure."""
+"""Stored in place of the digests of added records after an erasure."""
 
 _MOVING, _CUTTING, _SCRUBBING = "moving", "cutting", "scrubbing"
+"""Steps of an erasure, as in its note."""
 
 
 @dataclass(frozen=True, slots=True)
 class Erasure:
-    """The note of a pending erasure in the ledger.
+    """The note of a pending erasure in the ledger's database.
 
-    - `step`: the next step.
+    - `step`: the next step: "moving", "cutting" or "scrubbing".
     - `size`: number of records before the erasure.
     - `rows`: indices of the records to erase, as bytes of int64, in base 64.
     - `hashes`: keyed hashes of the subjects, 32 bytes each, in base 64.
@@ -81,19 +82,20 @@ class Erasure:
         return [content[start : start + 32] for start in range(0, len(content), 32)]
 
     def write(self, database: Database) -> None:
-        """Write the note, inside a transaction."""
+        """Write the note into the ledger's database, within a transaction."""
         database.put(PENDING, json.dumps(asdict(self)))
 
     def advance_to(self, step: str) -> Erasure:
-        """Return the note of the same erasure with another next step."""
+        """Return the note of the same erasure with `step` as its next step."""
         return Erasure(step, self.size, self.rows, self.hashes, self.clock)
 
 
 def decide_erasure(ledger: Ledger, shard: Shard, subjects: Sequence[SubjectId]) -> int:
     """Remove subjects and their records from memory and the ledger; return the number of records.
 
-    The decision is durable when this returns; :func:`finish_erasure` then changes the files. Ids
-    that are not enrolled are ignored, and change version and history in the same way.
+    `shard`: the records in memory. `subjects`: ids, of which those that are not enrolled are
+    ignored; the data version increases in any case. The decision is durable when this returns;
+    :func:`finish_erasure` then changes the files.
     """
     with ledger.change("erase"):
         slots, hashes, folded = ledger.leaving(subjects)
@@ -111,29 +113,19 @@ def write_erasure(
 ) -> None:
     """Write the note of the erasure of subjects that were removed from the ledger's table.
 
-    Call inside a change of the ledger.
+    Call it within a ledger transaction. `rows`, int64 (m,): indices of the records to erase.
+    `slot_of_row`, int32 (m,): slot of the subject of each. `size`: number of records before the
+    erasure. `hashes`: keyed hashes of the subjects, 32 bytes each.
 
-    Parameters
-    ----------
-    rows, slot_of_row
-        Indices of the records to erase, int64 (m,), and the slot of each, int32 (m,).
-    size
-        Number of records before the erasure.
-    hashes
-        Keyed hashes of the subjects, 32 bytes each.
-
-    Raises
-    ------
-    StorageFailed
-        If an earlier erasure is pending: its note has the rows that are still to be overwritten, so
-        a second note must not replace it.
+    Raises StorageFailed if an earlier erasure is pending: its note has the rows that are still to
+    be overwritten, so a second note must not replace it.
     """
     if ledger.database.get(PENDING) is not None:
         raise StorageFailed(
             "An earlier erasure is not finished. Open the store again, which finishes it."
         )
-    note_erased_slots(ledger.database, slot_of_row)
-    forget_additions(ledger.database)
+    update_slot_checksum(ledger.database, slot_of_row, erased=True)
+    forget_addition_digests(ledger.database)
     encoded_rows = base64.b64encode(rows.astype("<i8").tobytes()).decode()
     encoded_hashes = base64.b64encode(b"".join(hashes)).decode()
     erasure = Erasure(_MOVING, size, encoded_rows, encoded_hashes, ledger.clock + 1)
@@ -141,52 +133,53 @@ def write_erasure(
 
 
 def finish_erasure(database: Database, record_files: RecordFiles, witness: RollbackGuard) -> None:
-    """Carry out the remaining steps of a pending erasure, if there is one.
+    """Run the remaining steps of a pending erasure, if there is one.
 
-    Raises StorageFailed if the disk fails. Opening the store again continues the erasure.
+    `witness`: the rollback guard, which records the hashes. Raises StorageFailed if the disk fails.
+    Opening the store again then continues the erasure.
     """
     while (stored := database.get(PENDING)) is not None:
         erasure = Erasure(**parse_json(stored))
         if erasure.step == _MOVING:
-            _move(erasure, database, record_files, witness)
+            _overwrite_erased_rows(erasure, database, record_files, witness)
         elif erasure.step == _CUTTING:
-            _cut(erasure, database, record_files)
+            _truncate_files(erasure, database, record_files)
         else:
             database.scrub()
             with database.transaction():
                 database.delete(Tables.META, "name = ?", (PENDING,))
 
 
-def _move(
+def _overwrite_erased_rows(
     erasure: Erasure, database: Database, record_files: RecordFiles, witness: RollbackGuard
 ) -> None:
-    """Add the hashes to the witness, and copy rows from the end over the erased ones."""
+    """Run the step "moving": write the hashes to the witness, and copy rows over erased ones."""
     witness.add_erased(erasure.hash_list, erasure.clock)
     rows = erasure.row_indices
     new_size = erasure.size - len(rows)
     erased_indices = rows[rows < new_size]
     moved_indices = fill_holes(rows, erasure.size)
-    record_files.move(erased_indices, moved_indices, erasure.size)
+    record_files.copy_over_erased(erased_indices, moved_indices, erasure.size)
     with database.transaction():
         erasure.advance_to(_CUTTING).write(database)
 
 
-def _cut(erasure: Erasure, database: Database, record_files: RecordFiles) -> None:
-    """Erase the end of every file, and write the digests of all changed tiles."""
+def _truncate_files(erasure: Erasure, database: Database, record_files: RecordFiles) -> None:
+    """Run the step "cutting": truncate every file, and write the digests of all changed tiles."""
     rows = erasure.row_indices
     new_size = erasure.size - len(rows)
-    record_files.cut(new_size)
+    record_files.truncate(new_size)
     overwritten_tiles = np.unique(rows[rows < new_size] // TILE).tolist()
-    changed_tiles = {*overwritten_tiles, *tiles_from(new_size, new_size)}
+    changed_tiles = {*overwritten_tiles, *list_tiles_from(new_size, new_size)}
     with database.transaction():
         write_digests(database, record_files, new_size, sorted(changed_tiles))
         erasure.advance_to(_SCRUBBING).write(database)
 
 
-def forget_additions(database: Database) -> None:
-    """Replace the digests of all added records, inside an erasure's transaction.
+def forget_addition_digests(database: Database) -> None:
+    """Replace the digests of all added records, within the transaction of an erasure.
 
-    Keys stay used: the ledger keeps the digest of each key, and the version it made.
+    Idempotency keys stay used: the digest of each key, and the version of its addition, remain.
     """
     additions = database.rows(Tables.ADDITIONS, "body <> ?", (FORGOTTEN,))
     rows = [(name, FORGOTTEN, version) for name, _, version in additions]

@@ -36,14 +36,14 @@ from vicinal.predictors.inputs import check_subjects_given, checked_subjects
 from vicinal.store.audience_state import AudienceState
 from vicinal.store.opening import OpenStore
 from vicinal.store.records import came_with_ids
-from vicinal.store.request_batch import stored_answers
+from vicinal.store.request_batch import read_stored_answers
 from vicinal.store.store_schema import StoreSchema
 from vicinal.targets.label_sets import label_sets
 from vicinal.targets.numbers import LOG, Numbers, scale_numbers
 from vicinal.targets.target import NUMBERS
 
 _N_SIMULATIONS = 400
-"""Simulated sets of tables behind each interval."""
+"""Number of simulated sets of tables from which each interval is computed."""
 
 _INTERVAL_LEVELS = (1 - 0.95) / 2, (1 + 0.95) / 2
 """Quantile levels of the two ends of a 95 % interval."""
@@ -57,10 +57,10 @@ _MAX_INTERVAL_SHARE = 0.4
 
 
 class NoisyFigures(ABC):
-    """Noisy counts of subjects, and the figures computed from them; all of it may be published.
+    """Noisy tables of counts of subjects, and the figures computed from them, which are public.
 
-    `noise`: standard deviation of the noise in each count, in subjects. `share`: the part of a full
-    budget that a subject has paid at most.
+    `noise`: standard deviation of the noise in each count, in subjects. `share`: largest share of
+    its full budget that the evaluation charges a subject.
     """
 
     noise: float
@@ -69,7 +69,7 @@ class NoisyFigures(ABC):
     @property
     @abstractmethod
     def counts(self) -> Sequence[Floats]:
-        """All noisy tables."""
+        """All noisy tables of counts, each an array of any shape."""
 
     @property
     @abstractmethod
@@ -78,11 +78,14 @@ class NoisyFigures(ABC):
 
     @abstractmethod
     def compute_figures(self, counts: Sequence[Floats]) -> dict[str, float]:
-        """Return the figures of tables laid out like `counts`, by name; NaN for undefined ones."""
+        """Return the figures computed from tables, by name; NaN for undefined ones.
+
+        `counts`: tables of the same shapes as those of the property, noisy or simulated.
+        """
 
     @property
     def people(self) -> float:
-        """Noisy number of subjects with rows that were queried, at least 0."""
+        """Noisy number of subjects with queried rows, at least 0."""
         return max(0.0, self.subject_count_and_std[0])
 
     @cached_property
@@ -112,18 +115,21 @@ class NoisyFigures(ABC):
                 figures[name] = (np.nan, np.nan, np.nan)
         return figures
 
-    def is_noise(self, name: str) -> bool:
-        """Return whether a figure is NaN, or its interval is too wide to be of use."""
+    def is_uninformative(self, name: str) -> bool:
+        """Return whether the figure `name` is NaN, or its interval is too wide to be of use."""
         value, low, high = self.figures[name]
         return bool(np.isnan(value) or high - low > _MAX_INTERVAL_SHARE * self.get_range(name))
 
     def get_range(self, name: str) -> float:  # noqa: ARG002 (a subclass uses the name)
-        """Return the difference between the largest and the smallest possible value of a figure."""
+        """Return the largest less the smallest possible value of the figure `name`."""
         return 1.0
 
-    def refuse_noise(self) -> None:
-        """Raise PrivacyRefused if every figure is noise; call it on expected counts."""
-        if all(map(self.is_noise, self.figures)):
+    def refuse_uninformative(self) -> None:
+        """Raise PrivacyRefused if noise dominates every figure.
+
+        The counts of this object must be expected counts, not noisy ones.
+        """
+        if all(map(self.is_uninformative, self.figures)):
             raise PrivacyRefused(
                 f"All figures would be noise: each count has noise of {self.noise:.1f} subjects, "
                 f"and the answers given allow for at most {self.people:.0f}. Nobody was charged. "
@@ -132,7 +138,7 @@ class NoisyFigures(ABC):
             )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all fields and figures as plain numbers, lists and texts, fit for JSON."""
+        """Return all fields and figures as plain values for JSON."""
         fields = asdict(self)  # type: ignore[call-overload]
         plain = {
             name: value.tolist() if isinstance(value, np.ndarray) else value
@@ -144,7 +150,7 @@ class NoisyFigures(ABC):
                 "value": nan_to_none(value),
                 "low": nan_to_none(low),
                 "high": nan_to_none(high),
-                "noise": self.is_noise(name),
+                "noise": self.is_uninformative(name),
             }
         return {**plain, "people": self.people, "figures": figures}
 
@@ -158,7 +164,7 @@ def nan_to_none(number: float) -> float | None:
 class CountedRows:
     """Labelled rows that were queried, as cells of tables. Private, except for `plan`.
 
-    - `plan`: sizes of the tables, and the price.
+    - `plan`: sizes of the tables, and the largest charge.
     - `cells`, int64 (rows, tables): index of each row's cell in each table.
     - `subjects`: subject id of each row.
     """
@@ -168,20 +174,22 @@ class CountedRows:
     subjects: list[SubjectId]
 
 
-Collect = Callable[[Audience, NoisyTally, CountedRows], AbstractContextManager[Steps]]
-"""Charges the subjects of counted rows and yields the private sum over all cells, int64 (cells,).
+ChargeEvaluation = Callable[[Audience, NoisyTally, CountedRows], AbstractContextManager[Steps]]
+"""Charges the subjects of counted rows, and yields the private sum of each cell, int64 (cells,).
 
-Charges, and whatever the body writes, become durable when the body ends.
+Sums are in steps of the noise grid, table after table. Charges, and whatever the body writes,
+become durable when the body ends.
 """
 
 
-def charge_people(
+def charge_evaluated_subjects(
     ledger: Ledger, audience: Audience, tally: NoisyTally, counted: CountedRows
 ) -> Steps:
-    """Charge subjects for an evaluation, and return the private sum over all cells, int64 (cells,).
+    """Charge subjects for an evaluation, and return the private sum of each cell, int64 (cells,).
 
-    Subjects that are not enrolled have budgets too, kept under keyed hashes of their ids. Call
-    inside `ledger.release(audience)`.
+    `audience`: has the charged budgets. `tally`: determines contributions and charges. `counted`:
+    the queried rows of the subjects. Subjects that are not enrolled have budgets too, stored under
+    keyed hashes of their ids. Call it inside `ledger.release(audience)`.
     """
     account = audience.account
     subject_ids = list(dict.fromkeys(counted.subjects))
@@ -251,33 +259,44 @@ class NumberEvaluation(NoisyFigures):
 
     @property
     def counts(self) -> Sequence[Floats]:
+        """Histograms of errors (p, b), and of deviations (p, b)."""
         return [self.errors, self.deviations]
 
     @property
     def subject_count_and_std(self) -> tuple[float, float]:
-        # Every table counts every subject once; this is the mean of the tables' sums.
+        """Mean of the sums of all histograms, as each counts every subject once; and its noise."""
         tables = np.concatenate([self.errors, self.deviations])
         n_tables, n_bins = tables.shape
         return float(tables.sum(axis=1).mean()), self.noise * np.sqrt(n_bins / n_tables)
 
     def get_range(self, name: str) -> float:
+        """Return the largest less the smallest value of a figure, as "TARGET rmse"."""
         target, _, figure = name.rpartition(" ")
         index = [str(target_name) for target_name in self.targets].index(target)
         largest_error = self.error_edges[index, -1]
         return float({"rmse": largest_error, "mean_error": 2 * largest_error, "r2": 1.0}[figure])
 
     def compute_figures(self, counts: Sequence[Floats]) -> dict[str, float]:
+        """Return RMSE, mean error and R2 of each target, by name, as "TARGET rmse".
+
+        `counts`: histograms of errors and of deviations, (p, b) each. RMSE is NaN for a negative
+        mean square, R2 for a variance that may be noise alone.
+        """
         n_subjects = max(float(np.concatenate(counts).sum(axis=1).mean()), 1e-9)
         errors, deviations = counts
         figures = {}
         for i, target in enumerate(self.targets):
-            mean_error, mean_square_error = _binned_moments(
+            mean_error, mean_square_error = _compute_binned_moments(
                 errors[i], self.error_edges[i], n_subjects
             )
-            mean, mean_square = _binned_moments(deviations[i], self.deviation_edges[i], n_subjects)
+            mean, mean_square = _compute_binned_moments(
+                deviations[i], self.deviation_edges[i], n_subjects
+            )
             variance = mean_square - mean**2
             # Below three standard deviations of its noise a variance may be noise alone.
-            min_variance = 3 * self.noise * _square_noise(self.deviation_edges[i]) / n_subjects
+            min_variance = (
+                3 * self.noise * _compute_square_noise(self.deviation_edges[i]) / n_subjects
+            )
             rmse = float(np.sqrt(mean_square_error)) if mean_square_error > 0 else np.nan
             r2 = 1 - max(mean_square_error, 0.0) / variance if variance > min_variance else np.nan
             figures[f"{target} rmse"] = rmse
@@ -305,15 +324,21 @@ class LabelSetEvaluation(NoisyFigures):
 
     @property
     def counts(self) -> Sequence[Floats]:
+        """All tables as one array (c, 2, 2)."""
         return [self.tables]
 
     @property
     def subject_count_and_std(self) -> tuple[float, float]:
-        # Every table counts every subject once, in one of four cells; this is the mean of the sums.
+        """Mean of the tables' sums, as each counts every subject in one cell; and its noise."""
         n_labels = len(self.tables)
         return float(self.tables.sum() / n_labels), self.noise * 2 / np.sqrt(n_labels)
 
     def compute_figures(self, counts: Sequence[Floats]) -> dict[str, float]:
+        """Return mean accuracy, and accuracy and balanced accuracy of each label, by name.
+
+        `counts`: the tables (c, 2, 2), alone. A balanced accuracy is NaN if either true value of
+        the label has a count that may be noise alone.
+        """
         (tables,) = counts
         n_subjects = max(float(tables.sum() / len(tables)), 1e-9)
         accuracies = np.clip((tables[:, 0, 0] + tables[:, 1, 1]) / n_subjects, 0, 1)
@@ -333,27 +358,30 @@ class LabelSetEvaluation(NoisyFigures):
 class ReleasedNumbers:
     """Released predictions of numbers, and their comparison with the truth; public.
 
-    - `target`: the store's target, with the bounds of the numbers.
-    - `targets`: names of the p numbers.
+    - `target`: the store's target, with the names and bounds of p numbers.
     - `answers`, (a, p): predictions, on the scale on which the store averages (`target.scale`).
     - `largest_error`: largest counted error, as a share of the distance between the bounds.
     """
 
     target: Numbers
-    targets: list[Any]
     answers: Floats
     largest_error: float
 
     @classmethod
     def from_answers(cls, target: Numbers, answers: Floats, largest_error: float) -> Self:
-        """Return released predictions (a, p), given in the units of the targets."""
+        """Return released predictions on the scale on which the store averages.
+
+        `answers` (a, p): in units of the targets. `largest_error`: largest counted error, as a
+        share of the distance between the bounds.
+        """
         scaled = np.log(answers) if target.scale == LOG else answers
-        return cls(target, target.names, scaled, largest_error)
+        return cls(target, scaled, largest_error)
 
-    def check_truth(self, y: npt.ArrayLike | None, size: int) -> Floats:
-        """Return true numbers (size, p) on the scale of `answers`, clipped to the bounds. Private.
+    def encode_truth(self, y: npt.ArrayLike | None, size: int) -> Floats:
+        """Return true numbers (size, p) on the scale of `answers`, clipped to the bounds.
 
-        Raises InvalidInput if `y` is unusable, or has not `size` rows.
+        `y` (size,) or (size, p): true numbers in units of the targets. The result is private.
+        Raises InvalidInput if they are not finite numbers of that shape.
         """
         bounds = self.target.scaled_bounds
         scaled = scale_numbers(y, size, self.target.bounds, log=self.target.scale == LOG)
@@ -362,12 +390,13 @@ class ReleasedNumbers:
     @property
     def table_sizes(self) -> tuple[int, ...]:
         """Numbers of bins of all tables: p of errors, then p of deviations."""
-        return (2 * _N_BINS_PER_SIDE,) * (2 * len(self.targets))
+        return (2 * _N_BINS_PER_SIDE,) * (2 * len(self.target.names))
 
     def find_cells(self, truth: AnyArray, answer_indices: Places) -> Places:
         """Return each row's bin in each table, int64 (n, 2 p).
 
-        `truth` (n, p) is from :meth:`check_truth`; `answer_indices` (n,) is each row's answer.
+        `truth` (n, p): true numbers from :meth:`encode_truth`. `answer_indices`, int64 (n,): index
+        of each row's answer in `answers`.
         """
         error_edges, deviation_edges, centre = self._edges_and_centre
         errors = self.answers[answer_indices] - truth
@@ -375,19 +404,23 @@ class ReleasedNumbers:
         columns = [
             np.searchsorted(edges[i, 1:-1], values[:, i], side="right")
             for values, edges in ((errors, error_edges), (deviations, deviation_edges))
-            for i in range(len(self.targets))
+            for i in range(len(self.target.names))
         ]
         return np.stack(columns, axis=1).astype(np.int64)
 
     def build_evaluation(
         self, tables: Sequence[Floats], noise: float, share: float
     ) -> NumberEvaluation:
-        """Return the evaluation with these noisy tables, in the order of `table_sizes`."""
+        """Return the evaluation from noisy histograms.
+
+        `tables`: p histograms of errors, then p of deviations. `noise`, `share`: standard deviation
+        in subjects, and largest charge, as of :class:`NoisyFigures`.
+        """
         counts = np.stack(tables)
-        p = len(self.targets)
+        p = len(self.target.names)
         error_edges, deviation_edges, centre = self._edges_and_centre
         return NumberEvaluation(
-            self.targets,
+            self.target.names,
             self.target.scale,
             counts[:p],
             counts[p:],
@@ -424,10 +457,11 @@ class ReleasedLabelSets:
     labels: list[Any]
     answers: Places
 
-    def check_truth(self, y: npt.ArrayLike | None, size: int) -> Bools:
-        """Return the presence of each true label, bool (size, c). Private.
+    def encode_truth(self, y: npt.ArrayLike | None, size: int) -> Bools:
+        """Return the presence of each true label, bool (size, c). The result is private.
 
-        Raises InvalidInput if `y` is unusable, or has not `size` rows.
+        `y`: true sets of labels of `size` rows, or their 0/1 matrix (size, c). Raises InvalidInput
+        if they do not fit the declared labels.
         """
         return label_sets(y, size, self.labels)
 
@@ -439,21 +473,29 @@ class ReleasedLabelSets:
     def find_cells(self, truth: AnyArray, answer_indices: Places) -> Places:
         """Return each row's cell in each label's table, int64 (n, c): 2 truth + answer.
 
-        `truth` (n, c) is from :meth:`check_truth`; `answer_indices` (n,) is each row's answer.
+        `truth`, bool (n, c): presence of each true label. `answer_indices`, int64 (n,): index of
+        each row's answer in `answers`.
         """
         return 2 * truth.astype(np.int64) + self.answers[answer_indices]
 
     def build_evaluation(
         self, tables: Sequence[Floats], noise: float, share: float
     ) -> LabelSetEvaluation:
-        """Return the evaluation with these noisy tables, four cells each."""
+        """Return the evaluation from noisy confusion matrices.
+
+        `tables`: one flat 2 x 2 confusion matrix per label, truth before answer. `noise`, `share`:
+        standard deviation in subjects, and largest charge, as of :class:`NoisyFigures`.
+        """
         return LabelSetEvaluation(self.labels, np.reshape(tables, (-1, 2, 2)), noise, share)
 
 
-def _binned_moments(counts: Floats, edges: Floats, n_subjects: float) -> tuple[float, float]:
+def _compute_binned_moments(
+    counts: Floats, edges: Floats, n_subjects: float
+) -> tuple[float, float]:
     """Return mean and mean square of values counted in bins, uniformly distributed within a bin.
 
-    `counts` (b,) are subjects by bin, `edges` (b + 1,); sums are divided by `n_subjects`.
+    `counts` (b,): noisy number of subjects in each bin. `edges` (b + 1,): of the bins.
+    `n_subjects`: number by which sums are divided.
     """
     low, high = edges[:-1], edges[1:]
     mean_squares = (low**2 + low * high + high**2) / 3
@@ -461,8 +503,11 @@ def _binned_moments(counts: Floats, edges: Floats, n_subjects: float) -> tuple[f
     return mean, float(counts @ mean_squares / n_subjects)
 
 
-def _square_noise(edges: Floats) -> float:
-    """Return the noise of a binned sum of squares, for unit noise in every bin count."""
+def _compute_square_noise(edges: Floats) -> float:
+    """Return the noise standard deviation of the sum of squares of values counted in bins.
+
+    `edges` (b + 1,): of the bins, each of whose counts has noise of standard deviation 1.
+    """
     low, high = edges[:-1], edges[1:]
     return float(np.linalg.norm((low**2 + low * high + high**2) / 3))
 
@@ -471,7 +516,7 @@ N_SCORE_BINS = 10
 """Bins of probabilities, with about as many released answers in each."""
 
 DEFAULT_SHARE = 0.05
-"""Part of a full budget that an evaluated subject pays at most (docs/decisions/0063)."""
+"""Largest share of its full budget that an evaluated subject pays (docs/decisions/0063)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -510,13 +555,19 @@ class Evaluation(NoisyFigures):
 
     @property
     def counts(self) -> Sequence[Floats]:
+        """The confusion matrix (c, c), and the histogram of scores (2, b) if there is one."""
         return [self.confusion] if self.scores is None else [self.confusion, self.scores]
 
     @property
     def subject_count_and_std(self) -> tuple[float, float]:
+        """Sum of the confusion matrix, which counts every subject once, and its noise."""
         return float(self.confusion.sum()), self.noise * len(self.classes)
 
     def compute_figures(self, counts: Sequence[Floats]) -> dict[str, float]:
+        """Return accuracy, balanced accuracy and, for two classes with scores, AUC, by name.
+
+        `counts`: a confusion matrix (c, c), and a histogram of scores (2, b) if there is one.
+        """
         confusion = counts[0]
         n_per_class = np.maximum(confusion.sum(axis=1), 1e-9)
         recalls = np.clip(np.diag(confusion) / n_per_class, 0, 1)
@@ -547,6 +598,7 @@ class Evaluation(NoisyFigures):
         ]
 
     def to_dict(self) -> dict[str, Any]:
+        """Return all fields, figures and :attr:`calibration` as plain values for JSON."""
         bins = [[nan_to_none(number) for number in row] for row in self.calibration]
         return {**super().to_dict(), "calibration": bins}
 
@@ -561,40 +613,26 @@ def evaluate(
     share: float,
     largest_error: float,
     accept_noise: bool,
-    collect: Collect,
+    charge_evaluation: ChargeEvaluation,
 ) -> NoisyFigures:
     """Compare released answers with labels, charge the evaluated subjects, return noisy figures.
 
-    Parameters
-    ----------
-    store, state
-        The store, and the audience with the evaluated answers and the charged budgets.
-    X, y, subjects
-        Rows as the store's extractor takes them, their labels and subject ids; private.
-    share
-        Part of a full budget that a subject pays at most.
-    largest_error
-        Largest counted error of numbers, as a share of the distance between the bounds.
-    accept_noise
-        Without it an evaluation is refused whose figures would all be noise even if every answer
-        were right.
-    collect
-        Charges the subjects on the machines that have their budgets. Charges and figures become
-        durable when its body ends, before the figures are returned.
+    `state`: the audience with the evaluated answers and the charged budgets. `X`, `y`, `subjects`:
+    private raw rows (before extraction), their labels and subject ids. `share`: largest share of
+    its full budget that a subject pays. `largest_error`: largest counted error of numbers, as a
+    share of the distance between the bounds. `accept_noise`: accept figures that would all be noise
+    even if every answer were right. `charge_evaluation`: charges the subjects on the machines that
+    have their budgets; charges and figures become durable when its body ends, before this returns.
 
-    Raises
-    ------
-    InvalidInput
-        If rows, labels or ids are unusable. Nothing was charged.
-    PrivacyRefused
-        If all figures would be noise, or the cost of the grid does not fit. Nothing was charged.
+    Raises InvalidInput if rows, labels or ids are unusable. Raises PrivacyRefused if all figures
+    would be noise, or the delta of the noise grid does not fit. Nothing was charged then.
     """
-    index_of_digest, released, tally = _prepare_tally(store, state, share, largest_error)
+    index_of_digest, released, tally = _create_tally(store, state, share, largest_error)
     schema = store.schema
-    vectors = schema.vectors(X)
-    truth = released.check_truth(y, len(vectors))
-    ids = _check_ids(store, subjects, len(vectors))
-    digests = digests_of(schema.kernel_of(None).encode(vectors))
+    vectors = schema.extract(X)
+    truth = released.encode_truth(y, len(vectors))
+    ids = _check_subject_ids(store, subjects, len(vectors))
+    digests = digests_of(schema.create_kernel().encode(vectors))
     matches = [
         (row, index_of_digest[digest])
         for row, digest in enumerate(digests)
@@ -604,27 +642,28 @@ def evaluate(
     answer_indices = np.array([index for _, index in matches], dtype=np.int64)
     cells = released.find_cells(truth[rows], answer_indices)
     if not checks.check_boolean("accept_noise", accept_noise):
-        _build_perfect_evaluation(released, tally).refuse_noise()
+        _build_perfect_evaluation(released, tally).refuse_uninformative()
     counted = CountedRows(tally.plan, cells, [ids[row] for row in rows])
-    with collect(state.audience, tally, counted) as sums:
+    with charge_evaluation(state.audience, tally, counted) as sums:
         figures = released.build_evaluation(tally.publish(sums), tally.noise, share)
         state.audience.slack = state.slack.spent
         stored = [*read_evaluations(store, state), figures.to_dict()]
-        store.database.put(_get_database_key(state), json.dumps(stored))
+        store.database.put(_build_database_key(state), json.dumps(stored))
     return figures
 
 
-def _prepare_tally(
+def _create_tally(
     store: OpenStore, state: AudienceState, share: float, largest_error: float
 ) -> tuple[dict[bytes, int], ReleasedAnswers, NoisyTally]:
     """Return the index of each query's newest answer by digest, all answers, and an empty tally.
 
-    Raises InvalidInput if `largest_error` is out of range, or `share` is more than the part of a
-    full budget that has been released in the current renewal period.
+    `share`: largest share of its full budget that a subject pays. `largest_error`: of numbers, as
+    a share of the distance between the bounds. Raises InvalidInput if one is out of range, or
+    `share` exceeds the part of a full budget that renewal periods have released so far.
     """
     largest_error = checks.check_real("largest_error", largest_error, above=0, maximum=1)
-    index_of_digest, seqs, offsets = _read_answered_queries(store, state)
-    released = _read_released_answers(store, state, seqs, offsets, largest_error)
+    index_of_digest, block_numbers, offsets = _read_answered_queries(store, state)
+    released = _read_released_answers(store, state, block_numbers, offsets, largest_error)
     plan = TallyPlan(released.table_sizes, share, state.plan.spendable, state.plan.grid_delta)
     tally = NoisyTally(plan, state.engine.votes.noise, state.slack)
     renewal = state.audience.due
@@ -640,9 +679,10 @@ def _prepare_tally(
 
 
 def _build_perfect_evaluation(released: ReleasedAnswers, tally: NoisyTally) -> NoisyFigures:
-    """Return the evaluation if every answer were right and belonged to a subject of its own.
+    """Return the evaluation that would result if every answer were right, for a subject of its own.
 
-    It is public, has the noise level of `tally`, and bounds how informative figures can be.
+    Its counts are expected counts without noise, its noise level is that of `tally`. It is public,
+    and an upper bound on the information in the figures.
     """
     cells = released.find_cells(released.answers, np.arange(len(released.answers))).T
     tables = [
@@ -653,18 +693,20 @@ def _build_perfect_evaluation(released: ReleasedAnswers, tally: NoisyTally) -> N
 
 
 def read_evaluations(store: OpenStore, state: AudienceState) -> list[dict[str, Any]]:
-    """Return all earlier evaluations of an audience, as :meth:`NoisyFigures.to_dict`. Public."""
-    stored: list[dict[str, Any]] = parse_json(store.database.get(_get_database_key(state)) or "[]")
+    """Return all earlier evaluations of an audience in their JSON form. Public."""
+    stored: list[dict[str, Any]] = parse_json(
+        store.database.get(_build_database_key(state)) or "[]"
+    )
     return stored
 
 
-def _get_database_key(state: AudienceState) -> str:
-    """Return the name under which the ledger's database keeps an audience's evaluations."""
+def _build_database_key(state: AudienceState) -> str:
+    """Return the name of an audience's evaluations in the ledger's database."""
     return f"evaluations {state.audience.number}"
 
 
-def _check_ids(store: OpenStore, subjects: Any, size: int) -> list[SubjectId]:
-    """Return the subject ids of `size` rows.
+def _check_subject_ids(store: OpenStore, subjects: Any, size: int) -> list[SubjectId]:
+    """Return the checked subject ids of `size` labelled rows.
 
     Raises InvalidInput if they are missing or unusable, or the store's records have no ids.
     """
@@ -682,9 +724,10 @@ def _check_ids(store: OpenStore, subjects: Any, size: int) -> list[SubjectId]:
 def _read_answered_queries(
     store: OpenStore, state: AudienceState
 ) -> tuple[dict[bytes, int], Places, Places]:
-    """Return the newest answer's index by query digest, and where each of a answers is stored.
+    """Return the index of the newest answer by query digest, and the location of all answers.
 
-    That is two int64 arrays (a,): the number of the answer's block, and its row in the block.
+    Locations of the a answers are two int64 arrays (a,): the number of the block of each answer,
+    and the answer's row in the block.
     """
     blocks = store.database.read(
         "SELECT seq, digests FROM answers WHERE audience = ? ORDER BY seq", (state.audience.number,)
@@ -695,18 +738,27 @@ def _read_answered_queries(
         for offset in range(len(digests) // DIGEST):
             keys.append(bytes(digests[offset * DIGEST : (offset + 1) * DIGEST]))
             locations.append((seq, offset))
-    seqs, offsets = np.array(locations, dtype=np.int64).reshape(-1, 2).T
-    return {key: index for index, key in enumerate(keys)}, seqs, offsets
+    block_numbers, offsets = np.array(locations, dtype=np.int64).reshape(-1, 2).T
+    return {key: index for index, key in enumerate(keys)}, block_numbers, offsets
 
 
 def _read_released_answers(
-    store: OpenStore, state: AudienceState, seqs: Places, offsets: Places, largest_error: float
+    store: OpenStore,
+    state: AudienceState,
+    block_numbers: Places,
+    offsets: Places,
+    largest_error: float,
 ) -> ReleasedAnswers:
-    """Return the answers of an audience at these block numbers and rows in the blocks. Public."""
+    """Return the answers of an audience at some locations, for the comparison with the truth.
+
+    `block_numbers`, `offsets`, int64 (a,): the number of each answer's block, and its row in the
+    block. `largest_error`: largest counted error of numbers, as a share of the distance between the
+    bounds. The result is public.
+    """
     schema = store.schema
     if schema.target.voted:
-        return ReleasedClasses.read(schema, state, seqs, offsets)
-    answers = stored_answers(schema, state, seqs, offsets).labels
+        return ReleasedClasses.read(schema, state, block_numbers, offsets)
+    answers = read_stored_answers(schema, state, block_numbers, offsets).labels
     target: Any = schema.target
     if target.kind == NUMBERS:
         return ReleasedNumbers.from_answers(target, answers, largest_error)
@@ -729,10 +781,14 @@ class ReleasedClasses:
 
     @classmethod
     def read(
-        cls, schema: StoreSchema, state: AudienceState, seqs: Places, offsets: Places
+        cls, schema: StoreSchema, state: AudienceState, block_numbers: Places, offsets: Places
     ) -> ReleasedClasses:
-        """Return an audience's answers at these block numbers and rows in the blocks."""
-        labels, _, class_probabilities = state.read_answers(seqs, offsets)
+        """Return the answers of an audience at some locations.
+
+        `block_numbers`, `offsets`, int64 (a,): the number of each answer's block, and its row in
+        the block.
+        """
+        labels, _, class_probabilities = state.read_answers(block_numbers, offsets)
         probabilities = None
         if class_probabilities is not None and len(class_probabilities):
             if len(schema.classes) == 2:
@@ -741,16 +797,12 @@ class ReleasedClasses:
                 probabilities = class_probabilities[np.arange(len(class_probabilities)), labels]
         return cls(schema, labels, probabilities)
 
-    def check_truth(self, y: npt.ArrayLike, size: int) -> Ints:
-        """Return the indices of the true classes (size,). Private.
+    def encode_truth(self, y: npt.ArrayLike, size: int) -> Ints:
+        """Return the indices of the true classes, int64 (size,). The result is private.
 
-        Raises InvalidInput if `y` is unusable, or has not `size` rows.
+        `y`: true class names of `size` rows. Raises InvalidInput if one is not a declared class.
         """
         return np.asarray(self.schema.encode_targets(y, size), dtype=np.int64)
-
-    @property
-    def classes(self) -> list[Any]:
-        return self.schema.classes
 
     @cached_property
     def edges(self) -> Floats:
@@ -762,7 +814,7 @@ class ReleasedClasses:
     @property
     def table_sizes(self) -> tuple[int, ...]:
         """Numbers of cells: of the confusion matrix, and of scores if there are probabilities."""
-        n_confusion_cells = len(self.classes) ** 2
+        n_confusion_cells = len(self.schema.classes) ** 2
         if self.probabilities is None:
             return (n_confusion_cells,)
         return n_confusion_cells, 2 * (len(self.edges) + 1)
@@ -770,30 +822,36 @@ class ReleasedClasses:
     def find_cells(self, truth: AnyArray, answer_indices: Places) -> Places:
         """Return each row's cell in each table, int64 (n, tables).
 
-        `truth` (n,) is from :meth:`check_truth`; `answer_indices` (n,) is each row's answer.
+        `truth`, int64 (n,): true class indices. `answer_indices`, int64 (n,): index of each row's
+        answer in `answers`.
         """
         answers = self.answers[answer_indices]
-        cells = [truth * len(self.classes) + answers]
+        cells = [truth * len(self.schema.classes) + answers]
         if self.probabilities is not None:
             probabilities = self.probabilities[answer_indices]
             bins = np.searchsorted(self.edges, probabilities, side="right")
-            is_binary = len(self.classes) == 2
+            is_binary = len(self.schema.classes) == 2
             outcomes = truth if is_binary else (truth == answers).astype(np.int64)
             cells.append(outcomes * (len(self.edges) + 1) + bins)
         return np.stack(cells, axis=1)
 
     def build_evaluation(self, tables: list[Floats], noise: float, share: float) -> Evaluation:
-        """Return the evaluation with these noisy tables, in the order of `table_sizes`."""
-        n_classes = len(self.classes)
+        """Return the evaluation from noisy tables.
+
+        `tables`: flat confusion matrix, truth before answer; then scores (2 b,) if there are
+        probabilities. `noise`, `share`: standard deviation in subjects, and largest charge, as of
+        :class:`NoisyFigures`.
+        """
+        n_classes = len(self.schema.classes)
         confusion = tables[0].reshape(n_classes, n_classes)
         if self.probabilities is None:
-            return Evaluation(self.classes, confusion, None, None, noise, share)
+            return Evaluation(self.schema.classes, confusion, None, None, noise, share)
         scores = tables[1].reshape(2, -1)
         n_bins = scores.shape[1]
         bins = np.searchsorted(self.edges, self.probabilities, side="right")
         sums = np.bincount(bins, self.probabilities, n_bins)
         means = sums / np.maximum(np.bincount(bins, minlength=n_bins), 1)
-        return Evaluation(self.classes, confusion, scores, means, noise, share)
+        return Evaluation(self.schema.classes, confusion, scores, means, noise, share)
 
 
 ReleasedAnswers = ReleasedClasses | ReleasedNumbers | ReleasedLabelSets

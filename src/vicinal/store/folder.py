@@ -31,7 +31,7 @@ CONFIG = "store.json"
 """File with identity, ledger and witness; a folder without it is no store."""
 
 SOCKET = "service"
-"""Socket on which a service that has the store open answers other processes of this machine."""
+"""Unix socket in the folder, on which a service that has the store open answers local processes."""
 
 FORMAT = 1
 """Version of the format of `store.json` and of the folder."""
@@ -50,8 +50,8 @@ class Folder:
     - `path`: its folder.
     - `identity`: its id, 32 hexadecimal digits.
     - `ledger`: "sqlite", or the URL of a PostgreSQL database.
-    - `witness`: the file outside the folder with the store's last commit, by which an old copy of
-      the folder is recognized.
+    - `witness`: rollback guard, a file outside the folder with the id of the last commit, by which
+      an old copy of the folder is recognized.
     """
 
     path: Path
@@ -63,19 +63,20 @@ class Folder:
     def create(cls, path: Path, ledger: str | None, witness: Path | None) -> Self:
         """Create the folder of a new store, with a new id and a new key.
 
-        Raises InvalidInput if `path` or `witness` is not free, or `ledger` is no valid URL or has a
-        password.
+        `path`, `ledger`, `witness`: the fields of the class; None for SQLite, and for a witness
+        beside the folder. Raises InvalidInput if `path` or `witness` is in use, or `ledger` is no
+        valid URL or has a password.
         """
-        witness_path = free_witness(path, witness)
+        witness_path = choose_witness_path(path, witness)
         if ledger not in (None, SQLITE):
             choose_server(ledger)
-        new_folder(path)
+        create_new_folder(path)
         replace_file(path / KEY, fresh_key())
         return cls(path, fresh_key(16).hex(), ledger or SQLITE, witness_path)
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Return the folder of an existing store.
+        """Return the folder of an existing store at `path`, as its `store.json` describes it.
 
         Raises InvalidInput if there is no store. Raises PrivacyRefused if it is a backup.
         """
@@ -106,33 +107,33 @@ class Folder:
             if WitnessState.read(self.witness).identity.hex() == self.identity:
                 self.witness.unlink()
 
-    def database(self, *, create: bool = False) -> Database:
-        """Return a connection to the ledger's database, opened for reading unless `create`."""
+    def connect(self, *, create: bool = False) -> Database:
+        """Return a connection to the ledger's database: a new one if `create`, else for reading."""
         if self.ledger == SQLITE:
             return SQLiteDatabase(self.path / LEDGER, create=create, reading=not create)
         return PostgresDatabase(self.ledger, create=create)
 
     def key(self) -> bytes:
-        """Return the key of all keyed hashes of the store."""
+        """Return the secret key of all keyed hashes of the store, from its file."""
         with translate_os_errors(self.path / KEY):
             return (self.path / KEY).read_bytes()
 
 
-def free_witness(path: Path, witness: Path | None) -> Path:
-    """Return the path of a new store's witness; InvalidInput if it, or the store, exists.
+def choose_witness_path(path: Path, witness: Path | None) -> Path:
+    """Return the path of a new store's witness; raise InvalidInput if it, or the store, exists.
 
-    `path`: folder of the store. `witness`: declared path, or None for the default.
+    `path`: folder of the store. `witness`: declared path, or None for one beside the folder.
     """
-    check_new(path)
-    witness_path = witness_place(path, witness)
+    check_new_folder(path)
+    witness_path = resolve_witness_path(path, witness)
     check_free(witness_path)
     return witness_path
 
 
-def witness_place(path: Path, witness: Path | None) -> Path:
-    """Return the path of the witness of a store at `path`; InvalidInput if it is in the folder.
+def resolve_witness_path(path: Path, witness: Path | None) -> Path:
+    """Return the path of a store's witness; raise InvalidInput if it is in the store's folder.
 
-    `witness`: declared path, or None for the default beside the folder.
+    `path`: folder of the store. `witness`: declared path, or None for one beside the folder.
     """
     witness_path = default_witness_path(path) if witness is None else witness.absolute()
     if witness_path.resolve().is_relative_to(path.resolve()):
@@ -143,8 +144,8 @@ def witness_place(path: Path, witness: Path | None) -> Path:
     return witness_path
 
 
-def check_new(path: Path) -> None:
-    """Raise InvalidInput unless `path` is free, or an empty folder of this user."""
+def check_new_folder(path: Path) -> None:
+    """Raise InvalidInput unless `path` does not exist, or is an empty folder of this user."""
     with translate_os_errors(path):
         if not os.path.lexists(path):
             return
@@ -163,15 +164,18 @@ def check_new(path: Path) -> None:
             )
 
 
-def new_folder(path: Path) -> None:
-    """Create an empty folder that only this user may enter; raises as :func:`check_new`."""
-    check_new(path)
-    private_folder(path)
+def create_new_folder(path: Path) -> None:
+    """Create an empty folder that only this user may enter.
+
+    Raises InvalidInput unless `path` does not exist, or is an empty folder of this user.
+    """
+    check_new_folder(path)
+    create_private_folder(path)
     # Again: an existing empty folder may have been writable for other users until now.
-    check_new(path)
+    check_new_folder(path)
 
 
-def private_folder(path: Path) -> None:
+def create_private_folder(path: Path) -> None:
     """Create a folder that only this user may enter, or restrict an existing one, for any umask.
 
     Raises InvalidInput if the folder is another user's; StorageFailed if it is a link.
@@ -188,10 +192,11 @@ def private_folder(path: Path) -> None:
 
 
 def refuse_links(folder: Path) -> None:
-    """Raise InvalidInput if the folder of a store or a cluster, or any entry in it, is a link.
+    """Raise InvalidInput if a folder, its records, or an entry of them is a link or special file.
 
-    By a link another user who made the folder could have a file of this user read, copied, cut or
-    overwritten.
+    `folder`: that of a store or a cluster. Otherwise another user, who made the folder, could make
+    this process read or overwrite a file of this user through a link. The socket of a service is
+    permitted.
     """
     for directory in (folder, folder / RECORDS):
         with translate_os_errors(directory):
@@ -207,10 +212,10 @@ def refuse_links(folder: Path) -> None:
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """Return the fields of `store.json` in a store's folder.
+    """Return the fields of `store.json` in the folder `path` of a store or a backup, by name.
 
-    Raises InvalidInput if it is missing or has another format; StoreDamaged if it was changed or
-    damaged.
+    Raises InvalidInput if the file is missing or has another format; StoreDamaged if it was changed
+    or damaged.
     """
     kinds = {"id": str, "ledger": str, "witness": str, "backup": bool}
     config = read_sealed(path / CONFIG, FORMAT, kinds, f"There is no store at {path}.")
@@ -220,7 +225,10 @@ def read_config(path: Path) -> dict[str, Any]:
 
 
 def write_config(path: Path, identity: str, ledger: str, witness: str, *, backup: bool) -> None:
-    """Write `store.json`; the arguments are its fields, see :class:`Folder`."""
+    """Write `store.json` into the folder `path` of a store, or of a `backup`.
+
+    `identity`, `ledger`, `witness`: fields of :class:`Folder`, as texts.
+    """
     fields = {"id": identity, "ledger": ledger, "witness": witness, "backup": backup}
     write_sealed(path / CONFIG, FORMAT, fields)
 

@@ -1,7 +1,7 @@
 """Opening a store's folder: lock, check, finish interrupted operations, load.
 
-The witness is written last: it never agrees with a ledger that has not
-committed yet. So an interruption at any moment leaves one of these states.
+The *witness* is the rollback guard, a file outside the folder with the store's last commit. It is
+written after the ledger's commit, so an interruption at any moment leaves one of these states.
 
 =====================  ===========================================================================
 state of the ledger    effect of opening
@@ -38,24 +38,34 @@ from vicinal.store.folder import KEY, Folder, refuse_links
 from vicinal.store.record_files import (
     OTHER_RECORDS,
     RecordFiles,
-    check_files,
-    note_files,
-    record_file_faults,
+    check_file_digests,
+    find_file_faults,
     slots_match_enrolment,
+    write_file_digests,
 )
 from vicinal.store.store_schema import StoreSchema
 
 LOST = "loss accepted"
-"""Kind of change in the history, and name in the ledger's database of the witness's head for which
-the loss was accepted."""
+"""Kind of change in the history, and name in the ledger's database of the hash of the witness's
+last commit, whose charges were accepted as lost."""
 
 RETIRED = "retired"
-"""Name in the ledger's database of the cluster to which its budgets moved."""
+"""Name in the ledger's database of the identity of the cluster to which its budgets moved."""
 
 
 @dataclass(frozen=True, eq=False)
 class OpenStore:
-    """All components of an open store; `resources` closes files, database and locks."""
+    """All components of an open store.
+
+    - `folder`: location and identity.
+    - `database`: that of the ledger.
+    - `witness`: the rollback guard, a file with the last commit.
+    - `schema`: public facts that all audiences share.
+    - `ledger`: subjects, audiences and budgets.
+    - `record_files`: features, labels and slots of all records.
+    - `shard`: the records in memory, with their index.
+    - `resources`: closes files and database, and releases locks.
+    """
 
     folder: Folder
     database: Database
@@ -96,16 +106,16 @@ class OpenStore:
 
 
 def create_store(folder: Folder, schema: StoreSchema) -> OpenStore:
-    """Return a new, empty store in a folder that :meth:`Folder.create` made."""
+    """Write a new, empty store into a folder from :meth:`Folder.create`, and return it open."""
     with ExitStack() as resources:
         database = _open_database(folder, resources, create=True)
-        check_empty(database)
+        refuse_used_database(database)
         ledger = Ledger.create(database, folder.key())
         schema.save_arrays(folder.path)
         with database.transaction():
             database.put("identity", folder.identity)
             database.put("schema", schema.spec())
-            note_files(database, folder.path)
+            write_file_digests(database, folder.path)
         record_files = _open_record_files(folder, schema, resources, create=True)
         witness = _create_witness(folder, database, resources)
         _finish_interrupted(ledger, record_files, witness)
@@ -124,24 +134,13 @@ def open_folder(
 
     Everything is checked before anything is written: a refused store is not changed.
 
-    Parameters
-    ----------
-    accept_loss
-        Open a store that is behind its witness, with all budgets spent.
-    reading
-        Write nothing: refuse a store with an interrupted operation, and accept no loss.
-    cluster
-        Identity of the cluster that may open a retired store, to finish the split.
-    check
-        Further check of the ledger's database, which raises an error of its own.
+    `accept_loss`: open a store that is behind its witness, with all budgets spent. `reading`: write
+    nothing, refuse a store with an interrupted operation, and accept no loss. `cluster`: identity
+    of the cluster that may open a retired store, to finish the split. `check`: a further check of
+    the ledger's database, which raises its own errors.
 
-    Raises
-    ------
-    PrivacyRefused
-        If another process has the store open; if it is behind its witness and `accept_loss` is
-        False.
-    StorageFailed
-        If a file or the database is damaged.
+    Raises PrivacyRefused if another process has the store open, or if it is behind its witness and
+    `accept_loss` is False. Raises StorageFailed if a file or the database is damaged.
     """
     with ExitStack() as resources:
         database = _open_database(folder, resources)
@@ -165,17 +164,19 @@ def open_folder(
         record_files = _open_record_files(folder, schema, resources)
         is_erasing = database.get(erasure.PENDING) is not None
         if not is_erasing:
-            _check_records(database, record_files, longer=True)
+            _check_records(database, record_files, allow_excess=True)
         if witness is None or not reading:
             database.recover()
-            witness = witness or _create_witness(folder, database, resources, over=witness_exists)
+            witness = witness or _create_witness(
+                folder, database, resources, overwrite=witness_exists
+            )
             if not is_current:
                 _accept_loss(ledger, record_files, witness)
             _finish_interrupted(ledger, record_files, witness)
         elif (
             is_erasing
             or ledger.last_commit != (witness.state.clock, witness.state.head)
-            or record_files.reach_beyond(database.number("records"))
+            or record_files.are_longer_than(database.number("records"))
         ):
             raise create_interrupted_error()
         return _load_store(folder, witness, schema, ledger, record_files, resources)
@@ -184,16 +185,16 @@ def open_folder(
 def _load_ledger(folder: Folder, database: Database) -> Ledger:
     """Return the ledger of a database, after checking it, its budgets and the folder's small files.
 
-    Raises as :func:`open_folder`; InvalidInput if the ledger has another format.
+    Raises StoreDamaged if one of these is damaged; InvalidInput if the ledger has another format.
     """
     if list(database.faults()):
         raise StoreDamaged("The ledger's database is damaged. Restore a backup.")
     if database.get("identity") != folder.identity:
         raise StoreDamaged("The ledger's database belongs to another store.")
     checks.file_format("The ledger", database.number("format"), FORMAT)
-    check_files(database, folder.path, [KEY])  # first, because digests of rows need the key
+    check_file_digests(database, folder.path, [KEY])  # first, because digests of rows need the key
     ledger = Ledger(database, folder.key())
-    check_files(database, folder.path)
+    check_file_digests(database, folder.path)
     unused_slots = ledger.slot_table.unused()
     for audience in ledger.accounts:
         faults = list(budget_faults(database, audience, unused_slots))
@@ -202,7 +203,7 @@ def _load_ledger(folder: Folder, database: Database) -> Ledger:
     return ledger
 
 
-def check_empty(database: Database) -> None:
+def refuse_used_database(database: Database) -> None:
     """Raise PrivacyRefused if a database for a new ledger has tables already."""
     if database.tables():
         raise PrivacyRefused(
@@ -211,12 +212,16 @@ def check_empty(database: Database) -> None:
         )
 
 
-def _check_records(database: Database, record_files: RecordFiles, *, longer: bool = False) -> None:
+def _check_records(
+    database: Database, record_files: RecordFiles, *, allow_excess: bool = False
+) -> None:
     """Raise StoreDamaged if the record files do not agree with the ledger.
 
-    `longer`: allow rows beyond the committed ones, which an interrupted operation left.
+    `allow_excess`: allow rows beyond the committed ones, which an interrupted operation left.
     """
-    faults = record_file_faults(database, record_files, database.number("records"), longer=longer)
+    faults = find_file_faults(
+        database, record_files, database.number("records"), allow_excess=allow_excess
+    )
     if not faults and not slots_match_enrolment(database, record_files, database.number("records")):
         faults = [OTHER_RECORDS]
     if faults:
@@ -226,12 +231,13 @@ def _check_records(database: Database, record_files: RecordFiles, *, longer: boo
 def _open_database(folder: Folder, resources: ExitStack, *, create: bool = False) -> Database:
     """Return the ledger's database, with the folder and the database locked for this process.
 
-    `resources` gets the callbacks that release them. Raises StoreInUse if another process has them.
+    `resources`: gets the callbacks that release them. `create`: create the database. Raises
+    StoreInUse if another process has locked them.
     """
     refuse_links(folder.path)
     lock = Lock(folder.path / "lock")
     resources.callback(lock.release)
-    database = folder.database(create=create)
+    database = folder.connect(create=create)
     resources.callback(database.close)
     if not database.lock():
         raise StoreInUse(
@@ -244,7 +250,10 @@ def _open_database(folder: Folder, resources: ExitStack, *, create: bool = False
 def _open_record_files(
     folder: Folder, schema: StoreSchema, resources: ExitStack, *, create: bool = False
 ) -> RecordFiles:
-    """Return the record files of a store; `resources` gets the callback that closes them."""
+    """Return the record files of a store, which are created if `create`.
+
+    `resources`: gets the callback that closes them.
+    """
     record_files = RecordFiles(
         folder.path / "records",
         schema.precision.dtype,
@@ -259,9 +268,10 @@ def _open_record_files(
 def _open_witness(
     folder: Folder, database: Database, resources: ExitStack, *, exists: bool, accept_loss: bool
 ) -> RollbackGuard | None:
-    """Return the witness, locked; None if it is missing or damaged and that loss is accepted.
+    """Return the witness, locked; None if it is missing or damaged, and `accept_loss`.
 
-    `exists`: whether there is a file of the witness.
+    `resources`: gets the callback that closes it. `exists`: whether the file of the witness exists.
+    Raises StoreOutdated or DamagedWitness without `accept_loss`.
     """
     if not exists:
         if not accept_loss:
@@ -280,19 +290,24 @@ def _open_witness(
 
 
 def _create_witness(
-    folder: Folder, database: Database, resources: ExitStack, *, over: bool = False
+    folder: Folder, database: Database, resources: ExitStack, *, overwrite: bool = False
 ) -> RollbackGuard:
-    """Return a new witness, locked; `over` replaces a damaged one."""
+    """Create a witness and return it, locked; `overwrite`: replace a damaged one.
+
+    `resources`: gets the callback that closes it.
+    """
     identity = bytes.fromhex(folder.identity)
-    witness = RollbackGuard.create(folder.witness, identity, database.check_committed, over=over)
+    witness = RollbackGuard.create(
+        folder.witness, identity, database.check_committed, over=overwrite
+    )
     resources.callback(witness.close)
     return witness
 
 
 def _is_current(database: Database, state: WitnessState, *, accept_loss: bool) -> bool:
-    """Return whether a ledger continues the witness's last commit, or has accepted that loss.
+    """Return whether a ledger continues the witness's last commit, or has accepted its loss.
 
-    Raises StoreOutdated if it does not, unless `accept_loss`.
+    `state`: content of the witness. Raises StoreOutdated if it does not, unless `accept_loss`.
     """
     is_current = (
         is_descendant(database, state.clock, state.head) or database.get(LOST) == state.head.hex()
@@ -313,7 +328,7 @@ def create_interrupted_error() -> PrivacyRefused:
 
 
 def _create_outdated_error(reason: str) -> StoreOutdated:
-    """Return the error for a store whose charges are not all known; `reason` is a sentence."""
+    """Return the error for a store that may lack charges. `reason`: a sentence with the cause."""
     return StoreOutdated(
         f"The store cannot tell what has been charged. {reason} Bring back what belongs to it, or "
         "accept the loss, which spends every unknown budget for good."
@@ -321,12 +336,12 @@ def _create_outdated_error(reason: str) -> StoreOutdated:
 
 
 def _finish_interrupted(ledger: Ledger, record_files: RecordFiles, witness: RollbackGuard) -> None:
-    """Finish the operations that a crash interrupted, and bring the witness up to date."""
+    """Finish a pending erasure, truncate uncommitted rows, and bring the witness up to date."""
     database = ledger.database
     witness.begin(*ledger.last_commit)
     is_erasing = database.get(erasure.PENDING) is not None
     erasure.finish_erasure(database, record_files, witness)
-    record_files.cut(database.number("records"))
+    record_files.truncate(database.number("records"))
     if is_erasing:
         _check_records(database, record_files)
     witness.add_audiences(ledger.audiences, ledger.clock)
@@ -342,15 +357,15 @@ def _load_store(
     record_files: RecordFiles,
     resources: ExitStack,
 ) -> OpenStore:
-    """Return the open store with all records in memory, which now owns the `resources`."""
+    """Load all records into memory, and return the open store, which now owns the `resources`."""
     database = ledger.database
     size = database.number("records")
     index = index_factory(schema.index)
-    shard = Shard(schema.kernel_of(None), schema.width, ledger, index)
+    shard = Shard(schema.create_kernel(), schema.width, ledger, index)
     shard.resume(
-        record_files.features_in_parts(size),
-        schema.target.of_rows(record_files.labels.rows(size)),
-        record_files.column("slots", size),
+        record_files.read_feature_chunks(size),
+        schema.target.of_rows(record_files.labels.map_rows(size)),
+        record_files.read_column("slots", size),
     )
     return OpenStore(
         folder, database, witness, schema, ledger, record_files, shard, resources.pop_all()
@@ -358,24 +373,24 @@ def _load_store(
 
 
 def _accept_loss(ledger: Ledger, record_files: RecordFiles, witness: RollbackGuard) -> None:
-    """Spend all budgets, and erase subjects whose erasure the lost history contains, in one commit.
+    """Spend all budgets, and repeat all erasures that the witness has recorded, in one commit.
 
-    The commit contains the head of the witness, which is updated afterwards: after an interruption
-    in between, the next opening continues from here.
+    The commit contains the last commit of the witness, which is updated afterwards: after an
+    interruption in between, the next opening recognizes the accepted loss and continues.
     """
     database = ledger.database
     lost = witness.state
     # Only one erasure can be pending, and a new one may follow below.
     erasure.finish_erasure(database, record_files, witness)
-    _check_records(database, record_files, longer=True)
-    # All erasures that the witness has seen are repeated, because a diverging copy gives no
+    _check_records(database, record_files, allow_excess=True)
+    # All erasures that the witness has recorded are repeated, because a diverging copy gives no
     # information on which of them it contains.
     erased_hashes = lost.erased
     entries = ledger.slot_table.entries() if erased_hashes else ()
     erased_again = [subject for subject, _ in entries if ledger.hash(subject) in erased_hashes]
     slots, hashes, folded = ledger.leaving(erased_again)
     size = database.number("records")
-    slot_of_row = record_files.column("slots", size)
+    slot_of_row = record_files.read_column("slots", size)
     rows = np.flatnonzero(np.isin(slot_of_row, slots))
     ledger.clock = max(ledger.clock, lost.clock)
     with ledger.change(LOST):

@@ -1,7 +1,7 @@
 """Private models of a store: each audience has its own, durable together with its charges.
 
-A model maps rows into a learnt metric, from stored integer features and public weights, one row at
-a time. So the record files do not depend on the models of audiences.
+A model maps each row of stored integer features to a model feature space, by public weights; its
+neighbours are searched there. So the record files do not depend on the models of audiences.
 """
 
 import base64
@@ -31,10 +31,10 @@ from vicinal.store.opening import OpenStore
 from vicinal.store.store_schema import StoreSchema
 
 _USED = "used"
-"""Name of the array of used shares among the parts of a model in the ledger."""
+"""Stored name, in the ledger, of a model's array of the budget shares spent by its trainings."""
 
 _TRAINED = "trained"
-"""Name of the number of trainings among the parts of a model in the ledger."""
+"""Stored name, in the ledger, of the number of completed trainings of a model."""
 
 _SEED_STEP = 1 << 32
 """Added to a simulation's seed for each training, so that every training draws its own noise."""
@@ -42,44 +42,48 @@ _SEED_STEP = 1 << 32
 
 @dataclass(frozen=True, eq=False)
 class StoredModel:
-    """A private model of an audience, with its metric; all of it is public.
+    """A trained private model of an audience and its feature space; all of it is public.
 
     - `model`: the released weights.
-    - `kernel`: cosine kernel in the learnt metric.
-    - `public`, (m, d + c): public reference in the learnt metric, not yet integers.
-    - `n_asked`: number of queries that were passed on to the private records.
-    - `trained`: number of completed trainings.
+    - `kernel`: cosine kernel of the model's feature space.
+    - `public`, (m, width): public reference in the model's feature space, not rounded to integers.
+    - `n_private_queries`: number of queries whose answers used private records; the model alone
+      answered the others.
+    - `n_trainings`: number of completed trainings.
     """
 
     model: PrivateModel
     kernel: Kernel
     public: FloatMatrix
-    n_asked: int
-    trained: int
+    n_private_queries: int
+    n_trainings: int
 
-    def encode_rows(self, rows: IntegerMatrix) -> IntegerMatrix:
-        """Return integer features in the learnt metric (n, width), each row computed by itself.
+    def map_records(self, rows: IntegerMatrix) -> IntegerMatrix:
+        """Map stored integer features to the model's feature space, as integers (n, width).
 
-        `rows` (n, d): the store's integer features.
+        `rows` (n, d): the store's integer features. Each row is computed by itself; `width` is the
+        number of columns of `public`.
         """
         return self.kernel.encode(self.model.features(convert_to_float(rows)))
 
     def map_queries(self, rows: IntegerMatrix) -> tuple[IntegerMatrix, Predictions]:
-        """Return integer features in the learnt metric, and the predictions that join the votes.
+        """Return queries in the model's feature space, and the model's predictions for them.
 
-        `rows` (q, d): queries as the store's integer features.
+        The first are integers (q, width) as of :meth:`map_records`; the predictions are combined
+        with the neighbours' votes. `rows` (q, d): queries as the store's integer features.
         """
         features, predictions = self.model.mapped(convert_to_float(rows))
         return self.kernel.encode(features), predictions
 
     def open_shard(self, store: OpenStore, audience: Audience, plan: IndKNNPlan) -> SharedShard:
-        """Return the store's records indexed in the learnt metric, with an audience's budgets.
+        """Return an index of the store's records in the model's feature space.
 
-        The index follows all later changes of the store's records.
+        Its charges are to the budgets of `audience`, and it follows all later changes of the
+        store's records. `plan`: the audience's, with the kind of index.
         """
         index = index_factory(plan.index)(self.kernel, self.public.shape[1])
-        mapped = MappedIndex(index, self.encode_rows)
-        store.shard.follow(mapped, store.record_files.features_in_parts(len(store.shard)))
+        mapped = MappedIndex(index, self.map_records)
+        store.shard.follow(mapped, store.record_files.read_feature_chunks(len(store.shard)))
         return SharedShard(store.shard, audience.account, mapped)
 
 
@@ -88,13 +92,13 @@ def train_model(
 ) -> tuple[IndKNNPlan, Floats]:
     """Train an audience's model, for the first time or again, on the current records.
 
-    Call inside a change of the ledger: charges and the model become durable together, or neither
-    does. Returns the plan with the model's share and the number of records fixed, and float64 (m,):
-    the share of its budget that this training would have cost each public row.
+    Call it within a ledger transaction: charges and the model become durable together, or neither
+    does. Returns `plan` with the model's share of budgets and the number of records filled in, and
+    float64 (m,): the share of its budget that this training would have cost each public row.
     """
-    kernel = store.schema.kernel_of(None)
-    records = store.record_files.features.rows(len(store.shard))
-    noise, slack = draws_of(store, audience, plan)
+    kernel = store.schema.create_kernel()
+    records = store.record_files.features.map_rows(len(store.shard))
+    noise, slack = create_training_noise(store, audience, plan)
     plan, model = settled_model(
         plan,
         kernel,
@@ -110,10 +114,10 @@ def train_model(
     return plan, model.used
 
 
-def begin_model(store: OpenStore, audience: Audience, plan: IndKNNPlan) -> IndKNNPlan:
-    """Write the feature map of a new audience's model, which the shards of a cluster then train.
+def begin_model_training(store: OpenStore, audience: Audience, plan: IndKNNPlan) -> IndKNNPlan:
+    """Write the feature map of a new audience's model, which the shards of a cluster train later.
 
-    Call inside a change of the ledger. Returns the plan with the model's share fixed.
+    Call it within a ledger transaction. Returns `plan` with the model's share of budgets filled in.
     """
     lifted = _get_encoder(store.schema).lifts
     public_rows = _encode_public_rows(store.schema)
@@ -123,7 +127,7 @@ def begin_model(store: OpenStore, audience: Audience, plan: IndKNNPlan) -> IndKN
     return plan
 
 
-def awaits_model(store: OpenStore, audience: Audience) -> bool:
+def is_training_pending(store: OpenStore, audience: Audience) -> bool:
     """Return whether an audience's model is planned but not yet trained by the shards."""
     share = parse_json(audience.plan)["pinned"].get("model_share")
     return bool(share) and _USED not in read_parts(store.database, audience.number)
@@ -134,16 +138,16 @@ def list_answering_audiences(store: OpenStore) -> list[Audience]:
     return [
         audience
         for audience in store.ledger.audiences.values()
-        if not awaits_model(store, audience)
+        if not is_training_pending(store, audience)
     ]
 
 
-def draws_of(
+def create_training_noise(
     store: OpenStore, audience: Audience, plan: IndKNNPlan
 ) -> tuple[NoiseSource, DeltaSlackAccountant]:
     """Return the noise source of an audience's next training, and its accountant of delta slack.
 
-    The noise is seeded in a simulation only.
+    `plan`: the audience's. The noise is seeded only if the plan is that of a simulation.
     """
     number = 1 + int(read_parts(store.database, audience.number).get(_TRAINED, 0))
     seed = plan.simulation_seed
@@ -152,9 +156,9 @@ def draws_of(
 
 
 def write_model(store: OpenStore, audience: Audience, model: PrivateModel) -> None:
-    """Write a newly trained model of an audience into the ledger, inside a change.
+    """Write a newly trained model of an audience into the ledger, within a transaction.
 
-    The used shares of all its trainings are added up, at most to 1.
+    The budget shares spent by all its trainings are added up, at most to 1.
     """
     old_parts = read_parts(store.database, audience.number)
     arrays = model.arrays()
@@ -165,12 +169,13 @@ def write_model(store: OpenStore, audience: Audience, model: PrivateModel) -> No
     write_parts(store.database, audience.number, {**counts, **_encode_arrays(arrays)})
 
 
-def settle_request(
+def resolve_model_share(
     requested: IndKNNPlan, pinned: Mapping[str, Any], schema: StoreSchema
 ) -> IndKNNPlan:
-    """Return a requested plan with its model's share as decided, or with the obstacle to a model.
+    """Return a requested plan with its model's share as decided, or without a model and the reason.
 
-    `pinned`: values that are fixed already, by parameter.
+    `pinned`: by parameter, the automatic values that were decided when the audience was opened.
+    `schema`: the store's; a model needs public rows.
     """
     share = float(pinned.get("model_share", 0))
     if share or requested.model_share is not None:
@@ -182,8 +187,8 @@ def settle_request(
 def load_model(store: OpenStore, audience: Audience, plan: IndKNNPlan) -> StoredModel | None:
     """Return the trained model of an audience from the ledger; None if its plan has none.
 
-    The plan's share of the model must be fixed. Raises StorageFailed if the model is missing or
-    damaged.
+    `plan`: the audience's, with a decided model share. Raises StoreDamaged if the model is missing
+    or damaged.
     """
     if not plan.model_share:
         return None
@@ -196,19 +201,19 @@ def load_model(store: OpenStore, audience: Audience, plan: IndKNNPlan) -> Stored
         arrays = _decode_arrays(stored)
         model = PrivateModel.kept(arrays, public_rows, plan.loss, lifted=lifted)
         n_trainings = int(stored[_TRAINED])
-        n_asked = int(stored[PUT])
-        if n_trainings < 1 or n_asked < 0:
+        n_private_queries = int(stored[PUT])
+        if n_trainings < 1 or n_private_queries < 0:
             raise ValueError
     except ValueError:  # includes InvalidInput, a subclass
         raise StoreDamaged("The ledger has a damaged private model. Restore a backup.") from None
     public = model.features(public_rows)
-    return StoredModel(model, metric_kernel(public), public, n_asked, n_trainings)
+    return StoredModel(model, metric_kernel(public), public, n_private_queries, n_trainings)
 
 
-def stored_features(store: OpenStore, audience: Audience) -> tuple[ModelFeatures, FloatMatrix]:
-    """Return the feature map of an audience's model, and the public rows (m, d) as integers.
+def load_feature_map(store: OpenStore, audience: Audience) -> tuple[ModelFeatures, FloatMatrix]:
+    """Return the feature map of an audience's model, and the public rows (m, width).
 
-    The integers are floating-point numbers here, as training needs them.
+    The rows are the store's integers, in floating point, as training needs them.
     """
     public_rows = _encode_public_rows(store.schema)
     stored = read_parts(store.database, audience.number)
@@ -218,20 +223,20 @@ def stored_features(store: OpenStore, audience: Audience) -> tuple[ModelFeatures
 
 
 def _encode_public_rows(schema: StoreSchema) -> FloatMatrix:
-    """Return the public reference (m, d) as the store's integers, in floating point."""
+    """Return the public reference as the store's integers (m, width), in floating point."""
     assert schema.public is not None  # noqa: S101 (a model needs it)
     return convert_to_float(_get_encoder(schema).encode(schema.public))
 
 
 def _get_encoder(schema: StoreSchema) -> Cosine:
-    """Return the kernel that makes the store's integers; a model needs the cosine kernel."""
-    encoder = schema.kernel_of(None)
+    """Return the store's kernel, which encodes features; with a model it is a cosine kernel."""
+    encoder = schema.create_kernel()
     assert isinstance(encoder, Cosine)  # noqa: S101 (a model needs it)
     return encoder
 
 
 def _encode_arrays(arrays: Mapping[str, AnyArray]) -> dict[str, str]:
-    """Return arrays as the ledger stores them: NumPy files, with type and shape, in base 64."""
+    """Return arrays, by name, as the ledger stores them: contents of NumPy files in base 64."""
     texts = {}
     for name, array in arrays.items():
         file = io.BytesIO()
@@ -241,7 +246,10 @@ def _encode_arrays(arrays: Mapping[str, AnyArray]) -> dict[str, str]:
 
 
 def _decode_arrays(stored: Mapping[str, str]) -> dict[str, AnyArray]:
-    """Return the arrays among the stored parts of a model; raises ValueError if one is damaged."""
+    """Return the arrays among a model's stored entries (texts by name), by name.
+
+    Raises ValueError if one is damaged.
+    """
     files = {
         name: io.BytesIO(base64.b64decode(stored[name])) for name in MODEL_ARRAYS & stored.keys()
     }

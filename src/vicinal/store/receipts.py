@@ -1,7 +1,7 @@
 """Signed receipts that subjects were erased, at one link of the chain of commits.
 
-A receipt has no ids: it has keyed digests of them, which can only be computed with the store's key.
-It has the clock and the head of the chain, so a store that continues from there can be
+A receipt has no ids, but keyed digests of them, which can only be computed with the store's key. It
+has the number and the hash of the last commit, so a store that continues from there can be
 distinguished from any other store. Signatures are Ed25519 (RFC 8032) over the receipt's canonical
 JSON.
 """
@@ -52,7 +52,7 @@ _REQUIRED_FIELDS = {"format", "kind", "public_key", _SIGNATURE}
 class SigningKey:
     """The private signing key of an installation, in a file that only its owner may read.
 
-    `path`: the file of 32 bytes, which :meth:`create` makes. Raises InvalidInput if there is no
+    `path`: the file of 32 bytes, which :meth:`create` writes. Raises InvalidInput if there is no
     key, or other users may read the file.
     """
 
@@ -85,24 +85,25 @@ class SigningKey:
         return cls(path)
 
     @property
-    def public(self) -> str:
+    def public_key(self) -> str:
         """The public key in hexadecimal digits, for the verification of receipts."""
         return self._key.public_key().public_bytes_raw().hex()
 
-    def signed(self, receipt: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a receipt with the public key and the signature added."""
-        content = {**receipt, "public_key": self.public}
+    def sign(self, receipt: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a receipt (fields by name) with the public key and the signature added."""
+        content = {**receipt, "public_key": self.public_key}
         return {**content, _SIGNATURE: self._key.sign(_encode_message(content)).hex()}
 
 
-def erasure_receipt(
+def create_erasure_receipt(
     store: OpenStore, subjects: Sequence[SubjectId], key: SigningKey, *, models_kept: bool = False
 ) -> dict[str, Any]:
     """Return a receipt, signed with `key`, that subjects are erased from an open store.
 
-    `models_kept`: note in the receipt that the weights of private models were not changed.
+    `subjects`: ids of at least one subject. `models_kept`: state in the receipt that the weights of
+    private models were not changed.
 
-    Raises PrivacyRefused if a subject is enrolled, or never was.
+    Raises PrivacyRefused if a subject is enrolled, or never was; InvalidInput without a subject.
     """
     ledger = store.ledger
     if not subjects:
@@ -121,13 +122,13 @@ def erasure_receipt(
     }
     if models_kept:
         receipt["models"] = "kept"
-    return key.signed(receipt)
+    return key.sign(receipt)
 
 
 def check_receipt(receipt: Any, public_key: str) -> dict[str, Any]:
-    """Return a receipt without its signature, after verifying that `public_key` signed it.
+    """Verify that `public_key` signed a receipt, and return the receipt without its signature.
 
-    `receipt`: from JSON. `public_key`: in hexadecimal digits.
+    `receipt`: parsed JSON of any type. `public_key`: in hexadecimal digits.
 
     Raises InvalidInput if `receipt` is no receipt, was changed, has another format, or was signed
     with another key; or if signatures under `public_key` can be forged.
@@ -153,12 +154,13 @@ def check_receipt(receipt: Any, public_key: str) -> dict[str, Any]:
     return content
 
 
-def faults_of_receipt(
+def find_receipt_faults(
     store: OpenStore, receipt: Mapping[str, Any], subjects: Sequence[SubjectId]
 ) -> list[str]:
-    """Return sentences on why a checked receipt does not hold in an open store; empty if it does.
+    """Return a sentence for each reason why a receipt is not valid for an open store.
 
-    `receipt`: from :func:`check_receipt`. `subjects`: ids that it must cover; may be empty.
+    `receipt`: verified fields, from :func:`check_receipt`. `subjects`: ids that it must cover; may
+    be empty.
     """
     ledger = store.ledger
     if receipt["store"] != store.folder.identity:
@@ -177,12 +179,12 @@ def faults_of_receipt(
 
 
 def _encode_message(content: Mapping[str, Any]) -> bytes:
-    """Return the signed bytes of a receipt: canonical JSON after :data:`_DOMAIN`."""
+    """Return the bytes that are signed for a receipt: :data:`_DOMAIN`, then canonical JSON."""
     return _DOMAIN + json.dumps(content, sort_keys=True, separators=(",", ":")).encode()
 
 
 def _load_ed25519() -> type[Ed25519PrivateKey]:
-    """Import the class of private keys; raises InvalidInput if its package is not installed."""
+    """Return the class of private keys; raise InvalidInput if its package is not installed."""
     try:
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     except ImportError:

@@ -1,12 +1,12 @@
 """The records on disk: integer features, labels and slots, each in a file of fixed-width rows.
 
 A file consists of n rows. New rows are appended; erased rows are overwritten with copies of rows
-from the end, and the end is overwritten with zeros and cut off. The number n, and a digest of every
-tile of rows, are in the ledger's database: its transactions decide whether a change has happened.
-The database also has a checksum of the slots of all enrolled records, which is computed from the
+from the end, and the end is overwritten with zeros and truncated. The number n, and a digest of
+every tile of rows, are in the ledger's database, whose transactions decide whether a change has
+happened. The database also has a checksum of the slots of all enrolled records, computed from the
 operations and not from the files: it detects an erasure that missed a record, or removed one of
-another subject. The key, the public rows, the map and the cells have one digest each; the digest of
-the extractor's model is in the schema.
+another subject. The key, the public rows and the extractor's map have one digest each; the digest
+of the extractor's model is in the schema.
 """
 
 import hashlib
@@ -29,7 +29,7 @@ from vicinal.ledger.files import (
 )
 from vicinal.ledger.tables import Tables
 from vicinal.store.folder import KEY
-from vicinal.store.store_schema import MAP, PUBLIC, compute_file_digest
+from vicinal.store.store_schema import MAP_FILE, PUBLIC_FILE, compute_file_digest
 
 RECORD_NAMES = ("features", "labels", "slots")
 """Names of the files in the folder of records."""
@@ -48,9 +48,9 @@ _FEATURES_CHUNK_BYTES = 1 << 20
 
 
 class RecordFile:
-    """A file of rows of `width` numbers each; `create` makes it if it does not exist.
+    """A file of rows of `width` numbers of type `dtype` each, little-endian.
 
-    `bytes`: size of a row.
+    `create`: create the file if it does not exist. Attribute `row_bytes`: size of a row.
     """
 
     def __init__(
@@ -59,29 +59,30 @@ class RecordFile:
         self.path = path
         self.dtype = np.dtype(dtype).newbyteorder("<")
         self.width = width
-        self.bytes = self.dtype.itemsize * width
+        self.row_bytes = self.dtype.itemsize * width
         with translate_os_errors(path):
             self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT * create, PRIVATE_FILE)
 
     def close(self) -> None:
+        """Close the file."""
         os.close(self._descriptor)
 
-    def size(self) -> int:
+    def count_bytes(self) -> int:
         """Return the size of the file in bytes."""
         return os.fstat(self._descriptor).st_size
 
     def append(self, start: int, rows: AnyArray) -> None:
-        """Write rows (n, width) durably, the first of them as row number `start`."""
+        """Write rows (n, width) durably, the first as row `start` of the file."""
         flat = np.ascontiguousarray(rows, dtype=self.dtype).reshape(-1)
         with translate_os_errors(self.path):
-            write_whole(self._descriptor, flat.view(np.uint8).data, start * self.bytes)
+            write_whole(self._descriptor, flat.view(np.uint8).data, start * self.row_bytes)
             os.fsync(self._descriptor)
 
-    def rows(self, size: int, *, change: bool = False) -> AnyArray:
-        """Return the first `size` rows, (size, width), as a memory map; writable with `change`."""
+    def map_rows(self, size: int, *, change: bool = False) -> AnyArray:
+        """Return the first `size` rows, (size, width), as a memory map; writable if `change`."""
         if size == 0:
             return np.zeros((0, self.width), dtype=self.dtype)
-        if self.size() < size * self.bytes:
+        if self.count_bytes() < size * self.row_bytes:
             raise StoreDamaged(f"{self.path} is shorter than the store. Restore a backup.")
         mode = "r+" if change else "r"
         with translate_os_errors(self.path):
@@ -90,11 +91,11 @@ class RecordFile:
     def read_rows(self, start: int, stop: int) -> AnyArray:
         """Return a copy of the rows from `start` to before `stop`, (stop - start, width).
 
-        Pages of a memory map would count as memory of the process as long as the map exists.
+        Unlike the pages of a memory map, it occupies memory only as long as it is used.
         """
         chunks = []
-        offset = start * self.bytes
-        end = stop * self.bytes
+        offset = start * self.row_bytes
+        end = stop * self.row_bytes
         with translate_os_errors(self.path):
             while offset < end:
                 chunk = os.pread(self._descriptor, end - offset, offset)
@@ -105,19 +106,22 @@ class RecordFile:
         content = chunks[0] if len(chunks) == 1 else b"".join(chunks)
         return np.frombuffer(content, self.dtype).reshape(-1, self.width)
 
-    def move(self, erased_indices: Places, moved_indices: Places, size: int) -> None:
-        """Copy some of the first `size` rows over erased ones, durably."""
+    def copy_over_erased(self, erased_indices: Places, moved_indices: Places, size: int) -> None:
+        """Copy the rows at `moved_indices` over those at `erased_indices`, int64 (m,), durably.
+
+        `size`: number of rows, which all indices are below.
+        """
         if len(erased_indices):
-            rows = self.rows(size, change=True)
+            rows = self.map_rows(size, change=True)
             rows[erased_indices] = rows[moved_indices]
             with translate_os_errors(self.path):
                 rows.flush()  # type: ignore[attr-defined]
                 os.fsync(self._descriptor)
 
-    def cut(self, size: int) -> None:
-        """Overwrite everything beyond the first `size` rows with zeros, then cut it off."""
-        end = self.size()
-        start = size * self.bytes
+    def truncate(self, size: int) -> None:
+        """Overwrite everything beyond the first `size` rows with zeros, then truncate the file."""
+        end = self.count_bytes()
+        start = size * self.row_bytes
         with translate_os_errors(self.path):
             for offset in range(start, end, _ZEROS_CHUNK_BYTES):
                 zeros = bytes(min(_ZEROS_CHUNK_BYTES, end - offset))
@@ -127,7 +131,10 @@ class RecordFile:
             os.fsync(self._descriptor)
 
     def compute_digests(self, size: int, tiles: Iterable[int]) -> Iterator[tuple[int, bytes]]:
-        """Yield number and SHA-256 digest of each of some tiles of the first `size` rows."""
+        """Yield number and SHA-256 digest of some `tiles`, numbered blocks of :data:`TILE` rows.
+
+        `size`: number of rows; the last tile ends there.
+        """
         for tile in tiles:
             rows = self.read_rows(tile * TILE, min((tile + 1) * TILE, size))
             yield tile, hashlib.sha256(rows.data).digest()
@@ -139,6 +146,8 @@ class RecordFiles:
     - `features`: integer features, `n_features` numbers of type `dtype` per record.
     - `labels`: class index or target vector, `target_width` int32 numbers per record.
     - `slots`: int32 index of the record's subject in the ledger's arrays.
+
+    `create`: create the folder and the files if they do not exist.
     """
 
     def __init__(
@@ -167,71 +176,79 @@ class RecordFiles:
         return dict(zip(RECORD_NAMES, (self.features, self.labels, self.slots), strict=True))
 
     def append(self, start: int, features: AnyArray, labels: AnyArray, slots: AnyArray) -> None:
-        """Write records durably, the first of them as row number `start`."""
+        """Write records durably, the first as row `start` of each file; (n, width) arrays."""
         self.features.append(start, features)
         self.labels.append(start, labels)
         self.slots.append(start, slots)
 
-    def move(self, erased_indices: Places, moved_indices: Places, size: int) -> None:
-        """Copy some of the first `size` records over erased ones, durably."""
+    def copy_over_erased(self, erased_indices: Places, moved_indices: Places, size: int) -> None:
+        """Copy records at `moved_indices` over those at `erased_indices`, int64 (m,), durably."""
         for record_file in self.file_of.values():
-            record_file.move(erased_indices, moved_indices, size)
+            record_file.copy_over_erased(erased_indices, moved_indices, size)
 
-    def cut(self, size: int) -> None:
-        """Erase everything beyond the first `size` records."""
+    def truncate(self, size: int) -> None:
+        """Overwrite everything beyond the first `size` records with zeros, and truncate files."""
         for record_file in self.file_of.values():
-            if record_file.size() > size * record_file.bytes:
-                record_file.cut(size)
+            if record_file.count_bytes() > size * record_file.row_bytes:
+                record_file.truncate(size)
 
-    def reach_beyond(self, size: int) -> bool:
+    def are_longer_than(self, size: int) -> bool:
         """Return whether any file is longer than `size` records."""
         return any(
-            record_file.size() > size * record_file.bytes for record_file in self.file_of.values()
+            record_file.count_bytes() > size * record_file.row_bytes
+            for record_file in self.file_of.values()
         )
 
-    def features_in_parts(self, size: int | None = None) -> Iterator[AnyArray]:
-        """Yield the features of the first `size` records in chunks; of all records without it."""
-        size = self.features.size() // self.features.bytes if size is None else size
-        step = max(1, _FEATURES_CHUNK_BYTES // self.features.bytes)
+    def read_feature_chunks(self, size: int | None = None) -> Iterator[AnyArray]:
+        """Yield the features of the first `size` records in chunks; None: all rows of the file."""
+        size = self.features.count_bytes() // self.features.row_bytes if size is None else size
+        step = max(1, _FEATURES_CHUNK_BYTES // self.features.row_bytes)
         for start in range(0, size, step):
             yield self.features.read_rows(start, min(start + step, size))
 
-    def column(self, name: str, size: int) -> Ints32:
-        """Return the first number of each of `size` records, from the file "labels" or "slots"."""
-        return np.array(self.file_of[name].rows(size)[:, 0], dtype=np.int32)
+    def read_column(self, name: str, size: int) -> Ints32:
+        """Return the first number of each of the first `size` records, int32 (size,).
+
+        `name`: the file, "labels" or "slots".
+        """
+        return np.array(self.file_of[name].map_rows(size)[:, 0], dtype=np.int32)
 
     def close(self) -> None:
+        """Close all files."""
         for record_file in self.file_of.values():
             record_file.close()
 
 
-def tiles_of(size: int) -> range:
-    """Return the numbers of the tiles of `size` rows."""
+def list_tiles(size: int) -> range:
+    """Return the numbers of the tiles (blocks of :data:`TILE` rows) of `size` rows."""
     return range(-(-size // TILE))
 
 
-def tiles_from(start: int, size: int) -> range:
-    """Return the numbers of the tiles that have row `start` or later ones, of `size` rows."""
-    return range(start // TILE, len(tiles_of(size)))
+def list_tiles_from(start: int, size: int) -> range:
+    """Return the numbers of the tiles of `size` rows that contain row `start` or later rows."""
+    return range(start // TILE, len(list_tiles(size)))
 
 
-SMALL_FILES = (KEY, PUBLIC, MAP)
-"""Files that have one digest each, because they never change."""
+SMALL_FILES = (KEY, PUBLIC_FILE, MAP_FILE)
+"""Files in a store's folder that never change, and so have one digest each."""
 
 _MAX_SMALL_FILE_BYTES = 1 << 34
 """Larger files are refused unread: one that was put there by another user may be endless."""
 
 
-def note_files(database: Database, folder: Path) -> None:
-    """Write the digests of new small files of a store's folder, inside a transaction."""
-    noted = {name for (name,) in database.read("SELECT name FROM files")}
-    new = [name for name in SMALL_FILES if name not in noted and (folder / name).is_file()]
-    if new:
-        database.insert(Tables.FILES, [(name, compute_file_digest(folder / name)) for name in new])
+def write_file_digests(database: Database, folder: Path) -> None:
+    """Write the digests of the small files of a new store's `folder`, within a transaction."""
+    names = [name for name in SMALL_FILES if (folder / name).is_file()]
+    database.insert(Tables.FILES, [(name, compute_file_digest(folder / name)) for name in names])
 
 
-def check_files(database: Database, folder: Path, names: Iterable[str] = SMALL_FILES) -> None:
-    """Raise StorageFailed if one of some small files is missing, changed or damaged."""
+def check_file_digests(
+    database: Database, folder: Path, names: Iterable[str] = SMALL_FILES
+) -> None:
+    """Raise StoreDamaged if a small file with a digest is missing, changed or damaged.
+
+    `folder`: the store's. `names`: the small files to check.
+    """
     rows: dict[str, bytes] = dict(database.read("SELECT name, digest FROM files"))
     for path in [folder / name for name in names if name in rows]:
         is_readable = path.is_file() and path.stat().st_size <= _MAX_SMALL_FILE_BYTES
@@ -244,23 +261,23 @@ def check_files(database: Database, folder: Path, names: Iterable[str] = SMALL_F
 def write_digests(
     database: Database, record_files: RecordFiles, size: int, tiles: Iterable[int] | None = None
 ) -> None:
-    """Write the number of records, and the digests of some or all of their tiles.
+    """Write the number of records, and the digests of their changed tiles, within a transaction.
 
-    Call inside a transaction. `tiles`: numbers of changed tiles; None for all.
+    `size`: number of records. `tiles`: numbers of the changed tiles; None for all.
     """
-    changed_tiles = list(tiles_of(size) if tiles is None else tiles)
+    changed_tiles = list(list_tiles(size) if tiles is None else tiles)
     digests = [
         (name, tile, digest)
         for name, record_file in record_files.file_of.items()
         for tile, digest in record_file.compute_digests(size, changed_tiles)
     ]
     database.replace(Tables.TILES, digests)
-    database.delete(Tables.TILES, "number >= ?", (len(tiles_of(size)),))
+    database.delete(Tables.TILES, "number >= ?", (len(list_tiles(size)),))
     database.put("records", str(size))
 
 
 def compute_slot_checksum(slots: Ints32) -> int:
-    """Return a 64-bit checksum of the multiset of the slots of some records.
+    """Return a 64-bit checksum of the multiset of some records' slots, int32 (n,).
 
     It is additive: the checksum of two multisets together is the sum modulo 2^64. Different
     multisets have equal checksums with a probability of about 2^-64: each slot is mixed by
@@ -273,56 +290,51 @@ def compute_slot_checksum(slots: Ints32) -> int:
     return int((mixed ^ (mixed >> np.uint64(31))).sum(dtype=np.uint64))
 
 
-def note_added_slots(database: Database, slots: Ints32) -> None:
-    """Count the records of some `slots` as enrolled, inside a transaction."""
-    _change_slot_checksum(database, compute_slot_checksum(slots))
+def update_slot_checksum(database: Database, slots: Ints32, *, erased: bool = False) -> None:
+    """Add records to the stored checksum of enrolled records, or remove records if `erased`.
 
-
-def note_erased_slots(database: Database, slots: Ints32) -> None:
-    """Count the records of some `slots` as erased, inside a transaction."""
-    _change_slot_checksum(database, -compute_slot_checksum(slots))
-
-
-def _change_slot_checksum(database: Database, change: int) -> None:
-    """Add to the stored checksum, modulo 2^64."""
+    Call it within a transaction. `slots`, int32 (n,): slot of each record's subject.
+    """
+    change = compute_slot_checksum(slots)
+    change = -change if erased else change
     database.put(SLOT_CHECKSUM, str((database.number(SLOT_CHECKSUM) + change) % 2**64))
 
 
 OTHER_RECORDS = "The record files hold other records than those of the enrolled subjects."
-"""The fault of files for which :func:`slots_match_enrolment` is False."""
+"""Sentence on record files for which :func:`slots_match_enrolment` is False."""
 
 
 def slots_match_enrolment(database: Database, record_files: RecordFiles, size: int) -> bool:
-    """Return whether every subject has exactly the records that were added and not erased.
+    """Return whether every subject has the number of records that were added and not erased.
 
-    Compared are slots alone, of the first `size` records on disk.
+    The slots of the first `size` records on disk are compared with the stored checksum.
     """
-    slots = record_files.column("slots", size)
+    slots = record_files.read_column("slots", size)
     return compute_slot_checksum(slots) == database.number(SLOT_CHECKSUM)
 
 
-def record_file_faults(
-    database: Database, record_files: RecordFiles, size: int, *, longer: bool = False
+def find_file_faults(
+    database: Database, record_files: RecordFiles, size: int, *, allow_excess: bool = False
 ) -> list[str]:
     """Return a sentence for each file whose first `size` records differ from the committed ones.
 
-    `longer`: allow files to be longer, as an interrupted operation leaves them.
+    `allow_excess`: allow rows beyond these, which an interrupted operation leaves.
     """
     faults = []
     for name, record_file in record_files.file_of.items():
-        fault = _find_fault(database, name, record_file, size, longer=longer)
+        fault = _find_fault(database, name, record_file, size, allow_excess=allow_excess)
         if fault is not None:
             faults.append(f"The file {record_file.path.name} was changed or damaged: {fault}.")
     return faults
 
 
 def _find_fault(
-    database: Database, name: str, record_file: RecordFile, size: int, *, longer: bool
+    database: Database, name: str, record_file: RecordFile, size: int, *, allow_excess: bool
 ) -> str | None:
-    """Return the difference of one file from its committed length and digests, or None."""
-    excess_bytes = record_file.size() - size * record_file.bytes
-    if excess_bytes < 0 or (excess_bytes > 0 and not longer):
+    """Return a phrase if the file `name` differs from its committed length or digests, or None."""
+    excess_bytes = record_file.count_bytes() - size * record_file.row_bytes
+    if excess_bytes < 0 or (excess_bytes > 0 and not allow_excess):
         return "its length differs"
     rows = database.read("SELECT number, digest FROM tiles WHERE part = ?", (name,))
-    digests = dict(record_file.compute_digests(size, tiles_of(size)))
+    digests = dict(record_file.compute_digests(size, list_tiles(size)))
     return None if digests == dict(rows) else "its content differs"

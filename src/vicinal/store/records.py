@@ -1,9 +1,8 @@
 """Additions of records: checked as a whole, with or without ids, once per idempotency key.
 
-Of a request with a key the ledger keeps a keyed digest of its records, which only serves to
-recognize a repetition. An erasure deletes all digests, because they could confirm a guess of an
-erased record. The keys themselves stay used, so that a late repetition cannot add erased subjects
-again.
+For a request with a key the ledger stores a keyed digest of its records, by which a repetition is
+recognized. An erasure deletes all digests, because they could confirm a guess of an erased record.
+The keys themselves stay used, so that a late repetition cannot add erased subjects again.
 """
 
 import hashlib
@@ -25,29 +24,32 @@ from vicinal.mechanisms.subject_table import RecordTargets
 from vicinal.neighbours.kernels import IntegerMatrix
 from vicinal.predictors.inputs import checked_subjects
 from vicinal.store.opening import OpenStore
-from vicinal.store.record_files import note_added_slots, tiles_from, write_digests
+from vicinal.store.record_files import list_tiles_from, update_slot_checksum, write_digests
 from vicinal.store.store_schema import StoreSchema
 
-NAMING = "subjects"
-"""Name in the ledger's database of :data:`WITH_IDS` or :data:`WITHOUT_IDS`."""
+ID_MODE = "subjects"
+"""Name in the ledger's database of :data:`GIVEN_IDS` or :data:`NUMBERED_RECORDS`."""
 
-WITH_IDS = "given"
-"""Records came with subject ids."""
+GIVEN_IDS = "given"
+"""Mode of ids: records came with subject ids."""
 
-WITHOUT_IDS = "numbered"
-"""Records came without subject ids: each got a number as its id."""
+NUMBERED_RECORDS = "numbered"
+"""Mode of ids: records came without subject ids, and each got a number as its id."""
 
 NEXT_NUMBER = "next_number"
-"""Name in the ledger's database of the number that the next record without an id may get."""
+"""Name in the ledger's database of the smallest number for the next record without an id."""
 
 
-def write_naming(database: Database, *, by_holder: bool) -> None:
-    """Note inside a change of the ledger whether records came with ids (`by_holder`)."""
-    database.put(NAMING, WITH_IDS if by_holder else WITHOUT_IDS)
+def write_id_mode(database: Database, *, has_ids: bool) -> None:
+    """Write whether records came with ids (`has_ids`), within a transaction of the ledger."""
+    database.put(ID_MODE, GIVEN_IDS if has_ids else NUMBERED_RECORDS)
 
 
 def refuse_similar_ids(n_similar: int) -> None:
-    """Raise IdsAlike unless `n_similar`, the number of new ids similar to other ones, is 0."""
+    """Raise IdsAlike unless `n_similar` is 0: the number of new ids that resemble another id.
+
+    Similar ids differ by leading zeros, case, blanks or width only.
+    """
     if n_similar:
         raise IdsAlike(
             f"Private: {n_similar} of the new ids differ from known ones, or from each other, by "
@@ -59,17 +61,17 @@ def refuse_similar_ids(n_similar: int) -> None:
 
 def came_with_ids(database: Database) -> bool:
     """Return whether the first records came with ids. Public."""
-    return database.get(NAMING) == WITH_IDS
+    return database.get(ID_MODE) == GIVEN_IDS
 
 
 @dataclass(frozen=True, eq=False)
 class StoredRecords:
-    """Records in the form in which a store keeps them. Private.
+    """Records as a store keeps them: encoded features and targets, with subject ids. Private.
 
-    - `integers`, int8 or float32 (n, d): integer features.
+    - `integers`, int8 or float32 (n, width): integer features.
     - `targets`, int32 (n,) or RecordVectors: class index or target vector of each record.
-    - `rows`, int32 (n, w): the targets as rows of the record file.
-    - `ids`: subject id of each record; None if each is a new subject.
+    - `rows`, int32 (n, w): the targets as rows of the record file "labels".
+    - `ids`: subject id of each record; None if each record is a new subject.
     """
 
     integers: IntegerMatrix
@@ -81,14 +83,16 @@ class StoredRecords:
     def from_features(
         cls, schema: StoreSchema, X: FloatMatrix, y: npt.ArrayLike, subjects: npt.ArrayLike | None
     ) -> Self:
-        """Return records of checked features (n, d), labels and subjects.
+        """Return the encoded records of a store with this `schema`.
 
-        Raises InvalidInput if labels or subjects are unusable.
+        `X` (n, d): checked features, after extraction. `y` (n,), or (n, p) for numbers: targets as
+        the curator gave them. `subjects` (n,): subject ids, or None if each record is a new
+        subject. Raises InvalidInput if targets or ids are unusable.
         """
         targets = schema.encode_targets(y, len(X))
         ids: list[Any] | None = None if subjects is None else checked_subjects(subjects, len(X))
         framed_all(ids or ())  # raises InvalidInput for an id that is too long
-        integers = schema.kernel_of(None).encode(X)
+        integers = schema.create_kernel().encode(X)
         return cls(integers, targets, schema.target.rows(targets), ids)
 
     def __len__(self) -> int:
@@ -96,7 +100,7 @@ class StoredRecords:
 
 
 _NO_AUDIENCE = ""
-"""Stands for the audience in the name of an addition. No audience has an empty name, so no key of
+"""The audience in the digest of the key of an addition. No audience has an empty name, so no key of
 a request for answers has the same digest."""
 
 
@@ -104,79 +108,90 @@ a request for answers has the same digest."""
 class Addition:
     """A request to add records, with an idempotency key.
 
-    - `name`: digest of curator and key.
-    - `body`: keyed digest of the records.
+    - `key_digest`: digest of curator and idempotency key, which identifies the request.
+    - `records_digest`: keyed digest of the records, targets and subject ids.
     """
 
-    name: bytes
-    body: bytes
+    key_digest: bytes
+    records_digest: bytes
 
     @classmethod
     def from_records(cls, ledger: Ledger, curator: str, key: str, records: StoredRecords) -> Self:
-        """Return the request of a curator to add these records under an idempotency key."""
+        """Return the request of a curator to add these records under an idempotency key.
+
+        `ledger`: its key makes the keyed digest. `curator`, `key`: checked, normalized names.
+        """
         subjects = b"everyone new" if records.ids is None else b"".join(framed_all(records.ids))
         content = hashlib.sha256(str(records.integers.shape).encode())
         for column in (records.integers.tobytes(), records.rows.tobytes(), subjects):
             content.update(column)
-        name = request_name(_NO_AUDIENCE, curator, key)
-        return cls(name, ledger.keyed_digest(content.digest()))
+        key_digest = request_name(_NO_AUDIENCE, curator, key)
+        return cls(key_digest, ledger.keyed_digest(content.digest()))
 
-    def find_version(self, database: Database) -> int | None:
-        """Return the data version that this request made earlier; None if it is new.
+    def find_data_version(self, database: Database) -> int | None:
+        """Return the data version that the same request created earlier; None if it is new.
 
-        Raises KeyReused if the key was used for other records, or subjects were erased since.
+        `database`: the ledger's. Raises KeyReused if the key was used for other records, or
+        subjects were erased since.
         """
-        rows = database.read("SELECT body, version FROM additions WHERE name = ?", (self.name,))
+        rows = database.read(
+            "SELECT body, version FROM additions WHERE name = ?", (self.key_digest,)
+        )
         if not rows:
             return None
-        body, version = rows[0]
-        if body != self.body:
+        records_digest, version = rows[0]
+        if records_digest != self.records_digest:
             raise KeyReused(
                 "The 'idempotency_key' parameter must be new for new records. It was used for "
-                "others, or somebody was erased since; the history tells when records were added."
+                "others, or subjects were erased since; the history tells when records were added."
             )
         return int(version)
 
     def write(self, database: Database, version: int) -> None:
-        """Write the request and its data version, in the transaction that adds the records."""
-        database.insert(Tables.ADDITIONS, [(self.name, self.body, version)])
+        """Write the request into the ledger's database, within the transaction of the addition.
+
+        `version`: the data version that the addition creates.
+        """
+        database.insert(Tables.ADDITIONS, [(self.key_digest, self.records_digest, version)])
 
 
 def add_records(store: OpenStore, records: StoredRecords) -> None:
-    """Add records inside a change of the ledger; without ids each is a new subject.
+    """Add records to the index and the record files; without ids each is a new subject.
 
-    The files get the records before the commit, beyond the number of rows that counts until then.
+    Call it within a ledger transaction. The record files are appended before the commit; readers
+    ignore the new rows until the commit raises the number of valid rows.
     """
     old_size = len(store.shard)
     new_size = old_size + len(records)
     ids = _assign_numbers(store, len(records)) if records.ids is None else records.ids
     slots = store.shard.add(records.integers, records.targets, ids)
     store.record_files.append(old_size, records.integers, records.rows, slots)
-    note_added_slots(store.database, slots)
-    write_digests(store.database, store.record_files, new_size, tiles_from(old_size, new_size))
+    update_slot_checksum(store.database, slots)
+    write_digests(store.database, store.record_files, new_size, list_tiles_from(old_size, new_size))
 
 
 def find_unused_numbers(
-    first: int, size: int, list_standings: Callable[[Sequence[SubjectId]], Iterable[int]]
+    first: int, count: int, get_statuses: Callable[[Sequence[SubjectId]], Iterable[int]]
 ) -> list[SubjectId]:
-    """Return `size` numbers from `first` on that no subject has, or had before an erasure.
+    """Return `count` numbers from `first` on that no subject has, or had before an erasure.
 
-    `list_standings`: returns the standing of each id, 0 for an unknown one.
+    `get_statuses`: returns the enrollment status of each id: 0 for an unknown
+    id, another number for a subject that is enrolled, erased or was evaluated.
     """
     numbers: list[SubjectId] = []
-    while len(numbers) < size:
-        candidates = range(first, first + size - len(numbers))
-        standings = list_standings(candidates)
+    while len(numbers) < count:
+        candidates = range(first, first + count - len(numbers))
+        statuses = get_statuses(candidates)
         numbers += [
-            number for number, standing in zip(candidates, standings, strict=True) if not standing
+            number for number, status in zip(candidates, statuses, strict=True) if not status
         ]
         first = candidates.stop
     return numbers
 
 
-def _assign_numbers(store: OpenStore, size: int) -> list[SubjectId]:
-    """Return `size` unused numbers as ids of new subjects, inside a change of the ledger."""
+def _assign_numbers(store: OpenStore, count: int) -> list[SubjectId]:
+    """Return `count` unused numbers as ids of new subjects, within a ledger transaction."""
     first = int(store.database.get(NEXT_NUMBER) or 0)
-    numbers = find_unused_numbers(first, size, store.ledger.standings)
+    numbers = find_unused_numbers(first, count, store.ledger.standings)
     store.database.put(NEXT_NUMBER, str(int(numbers[-1]) + 1 if numbers else first))
     return numbers

@@ -1,4 +1,8 @@
-"""A batch of requests: replay stored answers, answer new queries in one commit, and reply."""
+"""A batch of requests: replay stored answers, answer new queries in one commit, and reply.
+
+Answers are stored in blocks. The location of an answer is the number of its block, which is the
+number of the commit that made it durable, and its row in the block (`offset`).
+"""
 
 import hashlib
 import unicodedata
@@ -20,22 +24,22 @@ from vicinal.ledger.answers import (
 from vicinal.ledger.audiences import Analyst
 from vicinal.ledger.ledger import Ledger
 from vicinal.store.audience_state import AudienceState, compute_lead, pack_answers
-from vicinal.store.requests import ANYONE, REPLIES, Query, Reply, checked_name
+from vicinal.store.requests import ANYONE, REPLIES, Query, Reply, normalize_name
 from vicinal.store.store_schema import StoreSchema
 from vicinal.targets.target import VectorTarget
 
 
-def stored_answers(
-    schema: StoreSchema, state: AudienceState, seqs: Places, offsets: Places
+def read_stored_answers(
+    schema: StoreSchema, state: AudienceState, block_numbers: Places, offsets: Places
 ) -> Reply:
-    """Return released answers as a reply without charge, by block number and row in the block.
+    """Return released answers as a reply, without charge; its `charged` and `left` are 0.
 
-    `seqs`, `offsets`, int64 (q,): the number of the block that has each answer, and the answer's
-    row in that block. The reply's `charged` and `left` are 0.
+    `state`: the audience's. `block_numbers`, `offsets`, int64 (q,): the number of the block that
+    has each answer, and the answer's row in that block.
     """
     fields: dict[str, Any]
     if schema.target.voted:
-        labels, votes, probabilities = state.read_answers(seqs, offsets)
+        labels, votes, probabilities = state.read_answers(block_numbers, offsets)
         scale = state.noise_scale
         fields = {
             "labels": np.asarray(schema.classes)[labels],
@@ -44,7 +48,7 @@ def stored_answers(
             "probabilities": probabilities,
         }
     else:
-        sums = state.answers.read(seqs, offsets)
+        sums = state.answers.read(block_numbers, offsets)
         target = state.plan.target
         assert isinstance(target, VectorTarget)  # noqa: S101 (narrows the type)
         answers = target.answers(sums, np.full(len(sums), state.noise_scale))
@@ -58,11 +62,12 @@ _NEW_BLOCK = -1
 
 @dataclass(eq=False)
 class _NewQueries:
-    """Queries of a batch to one audience that need new answers: one block.
+    """Queries of a batch to one audience that need new answers, which make one block.
 
+    - `state`: the audience's.
     - `rows`: integer features (width,) of each query.
     - `offset_of`: index of each query in `rows`, by digest.
-    - `n_queries_of`: number of queries in `rows` that each analyst pays for.
+    - `n_queries_of`: number of queries in `rows` that each analyst's quota is charged, by name.
     - `refusal`: the error if the audience could not be charged for them.
     """
 
@@ -73,7 +78,7 @@ class _NewQueries:
     refusal: VicinalError | None = None
 
     def add(self, analyst: str, row_of_digest: Mapping[bytes, AnyArray]) -> None:
-        """Append queries, given by digest, that an analyst pays for."""
+        """Append queries of an analyst. `row_of_digest`: integer features (width,) by digest."""
         for digest, row in row_of_digest.items():
             self.offset_of[digest] = len(self.rows)
             self.rows.append(row)
@@ -84,7 +89,7 @@ class _NewQueries:
 
 @dataclass(eq=False)
 class _CheckedRequest:
-    """A request with normalized names, and its queries as features (q, d), not yet integers."""
+    """A request with normalized names, and its queries as features (q, d) in floating point."""
 
     state: AudienceState
     analyst: str
@@ -96,30 +101,31 @@ class _CheckedRequest:
 class _LocatedRequest:
     """A request with the location of each of its q answers, in stored blocks or a new one.
 
-    - `seqs`, int64 (q,): the number of each answer's block, or :data:`_NEW_BLOCK`.
-    - `offsets`, int64 (q,): its row in the block.
+    - `state`: the audience's.
+    - `block_numbers`, int64 (q,): the number of each answer's block, or :data:`_NEW_BLOCK`.
+    - `offsets`, int64 (q,): row of each answer in its block.
     - `charged`: number of new answers.
-    - `name`, `body`: digests of the idempotency key and of the queries, if it has a key and needs
-      new answers.
+    - `name`, `body`: digests of the idempotency key and of the queries, if the request has a key
+      and needs new answers.
     """
 
     state: AudienceState
-    seqs: Places
+    block_numbers: Places
     offsets: Places
     charged: int = 0
     name: bytes | None = None
     body: bytes = b""
 
     def to_stored(self) -> StoredRequest:
-        """Return the entry that the ledger keeps for the idempotency key."""
+        """Return the request as the ledger stores it for its idempotency key."""
         assert self.name is not None  # noqa: S101 (called for requests with a key only)
-        return StoredRequest(self.name, self.body, self.seqs, self.offsets)
+        return StoredRequest(self.name, self.body, self.block_numbers, self.offsets)
 
 
 class RequestBatch:
     """Requests that are answered together: one block per audience, and one commit for all.
 
-    `ledger`, `schema`, `states`: the store's; `states` are its audiences by name.
+    `ledger`, `schema`: the store's. `states`: the state of each of its audiences, by name.
     """
 
     def __init__(
@@ -137,33 +143,33 @@ class RequestBatch:
 
         New answers are durable, with their charges, when this returns.
         """
-        located = self._locate_answers(queries)
+        requests = self._locate_answers(queries)
         try:
             # Charges and noise are in memory, nothing is durable yet.
             attempted = [self._answer_new(new) for new in self._new_queries.values() if new.rows]
             blocks = [block for block in attempted if block is not None]
-            located = [
+            requests = [
                 request
                 if isinstance(request, VicinalError)
                 else self._find_refusal(request) or request
-                for request in located
+                for request in requests
             ]
             keyed = [
                 request
                 for request in self._keyed_requests.values()
                 if not self._find_refusal(request)
             ]
-            self._assign_block_numbers(located)
+            self._assign_block_numbers(requests)
             stored = [request.to_stored() for request in keyed]
         except BaseException:
             self._keep_charges(*(new.state for new in self._new_queries.values()))
             raise
-        first_seq = self._ledger.clock + 1
+        first_number = self._ledger.clock + 1
         if blocks or stored:
             self._ledger.commit(blocks, stored)
-        for seq, block in enumerate(blocks, first_seq):
-            self._new_queries[block.audience.name].state.enter(seq, block)
-        return self._reply_to_all(located)
+        for number, block in enumerate(blocks, first_number):
+            self._new_queries[block.audience.name].state.add_block(number, block)
+        return self._reply_to_all(requests)
 
     # ------------------------------------------------------------ before anything is charged
 
@@ -186,46 +192,48 @@ class RequestBatch:
         self._stored_requests = stored_requests(
             self._ledger.database, [name for name in names if name is not None]
         )
-        located: list[_LocatedRequest | VicinalError] = []
+        requests: list[_LocatedRequest | VicinalError] = []
         for name, request in zip(names, checked, strict=True):
             if isinstance(request, VicinalError):
-                located.append(request)
+                requests.append(request)
                 continue
             try:
                 rows = next(rows_of_requests)
-                located.append(self._locate_request(request.state, request.analyst, name, rows))
+                requests.append(self._locate_request(request.state, request.analyst, name, rows))
             except VicinalError as error:
-                located.append(error)
-        return located
+                requests.append(error)
+        return requests
 
     def _check_request(self, query: Query) -> _CheckedRequest | VicinalError:
         """Return a checked request, or the error that refuses it."""
         try:
             state = get_audience_state(self._states, query.audience)
-            analyst = checked_name("analyst", query.analyst)
+            analyst = normalize_name("analyst", query.analyst)
             key = query.idempotency_key
             if key is not None:
-                key = checked_name("idempotency_key", key)
-            return _CheckedRequest(state, analyst, key, self._schema.vectors(query.queries))
+                key = normalize_name("idempotency_key", key)
+            return _CheckedRequest(state, analyst, key, self._schema.extract(query.queries))
         except VicinalError as error:
             return error
 
     def _encode_queries(self, vectors: Sequence[AnyArray]) -> Iterator[AnyArray]:
-        """Yield the integer features (q, width) of each request, given the features (q, d) of each.
+        """Yield the integer features (q, width) of each request.
 
-        All rows are encoded in one call; the integers of a row do not depend on other rows.
+        `vectors`: features (q, d) of each request. All rows are encoded in one call; the integers
+        of a row do not depend on other rows.
         """
         if vectors:
-            kernel = self._schema.kernel_of(None)
+            kernel = self._schema.create_kernel()
             ends = np.cumsum([len(rows) for rows in vectors[:-1]], dtype=np.int64)
             yield from np.split(kernel.encode(np.concatenate(vectors)), ends)
 
     def _locate_request(
         self, state: AudienceState, analyst: str, name: bytes | None, rows: AnyArray
     ) -> _LocatedRequest:
-        """Return the locations of the answers to `rows` (q, width); see :meth:`_locate_answers`.
+        """Return a request with the locations of its answers; new queries are added to the batch.
 
-        `name`: digest of the idempotency key, or None.
+        `name`: digest of the idempotency key, or None. `rows` (q, width): queries as integer
+        features. Raises PrivacyRefused or KeyReused if the request is refused.
         """
         self._check_audience(state, analyst)
         digests = digests_of(rows)
@@ -244,10 +252,10 @@ class RequestBatch:
         return request
 
     def _check_audience(self, state: AudienceState, analyst: str) -> None:
-        """Raise PrivacyRefused if an analyst has had answers of another audience.
+        """Raise PrivacyRefused if an analyst has answers of another audience than that of `state`.
 
-        The service's file of keys ties an analyst to one audience too, but an older copy of that
-        file may be put in its place.
+        The service's file of keys also ties an analyst to one audience, but it may be replaced by
+        an older copy.
         """
         if analyst == ANYONE:
             return
@@ -268,7 +276,8 @@ class RequestBatch:
     ) -> _LocatedRequest | None:
         """Return the earlier request with the same idempotency key, of this batch or a stored one.
 
-        Raises KeyReused if it had different queries. `name`, `body`: digests of key and queries.
+        `name`, `body`: digests of the key and of the queries. Raises KeyReused if the earlier
+        request had other queries.
         """
         earlier = self._keyed_requests.get(name) or self._stored_requests.get(name)
         if earlier is not None and earlier.body != body:
@@ -285,8 +294,8 @@ class RequestBatch:
     ) -> _LocatedRequest:
         """Return the locations of answers to queries, adding unanswered ones to the new queries.
 
-        `rows` (q, width) and `digests` are the same queries. Raises PrivacyRefused if the plan or
-        the analyst's quota has too few answers left.
+        `rows` (q, width): queries as integer features. `digests`: the digest of each row. Raises
+        PrivacyRefused if the plan or the analyst's quota has too few answers left.
         """
         new = self._new_queries.setdefault(state.audience.name, _NewQueries(state))
         stored_locations = [state.answers.find(digest) for digest in digests]
@@ -301,13 +310,13 @@ class RequestBatch:
             location or (_NEW_BLOCK, new.offset_of[digest])
             for digest, location in zip(digests, stored_locations, strict=True)
         ]
-        seqs, offsets = np.array(locations, dtype=np.int64).reshape(-1, 2).T.copy()
-        return _LocatedRequest(state, seqs, offsets, len(row_of_digest))
+        block_numbers, offsets = np.array(locations, dtype=np.int64).reshape(-1, 2).T.copy()
+        return _LocatedRequest(state, block_numbers, offsets, len(row_of_digest))
 
     # ------------------------------------------------------------ charge, make durable, reply
 
     def _answer_new(self, new: _NewQueries) -> AnswerBlock | None:
-        """Return a block of new answers, charged in memory; None if the audience refused them."""
+        """Charge new queries in memory, and return the block of their answers; None if refused."""
         state = new.state
         rows = np.stack(new.rows)
         try:
@@ -324,68 +333,71 @@ class RequestBatch:
             state.slack.spent,
             new.n_queries_of,
             None if state.proxies is None else state.proxies.shares,
-            state.n_asked,
+            state.n_private_queries,
         )
 
     def _keep_charges(self, *states: AudienceState) -> None:
-        """Drop unreleased answers of some audiences, and make the charges for them durable."""
+        """Drop unreleased answers of audiences, given their states, and write their charges."""
         for state in states:
             state.audience.slack = state.slack.spent
         self._ledger.keep_charges(state.audience for state in states)
         # Only after the charges are durable, so that an interruption here undoes none.
         for state in states:
-            state.drop_answers()
+            state.reset_counters()
 
     def _find_refusal(self, request: _LocatedRequest) -> VicinalError | None:
-        """Return the error that refused the new answers of a request; None if it needs none."""
+        """Return the error that refused the new answers of a request, or None."""
         new = self._new_queries.get(request.state.audience.name)
         if new is None or new.refusal is None:
             return None
-        return new.refusal if (request.seqs == _NEW_BLOCK).any() else None
+        return new.refusal if (request.block_numbers == _NEW_BLOCK).any() else None
 
-    def _assign_block_numbers(self, located: Sequence[_LocatedRequest | VicinalError]) -> None:
-        """Set the numbers of the new blocks in all requests, as the ledger will number them."""
+    def _assign_block_numbers(self, requests: Sequence[_LocatedRequest | VicinalError]) -> None:
+        """Set the numbers of the new blocks in all requests, as the ledger will number them.
+
+        `requests`: requests with the locations of their answers, or the errors that refused them.
+        """
         audiences = [
             name for name, new in self._new_queries.items() if new.rows and not new.refusal
         ]
-        seq_of = {name: self._ledger.clock + 1 + i for i, name in enumerate(audiences)}
-        for request in located:
+        number_of = {name: self._ledger.clock + 1 + i for i, name in enumerate(audiences)}
+        for request in requests:
             if isinstance(request, VicinalError):
                 continue
-            is_new = request.seqs == _NEW_BLOCK
+            is_new = request.block_numbers == _NEW_BLOCK
             if is_new.any():
-                request.seqs[is_new] = seq_of[request.state.audience.name]
+                request.block_numbers[is_new] = number_of[request.state.audience.name]
 
     def _reply_to_all(
-        self, located: Sequence[_LocatedRequest | VicinalError]
+        self, requests: Sequence[_LocatedRequest | VicinalError]
     ) -> list[Reply | VicinalError]:
-        """Return the replies to all requests, with errors in their places.
+        """Return the reply to each request, or its error. Answers are read once per audience.
 
-        Answers are read once per audience, for all its requests.
+        `requests`: requests with the locations of their answers, or the errors that refused them.
         """
         requests_of: dict[str, list[_LocatedRequest]] = {}
-        for request in located:
+        for request in requests:
             if not isinstance(request, VicinalError):
                 requests_of.setdefault(request.state.audience.name, []).append(request)
-        replies = {name: self._read_replies(requests) for name, requests in requests_of.items()}
+        replies = {name: self._read_replies(located) for name, located in requests_of.items()}
         return [
             request
             if isinstance(request, VicinalError)
             else next(replies[request.state.audience.name])
-            for request in located
+            for request in requests
         ]
 
     def _read_replies(self, requests: Sequence[_LocatedRequest]) -> Iterator[Reply]:
         """Yield the replies to requests of one audience, whose answers are all durable."""
         state = requests[0].state
-        seqs = np.concatenate([request.seqs for request in requests])
+        block_numbers = np.concatenate([request.block_numbers for request in requests])
         offsets = np.concatenate([request.offsets for request in requests])
-        answers = stored_answers(self._schema, state, seqs, offsets)
+        answers = read_stored_answers(self._schema, state, block_numbers, offsets)
         start = 0
         for request in requests:
-            stop = start + len(request.seqs)
+            stop = start + len(request.block_numbers)
             rows = slice(start, stop)
-            yield answers.select_rows(rows, charged=request.charged, left=state.remaining)
+            yield answers.select_rows(rows, charged=request.charged, left=state.remaining_answers)
             start = stop
 
 
@@ -408,7 +420,8 @@ _ALTERNATIVES = (
 def _check_quota(state: AudienceState, new: _NewQueries, analyst: str, n_requested: int) -> None:
     """Raise PrivacyRefused if `n_requested` further new answers exceed the plan or a quota.
 
-    `new`: the audience's queries that this batch has accepted already.
+    `state`: the audience's. `new`: its queries that this batch has accepted already. `analyst`:
+    name of the analyst with the quota.
     """
     audience = state.audience
     renewal = audience.due
@@ -418,7 +431,13 @@ def _check_quota(state: AudienceState, new: _NewQueries, analyst: str, n_request
         if next_date:
             alternatives = f" The next part of answers and budgets comes on {next_date}."
     entry = audience.analysts.get(analyst, Analyst(None, 0))
-    limits = [(f"audience {audience.name!r}", state.planned, state.remaining - len(new.rows))]
+    limits = [
+        (
+            f"audience {audience.name!r}",
+            state.planned_answers,
+            state.remaining_answers - len(new.rows),
+        )
+    ]
     if entry.quota is not None:
         n_used = entry.used + new.n_queries_of.get(analyst, 0)
         limits.append(("analyst", entry.quota, entry.quota - n_used))

@@ -20,7 +20,7 @@ ANYONE = "anyone"
 """Name of the analyst of queries that do not name one."""
 
 _JSON_DECIMALS = 6
-"""Decimals of probabilities and shares in JSON; noise leaves two or three that are significant."""
+"""Decimals of probabilities and shares in JSON; noise makes all but two or three insignificant."""
 
 _CONFIDENCE_DECIMALS = 3
 """Decimals of confidence in a table."""
@@ -84,17 +84,21 @@ class Reply(ABC):
 
     @abstractmethod
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields as plain values, fit for JSON."""
+        """Return the released fields and counts as plain values for JSON, by name."""
 
     @abstractmethod
     def columns(self, names: Sequence[str]) -> dict[str, list[Any]]:
         """Return the columns of a table with one row for each query, by name.
 
-        `names`: the target's names of all its columns; columns that are not released are omitted.
+        `names`: the names of all columns that a reply can have, in the order of the target;
+        columns that are not released are omitted from the result.
         """
 
     def select_rows(self, rows: slice, **counts: Any) -> Self:
-        """Return the reply with some of the answers only, and its own `charged` and `left`."""
+        """Return the reply to a part of the queries.
+
+        `rows`: the part of the answers. `counts`: its own `charged` and `left`.
+        """
         values: dict[str, Any] = {item.name: getattr(self, item.name) for item in fields(self)}
         arrays: dict[str, Any] = {
             name: value[rows] for name, value in values.items() if isinstance(value, np.ndarray)
@@ -128,6 +132,7 @@ class ClassReply(Reply):
     probabilities: Floats | None
 
     def to_dict(self) -> dict[str, Any]:
+        """Return labels, votes, confidence, probabilities and counts for JSON."""
         rounded = None if self.probabilities is None else self.probabilities.round(_JSON_DECIMALS)
         return {
             "labels": self.labels.tolist(),
@@ -138,6 +143,10 @@ class ClassReply(Reply):
         }
 
     def columns(self, names: Sequence[str]) -> dict[str, list[Any]]:
+        """Return label, confidence and probability of each class, by name.
+
+        `names`: of the columns of labels, confidence, and the probability of each class.
+        """
         label_name, confidence_name, *class_columns = names
         columns = {label_name: self.labels.tolist()}
         if self.confidence is not None:
@@ -169,6 +178,7 @@ class NumberReply(Reply):
     names: list[str]
 
     def to_dict(self) -> dict[str, Any]:
+        """Return names of targets, predictions, standard errors and counts for JSON."""
         return {
             "targets": self.names,
             "predictions": self.labels.tolist(),
@@ -177,6 +187,7 @@ class NumberReply(Reply):
         }
 
     def columns(self, names: Sequence[str]) -> dict[str, list[Any]]:
+        """Return prediction and standard error of each target. `names`: in that order."""
         return _interleave_columns(names, self.labels, self.errors)
 
 
@@ -202,6 +213,7 @@ class LabelSetReply(Reply):
     names: list[Any]
 
     def to_dict(self) -> dict[str, Any]:
+        """Return names of labels, predicted labels, shares, standard errors and counts for JSON."""
         return {
             "names": self.names,
             "labels": [
@@ -214,6 +226,7 @@ class LabelSetReply(Reply):
         }
 
     def columns(self, names: Sequence[str]) -> dict[str, list[Any]]:
+        """Return presence, share and standard error of each label. `names`: in that order."""
         return _interleave_columns(
             names,
             self.labels,
@@ -226,12 +239,13 @@ REPLIES: dict[str, type[Reply]] = {CLASSES: ClassReply, NUMBERS: NumberReply, LA
 """The class of replies of each kind of target."""
 
 
-def checked_name(noun: str, value: object) -> str:
+def normalize_name(parameter: str, value: object) -> str:
     """Return the name of an analyst, an audience, a curator or a key in normal form (NFC).
 
-    Raises InvalidInput, with the parameter's name `noun`, if it is not text of a permitted length.
+    `parameter`: name of the parameter in the error message. `value`: its value. Raises InvalidInput
+    if that is not text of a permitted length.
     """
-    requirement = f"The {noun!r} parameter must be text of 1 to {MAX_NAME_LENGTH} characters."
+    requirement = f"The {parameter!r} parameter must be text of 1 to {MAX_NAME_LENGTH} characters."
     if not isinstance(value, str):
         raise InvalidInput(requirement)
     name = unicodedata.normalize("NFC", value)
@@ -243,9 +257,10 @@ def checked_name(noun: str, value: object) -> str:
 
 
 def _interleave_columns(names: Sequence[str], *figures: AnyArray) -> dict[str, list[Any]]:
-    """Return columns by name: all figures of the first target, then all of the next.
+    """Return columns by name: all figures of the first target or label, then all of the next.
 
-    Each of `figures` is (q, p); `names` has a name for every column, in that order.
+    `figures`: arrays (q, p), such as predictions and standard errors. `names`: of all columns, in
+    the order of the result.
     """
     columns = [figure[:, i].tolist() for i in range(figures[0].shape[1]) for figure in figures]
     return dict(zip(names, columns, strict=True))

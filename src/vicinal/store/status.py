@@ -1,4 +1,4 @@
-"""Facts of a store, public and for its curator, and the check of every invariant on the disk."""
+"""Facts of a store, public and private ones, and the verification of its files and databases."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from vicinal.ledger.ledger import EVALUATED, Ledger, Standing
 from vicinal.store.audience_state import AudienceState, TotalGuarantee
 from vicinal.store.evaluation import read_evaluations
 from vicinal.store.opening import OpenStore
-from vicinal.store.record_files import OTHER_RECORDS, record_file_faults, slots_match_enrolment
-from vicinal.store.requests import checked_name
+from vicinal.store.record_files import OTHER_RECORDS, find_file_faults, slots_match_enrolment
+from vicinal.store.requests import normalize_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,26 +82,31 @@ class Presence:
 
     @classmethod
     def from_standings(cls, standings: Iterable[int]) -> Presence:
-        """Count standings (values of :class:`Standing`), one per subject."""
+        """Return the counts of some subjects' enrollment statuses (values of :class:`Standing`)."""
         counts = Counter(standings)
         enrolled = counts.pop(Standing.ENROLLED, 0)
         erased = counts.pop(Standing.ERASED, 0)
         return cls(enrolled, erased, counts.total())
 
 
-def remaining_quota(state: AudienceState, analyst: str | None) -> Quota:
-    """Return the quota of an audience, and of one of its analysts unless `analyst` is None."""
-    name = None if analyst is None else checked_name("analyst", analyst)
+def compute_quota(state: AudienceState, analyst: str | None) -> Quota:
+    """Return used and remaining answers of an audience, and of an analyst unless that is None.
+
+    `state`: the audience's. `analyst`: name of one of its analysts.
+    """
+    name = None if analyst is None else normalize_name("analyst", analyst)
     entry = state.audience.analysts.get(name or "", Analyst(None, 0))
     analyst_left = None if entry.quota is None else max(0, entry.quota - entry.used)
     used = state.audience.used
-    return Quota(state.plan.n_queries, used, state.remaining, entry.quota, entry.used, analyst_left)
+    return Quota(
+        state.plan.n_queries, used, state.remaining_answers, entry.quota, entry.used, analyst_left
+    )
 
 
-def public_facts(store: OpenStore, states: Mapping[str, AudienceState]) -> dict[str, Any]:
-    """Return all public facts of a store as plain values, fit for JSON.
+def collect_public_facts(store: OpenStore, states: Mapping[str, AudienceState]) -> dict[str, Any]:
+    """Return all public facts of a store as plain values for JSON, by name.
 
-    `states`: the store's audiences by name.
+    `states`: the state of each of the store's audiences, by name.
     """
     schema = store.schema
     total = TotalGuarantee.from_ledger(store.ledger, [state.requested for state in states.values()])
@@ -126,8 +131,8 @@ def public_facts(store: OpenStore, states: Mapping[str, AudienceState]) -> dict[
 def _collect_audience_facts(
     store: OpenStore, state: AudienceState, total: TotalGuarantee
 ) -> dict[str, Any]:
-    """Return the public facts of one audience; `total` is the guarantee over all audiences."""
-    quota = asdict(remaining_quota(state, None))
+    """Return the public facts of one audience by name. `total`: guarantee over all audiences."""
+    quota = asdict(compute_quota(state, None))
     renewal = state.audience.due
     return {
         "plan": state.describe_plan(),
@@ -140,7 +145,10 @@ def _collect_audience_facts(
 
 
 def _estimate_budget_usage(state: AudienceState) -> dict[str, Any] | None:
-    """Return used shares of budgets, estimated on public points; None if there is no estimate."""
+    """Return mean, quantiles and spent share of used budgets, estimated on public points.
+
+    Without public points, or if records are new and have no budget, it is None.
+    """
     if state.proxies is None or not state.audience.initial_budget:
         return None
     usage = state.proxies.budget_usage()
@@ -150,8 +158,8 @@ def _estimate_budget_usage(state: AudienceState) -> dict[str, Any] | None:
     return {"mean": usage.used, "quantiles": quantiles, "retired": usage.retired}
 
 
-def curator_facts(store: OpenStore) -> dict[str, Any]:
-    """Return private facts as plain values: numbers of records and subjects, and budgets."""
+def collect_private_facts(store: OpenStore) -> dict[str, Any]:
+    """Return private facts as plain values by name: records, subjects, budgets and analysts."""
     erased_query = (
         "SELECT COUNT(DISTINCT hash) FROM departed WHERE audience > 0 AND hash NOT IN "
         "(SELECT hash FROM departed WHERE audience = ?)"
@@ -178,10 +186,11 @@ def curator_facts(store: OpenStore) -> dict[str, Any]:
 
 
 def _summarize_budgets(remaining: np.ndarray, initial_units: int) -> dict[str, Any]:
-    """Return the distribution of remaining budgets, int64 (subjects,) in units. Private.
+    """Return counts, mean and quartiles of remaining budgets by name. Private.
 
-    "untouched" counts subjects with all of their `initial_units`, "spent" subjects with nothing.
-    Mean and quartiles are shares of a full budget.
+    `remaining`, int64 (subjects,): in units. `initial_units`: budget of a new subject, in units.
+    "untouched" counts subjects with all of it, "spent" subjects with nothing. Mean and quartiles
+    are shares of a full budget.
     """
     if not len(remaining):
         return {"untouched": 0, "spent": 0}
@@ -209,8 +218,8 @@ _MAX_ID_ROW_BYTES = 1 << 12
 this far before the end of the bytes read so far lies in them whole."""
 
 _MIN_RESIDUE_BYTES = 8
-"""Shortest remainder of a partly overwritten id that is searched for; shorter ones occur by
-chance."""
+"""Shortest remainder of a partly overwritten id that is searched for, in bytes; shorter ones occur
+by chance."""
 
 _END_OF_FRAMED_ID = re.compile(rb"[is][!-;=?-~]*>")
 """A framed id (``<id:i7>``, ``<id:sanna>``) from its type letter to its closing bracket."""
@@ -236,43 +245,40 @@ class Verification:
 
 
 def verify(store: OpenStore, erased: Sequence[SubjectId], rows: AnyArray | None) -> Verification:
-    """Return the result of checking the database, all files, budgets, and traces of erased ids.
+    """Check database, files and budgets of a store, and search for traces of erased data.
 
-    Parameters
-    ----------
-    erased
-        Subject ids that must be neither enrolled nor found in any file.
-    rows
-        Integer features (m, width) of records that must not be in the record files, or None.
+    `erased`: subject ids that must be neither enrolled nor found in any file. `rows`, (m, width):
+    encoded (integer) features, as the record files store them, that must not be in these files;
+    or None.
     """
     faults_of_check = {
         "the database's structure": store.database.faults(),
         "all rows and the chain of commits, against their digests": chain_faults(
             store.database, store.folder.key()
         ),
-        "the record files, against their digests": record_file_faults(
+        "the record files, against their digests": find_file_faults(
             store.database, store.record_files, len(store.shard)
         ),
-        "records, labels and subjects, against each other": _check_records(store),
-        "budgets, against all charges, in whole units": _check_budgets(store.ledger),
-        "answers, against the charges that paid for them": _check_answers(store.ledger),
-        "the witness": _check_witness(store),
+        "records, labels and subjects, against each other": _find_record_faults(store),
+        "budgets, against all charges, in whole units": _find_budget_faults(store.ledger),
+        "answers, against the charges that paid for them": _find_answer_faults(store.ledger),
+        "the witness": _find_witness_fault(store),
         "ids in the database's files, against the subjects that are here": find_id_traces(store),
-        "erased subjects": _check_erased(store, erased),
+        "erased subjects": _find_erased_ids(store, erased),
     }
     if rows is not None:
-        is_present = contains_any_row(store.record_files.features_in_parts(), rows)
+        is_present = contains_any_row(store.record_files.read_feature_chunks(), rows)
         fault = "The record files hold features of an erased record, or equal ones of another."
         faults_of_check["erased features"] = [fault] if is_present else []
     faults = tuple(fault for faults in faults_of_check.values() for fault in faults)
     return Verification(faults, tuple(faults_of_check))
 
 
-def _check_records(store: OpenStore) -> Iterator[str]:
-    """Yield faults where record files, subject table and memory do not agree."""
+def _find_record_faults(store: OpenStore) -> Iterator[str]:
+    """Yield a sentence for each disagreement of record files, subject table and memory."""
     size = len(store.shard)
-    slots = store.record_files.column("slots", size)
-    target_rows = store.record_files.labels.rows(size)
+    slots = store.record_files.read_column("slots", size)
+    target_rows = store.record_files.labels.map_rows(size)
     enrolled = store.ledger.slot_table.taken
     if len(np.unique(enrolled)) != len(enrolled):
         yield "Two subjects share a budget."
@@ -290,8 +296,8 @@ def _check_records(store: OpenStore) -> Iterator[str]:
         yield "Records in memory differ from those on disk."
 
 
-def _check_budgets(ledger: Ledger) -> Iterator[str]:
-    """Yield faults where budgets do not agree with the charges, or with memory."""
+def _find_budget_faults(ledger: Ledger) -> Iterator[str]:
+    """Yield a sentence for each disagreement of budgets with the charges, or with memory."""
     stored = load_audiences(ledger.database, ledger.size)
     unused_slots = ledger.slot_table.unused()
     for audience in ledger.accounts:
@@ -303,8 +309,8 @@ def _check_budgets(ledger: Ledger) -> Iterator[str]:
         yield from ledger.total.faults(stored)
 
 
-def _check_answers(ledger: Ledger) -> Iterator[str]:
-    """Yield a fault for each audience with unequal numbers of answers and of charged queries."""
+def _find_answer_faults(ledger: Ledger) -> Iterator[str]:
+    """Yield a sentence for each audience with unequal numbers of answers and charged queries."""
     for audience in load_audiences(ledger.database, ledger.size).values():
         rows = ledger.database.read(
             "SELECT LENGTH(digests) FROM answers WHERE audience = ?", (audience.number,)
@@ -315,8 +321,8 @@ def _check_answers(ledger: Ledger) -> Iterator[str]:
             yield f"Answers to audience {audience.name!r} and charged queries differ in number."
 
 
-def _check_witness(store: OpenStore) -> Iterator[str]:
-    """Yield a fault if the witness and the ledger have different last commits."""
+def _find_witness_fault(store: OpenStore) -> Iterator[str]:
+    """Yield a sentence if the witness and the ledger have different last commits."""
     state = store.witness.state
     if state.clock != store.ledger.clock or not is_descendant(
         store.database, state.clock, state.head
@@ -325,11 +331,11 @@ def _check_witness(store: OpenStore) -> Iterator[str]:
 
 
 def find_id_traces(store: OpenStore) -> Iterator[str]:
-    """Yield a fault for each file of the database that contains the id of an unenrolled subject.
+    """Yield a sentence for each file of the database that contains the id of an unenrolled subject.
 
-    All pages are searched, unused ones too: ids are stored with an opening mark, and every mark in
-    the file is followed. Most marks stand in rows of ids of the current subject table, which are
-    recognized as a whole by their digests; each of the remaining ids is looked up.
+    All pages are searched, unused ones too, for the opening mark with which every id is stored.
+    Most marks are in current rows of the subject table, which are recognized as a whole by their
+    digests; each other id is looked up in the table.
     """
     if not store.database.files:
         return
@@ -348,16 +354,17 @@ RowFingerprint = tuple[int, bytes]
 
 
 def _compute_fingerprint(framed_ids: bytes) -> RowFingerprint:
-    """Return length and digest of concatenated framed ids."""
+    """Return length and digest of the framed ids of a row, concatenated."""
     return len(framed_ids), hashlib.sha256(framed_ids).digest()
 
 
 def _find_stray_ids(
     path: Path, fingerprint_of_row: Mapping[bytes | None, RowFingerprint]
 ) -> Iterator[list[bytes]]:
-    """Yield the framed ids in a file outside the current rows of ids, one list per chunk read.
+    """Yield the framed ids in a file outside current rows of the subject table, a list per chunk.
 
-    `fingerprint_of_row`: fingerprints of all current rows, by the first framed id of the row.
+    `path`: a file of the database. `fingerprint_of_row`: fingerprints of all current rows, by the
+    first framed id of the row.
     """
     with path.open("rb") as file:
         content = b""
@@ -368,7 +375,7 @@ def _find_stray_ids(
             has_more = bool(chunk)
             stray_ids = set()
             offset = content.find(OPENING)
-            # While more follows, a row that may reach beyond `content` waits for the next chunk.
+            # Before the last chunk, a row that may reach beyond `content` is left to the next one.
             while 0 <= offset < len(content) - _MAX_ID_ROW_BYTES * has_more:
                 framed_id = first_framed_id(content, offset)
                 length, digest = fingerprint_of_row.get(framed_id, (0, b""))
@@ -380,17 +387,20 @@ def _find_stray_ids(
                         stray_ids.add(framed_id)
                     offset += len(framed_id or OPENING)
                 offset = content.find(OPENING, offset)
-            # Without a mark in sight, the last bytes may be the start of one.
+            # If there is no further mark, the last bytes may be the start of one.
             content = content[offset if offset >= 0 else -len(OPENING) :]
             yield list(stray_ids)
 
 
-def _check_erased(store: OpenStore, erased: Sequence[SubjectId]) -> Iterator[str]:
-    """Yield a fault for each erased id that is enrolled, and for each file that contains one."""
+def _find_erased_ids(store: OpenStore, erased: Sequence[SubjectId]) -> Iterator[str]:
+    """Yield a sentence for each erased id that is enrolled, and each file that contains one.
+
+    `erased`: subject ids.
+    """
     for number, slot in enumerate(store.ledger.slot_table.find(erased).tolist()):
         if slot != NOBODY:
             yield f"Erased id number {number + 1} is enrolled."
-    patterns = {pattern for subject in erased for pattern in _make_residue_patterns(subject)}
+    patterns = {_make_residue_pattern(subject) for subject in erased}
     if not patterns:
         return
     paths = [path for path in store.folder.path.rglob("*") if path.is_file()]
@@ -399,20 +409,19 @@ def _check_erased(store: OpenStore, erased: Sequence[SubjectId]) -> Iterator[str
             yield f"The file {path.name} holds an erased id."
 
 
-def _make_residue_patterns(subject: SubjectId) -> list[bytes]:
-    """Return the byte strings that prove that a file contains an id, whole or partly overwritten.
+def _make_residue_pattern(subject: SubjectId) -> bytes:
+    """Return the bytes that prove that a file contains a subject id, whole or partly overwritten.
 
-    A database that frees a cell may overwrite its first four bytes, so the framed id is searched
-    for without its first byte and without its first four, unless that is too short.
+    A database that frees a cell may overwrite its first four bytes, so they are not searched for.
+    An id that would then have fewer than :data:`_MIN_RESIDUE_BYTES` is searched for with all bytes
+    but the opening bracket, which :func:`_contains_pattern` does not read.
     """
     frame = frame_id(subject)
-    if len(frame) - 4 >= _MIN_RESIDUE_BYTES:
-        return [frame[1:], frame[4:]]
-    return [frame[1:]]
+    return frame[4:] if len(frame) - 4 >= _MIN_RESIDUE_BYTES else frame[1:]
 
 
 def _contains_pattern(content: bytes, patterns: set[bytes]) -> bool:
-    """Return whether `content` contains one of the patterns of :func:`_make_residue_patterns`.
+    """Return whether `content` contains one of the patterns of :func:`_make_residue_pattern`.
 
     All of them begin with a letter "i" or "s" and end with the closing bracket of an id.
     """
@@ -425,16 +434,16 @@ def _contains_pattern(content: bytes, patterns: set[bytes]) -> bool:
 
 
 def contains_any_row(chunks: Iterable[AnyArray], rows: AnyArray) -> bool:
-    """Return whether a row of `rows` (m, width), zero rows apart, equals one in any chunk.
+    """Return whether any chunk contains a row of `rows` (m, width); rows of zeros are ignored.
 
-    `chunks`: integer features (., width). Rows equal those of any subject.
+    `chunks`: integer features (., width) of all records, whatever their subjects.
     """
     searched = {row.tobytes() for row in np.ascontiguousarray(rows) if row.any()}
     return any(row.tobytes() in searched for chunk in chunks for row in chunk)
 
 
 def _read_overlapping_chunks(path: Path) -> Iterator[bytes]:
-    """Yield a file's content in chunks that overlap, so that every id lies whole in one."""
+    """Yield a file's content in overlapping chunks, so that every id is whole in one of them."""
     with path.open("rb") as file:
         overlap = b""
         while chunk := file.read(_FILE_CHUNK_BYTES):

@@ -31,26 +31,26 @@ from vicinal.store.audience_state import (
     SHARED_PARAMETERS,
     AudienceState,
     add_audience,
-    check_total,
+    delay_warnings,
     open_audience_state,
     parse_requested_plan,
+    plan_total_limit,
     refresh_model,
     serialize_new_plan,
-    warned_after,
 )
 from vicinal.store.base_store import DEFAULT, BaseStore
-from vicinal.store.evaluation import CountedRows, charge_people
-from vicinal.store.folder import Folder, free_witness
+from vicinal.store.evaluation import CountedRows, charge_evaluated_subjects
+from vicinal.store.folder import Folder, choose_witness_path
 from vicinal.store.opening import OpenStore, create_store, open_folder
 from vicinal.store.records import (
     Addition,
     StoredRecords,
     add_records,
     refuse_similar_ids,
-    write_naming,
+    write_id_mode,
 )
 from vicinal.store.request_batch import RequestBatch
-from vicinal.store.store_schema import StoreExtractor, StoreSchema, new_schema
+from vicinal.store.store_schema import StoreExtractor, StoreSchema, create_schema
 from vicinal.tabular import check_row_order
 from vicinal.targets.target import CLASSES
 
@@ -58,8 +58,8 @@ from vicinal.targets.target import CLASSES
 class Store(BaseStore):
     """Private records in a folder, from which queries are answered by one process at a time.
 
-    Make a store with :meth:`init` or open one with :meth:`open`, as a context manager. All methods
-    may be called from several threads, which take turns.
+    Create a store with :meth:`init` or open one with :meth:`open`, as a context manager. All
+    methods may be called from several threads; one lock serializes them.
 
     A failure of the disk or the database closes the store. It gives no answers until it is opened
     again, which recovers the durable state.
@@ -109,7 +109,7 @@ class Store(BaseStore):
         accept_weak_plan: bool = False,
         **plan: Any,
     ) -> Store:
-        """Make a store with records and one audience, :data:`DEFAULT`, and return it open.
+        """Create a store with records and one audience, :data:`DEFAULT`, and return it open.
 
         Parameters
         ----------
@@ -117,25 +117,25 @@ class Store(BaseStore):
             A new folder.
         X, y, subjects
             Private records, labels and subject ids, as for
-            :meth:`~vicinal.predictors.IndKNNClassifier.fit`; `X` raw if there is an extractor. The
-            store keeps the names of a table's columns, and matches later tables by them.
+            :meth:`~vicinal.predictors.IndKNNClassifier.fit`; `X` has raw records if there is an
+            extractor. Later tables are matched by the names of the columns of `X`, if it has names.
         classes
-            As for :class:`~vicinal.predictors.IndKNNClassifier`; for all audiences. In place of it
-            a store of numbers has `bounds` (`scale`, `typical_range`) of
-            :class:`~vicinal.predictors.IndKNNRegressor`, and one of several labels has `labels`
-            (`tau`) of :class:`~vicinal.predictors.IndKNNMultiLabelClassifier`.
+            Class names, for all audiences. In place of it a store of numbers has `bounds` (`scale`,
+            `typical_range`) of :class:`~vicinal.predictors.IndKNNRegressor`, and one of several
+            labels has `labels` (`tau`) of :class:`~vicinal.predictors.IndKNNMultiLabelClassifier`.
             Replies are :class:`NumberReply` and :class:`LabelSetReply` then.
         public : array (m, d), optional
             Public reference, features (after extraction).
         extractor : StoreExtractor, optional
             Computes features of raw records and queries.
         ids_differ : bool
-            As in :meth:`add`.
+            Accept ids as those of different subjects although they differ by leading zeros, case,
+            blanks or width only, such as "007" and 7.
         ledger : str, optional
             "sqlite" (default), or a postgresql:// URL.
         witness : path, optional
-            File of the last commit, by which an old copy of the folder is recognized; default:
-            beside the folder.
+            File with the id of the last commit, by which an old copy of the folder is recognized;
+            default: beside the folder.
         epsilon_total : float, optional
             Upper bound on the privacy loss of a subject to all audiences together, at this plan's
             delta: a further filter for each subject counts the charges of every audience. It holds
@@ -162,7 +162,7 @@ class Store(BaseStore):
         InvalidInput, PrivacyRefused
             Before anything is written.
         """
-        new_store = NewStore.checked(
+        new_store = NewStore.from_arguments(
             (path, ledger, witness),
             (X, y, subjects),
             public,
@@ -173,7 +173,7 @@ class Store(BaseStore):
             accept_weak_plan=accept_weak_plan,
             renew=renew,
         )
-        return new_store.made()
+        return new_store.create()
 
     @classmethod
     def _create(
@@ -184,20 +184,21 @@ class Store(BaseStore):
         plan_json: str,
         total: tuple[float, float] | None,
     ) -> Self:
-        """Return a new open store in a new folder, with its first records and audience.
+        """Write a new store into a new folder, with its first records and audience; return it open.
 
-        `plan_json`: plan of the audience. `total`: epsilon and delta over all audiences, or None.
+        `plan_json`: checked plan of the audience. `total`: epsilon and delta of the limit over all
+        audiences, or None.
         """
         store = cls(create_store(folder, schema))
         try:
             if total is not None:
-                with store._changing_data(), store._parts.ledger.change("total"):
+                with store._change_data(), store._parts.ledger.change("total"):
                     store._parts.ledger.limit_total(*total, total_budget(*total))
             store._add(records, None)
-            with store._changing_data():
+            with store._change_data():
                 state = add_audience(store._parts, store._lock, DEFAULT, plan_json)
                 store._audience_states[DEFAULT] = state
-                store._changed()
+                store._forget_queries()
             folder.save()
         except BaseException:
             store.close()
@@ -247,10 +248,13 @@ class Store(BaseStore):
     ) -> Self:
         """Copy a backup into a new store and open it, if it has the store's last state.
 
-        Parameters as in :meth:`init` and :meth:`open`. Without `accept_loss` PrivacyRefused is
-        raised if the witness is missing, or has seen later commits than the backup. With it all
-        budgets are spent, so answers to the old audiences are noise, and all subjects that were
-        ever erased are erased again.
+        `backup`: folder of the backup. `path`: folder of the new store. `ledger`: None or "sqlite",
+        or a postgresql:// URL. `witness`: the store's file with the id of the last commit, or None
+        for the one beside `path`.
+
+        Without `accept_loss` PrivacyRefused is raised if the witness is missing, or has a later
+        commit than the backup. With it all budgets are spent, so answers to the old audiences are
+        noise, and all subjects that were ever erased are erased again.
         """
         witness_path = None if witness is None else Path(witness)
         folder = backups.unpack(
@@ -260,6 +264,7 @@ class Store(BaseStore):
         return cls.open(path, accept_loss=accept_loss)
 
     def close(self) -> None:
+        """Close files and database, and release all locks; may be called twice."""
         with self._lock:
             self._failed = True
             self._parts.resources.close()
@@ -267,14 +272,15 @@ class Store(BaseStore):
     # ------------------------------------------------------------ the data
 
     def _add(self, records: StoredRecords, addition: Addition | None) -> None:
+        """Add checked records in one transaction, and with them the request, if it has a key."""
         database, ledger = self._parts.database, self._parts.ledger
-        with self._changing_data():
+        with self._change_data():
             with ledger.change("add"):
                 if addition is not None:
                     addition.write(database, ledger.version + 1)
-                write_naming(database, by_holder=records.ids is not None)
+                write_id_mode(database, has_ids=records.ids is not None)
                 add_records(self._parts, records)
-            self._changed()
+            self._forget_queries()
 
     def erase(self, subjects: npt.ArrayLike) -> int:
         """Erase subjects from every file; return the number of erased records, which is private.
@@ -292,11 +298,11 @@ class Store(BaseStore):
             If the disk fails, or if the id of an erased subject is found in the database's files
             afterwards. The store must be opened again, which continues the erasure.
         """
-        ids = self._erasable(subjects)
+        ids = self._check_erasable(subjects)
         store = self._parts
-        with self._exclusive(), self._changing_data(), store.database.scrubbed_soon():
+        with self._exclusive(), self._change_data(), store.database.scrubbed_soon():
             n_erased = erasure.decide_erasure(store.ledger, store.shard, ids)
-            self._changed()
+            self._forget_queries()
             erasure.finish_erasure(store.database, store.record_files, store.witness)
             traces = list(status.find_id_traces(store))
             if traces:
@@ -304,58 +310,63 @@ class Store(BaseStore):
         return n_erased
 
     def presence(self, subjects: npt.ArrayLike) -> status.Presence:
+        """Return the numbers of enrolled, erased and unknown subjects among `subjects`. Private."""
         ids = checks.subject_ids("subjects", subjects)
         with self._exclusive():
             return status.Presence.from_standings(self._parts.ledger.standings(set(ids)))
 
     # ------------------------------------------------------------ answers
 
-    def _batch(self) -> RequestBatch:
+    def _create_batch(self) -> RequestBatch:
         return RequestBatch(self._parts.ledger, self._parts.schema, self._audience_states)
 
-    def _alike(self, subjects: list[SubjectId]) -> int:
+    def _count_similar_ids(self, subjects: list[SubjectId]) -> int:
         return len(self._parts.ledger.alike(subjects))
 
     @contextmanager
-    def _collect(
+    def _charge_evaluation(
         self, audience: Audience, tally: NoisyTally, counted: CountedRows
     ) -> Iterator[Steps]:
+        """Charge the subjects of counted rows in one transaction, and yield the private sums."""
         ledger = self._parts.ledger
         with ledger.release(audience):
-            yield charge_people(ledger, audience, tally, counted)
+            yield charge_evaluated_subjects(ledger, audience, tally, counted)
 
     # ------------------------------------------------------------ operation
 
     def facts(self, *, curator: bool = False) -> dict[str, Any]:
-        with self._exclusive(looking=True):
-            facts = status.public_facts(self._parts, self._audience_states)
+        """Return public facts as plain values, by name; with `curator` also private ones."""
+        with self._exclusive(read_only=True):
+            facts = status.collect_public_facts(self._parts, self._audience_states)
             if curator:
-                facts["private"] = status.curator_facts(self._parts)
+                facts["private"] = status.collect_private_facts(self._parts)
         return facts
 
     def backup(self, path: str | Path) -> None:
-        """Write a consistent copy of the store into a new folder, for :meth:`restore`."""
-        with self._exclusive(looking=True):
+        """Write a consistent copy of the store into a new folder `path`, for :meth:`restore`."""
+        with self._exclusive(read_only=True):
             backups.pack(self._parts, Path(path))
 
     # ------------------------------------------------------------ called with the lock held
 
     def _refresh(self, state: AudienceState) -> None:
+        """Train an audience's private model again, durably, and replace the audience's state."""
         name = state.audience.name
-        with self._changing_data():
+        with self._change_data():
             self._audience_states[name] = refresh_model(self._parts, self._lock, state)
-            self._changed()
+            self._forget_queries()
 
-    def _open_audience(self, name: str, written: str) -> None:
-        with warned_after(), self._changing_data():
-            self._audience_states[name] = add_audience(self._parts, self._lock, name, written)
-            self._changed()
+    def _open_audience(self, name: str, plan_json: str) -> None:
+        """Open an audience durably, with its private model. `plan_json`: its checked plan."""
+        with delay_warnings(), self._change_data():
+            self._audience_states[name] = add_audience(self._parts, self._lock, name, plan_json)
+            self._forget_queries()
 
     def _verify(self, erased: list[SubjectId], rows: IntegerMatrix | None) -> status.Verification:
         return status.verify(self._parts, erased, rows)
 
-    def _changed(self) -> None:
-        """Make earlier queries count as new after a change of the data, and notify the witness."""
+    def _forget_queries(self) -> None:
+        """Make answered queries count as new after a change of data; report it to the witness."""
         for state in self._audience_states.values():
             state.answers.forget_queries()
         self._parts.mark_change()
@@ -363,25 +374,26 @@ class Store(BaseStore):
 
 @dataclass(frozen=True, eq=False)
 class NewStore:
-    """A store that can be made: its input is checked, but nothing is written, drawn or charged yet.
+    """A store to be created: arguments are checked, but nothing is written, sampled or charged yet.
 
-    - `place`: folder, URL of the ledger, and file of the witness; the last two may be None.
-    - `schema`: public facts of the store.
-    - `records`: its first records.
-    - `written`: the plan of its first audience, as JSON.
+    - `locations`: folder, kind or URL of the ledger, and file of the witness; None for the defaults
+      of the last two.
+    - `schema`: public facts that all audiences share.
+    - `records`: the first records.
+    - `plan_json`: the checked plan of the first audience.
     - `total`: epsilon and delta of the limit over all audiences, or None.
     """
 
-    place: tuple[Path, str | None, Path | None]
+    locations: tuple[Path, str | None, Path | None]
     schema: StoreSchema
     records: StoredRecords
-    written: str
+    plan_json: str
     total: tuple[float, float] | None
 
     @classmethod
-    def checked(
+    def from_arguments(
         cls,
-        place: tuple[str | Path, str | None, str | Path | None],
+        locations: tuple[str | Path, str | None, str | Path | None],
         data: tuple[Any, npt.ArrayLike, npt.ArrayLike | None],
         public: npt.ArrayLike | None,
         extractor: StoreExtractor | None,
@@ -392,17 +404,22 @@ class NewStore:
         accept_weak_plan: bool,
         renew: Renewal | None,
     ) -> Self:
-        """Return a new store from checked arguments of :meth:`Store.init`, with its errors.
+        """Check the arguments of :meth:`Store.init`, and return the store that they describe.
 
-        `place`: path, ledger and witness. `data`: records, their labels or targets, and subject
-        ids. `plan`: all further parameters, with the classes.
+        `locations`: path, ledger and witness. `data`: records, their labels or targets, and subject
+        ids. `public`: features of the public reference. `plan`: estimator parameters by name, with
+        the classes. `ids_differ`: accept similar ids. `epsilon_total`: limit over all audiences, or
+        None. `accept_weak_plan`: accept a plan with hardly any protection. `renew`: how budgets
+        renew, or None.
+
+        Raises InvalidInput or PrivacyRefused if an argument is unusable or refused.
         """
-        path, ledger, witness = place
+        path, ledger, witness = locations
         X, y, subjects = data
         folder_path = Path(path)
         witness_path = None if witness is None else Path(witness)
         check_row_order(X, y=y, subjects=subjects)
-        schema, X = new_schema(X, public, extractor or StoreExtractor(), plan)
+        schema, X = create_schema(X, public, extractor or StoreExtractor(), plan)
         records = StoredRecords.from_features(schema, X, y, subjects)
         if not checks.check_boolean("ids_differ", ids_differ):
             refuse_similar_ids(len(find_similar_ids(records.ids or ())))
@@ -415,25 +432,25 @@ class NewStore:
         )
         total = None
         if epsilon_total is not None:
-            total = check_total(
+            total = plan_total_limit(
                 schema, audience_parameters, epsilon_total, accept_weak=accept_weak_plan
             )
-        free_witness(folder_path, witness_path)
+        choose_witness_path(folder_path, witness_path)
         return cls((folder_path, ledger, witness_path), schema, records, plan_json, total)
 
     @property
     def plan(self) -> IndKNNPlan:
-        """The requested plan of the first audience."""
-        return parse_requested_plan(self.schema, self.written)
+        """The requested plan of the first audience, with automatic parameters still open."""
+        return parse_requested_plan(self.schema, self.plan_json)
 
-    def made(self) -> Store:
-        """Write the store and return it open; if that fails, the folder is removed."""
-        path, ledger, witness = self.place
+    def create(self) -> Store:
+        """Write the store and return it open; remove the folder if that fails."""
+        path, ledger, witness = self.locations
         folder = Folder.create(path, ledger, witness)
         store = None
         try:
-            with warned_after():
-                store = Store._create(folder, self.schema, self.records, self.written, self.total)
+            with delay_warnings():
+                store = Store._create(folder, self.schema, self.records, self.plan_json, self.total)
         except BaseException:
             if store is None:
                 folder.discard()

@@ -39,34 +39,35 @@ from vicinal.targets.target import Target
 if TYPE_CHECKING:
     from vicinal.features.public_map import PublicMap
 
-KINDS: dict[str, str | None] = {
+EXTRACTOR_CLASSES: dict[str, str | None] = {
     "columns": None,
     "hog": "HOGFeatures",
     "image": "ImageFeatures",
     "text": "SentenceFeatures",
     "table": "TableFeatures",
 }
-"""Classes of `vicinal.features` by kind of extractor; None: numbers are used as they are."""
+"""Name of the class in `vicinal.features` for each kind of extractor; None: rows are numbers."""
 
 VECTORS, IMAGES, TEXTS, ROWS = "vectors", "images", "texts", "rows"
 """Forms of raw records."""
 
-MAP = "map.npz"
-"""File of the map of an extractor in a store's folder."""
+MAP_FILE = "map.npz"
+"""File in a store's folder with the extractor's map, a transformation learned from public rows."""
 
 
 @dataclass(frozen=True)
 class StoreExtractor:
-    """A fixed feature extractor, with an optional map learnt from public rows. All is public.
+    """A fixed feature extractor, and an optional map learned from public rows; all is public.
 
     Attributes
     ----------
     kind : {"columns", "hog", "image", "text", "table"}
-        Kind of extractor, which computes numbers from raw records.
+        Kind of extractor, which computes rows of numbers from raw records.
     options : dict
         Parameters of the extractor's class; those of "table" include the schema as plain values.
     public_map : PublicMap or None
-        Map that is applied to the numbers.
+        Transformation learned from public rows (scaled principal components) that is applied to the
+        numbers.
     columns : list of str or None
         Names of the columns of a table of raw records, by which later tables are matched.
 
@@ -86,7 +87,7 @@ class StoreExtractor:
     columns: list[str] | None = None
 
     def __post_init__(self) -> None:
-        checks.check_choice("features", self.kind, tuple(KINDS))
+        checks.check_choice("features", self.kind, tuple(EXTRACTOR_CLASSES))
         if self.kind == "table":
             from vicinal.features.table_features import as_schema  # needs scikit-learn
 
@@ -96,30 +97,32 @@ class StoreExtractor:
         _ = self._extractor  # raises InvalidInput for options that the extractor does not have
 
     @property
-    def takes(self) -> str:
+    def raw_form(self) -> str:
         """The form of raw records: "vectors", "images", "texts", or "rows" of named columns."""
         return {"columns": VECTORS, "text": TEXTS, "table": ROWS}.get(self.kind, IMAGES)
 
     @cached_property
     def digest(self) -> str | None:
         """SHA-256 of the model of a text extractor, in hexadecimal digits; None for other kinds."""
-        return compute_digest(self._extractor.model_folder) if self.kind == "text" else None
+        return compute_model_digest(self._extractor.model_folder) if self.kind == "text" else None
 
     @property
     def edition(self) -> int:
-        """Version of the definition of the extractor's arithmetic, from 1."""
+        """Version of the definition of the extractor's computation, from 1."""
         return int(getattr(self._extractor, "edition", 1))
 
     def fitted(self, raw: Any, n_components: int, power: float = 0.5) -> tuple[Self, AnyArray]:
-        """Return this extractor with a map learnt from public raw rows, and their features.
+        """Return this extractor with a map learned from public raw rows, and their features.
 
         Parameters
         ----------
         raw : rows
             Public raw records.
-        n_components, power
-            As in :class:`~vicinal.features.PublicMap`. There are at most as many components as rows
-            and as numbers per row.
+        n_components : int
+            Number of principal components of the map; at most the number of rows, and of numbers
+            per row, is used.
+        power : float
+            Each component is divided by its public standard deviation to this power, 0 to 1.
         """
         from vicinal.features.public_map import PublicMap  # needs scikit-learn
 
@@ -130,15 +133,15 @@ class StoreExtractor:
         return replace(extractor, public_map=public_map), public_map.transform(numbers)
 
     def transform(self, raw: Any) -> Any:
-        """Return features (n, d) of raw rows; row i depends on raw row i alone."""
+        """Return features (n, d) of raw rows, with the map applied; row i depends on raw row i."""
         numbers = self._extract_numbers(raw)
         return numbers if self.public_map is None else self.public_map.transform(numbers)
 
     def with_columns_of(self, raw: Any) -> Self:
-        """Return this extractor with the column names of a table of numbers.
+        """Return a copy of this extractor that has the column names of `raw`, a table of numbers.
 
-        Columns of later tables are matched by name. An extractor that has names already, or is of
-        another kind, is returned unchanged; so is one for rows without names.
+        Columns of later tables are matched by these names. An extractor that has names already, or
+        is of another kind, is returned unchanged; so is any extractor if `raw` has no names.
         """
         if self.kind != "columns" or self.columns is not None:
             return self
@@ -147,11 +150,11 @@ class StoreExtractor:
 
     @property
     def _map_names(self) -> Names | None:
-        """Names of the columns that the map was learnt from, or None."""
+        """Names of the columns from which the map was learned, or None."""
         return None if self.public_map is None else vars(self.public_map).get("_column_names")
 
     def spec(self) -> dict[str, Any]:
-        """Return the specification of the extractor as plain values, with its model's digest."""
+        """Return all fields except the map as plain values, with the digest of a text model."""
         options: dict[str, Any] = json.loads(json.dumps(self.options))
         facts = {
             "kind": self.kind,
@@ -163,25 +166,22 @@ class StoreExtractor:
         return facts if self.digest is None else {**facts, "model": self.digest}
 
     def save(self, folder: Path) -> None:
-        """Write the map into `folder`."""
+        """Write the map, if there is one, into the store's `folder`."""
         if self.public_map is not None:
-            self.public_map.save(folder / MAP)
+            self.public_map.save(folder / MAP_FILE)
 
     @classmethod
     def load(cls, spec: dict[str, Any], folder: Path) -> Self:
-        """Return the extractor of a specification, with its map from `folder`.
+        """Return the extractor with the fields of :meth:`spec`, and its map from `folder`.
 
-        Raises
-        ------
-        StorageFailed
-            If its model cannot be read, or the model or the definition of its arithmetic is not the
-            one that the store was made with.
+        Raises StorageFailed if its model cannot be read, or if the model or the version of the
+        computation differ from those with which the store was made.
         """
         public_map = None
         if spec["mapped"]:
             from vicinal.features.public_map import PublicMap  # needs scikit-learn
 
-            public_map = PublicMap.load(folder / MAP)
+            public_map = PublicMap.load(folder / MAP_FILE)
         extractor = cls(spec["kind"], dict(spec["options"]), public_map, spec["columns"])
         if spec.get("model") not in (None, extractor.digest):
             raise StorageFailed(
@@ -199,7 +199,7 @@ class StoreExtractor:
     @cached_property
     def _extractor(self) -> Any:
         """Instance of the extractor's class, which keeps a loaded network; None for "columns"."""
-        kind = KINDS[self.kind]
+        kind = EXTRACTOR_CLASSES[self.kind]
         try:
             return None if kind is None else getattr(features, kind)(**self.options)
         except TypeError:
@@ -209,7 +209,7 @@ class StoreExtractor:
             ) from None
 
     def _extract_numbers(self, raw: Any) -> Any:
-        """Return the numbers (n, d) of raw records, before the map."""
+        """Return the rows of numbers of raw records (n, .), before the map is applied."""
         if self.kind == "columns":
             names = self._map_names if self.columns is None else tuple(self.columns)
             return align_columns("X", raw, names, "the store's first records")
@@ -220,8 +220,8 @@ class StoreExtractor:
         )
 
 
-def compute_digest(model: Path) -> str:
-    """Return the SHA-256 of a file, or of a folder's files with their names, in hexadecimal.
+def compute_model_digest(model: Path) -> str:
+    """Return the SHA-256 of a model's file, or of its folder's files and names, as hex digits.
 
     Raises InvalidInput if `model` does not exist. Raises StorageFailed if it cannot be read.
     """
@@ -231,7 +231,9 @@ def compute_digest(model: Path) -> str:
         raise InvalidInput(f"There is no model at {model}.")
     with translate_os_errors(model):
         files = sorted(path for path in model.rglob("*") if path.is_file())
-    lines = (f"{path.relative_to(model).as_posix()} {compute_digest(path)}\n" for path in files)
+    lines = (
+        f"{path.relative_to(model).as_posix()} {compute_model_digest(path)}\n" for path in files
+    )
     return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
@@ -241,7 +243,7 @@ def compute_file_digest(path: Path) -> bytes:
         return hashlib.file_digest(file, "sha256").digest()
 
 
-PUBLIC = "public.npy"
+PUBLIC_FILE = "public.npy"
 """File of the public reference in a store's folder."""
 
 
@@ -262,11 +264,12 @@ class StoreSchema:
     - `target`: kind and parameters of the records' targets: classes, numbers or several labels.
     - `n_features`: number d of features after extraction.
     - `kernel`: "cosine" or "rbf".
-    - `bound`: largest norm of a feature vector; None for a cosine kernel of directions alone.
-    - `precision`: rounding of features to integers.
+    - `bound`: largest norm of a feature vector, to which longer ones are scaled; None for a cosine
+      kernel of directions alone.
+    - `precision`: rounding of features to integers: their norm, and the limit of each integer.
     - `extractor`: computes features of raw records.
     - `public`, array (m, d) or None: the public reference.
-    - `index`: kind and options of the index of the records.
+    - `index`: kind and options of the nearest-neighbour index of the records.
     """
 
     target: Target
@@ -283,10 +286,11 @@ class StoreSchema:
         """Class names; empty for other kinds of target."""
         return self.target.names if self.target.voted else []
 
-    def kernel_of(self, bandwidth: float | None) -> Kernel:
-        """Return the kernel of integer features; the bandwidth does not change stored integers.
+    def create_kernel(self, bandwidth: float | None = None) -> Kernel:
+        """Return the kernel that encodes features as integers and computes similarities.
 
-        `bandwidth`: of an RBF kernel; None if only integers are needed.
+        `bandwidth`: that of an RBF kernel. It does not affect the integers, so it may be None
+        wherever the kernel only encodes.
         """
         if self.kernel == "cosine":
             return Cosine(self.precision, self.bound)
@@ -295,13 +299,13 @@ class StoreSchema:
 
     @property
     def width(self) -> int:
-        """Number of integers per record."""
-        return self.kernel_of(None).width(self.n_features)
+        """Number of integers per encoded record: d, or d + 1 where the kernel adds a column."""
+        return self.create_kernel().width(self.n_features)
 
-    def vectors(self, raw: Any) -> FloatMatrix:
+    def extract(self, raw: Any) -> FloatMatrix:
         """Return checked features (n, d) of raw records or queries, or of :class:`ExtractedRows`.
 
-        Raises InvalidInput, without any value in the message, if the store cannot take them.
+        Raises InvalidInput if the rows are unusable; the message has none of their values.
         """
         if isinstance(raw, ExtractedRows):
             return raw.features
@@ -316,14 +320,15 @@ class StoreSchema:
         return checked_floats("X", matrix)
 
     def encode_targets(self, y: npt.ArrayLike, size: int) -> RecordTargets:
-        """Return the checked targets of `size` records: class indices, or vectors.
+        """Return the encoded targets of `size` records: class indices (n,), or target vectors.
 
-        Raises InvalidInput if `y` is unusable.
+        `y`: class names, numbers or sets of labels, as the store's target declares. Raises
+        InvalidInput if it does not fit the target, or has not `size` rows.
         """
         return self.target.encode(y, size)
 
     def spec(self) -> str:
-        """Return all fields except arrays, as JSON."""
+        """Return all fields except arrays (public reference, extractor's map) as JSON."""
         return json.dumps(
             {
                 "target": self.target.parameters,
@@ -339,18 +344,18 @@ class StoreSchema:
         )
 
     def save_arrays(self, folder: Path) -> None:
-        """Write the public reference and the public map into `folder`."""
+        """Write the public reference and the extractor's learned map into the store's `folder`."""
         self.extractor.save(folder)
         if self.public is not None:
             content = io.BytesIO()
             np.save(content, self.public, allow_pickle=False)
-            replace_file(folder / PUBLIC, content.getvalue())
+            replace_file(folder / PUBLIC_FILE, content.getvalue())
 
     @classmethod
     def load(cls, spec: str, folder: Path) -> Self:
-        """Return the schema of a specification, with its arrays from `folder`."""
+        """Return the schema with the fields of :meth:`spec`, and its arrays from `folder`."""
         fields = parse_json(spec)
-        public = np.load(folder / PUBLIC, allow_pickle=False) if fields["public"] else None
+        public = np.load(folder / PUBLIC_FILE, allow_pickle=False) if fields["public"] else None
         return cls(
             declared_target(fields["target"]),
             fields["n_features"],
@@ -363,13 +368,14 @@ class StoreSchema:
         )
 
 
-def new_schema(
+def create_schema(
     X: Any, public: npt.ArrayLike | None, extractor: StoreExtractor, parameters: dict[str, Any]
 ) -> tuple[StoreSchema, FloatMatrix]:
     """Return the schema of a new store, and the features (n, d) of its raw first records.
 
-    `X`: raw records. `public`: features of the public reference, or None. `parameters`: those of
-    the estimator for the store's kind of target, which declare the target, kernel and index.
+    `X` (n, .): raw records. `public` (m, d): features of the public reference, or None.
+    `extractor`: computes features of raw records. `parameters`: parameters of an Ind-KNN estimator
+    by name, which declare the target, kernel and index.
 
     Raises InvalidInput if an argument is unusable.
     """
