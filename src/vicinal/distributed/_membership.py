@@ -1,4 +1,4 @@
-"""Membership of a cluster: the identities and states by which its parts recognise each other.
+"""Membership of a cluster: identities and states by which coordinator and shards are recognised.
 
 A shard's folder and witness can be copied, or put back to an earlier state, together. Nothing in
 them reveals that. The coordinator's ledger therefore keeps the last link of each shard's hash chain
@@ -32,7 +32,10 @@ _EPOCH_BYTES = 16
 
 
 def check_member(database: Database, cluster: str, number: int) -> None:
-    """Raise StoreOutdated unless a ledger belongs to shard `number` of the cluster with this id."""
+    """Raise StoreOutdated unless a ledger belongs to shard `number` of the cluster.
+
+    `database`: the ledger's database. `cluster`: the cluster's id, in hexadecimal digits.
+    """
     if (database.get(CLUSTER), database.get(NUMBER)) != (cluster, str(number)):
         raise create_wrong_shard_error(number)
 
@@ -43,7 +46,10 @@ def read_epoch(database: Database) -> bytes:
 
 
 def write_epoch(database: Database, epoch: bytes) -> None:
-    """Store the coordinator's epoch in a shard's ledger, inside a transaction."""
+    """Store the coordinator's epoch in a shard's ledger, inside a transaction.
+
+    `epoch`: 16 random bytes, or empty to accept any coordinator.
+    """
     database.put(_EPOCH_KEY, epoch.hex())
 
 
@@ -104,9 +110,10 @@ class ShardRecord:
     _lock: Lock = field(default_factory=Lock)
 
     def accept_links(self, start: ShardState, links: Sequence[ChainLink]) -> None:
-        """Verify the chain links in an answer and advance the last seen state to the last one.
+        """Verify the hash-chain links in an answer, and make the last link the last seen state.
 
-        `start`: the state that the links follow on, as named in the message.
+        - `start`: the state in the message, which the first link follows.
+        - `links`: the shard's links since `start`.
 
         Raises StoreOutdated if a link does not follow from the previous one, or if the links do not
         pass through the last seen state.
@@ -126,6 +133,7 @@ class ShardRecord:
                 self.state = path[-1]
 
     def _create_diverged_error(self) -> StoreOutdated:
+        """Return the error for a shard whose hash chain does not continue the last seen state."""
         return StoreOutdated(
             f"Shard {self.number} has another history than the coordinator saw. Bring back the "
             "folder that belongs there, or accept the loss, which spends every budget for good."
@@ -141,8 +149,8 @@ class ShardRecord:
 class ShardRecords:
     """The records of all shards in the coordinator's ledger, in the order of their numbers.
 
-    - `database`: the coordinator's database.
-    - `cluster`: the cluster's id, or None where none is stored yet.
+    `database`: the coordinator's database. Attribute `cluster`: the cluster's id, or None before
+    one is stored.
     """
 
     def __init__(self, database: Database) -> None:
@@ -172,6 +180,8 @@ class ShardRecords:
     def from_database(cls, database: Database, cluster: ClusterDescription) -> Self:
         """Return the records in a coordinator's database.
 
+        `cluster`: the content of `cluster.json`.
+
         Raises StoreOutdated unless they are exactly the shards of the cluster's description.
         """
         records = cls(database)
@@ -184,7 +194,7 @@ class ShardRecords:
         return records
 
     def replace_all(self, cluster: str, records: Iterable[ShardRecord]) -> None:
-        """Replace the cluster's id and all records, inside a transaction."""
+        """Replace the stored id of the cluster and all records, inside a transaction."""
         self._records = list(records)
         self._written_rows = []
         self._database.put(CLUSTER, cluster)
