@@ -302,7 +302,7 @@ def test_what_released_nothing_is_forgotten(made):
 @counts
 def test_a_fit_that_fails_late_leaves_the_classifier_as_it_was(monkeypatch):
     held = fitted(ind_knn())
-    monkeypatch.setattr(IndKNNClassifier, "_install", lambda *_: 1 / 0)
+    monkeypatch.setattr(IndKNNClassifier, "_set_fitted_state", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         fitted(held)
     monkeypatch.undo()
@@ -411,7 +411,7 @@ def test_planned_interactions_are_priced_together():
         assert five > made().guarantee().epsilon
         assert five == made().set_params(n_queries=45).guarantee().epsilon
     one, five = (NoisySGDClassifier(range(3), interactions=number) for number in (1, 5))
-    assert five._planned().noise_multiplier > one._planned().noise_multiplier
+    assert five._get_plan().noise_multiplier > one._get_plan().noise_multiplier
     assert five.guarantee().epsilon <= 1.0
 
 

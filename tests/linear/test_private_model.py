@@ -257,4 +257,4 @@ def test_records_are_mapped_as_queries_are(width):
     clf = IndKNNClassifier(range(CLASSES), 4.0, n_queries=50, n_records=size, simulation_seed=0)
     clf.fit(records, labels, subjects, public=public)
     assert (clf._model.model.features.kernel is None) == (width == 5)
-    np.testing.assert_array_equal(clf._shard.index.features, clf._encoded(records))
+    np.testing.assert_array_equal(clf._shard.index.features, clf._encode_features(records))

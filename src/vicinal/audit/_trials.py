@@ -346,7 +346,7 @@ class FixedPlanTrial(AuditTrial):
     def _score_answers(self, fitted: Any, n_queries: int) -> Floats:
         """Return the score of each of `n_queries` new answers to the query at the origin."""
         queries = np.zeros((n_queries, fitted.n_features_in_))
-        return self._distribution.score(*fitted._answers(queries))
+        return self._distribution.score(*fitted._release_answers(queries))
 
     def _create_fitted(self, present: bool, n_queries: int) -> Any:
         """Return a classifier fitted in one world, planned for `n_queries` queries."""

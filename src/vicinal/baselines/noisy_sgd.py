@@ -36,9 +36,9 @@ from vicinal.predictors.fixed_plan import (
     FixedPlan,
     FixedPlanEstimator,
     FixedPlanParameters,
-    decision_scores,
+    compute_decision_scores,
 )
-from vicinal.predictors.inputs import FitInputs, checked_features, note_release
+from vicinal.predictors.inputs import FitInputs, check_features, note_release
 
 _SIZE_NOISE = 50.0
 """Noise on the released number of subjects: its standard deviation is 50 / epsilon subjects.
@@ -101,10 +101,10 @@ class NoisySGDPlan(NoisySGDParameters, FixedPlan):
     @property
     def noise_multiplier(self) -> float:
         """Smallest noise multiplier with which the plan satisfies (epsilon, delta)."""
-        plan = self.together(self._plan_releases(1.0))
+        plan = self.plan_interactions(self._plan_releases(1.0))
         return affordable_noise(plan, self.epsilon, "sigma", release=0)
 
-    def releases(self) -> list[Plan]:
+    def list_releases(self) -> list[Plan]:
         return self._plan_releases(self.noise_multiplier)
 
     def _plan_releases(self, noise_multiplier: float) -> list[Plan]:
@@ -119,7 +119,7 @@ class NoisySGDPlan(NoisySGDParameters, FixedPlan):
         size = {**gaussian, "sigma": _SIZE_NOISE / self.epsilon, "gamma": 1.0, "count": 1}
         return [steps, size]
 
-    def draws(self, n_features: int = _DEFAULT_FEATURES) -> dict[int, float]:
+    def count_noise_draws(self, n_features: int = _DEFAULT_FEATURES) -> dict[int, float]:
         """Return the planned number of noise samples by their scale in grid steps.
 
         Every step adds noise to each weight and intercept: `n_features` + 1 for each class.
@@ -197,7 +197,7 @@ class NoisySGDClassifier(FixedPlanEstimator[NoisySGDPlan], NoisySGDParameters):
     """
 
     _plan_type = NoisySGDPlan
-    _also_public = ("the public rows that features follow from", "the trained weights")
+    _additional_public_facts = ("the public rows that features follow from", "the trained weights")
 
     def fit(
         self,
@@ -230,7 +230,7 @@ class NoisySGDClassifier(FixedPlanEstimator[NoisySGDPlan], NoisySGDParameters):
         """
         return self._fit(X, y, subjects, public)
 
-    def _start(self, plan: NoisySGDPlan, records: FitInputs, targets: AnyArray) -> None:
+    def _start_releases(self, plan: NoisySGDPlan, records: FitInputs, targets: AnyArray) -> None:
         public, n_features = records.reference, records.features.shape[1]
         self._center, self._spread = _compute_public_moments(public, n_features)
         self._encoder = Cosine()
@@ -255,9 +255,11 @@ class NoisySGDClassifier(FixedPlanEstimator[NoisySGDPlan], NoisySGDParameters):
         self.coef_ = weights[:-1].T.copy()
         self.intercept_ = BIAS * weights[-1]
 
-    def _draws(self) -> dict[int, float]:
+    def _count_noise_draws(self) -> dict[int, float]:
         """Return the planned number of noise samples by their scale in grid steps."""
-        return self._planned().draws(vars(self).get("n_features_in_", _DEFAULT_FEATURES))
+        return self._get_plan().count_noise_draws(
+            vars(self).get("n_features_in_", _DEFAULT_FEATURES)
+        )
 
     def _encode_rows(self, features: FloatMatrix) -> Floats32:
         """Return training features as integers, float32 (n, D + 1); the last column is the bias.
@@ -275,12 +277,12 @@ class NoisySGDClassifier(FixedPlanEstimator[NoisySGDPlan], NoisySGDParameters):
 
         With two classes: the score of the second class minus that of the first, (q,).
         """
-        return decision_scores(self._compute_scores(X))
+        return compute_decision_scores(self._compute_scores(X))
 
     def _compute_scores(self, X: npt.ArrayLike) -> Floats:
         """Return the linear scores (logits) of all classes, float64 (q, c), for queries (q, d)."""
         check_is_fitted(self)
-        rows = self._encode_rows(checked_features(self, X))[:, :-1].astype(np.float64)
+        rows = self._encode_rows(check_features(self, X))[:, :-1].astype(np.float64)
         return np.asarray(rows @ self.coef_.T / FLOAT32.scale(rows.shape[1]) + self.intercept_)
 
     def predict_proba(self, X: npt.ArrayLike) -> Floats:

@@ -61,14 +61,14 @@ class PATEPlan(PATEParameters, AnsweringPlan):
     _default_noise = 40.0
 
     @property
-    def most_votes(self) -> int:
+    def max_votes(self) -> int:
         return self.n_teachers
 
     @property
     def _noise_field(self) -> str:
         return "sigma_votes" if self.screened else "sigma"
 
-    def _releases(self, noise: float) -> list[Plan]:
+    def _plan_releases(self, noise: float) -> list[Plan]:
         """Return the planned releases with the given noise on votes, a standard deviation."""
         release = {"release": "label" if self.label_only else "votes"}
         if not self.screened:
@@ -86,7 +86,7 @@ class PATEPlan(PATEParameters, AnsweringPlan):
             }
         ]
 
-    def start(self, records: FitInputs, targets: AnyArray) -> PATERelease:
+    def create_release(self, records: FitInputs, targets: AnyArray) -> PATERelease:
         """Return the releases of a fitted classifier: the trained teachers and their noise.
 
         `records`: private features and subject ids. `targets`, (n,): private class indices.
@@ -106,8 +106,8 @@ class PATEPlan(PATEParameters, AnsweringPlan):
         return PATERelease(
             teachers,
             len(self.classes),
-            self.screening(),
-            self.voting(),
+            self.create_screening(),
+            self.create_noisy_max(),
             ReleaseCounter(self.n_queries, "queries"),
         )
 
@@ -147,7 +147,7 @@ class PATEClassifier(FixedPlanClassifier[PATEPlan], PATEParameters):
     """
 
     _plan_type = PATEPlan
-    _also_assumed = (
+    _additional_assumptions = (
         "a teacher's training and predictions read nothing but their arguments and random_state",
     )
 

@@ -91,10 +91,10 @@ class IndKNNPlan(CheckedParameters, VotingParameters):
         changes = {name: check(name, parameters[name]) for name, check in checks}
         why = "" if "model_share" in parameters else self.why_no_model
         plan = self.changed(why_no_model=why, **changes)
-        plan.check_together()
+        plan.check_combinations()
         return plan.settled(plan.n_public)
 
-    def check_together(self) -> None:
+    def check_combinations(self) -> None:
         """Set the default delta, and refuse parameters that contradict each other."""
         # The default uses the declared number of records, never an estimate from private records.
         if self.delta is None:

@@ -23,7 +23,7 @@ from vicinal.ledger.ledger import Ledger
 from vicinal.ledger.tables import Tables
 from vicinal.mechanisms.subject_table import RecordTargets
 from vicinal.neighbours.kernels import IntegerMatrix
-from vicinal.predictors.inputs import checked_subjects
+from vicinal.predictors.inputs import check_subject_list
 from vicinal.store.opening import OpenStore
 from vicinal.store.record_files import note_added_slots, tiles_from, write_digests
 from vicinal.store.store_schema import StoreSchema
@@ -86,7 +86,7 @@ class StoredRecords:
         Raises InvalidInput if labels or subjects are unusable.
         """
         targets = schema.encode_targets(y, len(X))
-        ids: list[Any] | None = None if subjects is None else checked_subjects(subjects, len(X))
+        ids: list[Any] | None = None if subjects is None else check_subject_list(subjects, len(X))
         framed_all(ids or ())  # raises InvalidInput for an id that is too long
         integers = schema.kernel_of(None).encode(X)
         return cls(integers, targets, schema.target.rows(targets), ids)

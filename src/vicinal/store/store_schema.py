@@ -22,7 +22,7 @@ from vicinal.mechanisms.subject_table import RecordTargets
 from vicinal.neighbours.kernels import RBF, Cosine, Kernel, Precision
 from vicinal.planning.engine_factory import kernel_for
 from vicinal.planning.plan import IndKNNPlan
-from vicinal.predictors.inputs import checked_reference, refuse_same_memory
+from vicinal.predictors.inputs import check_reference, refuse_same_memory
 from vicinal.progress import step
 from vicinal.tabular import (
     Names,
@@ -382,7 +382,7 @@ def new_schema(
     names = None if extractor.columns is None else tuple(extractor.columns)
     if extractor.kind != "columns" or extractor.public_map is not None:
         names = None  # public rows are features then, which do not have these columns
-    reference = None if public is None else checked_reference(public, vectors, names)
+    reference = None if public is None else check_reference(public, vectors, names)
     kernel = kernel_for(plan, reference)
     schema = StoreSchema(
         target,
