@@ -355,7 +355,7 @@ class FixedPlanEstimator(
             self._plan = plan
         return self
 
-    def _planned(self) -> Plans:
+    def _get_plan(self) -> Plans:
         """Return the plan of ``fit``; before ``fit``, the plan of the current parameters."""
         return vars(self).get("_plan") or self._plan_type.from_estimator(self)
 
