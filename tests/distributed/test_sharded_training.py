@@ -441,7 +441,7 @@ def test_what_a_training_loses_about_somebody_is_paid(broken, tmp_path, monkeypa
     everybody = tools.clustered(tmp_path / "with", 2, place=tools.scattered(2, 2), make=make)
     asked = record_steps(everybody, monkeypatch)
     with tools.local(everybody) as cluster:
-        budget = cluster._audience_states["second"].settings.spendable
+        budget = cluster._audience_states["second"].settings.interaction_budget
     others = tools.clustered(tmp_path / "without", 2, place=tools.scattered(2, 2), make=make)
     with tools.local(others) as cluster:
         cluster.erase([victim])
@@ -470,7 +470,7 @@ def test_what_a_training_loses_about_somebody_is_paid(broken, tmp_path, monkeypa
 @pytest.mark.parametrize("part", ["coordinator", "shard-0", "shard-1"])
 def test_a_part_that_is_put_back_within_a_training_is_refused(part, path, tmp_path, monkeypatch):
     """Folder and witness: its sums could be published with another noise, or without a charge."""
-    at = (path / part, tools.witness_of(path, part))
+    at = (path / part, tools.get_witness_path(path, part))
 
     train_until_killed(path, monkeypatch, 5)
     for number, place in enumerate(at):

@@ -317,13 +317,13 @@ def test_refused_fits_tell_one_noisy_size(monkeypatch):
     from vicinal.planning.engine_factory import EnginePlanner
 
     sizes = []
-    radius = EnginePlanner.radius
+    radius = EnginePlanner.create_radius
 
     def refused(facts):
         sizes.append(facts.plan.size)
         raise InvalidInput("late")
 
-    monkeypatch.setattr(EnginePlanner, "radius", refused)
+    monkeypatch.setattr(EnginePlanner, "create_radius", refused)
     for _ in range(5):
         with pytest.raises(InvalidInput):
             fitted(ind_knn(n_records=None))
@@ -332,7 +332,7 @@ def test_refused_fits_tell_one_noisy_size(monkeypatch):
         fitted(ind_knn(n_records=None), X[1:], Y[1:])
     with pytest.raises(PrivacyRefused):
         fitted(ind_knn())  # which would not pay for the size
-    monkeypatch.setattr(EnginePlanner, "radius", radius)
+    monkeypatch.setattr(EnginePlanner, "create_radius", radius)
     found = fitted(ind_knn(n_records=None))
     assert found.n_records_ == sizes[0]
     assert (found._shard.ledger.remaining < UNITS).all()

@@ -31,7 +31,7 @@ from vicinal.parameters import (
     parameter,
     parameter_table,
 )
-from vicinal.planning.guarantees import Plan, affordable_noise, count_draws_by_scale
+from vicinal.planning.guarantees import Plan, count_draws_by_scale, find_min_noise
 from vicinal.predictors.fixed_plan import (
     FixedPlan,
     FixedPlanEstimator,
@@ -102,7 +102,7 @@ class NoisySGDPlan(NoisySGDParameters, FixedPlan):
     def noise_multiplier(self) -> float:
         """Smallest noise multiplier with which the plan satisfies (epsilon, delta)."""
         plan = self.plan_interactions(self._plan_releases(1.0))
-        return affordable_noise(plan, self.epsilon, "sigma", release=0)
+        return find_min_noise(plan, self.epsilon, "sigma", release_index=0)
 
     def list_releases(self) -> list[Plan]:
         return self._plan_releases(self.noise_multiplier)

@@ -132,7 +132,7 @@ def charge_tally(ledger: Ledger, state: AudienceState, request: tasks.TallyReque
     would charge for. Nothing was charged then.
     """
     plan = state.plan
-    tally_plan = TallyPlan(request.sizes, request.share, plan.spendable, plan.grid_delta)
+    tally_plan = TallyPlan(request.sizes, request.share, plan.interaction_budget, plan.grid_delta)
     tally = NoisyTally(tally_plan, state.engine.votes.noise, _create_unmetered_slack(plan))
     _check_scale(request, tally.scale)
     counted = CountedRows(tally_plan, request.cells, request.subjects)

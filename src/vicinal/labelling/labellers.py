@@ -22,7 +22,11 @@ from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.labelling.plan import LabellingPlan, Round
 from vicinal.linear.private_model import SHARE
 from vicinal.parameters import AUTO
-from vicinal.planning.guarantees import count_draws_by_scale, guarantee_of, ind_knn_guarantee
+from vicinal.planning.guarantees import (
+    count_draws_by_scale,
+    create_guarantee,
+    create_ind_knn_guarantee,
+)
 from vicinal.planning.plan import IndKNNPlan
 from vicinal.predictors.ind_knn import IndKNNClassifier
 from vicinal.predictors.inputs import FitSeries
@@ -287,7 +291,7 @@ class IndKNNLabeller(Labeller):
             # holds without one.
             share = plan.model_share or SHARE
             plan = plan.changed(model_share=share)
-        return ind_knn_guarantee(plan)
+        return create_ind_knn_guarantee(plan)
 
     def _parameters(self) -> object:
         # Rounds change these two parameters of the classifier, so the constructor's values count.
@@ -470,7 +474,7 @@ class FixedPlanLabeller(Labeller):
     def guarantee(self) -> Guarantee:
         classifiers = self._make_classifiers()
         plans = [classifier._get_plan() for classifier in classifiers]
-        return guarantee_of(
+        return create_guarantee(
             self.plan(),
             count_draws_by_scale(
                 chain.from_iterable(plan.count_noise_draws().items() for plan in plans)

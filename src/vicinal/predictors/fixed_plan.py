@@ -33,9 +33,9 @@ from vicinal.parameters import (
 )
 from vicinal.planning.guarantees import (
     Plan,
-    affordable_noise,
     count_draws_by_scale,
-    guarantee_of,
+    create_guarantee,
+    find_min_noise,
     repeat_plan,
 )
 from vicinal.planning.parameter_tables import INTERACTIONS
@@ -268,7 +268,7 @@ class AnsweringPlan(AnsweringParameters, FixedPlan):
         if self.epsilon is None:
             return self._default_noise if self.sigma_votes is None else self.sigma_votes
         plan = self.plan_interactions(self._plan_releases(self._default_noise))
-        return affordable_noise(plan, self.epsilon, self._noise_field)
+        return find_min_noise(plan, self.epsilon, self._noise_field)
 
     def list_releases(self) -> list[Plan]:
         return self._plan_releases(self.vote_noise)
@@ -385,7 +385,7 @@ class FixedPlanEstimator(
             The delta of the guarantee; None for that of the estimator.
         """
         planned = self._get_plan()
-        return guarantee_of(
+        return create_guarantee(
             self.plan(delta),
             self._count_noise_draws(),
             simulated=planned.simulation_seed is not None,

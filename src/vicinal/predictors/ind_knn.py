@@ -278,11 +278,13 @@ class IndKNNClassifier(NamedClassesMixin, IndKNNEstimator, IndKNNClassifierParam
         """
         check_is_fitted(self)
         if noise is None:
-            if not self._plan.even_noise:
+            if not self._plan.has_equal_noise:
                 raise InvalidInput(
                     "The noise differs from answer to answer here. Take votes and noise from "
                     "query(), and pass both."
                 )
-            noise = self.noise_multiplier_ * np.sqrt(self._plan.typical_count(self.n_neighbors_))
+            noise = self.noise_multiplier_ * np.sqrt(
+                self._plan.get_typical_count(self.n_neighbors_)
+            )
         leads = np.diff(np.sort(np.asarray(votes, dtype=np.float64), axis=1)[:, -2:])[:, 0]
         return np.asarray(leads / (np.sqrt(2.0) * np.asarray(noise, dtype=np.float64)))

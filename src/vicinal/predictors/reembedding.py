@@ -24,7 +24,12 @@ from vicinal.errors import InvalidInput
 from vicinal.ledger.memory import MemoryLedger
 from vicinal.linear.private_model import MODEL_ARRAYS, PrivateModel, metric_kernel
 from vicinal.neighbours.kernels import Cosine
-from vicinal.planning.engine_factory import convert_to_float, engine_on, kernel_for, slack_meter
+from vicinal.planning.engine_factory import (
+    convert_to_float,
+    create_engine,
+    create_kernel,
+    create_slack_accountant,
+)
 from vicinal.planning.plan import IndKNNPlan
 from vicinal.predictors import inputs
 from vicinal.predictors.ind_knn import IndKNNClassifier
@@ -181,7 +186,7 @@ def _install_features(
     del classifier._fit_series
     reference = records.reference
     model = None
-    kernel = encoder = kernel_for(plan, reference)
+    kernel = encoder = create_kernel(plan, reference)
     # Checks that may raise precede the enrolment of subjects.
     integers = encoder.encode(records.features)
     if "model_share" in state:
@@ -199,8 +204,10 @@ def _install_features(
     shard = Shard(kernel, n_features, ledger)
     shard.ledger = ledger
     shard.add(integers, targets, records.names)
-    meter = slack_meter(plan, float(state["slack"]))
-    assembled = engine_on(shard, kernel, plan, n_features, reference, meter, claimed, model=model)
+    meter = create_slack_accountant(plan, float(state["slack"]))
+    assembled = create_engine(
+        shard, kernel, plan, n_features, reference, meter, claimed, model=model
+    )
     if assembled.engine.model_gate is not None:
         assembled.engine.model_gate.n_asked = int(state["model_put"])
     classifier._set_fitted_state(replace(assembled, encoder=encoder), plan, records)

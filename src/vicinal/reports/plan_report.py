@@ -56,9 +56,9 @@ class Option:
             "noise_multiplier": choice.multiplier,
             "noise_scale": choice.noise,
             "queries_expected": plan.n_asked,
-            "queries_until_spent": choice.lasts,
+            "queries_until_spent": choice.queries_until_spent,
             "participations": choice.participations,
-            "cost_of_one": choice.cost,
+            "cost_of_one": choice.charged_share,
             "outlook": None if self.outlook is None else asdict(self.outlook),
             **expected,
         }
@@ -85,7 +85,7 @@ def _list_alternatives(plan: IndKNNPlan) -> dict[str, IndKNNPlan]:
 
 def _vary_release(plan: IndKNNPlan) -> dict[str, IndKNNPlan]:
     """Return valid variants of `plan` that release votes or labels, with or without a model."""
-    share = plan.model_share or plan.model_by_rule
+    share = plan.model_share or plan.automatic_model_share
     changes: dict[str, dict[str, Any]] = {
         _WITH_MODEL: {"release": "label", "model_share": share},
         "votes": {"release": "votes", "model_share": 0},
@@ -137,7 +137,7 @@ def _evaluate_option(
     if setup is None:
         return Option(name, PlanChoice.from_plan(plan, reference), None)
     if plan.model_share:
-        setup = setup.beside_model(plan, seed)
+        setup = setup.with_simulated_model(plan, seed)
     budget_share = None if setup.model is None else setup.model.budget_share
     choice = PlanChoice.from_plan(plan, setup.reference, budget_share)
     n_per_run = min(plan.n_queries, len(setup.reference))
@@ -192,7 +192,7 @@ def _format_row(option: Option) -> str:
     return (
         f"{option.name:22}{choice.plan.n_queries:8,} {choice.plan.epsilon:6g} "
         f"{choice.n_neighbors:6,} {choice.multiplier:7.3f} "
-        f"{format_percent(min(1.0, choice.cost), 2):>17} "
+        f"{format_percent(min(1.0, choice.charged_share), 2):>17} "
         f"{format_percent(charged, 0):>7} {agreement:>10} {accuracy_or_error:>9}"
     )
 
@@ -240,8 +240,8 @@ def min_model_records(plan: IndKNNPlan) -> int:
     Training as a whole is mu-GDP for each subject. The noise on a mean gradient of n records is
     sqrt(2) clipping bounds / (mu n).
     """
-    share = plan.model_share or plan.model_by_rule
-    return math.ceil(_MIN_RECORDS_TIMES_MU / math.sqrt(2 * share * plan.spendable))
+    share = plan.model_share or plan.automatic_model_share
+    return math.ceil(_MIN_RECORDS_TIMES_MU / math.sqrt(2 * share * plan.interaction_budget))
 
 
 def assess_plan(

@@ -625,7 +625,9 @@ def _prepare_tally(
     largest_error = checks.check_real("largest_error", largest_error, above=0, maximum=1)
     index_of_digest, seqs, offsets = _read_answered_queries(store, state)
     released = _read_released_answers(store, state, seqs, offsets, largest_error)
-    plan = TallyPlan(released.table_sizes, share, state.plan.spendable, state.plan.grid_delta)
+    plan = TallyPlan(
+        released.table_sizes, share, state.plan.interaction_budget, state.plan.grid_delta
+    )
     tally = NoisyTally(plan, state.engine.votes.noise, state.slack)
     renewal = state.audience.due
     if renewal is not None:

@@ -32,7 +32,7 @@ from vicinal.ledger.files import Lock, translate_os_errors
 from vicinal.ledger.ledger import Ledger
 from vicinal.ledger.rollback_guard import RollbackGuard, WitnessState
 from vicinal.ledger.tables import FORMAT
-from vicinal.planning.parameter_tables import index_factory
+from vicinal.planning.parameter_tables import create_index_factory
 from vicinal.store import erasure
 from vicinal.store.folder import KEY, Folder, refuse_links
 from vicinal.store.record_files import (
@@ -345,7 +345,7 @@ def _load_store(
     """Return the open store with all records in memory, which now owns the `resources`."""
     database = ledger.database
     size = database.number("records")
-    index = index_factory(schema.index)
+    index = create_index_factory(schema.index)
     shard = Shard(schema.kernel_of(None), schema.width, ledger, index)
     shard.resume(
         record_files.features_in_parts(size),

@@ -20,7 +20,7 @@ from vicinal.ledger.files import replace_file, translate_os_errors
 from vicinal.ledger.sealed_files import parse_json
 from vicinal.mechanisms.subject_table import RecordTargets
 from vicinal.neighbours.kernels import RBF, Cosine, Kernel, Precision
-from vicinal.planning.engine_factory import kernel_for
+from vicinal.planning.engine_factory import create_kernel
 from vicinal.planning.plan import IndKNNPlan
 from vicinal.predictors.inputs import check_reference, refuse_same_memory
 from vicinal.progress import step
@@ -383,7 +383,7 @@ def new_schema(
     if extractor.kind != "columns" or extractor.public_map is not None:
         names = None  # public rows are features then, which do not have these columns
     reference = None if public is None else check_reference(public, vectors, names)
-    kernel = kernel_for(plan, reference)
+    kernel = create_kernel(plan, reference)
     schema = StoreSchema(
         target,
         vectors.shape[1],
