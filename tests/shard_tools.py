@@ -12,12 +12,7 @@ import pytest
 import store_tools as tools
 from made_up import raising
 from vicinal.distributed import Coordinator, split
-from vicinal.distributed.folders import (
-    COORDINATOR,
-    ClusterDescription,
-    MemberFolder,
-    get_witness_path,
-)
+from vicinal.distributed.folders import COORDINATOR, ClusterDescription, MemberFolder, find_witness
 from vicinal.distributed.messages import Verify
 from vicinal.distributed.shard_server import ShardServer
 from vicinal.distributed.splitting import finish_interrupted_split
@@ -39,7 +34,7 @@ def transplanted(source, target):
     """Copy a cluster with its witnesses, as to the same path of another machine."""
     shutil.copytree(source, target)
     for part in (COORDINATOR, *(one.name for one in source.glob("shard-*"))):
-        moved(target / part, get_witness_path(source, part), get_witness_path(target, part))
+        moved(target / part, find_witness(source, part), find_witness(target, part))
     return target
 
 
@@ -66,7 +61,7 @@ def scattered(seed, shards):
 def budgets(path, audience="default"):
     """Return what everybody has left, by id, of a cluster that is closed; check every shard."""
     left = {}
-    for folder in finish_interrupted_split(path).list_shard_folders(path):
+    for folder in finish_interrupted_split(path).list_folders(path):
         with closing(ShardServer.open(folder)) as server:
             found = server.run_task(Verify())
             assert found, found.faults
@@ -94,7 +89,7 @@ def kept_votes(server):
 
 def in_peace(path):
     """Wait until the actors of a closed or killed coordinator have let go of their folders."""
-    for folder in finish_interrupted_split(path).list_shard_folders(path):
+    for folder in finish_interrupted_split(path).list_folders(path):
         for _ in range(6000):
             try:
                 ShardServer.open(folder).close()

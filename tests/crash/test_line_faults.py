@@ -121,7 +121,7 @@ def all_records(path):
             assert store.verify(), store.verify().faults
             return enrolled_records(store)
     held = {}
-    for folder in ClusterDescription.read(path).list_shard_folders(path):
+    for folder in ClusterDescription.read(path).list_folders(path):
         server = ShardServer.open(folder)
         try:
             held |= enrolled_records(server)

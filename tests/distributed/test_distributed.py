@@ -17,7 +17,7 @@ from distributed.orders import copy_remaining_units, create_request
 from shard_tools import Dead, heard
 from vicinal.accounting.budget import UNITS
 from vicinal.distributed import Coordinator, RayCluster, ShardMissing, split
-from vicinal.distributed.folders import list_shard_folders
+from vicinal.distributed.folders import list_folders
 from vicinal.distributed.messages import DeleteVotes, Facts, Verify, VoteRequest, create_block_name
 from vicinal.distributed.ray_cluster import ShardActor, run_without_traceback
 from vicinal.distributed.shard_server import ShardServer
@@ -31,7 +31,7 @@ from vicinal.store import Store
 
 @pytest.fixture
 def folder(tmp_path):
-    return list_shard_folders(shard_tools.clustered(tmp_path, 2), 2)[0]
+    return list_folders(shard_tools.clustered(tmp_path, 2), 2)[0]
 
 
 @pytest.fixture
@@ -145,7 +145,7 @@ def test_votes_are_deleted_once_answers_are_durable(tmp_path):
         cluster.predict(tools.Q[:6])
         servers = [client.transport.shard._server for client in cluster._clients]
         assert [shard_tools.kept_votes(server) for server in servers] == [0, 0]
-    for folder in list_shard_folders(path, 2):
+    for folder in list_folders(path, 2):
         assert [file.name for file in folder.glob("ledger.db*")] == ["ledger.db"]
 
 

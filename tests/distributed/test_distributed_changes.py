@@ -19,7 +19,7 @@ from vicinal.accounting.budget import UNITS
 from vicinal.distributed import ShardMissing, split
 from vicinal.distributed.changes import ClusterChange, ClusterChanges
 from vicinal.distributed.cluster_backups import restore_cluster
-from vicinal.distributed.folders import COORDINATOR, list_shard_folders
+from vicinal.distributed.folders import COORDINATOR, list_folders
 from vicinal.distributed.messages import Add, SubjectStandings, VoteRequest
 from vicinal.distributed.shard_server import ShardServer
 from vicinal.errors import (
@@ -45,7 +45,7 @@ def path(tmp_path):
 def find_shards(path):
     """Return the shard number of every subject of a closed cluster."""
     shard_of = {}
-    for number, folder in enumerate(list_shard_folders(path, 2)):
+    for number, folder in enumerate(list_folders(path, 2)):
         server = shard_tools.ShardServer.open(folder)
         shard_of |= dict.fromkeys(server._parts.ledger.slot_table.slot_of, number)
         server.close()

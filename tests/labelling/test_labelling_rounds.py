@@ -132,6 +132,4 @@ def test_resuming_goes_on_with_the_budgets_of_the_dead_process(world):
 @pytest.mark.parametrize("units", [[UNITS + 1], [-1], [1.0], [[1]]])
 def test_budgets_that_nobody_can_have_are_refused(units):
     with pytest.raises(InvalidInput):
-        check_budget_state(
-            {"remaining": np.array(units), "slack": 0.0, "answers": 0, "n_records": 1}
-        )
+        check_budget_state({"remaining": np.array(units), "slack": 0, "answers": 0, "n_records": 1})

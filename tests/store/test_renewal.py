@@ -293,9 +293,7 @@ def test_training_is_paid_from_the_first_part(tmp_path, calendar):
             assert math.isclose(renewal.released / UNITS, share / 0.9)
             assert max(left(store).values()) <= renewal.released
             if unspent == "lost":
-                assert math.isclose(
-                    state.plan.compute_vote_share(state.private_model.model), 1 - share
-                )
+                assert math.isclose(state.plan.get_vote_share(state.private_model.model), 1 - share)
             gates = [state.engine.model_gate.planned]
             calendar(30)
             begin_period(store)
@@ -326,13 +324,8 @@ def test_the_guarantee_states_a_part_and_the_whole(tmp_path, calendar, accountin
         assert any("clock is right" in words for words in stated.assumptions)
         assert "4 parts, one every 10 days, and what is not spent is carried" in stated.periods
         assert stated.periods in store.facts()["audiences"]["default"]["guarantee"]["text"]
-        assert (
-            1.0
-            < part
-            < compute_share_epsilon(settings, 0.5)
-            < compute_share_epsilon(settings, 1.0)
-            <= 4.0
-        )
+        half, whole = (compute_share_epsilon(settings, share) for share in (0.5, 1.0))
+        assert 1.0 < part < half < whole <= 4.0
         if accounting == "gdp":
             budget = zcdp_budget(4.0, settings.delta * 0.99)
             least = gdp_epsilon(math.sqrt(budget / 2), settings.delta * 0.99)

@@ -119,7 +119,7 @@ class NoisySGDPlan(NoisySGDParameters, FixedPlan):
         size = {**gaussian, "sigma": _SIZE_NOISE / self.epsilon, "gamma": 1.0, "count": 1}
         return [steps, size]
 
-    def count_noise_draws(self, n_features: int = _DEFAULT_FEATURES) -> dict[int, float]:
+    def count_draws(self, n_features: int = _DEFAULT_FEATURES) -> dict[int, float]:
         """Return the planned number of noise samples by their scale in grid steps.
 
         Every step adds noise to each weight and intercept: `n_features` + 1 for each class.
@@ -255,11 +255,9 @@ class NoisySGDClassifier(FixedPlanEstimator[NoisySGDPlan], NoisySGDParameters):
         self.coef_ = weights[:-1].T.copy()
         self.intercept_ = BIAS * weights[-1]
 
-    def _count_noise_draws(self) -> dict[int, float]:
+    def _count_draws(self) -> dict[int, float]:
         """Return the planned number of noise samples by their scale in grid steps."""
-        return self._get_plan().count_noise_draws(
-            vars(self).get("n_features_in_", _DEFAULT_FEATURES)
-        )
+        return self._get_plan().count_draws(vars(self).get("n_features_in_", _DEFAULT_FEATURES))
 
     def _encode_rows(self, features: FloatMatrix) -> Floats32:
         """Return training features as integers, float32 (n, D + 1); the last column is the bias.

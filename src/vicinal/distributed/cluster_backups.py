@@ -40,7 +40,7 @@ def accept_cluster_loss(path: str | Path) -> None:
             open_folder(folder.folder, accept_loss=True, check=read_records)
         )
         records = read_records(coordinator.database)
-        paths = cluster.list_shard_folders(Path(path))
+        paths = cluster.list_folders(Path(path))
         shard_folders = list(map(layout.MemberFolder.read, paths))
         for record, folder in zip(records, shard_folders, strict=True):
             # All folders are checked before one is opened, as opening a shard spends its budgets.
@@ -112,9 +112,9 @@ def restore_cluster(backup: str | Path, path: str | Path, *, accept_loss: bool =
     accept = checks.check_boolean("accept_loss", accept_loss)
     folders = []
     new_folder(target)
-    backups = (source / layout.COORDINATOR, *layout.list_shard_folders(source, cluster.shards))
+    backups = (source / layout.COORDINATOR, *layout.list_folders(source, cluster.shards))
     for member_backup in backups:
-        witness = layout.get_witness_path(target, member_backup.name)
+        witness = layout.find_witness(target, member_backup.name)
         private_folder(witness.parent.resolve())
         member_path = target / member_backup.name
         folders.append(unpack(member_backup, member_path, None, witness, accept_loss=accept))

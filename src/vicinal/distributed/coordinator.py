@@ -26,12 +26,7 @@ from vicinal.distributed import messages as tasks
 from vicinal.distributed._fan_out import ShardClient, gather_results, send_tasks
 from vicinal.distributed._membership import ShardRecords
 from vicinal.distributed.cluster_backups import accept_cluster_loss
-from vicinal.distributed.folders import (
-    COORDINATOR,
-    ClusterDescription,
-    MemberFolder,
-    list_shard_folders,
-)
+from vicinal.distributed.folders import COORDINATOR, ClusterDescription, MemberFolder, list_folders
 from vicinal.distributed.splitting import create_private_count_error, finish_interrupted_split
 from vicinal.distributed.transports import Transport, local_transports
 from vicinal.errors import PrivacyRefused, ShardDamaged, ShardMissing, StorageFailed
@@ -177,7 +172,7 @@ class Coordinator(BaseStore):
             ):
                 raise create_interrupted_error()
             records = read_records(store.database)
-            transports = connect(description.list_shard_folders(folder))
+            transports = connect(description.list_folders(folder))
             for transport in transports:
                 resources.callback(transport.close)
             if not read_only:
@@ -216,10 +211,9 @@ class Coordinator(BaseStore):
     def _collect(
         self, audience: Audience, tally: NoisyTally, counted: CountedRows
     ) -> Iterator[Steps]:
-        """Charge the subjects of an evaluation on all shards; yield the private sums of all cells.
+        """Charge the subjects of the rows `counted` on all shards; yield private sums of all cells.
 
-        The body makes the noisy cells durable. `tally`: the mechanism. `counted`: the cells and the
-        subject of every evaluated row.
+        The body makes the noisy cells durable. `tally`: the mechanism of the evaluation.
         """
         sums = sharded.charge_tally_on_shards(self._ledger, self._changes, audience, tally, counted)
         with self._ledger.release(audience):
@@ -228,10 +222,9 @@ class Coordinator(BaseStore):
     # ------------------------------------------------------------ the data
 
     def _add(self, records: StoredRecords, addition: Addition | None) -> None:
-        """Add records on the shards of their subjects.
+        """Add encoded records on the shards of their subjects.
 
-        `records`: the encoded records. `addition`: a request with an idempotency key, which is
-        stored with the change; None without a key.
+        `addition`: the request with its idempotency key, stored with the change; None without key.
         """
         database = self._parts.database
         change = self._changes.route_addition(records)
@@ -283,10 +276,7 @@ class Coordinator(BaseStore):
         return len(find_similar_ids(unknown).union(*similar_ids.values()))
 
     def _completed(self, plan: dict[str, Any]) -> dict[str, Any]:
-        """Return a plan's parameters by name, with the number of records of the first audience.
-
-        Raises InvalidInput for private neighbour counts.
-        """
+        """Return a plan's parameters by name, with the first audience's number of records."""
         if plan.get("neighbor_count") == PRIVATE:
             raise create_private_count_error()
         if plan.get("n_records") is None:
@@ -295,10 +285,7 @@ class Coordinator(BaseStore):
         return plan
 
     def _open_audience(self, name: str, written: str) -> None:
-        """Open an audience on coordinator and shards, and train its model if it has one.
-
-        `written`: its checked plan as JSON.
-        """
+        """Open an audience on all shards, given its checked plan as JSON, and train its model."""
         self._changes.run_on_shards(tasks.Ping())
         self._make_change(changes.AUDIENCE, lambda: self._new_audience(name, written))
         self._finish_training()
@@ -338,11 +325,7 @@ class Coordinator(BaseStore):
         return facts
 
     def _verify(self, erased: list[SubjectId], rows: IntegerMatrix | None) -> Verification:
-        """Check the files of coordinator and shards.
-
-        `erased`, `rows`: erased subjects, and integer features of erased records or None, of which
-        no trace may remain.
-        """
+        """Check all files, also for traces of subjects `erased` and integer features `rows`."""
         own = verify(self._parts, erased, rows)
         faults: list[str] = []
         for number, result in self._changes.run_on_shards(tasks.Verify(erased, rows)).items():
@@ -359,12 +342,12 @@ class Coordinator(BaseStore):
             self._delete_votes()
             new_folder(target)
             pack(self._parts, target / COORDINATOR)
-            paths = list_shard_folders(target, len(self._clients))
+            paths = list_folders(target, len(self._clients))
             self._changes.run_on_shards(lambda number: tasks.Backup(paths[number]))
             self._description.save(target)  # Written last: a folder without it is not a backup.
 
     def _create_remote_shards(self, name: str) -> sharded.RemoteShards:
-        """Return all shards as the engine of the audience `name` uses them."""
+        """Return all shards, to be charged for the audience `name`."""
         return sharded.RemoteShards(self._ledger, name, self._clients, self._deadline)
 
     def _make_change(
@@ -396,9 +379,9 @@ class Coordinator(BaseStore):
                 self._ledger.complete_change()
 
     def _new_audience(self, name: str, written: str) -> changes.ClusterChange:
-        """Open an audience in the coordinator's ledger, inside the transaction of a change.
+        """Open an audience in the ledger, given its checked plan as JSON; return the change.
 
-        Returns the change for the shards. `written`: the audience's checked plan as JSON.
+        Runs inside the transaction that decides the change.
         """
         audience = self._ledger.open_audience(name, written)
         audience.plan = settled_plan(self._parts, audience, begin_model)

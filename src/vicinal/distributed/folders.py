@@ -93,9 +93,9 @@ class ClusterDescription:
         kinds = {"identity": str, "shards": int, "source": str}
         return cls(**read_sealed(path / _CLUSTER_FILE, FORMAT, kinds, missing))
 
-    def list_shard_folders(self, path: Path) -> list[Path]:
+    def list_folders(self, path: Path) -> list[Path]:
         """Return the folders of all shards of the cluster at `path`."""
-        return list_shard_folders(path, self.shards)
+        return list_folders(path, self.shards)
 
     def save(self, path: Path) -> None:
         """Write the description into the folder `path`."""
@@ -115,12 +115,12 @@ def is_cluster(path: Path) -> bool:
     return (path / _CLUSTER_FILE).is_file()
 
 
-def list_shard_folders(path: Path, n_shards: int) -> list[Path]:
+def list_folders(path: Path, n_shards: int) -> list[Path]:
     """Return the folders of the `n_shards` shards of a cluster at `path`, by number."""
     return [path / f"shard-{number}" for number in range(n_shards)]
 
 
-def get_witness_path(path: Path, member: str) -> Path:
+def find_witness(path: Path, member: str) -> Path:
     """Return the path of the witness file of a member of the cluster at `path`.
 
     `member`: name of the member's folder, such as :data:`COORDINATOR` or "shard-0".

@@ -62,7 +62,7 @@ class NamedRequest(ABC):
         """Return a SHA-256 digest of the fields of every request, followed by `contents`."""
         clock = self.clock.to_bytes(8)
         header = [self.name, clock, self.audience.encode(), self.round.encode()]
-        return _hash_with_lengths([*header, *contents])
+        return hashlib.sha256(join_with_lengths([*header, *contents])).digest()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -152,16 +152,8 @@ def _frame_arrays(*arrays: AnyArray) -> Iterator[bytes]:
 
 
 def join_with_lengths(contents: Iterable[bytes]) -> bytes:
-    """Return byte strings joined so that each is preceded by its length in 8 bytes.
-
-    Different sequences of byte strings give different results.
-    """
+    """Return an injective encoding of byte strings: each is preceded by its length in 8 bytes."""
     return b"".join(len(content).to_bytes(8) + content for content in contents)
-
-
-def _hash_with_lengths(contents: Iterable[bytes]) -> bytes:
-    """Return a SHA-256 digest that differs for different sequences of byte strings."""
-    return hashlib.sha256(join_with_lengths(contents)).digest()
 
 
 def create_block_name(*contents: bytes) -> bytes:

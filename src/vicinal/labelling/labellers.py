@@ -22,11 +22,7 @@ from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.labelling.plan import LabellingPlan, Round
 from vicinal.linear.private_model import SHARE
 from vicinal.parameters import AUTO
-from vicinal.planning.guarantees import (
-    count_draws_by_scale,
-    create_guarantee,
-    create_ind_knn_guarantee,
-)
+from vicinal.planning.guarantees import count_draws_by_scale, create_guarantee, ind_knn_guarantee
 from vicinal.planning.plan import IndKNNPlan
 from vicinal.predictors.ind_knn import IndKNNClassifier
 from vicinal.predictors.inputs import FitSeries
@@ -291,7 +287,7 @@ class IndKNNLabeller(Labeller):
             # holds without one.
             share = plan.model_share or SHARE
             plan = plan.changed(model_share=share)
-        return create_ind_knn_guarantee(plan)
+        return ind_knn_guarantee(plan)
 
     def _parameters(self) -> object:
         # Rounds change these two parameters of the classifier, so the constructor's values count.
@@ -476,9 +472,7 @@ class FixedPlanLabeller(Labeller):
         plans = [classifier._get_plan() for classifier in classifiers]
         return create_guarantee(
             self.plan(),
-            count_draws_by_scale(
-                chain.from_iterable(plan.count_noise_draws().items() for plan in plans)
-            ),
+            count_draws_by_scale(chain.from_iterable(plan.count_draws().items() for plan in plans)),
             simulated=any(plan.simulation_seed is not None for plan in plans),
             public=classifiers[0]._additional_public_facts,
             assumed=classifiers[0]._additional_assumptions,

@@ -230,7 +230,7 @@ def create_engine(
     if plan.n_records is None:
         size = _estimate_size(plan, shard.subject_table, shard.ledger, noise, slack, interaction)
         plan = plan.changed(n_records=size)
-    budget_share = vote_share if model is None else plan.compute_vote_share(model)
+    budget_share = vote_share if model is None else plan.get_vote_share(model)
     planner = EnginePlanner(plan, kernel, n_features, reference, budget_share)
     n_neighbors, radius = planner.create_radius()
     if plan.kernel == "rbf" and plan.bandwidth is None:

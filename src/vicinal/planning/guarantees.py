@@ -75,7 +75,7 @@ def _describe_model(plan: IndKNNPlan) -> tuple[str, ...]:
     )
 
 
-def create_ind_knn_guarantee(plan: IndKNNPlan) -> Guarantee:
+def ind_knn_guarantee(plan: IndKNNPlan) -> Guarantee:
     """Return the guarantee of an Ind-KNN estimator over all its answers since ``fit``."""
     is_void = plan.simulation_seed is not None or plan.interactions == 0
     size = (
@@ -206,7 +206,7 @@ MAX_EPSILON = 20.0
 """Largest epsilon that is planned for without `accept_weak_plan`: a likelihood ratio of 5e8."""
 
 
-def refuse_weak_guarantee(
+def refuse_weak_plan(
     epsilon: float, delta: float, n_records: int | None, name: str = "epsilon"
 ) -> None:
     """Raise PrivacyRefused for a guarantee that is too weak to protect subjects.

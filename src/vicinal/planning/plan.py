@@ -396,7 +396,7 @@ class IndKNNPlan(CheckedParameters, VotingParameters):
             return VectorLoss(target.n_coordinates - 1, target.weight, target.residual)
         return ClassLoss(self.class_shares)
 
-    def compute_vote_share(self, model: PrivateModel | None) -> float:
+    def get_vote_share(self, model: PrivateModel | None) -> float:
         """Return the share of each budget that remains for votes after all trainings of a model.
 
         `model`: the private model, or None.

@@ -74,7 +74,7 @@ class PlanChoice:
         model = create_untrained_model(plan, reference)
         if budget_share is None:
             min_share = 1 - (plan.model_share or 0.0)
-            budget_share = min_share if model is None else plan.compute_vote_share(model)
+            budget_share = min_share if model is None else plan.get_vote_share(model)
         n_points = n if reference is None else len(reference)
         k = plan.n_neighbors or plan.choose_neighbors(reference, budget_share)
         k = max(k, math.ceil(n / n_points))
@@ -196,7 +196,7 @@ def simulate_model(
         values[half] = predictions.values
         doubts[half] = predictions.doubts
         sure[half] = model.sure(predictions.values)
-        budget_shares.append(plan.compute_vote_share(model))
+        budget_shares.append(plan.get_vote_share(model))
     metric = metric_kernel(rows)
     budget_share = float(np.mean(budget_shares))
     return SimulatedModel(Reference(metric, metric.encode(rows)), predicted, sure, budget_share)

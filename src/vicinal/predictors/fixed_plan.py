@@ -162,7 +162,7 @@ class FixedPlan(CheckedParameters, FixedPlanParameters):
         """Return the planned releases as entries of a plan's JSON."""
 
     @abstractmethod
-    def count_noise_draws(self) -> dict[int, float]:
+    def count_draws(self) -> dict[int, float]:
         """Return the planned number of noise samples by noise scale in grid steps."""
 
     @abstractmethod
@@ -273,7 +273,7 @@ class AnsweringPlan(AnsweringParameters, FixedPlan):
     def list_releases(self) -> list[Plan]:
         return self._plan_releases(self.vote_noise)
 
-    def count_noise_draws(self) -> dict[int, float]:
+    def count_draws(self) -> dict[int, float]:
         """Return the planned number of noise samples of screening and votes, by noise scale."""
         n_screening_samples = float(self.n_queries) * self.screened
         n_vote_samples = float(self.planned_answers) * len(self.classes)
@@ -359,9 +359,9 @@ class FixedPlanEstimator(
         """Return the plan of ``fit``; before ``fit``, the plan of the current parameters."""
         return vars(self).get("_plan") or self._plan_type.from_estimator(self)
 
-    def _count_noise_draws(self) -> dict[int, float]:
+    def _count_draws(self) -> dict[int, float]:
         """Return the number of noise samples of the plan, by noise scale in grid steps."""
-        return self._get_plan().count_noise_draws()
+        return self._get_plan().count_draws()
 
     def plan(self, delta: float | None = None) -> Plan:
         """Return the plan in the JSON types that ``vicinal account`` reads.
@@ -387,7 +387,7 @@ class FixedPlanEstimator(
         planned = self._get_plan()
         return create_guarantee(
             self.plan(delta),
-            self._count_noise_draws(),
+            self._count_draws(),
             simulated=planned.simulation_seed is not None,
             interactions=planned.interactions,
             public=self._additional_public_facts,

@@ -23,7 +23,7 @@ from vicinal.interactions.fit_registry import REGISTRY
 from vicinal.interactions.row_matching import RecordDigests
 from vicinal.neighbours.kernels import IntegerMatrix
 from vicinal.planning.engine_factory import PlannedEngine, convert_to_float, plan_engine
-from vicinal.planning.guarantees import create_ind_knn_guarantee
+from vicinal.planning.guarantees import ind_knn_guarantee
 from vicinal.planning.parameter_tables import IndKNNParameters
 from vicinal.planning.plan import IndKNNPlan
 from vicinal.predictors import inputs
@@ -279,7 +279,7 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
             With `epsilon`, `delta` and further fields.
         """
         check_is_fitted(self)
-        return create_ind_knn_guarantee(self._plan)
+        return ind_knn_guarantee(self._plan)
 
     def _encode_features(self, X: FloatMatrix) -> IntegerMatrix:
         """Return integer features of rows `X` (n, d), in the metric of a private model if any."""

@@ -41,8 +41,8 @@ from vicinal.planning.guarantees import (
     check_under_total,
     compute_share_epsilon,
     compute_total_guarantee,
-    create_ind_knn_guarantee,
-    refuse_weak_guarantee,
+    ind_knn_guarantee,
+    refuse_weak_plan,
 )
 from vicinal.planning.plan import IndKNNPlan
 from vicinal.store.opening import OpenStore
@@ -230,7 +230,7 @@ class AudienceState:
 
         `total`: the guarantee of all audiences of the store together, which the text quotes.
         """
-        guarantee = create_ind_knn_guarantee(self.requested)
+        guarantee = ind_knn_guarantee(self.requested)
         periods = self._describe_periods()
         opened = "when the audience was opened"
         return dataclasses.replace(
@@ -328,7 +328,7 @@ def serialize_new_plan(
         )
     has_guarantee = plan.simulation_seed is None and plan.interactions
     if has_guarantee and not checks.check_boolean("accept_weak_plan", accept_weak):
-        refuse_weak_guarantee(plan.epsilon, plan.delta, plan.n_records)
+        refuse_weak_plan(plan.epsilon, plan.delta, plan.n_records)
     if plan.reuse_predictions:
         raise InvalidInput("The 'reuse_predictions' parameter must be False in a store.")
     check_planning(plan, schema.n_features, schema.public)
@@ -356,7 +356,7 @@ def check_total(
     epsilon = checks.check_real("epsilon_total", epsilon_total, minimum=plan.epsilon)
     check_under_total(plan, epsilon, plan.delta, 1)
     if not accept_weak:
-        refuse_weak_guarantee(epsilon, plan.delta, None, "epsilon_total")
+        refuse_weak_plan(epsilon, plan.delta, None, "epsilon_total")
     return epsilon, plan.delta
 
 
