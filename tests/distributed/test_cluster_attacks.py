@@ -176,9 +176,8 @@ def test_two_copies_that_both_went_on_are_told_apart(path, tmp_path):
             cluster.predict(queries)
     shutil.rmtree(path / "shard-1")
     shutil.copytree(copy / "shard-1", path / "shard-1")
-    shard_tools.moved(
-        path / "shard-1", find_witness(copy, "shard-1"), find_witness(path, "shard-1")
-    )
+    witness = find_witness(path, "shard-1")
+    shard_tools.moved(path / "shard-1", find_witness(copy, "shard-1"), witness)
     assert_refused(path, "Shard 1")
 
 

@@ -32,10 +32,7 @@ _EPOCH_BYTES = 16
 
 
 def check_member(database: Database, cluster: str, number: int) -> None:
-    """Raise StoreOutdated unless a ledger belongs to shard `number` of the cluster.
-
-    `database`: the ledger's database. `cluster`: the cluster's id, in hexadecimal digits.
-    """
+    """Raise StoreOutdated unless a ledger belongs to shard `number` of the cluster with this id."""
     if (database.get(CLUSTER), database.get(NUMBER)) != (cluster, str(number)):
         raise create_wrong_shard_error(number)
 
@@ -46,10 +43,7 @@ def read_epoch(database: Database) -> bytes:
 
 
 def write_epoch(database: Database, epoch: bytes) -> None:
-    """Store the coordinator's epoch in a shard's ledger, inside a transaction.
-
-    `epoch`: 16 random bytes, or empty to accept any coordinator.
-    """
+    """Store the coordinator's epoch in a shard, inside a transaction; b"" admits any other."""
     database.put(_EPOCH_KEY, epoch.hex())
 
 
@@ -180,9 +174,7 @@ class ShardRecords:
     def from_database(cls, database: Database, cluster: ClusterDescription) -> Self:
         """Return the records in a coordinator's database.
 
-        `cluster`: the content of `cluster.json`.
-
-        Raises StoreOutdated unless they are exactly the shards of the cluster's description.
+        Raises StoreOutdated unless they are exactly the shards of `cluster`, the description.
         """
         records = cls(database)
         numbers = list(range(cluster.shards))

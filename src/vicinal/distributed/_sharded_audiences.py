@@ -120,9 +120,7 @@ class RemoteShards:
 def sum_shard_answers(sums: Collection[Steps], shape: tuple[int, ...]) -> Steps:
     """Return the total of the shards' sums, int64 of the given shape.
 
-    `sums`: the sum of each shard, in grid steps; private.
-
-    Raises StorageFailed if a shard has returned another type or shape.
+    Raises StorageFailed if one of the shards' `sums` has another type or shape.
     """
     if any(shard_sum.dtype != np.int64 or shard_sum.shape != shape for shard_sum in sums):
         raise StorageFailed("A shard sent something other than sums. Does it run the same version?")

@@ -35,11 +35,9 @@ _SEQUENCE_KEY = "sequence"
 
 
 class ChargeJournal:
-    """The charged requests of a shard and their sums, in the table `carried`. Private.
+    """The charged requests in a shard's database and their private sums, in the table `carried`.
 
     The sums are votes of a query block, cells of an evaluation, or a clipped gradient.
-
-    `database`: the shard's database.
     """
 
     def __init__(self, database: Database) -> None:
@@ -109,9 +107,8 @@ class ChargeJournal:
 def charge_votes(state: AudienceState, request: tasks.VoteRequest) -> Steps:
     """Charge a query block in memory and return its private votes, int64 (q, c) in grid steps.
 
-    The shard computes the prices itself, from the noise scales in the request.
-
-    `state`: the shard's state of the audience that is charged.
+    The shard computes the charges itself, from the noise scales in the request. `state`: the
+    shard's state of the charged audience.
     """
     votes = state.engine.votes
     release = votes.release(request.scales / votes.grid.steps)
@@ -123,10 +120,8 @@ def charge_votes(state: AudienceState, request: tasks.VoteRequest) -> Steps:
 def charge_tally(ledger: Ledger, state: AudienceState, request: tasks.TallyRequest) -> Steps:
     """Charge subjects for an evaluation, inside a release; return the private sums of all cells.
 
-    - `ledger`, `state`: the shard's ledger, and its state of the audience that is charged.
-    - `request`: cells and subjects of the evaluated rows.
-
-    Returns int64 sums of ``request.shape``, in grid steps.
+    The sums are int64, in grid steps. `ledger`, `state`: the shard's ledger, and its state of the
+    charged audience.
 
     Raises PrivacyRefused if the coordinator's noise scale differs from the scale that this shard
     would charge for. Nothing was charged then.
@@ -140,10 +135,7 @@ def charge_tally(ledger: Ledger, state: AudienceState, request: tasks.TallyReque
 
 
 def create_local_gradients(store: OpenStore, audience: Audience) -> LocalGradients:
-    """Return the private gradients of a shard's records for training an audience's model.
-
-    `store`: the open folder of the shard.
-    """
+    """Return the private gradients of a shard's records (`store`) to train an audience's model."""
     plan = restore_plan(store, audience)
     records = store.record_files.features
     return LocalGradients(
@@ -186,9 +178,6 @@ def _create_unmetered_slack(plan: IndKNNPlan) -> DeltaSlackAccountant:
 
 
 def _check_scale(request: tasks.TallyRequest | tasks.GradientRequest, scale: int) -> None:
-    """Raise PrivacyRefused unless a request has the noise scale that this shard charges for.
-
-    `scale`: that noise scale, in grid steps.
-    """
+    """Raise PrivacyRefused unless a request has the noise `scale` that this shard charges for."""
     if request.scale != scale:
         raise PrivacyRefused("The coordinator has another plan for this audience than the shard.")

@@ -264,10 +264,7 @@ class ClusterChanges:
         return shard_numbers
 
     def route_addition(self, records: StoredRecords) -> ClusterChange:
-        """Return the change that adds records on the shards of their subjects.
-
-        `records`: encoded records; without subject ids, each is a subject with an unused number.
-        """
+        """Return the change that adds encoded records on the shards of their subjects."""
         subjects = records.ids
         if subjects is None:
             first = int(self._ledger.database.get(NEXT_NUMBER) or 0)
@@ -276,9 +273,6 @@ class ClusterChanges:
         return ClusterChange(ADD, subjects, records.integers, records.rows, shard_numbers)
 
     def list_standings(self, subjects: Sequence[SubjectId]) -> list[int]:
-        """Return the standing of each subject, as in :class:`~vicinal.ledger.ledger.Standing`.
-
-        It is 0 (unknown) on all shards but at most one, whose value is returned.
-        """
+        """Return how the cluster knows each subject: a :class:`~vicinal.ledger.ledger.Standing`."""
         standings = self.run_on_shards(tasks.SubjectStandings(list(subjects)))
         return np.max(list(standings.values()), axis=0).tolist()  # type: ignore[no-any-return]

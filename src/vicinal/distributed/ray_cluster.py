@@ -122,10 +122,7 @@ class RayTransport:
         return partial(self._wait_for_answer, call)
 
     def _wait_for_answer(self, call: Any, seconds: float) -> tasks.ShardAnswer:
-        """Return the answer to a remote call, or raise its error.
-
-        `call`: the Ray object reference of the call. `seconds`: the longest wait.
-        """
+        """Return the answer to a remote call (a Ray object reference), or raise its error."""
         kind, result = wait_for_call(self.ray, call, seconds)
         if kind == UNREACHABLE:
             raise errors.ShardUnreachable(result)
@@ -177,10 +174,7 @@ def split_message(message: tasks.Message) -> list[Any]:
 
 
 def join_message(message: tasks.Message, query_chunks: Sequence[IntegerMatrix]) -> tasks.Message:
-    """Return the message that :func:`split_message` has divided into these arguments.
-
-    `message`: the one with the first queries. `query_chunks`: integer matrices of further queries.
-    """
+    """Return the message that :func:`split_message` has divided into these arguments."""
     request = message.task
     if not (query_chunks and isinstance(request, tasks.VoteRequest)):
         return message

@@ -406,10 +406,7 @@ def create_kernel(plan: IndKNNPlan, public: FloatMatrix | None) -> Kernel:
 
 
 def _tune_bandwidth(kernel: Kernel, radius: Radius, reference: Reference) -> Kernel:
-    """Return the RBF kernel whose bandwidth is the median radius around public points.
-
-    `kernel`: an RBF kernel with any bandwidth. `reference`: the public points.
-    """
+    """Return the RBF `kernel` with the median radius around public points as its bandwidth."""
     assert isinstance(kernel, RBF)  # noqa: S101 (narrows the type: see the only caller)
     squares = -np.median(radius.thresholds(reference.points))
     bandwidth = math.sqrt(max(float(squares), 1.0)) * kernel.unit(reference.points.shape[1])
@@ -428,8 +425,7 @@ def _estimate_size(
 
     - `subjects`: the records' subjects, whose remaining budgets are charged.
     - `account`: counts the total of all charges.
-    - `noise`: source of the noise.
-    - `slack`: counts the delta that the noise grid uses.
+    - `noise`, `slack`: source of the noise; counts the delta that the noise grid uses.
     - `interaction`: the registered fit, or None.
     """
     budget = plan.interaction_budget

@@ -184,12 +184,10 @@ def check_under_total(plan: IndKNNPlan, epsilon: float, delta: float, n_audience
 
 
 def compute_total_guarantee(plans: Sequence[IndKNNPlan]) -> tuple[float, float]:
-    """Return epsilon and delta of all answers to several audiences together.
+    """Return epsilon and delta of all answers to several audiences, given the plan of each.
 
     The guarantee holds for queries that are chosen adaptively over all audiences. Budgets add up in
     GDP; otherwise, or if the noise grids would use more than half of delta, epsilons and deltas do.
-
-    `plans`: the plan of each audience.
     """
     if any(plan.simulation_seed is not None or not plan.interactions for plan in plans):
         return math.inf, 1.0
@@ -260,10 +258,7 @@ Plan = dict[str, Any]
 
 
 def account_for(plan: Plan) -> dict[str, Any]:
-    """Return the privacy loss of a fixed plan: the result of ``vicinal account``, by field name.
-
-    The lower bound's certificate is left out.
-    """
+    """Return the privacy loss of a fixed plan: the fields of ``vicinal account`` by name."""
     accounting: dict[str, Any] = json.loads(_account_json(json.dumps(plan, sort_keys=True)))
     return accounting
 

@@ -81,18 +81,12 @@ class IndKNNPlan(CheckedParameters, VotingParameters):
 
     @classmethod
     def of_target(cls, target: Target, values: Mapping[str, Any]) -> Self:
-        """Return the checked plan for a kind of targets, with defaults for missing parameters.
-
-        `values`: values of parameters, by name.
-        """
+        """Return the checked plan of parameter `values` by name, with defaults for missing ones."""
         _check_parameter_names(target, values)
         return cls.checked(dict(values), target=target)
 
     def replanned(self, **parameters: Any) -> Self:
-        """Return the plan with some parameters replaced and checked, and its model chosen again.
-
-        `parameters`: the new values, by name.
-        """
+        """Return the plan with these parameters replaced, checked, and its model chosen again."""
         checks = [(name, check) for name, check in get_checks(type(self)) if name in parameters]
         changes = {name: check(name, parameters[name]) for name, check in checks}
         why = "" if "model_share" in parameters else self.why_no_model
@@ -397,10 +391,7 @@ class IndKNNPlan(CheckedParameters, VotingParameters):
         return ClassLoss(self.class_shares)
 
     def get_vote_share(self, model: PrivateModel | None) -> float:
-        """Return the share of each budget that remains for votes after all trainings of a model.
-
-        `model`: the private model, or None.
-        """
+        """Return the share of each budget that remains for votes after all trainings of a model."""
         if model is None:
             return 1.0
         # If budgets are not carried over, the part of its share that training does not use is
@@ -437,10 +428,7 @@ class IndKNNPlan(CheckedParameters, VotingParameters):
 
 
 def _check_parameter_names(target: Target, values: Mapping[str, Any]) -> None:
-    """Raise InvalidInput for the first parameter that plans for this kind of target do not have.
-
-    `values`: values of parameters, by name.
-    """
+    """Raise InvalidInput if plans for this kind of target lack a parameter of `values`, by name."""
     names_by_kind = {
         kind: {parameter.name for parameter in get_parameters(table)}
         for kind, table in PARAMETERS.items()

@@ -313,10 +313,7 @@ class SimulationSetup:
         return [float(share) for share in counts / counts.sum()]
 
     def with_simulated_model(self, plan: IndKNNPlan, seed: int) -> SimulationSetup:
-        """Return the same points in the metric of a private model that is simulated for a plan.
-
-        `seed`: seed of the model's noise.
-        """
+        """Return the points in the metric of a private model, simulated for a plan with a seed."""
         kernel = self.reference.kernel
         assert isinstance(kernel, Cosine)  # noqa: S101 (a model needs it)
         model = simulate_model(kernel, self.reference.points, self.labels, plan, seed)
@@ -352,8 +349,7 @@ def simulate(setup: SimulationSetup, choice: PlanChoice, seed: int = 0) -> Simul
     """Return the result of one simulation of a plan; the same seed gives the same result.
 
     If more answers are planned than there are points, each simulated answer stands for several, and
-    is charged that many times. `setup`: the public points. `choice`: neighbours and noise of the
-    plan.
+    is charged that many times. `setup`: the public points. `choice`: neighbours and noise.
     """
     run = _SimulationRun(setup, choice, seed)
     order = run.queries
@@ -389,10 +385,7 @@ class _SimulationRun:
         self._n_queried = 0
 
     def answer(self, block: Places) -> None:
-        """Answer a block of queries, and charge the voters.
-
-        `block`, int64 (b,): indices of the queried points.
-        """
+        """Answer a block of queries, (b,) indices of points, and charge the voters."""
         labels = self._predict_by_model(block)
         queried = labels == _UNKNOWN
         voters = self._voters.select_block(block)
@@ -417,7 +410,8 @@ class _SimulationRun:
     def _predict_by_model(self, block: Places) -> Places:
         """Return the labels of queries that the model answers alone, `_UNKNOWN` for the rest.
 
-        `block`, int64 (b,): indices of the queried points.
+        It answers if it is sure, or if no planned queries to private records remain. `block`, int64
+        (b,): indices of the queried points.
         """
         model = self._setup.model
         if model is None:
@@ -428,10 +422,7 @@ class _SimulationRun:
         return np.where(queried, _UNKNOWN, model.predicted.values[block].argmax(axis=1))
 
     def _charge_voters(self, voters: _Voters) -> Floats:
-        """Charge the voters, and return the weight of each vote that its budget pays for.
-
-        `voters`: pairs of a query and a point that votes in it.
-        """
+        """Charge the voters, and return the weight of each vote that its budget pays for."""
         variance = 2 * self._choice.multiplier**2 * self._choice.n_neighbors * self._choice.budget
         prices = np.square(voters.weights) / variance * voters.share * self._answers_per_query
         budgets = self._budgets[voters.rows]
@@ -442,7 +433,7 @@ class _SimulationRun:
     def _sum_votes(self, voters: _Voters, weights: Floats) -> Floats:
         """Return the votes for each class, (q, c), scaled to k voters for every query.
 
-        `voters`: pairs of a query and a point that votes in it. `weights`: the weight of each vote.
+        `weights`: the weight of each vote of `voters`.
         """
         c = self._setup.n_classes
         cells = voters.queries * c + self._setup.labels[voters.rows]
@@ -486,10 +477,7 @@ class _Voters:
     share: float
 
     def select_block(self, block: Places) -> _Voters:
-        """Return the voters of some queries, which are numbered from 0 in this order.
-
-        `block`, int64 (b,): indices of the queries.
-        """
+        """Return the voters of the queries with the indices `block`, renumbered from 0."""
         new_index = np.full(self.size, _UNKNOWN, dtype=np.int64)
         new_index[block] = np.arange(len(block))
         return self._select_queries(new_index, len(block))
@@ -500,10 +488,7 @@ class _Voters:
         return self._select_queries(new_index, int(mask.sum()))
 
     def _select_queries(self, new_index: Places, size: int) -> _Voters:
-        """Return the voters with renumbered queries, without queries of `_UNKNOWN` index.
-
-        `new_index`: new index of each query. `size`: number of queries that remain.
-        """
+        """Return the voters of `size` queries, given each query's new index or `_UNKNOWN`."""
         queries = new_index[self.queries]
         is_kept = queries != _UNKNOWN
         return _Voters(
@@ -517,10 +502,7 @@ class _Voters:
 
 
 def _find_voters(reference: Reference, choice: PlanChoice) -> _Voters:
-    """Return the nearest public points of each public point, which vote in its query.
-
-    `reference`: the public points. `choice`: its number of neighbours is scaled to the points.
-    """
+    """Return the nearest public points of each point of `reference`, which vote in its query."""
     size = len(reference)
     k = choice.n_neighbors
     rank = k * size / choice.plan.size

@@ -167,10 +167,7 @@ class FixedPlan(CheckedParameters, FixedPlanParameters):
 
     @abstractmethod
     def create_release(self, records: inputs.FitInputs, targets: AnyArray) -> Any:
-        """Return the mechanism that makes the planned releases.
-
-        `records`: the checked arguments of ``fit``. `targets`: encoded targets, (n,) or (n, c).
-        """
+        """Return the mechanism of the planned releases, given records and encoded targets."""
 
     @property
     def plan_identity(self) -> Hashable:
@@ -182,10 +179,7 @@ class FixedPlan(CheckedParameters, FixedPlanParameters):
         return encode_labels(y, size, self.classes)
 
     def plan_interactions(self, releases: list[Plan], delta: float | None = None) -> Plan:
-        """Return the plan of all declared interactions together, each with these releases.
-
-        `releases`: entries of a plan's JSON. `delta`: None for that of the parameters.
-        """
+        """Return the plan of all declared interactions, each with these releases, at `delta`."""
         plan = {"delta": self.delta if delta is None else delta, "releases": releases}
         return repeat_plan(plan, self.interactions)
 
@@ -211,10 +205,7 @@ class AnsweringPlan(AnsweringParameters, FixedPlan):
 
     @abstractmethod
     def _plan_releases(self, noise: float) -> list[Plan]:
-        """Return the planned releases as entries of a plan's JSON.
-
-        `noise`: standard deviation of the noise on each class, in votes.
-        """
+        """Return the entries of the plan's JSON, for a noise standard deviation in votes."""
 
     def check_combinations(self) -> None:
         """Raise InvalidInput for parameters that exclude each other."""

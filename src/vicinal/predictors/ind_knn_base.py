@@ -255,10 +255,7 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
             return proxies.budget_usage()
 
     def _get_proxy_ledger(self) -> ProxyLedger:
-        """Return the ledger of public points that are charged like records.
-
-        Raises InvalidInput if there are no public points, or with private counts.
-        """
+        """Return the ledger of public points that are charged like records; else InvalidInput."""
         proxies = self._engine.proxies
         if proxies is None:
             raise InvalidInput(
