@@ -431,7 +431,7 @@ def test_what_training_takes_of_delta_is_kept(tmp_path):
 @pytest.mark.parametrize("given", [{"n_queries": 10**12}])
 def test_what_votes_cannot_be_is_refused_before_a_model_is_trained(tmp_path, monkeypatch, given):
     """A later refusal could be repeated with new noise any number of times without a charge."""
-    monkeypatch.setattr(private_models, "train_and_charge_model", lambda *_, **__: pytest.fail())
+    monkeypatch.setattr(private_models, "train_and_charge_model", lambda *_, **__: 1 / 0)
     plan = without_share(n_records=600, **given)
     with pytest.raises(InvalidInput, match="noise must be larger"):
         Store.init(tmp_path / "store", X, Y, PEOPLE, classes=range(CLASSES), public=R, **plan)
