@@ -213,7 +213,7 @@ class ShardServer:
         return votes
 
     def _charge_tally(self, request: tasks.TallyRequest) -> Steps:
-        """Charge an evaluation durably and return the sums of all cells."""
+        """Charge an evaluation durably and return the private sums of all cells."""
         state = _get_audience(request.audience, self._audience_states)
         with self._parts.ledger.release(state.audience):
             sums = charging.charge_tally(self._parts.ledger, state, request)

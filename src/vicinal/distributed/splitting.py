@@ -33,7 +33,7 @@ from vicinal.mechanisms.noise_sources import fresh_key
 from vicinal.store.audience_state import restore_plan
 from vicinal.store.folder import Folder, check_new
 from vicinal.store.opening import (
-    RETIRED,
+    SPLIT_CLUSTER,
     OpenStore,
     create_interrupted_error,
     create_store,
@@ -180,7 +180,7 @@ def finish_interrupted_split(
     ):
         membership.ShardRecords.from_database(coordinator.database, cluster)
         # If the store is closed for good already, its opening has updated the witness.
-        if source.database.get(RETIRED) is None:
+        if source.database.get(SPLIT_CLUSTER) is None:
             target_cluster = source.database.get(membership.CLUSTER)
             source_state = coordinator.database.get(_SOURCE_KEY)
             if (target_cluster, source_state) != (cluster.identity, _format_state(source)):
@@ -205,7 +205,7 @@ def _close_for_good(source: OpenStore, cluster: str) -> None:
     The witness refuses any earlier copy of the store.
     """
     with source.ledger.change("split"):
-        source.database.put(RETIRED, cluster)
+        source.database.put(SPLIT_CLUSTER, cluster)
     source.mark_change()
     source.ledger.complete_change()
 

@@ -155,7 +155,7 @@ _MAX_AUDIENCES = round(_TOTAL_SLACK / SLACK_SHARE)
 
 
 def compute_total_budget(epsilon: float, delta: float) -> float:
-    """Return the budget (zCDP) of one filter over all audiences.
+    """Return the zCDP budget of one filter over all audiences, for epsilon and delta together.
 
     A share of delta is reserved for the noise grids of the audiences.
     """

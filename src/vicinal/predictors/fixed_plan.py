@@ -425,7 +425,7 @@ class FixedPlanClassifier(FixedPlanEstimator[Answering]):
         return votes if getattr(self._plan, "tau", None) else compute_decision_scores(votes)
 
     def votes(self, X: npt.ArrayLike) -> Floats:
-        """Return noisy votes, float64 (q, c); NaN where a query did not pass the screening.
+        """Return noisy votes of queries `X` (q, d), float64 (q, c); NaN where screening failed.
 
         Charged like ``predict``: query once, and derive labels from the votes.
 
@@ -494,6 +494,7 @@ class FixedPlanClassifier(FixedPlanEstimator[Answering]):
         return labels
 
     def __getstate__(self) -> dict[str, Any]:
+        """Return the state for a copy or a pickle; raise PrivacyRefused after ``fit``."""
         if hasattr(self, "_release"):
             raise PrivacyRefused(
                 "A fitted classifier cannot be copied or pickled: every copy could give the "

@@ -160,7 +160,7 @@ class IndKNNClassifier(NamedClassesMixin, IndKNNEstimator, IndKNNClassifierParam
         )
 
     def decision_function(self, X: npt.ArrayLike) -> Floats:
-        """Return noisy votes, float64 (q, c); for two classes second - first, (q,).
+        """Return noisy votes of queries `X` (q, d), float64 (q, c); for two classes second - first.
 
         Charged like :meth:`predict`; cached answers to an identical array are not charged.
 
@@ -176,7 +176,7 @@ class IndKNNClassifier(NamedClassesMixin, IndKNNEstimator, IndKNNClassifierParam
         return compute_decision_scores(votes)
 
     def predict_proba(self, X: npt.ArrayLike) -> Floats:
-        """Return the probability of every class, float64 (q, c); rows sum to 1.
+        """Return class probabilities of queries `X` (q, d), float64 (q, c); rows sum to 1.
 
         Charged like :meth:`predict`; cached answers to an identical array are not charged.
         Combines `class_prior` with the noisy votes according to their noise.
@@ -203,7 +203,7 @@ class IndKNNClassifier(NamedClassesMixin, IndKNNEstimator, IndKNNClassifierParam
         """Return class probabilities of the private model alone, float64 (q, c); None without one.
 
         Never charged: the weights of the model were charged and released in training, and no record
-        is read here. Rows sum to 1.
+        is read here. Rows sum to 1. `X`, array (q, d): public queries.
         """
         check_is_fitted(self)
         queries = inputs.check_features(self, X)

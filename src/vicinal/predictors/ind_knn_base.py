@@ -326,6 +326,7 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
             )
 
     def __getstate__(self) -> dict[str, Any]:
+        """Return the state for a copy or a pickle; raise PrivacyRefused after ``fit``."""
         if hasattr(self, "_engine"):
             raise PrivacyRefused(
                 "A fitted classifier cannot be copied or pickled: every copy could spend the same "

@@ -92,6 +92,7 @@ class PrivateKNNPlan(PrivateKNNParameters, AnsweringPlan):
             )
 
     def _plan_releases(self, noise: float) -> list[Plan]:
+        """Return the plan entries of screening and votes; `noise`: on each class, in votes."""
         return [
             *self._plan_screening_release(),
             *self._plan_vote_releases(self.planned_answers, noise),
@@ -156,7 +157,7 @@ class PrivateKNNPlan(PrivateKNNParameters, AnsweringPlan):
         return RBF(1.0, bound, FLOAT32 if uses_float32 else int8_precision(public, bound))
 
     def create_release(self, records: FitInputs, targets: AnyArray) -> PrivateKNNRelease:
-        """Return the mechanism that answers queries from these records, with new quotas."""
+        """Return the mechanism that answers from records and encoded targets, with new quotas."""
         coins = bernoulli_source(self.simulation_seed)
         release = PrivateKNNRelease(
             records.features,

@@ -49,7 +49,7 @@ LOST = "loss accepted"
 """Kind of change in the history, and name in the ledger's database of the witness's head for which
 the loss was accepted."""
 
-RETIRED = "retired"
+SPLIT_CLUSTER = "retired"
 """Name in the ledger's database of the cluster to which its budgets moved."""
 
 
@@ -153,7 +153,7 @@ def open_folder(
         )
         ledger = _load_ledger(folder, database)
         check(database)
-        if database.get(RETIRED) not in (None, cluster):
+        if database.get(SPLIT_CLUSTER) not in (None, cluster):
             raise StoreOutdated(
                 "The store was split: its budgets now belong to its cluster, which answers. "
                 "Delete this folder once the cluster is backed up."
