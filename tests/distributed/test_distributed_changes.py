@@ -267,7 +267,7 @@ def test_a_change_is_not_decided_without_all_shards(path):
 def test_a_change_that_was_never_decided_leaves_nothing(path, monkeypatch):
     """Fails if records that a crash left in the coordinator's folder stay there."""
     cluster = shard_tools.local(path)
-    monkeypatch.setattr(ClusterChanges, "finish", lambda _: pytest.fail("it was not decided"))
+    monkeypatch.setattr(ClusterChanges, "finish_pending", lambda _: pytest.fail("it was not decided"))
     with monkeypatch.context() as patch:
         patch.setattr(type(cluster._parts.database), "put", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
@@ -445,6 +445,6 @@ def test_no_shard_makes_a_change_that_was_not_committed(path, monkeypatch):
         monkeypatch.setattr(cluster._changes, "run_on_shards", lambda *task: sent.append(task))
         cluster._changes.pending = cluster._ledger.last_commit[0] + 1
         with pytest.raises(StorageFailed, match="not committed"):
-            cluster._changes.finish()
+            cluster._changes.finish_pending()
         assert not sent
         cluster._changes.pending = 0

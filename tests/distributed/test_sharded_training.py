@@ -55,7 +55,7 @@ def describe_model(store):
     return (
         model.model.model.weights.tobytes(), model.model.used.tobytes(), model.trained,
         model.model.doubt,
-        audience.slack, state.budget_usage.tobytes(), state.plan(),
+        audience.slack, state.budget_usage.tobytes(), state.describe_plan(),
     )  # fmt: skip
 
 
@@ -441,7 +441,7 @@ def test_what_a_training_loses_about_somebody_is_paid(broken, tmp_path, monkeypa
     everybody = tools.clustered(tmp_path / "with", 2, place=tools.scattered(2, 2), make=make)
     asked = record_steps(everybody, monkeypatch)
     with tools.local(everybody) as cluster:
-        budget = cluster._audience_states["second"].settings.interaction_budget
+        budget = cluster._audience_states["second"].plan.interaction_budget
     others = tools.clustered(tmp_path / "without", 2, place=tools.scattered(2, 2), make=make)
     with tools.local(others) as cluster:
         cluster.erase([victim])
