@@ -122,7 +122,7 @@ def _sizes() -> str:
     tired = IndKNNClassifier(range(3), n_neighbors=40, noise_multiplier=1.5)
     with (
         patch("vicinal.interactions.fit_registry.REGISTRY._claims", []),
-        patch.object(EnginePlanner, "radius", refused),
+        patch.object(EnginePlanner, "create_radius", refused),
     ):
         for _ in range(30):
             with suppress(InvalidInput):

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 
 from vicinal.noise import NoiseSource
-from vicinal.planning.engine_factory import settled_model
+from vicinal.planning.engine_factory import train_and_charge_model
 from vicinal.planning.plan import IndKNNPlan
 from vicinal.targets.kinds import declared_target
 
@@ -127,10 +127,10 @@ def plan_of(n_classes=2, **parameters):
 
 def trains_free(patch):
     """Have a store's training charge a copy of the budgets."""
-    honest = settled_model
+    honest = train_and_charge_model
 
     def broken(settings, encoder, records, public, people, *rest):
         free = dataclasses.replace(people, remaining=people.remaining.copy())
         return honest(settings, encoder, records, public, free, *rest)
 
-    patch.setattr("vicinal.store.private_models.settled_model", broken)
+    patch.setattr("vicinal.store.private_models.train_and_charge_model", broken)

@@ -12,10 +12,10 @@ import pytest
 import store_tools as tools
 from made_up import raising
 from vicinal.distributed import Coordinator, split
-from vicinal.distributed.folders import COORDINATOR, ClusterDescription, ShardFolder, witness_of
+from vicinal.distributed.folders import COORDINATOR, ClusterDescription, MemberFolder, find_witness
 from vicinal.distributed.messages import Verify
 from vicinal.distributed.shard_server import ShardServer
-from vicinal.distributed.splitting import ready_cluster
+from vicinal.distributed.splitting import finish_interrupted_split
 from vicinal.distributed.transports import local_transports
 from vicinal.errors import ShardUnreachable, StorageFailed
 from vicinal.ledger.sqlite import SQLiteDatabase
@@ -26,7 +26,7 @@ PATIENCE = 480.0
 def clustered(folder, shards, *, place=None, make=tools.make, **plan):
     """Return the path of a new cluster of 300 records of 150 people."""
     make(folder / "store", **plan).close()
-    split(folder / "store", folder / "cluster", shards, place=place)
+    split(folder / "store", folder / "cluster", shards, choose_shard=place)
     return folder / "cluster"
 
 
@@ -34,7 +34,7 @@ def transplanted(source, target):
     """Copy a cluster with its witnesses, as to the same path of another machine."""
     shutil.copytree(source, target)
     for part in (COORDINATOR, *(one.name for one in source.glob("shard-*"))):
-        moved(target / part, witness_of(source, part), witness_of(target, part))
+        moved(target / part, find_witness(source, part), find_witness(target, part))
     return target
 
 
@@ -42,7 +42,7 @@ def moved(part, old, new):
     """Have a part, that was copied, look for a copy of its witness in another place."""
     new.parent.mkdir(exist_ok=True)
     shutil.copy(old, new)
-    there = ShardFolder.read(part)
+    there = MemberFolder.read(part)
     dataclasses.replace(there, folder=dataclasses.replace(there.folder, witness=new)).save()
 
 
@@ -61,9 +61,9 @@ def scattered(seed, shards):
 def budgets(path, audience="default"):
     """Return what everybody has left, by id, of a cluster that is closed; check every shard."""
     left = {}
-    for folder in ready_cluster(path).folders(path):
+    for folder in finish_interrupted_split(path).list_folders(path):
         with closing(ShardServer.open(folder)) as server:
-            found = server.do(Verify())
+            found = server.run_task(Verify())
             assert found, found.faults
             book = server._parts.ledger
             units = book.audiences[audience].account.remaining
@@ -79,7 +79,7 @@ def charge_only(cluster, queries):
     block = engine.votes.kernel.encode(queries)
     noise = engine.multiplier * np.sqrt(engine.radius.expected(block))
     release, radii = engine.votes.release(noise), engine.radius.thresholds(block)
-    cluster._shards["default"].charge_and_sum(release, block, radii)
+    cluster._remote_shards["default"].charge_and_sum(release, block, radii)
 
 
 def kept_votes(server):
@@ -89,7 +89,7 @@ def kept_votes(server):
 
 def in_peace(path):
     """Wait until the actors of a closed or killed coordinator have let go of their folders."""
-    for folder in ready_cluster(path).folders(path):
+    for folder in finish_interrupted_split(path).list_folders(path):
         for _ in range(6000):
             try:
                 ShardServer.open(folder).close()

@@ -12,7 +12,7 @@ import numpy as np
 from experiments.report_set.data import MOST_QUERIES, Split, questions
 from experiments.report_set.methods import DELTA, Plan, ours
 from vicinal.neighbours import Reference
-from vicinal.planning.engine_factory import kernel_for
+from vicinal.planning.engine_factory import create_kernel
 from vicinal.planning.plan import IndKNNPlan
 from vicinal.planning.plan_simulation import PlanChoice, SimulationSetup, simulate
 from vicinal.targets.kinds import declared_target
@@ -57,14 +57,14 @@ def foretold(split: Split, n_queries: int, epsilon: float) -> float:
         "n_queries": n_queries, "n_records": len(split.private),
         "records_per_subject": split.records_per_subject,
     }  # fmt: skip
-    plan = IndKNNPlan.of_target(declared_target(given), given).settled(len(public))
-    kernel = kernel_for(plan, public)
+    plan = IndKNNPlan.of_target(declared_target(given), given).choose_model_share(len(public))
+    kernel = create_kernel(plan, public)
     labels = split.answers[split.public]
     points = Reference(kernel, kernel.encode(public)).points
     setup = SimulationSetup.from_public_rows(kernel, points, split.n_classes, labels)
     played = []
     for seed in range(PLAYED):
-        beside = setup.beside_model(plan, seed)
+        beside = setup.with_simulated_model(plan, seed)
         share = 1.0 if beside.model is None else beside.model.budget_share
         choice = PlanChoice.from_plan(plan, beside.reference, share)
         played.append(simulate(beside, choice, seed).accuracy)

@@ -101,7 +101,7 @@ def test_a_filter_is_priced_with_all_that_its_meter_admits(delta):
         IndKNNClassifier(range(2), epsilon=1.0, delta=DELTA, n_records=100)
     )
     assert enforced.grid_delta * SLACK_SHARE == pytest.approx(GRID_DELTA)
-    mu = math.sqrt(2 * enforced.spendable)
+    mu = math.sqrt(2 * enforced.interaction_budget)
     priced = account({"delta": delta, "releases": [FILTER | {"delta": DELTA}]})
     for method, tolerance in (("gdp", 1e-6), ("pld", 1e-3)):
         expected = gaussian_epsilon(mu, delta - GRID_DELTA)

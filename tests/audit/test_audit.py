@@ -297,13 +297,13 @@ def test_what_has_no_trial_is_named_and_a_plan_without_worlds_is_refused():
 
 def test_a_cluster_is_attacked_through_its_shards(monkeypatch):
     """Fails if a fault of shards alone is not detected, or affects the audit of a single store."""
-    honest = ShardServer.do
+    honest = ShardServer.run_task
 
     def doubled(server, task):
         found = honest(server, task)
         return 2 * found if type(task).__name__ == "VoteRequest" else found
 
-    monkeypatch.setattr(ShardServer, "do", doubled)
+    monkeypatch.setattr(ShardServer, "run_task", doubled)
     found = list_store_attacks({**facts_of(), "shards": {0: 2}})
     assert not run_audit(found["restart"](), 0.0, controls=False).is_consistent
     assert run_audit(list_store_attacks(facts_of())["restart"](), 0.0, controls=False).is_consistent

@@ -95,7 +95,7 @@ def labelling(kind, _path):
 def planned(kind, **parameters):
     given = {**DECLARED[kind][1], "n_records": 60_000, **parameters}
     plan = IndKNNPlan.of_target(declared_target(given), given)
-    return plan.settled(2000)
+    return plan.choose_model_share(2000)
 
 
 def private_model(kind, _path):

@@ -67,7 +67,7 @@ def test_what_only_reads_finishes_nothing(tmp_path, monkeypatch, queries):
         for command, *options in reading:
             assert "only read cannot finish it" in run(command, path, *options, code=3)
 
-    with tools.broken_off(monkeypatch, "vicinal.distributed.splitting._retire"):
+    with tools.broken_off(monkeypatch, "vicinal.distributed.splitting._close_for_good"):
         distributed.split(tmp_path / "store", tmp_path / "cluster", 2)
     refused(tmp_path / "cluster")
     run("allow", tmp_path / "store", "anna", 5)  # it is as it was, and goes on
@@ -85,7 +85,7 @@ def test_what_only_reads_finishes_nothing(tmp_path, monkeypatch, queries):
     refused(tmp_path / "store")
     run("shard", "--yes", tmp_path / "store", "--out", tmp_path / "cluster")  # finishes the erasure
     with (
-        tools.broken_off(monkeypatch, "vicinal.distributed.changes.ClusterChanges.finish"),
+        tools.broken_off(monkeypatch, "vicinal.distributed.changes.ClusterChanges.finish_pending"),
         shard_tools.local(tmp_path / "cluster") as cluster,
     ):
         cluster.erase(["person-4"])

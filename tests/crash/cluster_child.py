@@ -80,7 +80,7 @@ def seen(path):
 
 def ask(coordinator, cluster, number, file):
     votes = act(coordinator, number)
-    pids = cluster.processes()
+    pids = cluster.list_process_ids()
     note = {"number": number, "votes": votes, "shards": pids, "at": time.time()}
     os.write(file, (json.dumps(note) + "\n").encode())
 

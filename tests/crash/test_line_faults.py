@@ -117,7 +117,7 @@ def enrolled_records(store):
 def read_shards(path):
     """Return :func:`enrolled_records` of all shards of a closed cluster."""
     held = {}
-    for folder in ClusterDescription.read(path).folders(path):
+    for folder in ClusterDescription.read(path).list_folders(path):
         server = ShardServer.open(folder)
         try:
             held |= enrolled_records(server)

@@ -9,10 +9,7 @@ from vicinal.distributed.messages import VoteRequest
 
 
 def create_request(server, name=b"a block of any id", *, clock=5, size=6, **changes):
-    """Return a vote request for the first `size` queries, with the noise of the server's audience.
-
-    `changes`: fields of the request to replace.
-    """
+    """Return a vote request for `size` queries with the audience's noise and the given fields."""
     engine = server._audience_states["default"].engine
     block = engine.votes.kernel.encode(tools.Q[:size])
     scales = np.full(size, engine.votes.grid.scale(1.5 * np.sqrt(40)))

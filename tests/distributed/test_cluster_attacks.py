@@ -15,7 +15,7 @@ import store_tools as tools
 from vicinal import errors
 from vicinal.distributed import Coordinator, ShardMissing, _fan_out, restore_cluster, split
 from vicinal.distributed.cluster_backups import accept_cluster_loss
-from vicinal.distributed.folders import COORDINATOR, ShardFolder, witness_of
+from vicinal.distributed.folders import COORDINATOR, MemberFolder, find_witness
 from vicinal.distributed.messages import Erase, Ping, SubjectStandings
 from vicinal.distributed.transports import local_transports
 from vicinal.ledger.tables import Tables
@@ -43,7 +43,7 @@ def path(made, tmp_path):
 
 
 def locate_member(path, part):
-    return path / part, witness_of(path, part)
+    return path / part, find_witness(path, part)
 
 
 def save_member(path, part, place):
@@ -100,7 +100,7 @@ def test_a_shard_in_the_place_of_another_is_refused(path, tmp_path, how):
     (path / "shard-1").rename(path / "aside")
     if how == "twice":
         shutil.copytree(path / "shard-0", path / "shard-1")
-        old, new = (witness_of(path, name) for name in ("shard-0", "shard-1"))
+        old, new = (find_witness(path, name) for name in ("shard-0", "shard-1"))
         shard_tools.moved(path / "shard-1", old, new)
     elif how == "changed places":
         (path / "shard-0").rename(path / "shard-1")
@@ -142,7 +142,7 @@ def test_a_copied_shard_on_another_machine_is_refused_at_its_first_order(path, t
     """Fails if two copies of a shard can both be charged, in any order of messages."""
     copy = tmp_path / "elsewhere"
     shutil.copytree(path / "shard-0", copy)
-    shard_tools.moved(copy, witness_of(path, "shard-0"), tmp_path / "elsewhere.witness")
+    shard_tools.moved(copy, find_witness(path, "shard-0"), tmp_path / "elsewhere.witness")
 
     def to_copy(paths):
         return local_transports([copy, *paths[1:]])
@@ -158,7 +158,7 @@ def test_a_copied_shard_that_comes_into_a_session_is_refused(path, tmp_path):
     """Fails if a copy can take a shard's place between two answers."""
     copy = tmp_path / "elsewhere"
     shutil.copytree(path / "shard-0", copy)
-    shard_tools.moved(copy, witness_of(path, "shard-0"), tmp_path / "elsewhere.witness")
+    shard_tools.moved(copy, find_witness(path, "shard-0"), tmp_path / "elsewhere.witness")
     with shard_tools.local(path) as cluster:
         cluster.predict(tools.Q[10:14])
         original, link = cluster._clients[0].transport, local_transports([copy])[0]
@@ -176,7 +176,8 @@ def test_two_copies_that_both_went_on_are_told_apart(path, tmp_path):
             cluster.predict(queries)
     shutil.rmtree(path / "shard-1")
     shutil.copytree(copy / "shard-1", path / "shard-1")
-    shard_tools.moved(path / "shard-1", witness_of(copy, "shard-1"), witness_of(path, "shard-1"))
+    witness = find_witness(path, "shard-1")
+    shard_tools.moved(path / "shard-1", find_witness(copy, "shard-1"), witness)
     assert_refused(path, "Shard 1")
 
 
@@ -217,7 +218,7 @@ def test_a_message_that_an_answer_overtakes_is_no_old_coordinator_s(path, task):
         with pytest.raises(errors.StoreOutdated, match="coordinator"):
             server.handle(older)
         with pytest.raises(errors.StoreOutdated, match="coordinator"):
-            server.handle(dataclasses.replace(message, reading=True))
+            server.handle(dataclasses.replace(message, read_only=True))
 
 
 @pytest.mark.parametrize("wrong", [
@@ -277,7 +278,7 @@ def test_what_a_cluster_consists_of_is_not_decided_by_an_editor(path, write, cha
 def broken(tmp_path, monkeypatch):
     """A split that broke off as its store was about to retire; return the cluster's folder."""
     tools.make(tmp_path / "store").close()
-    with tools.broken_off(monkeypatch, "vicinal.distributed.splitting._retire"):
+    with tools.broken_off(monkeypatch, "vicinal.distributed.splitting._close_for_good"):
         split(tmp_path / "store", tmp_path / "broken", 2)
     return tmp_path / "broken"
 
@@ -345,7 +346,7 @@ def test_a_store_that_retired_and_lost_its_witness_keeps_no_cluster_shut(
 
 def read_cluster(path):
     """Read facts and guarantee of a cluster, and verify it, without writing."""
-    with Coordinator.open(path, local_transports, SOON, reading=True) as cluster:
+    with Coordinator.open(path, local_transports, SOON, read_only=True) as cluster:
         assert all(client.transport.shard._server.is_consistent for client in cluster._clients)
         assert cluster.verify()
         assert cluster.facts(curator=True)["shards"] == 2
@@ -359,14 +360,14 @@ def interrupt_erasure(path):
         closing(shard_tools.ShardServer.open(path / "shard-0")) as server,
         tools.broken_off(patch, "vicinal.store.erasure._truncate_files"),
     ):
-        server.do(Erase(10**6, tools.PEOPLE[:60]))
+        server.run_task(Erase(10**6, tools.PEOPLE[:60]))
 
 
 def leave_change_pending(path):
     with (
         pytest.MonkeyPatch.context() as patch,
         shard_tools.local(path) as cluster,
-        tools.broken_off(patch, "vicinal.distributed.changes.ClusterChanges.finish"),
+        tools.broken_off(patch, "vicinal.distributed.changes.ClusterChanges.finish_pending"),
     ):
         cluster.erase(["person-4"])
 
@@ -404,7 +405,7 @@ def test_what_only_reads_a_cluster_writes_no_byte_of_any_part(path, broken):
 
 
 def test_a_shard_that_was_read_is_opened_again_to_write(path):
-    with Coordinator.open(path, local_transports, SOON, reading=True) as cluster:
+    with Coordinator.open(path, local_transports, SOON, read_only=True) as cluster:
         shard, message = (
             cluster._clients[0].transport.shard,
             cluster._clients[0].create_message(Ping()),
@@ -412,7 +413,7 @@ def test_a_shard_that_was_read_is_opened_again_to_write(path):
         server = shard._server
         shard.handle(message)
         assert shard._server is server
-        shard.handle(dataclasses.replace(message, reading=False))
+        shard.handle(dataclasses.replace(message, read_only=False))
         assert shard._server is not server
 
 
@@ -429,8 +430,8 @@ def test_a_stranger_s_cluster_finishes_nothing_of_another_one(path, tmp_path, ho
     gift = tmp_path / "gifts" / "cluster"
     gift.parent.mkdir()
     shard_tools.clustered(gift.parent, 2)
-    mine = ShardFolder.read(path / "shard-0")
-    with open_folder(ShardFolder.read(gift / COORDINATOR).folder) as store:
+    mine = MemberFolder.read(path / "shard-0")
+    with open_folder(MemberFolder.read(gift / COORDINATOR).folder) as store:
         row = store.database.rows(Tables.SHARDS, "number = ?", (0,))[0]
         with store.database.transaction():
             store.database.replace(Tables.SHARDS, [(0, mine.folder.identity, *row[2:])])
@@ -451,7 +452,7 @@ def test_a_stranger_s_cluster_finishes_nothing_of_another_one(path, tmp_path, ho
     before = tools.contents(path), tools.contents(path.with_name("cluster.witnesses"))
     only_reads = "only read" if only_read and "source" in how else STRANGE[how]
     with pytest.raises(errors.VicinalError, match=only_reads):
-        Coordinator.open(gift, local_transports, SOON, reading=only_read)
+        Coordinator.open(gift, local_transports, SOON, read_only=only_read)
     assert (tools.contents(path), tools.contents(path.with_name("cluster.witnesses"))) == before
 
 
@@ -527,7 +528,7 @@ def test_a_shard_ahead_of_its_coordinator_goes_on(path):
     """Fails if a crash between a shard's commit and the coordinator's closes the cluster."""
     cluster = shard_tools.local(path)
     queries = tools.Q[10:14]
-    cluster._shards["default"].begin_batch()
+    cluster._remote_shards["default"].begin_batch()
     shard_tools.charge_only(cluster, queries)
     cluster._failed = True  # as after a kill: nothing more is written
     cluster.close()
@@ -582,7 +583,7 @@ def test_an_accepted_loss_spends_every_budget_and_goes_on(path, tmp_path):
 def test_a_lost_witness_or_coordinator_can_be_accepted(path, tmp_path):
     """Fails if a coordinator that was put back stays behind the turns that its shards know."""
     continue_and_restore(path, COORDINATOR, tmp_path)
-    witness_of(path, "shard-0").unlink()
+    find_witness(path, "shard-0").unlink()
     with Coordinator.open(path, local_transports, SOON, accept_loss=True) as cluster:
         assert cluster.predict(tools.Q[20:24]).charged == 4
         assert cluster.erase(["person-3"]) > 0

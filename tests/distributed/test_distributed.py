@@ -17,9 +17,9 @@ from distributed.orders import copy_remaining_units, create_request
 from shard_tools import Dead, heard
 from vicinal.accounting.budget import UNITS
 from vicinal.distributed import Coordinator, RayCluster, ShardMissing, split
-from vicinal.distributed.folders import shard_paths
+from vicinal.distributed.folders import list_folders
 from vicinal.distributed.messages import DeleteVotes, Facts, Verify, VoteRequest, create_block_name
-from vicinal.distributed.ray_cluster import ShardActor, run_quietly
+from vicinal.distributed.ray_cluster import ShardActor, run_without_traceback
 from vicinal.distributed.shard_server import ShardServer
 from vicinal.distributed.transports import local_transports
 from vicinal.engine.shard import LocalShardBase
@@ -31,7 +31,7 @@ from vicinal.store import Store
 
 @pytest.fixture
 def folder(tmp_path):
-    return shard_paths(shard_tools.clustered(tmp_path, 2), 2)[0]
+    return list_folders(shard_tools.clustered(tmp_path, 2), 2)[0]
 
 
 @pytest.fixture
@@ -45,18 +45,18 @@ def server(folder):
 
 
 def test_a_repeated_block_returns_the_same_votes_and_charges_once(server, folder):
-    votes = server.do(create_request(server))
+    votes = server.run_task(create_request(server))
     after = copy_remaining_units(server)
     assert votes.shape == (6, tools.CLASSES)
     assert votes.any()
     assert (after < UNITS).any()
-    np.testing.assert_array_equal(server.do(create_request(server)), votes)
+    np.testing.assert_array_equal(server.run_task(create_request(server)), votes)
     np.testing.assert_array_equal(copy_remaining_units(server), after)
     server.close()
     reopened = ShardServer.open(folder)
-    np.testing.assert_array_equal(reopened.do(create_request(reopened)), votes)
+    np.testing.assert_array_equal(reopened.run_task(create_request(reopened)), votes)
     np.testing.assert_array_equal(copy_remaining_units(reopened), after)
-    assert reopened.do(Verify())
+    assert reopened.run_task(Verify())
     reopened.close()
 
 
@@ -71,37 +71,37 @@ def test_a_charge_that_is_broken_off_on_a_shard_stays_charged(server, folder, mo
 
         patch.setattr(LocalShardBase, "charge_and_sum", charge_and_fail)
         with pytest.raises(MemoryError):
-            server.do(create_request(server))
+            server.run_task(create_request(server))
     after = copy_remaining_units(server)
     assert (after < UNITS).any()
     server.close()
     with closing(ShardServer.open(folder)) as reopened:
         np.testing.assert_array_equal(copy_remaining_units(reopened), after)
-        assert reopened.do(Verify())
+        assert reopened.run_task(Verify())
 
 
 @pytest.mark.parametrize("what", ["thresholds", "scales", "queries", "clock"])
 def test_a_name_belongs_to_one_block(server, what):
     request = create_request(server)
-    server.do(request)
+    server.run_task(request)
     before = copy_remaining_units(server)
     with pytest.raises(InvalidInput, match="Another block was charged"):
-        server.do(dataclasses.replace(request, **{what: getattr(request, what) + 1}))
+        server.run_task(dataclasses.replace(request, **{what: getattr(request, what) + 1}))
     np.testing.assert_array_equal(copy_remaining_units(server), before)
 
 
 def test_a_late_order_is_refused_and_charges_nothing(server, folder):
     """Fails if a message that wandered about is charged after its block was over."""
-    server.do(create_request(server))
-    server.do(DeleteVotes(6))
+    server.run_task(create_request(server))
+    server.run_task(DeleteVotes(6))
     before = copy_remaining_units(server)
     for request in (create_request(server), create_request(server, b"never seen before")):
         with pytest.raises(PrivacyRefused, match="The block is over"):
-            server.do(request)
+            server.run_task(request)
     server.close()
     reopened = ShardServer.open(folder)
     with pytest.raises(PrivacyRefused, match="The block is over"):
-        reopened.do(create_request(reopened))
+        reopened.run_task(create_request(reopened))
     np.testing.assert_array_equal(copy_remaining_units(reopened), before)
     reopened.close()
 
@@ -116,11 +116,11 @@ def test_a_bad_order_changes_nothing(server):
         {"thresholds": request.thresholds[:3]},
     ):
         with pytest.raises(InvalidInput):
-            server.do(dataclasses.replace(request, **bad))
+            server.run_task(dataclasses.replace(request, **bad))
     np.testing.assert_array_equal(copy_remaining_units(server), before)
     assert shard_tools.kept_votes(server) == 0
-    server.do(request)
-    assert server.do(Verify())
+    server.run_task(request)
+    assert server.run_task(Verify())
 
 
 def test_private_counts_are_for_one_machine(tmp_path):
@@ -145,13 +145,13 @@ def test_votes_are_deleted_once_answers_are_durable(tmp_path):
         cluster.predict(tools.Q[:6])
         servers = [client.transport.shard._server for client in cluster._clients]
         assert [shard_tools.kept_votes(server) for server in servers] == [0, 0]
-    for folder in shard_paths(path, 2):
+    for folder in list_folders(path, 2):
         assert [file.name for file in folder.glob("ledger.db*")] == ["ledger.db"]
 
 
 def test_the_next_block_deletes_the_votes_of_the_last(server):
-    server.do(create_request(server))
-    server.do(create_request(server, b"next", clock=6))
+    server.run_task(create_request(server))
+    server.run_task(create_request(server, b"next", clock=6))
     assert shard_tools.kept_votes(server) == 1
 
 
@@ -161,7 +161,7 @@ def test_what_goes_wrong_in_an_actor_quotes_nothing(folder):
     def fail():
         raise ValueError("record 7 of person-3")
 
-    kind, words = run_quietly(fail)
+    kind, words = run_without_traceback(fail)
     assert (kind, words) == ("unreachable", "A shard failed (ValueError).")
     actor = ShardActor(str(folder))
     for task in ("no task at all", Facts(), DeleteVotes(3)):  # it needs a message
@@ -229,14 +229,14 @@ def test_ray_reports_to_nobody_and_may_be_absent(monkeypatch):
 def test_no_votes_leave_before_their_charge_is_durable(server, folder, monkeypatch):
     request = create_request(server)
     with shard_tools.full_disk(server, monkeypatch):
-        server.do(request)
+        server.run_task(request)
     with pytest.raises(StorageFailed, match="Open it again"):
-        server.do(request)
+        server.run_task(request)
     server.close()
     reopened = ShardServer.open(folder)
     assert (copy_remaining_units(reopened)[copy_remaining_units(reopened) > 0] == UNITS).all()
-    reopened.do(request)
-    assert reopened.do(Verify())
+    reopened.run_task(request)
+    assert reopened.run_task(Verify())
     reopened.close()
 
 
@@ -256,7 +256,7 @@ def test_the_charge_and_its_votes_are_one_transaction(server, monkeypatch):
     monkeypatch.setattr(
         SQLiteDatabase, "_commit", lambda self: (commits.append(len(inside)), real_commit(self))[1]
     )
-    server.do(create_request(server))
+    server.run_task(create_request(server))
     assert inside == [True, True]
     assert commits == [2]
 
@@ -373,8 +373,8 @@ def test_a_split_that_makes_no_sense_leaves_the_store_as_it_is(tmp_path, bad):
     tools.make(tmp_path / "store").close()
     with pytest.raises(InvalidInput):
         split(tmp_path / "store", tmp_path / "cluster", **bad)
-    with pytest.raises(InvalidInput, match="'place'"):
-        split(tmp_path / "store", tmp_path / "cluster", 2, place=lambda _: 2)
+    with pytest.raises(InvalidInput, match="'choose_shard'"):
+        split(tmp_path / "store", tmp_path / "cluster", 2, choose_shard=lambda _: 2)
     with Store.open(tmp_path / "store") as store:
         assert store.predict(tools.Q[:3]).charged == 3
 

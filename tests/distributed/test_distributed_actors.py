@@ -15,15 +15,15 @@ import pytest
 import shard_tools
 from vicinal import errors
 from vicinal.distributed import RayCluster
-from vicinal.distributed._fan_out import ShardClient, gather
+from vicinal.distributed._fan_out import ShardClient, gather_results
 from vicinal.distributed._membership import ShardRecord
-from vicinal.distributed.folders import shard_paths
+from vicinal.distributed.folders import list_folders
 from vicinal.distributed.messages import Message, Ping, ShardState, VoteRequest
 from vicinal.distributed.ray_cluster import (
     RayTransport,
     import_ray,
     join_message,
-    run_quietly,
+    run_without_traceback,
     select_resources,
     split_message,
 )
@@ -185,7 +185,7 @@ def test_what_does_not_get_better_arrives_as_what_it_is(error):
     def refuse():
         raise error("Bring it back.")
 
-    link = RayTransport(Post(), Answering(run_quietly(refuse)))
+    link = RayTransport(Post(), Answering(run_without_traceback(refuse)))
     with pytest.raises(error, match="Bring it back"):
         link.send(create_message(Ping()))(1.0)
 
@@ -202,19 +202,19 @@ def create_client(folder, link):
 def test_a_stopped_shard_is_waited_for_and_a_killed_one_comes_back(tmp_path, ray_engine):
     """Fails if a process that may go on is replaced, or one that is dead is not."""
     path = shard_tools.clustered(tmp_path, 1)
-    (link,) = ray_engine.transports(shard_paths(path, 1))
-    client = create_client(shard_paths(path, 1)[0], link)
-    gather({0: client}, Ping(), shard_tools.PATIENCE)
-    (pid,) = ray_engine.processes()
+    (link,) = ray_engine.transports(list_folders(path, 1))
+    client = create_client(list_folders(path, 1)[0], link)
+    gather_results({0: client}, Ping(), shard_tools.PATIENCE)
+    (pid,) = ray_engine.list_process_ids()
     os.kill(pid, signal.SIGSTOP)
     try:
         with pytest.raises(errors.ShardMissing, match="No answer in time"):
-            gather({0: client}, Ping(), 0.5)
+            gather_results({0: client}, Ping(), 0.5)
     finally:
         os.kill(pid, signal.SIGCONT)
-    gather({0: client}, Ping(), shard_tools.PATIENCE)
-    assert ray_engine.processes() == [pid]
+    gather_results({0: client}, Ping(), shard_tools.PATIENCE)
+    assert ray_engine.list_process_ids() == [pid]
     os.kill(pid, signal.SIGKILL)
-    gather({0: client}, Ping(), shard_tools.PATIENCE)
-    assert ray_engine.processes() != [pid]
+    gather_results({0: client}, Ping(), shard_tools.PATIENCE)
+    assert ray_engine.list_process_ids() != [pid]
     link.close()

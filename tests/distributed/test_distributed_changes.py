@@ -19,7 +19,7 @@ from vicinal.accounting.budget import UNITS
 from vicinal.distributed import ShardMissing, split
 from vicinal.distributed.changes import ClusterChange, ClusterChanges
 from vicinal.distributed.cluster_backups import restore_cluster
-from vicinal.distributed.folders import COORDINATOR, shard_paths
+from vicinal.distributed.folders import COORDINATOR, list_folders
 from vicinal.distributed.messages import Add, SubjectStandings, VoteRequest
 from vicinal.distributed.shard_server import ShardServer
 from vicinal.errors import (
@@ -45,7 +45,7 @@ def path(tmp_path):
 def find_shards(path):
     """Return the shard number of every subject of a closed cluster."""
     shard_of = {}
-    for number, folder in enumerate(shard_paths(path, 2)):
+    for number, folder in enumerate(list_folders(path, 2)):
         server = shard_tools.ShardServer.open(folder)
         shard_of |= dict.fromkeys(server._parts.ledger.slot_table.slot_of, number)
         server.close()
@@ -150,7 +150,7 @@ class Ended(BaseException):
 @pytest.mark.parametrize("step", range(2))
 def test_a_coordinator_that_ends_between_two_shards_leaves_one_of_two_sets(path, monkeypatch, step):
     """Fails if the next coordinator has a part of an addition."""
-    do, left = ShardServer.do, [step]
+    do, left = ShardServer.run_task, [step]
 
     def end_at_step(self, task):
         if isinstance(task, Add) or left[0] < 0:
@@ -160,7 +160,7 @@ def test_a_coordinator_that_ends_between_two_shards_leaves_one_of_two_sets(path,
         return do(self, task)
 
     with monkeypatch.context() as patch:
-        patch.setattr(ShardServer, "do", end_at_step)
+        patch.setattr(ShardServer, "run_task", end_at_step)
         cluster = shard_tools.local(path)
         with pytest.raises(Ended):
             cluster.add(NEW_X, NEW_Y, NEW)
@@ -267,7 +267,7 @@ def test_a_change_is_not_decided_without_all_shards(path):
 def test_a_change_that_was_never_decided_leaves_nothing(path, monkeypatch):
     """Fails if records that a crash left in the coordinator's folder stay there."""
     cluster = shard_tools.local(path)
-    monkeypatch.setattr(ClusterChanges, "finish", lambda _: pytest.fail("it was not decided"))
+    monkeypatch.setattr(ClusterChanges, "finish_pending", lambda _: pytest.fail("it was not decided"))
     with monkeypatch.context() as patch:
         patch.setattr(type(cluster._parts.database), "put", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
@@ -305,14 +305,14 @@ def test_a_change_told_twice_is_made_once(path):
 
 def test_a_subject_that_two_shards_know_is_not_added(path, monkeypatch):
     """Fails if a subject that has two budgets gets records all the same."""
-    do = ShardServer.do
+    do = ShardServer.run_task
 
     def known(self, task):
         if isinstance(task, SubjectStandings):
             return np.full(len(task.subjects), 3, dtype=np.int8)
         return do(self, task)
 
-    monkeypatch.setattr(ShardServer, "do", known)
+    monkeypatch.setattr(ShardServer, "run_task", known)
     with shard_tools.local(path) as cluster:
         before = cluster.version
         with pytest.raises(PrivacyRefused, match="Two shards hold the same subject"):
@@ -322,14 +322,14 @@ def test_a_subject_that_two_shards_know_is_not_added(path, monkeypatch):
 
 def test_what_is_no_sum_is_not_added_up(path, monkeypatch):
     """Fails if a shard of another version spoils an answer without a word."""
-    do = ShardServer.do
+    do = ShardServer.run_task
 
     def votes(self, task):
         sums = do(self, task)
         return sums[:, :1] if isinstance(task, VoteRequest) else sums
 
     with shard_tools.local(path) as cluster:
-        monkeypatch.setattr(ShardServer, "do", votes)
+        monkeypatch.setattr(ShardServer, "run_task", votes)
         with pytest.raises(StorageFailed, match="something other than sums"):
             cluster.predict(tools.Q[:3])
 
@@ -381,9 +381,9 @@ for path, place in zip(sys.argv[1::2], sys.argv[2::2]):
     print(os.waitstatus_to_exitcode(os.wait()[1]))
 """
 MOMENTS = {
-    "decided and no shard told": "changes.ClusterChanges.finish",
-    "one shard told": "shard_server.ShardServer._note_change",
-    "made by one shard and not noted": "shard_server.ShardServer._write_clock",
+    "decided and no shard told": "changes.ClusterChanges.finish_pending",
+    "one shard told": "shard_server.ShardServer._follow_change",
+    "made by one shard and not noted": "shard_server.ShardServer._write_change_clock",
     "made by all and the file not wiped": "changes.wipe_file",
 }
 
@@ -420,7 +420,7 @@ def test_an_actor_that_is_killed_makes_a_change_once(path, ray_engine):
     with shard_tools.on_ray(ray_engine)(path) as cluster:
         cluster.predict(tools.Q[:5])
         for round in range(3):
-            killer = threading.Timer(0.01 * round, kill, [ray_engine.processes()[round % 2]])
+            killer = threading.Timer(0.01 * round, kill, [ray_engine.list_process_ids()[round % 2]])
             killer.start()
             cluster.add(NEW_X, NEW_Y, [f"{subject} of {round}" for subject in NEW])
             cluster.erase([f"new-3 of {round}"])
@@ -442,9 +442,9 @@ def test_no_shard_makes_a_change_that_was_not_committed(path, monkeypatch):
         cluster.add(*tools.points(2, 5), ["a", "b"])
         change = ClusterChange("add")
         cluster._changes._digest = change.save(cluster._changes._path)
-        monkeypatch.setattr(cluster._changes, "run_on_all", lambda *task: sent.append(task))
+        monkeypatch.setattr(cluster._changes, "run_on_shards", lambda *task: sent.append(task))
         cluster._changes.pending = cluster._ledger.last_commit[0] + 1
         with pytest.raises(StorageFailed, match="not committed"):
-            cluster._changes.finish()
+            cluster._changes.finish_pending()
         assert not sent
         cluster._changes.pending = 0

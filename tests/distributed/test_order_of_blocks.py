@@ -9,8 +9,8 @@ import shard_tools
 import store_tools as tools
 from distributed.orders import copy_remaining_units, create_request
 from shard_tools import heard
-from vicinal.distributed._vote_charging import VoteJournal
-from vicinal.distributed.folders import shard_paths
+from vicinal.distributed._vote_charging import ChargeJournal
+from vicinal.distributed.folders import list_folders
 from vicinal.distributed.messages import VoteRequest
 from vicinal.distributed.shard_server import ShardServer
 from vicinal.errors import PrivacyRefused, ShardMissing, ShardUnreachable
@@ -45,33 +45,33 @@ def cluster_maker(tmp_path):
 
 @pytest.fixture
 def server(cluster_maker):
-    with_folder = ShardServer.open(shard_paths(cluster_maker(1), 1)[0])
+    with_folder = ShardServer.open(list_folders(cluster_maker(1), 1)[0])
     yield with_folder
     with_folder.close()
 
 
 def test_a_block_that_was_overtaken_is_never_charged(server):
     """Fails if a shard charges out of order, also after it was opened again."""
-    server.do(create_request(server, b"second", sequence=2))
+    server.run_task(create_request(server, b"second", sequence=2))
     before, folder = copy_remaining_units(server), server._parts.folder.path
     with pytest.raises(PrivacyRefused, match="The block is over"):
-        server.do(create_request(server, b"first", sequence=1))
+        server.run_task(create_request(server, b"first", sequence=1))
     server.close()
     again = ShardServer.open(folder)
     with pytest.raises(PrivacyRefused, match="The block is over"):
-        again.do(create_request(again, b"first", sequence=1))
+        again.run_task(create_request(again, b"first", sequence=1))
     np.testing.assert_array_equal(copy_remaining_units(again), before)
     again.close()
 
 
 def test_a_block_that_comes_again_later_is_the_same_block(server):
     """Fails if a new place in the order makes another block of the one that was charged."""
-    votes = server.do(create_request(server, b"first", sequence=1))
-    server.do(create_request(server, b"second", sequence=2))
+    votes = server.run_task(create_request(server, b"first", sequence=1))
+    server.run_task(create_request(server, b"second", sequence=2))
     before = copy_remaining_units(server)
     for sequence in (1, 3):
         np.testing.assert_array_equal(
-            server.do(create_request(server, b"first", sequence=sequence)), votes
+            server.run_task(create_request(server, b"first", sequence=sequence)), votes
         )
     np.testing.assert_array_equal(copy_remaining_units(server), before)
 
@@ -82,7 +82,7 @@ def test_a_message_that_arrives_after_its_block_was_answered_charges_nobody(
 ):
     """Fails if it does; and the attack: with the order unchecked it would."""
     if mutated:
-        monkeypatch.setattr(VoteJournal, "check", lambda *_: None)
+        monkeypatch.setattr(ChargeJournal, "refuse_outdated", lambda *_: None)
     path = cluster_maker(2)
     lost = []
 
@@ -100,13 +100,13 @@ def test_a_message_that_arrives_after_its_block_was_answered_charges_nobody(
             set_block_size(cluster).predict(tools.Q[:12])
         assert cluster.predict(tools.Q[20:24]).charged == 4
     before = shard_tools.budgets(path)
-    server = ShardServer.open(shard_paths(path, 2)[1])
+    server = ShardServer.open(list_folders(path, 2)[1])
     late = dataclasses.replace(lost[0].task, clock=server._journal.clock)
     if mutated:
-        server.do(late)
+        server.run_task(late)
     else:
         with pytest.raises(PrivacyRefused, match="over"):
-            server.do(late)
+            server.run_task(late)
     server.close()
     assert (shard_tools.budgets(path) == before) != mutated
 

@@ -18,7 +18,7 @@ from store_tools import Q, X, Y, points
 from vicinal.accounting.budget import UNITS
 from vicinal.distributed import Coordinator
 from vicinal.distributed._sharded_training import ShardedGradients
-from vicinal.distributed._vote_charging import VoteJournal
+from vicinal.distributed._vote_charging import ChargeJournal
 from vicinal.distributed.changes import ClusterChanges
 from vicinal.distributed.messages import GradientRequest
 from vicinal.distributed.shard_server import ShardServer
@@ -117,16 +117,16 @@ def open_unruly(path, seed):
 
 def shuffle_shards(patch, seed):
     """Have shards be asked for gradients, and these be summed, in another order at every step."""
-    rng, honest = np.random.default_rng(seed), ClusterChanges.run_on_all
+    rng, honest = np.random.default_rng(seed), ClusterChanges.run_on_shards
 
-    def run_on_all(self, task, *concerned):
+    def run_on_shards(self, task, *concerned):
         order = sorted(self._shards)
         if isinstance(task, GradientRequest):
             rng.shuffle(order)
         self._shards = {number: self._shards[number] for number in order}
         return honest(self, task, *concerned)
 
-    patch.setattr(ClusterChanges, "run_on_all", run_on_all)
+    patch.setattr(ClusterChanges, "run_on_shards", run_on_shards)
 
 
 def test_a_model_that_is_trained_again_pays_for_the_grid_again(single_store):
@@ -197,7 +197,7 @@ def test_a_coordinator_that_is_killed_goes_on_where_it_was(
 ):
     train_until_killed(path, monkeypatch, call, owner, name, done=done)
     with pytest.raises(PrivacyRefused, match="interrupted"):
-        Coordinator.open(path, local_transports, reading=True)
+        Coordinator.open(path, local_transports, read_only=True)
     with tools.local(path) as again:
         if "second" not in again.audiences:  # it was never decided
             again.open_audience("second", **PLAN)
@@ -262,7 +262,7 @@ def test_nothing_is_answered_while_a_shard_is_away_and_the_training_goes_on_late
 
 def charges_again(patch):
     """A shard forgets that it has charged a step."""
-    honest = VoteJournal.find
+    honest = ChargeJournal.find_sums
 
     def forgets(self, request):
         if isinstance(request, GradientRequest):
@@ -270,7 +270,7 @@ def charges_again(patch):
             return None
         return honest(self, request)
 
-    patch.setattr(VoteJournal, "find", forgets)
+    patch.setattr(ChargeJournal, "find_sums", forgets)
 
 
 def charges_nobody(patch):
@@ -357,7 +357,7 @@ def test_two_noises_on_one_sum_are_caught(path, monkeypatch):
 
 def record_steps(path, patch, **plan):
     """Train the second audience's model; return the requests to all shards, and their sums."""
-    asked, honest = [], ClusterChanges.run_on_all
+    asked, honest = [], ClusterChanges.run_on_shards
 
     def watched(self, task, *concerned):
         sums = honest(self, task, *concerned)
@@ -366,7 +366,7 @@ def record_steps(path, patch, **plan):
         return sums
 
     with patch.context() as watching, tools.local(path) as cluster:
-        watching.setattr(ClusterChanges, "run_on_all", watched)
+        watching.setattr(ClusterChanges, "run_on_shards", watched)
         cluster.open_audience("second", **{**PLAN, **plan})
     return asked
 
@@ -385,7 +385,7 @@ def test_a_late_step_or_another_noise_charges_nobody(path, monkeypatch):
     with closing(ShardServer.open(path / "shard-1")) as server:
         for one, error, words in cases:
             with pytest.raises(error, match=words):
-                server.do(one)
+                server.run_task(one)
     assert tools.budgets(path, "second") == before
 
 
@@ -400,7 +400,7 @@ def test_a_step_at_other_weights_is_another_step(path, monkeypatch):
         raise Killed
 
     with monkeypatch.context() as patch, tools.local(path) as cluster:
-        patch.setattr(ClusterChanges, "run_on_all", named)
+        patch.setattr(ClusterChanges, "run_on_shards", named)
         for one in (task, task, other):
             audience = cluster._ledger.audiences["second"]
             steps = ShardedGradients(cluster._parts, audience, cluster._changes)
@@ -408,11 +408,11 @@ def test_a_step_at_other_weights_is_another_step(path, monkeypatch):
                 steps.publish(steps.mechanism.release(1e6), one.weights)
     assert names[0] == names[1] != names[2]
     with closing(ShardServer.open(path / "shard-1")) as server:
-        sums, account = server.do(task), server._parts.ledger.audiences["second"].account
+        sums, account = server.run_task(task), server._parts.ledger.audiences["second"].account
         charged = account.remaining.copy()
         with pytest.raises(InvalidInput, match="Another block was charged under this name"):
-            server.do(other)
-        assert (server.do(task) == sums).all()
+            server.run_task(other)
+        assert (server.run_task(task) == sums).all()
         assert (account.remaining == charged).all()
 
 
@@ -423,7 +423,7 @@ def test_nobody_pays_more_than_the_share_whatever_comes(path, monkeypatch):
     with closing(ShardServer.open(path / "shard-0")) as server:
         for step in range(60):
             weights = rng.normal(size=first.weights.shape) * 9
-            server.do(replace(first, name=b"%d" % step, clock=10**6 + step, weights=weights))
+            server.run_task(replace(first, name=b"%d" % step, clock=10**6 + step, weights=weights))
         account = server._parts.ledger.audiences["second"].account
         assert (account.remaining >= UNITS - UNITS // 2 - 1).all()
         assert (account.durable == account.remaining).all()
@@ -441,7 +441,7 @@ def test_what_a_training_loses_about_somebody_is_paid(broken, tmp_path, monkeypa
     everybody = tools.clustered(tmp_path / "with", 2, place=tools.scattered(2, 2), make=make)
     asked = record_steps(everybody, monkeypatch)
     with tools.local(everybody) as cluster:
-        budget = cluster._audience_states["second"].plan.spendable
+        budget = cluster._audience_states["second"].plan.interaction_budget
     others = tools.clustered(tmp_path / "without", 2, place=tools.scattered(2, 2), make=make)
     with tools.local(others) as cluster:
         cluster.erase([victim])
@@ -455,7 +455,7 @@ def test_what_a_training_loses_about_somebody_is_paid(broken, tmp_path, monkeypa
         servers = [opened.enter_context(closing(ShardServer.open(one))) for one in paths]
         for task, sums in asked:
             later = replace(task, clock=task.clock + 10)
-            away = sums - sum(server.do(later) for server in servers)
+            away = sums - sum(server.run_task(later) for server in servers)
             loss += (away.astype(float) ** 2).sum() / (2 * float(task.scale) ** 2)
         left = [server._parts.ledger.audiences["second"].account for server in servers]
         names = [server._parts.ledger.slot_table.slot_of for server in servers]
@@ -470,7 +470,7 @@ def test_what_a_training_loses_about_somebody_is_paid(broken, tmp_path, monkeypa
 @pytest.mark.parametrize("part", ["coordinator", "shard-0", "shard-1"])
 def test_a_part_that_is_put_back_within_a_training_is_refused(part, path, tmp_path, monkeypatch):
     """Folder and witness: its sums could be published with another noise, or without a charge."""
-    at = (path / part, tools.witness_of(path, part))
+    at = (path / part, tools.find_witness(path, part))
 
     train_until_killed(path, monkeypatch, 5)
     for number, place in enumerate(at):
@@ -604,7 +604,7 @@ def test_a_process_of_ray_that_is_killed_in_a_training_charges_once(
 
     def deadly(self, release, weights):
         if self._step == 10:
-            os.kill(ray_engine.processes()[1], signal.SIGKILL)
+            os.kill(ray_engine.list_process_ids()[1], signal.SIGKILL)
         return honest(self, release, weights)
 
     monkeypatch.setattr(ShardedGradients, "publish", deadly)

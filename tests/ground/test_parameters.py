@@ -97,7 +97,7 @@ def test_defaults_are_accepted(estimator, settings):
 NO_NUMBERS = (math.nan, "1", True, [1])
 REFUSED = {
     "ClassNames": (None, [], [1], [1, 1], "abc", [[1, 2]], [1.5, 2.5], 3),
-    "ClassNumbers": (
+    "NumberPerClass": (
         [], [1.0, 0.0], [0.5, math.nan], [0.5, math.inf], [[0.5, 0.5]], "another", 0.5
     ),
     "BoundsOfTargets": (

@@ -302,7 +302,7 @@ def test_what_released_nothing_is_forgotten(made):
 @counts
 def test_a_fit_that_fails_late_leaves_the_classifier_as_it_was(monkeypatch):
     held = fitted(ind_knn())
-    monkeypatch.setattr(IndKNNClassifier, "_install", lambda *_: 1 / 0)
+    monkeypatch.setattr(IndKNNClassifier, "_set_fitted_state", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         fitted(held)
     monkeypatch.undo()
@@ -317,13 +317,13 @@ def test_refused_fits_tell_one_noisy_size(monkeypatch):
     from vicinal.planning.engine_factory import EnginePlanner
 
     sizes = []
-    radius = EnginePlanner.radius
+    radius = EnginePlanner.create_radius
 
     def refused(facts):
         sizes.append(facts.plan.size)
         raise InvalidInput("late")
 
-    monkeypatch.setattr(EnginePlanner, "radius", refused)
+    monkeypatch.setattr(EnginePlanner, "create_radius", refused)
     for _ in range(5):
         with pytest.raises(InvalidInput):
             fitted(ind_knn(n_records=None))
@@ -332,7 +332,7 @@ def test_refused_fits_tell_one_noisy_size(monkeypatch):
         fitted(ind_knn(n_records=None), X[1:], Y[1:])
     with pytest.raises(PrivacyRefused):
         fitted(ind_knn())  # which would not pay for the size
-    monkeypatch.setattr(EnginePlanner, "radius", radius)
+    monkeypatch.setattr(EnginePlanner, "create_radius", radius)
     found = fitted(ind_knn(n_records=None))
     assert found.n_records_ == sizes[0]
     assert (found._shard.ledger.remaining < UNITS).all()
@@ -411,7 +411,7 @@ def test_planned_interactions_are_priced_together():
         assert five > made().guarantee().epsilon
         assert five == made().set_params(n_queries=45).guarantee().epsilon
     one, five = (NoisySGDClassifier(range(3), interactions=number) for number in (1, 5))
-    assert five._planned().noise_multiplier > one._planned().noise_multiplier
+    assert five._get_plan().noise_multiplier > one._get_plan().noise_multiplier
     assert five.guarantee().epsilon <= 1.0
 
 

@@ -6,7 +6,7 @@ import pytest
 from vicinal import IndKNNClassifier
 from vicinal.accounting.budget import UNITS
 from vicinal.errors import InvalidInput
-from vicinal.predictors.reembedding import check_spent, resume_fit, spent_budget
+from vicinal.predictors.reembedding import check_budget_state, get_budget_state, resume_fit
 
 N, M, C = 600, 200, 3
 
@@ -30,7 +30,7 @@ def fitted(world, *, subjects=None, **options):
 
 
 def reembed(classifier, X, y, subjects=None, *, public, **plan):
-    resume_fit(classifier, X, y, subjects, public, spent_budget(classifier), **plan)
+    resume_fit(classifier, X, y, subjects, public, get_budget_state(classifier), **plan)
 
 
 def remaining(classifier):
@@ -86,15 +86,15 @@ def test_slack_and_size_are_carried_on(world):
     _, y, public, turned, turned_public = world
     classifier = fitted(world, n_records=None)
     classifier.predict(public[:50])
-    size, slack = classifier.n_records_, spent_budget(classifier)["slack"]
+    size, slack = classifier.n_records_, get_budget_state(classifier)["slack"]
     assert slack > 0
     budgets = remaining(classifier).copy()
     reembed(classifier, turned, y, public=turned_public, n_queries=50)
     assert classifier.n_records_ == size, "a second estimate would be a second release"
     np.testing.assert_array_equal(remaining(classifier), budgets)
-    assert spent_budget(classifier)["slack"] == slack
+    assert get_budget_state(classifier)["slack"] == slack
     classifier.predict(turned_public[:50])
-    assert spent_budget(classifier)["slack"] > slack
+    assert get_budget_state(classifier)["slack"] > slack
 
 
 @pytest.mark.parametrize("fault", ["fewer", "subjects"])
@@ -115,7 +115,7 @@ def test_resuming_goes_on_with_the_budgets_of_the_dead_process(world):
     X, y, public, _, _ = world
     dead = fitted(world, n_records=None)
     dead.predict(public[:80])
-    spent = spent_budget(dead)
+    spent = get_budget_state(dead)
     heir = IndKNNClassifier(range(C), 1.0, 1e-5)
     resume_fit(heir, X, y, None, public, spent, n_queries=100, share=0.5)
     np.testing.assert_array_equal(remaining(heir), remaining(dead))
@@ -123,7 +123,7 @@ def test_resuming_goes_on_with_the_budgets_of_the_dead_process(world):
     assert heir.n_answers_ == 80
     assert heir.noise_multiplier_ == dead.noise_multiplier_
     assert heir.guarantee() == dead.guarantee()
-    assert spent_budget(heir)["slack"] == spent["slack"]
+    assert get_budget_state(heir)["slack"] == spent["slack"]
     dead.predict(public[80:90])
     heir.predict(public[80:90])
     np.testing.assert_array_equal(remaining(heir), remaining(dead))
@@ -132,4 +132,4 @@ def test_resuming_goes_on_with_the_budgets_of_the_dead_process(world):
 @pytest.mark.parametrize("units", [[UNITS + 1], [-1], [1.0], [[1]]])
 def test_budgets_that_nobody_can_have_are_refused(units):
     with pytest.raises(InvalidInput):
-        check_spent({"remaining": np.array(units), "slack": 0.0, "answers": 0, "n_records": 1})
+        check_budget_state({"remaining": np.array(units), "slack": 0, "answers": 0, "n_records": 1})

@@ -6,7 +6,7 @@ import pytest
 
 import shard_tools
 import store_tools as tools
-from vicinal.distributed.folders import ClusterDescription, ShardFolder
+from vicinal.distributed.folders import ClusterDescription, MemberFolder
 from vicinal.errors import InvalidInput, StorageFailed, VicinalError
 from vicinal.features import TableSchema
 from vicinal.ledger.sealed_files import parse_json, read_json
@@ -35,7 +35,7 @@ def sealed_files(tmp_path_factory):
         "store.json": (folder / "one" / "store.json", lambda: read_config(folder / "one")),
         "cluster.json": (cluster / "cluster.json", lambda: ClusterDescription.read(cluster)),
         "shard.json": (
-            cluster / "shard-0" / "shard.json", lambda: ShardFolder.read(cluster / "shard-0")
+            cluster / "shard-0" / "shard.json", lambda: MemberFolder.read(cluster / "shard-0")
         ),
         "keys.json": (keys.path, keys.all),
     }  # fmt: skip

@@ -8,7 +8,7 @@ from vicinal.linear._random_trees import LANDMARKS
 from vicinal.linear.model_features import BIAS, OF_COLUMNS, ModelFeatures, are_columns, scores_of
 from vicinal.mechanisms.gradients import WEIGHT_STEPS
 from vicinal.neighbours import Cosine
-from vicinal.planning.engine_factory import kernel_for
+from vicinal.planning.engine_factory import create_kernel
 
 D = 4
 RNG = np.random.default_rng(0)
@@ -106,7 +106,7 @@ def test_columns_of_a_table_are_told_from_embeddings_by_public_values_that_come_
     """Whatever their number, a model is linear in them; an embedding's becomes components."""
     assert are_columns(rows) == columns
     plan = plan_of(n_records=300, n_queries=10)
-    kernel = kernel_for(plan, rows)
+    kernel = create_kernel(plan, rows)
     assert kernel.lifts == columns
     encoded = np.asarray(kernel.encode(rows), dtype=np.float32)
     made = ModelFeatures.planned(encoded, 300, lifted=kernel.lifts)

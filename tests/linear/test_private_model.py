@@ -11,7 +11,7 @@ from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.linear import losses as _losses
 from vicinal.linear import private_model as _private_model
 from vicinal.linear.model_features import CHUNK, ModelFeatures
-from vicinal.planning.engine_factory import kernel_for
+from vicinal.planning.engine_factory import create_kernel
 from vicinal.planning.plan import IndKNNPlan
 
 pytestmark = pytest.mark.quick
@@ -177,9 +177,9 @@ def test_the_default_trains_one_where_public_facts_allow_it():
 @pytest.mark.parametrize(("n", "epsilon"), [(40, 0.1), (500, 0.5), (500, 8.0)])
 def test_there_is_no_number_of_records_below_which_nothing_is_trained(n, epsilon):
     classifier = make(n_records=n, epsilon=epsilon, model_share="auto")
-    settled = IndKNNPlan.from_estimator(classifier).settled(120)
+    settled = IndKNNPlan.from_estimator(classifier).choose_model_share(120)
     assert settled.model_share == _private_model.SHARE
-    assert IndKNNPlan.from_estimator(classifier).settled(0).model_share == 0
+    assert IndKNNPlan.from_estimator(classifier).choose_model_share(0).model_share == 0
     assert fitted(model_share=0)._model is None
 
 
@@ -241,7 +241,7 @@ def test_leads_of_queries_can_be_compared(both):
 def test_lengths_are_kept_where_columns_are_what_is_learnt_from(width):
     public = np.random.default_rng(width).normal(size=(40, width))
     plan = plan_of(epsilon=1.0, n_queries=10, n_records=100)
-    kernel = kernel_for(plan, public)
+    kernel = create_kernel(plan, public)
     encoded = kernel.encode(public).astype(np.float32)
     features = ModelFeatures.planned(encoded, 100, lifted=kernel.lifts)
     assert kernel.lifts == (features.kernel is None) == (width < 64)
@@ -259,4 +259,4 @@ def test_records_are_mapped_as_queries_are(width):
     clf = IndKNNClassifier(range(CLASSES), 4.0, n_queries=50, n_records=size, simulation_seed=0)
     clf.fit(records, labels, subjects, public=public)
     assert (clf._model.model.features.kernel is None) == (width == 5)
-    np.testing.assert_array_equal(clf._shard.index.features, clf._encoded(records))
+    np.testing.assert_array_equal(clf._shard.index.features, clf._encode_features(records))

@@ -462,7 +462,7 @@ def test_what_joins_the_sums_is_public_and_on_their_grid(monkeypatch):
     monkeypatch.setattr(VoteRelease, "publish", publish)
     fitted = classifier().fit(X, Y, public=R)
     answers = fitted.query(Q)
-    integers = fitted._encoded(Q[answers.asked])
+    integers = fitted._encode_features(Q[answers.asked])
     expected = fitted._engine.radius.expected(integers)
     grid = fitted._engine.votes.grid.steps
     said = fitted._model.mapped(ENCODER.encode(Q[answers.asked]).astype(np.float32))[1]

@@ -12,7 +12,7 @@ from vicinal import IndKNNClassifier
 from vicinal.cli.main import app
 from vicinal.linear.private_model import SHARE
 from vicinal.planning import plan_simulation as _plan_simulation
-from vicinal.planning.engine_factory import kernel_for
+from vicinal.planning.engine_factory import create_kernel
 from vicinal.planning.plan_simulation import PlanChoice, SimulationSetup, simulate, simulate_model
 
 N, D, CLASSES = 2000, 5, 3
@@ -22,7 +22,7 @@ R, LABELS = clouds(1, 400, D)
 
 def create_setup(rows=R, labels=LABELS):
     points = rows.astype(np.float32)
-    kernel = kernel_for(PLAN, points)
+    kernel = create_kernel(PLAN, points)
     return SimulationSetup.from_public_rows(kernel, kernel.encode(points), CLASSES, labels)
 
 
@@ -49,7 +49,7 @@ def test_it_plays_what_fit_finds(simulated_model):
     assert same.mean() > 0.95
     assert (~simulated_model.sure).mean() == pytest.approx(0.1, abs=0.02)
     choice = PlanChoice.from_plan(
-        PLAN, create_setup().beside_model(PLAN, 0).reference, simulated_model.budget_share
+        PLAN, create_setup().with_simulated_model(PLAN, 0).reference, simulated_model.budget_share
     )
     assert choice.multiplier == pytest.approx(fitted.noise_multiplier_, rel=0.25)
 
@@ -71,7 +71,7 @@ def test_no_point_is_judged_by_a_model_that_saw_its_label(monkeypatch):
 
 
 def test_a_plan_is_played_through_beside_the_model(simulated_model):
-    setup_beside = create_setup().beside_model(PLAN, 0)
+    setup_beside = create_setup().with_simulated_model(PLAN, 0)
     choice = PlanChoice.from_plan(PLAN, setup_beside.reference, simulated_model.budget_share)
     outlook, again = (simulate(setup_beside, choice, 5) for _ in range(2))
     assert outlook == again
@@ -103,10 +103,10 @@ def test_a_plan_has_the_rule_that_fit_has(width):
     public, labels = clouds(1, 400, width)
     setup = create_setup(public, labels)
     known = PLAN.changed(n_public=len(R))
-    share = known.replanned(model_share=0).model_by_rule
+    share = known.replanned(model_share=0).automatic_model_share
     assert share == SHARE
     plan = known.replanned(model_share=share)
-    setup_beside = setup.beside_model(plan, 0)
+    setup_beside = setup.with_simulated_model(plan, 0)
     fitted = IndKNNClassifier(
         range(CLASSES), plan.epsilon, n_queries=plan.n_queries, release="label", n_records=N,
         model_share="auto", simulation_seed=0,

@@ -11,8 +11,8 @@ from vicinal.engine.noise_schedule import estimate_dimension, expected_neighbors
 from vicinal.errors import PrivacyRefused
 from vicinal.neighbours import RBF, Cosine, Reference
 from vicinal.planning import plan as _plan
-from vicinal.planning.engine_factory import slack_meter
-from vicinal.planning.guarantees import ind_knn_guarantee, refuse_weak, total_over
+from vicinal.planning.engine_factory import create_slack_accountant
+from vicinal.planning.guarantees import compute_total_guarantee, ind_knn_guarantee, refuse_weak_plan
 
 PLAN = 60_000, 1000, 0.05, 10
 
@@ -60,7 +60,7 @@ def test_delta_follows_the_declared_number_of_records(declared, delta):
     plan = plan_of(n_records=declared)
     assert plan.delta == pytest.approx(delta, rel=1e-12)
     assert plan.changed(n_records=10**9).delta == plan.delta  # and no estimate
-    refuse_weak(plan.epsilon, plan.delta, plan.n_records)
+    refuse_weak_plan(plan.epsilon, plan.delta, plan.n_records)
     stated = str(ind_knn_guarantee(plan))
     assert ("a tenth of whose inverse is delta" in stated) == (declared == 1_000_000)
     assert plan_of(n_records=declared, delta=1e-5).delta == 1e-5
@@ -74,9 +74,10 @@ def test_budgets_grid_and_tail_add_up_to_what_is_guaranteed(release, interaction
     monkeypatch.setattr(_plan, "charge_table", lambda *given: priced.append(given))
     whole, share = zcdp_budget(1.0, 0.99e-5), 1e-7 / interactions / (1 + plan.label_only)
     assert plan.charges is None
-    assert priced == [(plan.spendable, pytest.approx(share), 3)]
-    assert plan.spendable * interactions == pytest.approx(whole)
-    slack_meter(plan).check(share * (1 - 1e-6))
+    assert priced == [(plan.interaction_budget, pytest.approx(share), 3)]
+    assert plan.interaction_budget * interactions == pytest.approx(whole)
+    create_slack_accountant(plan).check(share * (1 - 1e-6))
     with pytest.raises(PrivacyRefused):
-        slack_meter(plan).check(share * (1 + 1e-6))
-    assert total_over([plan, plan])[0] == pytest.approx(gdp_epsilon(2 * math.sqrt(whole), 0.98e-5))
+        create_slack_accountant(plan).check(share * (1 + 1e-6))
+    total, _ = compute_total_guarantee([plan, plan])
+    assert total == pytest.approx(gdp_epsilon(2 * math.sqrt(whole), 0.98e-5))

@@ -76,7 +76,7 @@ def test_the_plan_is_that_of_a_smaller_budget():
     )
     assert four.budget == pytest.approx(one.budget / 8)
     assert four.n_neighbors > one.n_neighbors
-    assert four.lasts == pytest.approx(one.lasts, rel=0.05)
+    assert four.queries_until_spent == pytest.approx(one.queries_until_spent, rel=0.05)
 
 
 def test_public_points_wear_as_subjects_do():

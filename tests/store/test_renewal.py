@@ -17,7 +17,7 @@ from store_tools import left_of as left
 from vicinal.accounting.budget import UNITS, gdp_epsilon, zcdp_budget
 from vicinal.distributed import restore_cluster, split
 from vicinal.errors import InvalidInput, PrivacyRefused, ShardMissing, StoreDamaged, StoreOutdated
-from vicinal.planning.guarantees import part_epsilon
+from vicinal.planning.guarantees import compute_share_epsilon
 from vicinal.store import Renewal, Store
 from vicinal.store.folder import Folder
 from vicinal.testing import no_noise, noise_from
@@ -296,7 +296,7 @@ def test_training_is_paid_from_the_first_part(tmp_path, calendar):
             assert math.isclose(renewal.released / UNITS, share / 0.9)
             assert max(left(store).values()) <= renewal.released
             if unspent == "lost":
-                assert math.isclose(state.plan.left_by(state.private_model.model), 1 - share)
+                assert math.isclose(state.plan.get_vote_share(state.private_model.model), 1 - share)
             gates = [state.engine.model_gate.planned]
             calendar(30)
             begin_period(store)
@@ -322,12 +322,13 @@ def test_the_guarantee_states_a_part_and_the_whole(tmp_path, calendar, accountin
     with make_renewing_store(tmp_path / "store", "carried", **kinds) as store:
         stated, settings = store.guarantee(), store._audience_states["default"].plan
         assert (stated.epsilon, stated.delta) == (4.0, settings.delta)
-        part = part_epsilon(settings, 0.25)
+        part = compute_share_epsilon(settings, 0.25)
         assert f"of each later period by at most e^{math.ceil(1e4 * part) / 1e4:g}" in str(stated)
         assert any("clock is right" in words for words in stated.assumptions)
         assert "4 parts, one every 10 days, and what is not spent is carried" in stated.periods
         assert stated.periods in store.facts()["audiences"]["default"]["guarantee"]["text"]
-        assert 1.0 < part < part_epsilon(settings, 0.5) < part_epsilon(settings, 1.0) <= 4.0
+        half, whole = (compute_share_epsilon(settings, share) for share in (0.5, 1.0))
+        assert 1.0 < part < half < whole <= 4.0
         if accounting == "gdp":
             budget = zcdp_budget(4.0, settings.delta * 0.99)
             least = gdp_epsilon(math.sqrt(budget / 2), settings.delta * 0.99)

@@ -222,7 +222,7 @@ def test_the_plan_is_refused_in_time_and_replays_go_on(store):
     assert store.predict(points(5, 78)[0]).left == 0
 
 
-ESTIMATED = "vicinal.planning.engine_factory._estimated_size"
+ESTIMATED = "vicinal.planning.engine_factory._estimate_size"
 FAILING = {"noise": {"noise_multiplier": 1e-3, "n_neighbors": None}, "delta": {"delta": 1e-30}}
 
 

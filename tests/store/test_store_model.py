@@ -81,13 +81,13 @@ def test_training_is_charged_in_the_ledger(tmp_path):
 
 def learns_of_others(patch):
     """Have training use the labels of the next record instead of a record's own."""
-    honest = private_models.settled_model
+    honest = private_models.train_and_charge_model
 
     def broken(settings, encoder, records, public, people, *rest):
         other = dataclasses.replace(people, targets=np.roll(people.labels, 1))
         return honest(settings, encoder, records, public, other, *rest)
 
-    patch.setattr(private_models, "settled_model", broken)
+    patch.setattr(private_models, "train_and_charge_model", broken)
 
 
 @pytest.mark.parametrize("control", [None, trains_free, learns_of_others])
@@ -433,7 +433,7 @@ def test_what_training_takes_of_delta_is_kept(tmp_path):
 @pytest.mark.parametrize("given", [{"n_queries": 10**12}])
 def test_what_votes_cannot_be_is_refused_before_a_model_is_trained(tmp_path, monkeypatch, given):
     """A later refusal could be repeated with new noise any number of times without a charge."""
-    monkeypatch.setattr(private_models, "settled_model", lambda *_, **__: pytest.fail("trained"))
+    monkeypatch.setattr(private_models, "train_and_charge_model", lambda *_, **__: 1 / 0)
     plan = without_share(n_records=600, **given)
     with pytest.raises(InvalidInput, match="noise must be larger"):
         Store.init(tmp_path / "store", X, Y, PEOPLE, classes=range(CLASSES), public=R, **plan)

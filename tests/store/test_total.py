@@ -16,7 +16,7 @@ from vicinal.accounting.budget import UNITS, gdp_epsilon, zcdp_budget
 from vicinal.distributed import split
 from vicinal.errors import InvalidInput
 from vicinal.ledger.total import TotalFilter
-from vicinal.planning.guarantees import total_budget
+from vicinal.planning.guarantees import compute_total_budget
 from vicinal.store import Query, Store
 
 pytestmark = pytest.mark.quick
@@ -39,8 +39,8 @@ def test_what_is_allowed_costs_no_more_than_what_is_left(ratio, left, units):
 
 def ratio_of(store, name):
     """Return the budget of an audience in parts of the total's, exactly."""
-    budget = store._audience_states[name].plan.spendable
-    return Fraction(budget) / Fraction(total_budget(E, 1e-5))
+    budget = store._audience_states[name].plan.interaction_budget
+    return Fraction(budget) / Fraction(compute_total_budget(E, 1e-5))
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -225,7 +225,7 @@ def count_right_guesses(folder, seed, **total):
 
 def bound_of(epsilon):
     """Return how often the best guess is right under Gaussian DP at this epsilon."""
-    return norm.cdf(math.sqrt(2 * total_budget(epsilon, 1e-5)) / 2)
+    return norm.cdf(math.sqrt(2 * compute_total_budget(epsilon, 1e-5)) / 2)
 
 
 @pytest.mark.parametrize("capped", [True, False])

@@ -13,7 +13,7 @@ from vicinal.errors import PrivacyRefused
 from vicinal.ledger.total import TotalFilter
 from vicinal.mechanisms.votes import SLACK_SHARE
 from vicinal.noise import NoiseSource
-from vicinal.planning.guarantees import total_budget
+from vicinal.planning.guarantees import compute_total_budget
 from vicinal.store import Query, Store
 
 pytestmark = pytest.mark.quick
@@ -244,7 +244,7 @@ def test_after_a_lost_history_nobody_has_a_budget_of_an_old_or_a_new_audience(tm
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.1, 1e-5), (6.0, 1e-5), (10.0, 1e-9)])
 def test_budget_and_grids_of_ten_audiences_fit_the_delta(epsilon, delta):
     slack = 10 * SLACK_SHARE * delta
-    budget = total_budget(epsilon, delta)
+    budget = compute_total_budget(epsilon, delta)
     assert gdp_delta(math.sqrt(2 * budget), epsilon) + slack <= delta * (1 + 1e-12)
 
 

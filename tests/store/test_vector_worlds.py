@@ -55,7 +55,7 @@ def answer_queries(path, target, damage=None, *, present):
         state = store._audience_states["default"]
         grid = state.engine.votes.grid
         scale = grid.scale(state.noise_scale) / grid.steps  # a little more, rounded up
-        return np.concatenate(noiseless_sums) / scale, 2 * state.plan.spendable
+        return np.concatenate(noiseless_sums) / scale, 2 * state.plan.interaction_budget
 
 
 def measure_shift(tmp_path, target, damage=None):

@@ -358,7 +358,7 @@ class FixedPlanAttack(Attack):
     def _score_answers(self, fitted: Any, n_queries: int) -> Floats:
         """Query at the origin `n_queries` times; return the log likelihood ratio of each answer."""
         queries = np.zeros((n_queries, fitted.n_features_in_))
-        return self._distribution.compute_log_ratios(*fitted._answers(queries))
+        return self._distribution.compute_log_ratios(*fitted._release_answers(queries))
 
     def _create_fitted(self, present: bool, n_queries: int) -> Any:
         """Return a classifier fitted in one world, planned for `n_queries` queries."""

@@ -371,7 +371,7 @@ def create_ind_knn_claim(plan: IndKNNPlan) -> Claim:
     sum implies both guarantees. The accountings differ in B and in the slack for the grid.
     """
     slack = SLACK_SHARE * plan.delta if plan.accounting == "gdp" else 0.0
-    return GaussianClaim(math.sqrt(2 * plan.spendable), plan.delta, slack)
+    return GaussianClaim(math.sqrt(2 * plan.interaction_budget), plan.delta, slack)
 
 
 class PlanClaim(Claim):

@@ -26,7 +26,7 @@ from vicinal.audit.interactions import (
 )
 from vicinal.linear.private_model import SHARE
 from vicinal.mechanisms.votes import SLACK_SHARE
-from vicinal.planning.guarantees import total_budget
+from vicinal.planning.guarantees import compute_total_budget
 from vicinal.planning.plan import IndKNNPlan
 from vicinal.predictors.averaging import ESTIMATORS
 from vicinal.predictors.ind_knn import IndKNNClassifier
@@ -239,7 +239,7 @@ class IndKNNAudit:
 
         `epsilon`: the total epsilon of the store.
         """
-        budget = total_budget(epsilon, self.delta)
+        budget = compute_total_budget(epsilon, self.delta)
         # Two audiences with this epsilon and noise exhaust the total. With the store's own plans it
         # could take many audiences.
         audit = replace(self, noise=math.sqrt(0.625 / budget), epsilon=epsilon)
@@ -456,7 +456,7 @@ class IndKNNAudit:
 
     def compute_budget_mu(self, release: str) -> float:
         """Return the Gaussian shift that a full budget B permits: mu = sqrt(2 B)."""
-        return math.sqrt(2 * self._create_plan(release).spendable)
+        return math.sqrt(2 * self._create_plan(release).interaction_budget)
 
 
 _MODEL_PUBLIC_ROWS = 100

@@ -31,14 +31,14 @@ from vicinal.parameters import (
     parameter,
     parameter_table,
 )
-from vicinal.planning.guarantees import Plan, affordable_noise, count_draws_by_scale
+from vicinal.planning.guarantees import Plan, count_draws_by_scale, find_min_noise
 from vicinal.predictors.fixed_plan import (
     FixedPlan,
     FixedPlanEstimator,
     FixedPlanParameters,
-    decision_scores,
+    compute_decision_scores,
 )
-from vicinal.predictors.inputs import FitInputs, checked_features, note_release
+from vicinal.predictors.inputs import FitInputs, check_features, note_release
 
 _SIZE_NOISE_TIMES_EPSILON = 50.0
 """Product of epsilon and the standard deviation of the noise on the released number of subjects.
@@ -102,10 +102,10 @@ class NoisySGDPlan(NoisySGDParameters, FixedPlan):
     @property
     def noise_multiplier(self) -> float:
         """Smallest noise multiplier with which the plan satisfies (epsilon, delta)."""
-        plan = self.together(self._plan_releases(1.0))
-        return affordable_noise(plan, self.epsilon, "sigma", release=0)
+        plan = self.plan_interactions(self._plan_releases(1.0))
+        return find_min_noise(plan, self.epsilon, "sigma", release_index=0)
 
-    def releases(self) -> list[Plan]:
+    def list_releases(self) -> list[Plan]:
         """Return the planned releases, with the smallest noise multiplier that keeps epsilon."""
         return self._plan_releases(self.noise_multiplier)
 
@@ -122,7 +122,7 @@ class NoisySGDPlan(NoisySGDParameters, FixedPlan):
         size = {**gaussian, "sigma": size_std, "gamma": 1.0, "count": 1}
         return [steps, size]
 
-    def draws(self, n_features: int = _DEFAULT_FEATURES) -> dict[int, float]:
+    def count_draws(self, n_features: int = _DEFAULT_FEATURES) -> dict[int, float]:
         """Return the planned number of noise samples for each noise scale in grid steps (key).
 
         The accounting adds the delta slack of the discrete noise for each sample. Every step has
@@ -202,7 +202,7 @@ class NoisySGDClassifier(FixedPlanEstimator[NoisySGDPlan], NoisySGDParameters):
     """
 
     _plan_type = NoisySGDPlan
-    _also_public = ("the public rows from which features are computed", "the trained weights")
+    _additional_public_facts = ("the public rows from which features are computed", "the trained weights")
 
     def fit(
         self,
@@ -235,7 +235,7 @@ class NoisySGDClassifier(FixedPlanEstimator[NoisySGDPlan], NoisySGDParameters):
         """
         return self._fit(X, y, subjects, public)
 
-    def _start(self, plan: NoisySGDPlan, records: FitInputs, targets: AnyArray) -> None:
+    def _start_releases(self, plan: NoisySGDPlan, records: FitInputs, targets: AnyArray) -> None:
         """Fit the feature encoder to public rows, train, and set the fitted attributes.
 
         `plan`: checked parameters. `records`: checked arguments of :meth:`fit`, with the private
@@ -266,9 +266,9 @@ class NoisySGDClassifier(FixedPlanEstimator[NoisySGDPlan], NoisySGDParameters):
         self.coef_ = weights[:-1].T.copy()
         self.intercept_ = BIAS * weights[-1]
 
-    def _draws(self) -> dict[int, float]:
+    def _count_draws(self) -> dict[int, float]:
         """Return the planned number of noise samples for each noise scale in grid steps (key)."""
-        return self._planned().draws(vars(self).get("n_features_in_", _DEFAULT_FEATURES))
+        return self._get_plan().count_draws(vars(self).get("n_features_in_", _DEFAULT_FEATURES))
 
     def _encode_rows(self, features: FloatMatrix) -> Floats32:
         """Return training features as integers, float32 (n, D + 1): D features and a bias column.
@@ -287,12 +287,12 @@ class NoisySGDClassifier(FixedPlanEstimator[NoisySGDPlan], NoisySGDParameters):
 
         With two classes: the score of the second class minus that of the first, (q,).
         """
-        return decision_scores(self._compute_scores(X))
+        return compute_decision_scores(self._compute_scores(X))
 
     def _compute_scores(self, X: npt.ArrayLike) -> Floats:
         """Return the linear scores (logits) of all classes, float64 (q, c), for queries (q, d)."""
         check_is_fitted(self)
-        rows = self._encode_rows(checked_features(self, X))[:, :-1].astype(np.float64)
+        rows = self._encode_rows(check_features(self, X))[:, :-1].astype(np.float64)
         return np.asarray(rows @ self.coef_.T / FLOAT32.scale(rows.shape[1]) + self.intercept_)
 
     def predict_proba(self, X: npt.ArrayLike) -> Floats:

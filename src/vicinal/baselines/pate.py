@@ -65,7 +65,7 @@ class PATEPlan(PATEParameters, AnsweringPlan):
     _default_noise = 40.0
 
     @property
-    def most_votes(self) -> int:
+    def max_votes(self) -> int:
         """Number of votes in a query: one per teacher."""
         return self.n_teachers
 
@@ -74,7 +74,7 @@ class PATEPlan(PATEParameters, AnsweringPlan):
         """Name of the field of the planned release that has the noise on votes."""
         return "sigma_votes" if self.screened else "sigma"
 
-    def _releases(self, noise: float) -> list[Plan]:
+    def _plan_releases(self, noise: float) -> list[Plan]:
         """Return the planned releases: GNMax, or with screening Confident-GNMax.
 
         `noise`: standard deviation of the noise on the votes of each class.
@@ -95,7 +95,7 @@ class PATEPlan(PATEParameters, AnsweringPlan):
             }
         ]
 
-    def start(self, records: FitInputs, targets: AnyArray) -> PATERelease:
+    def create_release(self, records: FitInputs, targets: AnyArray) -> PATERelease:
         """Train the teachers, and return the mechanism that releases their noisy votes.
 
         `records`: private features (n, d) and subject ids. `targets`, (n,): private class indices.
@@ -115,8 +115,8 @@ class PATEPlan(PATEParameters, AnsweringPlan):
         return PATERelease(
             teachers,
             len(self.classes),
-            self.screening(),
-            self.voting(),
+            self.create_screening(),
+            self.create_noisy_max(),
             ReleaseCounter(self.n_queries, "queries"),
         )
 
@@ -156,7 +156,7 @@ class PATEClassifier(FixedPlanClassifier[PATEPlan], PATEParameters):
     """
 
     _plan_type = PATEPlan
-    _also_assumed = (
+    _additional_assumptions = (
         "a teacher's training and predictions read nothing but their arguments and random_state",
     )
 

@@ -72,7 +72,7 @@ def init(
     renew = renewal_options.build_renewal()
     target = declared_target(arguments)
     periods = 1 if renew is None else renew.periods
-    plan = IndKNNPlan.of_target(target, arguments).changed(periods=periods)
+    plan = IndKNNPlan.of_target(target, arguments).changed(n_periods=periods)
     if reference_options.public is None and reference_options.reference is None:
         _check_without_public(plan)
     targets = records.list_target_columns(target, label)
@@ -180,7 +180,7 @@ def _print_advice(
         reference_options.reference == FROM_SCHEMA and feature_options.features == "table"
     )
     has_public = is_generated or reference_options.public is not None
-    plan = plan.settled(ASSUMED_PUBLIC_ROWS if has_public else 0)
+    plan = plan.choose_model_share(ASSUMED_PUBLIC_ROWS if has_public else 0)
     for line in assess_plan(plan, brief=True):
         output.print_note(line)
     if is_generated:

@@ -87,7 +87,7 @@ def show_outlook(
     """
     from vicinal.reports.plan_report import assess_plan, evaluate_plan_options, format_plan_options
 
-    plan = plan.settled(ASSUMED_PUBLIC_ROWS if points is None else len(points))
+    plan = plan.choose_model_share(ASSUMED_PUBLIC_ROWS if points is None else len(points))
     reference, setup, reason = _prepare_simulation(plan, points, labels)
     with show_progress_bars(silent=json) as begin:
         options = evaluate_plan_options(plan, reference, setup, seed, begin, only_requested=dry_run)
@@ -121,8 +121,8 @@ def _prepare_simulation(
     import numpy as np
 
     from vicinal.neighbours.radius import Reference
-    from vicinal.planning.engine_factory import kernel_for
-    from vicinal.planning.plan_simulation import LEAST_POINTS, SimulationSetup
+    from vicinal.planning.engine_factory import create_kernel
+    from vicinal.planning.plan_simulation import MIN_POINTS, SimulationSetup
 
     if points is None:
         reason = "because there are no public rows (--public), with which noise would be smaller"
@@ -133,13 +133,13 @@ def _prepare_simulation(
             "The 'public' parameter must hold rows of finite numbers, or --features must say how "
             "rows become numbers."
         )
-    kernel = kernel_for(plan, points)
+    kernel = create_kernel(plan, points)
     reference = Reference(kernel, kernel.encode(points))
     has_default_neighbours = (
         plan.kernel == "cosine" and plan.min_similarity is None and not plan.private_count
     )
-    if not has_default_neighbours or not plan.target.voted or len(points) < LEAST_POINTS:
-        reason = f"because it takes {LEAST_POINTS} public rows and the default neighbours"
+    if not has_default_neighbours or not plan.target.voted or len(points) < MIN_POINTS:
+        reason = f"because it takes {MIN_POINTS} public rows and the default neighbours"
         return reference, None, reason
     if labels is None:
         reason = "because the public rows have no labels (--label)"

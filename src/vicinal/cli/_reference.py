@@ -185,7 +185,7 @@ def warn_about_reference(points: FloatMatrix, names: Sequence[str] | None) -> No
     """
     import numpy as np
 
-    from vicinal.predictors.inputs import swamping_feature
+    from vicinal.predictors.inputs import find_dominant_feature
 
     rows = np.asarray(points, dtype=np.float64)
     if rows.ndim != 2 or not rows.size:
@@ -205,7 +205,7 @@ def warn_about_reference(points: FloatMatrix, names: Sequence[str] | None) -> No
             f"{', '.join(constant[:_MAX_NAMES_SHOWN])}{ellipsis}. Check that public rows look like "
             "the records."
         )
-    dominant = swamping_feature(rows)
+    dominant = find_dominant_feature(rows)
     if dominant is not None:
         index, variance_share = dominant
         _warn(

@@ -120,9 +120,9 @@ class LabellerOptions:
 
     @property
     def planned_delta(self) -> float:
-        from vicinal.planning.plan import default_delta
+        from vicinal.planning.plan import choose_default_delta
 
-        return default_delta(self.records) if self.delta is None else self.delta
+        return choose_default_delta(self.records) if self.delta is None else self.delta
 
     @property
     def release(self) -> str:
@@ -136,12 +136,12 @@ class LabellerOptions:
 
     def __post_init__(self) -> None:
         from vicinal import checks
-        from vicinal.planning.guarantees import refuse_weak
+        from vicinal.planning.guarantees import refuse_weak_plan
 
         checks.check_choice("labeller", self.labeller, (IND_KNN, PRIVATE_KNN))
         checks.check_real("epsilon", self.epsilon, above=0)
         if not self.yes:
-            refuse_weak(self.epsilon, self.planned_delta, self.records)
+            refuse_weak_plan(self.epsilon, self.planned_delta, self.records)
         options = {field.name for field in fields(self)}
         for name, labeller in _LABELLER_OF_OPTION.items():
             # In several rounds, the share of the model is a property and not an option.

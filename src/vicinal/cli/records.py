@@ -63,7 +63,7 @@ def open_store(
             if ray is not None:
                 connect = resources.enter_context(connect_ray(ray)).transports
             cluster = Coordinator.open(
-                path, connect, shard_s, accept_loss=accept_loss, reading=reading
+                path, connect, shard_s, accept_loss=accept_loss, read_only=reading
             )
             yield resources.enter_context(cluster)
         elif ray is None:

@@ -1,4 +1,4 @@
-"""Sending tasks to all shards and gathering their answers, with retries and a deadline."""
+"""Sending tasks to shards and gathering their results, with retries and a deadline."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -30,14 +30,14 @@ class ShardClient:
     - `record`: identity and last seen state of the shard.
     - `cluster`: the cluster's id, in hexadecimal digits.
     - `ledger`: the coordinator's ledger; messages carry its clock.
-    - `reading`: whether the coordinator only reads.
+    - `read_only`: whether the coordinator only reads.
     """
 
     transport: Transport
     record: ShardRecord
     cluster: str
     ledger: Ledger
-    reading: bool = False
+    read_only: bool = False
 
     def create_message(self, task: Task) -> Message:
         """Return a message with a task for this shard, which must be in its last seen state."""
@@ -50,7 +50,7 @@ class ShardClient:
             self.ledger.clock,
             record.epochs,
             record.state,
-            self.reading,
+            self.read_only,
         )
 
     def send(self, task: Task) -> Callable[[float], Any]:
@@ -70,10 +70,10 @@ class ShardClient:
         return wait_for_result
 
 
-def send_all(
+def send_tasks(
     shards: Mapping[int, ShardClient] | Sequence[ShardClient], tasks: Mapping[int, Task]
 ) -> dict[int, Callable[[float], Any]]:
-    """Send every shard its task; return a function for each shard that waits for its result.
+    """Send shards their tasks; return a function for each shard that waits for its result.
 
     Shards in this process have finished when this returns. If there are more than
     `_MAX_SERIAL_SHARDS` of them, threads call them, so that their disks write at the same time.
@@ -94,29 +94,31 @@ def send_all(
         return dict(zip(tasks, pool.map(send, tasks), strict=True))
 
 
-def gather(
+def gather_results(
     shards: Mapping[int, ShardClient],
     task: Task | Callable[[int], Task],
     deadline: float,
     *,
     work_seconds: float = 0.0,
 ) -> dict[int, Any]:
-    """Send all shards a task and return their results, by number of the shard.
+    """Send shards a task, wait for their results, and return them by number of the shard.
 
     The task is sent again to unreachable shards until the deadline. That is safe, as a shard
     charges a block once and makes a change once.
 
+    - `shards`: clients of the shards that are called, by number of the shard.
     - `task`: one task for all shards, or a function that returns the task of a shard, given its
       number.
     - `deadline`: seconds to wait for all shards together.
-    - `work_seconds`: seconds that a reachable shard may take, if that is longer.
+    - `work_seconds`: seconds that a reachable shard may work on its task, even if the deadline
+      passes meanwhile.
 
     Raises ShardMissing with the missing shards and the reasons; ShardDamaged, without waiting for
     the deadline, if a shard is damaged.
     """
     end = time.monotonic() + deadline
     tasks = {number: task(number) if callable(task) else task for number in shards}
-    pending = send_all(shards, tasks)
+    pending = send_tasks(shards, tasks)
     answered: dict[int, Any] = {}
     errors: dict[int, VicinalError] = {}
     while pending:
@@ -138,7 +140,7 @@ def gather(
         ]
         if retried:
             time.sleep(_RETRY_SECONDS)
-        pending = send_all(shards, {number: tasks[number] for number in retried})
+        pending = send_tasks(shards, {number: tasks[number] for number in retried})
     missing = {number: error for number, error in errors.items() if number not in answered}
     if missing:
         raise _create_missing_error(missing, len(shards), deadline)
@@ -151,8 +153,8 @@ def _create_missing_error(
     """Return an error that names the missing shards and the reasons, in public words.
 
     - `missing`: the last error of each missing shard, by its number.
-    - `n_shards`: number of all shards.
-    - `deadline`: seconds that were waited.
+    - `n_shards`: number of shards that were called.
+    - `deadline`: seconds of waiting, for the message.
     """
     reasons = " ".join(
         f"Shard {number}: {str(missing[number]) or 'No answer in time.'}"

@@ -1,4 +1,4 @@
-"""Membership of a cluster: the identities and states by which its parts recognise each other.
+"""Membership of a cluster: identities and states by which coordinator and shards are recognised.
 
 A shard's folder and witness can be copied, or put back to an earlier state, together. Nothing in
 them reveals that. The coordinator's ledger therefore keeps the last link of each shard's hash chain
@@ -43,7 +43,7 @@ def read_epoch(database: Database) -> bytes:
 
 
 def write_epoch(database: Database, epoch: bytes) -> None:
-    """Store the coordinator's epoch in a shard's ledger, inside a transaction."""
+    """Store the coordinator's epoch in a shard, inside a transaction; b"" admits any other."""
     database.put(_EPOCH_KEY, epoch.hex())
 
 
@@ -104,9 +104,10 @@ class ShardRecord:
     _lock: Lock = field(default_factory=Lock)
 
     def accept_links(self, start: ShardState, links: Sequence[ChainLink]) -> None:
-        """Verify the chain links in an answer and advance the last seen state to the last one.
+        """Verify the hash-chain links in an answer, and make the last link the last seen state.
 
-        `start`: the state that the links follow on, as named in the message.
+        - `start`: the state in the message, which the first link follows.
+        - `links`: the shard's links since `start`.
 
         Raises StoreOutdated if a link does not follow from the previous one, or if the links do not
         pass through the last seen state.
@@ -126,6 +127,7 @@ class ShardRecord:
                 self.state = path[-1]
 
     def _create_diverged_error(self) -> StoreOutdated:
+        """Return the error for a shard whose hash chain does not continue the last seen state."""
         return StoreOutdated(
             f"Shard {self.number} has another history than the coordinator saw. Bring back the "
             "folder that belongs there, or accept the loss, which spends every budget for good."
@@ -141,8 +143,8 @@ class ShardRecord:
 class ShardRecords:
     """The records of all shards in the coordinator's ledger, in the order of their numbers.
 
-    - `database`: the coordinator's database.
-    - `cluster`: the cluster's id, or None where none is stored yet.
+    `database`: the coordinator's database. Attribute `cluster`: the cluster's id, or None before
+    one is stored.
     """
 
     def __init__(self, database: Database) -> None:
@@ -172,7 +174,7 @@ class ShardRecords:
     def from_database(cls, database: Database, cluster: ClusterDescription) -> Self:
         """Return the records in a coordinator's database.
 
-        Raises StoreOutdated unless they are exactly the shards of the cluster's description.
+        Raises StoreOutdated unless they are exactly the shards of `cluster`, the description.
         """
         records = cls(database)
         numbers = list(range(cluster.shards))
@@ -184,7 +186,7 @@ class ShardRecords:
         return records
 
     def replace_all(self, cluster: str, records: Iterable[ShardRecord]) -> None:
-        """Replace the cluster's id and all records, inside a transaction."""
+        """Replace the stored id of the cluster and all records, inside a transaction."""
         self._records = list(records)
         self._written_rows = []
         self._database.put(CLUSTER, cluster)

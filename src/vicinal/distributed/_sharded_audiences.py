@@ -10,7 +10,7 @@ import numpy as np
 
 from vicinal.arrays import Steps
 from vicinal.distributed import messages as tasks
-from vicinal.distributed._fan_out import ShardClient, gather
+from vicinal.distributed._fan_out import ShardClient, gather_results
 from vicinal.distributed._membership import ShardRecords
 from vicinal.distributed.changes import ClusterChanges
 from vicinal.distributed.splitting import create_private_count_error
@@ -33,8 +33,11 @@ from vicinal.store.opening import OpenStore
 class CoordinatorLedger(Ledger):
     """The coordinator's ledger, which also stores the last seen states of the shards.
 
-    - `cluster`: the cluster's id, as bytes.
-    - `sequence`: numbers new blocks in the order of charges, over all audiences.
+    - `database`, `key`: database and key of keyed hashes of the coordinator.
+    - `records`: the coordinator's records of the shards.
+
+    Attributes: `cluster`, the cluster's id as bytes; `sequence`, an iterator that numbers new
+    blocks in the order of charges, over all audiences.
     """
 
     def __init__(self, database: Database, key: bytes, records: ShardRecords) -> None:
@@ -45,6 +48,7 @@ class CoordinatorLedger(Ledger):
 
     @contextmanager
     def release(self, audience: Audience) -> Iterator[None]:
+        """Make the body's release durable as :class:`Ledger` does, with the shards' states."""
         with super().release(audience):
             yield
             self._records.write()  # the states of the shards after their charges for the release
@@ -53,8 +57,8 @@ class CoordinatorLedger(Ledger):
         """Do nothing: the shards store charges, and recognise a repeated block by its name."""
 
     def _enter(self, block: AnswerBlock) -> None:
+        """Write a block of answers, and the states of the shards after the charges for them."""
         super()._enter(block)
-        # The states of the shards after a charge are as durable as the answer it paid for.
         self._records.write()
 
 
@@ -83,13 +87,17 @@ class RemoteShards:
     _block_number: int = 0
 
     def begin_batch(self) -> None:
-        """Number the blocks of a new batch from 0."""
+        """Start a new batch of requests, whose blocks are numbered from 0."""
         self._block_number = 0
 
     def charge_and_sum(
         self, release: BlockRelease, queries: IntegerMatrix, thresholds: Steps
     ) -> Steps:
         """Have every shard charge a query block, and return the sum of their votes, int64 (q, c).
+
+        - `release`: the mechanism of the votes, and the noise scale of each query in grid steps.
+        - `queries`, int8 or float32 (q, d): integer features.
+        - `thresholds`, int64 (q,): radii, as smallest similarities of a neighbour.
 
         Raises ShardMissing if a shard does not answer in time.
         """
@@ -101,7 +109,7 @@ class RemoteShards:
         request = tasks.VoteRequest(
             name, ledger.clock, audience, queries, thresholds, release.scales, next(ledger.sequence)
         )
-        sums = gather(dict(enumerate(self.shards)), request, self.deadline)
+        sums = gather_results(dict(enumerate(self.shards)), request, self.deadline)
         return sum_shard_answers(sums.values(), (len(queries), release.mechanism.n_classes))
 
     def rounds(self, *_: object, **__: object) -> Iterator[TwoRounds]:
@@ -112,7 +120,7 @@ class RemoteShards:
 def sum_shard_answers(sums: Collection[Steps], shape: tuple[int, ...]) -> Steps:
     """Return the total of the shards' sums, int64 of the given shape.
 
-    Raises StorageFailed if a shard has returned another type or shape.
+    Raises StorageFailed if one of the shards' `sums` has another type or shape.
     """
     if any(shard_sum.dtype != np.int64 or shard_sum.shape != shape for shard_sum in sums):
         raise StorageFailed("A shard sent something other than sums. Does it run the same version?")
@@ -124,7 +132,7 @@ def open_sharded_state(
 ) -> AudienceState:
     """Return an audience's state with an engine that searches and charges on the shards.
 
-    - `store`: the coordinator's open store, which has no records.
+    - `store`, `audience`: the coordinator's open store, which has no records, and its audience.
     - `shards`: the shards, charged for this audience.
     - `lock`: the coordinator's lock.
     """
@@ -145,6 +153,8 @@ def charge_tally_on_shards(
     tally consists of the coordinator's clock and a keyed digest of its content. An interrupted
     tally therefore finds its own sums when it is repeated, and no subject is charged twice.
 
+    - `ledger`, `audience`: the coordinator's ledger, and the audience that is charged.
+    - `changes`: sends the requests to all shards.
     - `tally`: the mechanism, which determines the noise scale and with it the price.
     - `counted`: the cells and the subject of every evaluated row; private.
 
@@ -176,5 +186,5 @@ def charge_tally_on_shards(
             [counted.subjects[row] for row in rows.tolist()],
         )
 
-    sums = changes.run_on_all(create_request)
+    sums = changes.run_on_shards(create_request)
     return sum_shard_answers(sums.values(), (sum(plan.sizes),))

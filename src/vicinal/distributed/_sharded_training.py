@@ -92,7 +92,7 @@ class ShardedGradients:
             tasks.GRADIENT.encode(), ledger.clock.to_bytes(8), *content
         )
         request = tasks.GradientRequest(step_name, ledger.clock, name, release.scale, weights)
-        sums = sum_shard_answers(self._changes.run_on_all(request).values(), weights.shape)
+        sums = sum_shard_answers(self._changes.run_on_shards(request).values(), weights.shape)
         noisy = release.publish(sums)
         with ledger.release(self._audience):
             write_parts(ledger.database, self._audience.number, {entry: text_of(noisy)})
@@ -106,7 +106,8 @@ class ShardedGradients:
     def write(self, model: PrivateModel, state: AudienceState | None) -> None:
         """Store the trained model and the delta that it used, inside a change.
 
-        `state`: the audience's open state if the model replaces an earlier one, else None.
+        The stored gradients of the training are deleted. `state`: the audience's open state if the
+        model replaces an earlier one, else None.
         """
         store = self._store
         audience = self._audience

@@ -27,15 +27,18 @@ from vicinal.store.evaluation import CountedRows, charge_evaluated_subjects
 from vicinal.store.opening import OpenStore
 from vicinal.store.private_models import load_feature_map
 
-_CLOCK = "turn"
-"""Database key of the coordinator's clock; also a column of the table `carried`."""
+_CLOCK_KEY = "turn"
+"""Database key of the coordinator's clock; also the column of the clock in the table `carried`."""
 
-_SEQUENCE = "sequence"
+_SEQUENCE_KEY = "sequence"
 """Database key of the sequence number of the last charged block."""
 
 
-class VoteJournal:
-    """The table of charged blocks and their votes in a shard's database. Private."""
+class ChargeJournal:
+    """The charged requests in a shard's database and their private sums, in the table `carried`.
+
+    The sums are votes of a query block, cells of an evaluation, or a clipped gradient.
+    """
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -43,9 +46,9 @@ class VoteJournal:
     @property
     def clock(self) -> int:
         """The latest clock of the coordinator that the shard has seen; never decreases."""
-        return self._database.number(_CLOCK)
+        return self._database.number(_CLOCK_KEY)
 
-    def find(self, request: tasks.SumRequest) -> Steps | None:
+    def find_sums(self, request: tasks.SumRequest) -> Steps | None:
         """Return the stored sums of a request that was charged before, or None. Private.
 
         Raises InvalidInput if a different request was charged under this name.
@@ -64,20 +67,23 @@ class VoteJournal:
             )
         return np.frombuffer(sums, dtype="<i8").astype(np.int64).reshape(request.shape)
 
-    def check(self, request: tasks.SumRequest) -> None:
+    def refuse_outdated(self, request: tasks.SumRequest) -> None:
         """Raise PrivacyRefused for a request that arrives after later ones; nothing is charged."""
-        last_sequence = self._database.number(_SEQUENCE)
+        last_sequence = self._database.number(_SEQUENCE_KEY)
         is_overtaken = isinstance(request, tasks.VoteRequest) and request.sequence < last_sequence
         if request.clock < self.clock or is_overtaken:
             raise PrivacyRefused(
                 "The block is over: the coordinator has gone on since. Nothing was charged for it."
             )
 
-    def write(self, request: tasks.SumRequest, sums: Steps) -> None:
-        """Store the sums of a request, inside the transaction that writes its charges."""
-        self.delete_before(request.clock)
+    def write_sums(self, request: tasks.SumRequest, sums: Steps) -> None:
+        """Store the sums of a request, inside the transaction that writes its charges.
+
+        Sums of earlier clocks are deleted. `sums`, int64 of ``request.shape``: in grid steps.
+        """
+        self.delete_sums_before(request.clock)
         if isinstance(request, tasks.VoteRequest):
-            self._database.put(_SEQUENCE, str(request.sequence))
+            self._database.put(_SEQUENCE_KEY, str(request.sequence))
         row = (
             request.name,
             request.round,
@@ -87,21 +93,22 @@ class VoteJournal:
         )
         self._database.insert(Tables.CARRIED, [row])
 
-    def delete_before(self, clock: int) -> None:
-        """Delete the votes of all blocks with an earlier clock, inside a transaction."""
+    def delete_sums_before(self, clock: int) -> None:
+        """Delete the sums of all requests with an earlier clock, inside a transaction."""
         if clock > self.clock:
             self._database.delete(Tables.CARRIED, "turn < ?", (clock,))
-            self._database.put(_CLOCK, str(clock))
+            self._database.put(_CLOCK_KEY, str(clock))
 
-    def begin_epoch(self) -> None:
-        """Reset the sequence number, inside the transaction that writes a new epoch."""
-        self._database.put(_SEQUENCE, "0")
+    def reset_sequence(self) -> None:
+        """Accept any sequence number next, inside the transaction that writes a new epoch."""
+        self._database.put(_SEQUENCE_KEY, "0")
 
 
 def charge_votes(state: AudienceState, request: tasks.VoteRequest) -> Steps:
     """Charge a query block in memory and return its private votes, int64 (q, c) in grid steps.
 
-    The shard computes the prices itself, from the noise scales in the request.
+    The shard computes the charges itself, from the noise scales in the request. `state`: the
+    shard's state of the charged audience.
     """
     votes = state.engine.votes
     release = votes.release(request.scales / votes.grid.steps)
@@ -113,11 +120,14 @@ def charge_votes(state: AudienceState, request: tasks.VoteRequest) -> Steps:
 def charge_tally(ledger: Ledger, state: AudienceState, request: tasks.TallyRequest) -> Steps:
     """Charge subjects for an evaluation, inside a release; return the private sums of all cells.
 
+    The sums are int64, in grid steps. `ledger`, `state`: the shard's ledger, and its state of the
+    charged audience.
+
     Raises PrivacyRefused if the coordinator's noise scale differs from the scale that this shard
     would charge for. Nothing was charged then.
     """
     plan = state.plan
-    tally_plan = TallyPlan(request.sizes, request.share, plan.spendable, plan.grid_delta)
+    tally_plan = TallyPlan(request.sizes, request.share, plan.interaction_budget, plan.grid_delta)
     tally = NoisyTally(tally_plan, state.engine.votes.noise, _create_unmetered_slack(plan))
     _check_scale(request, tally.scale)
     counted = CountedRows(tally_plan, request.cells, request.subjects)
@@ -125,7 +135,7 @@ def charge_tally(ledger: Ledger, state: AudienceState, request: tasks.TallyReque
 
 
 def create_local_gradients(store: OpenStore, audience: Audience) -> LocalGradients:
-    """Return the private gradients of a shard's records for training an audience's model."""
+    """Return the private gradients of a shard's records (`store`) to train an audience's model."""
     plan = restore_plan(store, audience)
     records = store.record_files.features
     return LocalGradients(
@@ -139,12 +149,13 @@ def create_local_gradients(store: OpenStore, audience: Audience) -> LocalGradien
     )
 
 
-def price_step(
+def create_step_release(
     gradients: LocalGradients, request: tasks.GradientRequest, noise: float
 ) -> GradientRelease:
     """Return the release of a training step with this shard's own price; nothing is charged yet.
 
     - `gradients`: the gradients of this shard's records.
+    - `request`: the coordinator's request with weights and noise scale.
     - `noise`: noise scale of a step in the plan, as a multiple of the clipping norm.
 
     Raises InvalidInput for weights of another shape than the model's, or not finite. Raises
@@ -167,6 +178,6 @@ def _create_unmetered_slack(plan: IndKNNPlan) -> DeltaSlackAccountant:
 
 
 def _check_scale(request: tasks.TallyRequest | tasks.GradientRequest, scale: int) -> None:
-    """Raise PrivacyRefused unless a request has the noise scale that this shard charges for."""
+    """Raise PrivacyRefused unless a request has the noise `scale` that this shard charges for."""
     if request.scale != scale:
         raise PrivacyRefused("The coordinator has another plan for this audience than the shard.")

@@ -21,7 +21,7 @@ import numpy as np
 from vicinal.arrays import Ints32
 from vicinal.checks import SubjectId
 from vicinal.distributed import messages as tasks
-from vicinal.distributed._fan_out import ShardClient, gather
+from vicinal.distributed._fan_out import ShardClient, gather_results
 from vicinal.distributed._membership import ShardRecords
 from vicinal.distributed.splitting import hash_to_shard
 from vicinal.errors import PrivacyRefused, StorageFailed, StoreDamaged
@@ -34,6 +34,9 @@ from vicinal.store.records import NEXT_NUMBER, StoredRecords, find_unused_number
 
 ADD, ERASE, AUDIENCE = "add", "erase", "audience"
 """Kinds of changes: add records, erase subjects, set an audience's plan and model."""
+
+MODEL_TRAINED, MODEL_REFRESHED = "model", "refresh"
+"""Kinds, in the ledger's history, of an :data:`AUDIENCE` change that sends a trained model."""
 
 PENDING = "pending"
 """Database key of the clock and the digest of a change that some shards may not have made.
@@ -51,7 +54,7 @@ _JSON_FIELDS = ("kind", "subjects", "audience", "clock")
 """Fields of a change that its file stores as JSON."""
 
 _ARRAY_FIELDS = {"integers": "integers", "rows": "rows", "places": "shard_numbers"}
-"""Fields of a change that its file stores as arrays, by the name of the array in the file."""
+"""Fields of a change that its file stores as arrays, by the array's name in the file format."""
 
 _NO_FEATURES = np.zeros((0, 0), dtype=np.int8)
 _NO_INTEGERS = np.zeros(0, dtype=np.int32)
@@ -79,7 +82,7 @@ class ClusterChange:
     clock: int = 0
 
     def create_task(self, shard: int) -> tasks.Task:
-        """Return the task of one shard, given its number."""
+        """Return the task with which the shard of this number makes the change."""
         if self.kind == ERASE:
             return tasks.Erase(self.clock, self.subjects)
         if self.kind == AUDIENCE:
@@ -89,7 +92,7 @@ class ClusterChange:
         return tasks.Add(self.clock, self.integers[rows], self.rows[rows], subjects)
 
     def affects_shard(self, shard: int) -> bool:
-        """Return whether the shard with this number has a task in the change."""
+        """Return whether the shard of this number has a task in the change."""
         return self.kind != ADD or bool((self.shard_numbers == shard).any())
 
     def save(self, path: Path) -> str:
@@ -121,14 +124,14 @@ class ClusterChange:
 def has_unfinished_change(database: Database, folder: Path) -> bool:
     """Return whether a decided change is pending or the file of a change is present.
 
-    `database`, `folder`: the coordinator's.
+    `database`, `folder`: database and folder of the coordinator.
     """
     decided = int((database.get(PENDING) or "0").split()[0]) > 0
     return decided or any((folder / name).exists() for name in (_FILE, f"{_FILE}.new"))
 
 
 def wipe_file(path: Path) -> None:
-    """Overwrite a file with zeros and remove it, if present, and its incompletely written copy."""
+    """Overwrite a file with zeros and remove it; also its incomplete copy `PATH.new`, if any."""
     for file_path in (path, path.with_name(path.name + ".new")):
         if file_path.is_file():
             with translate_os_errors(file_path), file_path.open("r+b") as file:
@@ -147,7 +150,7 @@ class ClusterChanges:
     - `shards`: clients of all shards, in the order of their numbers.
     - `deadline`: seconds to wait for unreachable shards.
 
-    `pending`: clock of a decided change that some shard may not have made, or 0.
+    Attribute `pending`: clock of a decided change that some shard may not have made, or 0.
     """
 
     def __init__(
@@ -169,10 +172,10 @@ class ClusterChanges:
         if not self.pending:
             wipe_file(self._path)  # the content of a change that was never decided
 
-    def run_on_all(
+    def run_on_shards(
         self, task: tasks.Task | Callable[[int], tasks.Task], change: ClusterChange | None = None
     ) -> dict[int, Any]:
-        """Run a task on all shards and return the results, by number of the shard.
+        """Run a task on all shards and return the results by shard number.
 
         - `task`: one task for all shards, or a function that returns the task of a shard, given its
           number.
@@ -185,12 +188,12 @@ class ClusterChanges:
             shards = {
                 number: client for number, client in shards.items() if change.affects_shard(number)
             }
-        # The short deadline finds missing shards; the task itself may take a reachable shard long.
-        gather(shards, tasks.Ping(), self._deadline)
-        return gather(shards, task, self._deadline, work_seconds=_MAX_WORK_SECONDS)
+        # The deadline is for finding missing shards; a reachable shard may work on the task longer.
+        gather_results(shards, tasks.Ping(), self._deadline)
+        return gather_results(shards, task, self._deadline, work_seconds=_MAX_WORK_SECONDS)
 
     def make_change(self, kind: str, decide: Callable[[], ClusterChange]) -> dict[int, Any]:
-        """Decide a change, make it on all shards, and return their results by number.
+        """Decide a change, make it on all shards, and return their results by shard number.
 
         - `kind`: kind of the change in the ledger's history.
         - `decide`: returns the change; may write to the ledger, in the transaction that decides it.
@@ -205,30 +208,31 @@ class ClusterChanges:
             self._ledger.database.put(PENDING, f"{clock} {self._digest}")
             # Set before the commit, so that an exception after the commit finds it set.
             self.pending = clock
-        return self.finish()
+        return self.finish_pending()
 
     @property
     def is_unfinished(self) -> bool:
         """Whether some shard may not have made the last change, or its file remains on the disk."""
         return self.pending > 0 or self._file_remains
 
-    def finish(self) -> dict[int, Any]:
-        """Make the pending change on all shards, remove its file, and return the results by number.
+    def finish_pending(self) -> dict[int, Any]:
+        """Make the pending change, if any, on all shards, and remove the file of the last change.
 
-        Can be repeated after an exception at any line. Raises ShardMissing if a shard is missing;
-        the change stays pending then.
+        Returns the shards' results by shard number. Can be repeated after an exception at any line.
+        Raises ShardMissing if a shard is missing; the change stays pending then.
         """
-        results = self._make_pending() if self.pending else {}
+        results = self._make_pending_change() if self.pending else {}
         wipe_file(self._path)
         self._file_remains = False
         return results
 
-    def _make_pending(self) -> dict[int, Any]:
+    def _make_pending_change(self) -> dict[int, Any]:
+        """Make the pending change on all shards, and return their results by shard number."""
         if self._ledger.last_commit[0] < self.pending:
             # The deciding commit was interrupted: no shard may make a change that is not decided.
             raise StorageFailed("The last change was not committed. Open the cluster again.")
         change = replace(ClusterChange.read(self._path, self._digest), clock=self.pending)
-        results = self.run_on_all(change.create_task, change)
+        results = self.run_on_shards(change.create_task, change)
         if change.kind == ERASE:
             # The log and free pages hold digests of the additions of the erased subjects.
             self._ledger.database.scrub()
@@ -246,7 +250,7 @@ class ClusterChanges:
         An enrolled or erased subject keeps its shard; a keyed hash of the id determines the shard
         of a new one. Raises ShardMissing if a shard is missing, as it may have one of the subjects.
         """
-        standings = self.run_on_all(tasks.SubjectStandings(subjects))
+        standings = self.run_on_shards(tasks.SubjectStandings(subjects))
         table = np.stack([standings[number] for number in range(len(self._shards))])
         if ((table > 0).sum(axis=0) > 1).any():
             raise PrivacyRefused(
@@ -260,7 +264,7 @@ class ClusterChanges:
         return shard_numbers
 
     def route_addition(self, records: StoredRecords) -> ClusterChange:
-        """Return the change that adds records on the shards of their subjects."""
+        """Return the change that adds encoded records on the shards of their subjects."""
         subjects = records.ids
         if subjects is None:
             first = int(self._ledger.database.get(NEXT_NUMBER) or 0)
@@ -269,6 +273,6 @@ class ClusterChanges:
         return ClusterChange(ADD, subjects, records.integers, records.rows, shard_numbers)
 
     def list_standings(self, subjects: Sequence[SubjectId]) -> list[int]:
-        """Return each subject's standing, which is 0 on all shards but at most one."""
-        standings = self.run_on_all(tasks.SubjectStandings(list(subjects)))
+        """Return how the cluster knows each subject: a :class:`~vicinal.ledger.ledger.Standing`."""
+        standings = self.run_on_shards(tasks.SubjectStandings(list(subjects)))
         return np.max(list(standings.values()), axis=0).tolist()  # type: ignore[no-any-return]

@@ -13,9 +13,9 @@ from pathlib import Path
 from vicinal import checks
 from vicinal.distributed import _membership as membership
 from vicinal.distributed import folders as layout
-from vicinal.distributed._vote_charging import VoteJournal
+from vicinal.distributed._vote_charging import ChargeJournal
 from vicinal.distributed.messages import ShardState
-from vicinal.distributed.splitting import ready_cluster
+from vicinal.distributed.splitting import finish_interrupted_split
 from vicinal.errors import PrivacyRefused
 from vicinal.store.backups import unpack
 from vicinal.store.folder import create_new_folder, create_private_folder
@@ -25,23 +25,23 @@ from vicinal.store.opening import LOST, OpenStore, open_folder
 def accept_cluster_loss(path: str | Path) -> None:
     """Spend every budget on every shard of a closed cluster for good; new subjects get none.
 
-    The folders of coordinator and shards must be the cluster's own, in one folder; they may be old
-    or restored.
+    `path`: folder of the cluster, with the cluster's own folders of the coordinator and of all
+    shards, which may be old or restored.
 
     Raises InvalidInput or StorageFailed if one of them is missing or damaged: restore a backup of
     it first. Raises PrivacyRefused if one is in use or is another shard, or if a shard and the
     coordinator have different audiences. Budgets that were not lost already are unchanged then.
     """
-    cluster = ready_cluster(Path(path), accept_loss=True)
+    cluster = finish_interrupted_split(Path(path), accept_loss=True)
     with ExitStack() as resources:
-        folder = layout.ShardFolder.read(Path(path) / layout.COORDINATOR)
+        folder = layout.MemberFolder.read(Path(path) / layout.COORDINATOR)
         read_records = partial(membership.ShardRecords.from_database, cluster=cluster)
         coordinator = resources.enter_context(
             open_folder(folder.folder, accept_loss=True, check=read_records)
         )
         records = read_records(coordinator.database)
-        paths = cluster.folders(Path(path))
-        shard_folders = list(map(layout.ShardFolder.read, paths))
+        paths = cluster.list_folders(Path(path))
+        shard_folders = list(map(layout.MemberFolder.read, paths))
         for record, folder in zip(records, shard_folders, strict=True):
             # All folders are checked before one is opened, as opening a shard spends its budgets.
             if (folder.cluster, folder.folder.identity) != (cluster.identity, record.identity):
@@ -58,7 +58,7 @@ def accept_cluster_loss(path: str | Path) -> None:
                     "backups of the same time."
                 )
         # The coordinator's clock becomes the latest of all, so that shards refuse late blocks.
-        clocks = [VoteJournal(store.database).clock for store in shards]
+        clocks = [ChargeJournal(store.database).clock for store in shards]
         coordinator.ledger.clock = max(coordinator.ledger.clock, *clocks)
         for store in (coordinator, *shards):
             with store.ledger.change(LOST):
@@ -89,7 +89,8 @@ def restore_cluster(backup: str | Path, path: str | Path, *, accept_loss: bool =
     backup
         Folder that :meth:`Coordinator.backup` has written, with coordinator and all shards.
     path
-        A new folder. Unless the loss is accepted, the witnesses must lie beside it.
+        A new folder. Unless the loss is accepted, the folder of the cluster's witnesses, the files
+        with the last state of each member, must be beside it (PATH.witnesses).
     accept_loss
         Restore although charges may be missing: every budget on every shard is spent for good, and
         new subjects get none from existing audiences.
@@ -111,13 +112,13 @@ def restore_cluster(backup: str | Path, path: str | Path, *, accept_loss: bool =
     accept = checks.check_boolean("accept_loss", accept_loss)
     folders = []
     create_new_folder(target)
-    backups = (source / layout.COORDINATOR, *layout.shard_paths(source, cluster.shards))
+    backups = (source / layout.COORDINATOR, *layout.list_folders(source, cluster.shards))
     for member_backup in backups:
-        witness = layout.witness_of(target, member_backup.name)
+        witness = layout.find_witness(target, member_backup.name)
         create_private_folder(witness.parent.resolve())
         member_path = target / member_backup.name
         folders.append(unpack(member_backup, member_path, None, witness, accept_loss=accept))
-        layout.ShardFolder(folders[-1], cluster.identity).save()
+        layout.MemberFolder(folders[-1], cluster.identity).save()
     cluster.save(target)
     try:
         # Each opening commits, which makes the restored folder newer than any other copy.

@@ -23,11 +23,11 @@ from vicinal.distributed import _sharded_audiences as sharded
 from vicinal.distributed import _sharded_training as training
 from vicinal.distributed import changes
 from vicinal.distributed import messages as tasks
-from vicinal.distributed._fan_out import ShardClient, gather, send_all
+from vicinal.distributed._fan_out import ShardClient, gather_results, send_tasks
 from vicinal.distributed._membership import ShardRecords
 from vicinal.distributed.cluster_backups import accept_cluster_loss
-from vicinal.distributed.folders import COORDINATOR, ClusterDescription, ShardFolder, shard_paths
-from vicinal.distributed.splitting import create_private_count_error, ready_cluster
+from vicinal.distributed.folders import COORDINATOR, ClusterDescription, MemberFolder, list_folders
+from vicinal.distributed.splitting import create_private_count_error, finish_interrupted_split
 from vicinal.distributed.transports import Transport, local_transports
 from vicinal.errors import PrivacyRefused, ShardDamaged, ShardMissing, StorageFailed
 from vicinal.ledger.answers import read_parts
@@ -61,7 +61,7 @@ from vicinal.store.request_batch import RequestBatch
 from vicinal.store.status import Presence, Verification, collect_public_facts, verify
 
 _OPENING_SECONDS = 5.0
-"""Seconds that an opening waits for missing shards at most; a block waits for the deadline."""
+"""Seconds that opening a cluster waits for missing shards at most; queries wait for `deadline`."""
 
 Connect = Callable[[Sequence[Path]], Sequence[Transport]]
 """Returns a transport to each shard, given the shards' folders."""
@@ -89,20 +89,22 @@ class Coordinator(BaseStore):
         records: ShardRecords,
         transports: Sequence[Transport],
         deadline: float,
-        reading: bool,
+        read_only: bool,
     ) -> None:
-        self._cluster = description
+        self._description = description
         self._deadline = deadline
-        self._reading = reading
+        self._is_read_only = read_only
         self._ledger = sharded.CoordinatorLedger(store.database, store.folder.key(), records)
         self._parts = dataclasses.replace(store, ledger=self._ledger)
         self._clients = [
-            ShardClient(transport, record, description.identity, self._ledger, reading)
+            ShardClient(transport, record, description.identity, self._ledger, read_only)
             for transport, record in zip(transports, records, strict=True)
         ]
         self._lock = ForkSafeLock()
         self._failed = False
-        self._shards = {name: self._create_remote_shards(name) for name in store.ledger.audiences}
+        self._remote_shards = {
+            name: self._create_remote_shards(name) for name in store.ledger.audiences
+        }
         self._audience_states = {
             audience.name: self._open_state(audience.name)
             for audience in list_answering_audiences(store)
@@ -122,7 +124,7 @@ class Coordinator(BaseStore):
         deadline: float = 30.0,
         *,
         accept_loss: bool = False,
-        reading: bool = False,
+        read_only: bool = False,
     ) -> Self:
         """Open the cluster in a folder.
 
@@ -131,14 +133,14 @@ class Coordinator(BaseStore):
         path
             The folder.
         connect
-            Creates the transports to the shards: :func:`local_transports`, or
+            Creates the transports to the shards, given their folders: :func:`local_transports`, or
             :meth:`RayCluster.transports`.
         deadline
-            Seconds that a block waits for all shards; then it is refused.
+            Seconds that a block of queries waits for all shards; then it is refused.
         accept_loss
-            Continue although charges were lost with a folder or its restoration: every budget on
-            every shard is spent. All folders must be on this machine.
-        reading
+            Continue although charges were lost, because a folder was lost or an old copy restored:
+            every budget on every shard is spent. All folders must be on this machine.
+        read_only
             Write to no file of coordinator or shards; refuse a cluster in which a command was
             interrupted.
 
@@ -156,37 +158,38 @@ class Coordinator(BaseStore):
             ShardDamaged if a shard is damaged.
         """
         folder = Path(path)
-        if accept_loss and not reading and cls._has_lost_charges(folder):
+        if accept_loss and not read_only and cls._has_lost_charges(folder):
             accept_cluster_loss(folder)
         deadline = checks.check_real("deadline", deadline, above=0)
-        description = ready_cluster(folder, reading=reading)
-        shard_folder = ShardFolder.read(folder / COORDINATOR)
+        description = finish_interrupted_split(folder, read_only=read_only)
+        shard_folder = MemberFolder.read(folder / COORDINATOR)
         if shard_folder.cluster != description.identity:
             raise PrivacyRefused("The coordinator belongs to another cluster.")
         with ExitStack() as resources:
             read_records = partial(ShardRecords.from_database, cluster=description)
             store = resources.enter_context(
-                open_folder(shard_folder.folder, reading=reading, check=read_records)
+                open_folder(shard_folder.folder, reading=read_only, check=read_records)
             )
             in_training = training.find_training_audience(store.ledger)
-            if reading and (
+            if read_only and (
                 in_training or changes.has_unfinished_change(store.database, store.folder.path)
             ):
                 raise create_interrupted_error()
             records = read_records(store.database)
-            transports = connect(description.folders(folder))
+            transports = connect(description.list_folders(folder))
             for transport in transports:
                 resources.callback(transport.close)
-            if not reading:
+            if not read_only:
                 records.begin_epoch()
                 store.mark()
-            coordinator = cls(store, description, records, transports, deadline, reading)
+            coordinator = cls(store, description, records, transports, deadline, read_only)
             with coordinator._exclusive(read_only=True):
                 pass  # Entering finishes an interrupted change before any query is answered.
             resources.pop_all()
         return coordinator
 
     def close(self) -> None:
+        """Delete the shards' votes of durable answers, and close all shards and the coordinator."""
         with self._lock, self._parts.resources as resources:
             for client in self._clients:
                 resources.callback(client.transport.close)
@@ -198,11 +201,13 @@ class Coordinator(BaseStore):
     # ------------------------------------------------------------ answers
 
     def _create_batch(self) -> RequestBatch:
-        for audience_shards in self._shards.values():
+        """Return an empty batch of requests, after numbering the blocks of queries from 0."""
+        for audience_shards in self._remote_shards.values():
             audience_shards.begin_batch()
         return RequestBatch(self._ledger, self._parts.schema, self._audience_states)
 
     def _finish_answers(self) -> None:
+        """Have the witness record durable answers, and then the shards delete their votes."""
         self._parts.mark()  # before shards delete the votes
         self._delete_votes()
 
@@ -210,6 +215,10 @@ class Coordinator(BaseStore):
     def _charge_evaluation(
         self, audience: Audience, tally: NoisyTally, counted: CountedRows
     ) -> Iterator[Steps]:
+        """Charge the subjects of the rows `counted` on all shards; yield private sums of all cells.
+
+        The body makes the noisy cells durable. `tally`: the mechanism of the evaluation.
+        """
         sums = sharded.charge_tally_on_shards(self._ledger, self._changes, audience, tally, counted)
         with self._ledger.release(audience):
             yield sums
@@ -217,6 +226,10 @@ class Coordinator(BaseStore):
     # ------------------------------------------------------------ the data
 
     def _add(self, records: StoredRecords, addition: Addition | None) -> None:
+        """Add encoded records on the shards of their subjects.
+
+        `addition`: the request with its idempotency key, stored with the change; None without key.
+        """
         database = self._parts.database
         change = self._changes.route_addition(records)
 
@@ -249,22 +262,25 @@ class Coordinator(BaseStore):
             return changes.ClusterChange(changes.ERASE, ids)
 
         with self._exclusive():
-            self._changes.run_on_all(tasks.Ping())
+            self._changes.run_on_shards(tasks.Ping())
             erased_counts = self._make_change(changes.ERASE, decide_change)
         return sum(int(count) for count in erased_counts.values())
 
     def presence(self, subjects: npt.ArrayLike) -> Presence:
+        """Return the numbers of enrolled, erased and unknown subjects among some ids. Private."""
         ids = list(dict.fromkeys(checks.subject_ids("subjects", subjects)))
         with self._exclusive():
             return Presence.from_standings(self._changes.list_standings(ids))
 
     def _count_similar_ids(self, subjects: list[SubjectId]) -> int:
+        """Return how many unknown ids differ from known ids, or each other, in spelling only."""
         ids = list(dict.fromkeys(subjects))
         unknown = list(compress(ids, np.equal(self._changes.list_standings(ids), 0)))
-        similar_ids = self._changes.run_on_all(tasks.SimilarSubjects(unknown))
+        similar_ids = self._changes.run_on_shards(tasks.SimilarSubjects(unknown))
         return len(find_similar_ids(unknown).union(*similar_ids.values()))
 
     def _complete_parameters(self, plan: dict[str, Any]) -> dict[str, Any]:
+        """Return a plan's parameters by name, with the first audience's number of records."""
         if plan.get("neighbor_count") == PRIVATE:
             raise create_private_count_error()
         if plan.get("n_records") is None:
@@ -273,17 +289,19 @@ class Coordinator(BaseStore):
         return plan
 
     def _open_audience(self, name: str, plan_json: str) -> None:
-        self._changes.run_on_all(tasks.Ping())
+        """Open an audience on all shards, given its checked plan as JSON, and train its model."""
+        self._changes.run_on_shards(tasks.Ping())
         self._make_change(changes.AUDIENCE, lambda: self._new_audience(name, plan_json))
-        self._train()
+        self._finish_training()
 
     def _refresh(self, state: AudienceState) -> None:
-        self._changes.run_on_all(tasks.Ping())
+        """Train the model of an audience again, on the subjects that are enrolled now."""
+        self._changes.run_on_shards(tasks.Ping())
         with self._ledger.release(state.audience):
             training.begin_training(self._ledger, state.audience)
-        self._train()
+        self._finish_training()
 
-    def _train(self) -> None:
+    def _finish_training(self) -> None:
         """Finish the training in progress, if there is one, and send the model to all shards."""
         audience = training.find_training_audience(self._ledger)
         if audience is None:
@@ -296,22 +314,25 @@ class Coordinator(BaseStore):
             gradients.write(model, state)
             return self._plan_audience(audience)
 
-        self._make_change("model" if state is None else "refresh", decide_change)
+        kind = changes.MODEL_TRAINED if state is None else changes.MODEL_REFRESHED
+        self._make_change(kind, decide_change)
 
     # ------------------------------------------------------------ maintenance
 
     def facts(self, *, curator: bool = False) -> dict[str, Any]:
+        """Return public facts as plain values; with `curator` also private ones of every shard."""
         with self._exclusive(read_only=True):
             facts = collect_public_facts(self._parts, self._audience_states)
             facts["shards"] = len(self._clients)
             if curator:
-                facts["private"] = self._changes.run_on_all(tasks.Facts())
+                facts["private"] = self._changes.run_on_shards(tasks.Facts())
         return facts
 
     def _verify(self, erased: list[SubjectId], rows: IntegerMatrix | None) -> Verification:
+        """Check all files, also for traces of subjects `erased` and integer features `rows`."""
         own = verify(self._parts, erased, rows)
         faults: list[str] = []
-        for number, result in self._changes.run_on_all(tasks.Verify(erased, rows)).items():
+        for number, result in self._changes.run_on_shards(tasks.Verify(erased, rows)).items():
             faults += [f"Shard {number}: {fault}" for fault in result.faults]
         return Verification((*own.faults, *faults), (*own.checked, "every shard"))
 
@@ -325,17 +346,18 @@ class Coordinator(BaseStore):
             self._delete_votes()
             create_new_folder(target)
             pack(self._parts, target / COORDINATOR)
-            paths = shard_paths(target, len(self._clients))
-            self._changes.run_on_all(lambda number: tasks.Backup(paths[number]))
-            self._cluster.save(target)  # Written last: a folder without it is not a backup.
+            paths = list_folders(target, len(self._clients))
+            self._changes.run_on_shards(lambda number: tasks.Backup(paths[number]))
+            self._description.save(target)  # Written last: a folder without it is not a backup.
 
     def _create_remote_shards(self, name: str) -> sharded.RemoteShards:
+        """Return all shards, to be charged for the audience `name`."""
         return sharded.RemoteShards(self._ledger, name, self._clients, self._deadline)
 
     def _make_change(
         self, kind: str, decide_change: Callable[[], changes.ClusterChange]
     ) -> dict[int, Any]:
-        """Make a change on all shards and return their results by number.
+        """Make a change on all shards and return their results by shard number.
 
         Cached queries are forgotten even if the change fails, so that no answer to earlier data is
         looked up again. A new renewal period keeps data and answers; every audience is planned
@@ -361,22 +383,23 @@ class Coordinator(BaseStore):
                 self._ledger.complete_change()
 
     def _new_audience(self, name: str, plan_json: str) -> changes.ClusterChange:
-        """Open an audience in the coordinator's ledger, inside a change; return the change.
+        """Open an audience in the ledger, given its checked plan as JSON; return the change.
 
-        `plan_json`: its checked plan as JSON.
+        `plan_json`: inside the transaction that decides the change.
         """
         audience = self._ledger.open_audience(name, plan_json)
         audience.plan = decide_on_model(self._parts, audience, begin_model_training)
-        self._shards[name] = self._create_remote_shards(name)
+        self._remote_shards[name] = self._create_remote_shards(name)
         change = self._plan_audience(audience)
         if is_training_pending(self._parts, audience):
             training.begin_training(self._ledger, audience)
         return change
 
     def _plan_audience(self, audience: Audience) -> changes.ClusterChange:
-        """Fix the automatic parameters of an audience's plan, inside a change for every shard.
+        """Set the automatic parameters of an audience's plan, inside the transaction of a change.
 
-        They stay open while they depend on a model that is not trained yet. Returns the change.
+        They remain automatic while they depend on a model that is not trained yet. Returns the
+        change that sends plan and model to every shard.
         """
         store = self._parts
         is_planned = not is_training_pending(store, audience)
@@ -402,11 +425,12 @@ class Coordinator(BaseStore):
         return changes.ClusterChange(changes.AUDIENCE, audience=fields)
 
     def _renew(self) -> bool:
+        """Begin the due renewal periods on all shards; return whether there were any."""
         due = self._ledger.due
         if due:
             # A renewal is not decided while a shard is missing: the cluster could not answer until
             # the shard returns.
-            self._changes.run_on_all(tasks.Ping())
+            self._changes.run_on_shards(tasks.Ping())
         for audience, renewal in due:
 
             def decide_change(audience: Audience = audience, renewal: Renewal = renewal) -> Any:
@@ -422,7 +446,7 @@ class Coordinator(BaseStore):
         A missing shard does so at its first message. Raises ShardDamaged if a shard is damaged.
         """
         try:
-            gather(
+            gather_results(
                 dict(enumerate(self._clients)), tasks.Ping(), min(_OPENING_SECONDS, self._deadline)
             )
         except ShardMissing as error:
@@ -437,28 +461,30 @@ class Coordinator(BaseStore):
                 cls.open(path, local_transports, _OPENING_SECONDS) as cluster,
                 cluster._exclusive(),
             ):
-                cluster._changes.run_on_all(tasks.Ping())
+                cluster._changes.run_on_shards(tasks.Ping())
         except (PrivacyRefused, StorageFailed):
             return True
         return False
 
     def _delete_votes(self) -> None:
-        """Have shards delete the votes of durable answers.
+        """Have all shards delete the sums of requests whose answers are durable.
 
         A lost message does no harm: the next one deletes the same votes.
         """
         # After an interrupted commit the clock in memory is ahead of the durable one.
         clock, _ = self._ledger.last_commit
-        if not self._reading:
+        if not self._is_read_only:
             numbers = range(len(self._clients))
-            send_all(self._clients, dict.fromkeys(numbers, tasks.DeleteVotes(clock)))
+            send_tasks(self._clients, dict.fromkeys(numbers, tasks.DeleteVotes(clock)))
 
     def _open_state(self, name: str) -> AudienceState:
         """Return the state of an audience, by name, with an engine on its shards."""
         audience = self._ledger.audiences[name]
-        return sharded.open_sharded_state(self._parts, audience, self._shards[name], self._lock)
+        shards = self._remote_shards[name]
+        return sharded.open_sharded_state(self._parts, audience, shards, self._lock)
 
     def _finish_pending(self) -> None:
+        """Finish an interrupted change, and then an interrupted training of a model."""
         if self._changes.is_unfinished:
-            self._changes.finish()
-        self._train()
+            self._changes.finish_pending()
+        self._finish_training()

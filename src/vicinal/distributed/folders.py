@@ -26,15 +26,15 @@ MAX_SHARDS = 1024
 COORDINATOR = "coordinator"
 """Name of the coordinator's folder."""
 
-_CLUSTER = "cluster.json"
-_SHARD = "shard.json"
+_CLUSTER_FILE = "cluster.json"
+_MEMBER_FILE = "shard.json"
 FORMAT = 1
 """The format of `cluster.json` and `shard.json`."""
 
 
 @dataclass(frozen=True, slots=True)
-class ShardFolder:
-    """The folder of a shard or of the coordinator.
+class MemberFolder:
+    """The folder of a member of a cluster: of a shard or of the coordinator.
 
     - `folder`: its path, id and witness.
     - `cluster`: the id of the cluster, in hexadecimal digits.
@@ -45,8 +45,9 @@ class ShardFolder:
 
     @classmethod
     def create(cls, path: Path, cluster: str, key: bytes, witness: Path) -> Self:
-        """Create a new folder, without its description, and return it with a new id.
+        """Create the folder of a new member, without `shard.json`, and return it with a new id.
 
+        - `path`: path of the folder.
         - `cluster`: the id of the cluster.
         - `key`: secret key of all keyed hashes, which all folders of a cluster share.
         - `witness`: path of the witness file.
@@ -58,17 +59,17 @@ class ShardFolder:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Return the member of a cluster at `path`; raise InvalidInput if there is none."""
+        """Return the member folder at `path` from its `shard.json`; raise InvalidInput if none."""
         kinds = dict.fromkeys(("id", "cluster", "witness"), str)
-        content = read_sealed(path / _SHARD, FORMAT, kinds, f"There is no shard at {path}.")
+        content = read_sealed(path / _MEMBER_FILE, FORMAT, kinds, f"There is no shard at {path}.")
         folder = Folder(path, content["id"], "sqlite", Path(content["witness"]))
         return cls(folder, content["cluster"])
 
     def save(self) -> None:
-        """Write the description, which makes the folder a member of the cluster."""
+        """Write `shard.json`, which makes the folder a member of the cluster."""
         witness = str(self.folder.witness)
         content = {"id": self.folder.identity, "cluster": self.cluster, "witness": witness}
-        write_sealed(self.folder.path / _SHARD, FORMAT, content)
+        write_sealed(self.folder.path / _MEMBER_FILE, FORMAT, content)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,7 @@ class ClusterDescription:
 
     - `identity`: the cluster's id, in hexadecimal digits.
     - `shards`: number of shards.
-    - `source`: folder of the store that was split; empty once that store has retired.
+    - `source`: folder of the store that was split; empty once that store is closed for good.
     """
 
     identity: str
@@ -90,15 +91,15 @@ class ClusterDescription:
         refuse_links(path)
         missing = f"There is no cluster at {path}."
         kinds = {"identity": str, "shards": int, "source": str}
-        return cls(**read_sealed(path / _CLUSTER, FORMAT, kinds, missing))
+        return cls(**read_sealed(path / _CLUSTER_FILE, FORMAT, kinds, missing))
 
-    def folders(self, path: Path) -> list[Path]:
+    def list_folders(self, path: Path) -> list[Path]:
         """Return the folders of all shards of the cluster at `path`."""
-        return shard_paths(path, self.shards)
+        return list_folders(path, self.shards)
 
     def save(self, path: Path) -> None:
         """Write the description into the folder `path`."""
-        write_sealed(path / _CLUSTER, FORMAT, asdict(self))
+        write_sealed(path / _CLUSTER_FILE, FORMAT, asdict(self))
 
 
 def is_cluster(path: Path) -> bool:
@@ -111,18 +112,18 @@ def is_cluster(path: Path) -> bool:
     >>> is_cluster(Path("nothing-here"))
     False
     """
-    return (path / _CLUSTER).is_file()
+    return (path / _CLUSTER_FILE).is_file()
 
 
-def shard_paths(path: Path, shards: int) -> list[Path]:
-    """Return the folders of all shards of a cluster at `path`; `shards` is their number."""
-    return [path / f"shard-{number}" for number in range(shards)]
+def list_folders(path: Path, n_shards: int) -> list[Path]:
+    """Return the folders of the `n_shards` shards of a cluster at `path`, by number."""
+    return [path / f"shard-{number}" for number in range(n_shards)]
 
 
-def witness_of(path: Path, member: str) -> Path:
-    """Return the witness file of a member of the cluster at `path`.
+def find_witness(path: Path, member: str) -> Path:
+    """Return the path of the witness file of a member of the cluster at `path`.
 
-    `member`: name of the folder, :data:`COORDINATOR` or that of a shard.
+    `member`: name of the member's folder, such as :data:`COORDINATOR` or "shard-0".
     """
     absolute = path.absolute()
     return absolute.with_name(absolute.name + ".witnesses") / member

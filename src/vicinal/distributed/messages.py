@@ -6,7 +6,7 @@ sides therefore refuses a misplaced folder, an old copy, or a copy that ran else
 message. A task may be sent repeatedly: a shard charges a block once and makes a change once.
 Answers are private; queries, radii and noise scales are public.
 
-A new type of task is a class here, listed in :data:`Task`, and a case in ``ShardServer.do``.
+A new type of task is a class here, listed in :data:`Task`, and a case in ``ShardServer.run_task``.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class NamedRequest(ABC):
         """Return a SHA-256 digest of the fields of every request, followed by `contents`."""
         clock = self.clock.to_bytes(8)
         header = [self.name, clock, self.audience.encode(), self.round.encode()]
-        return _hash_with_lengths([*header, *contents])
+        return hashlib.sha256(join_with_lengths([*header, *contents])).digest()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -145,22 +145,15 @@ SumRequest = VoteRequest | TallyRequest | GradientRequest
 
 
 def _frame_arrays(*arrays: AnyArray) -> Iterator[bytes]:
-    """Yield type and shape, then content, of each array."""
+    """Yield type and shape, then content, of each array, so that equal bytes mean equal arrays."""
     for array in arrays:
         yield f"{array.dtype} {array.shape}".encode()
         yield array.tobytes()
 
 
 def join_with_lengths(contents: Iterable[bytes]) -> bytes:
-    """Return byte strings joined so that each is preceded by its length in 8 bytes.
-
-    Different sequences of byte strings give different results.
-    """
+    """Return an injective encoding of byte strings: each is preceded by its length in 8 bytes."""
     return b"".join(len(content).to_bytes(8) + content for content in contents)
-
-
-def _hash_with_lengths(contents: Iterable[bytes]) -> bytes:
-    return hashlib.sha256(join_with_lengths(contents)).digest()
 
 
 def create_block_name(*contents: bytes) -> bytes:
@@ -170,7 +163,7 @@ def create_block_name(*contents: bytes) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class DeleteVotes:
-    """Delete the votes of all blocks with an earlier clock: their answers are durable."""
+    """Delete the sums of all requests with an earlier clock: their answers are durable."""
 
     clock: int
 
@@ -228,9 +221,10 @@ class Ping:
 
 @dataclass(frozen=True, slots=True)
 class SubjectStandings:
-    """Look up each subject's standing in the ledger (``Standing``); answered with int8 (subjects,).
+    """Look up how the ledger knows each subject; answered with int8 (subjects,).
 
-    0 stands for a subject that the shard has never had.
+    The values are those of ``vicinal.ledger.ledger.Standing``: 0 for a subject that the shard has
+    never had, positive for an evaluated, erased or enrolled one.
     """
 
     subjects: Sequence[SubjectId]
@@ -240,7 +234,7 @@ class SubjectStandings:
 class SimilarSubjects:
     """Find new ids that differ from known ids, or from one another, in spelling only.
 
-    Answered with a list of these ids; see ``Ledger.alike``.
+    Spelling differs by leading zeros, case, blanks or width. Answered with these ids.
     """
 
     subjects: Sequence[SubjectId]
@@ -260,7 +254,7 @@ class Verify:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Return the facts that only a curator may see, as plain values."""
+    """Report the facts that only a curator may see; answered with a dictionary of plain values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,7 +309,7 @@ class Message:
     - `clock`: the coordinator's clock.
     - `epochs`: the coordinator's epochs since the shard last answered; the current one is last.
     - `last_seen`: state of the shard at its last answer.
-    - `reading`: whether the coordinator only reads; then the shard writes nothing either.
+    - `read_only`: whether the coordinator only reads; then the shard writes nothing either.
     """
 
     task: Task
@@ -325,7 +319,7 @@ class Message:
     clock: int
     epochs: tuple[bytes, ...]
     last_seen: ShardState
-    reading: bool = False
+    read_only: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -40,7 +40,7 @@ _AUTH_MODE = "RAY_AUTH_MODE"
 """Environment variable that decides whether Ray requires a token."""
 
 COMPLETED, UNREACHABLE = "done", "unreachable"
-"""Kinds of results of a call: a value, or an actor that could not run it."""
+"""Kinds of results of a call: the task returned a value; the actor could not run the task."""
 
 _CLOSE_SECONDS = 10.0
 """Seconds that an actor may take to close its files; then its process is ended."""
@@ -55,7 +55,8 @@ Ray moves arguments above 100 KB to its object store.
 """
 
 CallResult = tuple[str, Any]
-"""Kind and content: COMPLETED and a value, or UNREACHABLE or an error's name and a sentence."""
+"""Kind and content: COMPLETED and the value; UNREACHABLE, or the name of an error of
+:mod:`vicinal.errors`, and a public sentence."""
 
 
 class ShardActor:
@@ -71,23 +72,25 @@ class ShardActor:
         self._shard = ReopeningShard(Path(path))
 
     def handle(self, message: tasks.Message, *query_chunks: IntegerMatrix) -> CallResult:
-        """Run the task of a message and return its private result.
+        """Run the task of a message; return its private result, or its error as a value.
 
-        `query_chunks`: further queries of a vote request, see :func:`split_message`.
+        `message`, `query_chunks`: the arguments that :func:`split_message` returns.
         """
-        return run_quietly(lambda: self._shard.handle(join_message(message, query_chunks)))
+        return run_without_traceback(
+            lambda: self._shard.handle(join_message(message, query_chunks))
+        )
 
-    def process(self) -> int:
+    def get_process_id(self) -> int:
         """Return the id of the actor's process."""
         return os.getpid()
 
     def close(self) -> CallResult:
-        """Close the folder."""
-        return run_quietly(self._shard.close)
+        """Close the folder; return None, or the error as a value."""
+        return run_without_traceback(self._shard.close)
 
 
-def run_quietly(operation: Callable[[], Any]) -> CallResult:
-    """Run an operation and return its result, or the kind of its error and a public sentence."""
+def run_without_traceback(operation: Callable[[], Any]) -> CallResult:
+    """Run an operation; return its result, or its error as a value with public words only."""
     try:
         return COMPLETED, operation()
     except (errors.InvalidInput, errors.PrivacyRefused, errors.StoreDamaged) as error:
@@ -114,11 +117,12 @@ class RayTransport:
     actor: Any
 
     def send(self, message: tasks.Message) -> Reply:
+        """Send a message without waiting, and return a function that waits for the answer."""
         call = self.actor.handle.remote(*split_message(message))
         return partial(self._wait_for_answer, call)
 
     def _wait_for_answer(self, call: Any, seconds: float) -> tasks.ShardAnswer:
-        """Return the answer to a call, waiting for it for `seconds` at most, or raise its error."""
+        """Return the answer to a remote call (a Ray object reference), or raise its error."""
         kind, result = wait_for_call(self.ray, call, seconds)
         if kind == UNREACHABLE:
             raise errors.ShardUnreachable(result)
@@ -135,9 +139,13 @@ class RayTransport:
 
 
 def wait_for_call(ray: Any, call: Any, seconds: float | None = None) -> CallResult:
-    """Return the result of a call; raise ShardUnreachable if it takes longer than `seconds`.
+    """Return the result of a remote call; UNREACHABLE and a reason if Ray cannot run it.
 
-    `ray`: the module. `seconds`: None to wait without limit.
+    - `ray`: the module.
+    - `call`: the Ray object reference of the call.
+    - `seconds`: the longest wait; None to wait without limit.
+
+    Raises ShardUnreachable if the call takes longer.
     """
     try:
         result: CallResult = ray.get(call, timeout=seconds)
@@ -151,17 +159,17 @@ def wait_for_call(ray: Any, call: Any, seconds: float | None = None) -> CallResu
 
 
 def split_message(message: tasks.Message) -> list[Any]:
-    """Return the arguments of a call: the message with its first queries, and further queries.
+    """Divide a vote request into arguments of at most `_MAX_CHUNK_BYTES`, or of one query, each.
 
-    The queries of a vote request are divided into chunks of `_MAX_CHUNK_BYTES` at most, or of one
-    query. Other messages are not divided.
+    Returns the message with the first queries, then integer matrices with the further ones. Other
+    messages are not divided.
     """
     request = message.task
     if not isinstance(request, tasks.VoteRequest):
         return [message]
-    rows = max(1, _MAX_CHUNK_BYTES * len(request.queries) // max(1, request.queries.nbytes))
+    n_rows = max(1, _MAX_CHUNK_BYTES * len(request.queries) // max(1, request.queries.nbytes))
     end = max(1, len(request.queries))
-    chunks = [request.queries[start : start + rows] for start in range(0, end, rows)]
+    chunks = [request.queries[start : start + n_rows] for start in range(0, end, n_rows)]
     return [replace(message, task=replace(request, queries=chunks[0])), *chunks[1:]]
 
 
@@ -249,7 +257,7 @@ class RayCluster:
             for path in paths
         ]
         if self._start_timeout is not None:
-            calls = [transport.actor.process.remote() for transport in self._transports]
+            calls = [transport.actor.get_process_id.remote() for transport in self._transports]
             self._ray.wait(calls, num_returns=len(calls), timeout=self._start_timeout)
         return list(self._transports)
 
@@ -258,10 +266,10 @@ class RayCluster:
         """Address at which other processes reach the engine."""
         return str(self._ray.get_runtime_context().gcs_address)
 
-    def processes(self) -> list[int]:
-        """Return the current process ids of the shards' actors, waiting until they run."""
+    def list_process_ids(self) -> list[int]:
+        """Return the current process id of every shard's actor, waiting until all run."""
         calls = [
-            transport.actor.process.options(max_task_retries=-1).remote()
+            transport.actor.get_process_id.options(max_task_retries=-1).remote()
             for transport in self._transports
         ]
         return [int(pid) for pid in self._ray.get(calls)]
@@ -275,7 +283,7 @@ def select_resources(name: str, offered: Mapping[str, float]) -> dict[str, float
     """Return the resources that an actor reserves, by name; none if any machine may run it.
 
     - `name`: name of the shard's folder.
-    - `offered`: resources of all machines of the engine.
+    - `offered`: amounts of the resources of all machines of the engine, by name.
     """
     resource = f"vicinal-{name}"
     return {resource: _PLACEMENT_SHARE} if resource in offered else {}

@@ -16,7 +16,7 @@ from vicinal.arrays import Steps
 from vicinal.distributed import _membership as membership
 from vicinal.distributed import _vote_charging as charging
 from vicinal.distributed import messages as tasks
-from vicinal.distributed.folders import ShardFolder
+from vicinal.distributed.folders import MemberFolder
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed, StoreOutdated
 from vicinal.ledger.answers import write_parts
 from vicinal.ledger.audiences import Audience
@@ -33,7 +33,7 @@ from vicinal.store.records import StoredRecords, add_records
 from vicinal.store.status import collect_private_facts, find_id_traces, verify
 
 _T = TypeVar("_T")
-_LAST_CHANGE = "changed"
+_LAST_CHANGE_CLOCK = "changed"
 """Database key of the clock of the last change that was made."""
 
 
@@ -50,7 +50,7 @@ class ShardServer:
 
     def __init__(self, store: OpenStore) -> None:
         self._parts = store
-        self._journal = charging.VoteJournal(store.database)
+        self._journal = charging.ChargeJournal(store.database)
         self._lock = ForkSafeLock()
         self._failed = False
         self._gradients: dict[str, LocalGradients] = {}
@@ -65,12 +65,12 @@ class ShardServer:
         path: str | Path,
         *,
         check: Callable[[Database], object] = lambda _: None,
-        reading: bool = False,
+        read_only: bool = False,
     ) -> Self:
         """Open the shard in a folder.
 
-        - `check`: raises an error if the database must not be opened, as in :func:`open_folder`.
-        - `reading`: whether to write nothing.
+        - `check`: receives the database of the folder, and raises an error if it must not be used.
+        - `read_only`: whether to open it without writing.
 
         Raises
         ------
@@ -81,8 +81,8 @@ class ShardServer:
         StorageFailed
             If a file or the database is damaged.
         """
-        folder = ShardFolder.read(Path(path)).folder
-        store = open_folder(folder, check=check, reading=reading)
+        folder = MemberFolder.read(Path(path)).folder
+        store = open_folder(folder, check=check, reading=read_only)
         try:
             return cls(store)
         except BaseException:
@@ -101,9 +101,9 @@ class ShardServer:
         return not self._failed and self._parts.ledger.is_consistent
 
     def handle(self, message: tasks.Message) -> tasks.ShardAnswer:
-        """Check that a message is for this shard in its state, and run its task.
+        """Run the task of a message, after checking that it is for this shard in its state.
 
-        Returns the result with the chain links since the state in the message.
+        Returns the result with the links of the shard's hash chain since the state in the message.
 
         Raises
         ------
@@ -113,20 +113,20 @@ class ShardServer:
         """
         with self._run_exclusively():
             self._check_message(message)
-            value = self.do(message.task)
+            value = self.run_task(message.task)
             links = membership.read_links_since(self._parts.database, message.last_seen)
             return tasks.ShardAnswer(value, links or ())
 
-    def do(self, task: tasks.Task) -> Any:
+    def run_task(self, task: tasks.Task) -> Any:
         """Run a task without checking its sender; the docstring of its type describes the result.
 
         Raises
         ------
         InvalidInput
             If this version does not have the task, if features do not fit the shard's, or if
-            another block was charged under the name of this one. Nothing was done.
+            another request was charged under the name of this one. Nothing was done.
         PrivacyRefused
-            If later blocks were charged already. Nothing was charged for this one.
+            If later requests were charged already. Nothing was charged for this one.
         StorageFailed
             If a commit failed: the shard must be opened again, which continues an erasure.
         """
@@ -135,10 +135,10 @@ class ShardServer:
                 case tasks.VoteRequest() | tasks.TallyRequest() | tasks.GradientRequest():
                     return self._charge_once(task)
                 case tasks.DeleteVotes():
-                    return self._delete_before(task.clock)
+                    return self._delete_sums_before(task.clock)
                 case tasks.Add() | tasks.Erase() | tasks.SetAudience():
                     # A repeated change was already made; its number of erased records is not kept.
-                    last_clock = self._parts.database.number(_LAST_CHANGE)
+                    last_clock = self._parts.database.number(_LAST_CHANGE_CLOCK)
                     return self._make_change(task) if task.clock > last_clock else 0
                 case tasks.Ping():
                     return None
@@ -165,7 +165,7 @@ class ShardServer:
         epoch = membership.read_epoch(database)
         # One epoch is one process, whose clock never decreases: within it, an earlier message may
         # arrive late. A message of any other coordinator must not have an earlier clock.
-        is_other_epoch = message.reading or epoch != message.epochs[-1]
+        is_other_epoch = message.read_only or epoch != message.epochs[-1]
         is_older = is_other_epoch and message.clock < self._journal.clock
         if is_older or epoch not in (b"", *message.epochs):
             raise StoreOutdated(
@@ -173,18 +173,19 @@ class ShardServer:
                 "Nothing was charged. Bring back the coordinator that belongs to the shards, or "
                 "accept the loss, which spends every budget for good."
             )
-        if not message.reading and epoch != message.epochs[-1]:
+        if not message.read_only and epoch != message.epochs[-1]:
             with self._durable_transaction():
                 membership.write_epoch(database, message.epochs[-1])
-                self._journal.begin_epoch()
+                self._journal.reset_sequence()
 
     # ------------------------------------------------------------ votes
 
     def _charge_once(self, request: tasks.SumRequest) -> Steps:
         """Charge a request and return its private sums, or the stored sums if it is repeated."""
-        if (charged := self._journal.find(request)) is not None:
-            return charged
-        self._journal.check(request)
+        stored_sums = self._journal.find_sums(request)
+        if stored_sums is not None:
+            return stored_sums
+        self._journal.refuse_outdated(request)
         match request:
             case tasks.GradientRequest():
                 return self._charge_gradient(request)
@@ -208,15 +209,15 @@ class ShardServer:
         with self._durable_transaction():
             ledger.write_charges(state.audience, 0)
             self._parts.database.put("clock", str(ledger.clock))
-            self._journal.write(request, votes)
+            self._journal.write_sums(request, votes)
         return votes
 
     def _charge_tally(self, request: tasks.TallyRequest) -> Steps:
-        """Charge an evaluation durably and return the sums of all cells."""
+        """Charge an evaluation durably and return the private sums of all cells."""
         state = _get_audience(request.audience, self._audience_states)
         with self._parts.ledger.release(state.audience):
             sums = charging.charge_tally(self._parts.ledger, state, request)
-            self._journal.write(request, sums)
+            self._journal.write_sums(request, sums)
         return sums
 
     def _charge_gradient(self, request: tasks.GradientRequest) -> Steps:
@@ -228,17 +229,17 @@ class ShardServer:
             self._gradients = {name: charging.create_local_gradients(store, audience)}
         gradients = self._gradients[name]
         plan = restore_plan(store, audience)
-        release = charging.price_step(gradients, request, plan.training.step_noise)
+        release = charging.create_step_release(gradients, request, plan.training.step_noise)
         with store.ledger.release(audience):
             sums = gradients.charge_and_sum(release, request.weights)
-            self._journal.write(request, sums)
+            self._journal.write_sums(request, sums)
         return sums
 
-    def _delete_before(self, clock: int) -> None:
-        """Delete the votes of all blocks with an earlier clock, durably."""
+    def _delete_sums_before(self, clock: int) -> None:
+        """Delete the sums of all requests with an earlier clock, durably."""
         if clock > self._journal.clock:
             with self._durable_transaction():
-                self._journal.delete_before(clock)
+                self._journal.delete_sums_before(clock)
 
     # ------------------------------------------------------------ changes of the data
 
@@ -251,35 +252,35 @@ class ShardServer:
         n_erased = 0
         match task:
             case tasks.Erase():
-                n_erased = self._erase(task)
+                n_erased = self._erase_subjects(task)
             case tasks.SetAudience():
                 self._set_audience(task)
             case tasks.Add():
-                self._add(task)
+                self._add_records(task)
         self._parts.ledger.complete_change()
         self._failed = False
         return n_erased
 
-    def _add(self, task: tasks.Add) -> None:
-        """Add records durably."""
+    def _add_records(self, task: tasks.Add) -> None:
+        """Add the records of a task durably, with their subjects."""
         targets = self._parts.schema.target.of_rows(task.rows)
         records = StoredRecords(task.integers, targets, task.rows, task.subjects)
         with self._parts.ledger.change("add"):
             add_records(self._parts, records)
-            self._write_clock(task.clock)
-        self._note_change()
+            self._write_change_clock(task.clock)
+        self._follow_change()
 
-    def _erase(self, task: tasks.Erase) -> int:
+    def _erase_subjects(self, task: tasks.Erase) -> int:
         """Erase subjects from all files and return the number of erased records."""
         store = self._parts
-        self._delete_before(task.clock)  # These votes contain those of the erased subjects.
+        self._delete_sums_before(task.clock)  # These votes contain those of the erased subjects.
         n_erased = decide_erasure(store.ledger, store.shard, task.subjects)
-        self._note_change()
+        self._follow_change()
         finish_erasure(store.database, store.record_files, store.witness)
         if faults := list(find_id_traces(store)):
             raise StorageFailed(" ".join(faults))
         with self._durable_transaction():
-            self._write_clock(task.clock)
+            self._write_change_clock(task.clock)
         return n_erased
 
     def _set_audience(self, task: tasks.SetAudience) -> None:
@@ -302,19 +303,19 @@ class ShardServer:
                 store.ledger.set_period(audience, renewal)
             audience.write(store.database)
             write_parts(store.database, task.number, task.model)
-            self._write_clock(task.clock)
-        self._note_change()
+            self._write_change_clock(task.clock)
+        self._follow_change()
         if name in self._audience_states:
             self._audience_states.pop(name).detach_index(store.shard)
         if not is_training_pending(store, audience):
             self._audience_states[name] = self._open_state(audience)
 
-    def _write_clock(self, clock: int) -> None:
-        """Store the clock of a change, inside a transaction; earlier blocks are refused then."""
-        self._journal.delete_before(clock)
-        self._parts.database.put(_LAST_CHANGE, str(clock))
+    def _write_change_clock(self, clock: int) -> None:
+        """Store the clock of a change, inside a transaction; earlier requests are refused then."""
+        self._journal.delete_sums_before(clock)
+        self._parts.database.put(_LAST_CHANGE_CLOCK, str(clock))
 
-    def _note_change(self) -> None:
+    def _follow_change(self) -> None:
         """Discard gradients of earlier records, and have the witness record the change."""
         self._gradients.clear()
         self._parts.mark_change()
@@ -354,7 +355,7 @@ class ShardServer:
 
 
 def _get_audience(name: str, audiences: Mapping[str, _T]) -> _T:
-    """Return the entry of an audience by name; raise InvalidInput if there is none."""
+    """Return the value for an audience in a dictionary by name; raise InvalidInput without one."""
     if name not in audiences:
         raise InvalidInput("The 'audience' must be one that the shard has budgets for.")
     return audiences[name]

@@ -1,10 +1,10 @@
 """Splitting a store into a cluster: subjects move with all their records and remaining budgets.
 
 A budget may not exist twice. The store's ledger first names the cluster, and the cluster's folders
-are written. Then the store retires by a commit of its ledger, which its witness records. Only then
-can the cluster be used. If a split is interrupted after the folders were written, the next command
-that writes finishes it, unless the store has changed since. If it is interrupted earlier, the
-store stays in use and the incomplete folder can be deleted.
+are written. Then a commit of its ledger, which its witness records, closes the store for good. Only
+then can the cluster be used. If a split is interrupted after the folders were written, the next
+command that writes finishes it, unless the store has changed since. If it is interrupted earlier,
+the store stays in use and the incomplete folder can be deleted.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from vicinal.mechanisms.noise_sources import fresh_key
 from vicinal.store.audience_state import restore_plan
 from vicinal.store.folder import Folder, check_new_folder
 from vicinal.store.opening import (
-    RETIRED,
+    SPLIT_CLUSTER,
     OpenStore,
     create_interrupted_error,
     create_store,
@@ -52,7 +52,7 @@ _SOURCE_KEY = "source"
 """Database key of the id and the chain head of the store that the cluster was split from."""
 
 _ON_OTHER_SHARD = -1
-"""Stands for the slot of a subject that is on another shard."""
+"""New slot of a subject that is on another shard."""
 
 _COPIED_TABLES = (
     Tables.ANSWERS,
@@ -67,7 +67,7 @@ _COPIED_TABLES = (
 
 
 def split(
-    store: str | Path, path: str | Path, shards: int, *, place: ChooseShard | None = None
+    store: str | Path, path: str | Path, shards: int, *, choose_shard: ChooseShard | None = None
 ) -> None:
     """Spread the records of a closed store over the shards of a new cluster.
 
@@ -79,8 +79,9 @@ def split(
         Folder of the cluster; it must not exist.
     shards
         Number of shards.
-    place : callable, optional
-        Returns the shard of a subject id, 0 to ``shards - 1``. Default: by a keyed hash of the id.
+    choose_shard : callable, optional
+        Returns the number of the shard of a subject id, 0 to ``shards - 1``. Default: by a keyed
+        hash of the id.
 
     Raises
     ------
@@ -105,7 +106,7 @@ def split(
     shards = checks.check_integer("shards", shards, minimum=1, maximum=layout.MAX_SHARDS)
     target = Path(path)
     check_new_folder(target)
-    witnesses = layout.witness_of(target, layout.COORDINATOR).parent
+    witnesses = layout.find_witness(target, layout.COORDINATOR).parent
     if witnesses.exists() and any(witnesses.iterdir()):
         raise InvalidInput(
             f"{witnesses} holds the witnesses of another cluster, wherever that is now. Choose "
@@ -123,12 +124,13 @@ def split(
         if any(plan.private_count for plan in plans):
             raise create_private_count_error()
 
-        def choose_shard(subject: SubjectId) -> int:
-            if place is None:
+        def choose_checked(subject: SubjectId) -> int:
+            if choose_shard is None:
                 return hash_to_shard(ledger.hash(subject), shards)
-            return checks.check_integer("place", place(subject), minimum=0, maximum=shards - 1)
+            number = choose_shard(subject)
+            return checks.check_integer("choose_shard", number, minimum=0, maximum=shards - 1)
 
-        subjects = assign_subjects(source.database, shards, choose_shard)
+        subjects = assign_subjects(source.database, shards, choose_checked)
         with source.database.transaction():
             source.database.put(membership.CLUSTER, identity)
         records = _write_shards(source, target, identity, subjects)
@@ -137,7 +139,7 @@ def split(
         source_path = str(Path(store).absolute())
         cluster = layout.ClusterDescription(identity, shards, source_path)
         cluster.save(target)
-        _retire(source, identity)
+        _close_for_good(source, identity)
     replace(cluster, source="").save(target)
 
 
@@ -149,25 +151,25 @@ def create_private_count_error() -> InvalidInput:
     )
 
 
-def ready_cluster(
-    path: Path, *, accept_loss: bool = False, reading: bool = False
+def finish_interrupted_split(
+    path: Path, *, accept_loss: bool = False, read_only: bool = False
 ) -> layout.ClusterDescription:
-    """Return the description of the cluster at `path`, after finishing an interrupted split.
+    """Finish the split that made the cluster at `path`, if needed, and return its description.
 
-    - `accept_loss`: whether to accept that charges of the coordinator, or the witness of the
-      retired store, were lost.
-    - `reading`: whether to write nothing.
+    - `accept_loss`: whether to accept that charges of the coordinator, or the witness of the store
+      that was split, were lost.
+    - `read_only`: whether to refuse an unfinished split instead of writing.
 
     Raises PrivacyRefused if the store is not the one that the cluster was split from, or has
-    changed since, as it may have charged budgets that the cluster still has; or if a split would
-    have to be finished while `reading`.
+    changed since, as it may have charged budgets that the cluster still has; or if the split is
+    unfinished and `read_only` is True.
     """
     cluster = layout.ClusterDescription.read(path)
     if not cluster.source:
         return cluster
-    if reading:
+    if read_only:
         raise create_interrupted_error()
-    coordinator_folder = layout.ShardFolder.read(path / layout.COORDINATOR).folder
+    coordinator_folder = layout.MemberFolder.read(path / layout.COORDINATOR).folder
     source_folder = Folder.read(Path(cluster.source))
     # Keys are compared first, as an edited description may name the store of another cluster.
     if coordinator_folder.key() != source_folder.key():
@@ -177,8 +179,8 @@ def ready_cluster(
         open_folder(source_folder, accept_loss=accept_loss, cluster=cluster.identity) as source,
     ):
         membership.ShardRecords.from_database(coordinator.database, cluster)
-        # If the store has retired already, its opening has updated the witness.
-        if source.database.get(RETIRED) is None:
+        # If the store is closed for good already, its opening has updated the witness.
+        if source.database.get(SPLIT_CLUSTER) is None:
             target_cluster = source.database.get(membership.CLUSTER)
             source_state = coordinator.database.get(_SOURCE_KEY)
             if (target_cluster, source_state) != (cluster.identity, _format_state(source)):
@@ -186,38 +188,38 @@ def ready_cluster(
                     "The split was interrupted, and the store has changed since. Delete this "
                     "cluster and split the store again."
                 )
-            _retire(source, cluster.identity)
+            _close_for_good(source, cluster.identity)
     ready = replace(cluster, source="")
     ready.save(path)
     return ready
 
 
 def _format_state(source: OpenStore) -> str:
-    """Return the id and the chain head of a store, in hexadecimal digits."""
+    """Return the id of a store and the head of its hash chain, in hexadecimal digits."""
     return f"{source.folder.identity} {source.ledger.head.hex()}"
 
 
-def _retire(source: OpenStore, cluster: str) -> None:
-    """Mark a store as split, so that only the cluster with this id may open it.
+def _close_for_good(source: OpenStore, cluster: str) -> None:
+    """Mark a store as split, so that only the cluster with the id `cluster` may open it.
 
     The witness refuses any earlier copy of the store.
     """
     with source.ledger.change("split"):
-        source.database.put(RETIRED, cluster)
+        source.database.put(SPLIT_CLUSTER, cluster)
     source.mark_change()
     source.ledger.complete_change()
 
 
-def hash_to_shard(hashed: bytes, shards: int) -> int:
-    """Return the default shard of a subject, from the keyed hash of its id."""
-    return int.from_bytes(hashed[:8]) % shards
+def hash_to_shard(id_hash: bytes, n_shards: int) -> int:
+    """Return the number of the default shard of a subject, from the keyed hash of its id."""
+    return int.from_bytes(id_hash[:8]) % n_shards
 
 
 @dataclass(frozen=True, slots=True)
-class PlacedSubjects:
-    """The subjects of one shard, in the order of their new slots. Private.
+class ShardSubjects:
+    """The subjects of one shard, in the order of their slots (array indices) there. Private.
 
-    - `slots`: their slots in the store, int32 values as bytes.
+    - `slots`: their slots in the store that is split, int32 values as bytes.
     - `ids`: their framed ids, concatenated.
     """
 
@@ -227,12 +229,12 @@ class PlacedSubjects:
 
 def assign_subjects(
     database: Database, n_shards: int, choose_shard: ChooseShard
-) -> list[PlacedSubjects]:
+) -> list[ShardSubjects]:
     """Return the subjects of each of `n_shards` shards, in the order of the ledger's pages.
 
-    `choose_shard`: returns the number of a subject's shard.
+    `database`: the store's. `choose_shard`: returns the number of the shard of a subject id.
     """
-    placed = [PlacedSubjects(bytearray(), bytearray()) for _ in range(n_shards)]
+    subjects = [ShardSubjects(bytearray(), bytearray()) for _ in range(n_shards)]
     for rows in database.scan("subject_pages"):
         for _, _, slots, ids in rows:
             source_slots = np.frombuffer(slots, dtype="<i4")
@@ -242,32 +244,32 @@ def assign_subjects(
             )
             for shard in np.unique(shard_numbers).tolist():
                 indices = np.flatnonzero(shard_numbers == shard)
-                placed[shard].slots.extend(source_slots[indices].tobytes())
+                subjects[shard].slots.extend(source_slots[indices].tobytes())
                 framed_ids = b"".join(frames[index] + b">" for index in indices.tolist())
-                placed[shard].ids.extend(framed_ids)
-    return placed
+                subjects[shard].ids.extend(framed_ids)
+    return subjects
 
 
 def _write_shards(
-    source: OpenStore, target: Path, cluster: str, subjects: list[PlacedSubjects]
+    source: OpenStore, target: Path, cluster: str, subjects: list[ShardSubjects]
 ) -> list[membership.ShardRecord]:
-    """Write the folders of all shards and return their records.
+    """Write the folders of all shards, and return the coordinator's records of the shards.
 
-    - `source`: the store.
+    - `source`: the store that is split.
     - `target`: the cluster's folder.
     - `cluster`: the cluster's id.
     - `subjects`: the subjects of each shard.
     """
-    shards = len(subjects)
+    n_shards = len(subjects)
     slot_of_row = source.record_files.read_column("slots", len(source.shard))
     erased_rows = source.database.rows(Tables.DEPARTED)
     records = []
-    for number, path in enumerate(layout.shard_paths(target, shards)):
-        witness = layout.witness_of(target, path.name)
-        folder = layout.ShardFolder.create(path, cluster, source.folder.key(), witness)
+    for number, path in enumerate(layout.list_folders(target, n_shards)):
+        witness = layout.find_witness(target, path.name)
+        folder = layout.MemberFolder.create(path, cluster, source.folder.key(), witness)
         with create_store(folder.folder, source.schema) as store:
-            erased = [row for row in erased_rows if hash_to_shard(row[0], shards) == number]
-            _fill(source, store, subjects[number], slot_of_row, erased)
+            erased = [row for row in erased_rows if hash_to_shard(row[0], n_shards) == number]
+            _copy_to_shard(source, store, subjects[number], slot_of_row, erased)
             with store.database.transaction():
                 store.database.put(membership.CLUSTER, cluster)
                 store.database.put(membership.NUMBER, str(number))
@@ -279,10 +281,10 @@ def _write_shards(
     return records
 
 
-def _fill(
+def _copy_to_shard(
     source: OpenStore,
     store: OpenStore,
-    subjects: PlacedSubjects,
+    subjects: ShardSubjects,
     slot_of_row: Slots,
     erased: list[tuple[Any, ...]],
 ) -> None:
@@ -350,11 +352,13 @@ def _write_coordinator(
 ) -> None:
     """Write the coordinator's folder: a store without records, with the source's answers and plans.
 
-    `target`, `cluster`: folder and id of the cluster. `records`: the records of its shards.
+    - `source`: the store that is split.
+    - `target`, `cluster`: folder and id of the cluster.
+    - `records`: the coordinator's records of the shards.
     """
     path = target / layout.COORDINATOR
-    witness = layout.witness_of(target, layout.COORDINATOR)
-    folder = layout.ShardFolder.create(path, cluster, source.folder.key(), witness)
+    witness = layout.find_witness(target, layout.COORDINATOR)
+    folder = layout.MemberFolder.create(path, cluster, source.folder.key(), witness)
     with create_store(folder.folder, source.schema) as store:
         with store.database.transaction():
             for table in _COPIED_TABLES:

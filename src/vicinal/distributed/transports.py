@@ -10,7 +10,7 @@ from typing import Protocol
 
 from vicinal import errors
 from vicinal.distributed._membership import check_member, create_wrong_shard_error
-from vicinal.distributed.folders import ShardFolder
+from vicinal.distributed.folders import MemberFolder
 from vicinal.distributed.messages import Message, ShardAnswer
 from vicinal.distributed.shard_server import ShardServer
 
@@ -32,7 +32,7 @@ class Transport(Protocol):
 
 
 class ReopeningShard:
-    """The shard in a folder, opened by the first message, and again after a failure.
+    """The shard in a folder, which the first message opens, and the next one after a failure.
 
     `path`: the folder.
     """
@@ -40,7 +40,7 @@ class ReopeningShard:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._server: ShardServer | None = None
-        self._reading = False
+        self._is_read_only = False
         self._lock = RLock()
 
     def handle(self, message: Message) -> ShardAnswer:
@@ -53,7 +53,7 @@ class ReopeningShard:
         """
         with self._lock:
             is_ready = self._server is not None and self._server.is_consistent
-            if not is_ready or (self._reading and not message.reading):
+            if not is_ready or (self._is_read_only and not message.read_only):
                 self.close()
             try:
                 if self._server is None:
@@ -71,12 +71,12 @@ class ReopeningShard:
 
         The identity is checked first, because a copy of another shard would take that shard's lock.
         """
-        self._reading = message.reading
+        self._is_read_only = message.read_only
         check = partial(check_member, cluster=message.cluster, number=message.number)
         try:
-            if ShardFolder.read(self._path).folder.identity != message.shard:
+            if MemberFolder.read(self._path).folder.identity != message.shard:
                 raise create_wrong_shard_error(message.number)
-            return ShardServer.open(self._path, check=check, reading=message.reading)
+            return ShardServer.open(self._path, check=check, read_only=message.read_only)
         except errors.InvalidInput as error:
             raise errors.StoreDamaged(f"{error} Bring it back, or restore a backup.") from None
 
@@ -95,6 +95,7 @@ class LocalTransport:
     shard: ReopeningShard
 
     def send(self, message: Message) -> Reply:
+        """Run the task of a message; return a function that returns the answer, or its error."""
         reply: Future[ShardAnswer] = Future()
         try:
             reply.set_result(self.shard.handle(message))

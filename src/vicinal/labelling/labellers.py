@@ -22,12 +22,17 @@ from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.labelling.plan import LabellingPlan, Round
 from vicinal.linear.private_model import SHARE
 from vicinal.parameters import AUTO
-from vicinal.planning.guarantees import count_draws_by_scale, guarantee_of, ind_knn_guarantee
+from vicinal.planning.guarantees import count_draws_by_scale, create_guarantee, ind_knn_guarantee
 from vicinal.planning.plan import IndKNNPlan
 from vicinal.predictors.ind_knn import IndKNNClassifier
-from vicinal.predictors.inputs import OneOfSeveralFits
+from vicinal.predictors.inputs import FitSeries
 from vicinal.predictors.private_knn import PrivateKNNClassifier
-from vicinal.predictors.reembedding import check_spent, planned_queries, resume_fit, spent_budget
+from vicinal.predictors.reembedding import (
+    check_budget_state,
+    get_budget_state,
+    resume_fit,
+    scale_planned_queries,
+)
 from vicinal.progress import Begin
 from vicinal.tabular import read_column
 
@@ -216,7 +221,7 @@ class IndKNNLabeller(Labeller):
         # The first call creates full budgets, unless restore() has set spent ones. The returned
         # probabilities are computed from released model weights, so they are not charged.
         if self._fitted:
-            self._spent = spent_budget(self._classifier)
+            self._spent = get_budget_state(self._classifier)
         if self._spent is None:
             self._set_plan(part).fit(records, self._labels, self._subjects, reference)
             share = self._classifier.model_share_
@@ -243,7 +248,7 @@ class IndKNNLabeller(Labeller):
 
         A model is allowed only if this round has the whole budget, so that features never change.
         """
-        n_queries = planned_queries(first_round.queries, first_round.share)
+        n_queries = scale_planned_queries(first_round.queries, first_round.share)
         model_share = self._model_share if first_round.share == 1 else 0
         self._classifier.set_params(n_queries=n_queries, model_share=model_share)
         return self._classifier
@@ -259,7 +264,7 @@ class IndKNNLabeller(Labeller):
         return Answered(answers.labels, margins, answers.probabilities)
 
     def state(self) -> State:
-        state = spent_budget(self._classifier)
+        state = get_budget_state(self._classifier)
         if self._model_choice is not None:
             _, reason = self._model_choice
             if reason:
@@ -267,7 +272,7 @@ class IndKNNLabeller(Labeller):
         return state
 
     def restore(self, state: State) -> None:
-        check_spent(state)
+        check_budget_state(state)
         self._spent = state
         model_share = float(state.get("model_share", 0))
         self._model_choice = (model_share, str(state.get("why_no_model", "")))
@@ -391,7 +396,7 @@ class FixedPlanLabeller(Labeller):
         # The number of queries answered in each round that has begun.
         self._n_answered: list[int] = []
         self._classifier: PrivateKNNClassifier | None = None
-        self._fits = OneOfSeveralFits()
+        self._fits = FitSeries()
         for classifier in self._make_classifiers():
             if classifier.n_answers is not None:
                 raise InvalidInput("The 'n_answers' parameter must be None in rounds.")
@@ -449,7 +454,7 @@ class FixedPlanLabeller(Labeller):
         if not matches or any(not 0 <= answered <= planned for answered, planned in counts):
             raise InvalidInput("The journal does not hold the queries of this plan.")
         self._n_answered = n_answered
-        self._fits = OneOfSeveralFits(resumed=True)
+        self._fits = FitSeries(resumed=True)
 
     def plan(self) -> dict[str, Any]:
         """Return the releases of all rounds as the JSON that ``vicinal account`` reads."""
@@ -464,13 +469,13 @@ class FixedPlanLabeller(Labeller):
 
     def guarantee(self) -> Guarantee:
         classifiers = self._make_classifiers()
-        plans = [classifier._planned() for classifier in classifiers]
-        return guarantee_of(
+        plans = [classifier._get_plan() for classifier in classifiers]
+        return create_guarantee(
             self.plan(),
-            count_draws_by_scale(chain.from_iterable(plan.draws().items() for plan in plans)),
+            count_draws_by_scale(chain.from_iterable(plan.count_draws().items() for plan in plans)),
             simulated=any(plan.simulation_seed is not None for plan in plans),
-            public=classifiers[0]._also_public,
-            assumed=classifiers[0]._also_assumed,
+            public=classifiers[0]._additional_public_facts,
+            assumed=classifiers[0]._additional_assumptions,
         )
 
     def _parameters(self) -> object:

@@ -33,7 +33,7 @@ from vicinal.mechanisms.subject_table import RecordTargets, SubjectTable
 from vicinal.mechanisms.votes import DeltaSlackAccountant, NoisyVotes, VoteGrid, VoteMechanism
 from vicinal.neighbours.kernels import FLOAT32, RBF, Cosine, IntegerMatrix, Kernel, int8_precision
 from vicinal.neighbours.radius import AdaptiveRadius, FixedRadius, Radius, Reference
-from vicinal.planning.parameter_tables import index_factory
+from vicinal.planning.parameter_tables import create_index_factory
 from vicinal.planning.plan import IndKNNPlan
 from vicinal.targets.class_decision import ClassDecision
 
@@ -42,6 +42,7 @@ from vicinal.targets.class_decision import ClassDecision
 class PlannedEngine:
     """A query engine, with the public facts that it was planned from.
 
+    - `n_records`: number of records, as declared or as estimated with noise.
     - `n_neighbors`: planned number of neighbours k; None if it varies between queries.
     - `plan`: the plan with number of records and share of a model set.
     - `encoder`: kernel that encodes features as integers. With a private model the engine itself
@@ -74,17 +75,18 @@ def plan_engine(
     Planning uses the private records in two released values only, both charged: the number of
     records, if it is not declared, and a private model, if the plan has one.
 
+    - `plan`: the checked plan, with automatic parameters.
     - `X`, array (n, d), `targets`, `subjects`: features, targets and subjects of the records.
     - `public`, array (m, d): public reference points, or None.
     - `interaction`: the registered fit, which ensures that interactions with the same subjects
       share one budget; None if it is not registered.
     """
-    slack = slack_meter(plan)
+    slack = create_slack_accountant(plan)
     noise = create_noise_source(plan.simulation_seed)
     ledger = MemoryLedger()
     model = None
     # Missing parameters are refused here, before noise is drawn.
-    encoder = kernel = kernel_for(plan, public)
+    encoder = kernel = create_kernel(plan, public)
     integers = encoder.encode(X)
     n_public = 0 if public is None else len(public)
     if plan.may_train(n_public) and public is not None:
@@ -92,7 +94,7 @@ def plan_engine(
         table = SubjectTable(targets, slots, np.bincount(slots).astype(np.int32), ledger.remaining)
         rows = convert_to_float(integers)
         points = convert_to_float(encoder.encode(public))
-        plan, model, gradients = settled_model(
+        plan, model, gradients = train_and_charge_model(
             plan, encoder, rows, points, table, ledger, noise, slack, interaction
         )
         public = model.features(points)
@@ -100,11 +102,11 @@ def plan_engine(
         integers = kernel.encode(model.features(rows, gradients.rows))
         del gradients  # This frees as much memory as the records take.
     else:
-        plan = plan.settled(n_public)
-    shard = Shard(kernel, integers.shape[1], ledger, index=index_factory(plan.index))
+        plan = plan.choose_model_share(n_public)
+    shard = Shard(kernel, integers.shape[1], ledger, index=create_index_factory(plan.index))
     shard.ledger = ledger
     shard.add(integers, targets, subjects)
-    planned = engine_on(
+    planned = create_engine(
         shard, kernel, plan, integers.shape[1], public, slack, interaction, noise, model
     )
     return replace(planned, encoder=encoder)
@@ -115,7 +117,7 @@ def convert_to_float(integers: IntegerMatrix) -> FloatMatrix:
     return np.asarray(integers, dtype=np.float32)
 
 
-def settled_model(
+def train_and_charge_model(
     plan: IndKNNPlan,
     encoder: Kernel,
     X: FloatMatrix,
@@ -126,23 +128,24 @@ def settled_model(
     slack: DeltaSlackAccountant,
     interaction: Interaction | None = None,
 ) -> tuple[IndKNNPlan, PrivateModel, LocalGradients]:
-    """Train a private model and charge it; return the final plan, the model and its gradients.
+    """Train a private model, and charge the subjects; return final plan, model and gradients.
 
     The plan has the number of records and the model's share set. The gradients are private.
 
     - `plan`: a plan for which :meth:`IndKNNPlan.may_train` holds.
     - `encoder`: kernel that has encoded the features.
     - `X`, array (n, d), `public`, array (m, d): encoded features of the records and public points.
-    - `subjects`: targets and subjects of the records; `subjects.remaining` is the account's array.
+    - `subjects`: targets and subjects of the records. `subjects.remaining` must be the same array
+      object as that of `account`.
     - `account`: the budgets, which are charged.
     - `noise`: source of the noise.
     - `slack`: counts the delta that the noise grid uses.
-    - `interaction`: as in :func:`plan_engine`.
+    - `interaction`: the claim on the records, marked as released before training; None for none.
     """
     if plan.n_records is None:
-        size = _estimated_size(plan, subjects, account, noise, slack, interaction)
+        size = _estimate_size(plan, subjects, account, noise, slack, interaction)
         plan = plan.changed(n_records=size)
-    plan = plan.settled(len(public))
+    plan = plan.choose_model_share(len(public))
     if interaction is not None:
         interaction.release()
     assert isinstance(encoder, Cosine)  # noqa: S101 (checked: a model needs it)
@@ -169,7 +172,7 @@ def check_planning(plan: IndKNNPlan, n_features: int, public: FloatMatrix | None
     `n_features`: number of features. `public`, array (m, d): public points, or None.
     """
     points = None if public is None else public[:_REHEARSAL_POINTS]
-    kernel = kernel_for(plan, points)
+    kernel = create_kernel(plan, points)
     width = kernel.width(n_features)
     shares = [0.0]
     if public is not None and plan.may_train(len(public)):
@@ -178,23 +181,23 @@ def check_planning(plan: IndKNNPlan, n_features: int, public: FloatMatrix | None
     for size, share in product(sizes, shares):
         with warnings.catch_warnings(action="ignore"):
             sized = plan.changed(n_records=size, model_share=share)
-            shard = Shard(kernel, width, MemoryLedger(), index=index_factory(plan.index))
-            slack = slack_meter(sized)
-            engine_on(shard, kernel, sized, width, points, slack, vote_share=1 - share)
+            shard = Shard(kernel, width, MemoryLedger(), index=create_index_factory(plan.index))
+            slack = create_slack_accountant(sized)
+            create_engine(shard, kernel, sized, width, points, slack, vote_share=1 - share)
             if share:
                 max_width = ModelFeatures.most(width, size)
                 sized.training.rehearse(max_width, slack, sized.trainings)
 
 
-def slack_meter(plan: IndKNNPlan, spent: float = 0.0) -> DeltaSlackAccountant:
-    """Return the accountant of the delta that the noise grid uses, which is needed in GDP only.
+def create_slack_accountant(plan: IndKNNPlan, spent: float = 0.0) -> DeltaSlackAccountant:
+    """Return the accountant of the delta that the noise grid uses, which counts in GDP only.
 
-    `spent`: delta that was used before.
+    `spent`: delta that the grid used before.
     """
     return DeltaSlackAccountant(plan.grid_delta, needed=plan.accounting == "gdp", spent=spent)
 
 
-def engine_on(
+def create_engine(
     shard: Shard | SharedShard,
     kernel: Kernel,
     plan: IndKNNPlan,
@@ -206,13 +209,18 @@ def engine_on(
     model: PrivateModel | None = None,
     vote_share: float = 1.0,
 ) -> PlannedEngine:
-    """Return an engine on a shard that has its records, planned as by :func:`plan_engine`.
+    """Return a query engine on a shard that has its records, planned from public facts.
 
+    Only the number of records is estimated from the private records, with noise and at a charge, if
+    the plan does not declare it.
+
+    - `shard`: the records and their subjects' budgets.
     - `kernel`: the kernel of the shard, which with a private model is that of the model's metric.
+    - `plan`: the plan, with the share of its private model set.
     - `n_features`: number of features in that metric.
     - `public`, array (m, n_features): public points in that metric, or None.
     - `slack`: counts the delta that the noise grid uses.
-    - `interaction`: as in :func:`plan_engine`.
+    - `interaction`: the registered fit, or None.
     - `noise`: source of the noise; None for a new one.
     - `model`: the trained private model, or None.
     - `vote_share`: share of each budget that is available for votes if there is no `model`.
@@ -220,28 +228,28 @@ def engine_on(
     reference = None if public is None else Reference(kernel, kernel.encode(public))
     noise = noise or create_noise_source(plan.simulation_seed)
     if plan.n_records is None:
-        size = _estimated_size(plan, shard.subject_table, shard.ledger, noise, slack, interaction)
+        size = _estimate_size(plan, shard.subject_table, shard.ledger, noise, slack, interaction)
         plan = plan.changed(n_records=size)
-    budget_share = vote_share if model is None else plan.left_by(model)
+    budget_share = vote_share if model is None else plan.get_vote_share(model)
     planner = EnginePlanner(plan, kernel, n_features, reference, budget_share)
-    n_neighbors, radius = planner.radius()
+    n_neighbors, radius = planner.create_radius()
     if plan.kernel == "rbf" and plan.bandwidth is None:
         # Shard and radius use similarities, which do not depend on the bandwidth.
         kernel = _tune_bandwidth(kernel, radius, planner.points)
         planner = replace(
             planner, kernel=kernel, reference=Reference(kernel, planner.points.points)
         )
-    count = plan.typical_count(n_neighbors)
+    count = plan.get_typical_count(n_neighbors)
     multiplier = planner.choose_multiplier(radius, count)
     proxies = None
     if planner.reference is not None and not plan.private_count:
         proxies = ProxyLedger(planner.reference, radius, plan.subject_use)
         if model is not None:
             proxies.start(model.used)
-    min_scale = multiplier * math.sqrt(plan.min_count(n_neighbors))
+    min_scale = multiplier * math.sqrt(plan.get_min_count(n_neighbors))
     decision = planner.create_decision(radius, count)
     votes = planner.create_mechanism(min_scale, decision, noise, slack)
-    counter = _create_counter(plan, noise, slack) if plan.private_count else None
+    counter = _create_neighbour_count(plan, noise, slack) if plan.private_count else None
     gate = None if model is None else ModelGate(model, plan.n_asked)
     reuse = None
     block = BLOCK
@@ -269,8 +277,9 @@ def engine_on(
 
 @dataclass(frozen=True, slots=True)
 class EnginePlanner:
-    """Chooses the components of an engine, from a plan with a number of records and public points.
+    """Chooses the components of an engine from a plan and public points.
 
+    - `plan`: a plan with a number of records.
     - `kernel`: the kernel, of a private model's metric if there is one.
     - `n_features`: number of features in that metric.
     - `reference`: public points in that metric, or None.
@@ -289,8 +298,8 @@ class EnginePlanner:
         assert self.reference is not None  # noqa: S101 (checked by check_kernel)
         return self.reference
 
-    def radius(self) -> tuple[int | None, Radius]:
-        """Return the planned number of neighbours, None if it varies, and the radius."""
+    def create_radius(self) -> tuple[int | None, Radius]:
+        """Return the planned number of neighbours, None if it varies, and the radius to search."""
         plan = self.plan
         n_records = plan.size
         if plan.min_similarity is not None:
@@ -313,7 +322,7 @@ class EnginePlanner:
     def choose_multiplier(self, radius: Radius, count: float) -> float:
         """Return the noise multiplier sigma2: as declared, or affordable for the plan.
 
-        `count`: number of records that take part in a query.
+        `radius`: the radius to search. `count`: number of records that take part in a query.
         """
         plan = self.plan
         budget_share = self.budget_share
@@ -328,8 +337,9 @@ class EnginePlanner:
     def create_decision(self, radius: Radius, count: float) -> ClassDecision:
         """Return the rule that turns votes into labels.
 
-        It uses the expected sum of all votes of a query, measured on public points. `count`: number
-        of records that take part in a query.
+        It uses the expected sum of all votes of a query, measured on public points.
+
+        `radius`: the radius to search. `count`: number of records that take part in a query.
         """
 
         def measure_total() -> float:
@@ -351,6 +361,8 @@ class EnginePlanner:
 
         - `min_scale`: smallest noise scale in votes, which the grid must be fine enough for.
         - `decision`: turns votes into labels.
+        - `noise`: source of the noise.
+        - `slack`: counts the delta that the noise grid uses.
         """
         plan = self.plan
         width = plan.target.n_coordinates
@@ -366,10 +378,12 @@ class EnginePlanner:
             return NoisyLabels(
                 self.kernel, self.n_features, width, plan.charges, grid, noise, slack, scores
             )
-        return NoisyVotes(self.kernel, self.n_features, width, plan.spendable, grid, noise, slack)
+        return NoisyVotes(
+            self.kernel, self.n_features, width, plan.interaction_budget, grid, noise, slack
+        )
 
 
-def kernel_for(plan: IndKNNPlan, public: FloatMatrix | None) -> Kernel:
+def create_kernel(plan: IndKNNPlan, public: FloatMatrix | None) -> Kernel:
     """Return the kernel that encodes the records as integers.
 
     `public`, array (m, d): public points, or None. Raises InvalidInput if the plan needs them.
@@ -392,14 +406,14 @@ def kernel_for(plan: IndKNNPlan, public: FloatMatrix | None) -> Kernel:
 
 
 def _tune_bandwidth(kernel: Kernel, radius: Radius, reference: Reference) -> Kernel:
-    """Return the RBF kernel whose bandwidth is the median radius around public points."""
+    """Return the RBF `kernel` with the median radius around public points as its bandwidth."""
     assert isinstance(kernel, RBF)  # noqa: S101 (narrows the type: see the only caller)
     squares = -np.median(radius.thresholds(reference.points))
     bandwidth = math.sqrt(max(float(squares), 1.0)) * kernel.unit(reference.points.shape[1])
     return RBF(bandwidth, kernel.bound, kernel.precision)
 
 
-def _estimated_size(
+def _estimate_size(
     plan: IndKNNPlan,
     subjects: SubjectTable,
     account: Account,
@@ -407,8 +421,14 @@ def _estimated_size(
     slack: DeltaSlackAccountant,
     interaction: Interaction | None,
 ) -> int:
-    """Return the number of records, estimated once with noise and charged; at least 1."""
-    budget = plan.spendable
+    """Estimate the number of records with noise, and charge the subjects; at least 1.
+
+    - `subjects`: the records' subjects, whose remaining budgets are charged.
+    - `account`: counts the total of all charges.
+    - `noise`, `slack`: source of the noise; counts the delta that the noise grid uses.
+    - `interaction`: the registered fit, or None.
+    """
+    budget = plan.interaction_budget
     grid = VoteGrid.fitting(size_noise(budget), 1, 1, plan.grid_delta)
     estimate, spent = noisy_size(subjects, budget, grid, noise, slack)
     account.note_charged_total(spent)
@@ -419,11 +439,14 @@ def _estimated_size(
     return max(1, round(estimate))
 
 
-def _create_counter(
+def _create_neighbour_count(
     plan: IndKNNPlan, noise: NoiseSource, slack: DeltaSlackAccountant
 ) -> NoisyCount:
-    """Return the mechanism that releases the number of neighbours of a query with noise."""
-    budget = plan.spendable
+    """Return the mechanism that releases the number of neighbours of a query with noise.
+
+    `noise`: source of the noise. `slack`: counts the delta that the noise grid uses.
+    """
+    budget = plan.interaction_budget
     sigma = count_noise(plan.n_queries, budget)
     grid = VoteGrid.fitting(sigma, plan.n_queries, 1, plan.grid_delta)
     return NoisyCount(sigma, budget, grid, noise, slack)

@@ -1,4 +1,4 @@
-"""Guarantees of predictors, in numbers and words, and prices of plans with a fixed length."""
+"""Guarantees of predictors, in numbers and words, and the privacy loss of fixed plans."""
 
 import json
 import math
@@ -13,7 +13,7 @@ from vicinal.accounting.plan import NEIGHBOURING, account
 from vicinal.accounting.plan import Plan as CheckedPlan
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.mechanisms.votes import SLACK_SHARE
-from vicinal.planning.plan import IndKNNPlan, default_delta
+from vicinal.planning.plan import IndKNNPlan, choose_default_delta
 
 _METHODS = {
     "gdp": "individual filter in Gaussian DP (Koskela, Tobaben and Honkela 2023; Smith and "
@@ -60,7 +60,7 @@ _MODEL = (
 
 
 def _describe_model(plan: IndKNNPlan) -> tuple[str, ...]:
-    """Return the public facts about a private model: its content, or why "auto" trained none."""
+    """Return the public facts about a private model: its weights, or why "auto" trained none."""
     if plan.why_no_model:
         return (f"that no private model was trained, as {plan.why_no_model}",)
     if not plan.model_share:
@@ -77,17 +77,17 @@ def _describe_model(plan: IndKNNPlan) -> tuple[str, ...]:
 
 def ind_knn_guarantee(plan: IndKNNPlan) -> Guarantee:
     """Return the guarantee of an Ind-KNN estimator over all its answers since ``fit``."""
-    void = plan.simulation_seed is not None or plan.interactions == 0
+    is_void = plan.simulation_seed is not None or plan.interactions == 0
     size = (
         "the number of records, as estimated once with noise"
         if plan.n_records is None
         else "the number of records as declared"
     )
-    if plan.delta == default_delta(plan.n_records) < default_delta(None):
+    if plan.delta == choose_default_delta(plan.n_records) < choose_default_delta(None):
         size += ", a tenth of whose inverse is delta"
     return Guarantee(
-        epsilon=float("inf") if void else plan.epsilon,
-        delta=1.0 if void else plan.delta,
+        epsilon=float("inf") if is_void else plan.epsilon,
+        delta=1.0 if is_void else plan.delta,
         neighbouring="they differ by one subject with all records of that subject, added or "
         "removed, at any time",
         protected=(
@@ -112,23 +112,24 @@ def ind_knn_guarantee(plan: IndKNNPlan) -> Guarantee:
             *SYSTEM,
             describe_interactions(plan.interactions),
         ),
-        holds=not void,
+        holds=not is_void,
         public_records=plan.interactions == 0,
     )
 
 
 def _describe_method(plan: IndKNNPlan) -> str:
+    """Return the accounting method of an Ind-KNN estimator, in words."""
     if plan.accounting == "rdp" and plan.label_only:
         return f"{_METHODS['rdp']}; the label alone is charged as its votes would be"
     return _METHODS["label" if plan.label_only else plan.accounting]
 
 
-def part_epsilon(plan: IndKNNPlan, part: float) -> float:
-    """Return epsilon of the share `part` of a subject's budget, at the plan's delta.
+def compute_share_epsilon(plan: IndKNNPlan, share: float) -> float:
+    """Return the epsilon of a share of a subject's budget, in (0, 1], at the plan's delta.
 
     Rounding errors of the budget, a relative 1e-12, are counted against the guarantee.
     """
-    budget = part * (1 + 1e-12) * plan.spendable
+    budget = share * (1 + 1e-12) * plan.interaction_budget
     if plan.accounting == "rdp":
         return min(plan.epsilon, rdp_epsilon(budget, plan.delta))
     return min(plan.epsilon, gdp_epsilon(math.sqrt(2 * budget), plan.delta * (1 - SLACK_SHARE)))
@@ -137,7 +138,7 @@ def part_epsilon(plan: IndKNNPlan, part: float) -> float:
 def check_renewal(plan: IndKNNPlan) -> None:
     """Raise InvalidInput for a plan whose budgets cannot be released in renewal periods."""
     requirements = {
-        "n_queries": (f"at least {plan.periods}, one a period", plan.n_queries < plan.periods),
+        "n_queries": (f"at least {plan.n_periods}, one a period", plan.n_queries < plan.n_periods),
         "interactions": ("1", plan.interactions != 1),
         "model_refreshes": ("0", plan.model_refreshes > 0),
     }
@@ -153,8 +154,8 @@ _MAX_AUDIENCES = round(_TOTAL_SLACK / SLACK_SHARE)
 """Largest number of audiences whose noise grids fit into that share."""
 
 
-def total_budget(epsilon: float, delta: float) -> float:
-    """Return the budget (zCDP) of one filter over all audiences.
+def compute_total_budget(epsilon: float, delta: float) -> float:
+    """Return the zCDP budget of one filter over all audiences, for epsilon and delta together.
 
     A share of delta is reserved for the noise grids of the audiences.
     """
@@ -162,7 +163,7 @@ def total_budget(epsilon: float, delta: float) -> float:
 
 
 def check_under_total(plan: IndKNNPlan, epsilon: float, delta: float, n_audiences: int) -> None:
-    """Raise InvalidInput for a plan that cannot share one budget with other audiences.
+    """Raise InvalidInput for a plan of an audience that cannot share one budget with others.
 
     - `epsilon`, `delta`: guarantee over all audiences together.
     - `n_audiences`: number of audiences with this one.
@@ -182,8 +183,8 @@ def check_under_total(plan: IndKNNPlan, epsilon: float, delta: float, n_audience
         raise InvalidInput(f"Under 'epsilon_total' at most {_MAX_AUDIENCES} audiences fit.")
 
 
-def total_over(plans: Sequence[IndKNNPlan]) -> tuple[float, float]:
-    """Return epsilon and delta of all answers to several audiences together.
+def compute_total_guarantee(plans: Sequence[IndKNNPlan]) -> tuple[float, float]:
+    """Return epsilon and delta of all answers to several audiences, given the plan of each.
 
     The guarantee holds for queries that are chosen adaptively over all audiences. Budgets add up in
     GDP; otherwise, or if the noise grids would use more than half of delta, epsilons and deltas do.
@@ -195,7 +196,7 @@ def total_over(plans: Sequence[IndKNNPlan]) -> tuple[float, float]:
     all_gdp = all(plan.accounting == "gdp" for plan in plans)
     if len(plans) == 1 or not all_gdp or slack > delta / 2:
         return math.fsum(plan.epsilon for plan in plans), math.fsum(plan.delta for plan in plans)
-    budget = math.fsum(plan.spendable * plan.parts for plan in plans)
+    budget = math.fsum(plan.interaction_budget * plan.n_interactions for plan in plans)
     return gdp_epsilon(math.sqrt(2 * budget), delta - slack), delta
 
 
@@ -203,7 +204,9 @@ MAX_EPSILON = 20.0
 """Largest epsilon that is planned for without `accept_weak_plan`: a likelihood ratio of 5e8."""
 
 
-def refuse_weak(epsilon: float, delta: float, n_records: int | None, name: str = "epsilon") -> None:
+def refuse_weak_plan(
+    epsilon: float, delta: float, n_records: int | None, name: str = "epsilon"
+) -> None:
     """Raise PrivacyRefused for a guarantee that is too weak to protect subjects.
 
     - `n_records`: declared number of records, or None.
@@ -228,10 +231,10 @@ def refuse_weak(epsilon: float, delta: float, n_records: int | None, name: str =
 
 
 PROTECTED = "features, labels and presence of every record, over all answers since fit together"
-"""Protected facts in the guarantee of a plan with a fixed length."""
+"""Protected facts in the guarantee of a fixed plan."""
 
 PUBLIC = ("the queries", "the class names", "all parameters", "all answers given")
-"""Public facts in the guarantee of every plan with a fixed length."""
+"""Public facts in the guarantee of every fixed plan."""
 
 GRID_SHARE = 5e-11
 """Share of delta that the noise grid may use; the accounting rounds delta up by more than that."""
@@ -251,18 +254,18 @@ METHODS = {
 """Descriptions of the accounting methods."""
 
 Plan = dict[str, Any]
-"""The JSON of a plan with a fixed length, as ``vicinal account`` takes it."""
+"""The JSON of a fixed plan, as ``vicinal account`` takes it: its delta and its releases."""
 
 
-def priced(plan: Plan) -> dict[str, Any]:
-    """Return the result of ``vicinal account``, without the lower bound's certificate."""
-    price: dict[str, Any] = json.loads(_price_json(json.dumps(plan, sort_keys=True)))
-    return price
+def account_for(plan: Plan) -> dict[str, Any]:
+    """Return the privacy loss of a fixed plan: the fields of ``vicinal account`` by name."""
+    accounting: dict[str, Any] = json.loads(_account_json(json.dumps(plan, sort_keys=True)))
+    return accounting
 
 
 @lru_cache(maxsize=64)
-def _price_json(plan: str) -> str:
-    """Return :func:`priced` from JSON to JSON, which can be cached."""
+def _account_json(plan: str) -> str:
+    """Return the result of :func:`account_for` as JSON, for a plan as JSON; cached."""
     return json.dumps(account(json.loads(plan)))
 
 
@@ -277,8 +280,8 @@ def count_draws_by_scale(draws: Iterable[tuple[int, float]]) -> dict[int, float]
     return totals
 
 
-def grid_cost(epsilon: float, draws: dict[int, float]) -> float:
-    """Return the amount that discrete instead of continuous noise adds to delta.
+def compute_discretization_delta(epsilon: float, draws: dict[int, float]) -> float:
+    """Return an upper bound on the delta that discrete instead of continuous noise adds.
 
     Each draw changes probabilities by at most 1 / (6 scale^2) (mechanisms/screening.md). With v
     the sum over all draws, (epsilon, delta + (1 + e^epsilon) v) holds.
@@ -292,30 +295,33 @@ def grid_cost(epsilon: float, draws: dict[int, float]) -> float:
     return change * (1 + math.exp(min(epsilon, 700.0)))
 
 
-def _rounding_headroom(plan: Plan, price: dict[str, Any]) -> float:
+def _rounding_headroom(plan: Plan, accounting: dict[str, Any]) -> float:
     """Return a lower bound of the share of delta by which the accounting rounds up.
 
     The accounting increases delta by a relative 1e-9 (pld) or 1e-10 (gdp), or the Renyi curve D by
     a relative 1e-10, which increases delta by a relative (alpha - 1) D 1e-10. Its own errors are
-    below 1e-11.
+    below 1e-11. If this covers the delta of the discrete noise, delta need not be increased for it.
 
-    `plan`, `price`: the JSON of a plan and the result of :func:`priced`.
+    `plan`: the JSON of a plan. `accounting`: method and delta of the plan, as :func:`account_for`
+    returns them.
     """
-    if not price["method"].startswith("rdp"):
+    if not accounting["method"].startswith("rdp"):
         return GRID_SHARE
     total = CheckedPlan.from_dict(plan).composition()
-    order = total.best_order(price["delta"])
+    order = total.best_order(accounting["delta"])
     return GRID_SHARE * min(1.0, (order - 1) * float(total.rdp(order)[0]))
 
 
-def _delta_with_grid(plan: Plan, price: dict[str, Any], draws: dict[int, float]) -> float:
-    """Return delta, increased for the noise grid unless the accounting has rounded up by more.
+def _add_grid_delta(plan: Plan, accounting: dict[str, Any], draws: dict[int, float]) -> float:
+    """Return the plan's delta, increased for discrete noise unless it was rounded up by more.
 
-    `draws`: number of noise draws by noise scale in grid steps.
+    - `plan`: the JSON of a plan.
+    - `accounting`: method, epsilon and delta of the plan, as :func:`account_for` returns them.
+    - `draws`: number of noise draws by noise scale in grid steps.
     """
-    delta: float = price["delta"]
-    cost = grid_cost(price["epsilon"], draws)
-    if cost <= _rounding_headroom(plan, price) * delta:
+    delta: float = accounting["delta"]
+    cost = compute_discretization_delta(accounting["epsilon"], draws)
+    if cost <= _rounding_headroom(plan, accounting) * delta:
         return delta
     return min(1.0, math.nextafter(delta + cost, 1.0))
 
@@ -337,7 +343,7 @@ _NUMBERS = ("count", "answered")
 """Fields of a release that are proportional to the number of interactions."""
 
 
-def guarantee_of(
+def create_guarantee(
     plan: Plan,
     draws: dict[int, float],
     *,
@@ -355,43 +361,43 @@ def guarantee_of(
       which voids it.
     - `public`, `assumed`: public facts and assumptions in addition to those of every plan.
     """
-    price = priced(plan)
-    void = simulated or interactions == 0
+    accounting = account_for(plan)
+    is_void = simulated or interactions == 0
     draws = {scale: max(1, interactions) * count for scale, count in draws.items()}
     return Guarantee(
-        epsilon=math.inf if void else price["epsilon"],
-        delta=1.0 if void else _delta_with_grid(plan, price, draws),
+        epsilon=math.inf if is_void else accounting["epsilon"],
+        delta=1.0 if is_void else _add_grid_delta(plan, accounting, draws),
         neighbouring=NEIGHBOURING,
         protected=(PROTECTED,),
         public=(*PUBLIC, *public),
-        method=METHODS[price["method"]],
+        method=METHODS[accounting["method"]],
         assumptions=(
-            *price["assumptions"],
+            *accounting["assumptions"],
             *RECORDS,
             *SYSTEM,
             describe_interactions(interactions),
             *assumed,
         ),
-        holds=not void,
+        holds=not is_void,
         public_records=interactions == 0,
     )
 
 
-def affordable_noise(plan: Plan, epsilon: float, noise: str, release: int = -1) -> float:
+def find_min_noise(plan: Plan, epsilon: float, noise_field: str, release_index: int = -1) -> float:
     """Return the smallest noise of a release with which a plan satisfies epsilon.
 
     - `plan`: the JSON of a plan, for all interactions together.
     - `epsilon`: the target at the plan's delta, which the plan never exceeds.
-    - `noise`: name of the field with the noise.
-    - `release`: index of the release in the plan; the last one by default.
+    - `noise_field`: name of the field of the release with the noise.
+    - `release_index`: index of the release in the plan; the last one by default.
 
     Raises PrivacyRefused if no value satisfies epsilon.
     """
-    index = release % len(plan["releases"])
-    return _calibrate_json(json.dumps(plan, sort_keys=True), epsilon, noise, index)
+    index = release_index % len(plan["releases"])
+    return _calibrate_json(json.dumps(plan, sort_keys=True), epsilon, noise_field, index)
 
 
 @lru_cache(maxsize=64)
-def _calibrate_json(plan: str, epsilon: float, noise: str, release: int) -> float:
-    """Return :func:`affordable_noise` of a plan as JSON, which can be cached."""
-    return float(calibrate(json.loads(plan), epsilon, noise, release).value)
+def _calibrate_json(plan: str, epsilon: float, noise_field: str, release_index: int) -> float:
+    """Return the result of :func:`find_min_noise` for a plan as JSON; cached."""
+    return float(calibrate(json.loads(plan), epsilon, noise_field, release_index).value)

@@ -48,7 +48,7 @@ class IndexOptions(Check):
     option_type = Choice(tuple(_INDEX_OPTIONS)).option_type
 
     def __call__(self, name: str, value: object) -> dict[str, Any]:
-        """Return the kind and its options as a dictionary; raise InvalidInput if one is unknown."""
+        """Return kind and options of the index `value`; raise InvalidInput if one is unknown."""
         options = dict(value) if isinstance(value, Mapping) else {"kind": value}
         kind = checks.check_choice(name, options.get("kind"), tuple(_INDEX_OPTIONS))
         unknown = [option for option in options if option not in ("kind", *_INDEX_OPTIONS[kind])]
@@ -60,7 +60,7 @@ class IndexOptions(Check):
         return options
 
 
-def index_factory(index: dict[str, Any]) -> IndexFactory:
+def create_index_factory(index: dict[str, Any]) -> IndexFactory:
     """Return a function that creates an empty index.
 
     `index`: a kind with its options, as :class:`IndexOptions` returns it.
@@ -94,10 +94,10 @@ INTERACTIONS = Checked(lambda _, value: check_interactions(value), 'int or "publ
 
 
 @dataclass(frozen=True, slots=True)
-class ClassNumbers(Check):
-    """Check of a positive number for every class, in the order of `classes`, or a word instead.
+class NumberPerClass(Check):
+    """Check of a parameter with a positive number for every class, in the order of `classes`.
 
-    `word`: the word that is accepted unchanged; None for no word.
+    `word`: a word that is accepted, unchanged, instead of numbers; None for no word.
     """
 
     word: str | None = None
@@ -105,17 +105,18 @@ class ClassNumbers(Check):
 
     @property
     def type_name(self) -> str:
+        """The type of the parameter, as in numpydoc."""
         word = "" if self.word is None else f', or "{self.word}"'
         return f"sequence of float{word}, optional"
 
     def parsed(self, text: str) -> list[float | str] | str:
-        """Return the word, or the numbers in a list that is separated by commas, unchecked."""
+        """Return the word, or the numbers of a comma-separated list as floats, unchecked."""
         if text == self.word:
             return text
         return [number_or_text(item, float) for item in split_list(text)]
 
     def __call__(self, name: str, value: object) -> tuple[float, ...] | str | None:
-        """Return the numbers as a tuple, the word or None; raise InvalidInput otherwise."""
+        """Return numbers as a tuple, the word or None; raise InvalidInput naming the parameter."""
         if value is None or (isinstance(value, str) and value == self.word):
             return value
         if isinstance(value, str) or not isinstance(value, Iterable):
@@ -272,13 +273,13 @@ class VotingParameters(IndKNNParameters):
         much.""",
     )
     class_prior: Given[Iterable[float] | None, tuple[float, ...] | None] = parameter(
-        ClassNumbers(),
+        NumberPerClass(),
         default=None,
         doc="""How common each class is in the population, in the order of `classes`. They add up to
         1 and are public, so never count private labels. Noisy votes are drawn towards them.""",
     )
     cost: Given[Iterable[float] | str | None, tuple[float, ...] | str | None] = parameter(
-        ClassNumbers(BALANCED),
+        NumberPerClass(BALANCED),
         default=None,
         doc="""What it costs to miss a record of each class, in the order of `classes`, or
         "balanced". The label is the class with the largest cost times probability. "balanced": the

@@ -43,8 +43,8 @@ _SHARES_TOLERANCE = 0.001
 """Largest difference between 1 and the sum of declared shares of classes."""
 
 
-def default_delta(n_records: int | None) -> float:
-    """Return the default delta for a declared number of records, or None; public.
+def choose_default_delta(n_records: int | None) -> float:
+    """Return the default delta for the declared number of records; None for no declaration.
 
     It is a tenth of 1 / n, at most 1e-5: publishing one record chosen at random would satisfy a
     delta of 1 / n.
@@ -55,21 +55,21 @@ def default_delta(n_records: int | None) -> float:
 class IndKNNPlan(CheckedParameters, VotingParameters):
     """The checked parameters of an Ind-KNN estimator, and the numbers that follow from them.
 
-    None stands for "auto" or "adaptive". All of it is public.
+    A value of None stands for "auto" or "adaptive". All values are public.
 
     - `target`: kind of the records' targets: classes, numbers or several labels.
-    - `why_no_model`: why "auto" has chosen no private model; "" if it has not.
+    - `why_no_model`: why "auto" has chosen no private model; "" if that was not chosen.
     - `n_public`: number of public rows, on which that choice depends; 0 for none.
-    - `periods`: number of equal renewal periods over which answers and budgets are released; a
+    - `n_periods`: number of equal renewal periods over which answers and budgets are released; a
       model is trained in the first one.
-    - `carries`: whether the unspent budget of a period is carried over to the next one.
+    - `carries_over`: whether the unspent budget of a period is carried over to the next one.
     """
 
     target: Target
     why_no_model: str = ""
     n_public: int = 0
-    periods: int = 1
-    carries: bool = True
+    n_periods: int = 1
+    carries_over: bool = True
 
     @classmethod
     def from_estimator(cls, estimator: object) -> Self:
@@ -81,37 +81,37 @@ class IndKNNPlan(CheckedParameters, VotingParameters):
 
     @classmethod
     def of_target(cls, target: Target, values: Mapping[str, Any]) -> Self:
-        """Return the checked plan of parameters by name, with defaults for missing ones."""
-        _check_names(target, values)
+        """Return the checked plan of parameter `values` by name, with defaults for missing ones."""
+        _check_parameter_names(target, values)
         return cls.checked(dict(values), target=target)
 
     def replanned(self, **parameters: Any) -> Self:
-        """Return the plan with some parameters replaced and checked, and its model chosen again."""
+        """Return the plan with these parameters replaced, checked, and its model chosen again."""
         checks = [(name, check) for name, check in get_checks(type(self)) if name in parameters]
         changes = {name: check(name, parameters[name]) for name, check in checks}
         why = "" if "model_share" in parameters else self.why_no_model
         plan = self.changed(why_no_model=why, **changes)
-        plan.check_together()
-        return plan.settled(plan.n_public)
+        plan.check_combinations()
+        return plan.choose_model_share(plan.n_public)
 
-    def check_together(self) -> None:
-        """Set the default delta, and refuse parameters that contradict each other."""
+    def check_combinations(self) -> None:
+        """Set the default delta; raise InvalidInput for parameters that exclude each other."""
         # The default uses the declared number of records, never an estimate from private records.
         if self.delta is None:
-            vars(self).update(delta=default_delta(self.n_records))
+            vars(self).update(delta=choose_default_delta(self.n_records))
         if self.reuse_predictions and not self.private_count:
             raise InvalidInput(
                 "The 'reuse_predictions' parameter must be False unless neighbor_count='private': "
                 "earlier answers vote in the published algorithm alone, see zhu2023."
             )
-        self._check_class_numbers()
-        if self.model_share and self.missing_for_model:
+        self._check_class_prior_and_cost()
+        if self.model_share and self.unmet_model_requirement:
             raise InvalidInput(
-                f"The 'model_share' parameter must be 0 unless {self.missing_for_model}."
+                f"The 'model_share' parameter must be 0 unless {self.unmet_model_requirement}."
             )
 
-    def _check_class_numbers(self) -> None:
-        """Refuse class shares and costs that do not fit the classes or the other parameters."""
+    def _check_class_prior_and_cost(self) -> None:
+        """Raise InvalidInput for class shares or costs that do not fit classes or parameters."""
         for name, value in (("class_prior", self.class_prior), ("cost", self.cost)):
             if isinstance(value, tuple) and len(value) != len(self.class_names):
                 raise InvalidInput(
@@ -183,9 +183,10 @@ class IndKNNPlan(CheckedParameters, VotingParameters):
         return bool(np.ptp(self.class_shares) == 0 and np.ptp(self.class_costs) == 0)
 
     def check_kernel(self, *, has_public: bool) -> None:
-        """Refuse parameters that need a public reference if there is none, or a declared bandwidth.
+        """Raise InvalidInput for parameters that need a public reference or a declared bandwidth.
 
         A fixed radius is a kernel value, which is undefined before the bandwidth is known.
+        `has_public`: whether there is a public reference.
         """
         needs_public = {
             "min_similarity='adaptive'": self.min_similarity is None,
@@ -207,8 +208,8 @@ class IndKNNPlan(CheckedParameters, VotingParameters):
             )
 
     @property
-    def missing_for_model(self) -> str:
-        """A requirement of a private model that the plan does not meet; "" if there is none."""
+    def unmet_model_requirement(self) -> str:
+        """The first requirement of a private model that the plan does not meet; "" for none."""
         requirements = {
             "kernel='cosine'": self.kernel == "cosine",
             f"min_similarity={ADAPTIVE!r}": self.min_similarity is None,
@@ -218,12 +219,12 @@ class IndKNNPlan(CheckedParameters, VotingParameters):
         }
         return next((name for name, is_met in requirements.items() if not is_met), "")
 
-    def model_obstacle(self, n_public: int = LEAST_PUBLIC) -> str:
+    def find_model_obstacle(self, n_public: int = LEAST_PUBLIC) -> str:
         """Return why "auto" trains no private model with `n_public` public rows; "" if it does."""
         declared = {"n_neighbors": self.n_neighbors, "noise_multiplier": self.noise_multiplier}
         fixed = next((name for name, value in declared.items() if value is not None), "")
-        if self.missing_for_model:
-            return f"it needs {self.missing_for_model}"
+        if self.unmet_model_requirement:
+            return f"it needs {self.unmet_model_requirement}"
         if fixed:
             return f"{fixed!r} is given"
         if n_public < LEAST_PUBLIC:
@@ -233,7 +234,7 @@ class IndKNNPlan(CheckedParameters, VotingParameters):
     def may_train(self, n_public: int = LEAST_PUBLIC) -> bool:
         """Return whether a private model is requested, or chosen by "auto" with `n_public` rows."""
         if self.model_share is None:
-            return not self.model_obstacle(n_public)
+            return not self.find_model_obstacle(n_public)
         return self.model_share > 0
 
     @property
@@ -248,30 +249,31 @@ class IndKNNPlan(CheckedParameters, VotingParameters):
 
     @property
     def charges(self) -> ChargeTable:
-        """Charges of released labels; in Renyi DP labels are charged as votes."""
+        """The table of charges of released labels; in Renyi DP labels are charged as votes."""
         if self.accounting == "rdp":
-            return charge_table(self.spendable, 0.0)
-        return charge_table(self.spendable, SLACK_SHARE * self.grid_delta, self.priced_classes)
+            return charge_table(self.interaction_budget, 0.0)
+        return charge_table(
+            self.interaction_budget, SLACK_SHARE * self.grid_delta, self.priced_classes
+        )
 
     @property
     def priced_classes(self) -> int | None:
-        """Number of classes that determines a label's price; None if class scores decide."""
+        """Number of classes that determines a label's charge; None if class scores decide."""
         return self.target.n_coordinates if self.plain_decision else None
 
     @property
-    def spendable(self) -> float:
-        """The budget B of every subject in one interaction.
+    def interaction_budget(self) -> float:
+        """The budget B of every subject in one interaction: rho in zCDP, or mu^2 / 2 in GDP.
 
-        It is a zCDP budget, or mu^2 / 2 in GDP, both of which add up over releases. In GDP, 1 % of
-        delta is reserved for the noise grid and the tail of label releases. Several interactions
-        share the budget in equal parts.
+        Both add up over releases. In GDP, 1 % of delta is reserved for the noise grid and the tail
+        of label releases. Several interactions share the budget in equal parts.
         """
         share = 1 - SLACK_SHARE if self.accounting == "gdp" else 1.0
         total = zcdp_budget(self.epsilon, self.delta * share, self.accounting)
-        return total if self.parts == 1 else math.nextafter(total / self.parts, 0)
+        return total if self.n_interactions == 1 else math.nextafter(total / self.n_interactions, 0)
 
     @property
-    def parts(self) -> int:
+    def n_interactions(self) -> int:
         """Number of interactions that share the budget, at least 1."""
         return max(1, self.interactions)
 
@@ -279,10 +281,10 @@ class IndKNNPlan(CheckedParameters, VotingParameters):
     def grid_delta(self) -> float:
         """The delta of one interaction of which the noise grid may use a share.
 
-        Labels in GDP divide delta in two equal parts, for the grid and for the tail of their price.
+        Labels in GDP divide delta in two equal parts, for the grid and the tail of their charge.
         """
         has_tail = self.label_only and self.accounting == "gdp"
-        return self.delta / self.parts / (2 if has_tail else 1)
+        return self.delta / self.n_interactions / (2 if has_tail else 1)
 
     @property
     def plan_identity(self) -> Hashable:
@@ -296,9 +298,9 @@ class IndKNNPlan(CheckedParameters, VotingParameters):
         than votes.
 
         - `budget_share`: share of a subject's budget that is used for votes.
-        - `shift`: weight of a record's vote in noise scales, on which the price of labels depends.
+        - `shift`: weight of a record's vote in noise scales, on which the charge of labels depends.
         """
-        budget = budget_share * self.spendable
+        budget = budget_share * self.interaction_budget
         if self.label_only and budget_share > 0:
             budget = self.charges.worth(shift, budget_share)
         return budget / self.subject_use
@@ -324,9 +326,10 @@ class IndKNNPlan(CheckedParameters, VotingParameters):
         return self.n_queries
 
     def choose_neighbors(self, reference: Reference | None, budget_share: float) -> int:
-        """Return the number of neighbours k for a share of the budgets.
+        """Return the number of neighbours k that a share of the budgets should be planned for.
 
-        `reference`: public points, whose dimension k depends on; None if there are none.
+        `reference`: public points, on whose intrinsic dimension k depends, or None. `budget_share`:
+        share of each budget that is used for votes.
         """
         budget = self.compute_record_budget(budget_share)
         n_groups = self.target.n_groups
@@ -342,6 +345,7 @@ class IndKNNPlan(CheckedParameters, VotingParameters):
 
         - `usage`: kernel weights and number of participations, measured on public points.
         - `count`: number of records that take part in a query.
+        - `budget_share`: share of each budget that is used for votes.
         """
 
         def compute_budget(shift: float) -> float:
@@ -350,18 +354,18 @@ class IndKNNPlan(CheckedParameters, VotingParameters):
         return planned_multiplier(usage, self.size, self.n_asked, count, compute_budget)
 
     @property
-    def even_noise(self) -> bool:
+    def has_equal_noise(self) -> bool:
         """Whether all queries have the same noise scale."""
         return not self.private_count and self.min_similarity is None
 
-    def min_count(self, n_neighbors: int | None) -> float:
+    def get_min_count(self, n_neighbors: int | None) -> float:
         """Return the smallest number of neighbours for which a noise scale is computed.
 
         The noise grid must be fine enough for that scale. `n_neighbors`: k, or None if it varies.
         """
         return LEAST_COUNT if self.private_count or n_neighbors is None else float(n_neighbors)
 
-    def typical_count(self, n_neighbors: int | None) -> float:
+    def get_typical_count(self, n_neighbors: int | None) -> float:
         """Return k, or the smallest count if k varies between queries (None)."""
         return LEAST_COUNT if n_neighbors is None else float(n_neighbors)
 
@@ -370,7 +374,12 @@ class IndKNNPlan(CheckedParameters, VotingParameters):
         """Budget and loss of a private model, once its share and the number of records are set."""
         assert self.model_share is not None  # noqa: S101 (chosen before)
         return TrainingBudget(
-            self.size, self.spendable, self.model_share, self.trainings, self.loss, self.subject_use
+            self.size,
+            self.interaction_budget,
+            self.model_share,
+            self.trainings,
+            self.loss,
+            self.subject_use,
         )
 
     @property
@@ -381,29 +390,29 @@ class IndKNNPlan(CheckedParameters, VotingParameters):
             return VectorLoss(target.n_coordinates - 1, target.weight, target.residual)
         return ClassLoss(self.class_shares)
 
-    def left_by(self, model: PrivateModel | None) -> float:
+    def get_vote_share(self, model: PrivateModel | None) -> float:
         """Return the share of each budget that remains for votes after all trainings of a model."""
         if model is None:
             return 1.0
         # If budgets are not carried over, the part of its share that training does not use is
         # available in the first period only.
-        if not self.carries:
+        if not self.carries_over:
             return 1.0 - (self.model_share or 0.0)
         return 1.0 - min(model.typical_use * self.trainings, self.model_share or 0.0)
 
-    def settled(self, n_public: int) -> Self:
+    def choose_model_share(self, n_public: int) -> Self:
         """Return the plan with the share of its private model chosen where it is "auto"; public.
 
-        If there is no model, the plan contains the reason.
+        Without a model, `why_no_model` is the reason. `n_public`: number of public rows.
         """
         plan = self.changed(n_public=n_public)
         if self.model_share is not None:
             return plan
-        obstacle = self.model_obstacle(n_public)
+        obstacle = self.find_model_obstacle(n_public)
         if obstacle:
             return plan.without_model(obstacle)
         # With several periods, the model is trained with a share of the first period's budget.
-        share = SHARE if self.periods == 1 else SHARE / (self.periods * (1 - SHARE) + SHARE)
+        share = SHARE if self.n_periods == 1 else SHARE / (self.n_periods * (1 - SHARE) + SHARE)
         return plan.changed(model_share=share)
 
     def without_model(self, why: str) -> Self:
@@ -411,15 +420,15 @@ class IndKNNPlan(CheckedParameters, VotingParameters):
         return self.changed(model_share=0.0, why_no_model=why)
 
     @property
-    def model_by_rule(self) -> float:
+    def automatic_model_share(self) -> float:
         """The share that "auto" gives a private model if labels alone are released; 0 for none."""
         release = {} if not self.plain_decision else {"release": "label"}
         plan = self.replanned(**release, model_share=AUTO)
         return plan.model_share or 0.0
 
 
-def _check_names(target: Target, values: Mapping[str, Any]) -> None:
-    """Raise InvalidInput for the first parameter that plans for this kind of target do not have."""
+def _check_parameter_names(target: Target, values: Mapping[str, Any]) -> None:
+    """Raise InvalidInput if plans for this kind of target lack a parameter of `values`, by name."""
     names_by_kind = {
         kind: {parameter.name for parameter in get_parameters(table)}
         for kind, table in PARAMETERS.items()

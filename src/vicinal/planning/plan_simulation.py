@@ -32,8 +32,8 @@ from vicinal.neighbours.radius import AdaptiveRadius, Reference
 from vicinal.planning.plan import IndKNNPlan
 from vicinal.targets.target import ExpectedError, VectorTarget
 
-LARGEST_WEIGHT = 1.0
-"""Mean squared kernel weight that is assumed without public points: the largest possible one."""
+MAX_SQUARED_WEIGHT = 1.0
+"""Mean squared kernel weight that is assumed without public points: the maximum."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +42,13 @@ class PlanChoice:
 
     - `plan`: the plan, with a declared number of records.
     - `n_neighbors`: k, the expected number of records that take part in a query.
-    - `multiplier`: sigma2; the noise on each class has scale sigma2 sqrt(k) votes.
+    - `multiplier`: the noise on each class has the standard deviation multiplier * sqrt(k) votes.
     - `budget`: budget of one record for votes, in zCDP; a lower bound with a private model. Where
       labels alone are released, their lower price is included.
     - `usage`: expected kernel weights and participations of records, measured on public points or
       assumed.
-    - `doubt`: standard deviation that noise leaves in a private model's scores of vectors; None
-      without such a model.
+    - `score_noise`: standard deviation that noise leaves in a private model's scores of vectors;
+      None without such a model.
     """
 
     plan: IndKNNPlan
@@ -56,7 +56,7 @@ class PlanChoice:
     multiplier: float
     budget: float
     usage: ReferenceUsage
-    doubt: float | None = None
+    score_noise: float | None = None
 
     @classmethod
     def from_plan(
@@ -74,27 +74,27 @@ class PlanChoice:
         model = create_untrained_model(plan, reference)
         if budget_share is None:
             min_share = 1 - (plan.model_share or 0.0)
-            budget_share = min_share if model is None else plan.left_by(model)
+            budget_share = min_share if model is None else plan.get_vote_share(model)
         n_points = n if reference is None else len(reference)
         k = plan.n_neighbors or plan.choose_neighbors(reference, budget_share)
         k = max(k, math.ceil(n / n_points))
-        usage = ReferenceUsage(LARGEST_WEIGHT, TYPICAL_SPREAD)
+        usage = ReferenceUsage(MAX_SQUARED_WEIGHT, TYPICAL_SPREAD)
         if reference is not None:
             width = reference.points.shape[1]
             usage = reference_usage(reference, AdaptiveRadius(reference, k, n), width)
         multiplier = plan.noise_multiplier or plan.choose_multiplier(usage, k, budget_share)
         shift = math.sqrt(usage.weight / k) / multiplier
-        doubt = None if model is None else model.doubt
+        score_noise = None if model is None else model.doubt
         budget = plan.compute_record_budget(budget_share, shift)
-        return cls(plan, k, multiplier, budget, usage, doubt)
+        return cls(plan, k, multiplier, budget, usage, score_noise)
 
     @property
     def noise(self) -> float:
-        """Noise scale of each class, in votes."""
+        """Standard deviation of the noise on each class, in votes."""
         return self.multiplier * math.sqrt(self.n_neighbors)
 
     @property
-    def cost(self) -> float:
+    def charged_share(self) -> float:
         """Share of its budget that a record is charged for taking part in a query."""
         return self.usage.weight / (2 * self.noise**2 * self.budget)
 
@@ -104,13 +104,14 @@ class PlanChoice:
         return self.plan.n_asked * self.n_neighbors / self.plan.size
 
     @property
-    def lasts(self) -> int:
-        """Number of queries after which a busy record's budget is spent.
+    def queries_until_spent(self) -> int:
+        """Number of queries after which a frequently used record's budget is spent.
 
-        Queries are assumed to be distributed like the public points.
+        The record takes part `usage.spread` times as often as the mean. Queries are assumed to be
+        distributed like the public points.
         """
-        busy_rate = self.usage.spread * self.n_neighbors / self.plan.size
-        return math.floor(1 / (busy_rate * self.cost))
+        participation_rate = self.usage.spread * self.n_neighbors / self.plan.size
+        return math.floor(1 / (participation_rate * self.charged_share))
 
     def expected_errors(self) -> list[ExpectedError]:
         """Return the errors that noise alone causes in typical answers that are averages.
@@ -121,16 +122,19 @@ class PlanChoice:
         assert isinstance(target, VectorTarget)  # noqa: S101 (narrows the type)
         noise = self.noise
         weight = self.n_neighbors * math.sqrt(self.usage.weight)
-        if self.doubt is not None:
-            noise = float(self.plan.loss.noise_left(noise, self.n_neighbors, self.doubt))
+        if self.score_noise is not None:
+            noise = float(self.plan.loss.noise_left(noise, self.n_neighbors, self.score_noise))
         return target.expected_errors(weight, np.array([noise]))
 
 
 def create_untrained_model(plan: IndKNNPlan, reference: Reference | None) -> PrivateModel | None:
     """Return a private model of vectors with zero gradients; None for a plan without such a model.
 
-    Its price and the error that noise leaves in it depend on public points only, because the
-    squared loss has the same curvature at all weights.
+    The charge of its training and the error that noise leaves in it depend on public points only,
+    because the squared loss has the same curvature at all weights.
+
+    `plan`: a plan with the number of records and the model's share. `reference`: public points, or
+    None.
     """
     if not plan.model_share or plan.target.voted or reference is None:
         return None
@@ -192,7 +196,7 @@ def simulate_model(
         values[half] = predictions.values
         doubts[half] = predictions.doubts
         sure[half] = model.sure(predictions.values)
-        budget_shares.append(plan.left_by(model))
+        budget_shares.append(plan.get_vote_share(model))
     metric = metric_kernel(rows)
     budget_share = float(np.mean(budget_shares))
     return SimulatedModel(Reference(metric, metric.encode(rows)), predicted, sure, budget_share)
@@ -206,12 +210,13 @@ def _train_model(
     plan: IndKNNPlan,
     generator: np.random.Generator,  # noqa: TID251 (its type)
 ) -> PrivateModel:
-    """Return a model that is trained once, by gradients in floating point with seeded noise.
+    """Return a simulated private model, trained by floating-point gradients with seeded noise.
 
     - `X`, float32 (n, d), `labels`, int64 (n,): the training rows and their classes.
     - `calibration_rows`, float32 (m, d): rows on which the model is calibrated.
     - `features`: the features of the model.
     - `plan`: gives the budget and the number of records, which determine the noise.
+    - `generator`: source of the seeded noise.
     """
     training = replace(plan.training, subject_use=1.0)
     rows = features.rows(X).astype(np.float64) / features.unit
@@ -229,7 +234,9 @@ def _train_model(
 def _mean_gradient(rows: Floats, labels: Places, weights: Floats, clip: float) -> Floats:
     """Return the mean of the rows' gradients, each clipped to the norm `clip`, float64 (D, c).
 
-    `rows`, float64 (n, D): features. `weights`, float64 (D, c): weights of the logistic model.
+    - `rows`, float64 (n, D): features.
+    - `labels`, int64 (n,): class indices.
+    - `weights`, float64 (D, c): weights of the logistic model.
     """
     residuals = softmax(rows @ weights)
     residuals[np.arange(len(labels)), labels] -= 1.0
@@ -241,7 +248,7 @@ def _mean_gradient(rows: Floats, labels: Places, weights: Floats, clip: float) -
 MIN_VOTERS = 25
 """Smallest number of public points that vote in a query; fewer would not represent the records."""
 
-LEAST_POINTS = 100
+MIN_POINTS = 100
 """Smallest number of public points for a simulation."""
 
 
@@ -249,10 +256,11 @@ LEAST_POINTS = 100
 class SimulationResult:
     """Expected quality of a plan's answers and use of budgets, simulated on public points.
 
-    - `agreement`, `at_end`: share of answers that noise and spent budgets do not change, of all
-      answers and of the last quarter.
-    - `accuracy`, `plain_accuracy`, `commonest`: share of correct answers; the same without noise
-      and with full budgets; and the same if all answers were the most common class.
+    - `agreement`, `at_end`: share of all answers, and of the last quarter, that noise and spent
+      budgets do not change.
+    - `accuracy`: share of correct answers.
+    - `plain_accuracy`: the same without noise and with full budgets.
+    - `commonest`: the same if all answers were the most common class.
     - `asked`: share of queries that are answered by private records.
     - `used`, `retired`: mean used share of budgets at the end, and share of points whose budget is
       spent.
@@ -279,7 +287,7 @@ class SimulationResult:
         return cls(**{**means, "answers": sum(result.answers for result in results)})
 
     def error(self, share: float) -> float:
-        """Return the standard error of a share of answers, from their number alone."""
+        """Return the standard error of a share of answers, such as `accuracy`."""
         return math.sqrt(max(share * (1 - share), 0.25 / self.answers) / self.answers)
 
 
@@ -304,8 +312,8 @@ class SimulationSetup:
         counts = np.bincount(self.labels, minlength=self.n_classes)
         return [float(share) for share in counts / counts.sum()]
 
-    def beside_model(self, plan: IndKNNPlan, seed: int) -> SimulationSetup:
-        """Return the same points in the metric of a private model that is simulated for a plan."""
+    def with_simulated_model(self, plan: IndKNNPlan, seed: int) -> SimulationSetup:
+        """Return the points in the metric of a private model, simulated for a plan with a seed."""
         kernel = self.reference.kernel
         assert isinstance(kernel, Cosine)  # noqa: S101 (a model needs it)
         model = simulate_model(kernel, self.reference.points, self.labels, plan, seed)
@@ -318,14 +326,15 @@ class SimulationSetup:
         """Return a setup of public points with labels.
 
         - `points`, array (m, d): integer points, encoded by `kernel`.
-        - `labels`, (m,): their classes, 0 to ``n_classes - 1``.
+        - `n_classes`: number of classes.
+        - `labels`, (m,): class index of each point.
 
-        Raises InvalidInput if there are fewer than `LEAST_POINTS` points, or if the labels do not
+        Raises InvalidInput if there are fewer than `MIN_POINTS` points, or if the labels do not
         fit them.
         """
-        if len(points) < LEAST_POINTS:
+        if len(points) < MIN_POINTS:
             raise InvalidInput(
-                f"The public points must be at least {LEAST_POINTS} for a simulation. "
+                f"The public points must be at least {MIN_POINTS} for a simulation. "
                 f"Got {len(points)}."
             )
         if labels.shape != (len(points),) or labels.min() < 0 or labels.max() >= n_classes:
@@ -340,7 +349,7 @@ def simulate(setup: SimulationSetup, choice: PlanChoice, seed: int = 0) -> Simul
     """Return the result of one simulation of a plan; the same seed gives the same result.
 
     If more answers are planned than there are points, each simulated answer stands for several, and
-    is charged that many times.
+    is charged that many times. `setup`: the public points. `choice`: neighbours and noise.
     """
     run = _SimulationRun(setup, choice, seed)
     order = run.queries
@@ -356,7 +365,8 @@ _UNKNOWN = -1
 class _SimulationRun:
     """State of one simulation: budgets and answers of all points.
 
-    - `queries`: indices of the points that are queried, in random order.
+    `setup`, `choice`, `seed`: those of :func:`simulate`. Attribute `queries`: indices of the points
+    that are queried, in random order.
     """
 
     def __init__(self, setup: SimulationSetup, choice: PlanChoice, seed: int) -> None:
@@ -371,38 +381,42 @@ class _SimulationRun:
         self._answers_per_query = choice.plan.n_queries / n_queries
         self._budgets = np.ones(size)
         self._answers = np.full(size, _UNKNOWN, dtype=np.int64)
-        self._plain = np.full(size, _UNKNOWN, dtype=np.int64)
-        self._n_asked = 0
+        self._noiseless_answers = np.full(size, _UNKNOWN, dtype=np.int64)
+        self._n_queried = 0
 
     def answer(self, block: Places) -> None:
-        """Answer the queries with these indices, and charge the voters."""
-        labels = self._model_labels(block)
+        """Answer a block of queries, (b,) indices of points, and charge the voters."""
+        labels = self._predict_by_model(block)
         queried = labels == _UNKNOWN
         voters = self._voters.select_block(block)
-        plain = self._sum_votes(voters, voters.weights)
+        noiseless = self._sum_votes(voters, voters.weights)
         charged = voters.keep_queries(queried)
         noisy = self._sum_votes(charged, self._charge_voters(charged))
         scale = self._choice.noise
         noisy = noisy + self._generator.normal(scale=scale, size=noisy.shape)
         model = self._setup.model
-        plain_labels = labels.copy()
+        noiseless_labels = labels.copy()
         if model is not None:
             loss = self._choice.plan.loss
             model_votes = loss.votes(model.predicted[block], scale, float(self._choice.n_neighbors))
-            plain += model_votes
+            noiseless += model_votes
             noisy += model_votes[queried]
         labels[queried] = noisy.argmax(axis=1)
-        plain_labels[queried] = plain.argmax(axis=1)[queried]
-        self._plain[block] = plain_labels
+        noiseless_labels[queried] = noiseless.argmax(axis=1)[queried]
+        self._noiseless_answers[block] = noiseless_labels
         self._answers[block] = labels
-        self._n_asked += int(queried.sum())
+        self._n_queried += int(queried.sum())
 
-    def _model_labels(self, block: Places) -> Places:
-        """Return the labels of queries that the model answers alone, `_UNKNOWN` for the rest."""
+    def _predict_by_model(self, block: Places) -> Places:
+        """Return the labels of queries that the model answers alone, `_UNKNOWN` for the rest.
+
+        It answers if it is sure, or if no planned queries to private records remain. `block`, int64
+        (b,): indices of the queried points.
+        """
         model = self._setup.model
         if model is None:
             return np.full(len(block), _UNKNOWN, dtype=np.int64)
-        remaining = self._choice.plan.n_asked / self._answers_per_query - self._n_asked
+        remaining = self._choice.plan.n_asked / self._answers_per_query - self._n_queried
         unsure = ~model.sure[block]
         queried = unsure & (np.cumsum(unsure) <= remaining)
         return np.where(queried, _UNKNOWN, model.predicted.values[block].argmax(axis=1))
@@ -419,7 +433,7 @@ class _SimulationRun:
     def _sum_votes(self, voters: _Voters, weights: Floats) -> Floats:
         """Return the votes for each class, (q, c), scaled to k voters for every query.
 
-        `weights`: the weight of each vote.
+        `weights`: the weight of each vote of `voters`.
         """
         c = self._setup.n_classes
         cells = voters.queries * c + self._setup.labels[voters.rows]
@@ -429,15 +443,15 @@ class _SimulationRun:
     def create_result(self) -> SimulationResult:
         """Return the result after all queries."""
         order = self.queries
-        is_unchanged = self._answers[order] == self._plain[order]
+        is_unchanged = self._answers[order] == self._noiseless_answers[order]
         truth = self._setup.labels[order]
         return SimulationResult(
             agreement=float(is_unchanged.mean()),
             at_end=float(is_unchanged[-max(1, len(order) // 4) :].mean()),
             accuracy=float((self._answers[order] == truth).mean()),
-            plain_accuracy=float((self._plain[order] == truth).mean()),
+            plain_accuracy=float((self._noiseless_answers[order] == truth).mean()),
             commonest=float(np.bincount(truth).max() / len(order)),
-            asked=self._n_asked / len(order),
+            asked=self._n_queried / len(order),
             used=float(1 - self._budgets.mean()),
             retired=float((self._budgets <= 1 - RETIRED).mean()),
             answers=len(order),
@@ -463,18 +477,18 @@ class _Voters:
     share: float
 
     def select_block(self, block: Places) -> _Voters:
-        """Return the voters of the queries with these indices, numbered from 0 in this order."""
+        """Return the voters of the queries with the indices `block`, renumbered from 0."""
         new_index = np.full(self.size, _UNKNOWN, dtype=np.int64)
         new_index[block] = np.arange(len(block))
         return self._select_queries(new_index, len(block))
 
     def keep_queries(self, mask: Bools) -> _Voters:
-        """Return the voters of the queries where `mask` holds, numbered from 0."""
+        """Return the voters of the queries where `mask` (queries,) holds, numbered from 0."""
         new_index = np.where(mask, np.cumsum(mask) - 1, _UNKNOWN)
         return self._select_queries(new_index, int(mask.sum()))
 
     def _select_queries(self, new_index: Places, size: int) -> _Voters:
-        """Return the voters with renumbered queries, without those of `_UNKNOWN` index."""
+        """Return the voters of `size` queries, given each query's new index or `_UNKNOWN`."""
         queries = new_index[self.queries]
         is_kept = queries != _UNKNOWN
         return _Voters(
@@ -488,7 +502,7 @@ class _Voters:
 
 
 def _find_voters(reference: Reference, choice: PlanChoice) -> _Voters:
-    """Return the nearest public points of each public point, which vote in its query."""
+    """Return the nearest public points of each point of `reference`, which vote in its query."""
     size = len(reference)
     k = choice.n_neighbors
     rank = k * size / choice.plan.size

@@ -1,4 +1,4 @@
-"""Estimators by private averages over neighbours, and the table of estimators by target kind."""
+"""Estimators by private averages over neighbours, and the estimator classes by target kind."""
 
 from typing import Any
 
@@ -15,16 +15,16 @@ from vicinal.predictors.ind_knn import IndKNNClassifier
 from vicinal.predictors.ind_knn_base import IndKNNEstimator
 from vicinal.targets.label_sets import LabelAnswers
 from vicinal.targets.numbers import NumberAnswers, Numbers
-from vicinal.targets.target import CLASSES, LABELS, NUMBERS, Target, VectorTarget
+from vicinal.targets.target import CLASSES, LABELS, NUMBERS, VectorTarget
 
 
 class AveragingEstimator(IndKNNEstimator):
     """Answers queries with averages of the target vectors of private records."""
 
-    def _answers(self, X: npt.ArrayLike) -> Any:
-        """Return the predictions of :meth:`vicinal.targets.target.VectorTarget.answers`.
+    def _compute_averages(self, X: npt.ArrayLike) -> Any:
+        """Return the averages for queries: :class:`NumberAnswers` or :class:`LabelAnswers`.
 
-        `X`, (q, d): public queries. Cached answers to an identical array are not charged.
+        `X`, (q, d): public queries. Charged, except cached answers to an identical array.
         """
         check_is_fitted(self)
         answers = self._query_cached(X)
@@ -74,13 +74,16 @@ class IndKNNRegressor(RegressorMixin, AveragingEstimator, RegressorParameters):
     """
 
     def __sklearn_tags__(self) -> Tags:
+        """Return scikit-learn's tags: one output, and noise that its score tests do not expect."""
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = False
         tags.regressor_tags.poor_score = True
         return tags
 
     def predict(self, X: npt.ArrayLike, *, return_std: bool = False) -> Any:
-        """Return predictions, float64 (q,), or (q, p) for named targets; charged.
+        """Return predictions, float64 (q,), or (q, p) for named targets.
+
+        An identical array of queries is charged only once.
 
         Parameters
         ----------
@@ -95,7 +98,7 @@ class IndKNNRegressor(RegressorMixin, AveragingEstimator, RegressorParameters):
         ndarray, or pair of them
             Predictions; with `return_std` also errors.
         """
-        answers: NumberAnswers = self._answers(X)
+        answers: NumberAnswers = self._compute_averages(X)
         means, errors = answers.means, answers.errors
         target = self._plan.target
         assert isinstance(target, Numbers)  # noqa: S101 (narrows the type)
@@ -144,6 +147,7 @@ class IndKNNMultiLabelClassifier(ClassifierMixin, AveragingEstimator, MultiLabel
     """
 
     def __sklearn_tags__(self) -> Tags:
+        """Return scikit-learn's tags: several labels, as one matrix of outputs."""
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_class = False
         tags.classifier_tags.multi_label = True
@@ -152,22 +156,24 @@ class IndKNNMultiLabelClassifier(ClassifierMixin, AveragingEstimator, MultiLabel
         return tags
 
     def predict(self, X: npt.ArrayLike) -> Ints:
-        """Return 1 for each predicted label and 0 for the rest, int64 (q, c); charged.
+        """Return 1 for each predicted label and 0 for the rest, int64 (q, c).
+
+        An identical array of queries is charged only once.
 
         Parameters
         ----------
         X : array (q, d)
             Queries. They are public.
         """
-        answers: LabelAnswers = self._answers(X)
+        answers: LabelAnswers = self._compute_averages(X)
         return answers.present.astype(np.int64)
 
     def predict_proba(self, X: npt.ArrayLike) -> Floats:
-        """Return the noisy share of neighbours with each label, float64 (q, c); charged.
+        """Return the noisy share of neighbours with each label, float64 (q, c).
 
-        Parameters as for :meth:`predict`.
+        `X`, array (q, d): public queries; an identical array is charged only once.
         """
-        answers: LabelAnswers = self._answers(X)
+        answers: LabelAnswers = self._compute_averages(X)
         return answers.shares
 
 
@@ -177,8 +183,3 @@ ESTIMATORS: dict[str, type[IndKNNEstimator]] = {
     LABELS: IndKNNMultiLabelClassifier,
 }
 """Estimator classes by kind of target."""
-
-
-def estimator_for(target: Target) -> IndKNNEstimator:
-    """Return an unfitted estimator for a declared target, with default values of the plan."""
-    return ESTIMATORS[target.kind](**target.parameters)

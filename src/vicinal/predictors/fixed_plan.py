@@ -33,9 +33,9 @@ from vicinal.parameters import (
 )
 from vicinal.planning.guarantees import (
     Plan,
-    affordable_noise,
     count_draws_by_scale,
-    guarantee_of,
+    create_guarantee,
+    find_min_noise,
     repeat_plan,
 )
 from vicinal.planning.parameter_tables import INTERACTIONS
@@ -46,8 +46,8 @@ from vicinal.tabular import check_row_order
 from vicinal.targets.classes import ClassesParameter, encode_labels
 
 ABSTAIN = -1
-"""The label, for integer classes, of a query that failed the screening or got no sure answer; None
-for other classes."""
+"""The label, for integer classes, of a query that failed the screening or whose answer is an
+abstention; None for other classes."""
 
 _VOTE_NOISE = Real(minimum=1e-2, maximum=1e9)
 """Check of a noise standard deviation in votes, from 0.01 to 1e9."""
@@ -57,9 +57,11 @@ class GuaranteeDisplay(BaseEstimator):
     """An estimator whose HTML representation ends with its guarantee, if it has one."""
 
     def guarantee(self) -> Guarantee:
+        """Return the privacy guarantee of the estimator."""
         raise NotImplementedError
 
     def _html_repr(self) -> str:
+        """Return scikit-learn's representation, and the guarantee if there is one."""
         html: str = super()._html_repr()
         try:
             return html + self.guarantee()._repr_html_()
@@ -67,7 +69,7 @@ class GuaranteeDisplay(BaseEstimator):
             return html
 
 
-def decision_scores(votes: Floats) -> Floats:
+def compute_decision_scores(votes: Floats) -> Floats:
     """Return decision scores in the convention of scikit-learn.
 
     `votes`, float64 (q, c). The scores are the votes, or for two classes those of the second minus
@@ -156,28 +158,28 @@ class FixedPlan(CheckedParameters, FixedPlanParameters):
     _name: ClassVar[str]
 
     @abstractmethod
-    def releases(self) -> list[Plan]:
-        """Return the planned releases in the JSON types of a plan."""
+    def list_releases(self) -> list[Plan]:
+        """Return the planned releases as entries of a plan's JSON."""
 
     @abstractmethod
-    def draws(self) -> dict[int, float]:
+    def count_draws(self) -> dict[int, float]:
         """Return the planned number of noise samples by noise scale in grid steps."""
 
     @abstractmethod
-    def start(self, records: inputs.FitInputs, targets: AnyArray) -> Any:
-        """Return the mechanism that makes the planned releases on private records and targets."""
+    def create_release(self, records: inputs.FitInputs, targets: AnyArray) -> Any:
+        """Return the mechanism of the planned releases, given records and encoded targets."""
 
     @property
     def plan_identity(self) -> Hashable:
-        """The whole plan as a key; interactions under one guarantee must have equal keys."""
-        return self._name, json.dumps(self.releases(), sort_keys=True)
+        """A key of all planned releases; interactions under one guarantee must have equal keys."""
+        return self._name, json.dumps(self.list_releases(), sort_keys=True)
 
-    def targets(self, y: npt.ArrayLike | None, size: int) -> AnyArray:
-        """Return the encoded targets `y` of `size` records; private."""
+    def encode_targets(self, y: npt.ArrayLike | None, size: int) -> AnyArray:
+        """Return the encoded targets of `size` records, from the `y` of ``fit``; private."""
         return encode_labels(y, size, self.classes)
 
-    def together(self, releases: list[Plan], delta: float | None = None) -> Plan:
-        """Return the plan of all declared interactions, each with these `releases`, at `delta`."""
+    def plan_interactions(self, releases: list[Plan], delta: float | None = None) -> Plan:
+        """Return the plan of all declared interactions, each with these releases, at `delta`."""
         plan = {"delta": self.delta if delta is None else delta, "releases": releases}
         return repeat_plan(plan, self.interactions)
 
@@ -198,14 +200,15 @@ class AnsweringPlan(AnsweringParameters, FixedPlan):
 
     @property
     @abstractmethod
-    def most_votes(self) -> int:
+    def max_votes(self) -> int:
         """Largest number of votes in a query."""
 
     @abstractmethod
-    def _releases(self, noise: float) -> list[Plan]:
-        """Return the planned releases for a noise standard deviation in votes."""
+    def _plan_releases(self, noise: float) -> list[Plan]:
+        """Return the entries of the plan's JSON, for a noise standard deviation in votes."""
 
-    def check_together(self) -> None:
+    def check_combinations(self) -> None:
+        """Raise InvalidInput for parameters that exclude each other."""
         self._check_screening()
         if self.epsilon is not None and self.sigma_votes is not None:
             raise InvalidInput(
@@ -219,9 +222,10 @@ class AnsweringPlan(AnsweringParameters, FixedPlan):
                 "n_answers", self.n_answers, minimum=min_answers, maximum=self.n_queries
             )
         # An epsilon that no noise can keep must be refused before the estimator changes.
-        self.releases()
+        self.list_releases()
 
     def _check_screening(self) -> None:
+        """Raise InvalidInput for screening parameters that exclude each other or other ones."""
         if (self.sigma_screen is None) != (self.threshold is None):
             raise InvalidInput(
                 "The 'threshold' and 'sigma_screen' parameters belong together: give both for "
@@ -254,27 +258,28 @@ class AnsweringPlan(AnsweringParameters, FixedPlan):
         """Noise standard deviation in votes: as given, or the smallest that keeps epsilon."""
         if self.epsilon is None:
             return self._default_noise if self.sigma_votes is None else self.sigma_votes
-        plan = self.together(self._releases(self._default_noise))
-        return affordable_noise(plan, self.epsilon, self._noise_field)
+        plan = self.plan_interactions(self._plan_releases(self._default_noise))
+        return find_min_noise(plan, self.epsilon, self._noise_field)
 
-    def releases(self) -> list[Plan]:
-        return self._releases(self.vote_noise)
+    def list_releases(self) -> list[Plan]:
+        return self._plan_releases(self.vote_noise)
 
-    def draws(self) -> dict[int, float]:
+    def count_draws(self) -> dict[int, float]:
+        """Return the planned number of noise samples of screening and votes, by noise scale."""
         n_screening_samples = float(self.n_queries) * self.screened
         n_vote_samples = float(self.planned_answers) * len(self.classes)
         return count_draws_by_scale(
-            [(FINEST, n_screening_samples), (self.voting().scale, n_vote_samples)]
+            [(FINEST, n_screening_samples), (self.create_noisy_max().scale, n_vote_samples)]
         )
 
-    def voting(self) -> NoisyMax:
-        """Return the noisy maximum with a new quota of the planned answers."""
+    def create_noisy_max(self) -> NoisyMax:
+        """Return a new noisy-max mechanism that permits the planned number of answers."""
         quota = ReleaseCounter(self.planned_answers, "answers")
         noise = create_noise_source(self.simulation_seed)
-        return NoisyMax(self.vote_noise, self.most_votes, quota, noise, label_only=self.label_only)
+        return NoisyMax(self.vote_noise, self.max_votes, quota, noise, label_only=self.label_only)
 
-    def screening(self, coins: BernoulliSource | None = None) -> NoisyThreshold | None:
-        """Return the screening with a new quota of the planned queries, or None without screening.
+    def create_screening(self, coins: BernoulliSource | None = None) -> NoisyThreshold | None:
+        """Return a new screening mechanism that permits the planned number of queries, or None.
 
         `coins`: source of random bits shared with the Poisson sampling; a new one if None.
         """
@@ -298,17 +303,21 @@ class FixedPlanEstimator(
     """An estimator with a fixed plan, whose guarantee is known before the first release.
 
     A subclass defines the class of its plan, `_plan_type`, and starts the releases in
-    :meth:`_start`; `_also_public` and `_also_assumed` are further entries of its guarantee. After
-    ``fit`` the plan is fixed: later changes of parameters do not affect it.
+    :meth:`_start_releases`. Its guarantee also states `_additional_public_facts` and
+    `_additional_assumptions`. Later changes of parameters do not affect the plan of ``fit``.
     """
 
     _plan_type: type[Plans]
-    _also_public: tuple[str, ...] = ()
-    _also_assumed: tuple[str, ...] = ()
+    _additional_public_facts: tuple[str, ...] = ()
+    _additional_assumptions: tuple[str, ...] = ()
 
     @abstractmethod
-    def _start(self, plan: Plans, records: inputs.FitInputs, targets: AnyArray) -> None:
-        """Start the planned releases on claimed records with encoded targets; both are private."""
+    def _start_releases(self, plan: Plans, records: inputs.FitInputs, targets: AnyArray) -> None:
+        """Create the mechanism of the planned releases, or make them if they need no queries.
+
+        - `records`: the checked arguments of ``fit``, whose records are claimed.
+        - `targets`: encoded targets, (n,) or (n, c); private.
+        """
 
     def _fit(
         self,
@@ -319,36 +328,41 @@ class FixedPlanEstimator(
     ) -> Self:
         """Check all arguments, claim the records and start the releases.
 
-        Arguments are those of ``fit``. After an error the estimator is unchanged.
+        After an error the estimator is unchanged.
+
+        - `X`, array or table (n, d): private features.
+        - `y`, array (n,) or (n, c): private targets.
+        - `subjects`, array (n,): id of each record's subject; None: each record is a subject.
+        - `public`, array or table (m, d): public, unlabelled rows, or None.
         """
         with inputs.restore_on_error(self):
             plan = self._plan_type.from_estimator(self)
             check_row_order(X, y=y, subjects=subjects)
             records = inputs.check_fit_inputs(self, X, subjects, public)
-            targets = plan.targets(y, len(records))
+            targets = plan.encode_targets(y, len(records))
             inputs.claim_records(self, plan, records)
             self.classes_ = plan.classes
-            self._start(plan, records, targets)
+            self._start_releases(plan, records, targets)
             self._plan = plan
         return self
 
-    def _planned(self) -> Plans:
-        """Return the plan of ``fit``, or before it those of the current parameters."""
+    def _get_plan(self) -> Plans:
+        """Return the plan of ``fit``; before ``fit``, the plan of the current parameters."""
         return vars(self).get("_plan") or self._plan_type.from_estimator(self)
 
-    def _draws(self) -> dict[int, float]:
-        """Return the planned number of noise samples by noise scale in grid steps."""
-        return self._planned().draws()
+    def _count_draws(self) -> dict[int, float]:
+        """Return the number of noise samples of the plan, by noise scale in grid steps."""
+        return self._get_plan().count_draws()
 
     def plan(self, delta: float | None = None) -> Plan:
         """Return the plan in the JSON types that ``vicinal account`` reads.
 
         `delta`: None for that of the estimator. The plan covers all declared interactions.
         """
-        planned = self._planned()
+        planned = self._get_plan()
         stated = self.delta if delta is None else delta
         delta = checks.check_real("delta", stated, minimum=MIN_FIXED_DELTA, below=1)
-        return planned.together(planned.releases(), delta)
+        return planned.plan_interactions(planned.list_releases(), delta)
 
     def guarantee(self, delta: float | None = None) -> Guarantee:
         """Return the guarantee of the whole plan, known before the first release.
@@ -361,14 +375,14 @@ class FixedPlanEstimator(
         delta : float, optional
             The delta of the guarantee; None for that of the estimator.
         """
-        planned = self._planned()
-        return guarantee_of(
+        planned = self._get_plan()
+        return create_guarantee(
             self.plan(delta),
-            self._draws(),
+            self._count_draws(),
             simulated=planned.simulation_seed is not None,
             interactions=planned.interactions,
-            public=self._also_public,
-            assumed=self._also_assumed,
+            public=self._additional_public_facts,
+            assumed=self._additional_assumptions,
         )
 
 
@@ -394,10 +408,10 @@ class FixedPlanClassifier(FixedPlanEstimator[Answering]):
         PrivacyRefused
             If the queries exceed the planned number; then none is answered.
         """
-        return self._decide_labels(*self._answers(X))
+        return self._decide_labels(*self._release_answers(X))
 
     def _decide_labels(self, passed: Bools, answers: AnyArray) -> AnyArray:
-        """Return the label of every query, (q,).
+        """Return the label of every query, (q,), from released answers.
 
         `passed`, bool (q,): queries that passed the screening. `answers`: their class indices (p,)
         if labels alone are released, else their noisy votes (p, c).
@@ -408,10 +422,10 @@ class FixedPlanClassifier(FixedPlanEstimator[Answering]):
     def decision_function(self, X: npt.ArrayLike) -> Floats:
         """Return :meth:`votes`; for two classes those of the second minus the first, (q,)."""
         votes = self.votes(X)
-        return votes if getattr(self._plan, "tau", None) else decision_scores(votes)
+        return votes if getattr(self._plan, "tau", None) else compute_decision_scores(votes)
 
     def votes(self, X: npt.ArrayLike) -> Floats:
-        """Return noisy votes, float64 (q, c); NaN where a query did not pass the screening.
+        """Return noisy votes of queries `X` (q, d), float64 (q, c); NaN where screening failed.
 
         Charged like ``predict``: query once, and derive labels from the votes.
 
@@ -421,30 +435,34 @@ class FixedPlanClassifier(FixedPlanEstimator[Answering]):
             If labels alone are released, or the queries exceed the planned number.
         """
         check_is_fitted(self)
-        if self._planned().label_only:
+        if self._get_plan().label_only:
             raise PrivacyRefused(
                 "There are no noisy votes, because only labels are paid for. Fit with "
                 "release='votes'."
             )
-        passed, answers = self._answers(X)
+        passed, answers = self._release_answers(X)
         votes = np.full((len(passed), len(self.classes_)), np.nan)
         votes[passed] = answers
         return votes
 
-    def _start(self, plan: Answering, records: inputs.FitInputs, targets: AnyArray) -> None:
-        self._release = plan.start(records, targets)
+    def _start_releases(
+        self, plan: Answering, records: inputs.FitInputs, targets: AnyArray
+    ) -> None:
+        """Create the mechanism that answers queries, and set the counters of queries to 0."""
+        self._release = plan.create_release(records, targets)
         self._lock = ForkSafeLock()
         self.vote_noise_ = plan.vote_noise
         self.n_asked_ = self.n_answers_ = 0
 
-    def _answers(self, X: npt.ArrayLike) -> tuple[Bools, AnyArray]:
-        """Return which queries passed the screening, bool (q,), and the answers to those.
+    def _release_answers(self, X: npt.ArrayLike) -> tuple[Bools, AnyArray]:
+        """Release answers to queries; return whether each query passed the screening, and answers.
 
-        Answers are class indices (p,) or noisy votes (p, c). `X`, (q, d): queries. Raises
+        The first array is bool (q,). Answers to the p queries that passed are class indices (p,) if
+        labels alone are released, else noisy votes (p, c). `X`, (q, d): queries. Raises
         PrivacyRefused if they exceed the plan.
         """
         check_is_fitted(self)
-        queries = inputs.checked_features(self, X)
+        queries = inputs.check_features(self, X)
         with self._lock:
             self._release.check(len(queries))
             inputs.note_release(self)
@@ -476,6 +494,7 @@ class FixedPlanClassifier(FixedPlanEstimator[Answering]):
         return labels
 
     def __getstate__(self) -> dict[str, Any]:
+        """Return the state for a copy or a pickle; raise PrivacyRefused after ``fit``."""
         if hasattr(self, "_release"):
             raise PrivacyRefused(
                 "A fitted classifier cannot be copied or pickled: every copy could give the "

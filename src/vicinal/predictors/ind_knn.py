@@ -20,7 +20,7 @@ from vicinal.planning.engine_factory import convert_to_float
 from vicinal.planning.parameter_tables import IndKNNClassifierParameters
 from vicinal.predictors import inputs
 from vicinal.predictors._named_classes import NamedClassesMixin
-from vicinal.predictors.fixed_plan import ABSTAIN, decision_scores
+from vicinal.predictors.fixed_plan import ABSTAIN, compute_decision_scores
 from vicinal.predictors.ind_knn_base import IndKNNEstimator
 
 
@@ -74,8 +74,8 @@ class IndKNNClassifier(NamedClassesMixin, IndKNNEstimator, IndKNNClassifierParam
     itself is a release, even without any query.
 
     With a private model, ``predict_proba`` gives its probabilities, joined with the votes where
-    private records were used. Votes, ``decision_function``, confidence and abstention are these
-    probabilities times the number of votes expected.
+    private records were used. Votes, ``decision_function``, confidence and abstention use these
+    probabilities times the expected number of votes.
 
     Examples
     --------
@@ -160,23 +160,23 @@ class IndKNNClassifier(NamedClassesMixin, IndKNNEstimator, IndKNNClassifierParam
         )
 
     def decision_function(self, X: npt.ArrayLike) -> Floats:
-        """Return noisy votes, float64 (q, c); for two classes second - first, (q,).
+        """Return noisy votes of queries `X` (q, d), float64 (q, c); for two classes second - first.
 
         Charged like :meth:`predict`; cached answers to an identical array are not charged.
 
         Raises
         ------
         PrivacyRefused
-            With release="label": the votes are not paid for.
+            With release="label": only labels are released.
         """
         check_is_fitted(self)
         self._check_votes_released("The noisy votes")
         votes = self._query_cached(X).votes
         assert votes is not None  # noqa: S101 (votes are released: just checked)
-        return decision_scores(votes)
+        return compute_decision_scores(votes)
 
     def predict_proba(self, X: npt.ArrayLike) -> Floats:
-        """Return the probability of every class, float64 (q, c); rows sum to 1.
+        """Return class probabilities of queries `X` (q, d), float64 (q, c); rows sum to 1.
 
         Charged like :meth:`predict`; cached answers to an identical array are not charged.
         Combines `class_prior` with the noisy votes according to their noise.
@@ -184,7 +184,7 @@ class IndKNNClassifier(NamedClassesMixin, IndKNNEstimator, IndKNNClassifierParam
         Raises
         ------
         PrivacyRefused
-            With release="label": the votes are not paid for.
+            With release="label": only labels are released.
         """
         check_is_fitted(self)
         self._check_votes_released("Probabilities")
@@ -203,19 +203,19 @@ class IndKNNClassifier(NamedClassesMixin, IndKNNEstimator, IndKNNClassifierParam
         """Return class probabilities of the private model alone, float64 (q, c); None without one.
 
         Never charged: the weights of the model were charged and released in training, and no record
-        is read here. Rows sum to 1.
+        is read here. Rows sum to 1. `X`, array (q, d): public queries.
         """
         check_is_fitted(self)
-        queries = inputs.checked_features(self, X)
+        queries = inputs.check_features(self, X)
         if self._model is None:
             return None
         return self._model.predicted(convert_to_float(self._encoder.encode(queries)))
 
-    def _check_votes_released(self, noun: str) -> None:
-        """Raise PrivacyRefused if labels alone are released; `noun`: the requested values."""
+    def _check_votes_released(self, values: str) -> None:
+        """Raise PrivacyRefused, naming the requested values, if labels alone are released."""
         if self._plan.label_only:
             raise PrivacyRefused(
-                f"{noun} cannot be given with release='label': only labels are paid for. Fit "
+                f"{values} cannot be given with release='label': only labels are paid for. Fit "
                 "with release='votes'."
             )
 
@@ -227,9 +227,9 @@ class IndKNNClassifier(NamedClassesMixin, IndKNNEstimator, IndKNNClassifierParam
         X : array (q, d)
             Queries. They are public.
         abstain_below : float, optional
-            Smallest :meth:`confidence` of an answer, the lead of the best class over the next in
-            noise standard deviations; below it the answer is -1, or None for string classes. Not
-            charged: it depends on noisy votes only. Refused with release="label".
+            Abstain from answers whose :meth:`confidence` (lead of the best class over the next, in
+            noise standard deviations) is smaller. An abstention is -1, or None if classes are not
+            integers. Not charged: it depends on noisy votes only. Refused with release="label".
 
         Returns
         -------
@@ -239,7 +239,7 @@ class IndKNNClassifier(NamedClassesMixin, IndKNNEstimator, IndKNNClassifierParam
         check_is_fitted(self)
         if abstain_below is None:
             return np.asarray(self.classes_[self._query_cached(X).labels])
-        min_lead = checks.check_real("abstain_below", abstain_below, minimum=0)
+        min_confidence = checks.check_real("abstain_below", abstain_below, minimum=0)
         self._check_votes_released("Abstentions")
         integer_names = self.classes_.dtype.kind in "iu"
         if integer_names and ABSTAIN in self.classes_:
@@ -251,8 +251,8 @@ class IndKNNClassifier(NamedClassesMixin, IndKNNEstimator, IndKNNClassifierParam
         assert answers.votes is not None  # noqa: S101 (votes are released: just checked)
         labels = self.classes_[answers.labels]
         labels = labels.astype(np.int64) if integer_names else labels.astype(object)
-        leads = self.confidence(answers.votes, answers.noise)
-        labels[leads < min_lead] = ABSTAIN if integer_names else None
+        confidence = self.confidence(answers.votes, answers.noise)
+        labels[confidence < min_confidence] = ABSTAIN if integer_names else None
         return np.asarray(labels)
 
     def confidence(self, votes: npt.ArrayLike, noise: npt.ArrayLike | None = None) -> Floats:
@@ -275,11 +275,13 @@ class IndKNNClassifier(NamedClassesMixin, IndKNNEstimator, IndKNNClassifierParam
         """
         check_is_fitted(self)
         if noise is None:
-            if not self._plan.even_noise:
+            if not self._plan.has_equal_noise:
                 raise InvalidInput(
                     "The noise differs from answer to answer here. Take votes and noise from "
                     "query(), and pass both."
                 )
-            noise = self.noise_multiplier_ * np.sqrt(self._plan.typical_count(self.n_neighbors_))
+            noise = self.noise_multiplier_ * np.sqrt(
+                self._plan.get_typical_count(self.n_neighbors_)
+            )
         leads = np.diff(np.sort(np.asarray(votes, dtype=np.float64), axis=1)[:, -2:])[:, 0]
         return np.asarray(leads / (np.sqrt(2.0) * np.asarray(noise, dtype=np.float64)))

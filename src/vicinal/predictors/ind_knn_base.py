@@ -106,46 +106,51 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
         subjects: npt.ArrayLike | None,
         public: npt.ArrayLike | None,
     ) -> None:
-        """Check and claim the records, plan the engine, and install it; arguments as in `fit`."""
+        """Fit on features instead of tables; the arguments are those of :meth:`fit`.
+
+        Checks and claims the records, plans the engine, and sets the fitted attributes.
+        """
         plan = IndKNNPlan.from_estimator(self)
         records = inputs.check_fit_inputs(self, X, subjects, public)
         targets = plan.target.encode(y, len(records))
         claimed = inputs.claim_records(self, plan, records)
-        assembled = plan_engine(
+        planned = plan_engine(
             plan, records.features, targets, records.names, records.reference, claimed
         )
         if plan.model_share is None:
             # "auto": planning has decided whether a private model is trained.
-            final_plan = assembled.plan
+            final_plan = planned.plan
             plan = plan.changed(
                 model_share=final_plan.model_share, why_no_model=final_plan.why_no_model
             )
-        self._install(assembled, plan, records)
+        self._set_fitted_state(planned, plan, records)
         self.n_answers_ = 0
 
-    def _install(
-        self, assembled: PlannedEngine, plan: IndKNNPlan, records: inputs.FitInputs
+    def _set_fitted_state(
+        self, planned: PlannedEngine, plan: IndKNNPlan, records: inputs.FitInputs
     ) -> None:
-        """Make `assembled`, the engine with its model and encoder, the one that answers queries.
+        """Set the fitted attributes from a planned engine, which answers queries from now on.
 
-        `plan`: the plan of the fit. `records`: its checked records.
+        - `planned`: the engine on the records, with its encoder and its private model, if any.
+        - `plan`: the plan of the fit.
+        - `records`: the checked arguments of ``fit``.
         """
-        self._engine = assembled.engine
+        self._engine = planned.engine
         self._plan = plan
         self._recent_answers: dict[bytes, QueryAnswers] = {}
-        self._encoder = assembled.encoder
+        self._encoder = planned.encoder
         if len(plan.class_names):
             self.classes_ = plan.class_names
-        self._model = assembled.model
+        self._model = planned.model
         self.model_share_ = (plan.model_share or 0.0) if self._model else 0.0
         # With a private model the noise is adapted so that budgets last: no plan can be exceeded.
-        self._planned_answers = None if assembled.model is not None else plan.n_queries
+        self._planned_answers = None if planned.model is not None else plan.n_queries
         self._next_subject_id = len(records) if records.ids is None else 0
-        self._subjects_given = records.ids is not None
-        self.n_records_ = assembled.n_records
-        self.n_neighbors_ = assembled.n_neighbors
-        self.noise_multiplier_ = assembled.engine.multiplier
-        self.budget_ = assembled.engine.votes.budget
+        self._has_subject_ids = records.ids is not None
+        self.n_records_ = planned.n_records
+        self.n_neighbors_ = planned.n_neighbors
+        self.noise_multiplier_ = planned.engine.multiplier
+        self.budget_ = planned.engine.votes.budget
 
     def add(
         self, X: npt.ArrayLike, y: npt.ArrayLike, subjects: npt.ArrayLike | None = None
@@ -158,17 +163,17 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
         """
         check_is_fitted(self)
         check_row_order(X, y=y, subjects=subjects)
-        X = inputs.checked_features(self, X)
+        X = inputs.check_features(self, X)
         targets = self._plan.target.encode(y, len(X))
-        inputs.check_subjects_given(subjects is not None, before=self._subjects_given)
-        ids = None if subjects is None else inputs.checked_subjects(subjects, len(X))
+        inputs.check_subjects_given(subjects is not None, given_before=self._has_subject_ids)
+        ids = None if subjects is None else inputs.check_subject_list(subjects, len(X))
         records = inputs.FitInputs(X, ids, None)
         if self._interaction is not None:
             digests = RecordDigests.from_records(records.features, records.ids)
             REGISTRY.extend(self._interaction, digests, same_records=False)
         with self._engine.lock:
             self._recent_answers.clear()
-            integers = self._encoded(X)
+            integers = self._encode_features(X)
             self._shard.add(integers, targets, ids or self._allocate_subject_ids(len(X)))
         return self
 
@@ -199,7 +204,7 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
             ``probabilities`` (q, c), or None.
         """
         check_is_fitted(self)
-        queries = inputs.checked_features(self, X)
+        queries = inputs.check_features(self, X)
         engine = self._engine
         with engine.lock:
             self._warn_beyond_plan(len(queries))
@@ -222,13 +227,13 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
         Repeating released answers is not charged. The cache is cleared when records change.
         """
         check_is_fitted(self)
-        queries = inputs.checked_features(self, X)
+        queries = inputs.check_features(self, X)
         with self._engine.lock:
             cached_answers = self._recent_answers.get(_hash_queries(queries))
         return self.query(X) if cached_answers is None else cached_answers
 
     def budget_usage(self) -> BudgetUsage:
-        """Return a public estimate of the share of their budgets that subjects have used.
+        """Return a public estimate of the used share of the subjects' budgets.
 
         The true budgets are private. The estimate charges public points as if they were records, so
         you may publish it. It holds for subjects enrolled since ``fit``; later ones have used less.
@@ -250,7 +255,7 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
             return proxies.budget_usage()
 
     def _get_proxy_ledger(self) -> ProxyLedger:
-        """Return the ledger of public points that are charged like records, or InvalidInput."""
+        """Return the ledger of public points that are charged like records; else InvalidInput."""
         proxies = self._engine.proxies
         if proxies is None:
             raise InvalidInput(
@@ -273,7 +278,7 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
         check_is_fitted(self)
         return ind_knn_guarantee(self._plan)
 
-    def _encoded(self, X: FloatMatrix) -> IntegerMatrix:
+    def _encode_features(self, X: FloatMatrix) -> IntegerMatrix:
         """Return integer features of rows `X` (n, d), in the metric of a private model if any."""
         integers = self._encoder.encode(X)
         if self._model is None:
@@ -282,6 +287,7 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
 
     @property
     def _shard(self) -> Shard:
+        """The records and their budgets."""
         shard = self._engine.shard
         assert isinstance(shard, Shard)  # noqa: S101 (narrows the type)
         return shard
@@ -308,7 +314,7 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
             )
 
     def _warn_beyond_plan(self, size: int) -> None:
-        """Warn if `size` further queries exceed the planned number for the first time."""
+        """Warn when `size` further queries exceed the planned number of answers."""
         planned = self._planned_answers
         if planned is not None and self.n_answers_ <= planned < self.n_answers_ + size:
             warnings.warn(
@@ -320,6 +326,7 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
             )
 
     def __getstate__(self) -> dict[str, Any]:
+        """Return the state for a copy or a pickle; raise PrivacyRefused after ``fit``."""
         if hasattr(self, "_engine"):
             raise PrivacyRefused(
                 "A fitted classifier cannot be copied or pickled: every copy could spend the same "

@@ -41,9 +41,10 @@ if TYPE_CHECKING:
 
 @contextmanager
 def restore_on_error(estimator: BaseEstimator) -> Iterator[None]:
-    """Restore all attributes of `estimator` if the body raises.
+    """Restore all attributes of `estimator` if the body, a fit, raises.
 
-    Afterwards only one interaction stays claimed: the previous one after an error, else the new.
+    Also withdraws the interaction that is no longer needed: the new one after an error, else the
+    previous one.
     """
     previous_state = dict(vars(estimator))
     previous_interaction = previous_state.get("_interaction")
@@ -67,8 +68,9 @@ def _withdraw_unless_kept(claimed: Interaction | None, kept: Interaction | None)
 class FitInputs:
     """The checked arguments of ``fit``, without the targets.
 
-    `features`, float (n, d): private, finite. `ids`: the subject id of every record, private; None
-    if every record is a separate subject. `reference`, float (m, d) or None: public rows.
+    - `features`, float (n, d): private, finite.
+    - `ids`: the subject id of every record, private; None if every record is a separate subject.
+    - `reference`, float (m, d): public rows, or None.
     """
 
     features: FloatMatrix
@@ -85,7 +87,7 @@ class FitInputs:
 
     @property
     def slots(self) -> tuple[Ints32, int]:
-        """The subject index of every record, int32 (n,), and the number of subjects."""
+        """The subject index (slot) of every record, int32 (n,), and the number of subjects."""
         slot_of_subject = {name: slot for slot, name in enumerate(dict.fromkeys(self.names))}
         slots = np.array([slot_of_subject[name] for name in self.names], dtype=np.int32)
         return slots, len(slot_of_subject)
@@ -96,14 +98,17 @@ def check_fit_inputs(
 ) -> FitInputs:
     """Return the checked arguments of ``fit``, and store the number and names of the columns.
 
-    `X`: private rows. `ids`: a subject id for each row, if any. `public`: public rows, if any.
+    - `X`, array or table (n, d): private rows.
+    - `ids`: subject id of each row, or None.
+    - `public`, array or table (m, d): public rows, or None.
+
     Raises InvalidInput naming the first invalid argument.
     """
-    rows = checked_features(estimator, X, reset=True)
+    rows = check_features(estimator, X, reset=True)
     refuse_same_memory(X, public)
     names = vars(estimator)["_column_names"]
-    reference = None if public is None else checked_reference(public, rows, names)
-    dominant = None if reference is None else swamping_feature(reference)
+    reference = None if public is None else check_reference(public, rows, names)
+    dominant = None if reference is None else find_dominant_feature(reference)
     if dominant is not None:
         feature_index, share = dominant
         warnings.warn(
@@ -113,17 +118,17 @@ def check_fit_inputs(
             UserWarning,
             stacklevel=5,
         )
-    return FitInputs(rows, None if ids is None else checked_subjects(ids, len(rows)), reference)
+    return FitInputs(rows, None if ids is None else check_subject_list(ids, len(rows)), reference)
 
 
 _MAX_VARIANCE_SHARE = 0.95
 """Share of the total variance above which one feature practically determines all distances."""
 
 
-def swamping_feature(points: FloatMatrix) -> tuple[int, float] | None:
-    """Return the index and the variance share of a feature that dominates distances, else None.
+def find_dominant_feature(points: FloatMatrix) -> tuple[int, float] | None:
+    """Return the index and the variance share of a feature that dominates distances, or None.
 
-    `points`, float (m, d): public rows. A feature dominates with more than 95 % of the variance.
+    It dominates with more than 95 % of the total variance. `points`, float (m, d): public rows.
     """
     if points.shape[1] < 2 or not points.size:
         return None
@@ -133,7 +138,7 @@ def swamping_feature(points: FloatMatrix) -> tuple[int, float] | None:
     return (widest, float(share)) if share > _MAX_VARIANCE_SHARE else None
 
 
-def checked_features(estimator: BaseEstimator, X: Any, *, reset: bool = False) -> FloatMatrix:
+def check_features(estimator: BaseEstimator, X: Any, *, reset: bool = False) -> FloatMatrix:
     """Return the features `X` as a finite float matrix (n, d) in C order.
 
     `reset`: store the number and names of the columns in the estimator (in ``fit``); otherwise `X`
@@ -142,7 +147,7 @@ def checked_features(estimator: BaseEstimator, X: Any, *, reset: bool = False) -
     table = vars(estimator).get("_table")
     rows = X if table is None else table.transform(X)
     if not reset:
-        check_names(estimator, read_names("X", rows))
+        check_column_names(estimator, read_names("X", rows))
     matrix = read_matrix("X", rows)
     if reset:
         note_columns(estimator, matrix.values.shape[1], matrix.names)
@@ -151,10 +156,11 @@ def checked_features(estimator: BaseEstimator, X: Any, *, reset: bool = False) -
     return checked_floats("X", matrix)
 
 
-def check_names(estimator: BaseEstimator, names: Names | None) -> None:
-    """Raise InvalidInput if column `names` differ from those of ``fit``.
+def check_column_names(estimator: BaseEstimator, names: Names | None) -> None:
+    """Raise InvalidInput if the column names of a table differ from those of ``fit``.
 
-    Messages are those of scikit-learn; so is the warning if only one of the tables has names.
+    `names`: None for a table without names. Messages are those of scikit-learn; so is the warning
+    if only one of the tables has names.
     """
     kind = type(estimator).__name__
     expected = vars(estimator).get("_column_names")
@@ -169,8 +175,8 @@ def _warn(message: str) -> None:
     warnings.warn(message, UserWarning, stacklevel=5)
 
 
-def checked_subjects(ids: npt.ArrayLike, size: int) -> list[checks.SubjectId]:
-    """Return the subject ids of `size` records as a list; raise InvalidInput for another length."""
+def check_subject_list(ids: npt.ArrayLike, size: int) -> list[checks.SubjectId]:
+    """Return the subject ids of `size` records as a list; raise InvalidInput for another number."""
     subject_ids = checks.subject_ids("subjects", ids)
     if len(subject_ids) != size:
         raise InvalidInput(
@@ -180,28 +186,31 @@ def checked_subjects(ids: npt.ArrayLike, size: int) -> list[checks.SubjectId]:
     return subject_ids
 
 
-def check_subjects_given(now: bool, *, before: bool) -> None:
+def check_subjects_given(given: bool, *, given_before: bool) -> None:
     """Raise InvalidInput unless all records or none have subject ids.
 
-    `now`: whether ids are given with the new records. `before`: whether they were for earlier ones.
+    `given`: whether the new records have ids. `given_before`: whether earlier records had ids.
     """
-    if before and not now:
+    if given_before and not given:
         raise InvalidInput(
             "The 'subjects' parameter must be given: earlier records came with subject ids, and "
             "without ids, known people would get new budgets."
         )
-    if now and not before:
+    if given and not given_before:
         raise InvalidInput(
             "The 'subjects' parameter must be left out: earlier records came without subject ids, "
             "each a subject of its own, so an id would recognise nobody."
         )
 
 
-def checked_reference(public: Any, X: FloatMatrix, names: Names | None = None) -> FloatMatrix:
+def check_reference(public: Any, X: FloatMatrix, names: Names | None = None) -> FloatMatrix:
     """Return the public rows as a float matrix (m, d) with the columns and type of `X`.
 
-    `X`, (n, d): private features. `names`: its column names, which the columns of `public` are
-    matched with. Raises InvalidInput, also if public rows are copies of private ones.
+    - `public`, array or table (m, d): public rows.
+    - `X`, (n, d): private features.
+    - `names`: column names of `X`, by which the columns of `public` are matched; None for none.
+
+    Raises InvalidInput, also if public rows are copies of private ones.
     """
     points = align_columns("public", public, names, "X", advice=_PIPELINE_ADVICE)
     if text_names(read_names("public", public)) and not text_names(names):
@@ -229,7 +238,7 @@ _PIPELINE_ADVICE = (
 def refuse_same_memory(X: object, public: object) -> None:
     """Raise InvalidInput if the public reference is the object `X`, or a view of its memory.
 
-    :func:`checked_reference` detects copies of rows.
+    :func:`check_reference` detects copies of rows.
     """
     are_arrays = isinstance(X, np.ndarray) and isinstance(public, np.ndarray)
     if np.shares_memory(X, public) if are_arrays else X is public:
@@ -242,10 +251,11 @@ _REFERENCE_IS_PRIVATE = (
 )
 
 
-class Claiming(Protocol):
-    """The plan that a claim depends on.
+class ClaimedPlan(Protocol):
+    """The part of a plan that a claim of its records depends on.
 
-    Records are protected if there is no `simulation_seed` and `interactions` is not 0.
+    Records are protected if there is no `simulation_seed` and `interactions` is not 0. Interactions
+    with the same records under one guarantee need equal values of `plan_identity`.
     """
 
     @property
@@ -257,7 +267,7 @@ class Claiming(Protocol):
 
 
 @dataclass(eq=False)
-class OneOfSeveralFits:
+class FitSeries:
     """A series of fits that are charged as one interaction, such as the rounds of a labelling.
 
     `resumed`: whether the series continues an interrupted one, possibly of this process.
@@ -268,17 +278,18 @@ class OneOfSeveralFits:
     interaction: Interaction | None = None
 
     def join(self, estimator: BaseEstimator) -> None:
-        """Make the next fit of `estimator` a part of this series."""
+        """Add the next fit of `estimator` to this series."""
         estimator._fit_series = self
 
 
 def claim_records(
-    estimator: BaseEstimator, plan: Claiming, records: FitInputs
+    estimator: BaseEstimator, plan: ClaimedPlan, records: FitInputs
 ) -> Interaction | None:
-    """Return the interaction that registers the `records` of a fit; call before sampling noise.
+    """Register the records of a fit, and return their interaction; call before sampling noise.
 
-    Returns None for simulations and for records declared public, which are not registered. Raises
-    PrivacyRefused if the records took part in another interaction, and in cross-validation.
+    `plan`: the plan of the fit. `records`: its checked arguments. Returns None for simulations and
+    for records declared public, which are not registered. Raises PrivacyRefused if the records took
+    part in another interaction, and in cross-validation.
     """
     # Without a declared n_records, the number of records is estimated from the private records.
     estimates_size = getattr(plan, "n_records", 0) is None
@@ -345,7 +356,7 @@ def _find_cross_validation() -> str:
 
 
 def note_release(estimator: BaseEstimator) -> None:
-    """Record that the estimator's interaction has released something about its records."""
+    """Record that the estimator's interaction has released a function of its private records."""
     interaction: Interaction | None = vars(estimator).get("_interaction")
     if interaction is not None:
         interaction.release()

@@ -73,16 +73,17 @@ class PrivateKNNParameters(AnsweringParameters):
 
 
 class PrivateKNNPlan(PrivateKNNParameters, AnsweringPlan):
-    """Checked parameters; None represents "auto", and no screening."""
+    """Checked parameters of Private-kNN; None stands for "auto", and for no screening."""
 
     _name = "Private-kNN"
     _default_noise = 25.0
 
     @property
-    def most_votes(self) -> int:
+    def max_votes(self) -> int:
         return self.n_neighbors
 
     def _check_screening(self) -> None:
+        """Raise InvalidInput for screening parameters that exclude each other, or `tau`."""
         super()._check_screening()
         if self.tau is not None and (self.screened or self.label_only):
             raise InvalidInput(
@@ -90,11 +91,15 @@ class PrivateKNNPlan(PrivateKNNParameters, AnsweringPlan):
                 "several labels are answered with noise on every attribute."
             )
 
-    def _releases(self, noise: float) -> list[Plan]:
-        return [*self._plan_screening(), *self._plan_votes(self.planned_answers, noise)]
+    def _plan_releases(self, noise: float) -> list[Plan]:
+        """Return the plan entries of screening and votes; `noise`: on each class, in votes."""
+        return [
+            *self._plan_screening_release(),
+            *self._plan_vote_releases(self.planned_answers, noise),
+        ]
 
-    def _plan_screening(self) -> list[Plan]:
-        """Return the release of the screening, or none without screening."""
+    def _plan_screening_release(self) -> list[Plan]:
+        """Return the plan entry of the screening, in a list; an empty list without screening."""
         if self.sigma_screen is None:
             return []
         fields: Plan = {
@@ -105,10 +110,14 @@ class PrivateKNNPlan(PrivateKNNParameters, AnsweringPlan):
         noise = {"sigma": self.sigma_screen, "gamma": self.sampling_rate}
         return [{"kind": "screening", **fields, **noise, "count": self.n_queries}]
 
-    def _plan_votes(self, count: int, noise: float) -> list[Plan]:
-        """Return the release of `count` noisy votes; `noise`: their standard deviation."""
-        shared: Plan = {"sigma": noise, "gamma": self.sampling_rate, "count": count}
-        if count == 0:
+    def _plan_vote_releases(self, n_answers: int, noise: float) -> list[Plan]:
+        """Return the plan entry of all answers by noisy votes, in a list; empty without answers.
+
+        - `n_answers`: number of queries that are answered.
+        - `noise`: standard deviation of the noise on each class, in votes.
+        """
+        shared: Plan = {"sigma": noise, "gamma": self.sampling_rate, "count": n_answers}
+        if n_answers == 0:
             return []
         if self.tau is not None:
             return [{"kind": "multilabel", "tau": self.tau, **shared}]
@@ -116,41 +125,49 @@ class PrivateKNNPlan(PrivateKNNParameters, AnsweringPlan):
             shared |= {"release": "label", "classes": len(self.classes)}
         return [{"kind": "noisy_max", **shared}]
 
-    def targets(self, y: npt.ArrayLike | None, size: int) -> AnyArray:
+    def encode_targets(self, y: npt.ArrayLike | None, size: int) -> AnyArray:
+        """Return the class index of each of `size` records, (n,), or with `tau` 0s and 1s (n, c).
+
+        `y`: the targets of ``fit``.
+        """
         if self.tau is None:
             return encode_labels(y, size, self.classes)
         return label_sets(y, size, self.classes.tolist())
 
-    def encoding(self, targets: AnyArray) -> VoteEncoding:
-        """Return the votes of records with encoded targets: one class each, or clipped to `tau`."""
+    def create_vote_encoding(self, targets: AnyArray) -> VoteEncoding:
+        """Return the votes of the records: for one class each, or with `tau` clipped to `tau`.
+
+        `targets`: encoded targets, as :meth:`encode_targets` returns them.
+        """
         if self.tau is None:
             return OneHotVotes(targets, len(self.classes))
         return ClippedVotes(targets, self.tau)
 
-    def kernel(self, public: FloatMatrix, margin: float) -> RBF:
+    def create_kernel(self, public: FloatMatrix, margin: float) -> RBF:
         """Return the kernel whose similarities are negative squared distances of rounded features.
 
-        `public`, (m, d): public rows that determine the length bound and the grid. `margin`: the
-        bound over the length of the longest public row, if `norm_bound` is "auto".
+        `public`, (m, d): public rows that determine the norm bound and the rounding grid. `margin`:
+        the norm bound over the largest norm of a public row, if `norm_bound` is "auto".
         """
         bound = self.norm_bound
         if bound is None:
-            longest = float(np.sqrt(np.square(public.astype(np.float64)).sum(axis=1)).max())
-            bound = margin * longest or 1.0
-        fine = public.shape[1] < _FEW_FEATURES
-        return RBF(1.0, bound, FLOAT32 if fine else int8_precision(public, bound))
+            max_norm = float(np.sqrt(np.square(public.astype(np.float64)).sum(axis=1)).max())
+            bound = margin * max_norm or 1.0
+        uses_float32 = public.shape[1] < _FEW_FEATURES
+        return RBF(1.0, bound, FLOAT32 if uses_float32 else int8_precision(public, bound))
 
-    def start(self, records: FitInputs, targets: AnyArray) -> PrivateKNNRelease:
+    def create_release(self, records: FitInputs, targets: AnyArray) -> PrivateKNNRelease:
+        """Return the mechanism that answers from records and encoded targets, with new quotas."""
         coins = bernoulli_source(self.simulation_seed)
         release = PrivateKNNRelease(
             records.features,
             *records.slots,
-            self.encoding(targets),
+            self.create_vote_encoding(targets),
             k=self.n_neighbors,
             gamma=self.sampling_rate,
-            grid=self.kernel,
-            screening=self.screening(coins),
-            voting=self.voting(),
+            grid=self.create_kernel,
+            screening=self.create_screening(coins),
+            voting=self.create_noisy_max(),
             coins=coins,
             planned=ReleaseCounter(self.n_queries, "queries"),
         )
@@ -190,7 +207,7 @@ class PrivateKNNClassifier(FixedPlanClassifier[PrivateKNNPlan], PrivateKNNParame
     tau-clipping keeps votes of 0 at 0.
 
     A subject with several records is sampled as a whole and has one vote, by its nearest record.
-    A fitted classifier cannot be copied or pickled: every copy could execute the plan.
+    A fitted classifier cannot be copied or pickled: every copy could spend the planned charge.
 
     Examples
     --------
@@ -201,7 +218,7 @@ class PrivateKNNClassifier(FixedPlanClassifier[PrivateKNNPlan], PrivateKNNParame
     """
 
     _plan_type = PrivateKNNPlan
-    _also_public = ("the public rows that the grid of features is chosen by",)
+    _additional_public_facts = ("the public rows that the grid of features is chosen by",)
 
     def fit(
         self,
@@ -223,8 +240,8 @@ class PrivateKNNClassifier(FixedPlanClassifier[PrivateKNNPlan], PrivateKNNParame
             Integer or string id of the subject behind each record. Without it every record is a
             subject.
         public : array or table (m, d), optional
-            Public, unlabelled points that determine the grid of the features. Columns are matched
-            by name if `X` has names, too.
+            Public, unlabelled points that determine the rounding grid of the features. Columns are
+            matched by name if `X` has names, too.
 
         Raises
         ------
@@ -236,6 +253,7 @@ class PrivateKNNClassifier(FixedPlanClassifier[PrivateKNNPlan], PrivateKNNParame
         return self._fit(X, y, subjects, public)
 
     def _decide_labels(self, passed: Bools, answers: AnyArray) -> AnyArray:
+        """Return the label of every query, (q,), or with `tau` 0s and 1s (q, c)."""
         if self._plan.tau is None:
             return super()._decide_labels(passed, answers)
         return np.asarray(2 * answers >= self._plan.n_neighbors).astype(np.int64)

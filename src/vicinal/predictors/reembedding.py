@@ -24,13 +24,18 @@ from vicinal.errors import InvalidInput
 from vicinal.ledger.memory import MemoryLedger
 from vicinal.linear.private_model import MODEL_ARRAYS, PrivateModel, metric_kernel
 from vicinal.neighbours.kernels import Cosine
-from vicinal.planning.engine_factory import convert_to_float, engine_on, kernel_for, slack_meter
+from vicinal.planning.engine_factory import (
+    convert_to_float,
+    create_engine,
+    create_kernel,
+    create_slack_accountant,
+)
 from vicinal.planning.plan import IndKNNPlan
 from vicinal.predictors import inputs
 from vicinal.predictors.ind_knn import IndKNNClassifier
 from vicinal.tabular import read_column
 
-SpentBudget = dict[str, AnyArray]
+BudgetState = dict[str, AnyArray]
 """The state of the budgets of an interaction, as arrays of a file. **As private as the records.**
 
 - `remaining`, int64 (s,): remaining budget units of every subject, in the order of first records.
@@ -38,25 +43,26 @@ SpentBudget = dict[str, AnyArray]
   public number of records, as declared or as estimated once with noise.
 - `why_no_model`: the reason why "auto" trained no private model, if so.
 - With a private model: `model_share`, the share of the budgets spent on its training; `model_put`,
-  the number of queries that it passed on to a vote; and its arrays `model_weights`, `model_used`
-  and further ones (:meth:`vicinal.linear.private_model.PrivateModel.arrays`).
+  the number of queries so far that the model was not sure of and private records were used for;
+  and its arrays `model_weights`, `model_used` and further ones
+  (:meth:`vicinal.linear.private_model.PrivateModel.arrays`).
 """
 
 _NOT_IND_KNN_MESSAGE = "The journal does not hold the budgets of Ind-KNN."
-_OTHER_REFERENCE_MESSAGE = "The model to go on with must be of the same public rows."
+_OTHER_REFERENCE_MESSAGE = "The model to continue with must use the same public rows."
 
 
-def planned_queries(n_queries: int, share: float) -> int:
+def scale_planned_queries(n_queries: int, share: float) -> int:
     """Return n_queries / share, rounded up: the number of queries to plan for with full budgets.
 
-    `share`, in (0, 1]: the part of full budgets that `n_queries` queries may spend. They get the
-    noise and the neighbours that n_queries / share queries would get from full budgets.
+    `n_queries` queries may spend the share `share`, in (0, 1], of full budgets. They get the noise
+    and the neighbours that n_queries / share queries would get from full budgets.
     """
     n_queries = checks.check_integer("n_queries", n_queries, minimum=1)
     return math.ceil(n_queries / checks.check_real("share", share, above=0, maximum=1))
 
 
-def spent_budget(classifier: IndKNNClassifier) -> SpentBudget:
+def get_budget_state(classifier: IndKNNClassifier) -> BudgetState:
     """Return the state of the budgets of `classifier`, from which :func:`resume_fit` continues.
 
     Private: for the curator only. Raises sklearn.exceptions.NotFittedError if it was not fitted.
@@ -65,7 +71,7 @@ def spent_budget(classifier: IndKNNClassifier) -> SpentBudget:
     with classifier._engine.lock:
         votes = classifier._engine.votes
         gate = classifier._engine.model_gate
-        spent = {
+        state = {
             "remaining": classifier._shard.ledger.remaining.copy(),
             "slack": np.array(votes.meter.spent),
             "answers": np.array(classifier.n_answers_),
@@ -73,24 +79,24 @@ def spent_budget(classifier: IndKNNClassifier) -> SpentBudget:
         }
         why_no_model = classifier._plan.why_no_model
         if why_no_model:
-            spent["why_no_model"] = np.array(why_no_model)
+            state["why_no_model"] = np.array(why_no_model)
         if gate is not None:
-            spent["model_share"] = np.array(classifier.model_share_)
-            spent["model_put"] = np.array(gate.n_asked)
-            spent |= {f"model_{name}": array for name, array in gate.model.arrays().items()}
-    return spent
+            state["model_share"] = np.array(classifier.model_share_)
+            state["model_put"] = np.array(gate.n_asked)
+            state |= {f"model_{name}": array for name, array in gate.model.arrays().items()}
+    return state
 
 
-def check_spent(spent: SpentBudget) -> None:
-    """Raise InvalidInput if `spent` lacks an array, or an array has an impossible value."""
+def check_budget_state(state: BudgetState) -> None:
+    """Raise InvalidInput if `state` lacks an array, or an array has an impossible value."""
     try:
-        remaining_units = spent["remaining"]
-        slack = float(spent["slack"])
-        n_answers = int(spent["answers"])
-        n_records = int(spent["n_records"])
+        remaining_units = state["remaining"]
+        slack = float(state["slack"])
+        n_answers = int(state["answers"])
+        n_records = int(state["n_records"])
     except (KeyError, TypeError, ValueError):
         raise InvalidInput(_NOT_IND_KNN_MESSAGE) from None
-    if "model_share" in spent and "model_put" not in spent:
+    if "model_share" in state and "model_put" not in state:
         raise InvalidInput(_NOT_IND_KNN_MESSAGE)
     is_vector = remaining_units.ndim == 1 and remaining_units.dtype == np.int64
     if not is_vector or (remaining_units < 0).any() or (remaining_units > UNITS).any():
@@ -106,7 +112,7 @@ def resume_fit(
     y: npt.ArrayLike,
     subjects: npt.ArrayLike | None,
     public: npt.ArrayLike | None,
-    spent: SpentBudget,
+    state: BudgetState,
     *,
     n_queries: int,
     share: float = 1.0,
@@ -118,23 +124,23 @@ def resume_fit(
       record by record by a public map.
     - `y`, `subjects`, array (n,): those of the earlier fit.
     - `public`, array (m, d): the public reference in the new features.
-    - `spent`: the last result of :func:`spent_budget`.
+    - `state`: the last result of :func:`get_budget_state`.
     - `n_queries`: number of further queries to plan for.
     - `share`: share of full budgets for these queries; the shares of all rounds should sum to 1.
 
     Raises InvalidInput, also for another number of subjects; the classifier is then unchanged.
     """
-    n_answers = int(spent["answers"])
-    why_no_model = str(spent.get("why_no_model", ""))
-    # A model is valid only for the features of its training, so `spent` has none for new features.
-    model_share = float(spent.get("model_share", 0))
+    n_answers = int(state["answers"])
+    why_no_model = str(state.get("why_no_model", ""))
+    # A model is valid only for the features of its training, so `state` has none for new features.
+    model_share = float(state.get("model_share", 0))
     with inputs.restore_on_error(classifier):
         earlier = vars(classifier).get("_interaction")
-        inputs.OneOfSeveralFits(resumed=True, interaction=earlier).join(classifier)
+        inputs.FitSeries(resumed=True, interaction=earlier).join(classifier)
         # The size is not estimated again, since a second estimate would be a second release.
         plan = IndKNNPlan.from_estimator(classifier).changed(
-            n_queries=planned_queries(n_queries, share),
-            n_records=int(spent["n_records"]),
+            n_queries=scale_planned_queries(n_queries, share),
+            n_records=int(state["n_records"]),
             model_share=model_share,
             why_no_model=why_no_model,
         )
@@ -144,13 +150,13 @@ def resume_fit(
             plan = plan.changed(simulation_seed=seed)
         ledger = MemoryLedger()
         size = len(read_column("y", y))
-        ids = range(size) if subjects is None else inputs.checked_subjects(subjects, size)
+        ids = range(size) if subjects is None else inputs.check_subject_list(subjects, size)
         ledger.enroll(ids)
-        if ledger.remaining.shape != spent["remaining"].shape:
+        if ledger.remaining.shape != state["remaining"].shape:
             raise InvalidInput("The budgets to go on with must be those of the same records.")
-        ledger.remaining[:] = spent["remaining"]
+        ledger.remaining[:] = state["remaining"]
         classifier.n_answers_ = n_answers
-        _install_features(classifier, plan, ledger, (X, y, subjects, public), spent)
+        _install_features(classifier, plan, ledger, (X, y, subjects, public), state)
         n_planned = n_answers + plan.n_queries
         classifier._plan = IndKNNPlan.from_estimator(classifier).changed(
             n_queries=n_planned, model_share=model_share, why_no_model=why_no_model
@@ -164,12 +170,14 @@ def _install_features(
     plan: IndKNNPlan,
     ledger: MemoryLedger,
     arrays: tuple[npt.ArrayLike, npt.ArrayLike, npt.ArrayLike | None, npt.ArrayLike | None],
-    spent: SpentBudget,
+    state: BudgetState,
 ) -> None:
-    """Build an engine on the records with the budgets of `ledger`, and install it in `classifier`.
+    """Build an engine on the records with the budgets of `ledger`, and give it to `classifier`.
 
-    `plan`: the plan of the further queries. `arrays`: X, y, subjects and public reference.
-    `spent`: the state of the earlier fit; its private model, if any, maps the features.
+    - `plan`: the plan of the further queries.
+    - `ledger`: the enrolled subjects and their remaining budgets.
+    - `arrays`: X, y, subjects and public reference, as in :func:`resume_fit`.
+    - `state`: the state of the earlier fit; its private model, if any, maps the features.
     """
     X, y, subjects, public = arrays
     records = inputs.check_fit_inputs(classifier, X, subjects, public)
@@ -178,15 +186,15 @@ def _install_features(
     del classifier._fit_series
     reference = records.reference
     model = None
-    kernel = encoder = kernel_for(plan, reference)
+    kernel = encoder = create_kernel(plan, reference)
     # Checks that may raise precede the enrolment of subjects.
     integers = encoder.encode(records.features)
-    if "model_share" in spent:
+    if "model_share" in state:
         if reference is None or not isinstance(encoder, Cosine):
             raise InvalidInput(_OTHER_REFERENCE_MESSAGE)
         points = convert_to_float(encoder.encode(reference))
         model_arrays = {
-            name: spent[f"model_{name}"] for name in MODEL_ARRAYS if f"model_{name}" in spent
+            name: state[f"model_{name}"] for name in MODEL_ARRAYS if f"model_{name}" in state
         }
         model = PrivateModel.kept(model_arrays, points, plan.loss, lifted=encoder.lifts)
         reference = model.features(points)
@@ -196,8 +204,10 @@ def _install_features(
     shard = Shard(kernel, n_features, ledger)
     shard.ledger = ledger
     shard.add(integers, targets, records.names)
-    meter = slack_meter(plan, float(spent["slack"]))
-    assembled = engine_on(shard, kernel, plan, n_features, reference, meter, claimed, model=model)
+    meter = create_slack_accountant(plan, float(state["slack"]))
+    assembled = create_engine(
+        shard, kernel, plan, n_features, reference, meter, claimed, model=model
+    )
     if assembled.engine.model_gate is not None:
-        assembled.engine.model_gate.n_asked = int(spent["model_put"])
-    classifier._install(replace(assembled, encoder=encoder), plan, records)
+        assembled.engine.model_gate.n_asked = int(state["model_put"])
+    classifier._set_fitted_state(replace(assembled, encoder=encoder), plan, records)

@@ -59,9 +59,9 @@ class Option:
             "noise_multiplier": choice.multiplier,
             "noise_scale": choice.noise,
             "queries_expected": plan.n_asked,
-            "queries_until_spent": choice.lasts,
+            "queries_until_spent": choice.queries_until_spent,
             "participations": choice.participations,
-            "cost_of_one": choice.cost,
+            "cost_of_one": choice.charged_share,
             "outlook": None if self.simulation is None else asdict(self.simulation),
             **expected,
         }
@@ -88,7 +88,7 @@ def _list_alternatives(plan: IndKNNPlan) -> dict[str, IndKNNPlan]:
 
 def _vary_release(plan: IndKNNPlan) -> dict[str, IndKNNPlan]:
     """Return valid variants of `plan` for other released values, by the option's name."""
-    share = plan.model_share or plan.model_by_rule
+    share = plan.model_share or plan.automatic_model_share
     changes: dict[str, dict[str, Any]] = {
         _WITH_MODEL: {"release": "label", "model_share": share},
         "votes": {"release": "votes", "model_share": 0},
@@ -145,7 +145,7 @@ def _evaluate_option(
     if setup is None:
         return Option(name, PlanChoice.from_plan(plan, reference), None)
     if plan.model_share:
-        setup = setup.beside_model(plan, seed)
+        setup = setup.with_simulated_model(plan, seed)
     budget_share = None if setup.model is None else setup.model.budget_share
     choice = PlanChoice.from_plan(plan, setup.reference, budget_share)
     n_per_run = min(plan.n_queries, len(setup.reference))
@@ -203,7 +203,7 @@ def _format_row(option: Option) -> str:
     return (
         f"{option.name:22}{choice.plan.n_queries:8,} {choice.plan.epsilon:6g} "
         f"{choice.n_neighbors:6,} {choice.multiplier:7.3f} "
-        f"{format_percent(min(1.0, choice.cost), 2):>17} "
+        f"{format_percent(min(1.0, choice.charged_share), 2):>17} "
         f"{format_percent(charged, 0):>7} {agreement:>10} {accuracy_or_error:>9}"
     )
 
@@ -251,8 +251,8 @@ def find_model_records(plan: IndKNNPlan) -> int:
     It is `_MIN_RECORDS_TIMES_MU` / mu. Training as a whole is mu-GDP for each subject. The noise on
     a mean gradient of n records is sqrt(2) clipping bounds / (mu n).
     """
-    share = plan.model_share or plan.model_by_rule
-    return math.ceil(_MIN_RECORDS_TIMES_MU / math.sqrt(2 * share * plan.spendable))
+    share = plan.model_share or plan.automatic_model_share
+    return math.ceil(_MIN_RECORDS_TIMES_MU / math.sqrt(2 * share * plan.interaction_budget))
 
 
 def assess_plan(

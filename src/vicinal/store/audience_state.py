@@ -34,14 +34,19 @@ from vicinal.mechanisms.count import MOST_OF_SIZE
 from vicinal.mechanisms.votes import DeltaSlackAccountant
 from vicinal.neighbours.kernels import RBF, IntegerMatrix
 from vicinal.parameters import AUTO
-from vicinal.planning.engine_factory import PlannedEngine, check_planning, engine_on, slack_meter
+from vicinal.planning.engine_factory import (
+    PlannedEngine,
+    check_planning,
+    create_engine,
+    create_slack_accountant,
+)
 from vicinal.planning.guarantees import (
     check_renewal,
     check_under_total,
+    compute_share_epsilon,
+    compute_total_guarantee,
     ind_knn_guarantee,
-    part_epsilon,
-    refuse_weak,
-    total_over,
+    refuse_weak_plan,
 )
 from vicinal.planning.plan import IndKNNPlan
 from vicinal.store.opening import OpenStore
@@ -87,7 +92,7 @@ class TotalGuarantee:
         audiences limits the total.
         """
         total = ledger.total
-        epsilon, delta = total.guarantee if total else total_over(requested)
+        epsilon, delta = total.guarantee if total else compute_total_guarantee(requested)
         return cls(epsilon, delta, total is not None)
 
     def to_dict(self) -> dict[str, Any]:
@@ -228,7 +233,7 @@ class AudienceState:
 
         With a private model: the standard deviation of the combined score.
         """
-        count = self.plan.typical_count(self.plan.n_neighbors)
+        count = self.plan.get_typical_count(self.plan.n_neighbors)
         scale = float(self.engine.multiplier * np.sqrt(count))
         if self.private_model is None:
             return scale
@@ -280,7 +285,7 @@ class AudienceState:
             return ""
         first_units = UNITS - (renewal.periods - 1) * renewal.part
         first_epsilon, later_epsilon = (
-            f"{math.ceil(1e4 * part_epsilon(self.requested, units / UNITS)) / 1e4:g}"
+            f"{math.ceil(1e4 * compute_share_epsilon(self.requested, units / UNITS)) / 1e4:g}"
             for units in (first_units, renewal.part)
         )
         unspent = "" if renewal.loses else ", more where earlier ones left some, up to the whole"
@@ -332,14 +337,14 @@ def serialize_new_plan(
     plan = _build_plan(schema, parameters, parse_json(plan_json))
     if renew is not None:
         check_renewal(plan)
-    if not schema.target.voted and not plan.even_noise:
+    if not schema.target.voted and not plan.has_equal_noise:
         raise InvalidInput(
             "The 'min_similarity' parameter must be 'adaptive', and 'neighbor_count' 'public', in "
             "a store of numbers or several labels: its answers have noise of one scale."
         )
     has_guarantee = plan.simulation_seed is None and plan.interactions
     if has_guarantee and not checks.check_boolean("accept_weak_plan", accept_weak):
-        refuse_weak(plan.epsilon, plan.delta, plan.n_records)
+        refuse_weak_plan(plan.epsilon, plan.delta, plan.n_records)
     if plan.reuse_predictions:
         raise InvalidInput("The 'reuse_predictions' parameter must be False in a store.")
     check_planning(plan, schema.n_features, schema.public)
@@ -372,7 +377,7 @@ def plan_total_limit(
     epsilon = checks.check_real("epsilon_total", epsilon_total, minimum=plan.epsilon)
     check_under_total(plan, epsilon, plan.delta, 1)
     if not accept_weak:
-        refuse_weak(epsilon, plan.delta, None, "epsilon_total")
+        refuse_weak_plan(epsilon, plan.delta, None, "epsilon_total")
     return epsilon, plan.delta
 
 
@@ -393,7 +398,7 @@ def decide_on_model(
     plan = _build_plan(store.schema, fields["asked"], fields)
     n_public = 0 if store.schema.public is None else len(store.schema.public)
     trains = plan.may_train(n_public)
-    plan = train(store, audience, plan) if trains else plan.settled(n_public)
+    plan = train(store, audience, plan) if trains else plan.choose_model_share(n_public)
     pinned: dict[str, Any] = {"model_share": plan.model_share}
     if plan.n_records is not None:
         pinned["n_records"] = plan.n_records
@@ -456,7 +461,7 @@ def open_audience_state(
     requested = resolve_model_share(requested, fields["pinned"], schema)
     parameters["model_share"] = requested.model_share
     plan = _build_plan(schema, {**parameters, **fields["pinned"]}, fields)
-    slack = slack_meter(plan, audience.slack)
+    slack = create_slack_accountant(plan, audience.slack)
     model = load_model(store, audience, plan)
     planned = _assemble_engine(store, audience, plan, slack, model)
     if plan.label_only:
@@ -490,8 +495,8 @@ def _assemble_engine(
     if model is None:
         shard = SharedShard(store.shard, audience.account)
         kernel = schema.create_kernel(plan.bandwidth)
-        return engine_on(shard, kernel, plan, schema.width, schema.public, slack)
-    return engine_on(
+        return create_engine(shard, kernel, plan, schema.width, schema.public, slack)
+    return create_engine(
         model.open_shard(store, audience, plan),
         model.kernel,
         plan,
@@ -517,7 +522,7 @@ def _build_plan(
     renewal = fields.get("renewal")
     if renewal is None:
         return plan
-    return plan.changed(periods=renewal["periods"], carries=renewal["unspent"] != LOST_PARTS)
+    return plan.changed(n_periods=renewal["periods"], carries_over=renewal["unspent"] != LOST_PARTS)
 
 
 def compute_lead(votes: np.ndarray, scale: float) -> np.ndarray:
@@ -539,7 +544,7 @@ def add_audience(store: OpenStore, lock: ForkSafeLock, name: str, plan_json: str
     """
     requested = parse_requested_plan(store.schema, plan_json)
     with store.ledger.change("audience"):
-        audience = store.ledger.open_audience(name, plan_json, requested.spendable)
+        audience = store.ledger.open_audience(name, plan_json, requested.interaction_budget)
         audience.plan = decide_on_model(store, audience, _train_model)
         pin_plan(store, audience, lock)
         begin_first_period(store, audience, 0.0 if requested.n_records else MOST_OF_SIZE)
@@ -596,7 +601,7 @@ def count_remaining_refreshes(state: AudienceState) -> int:
             f"The audience {state.audience.name!r} has no refresh of its model left: its plan has "
             f"'model_refreshes' {state.plan.trainings - 1}. Open another audience with more."
         )
-    slack = slack_meter(state.plan, state.audience.slack)
+    slack = create_slack_accountant(state.plan, state.audience.slack)
     state.plan.training.rehearse(state.private_model.model.model.features.width, slack, 1)
     return refreshes
 

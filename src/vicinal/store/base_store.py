@@ -395,7 +395,7 @@ class BaseStore(ABC):
                 if earlier_version is not None:
                     return earlier_version
             had_ids = came_with_ids(self._parts.database)
-            check_subjects_given(records.ids is not None, before=had_ids)
+            check_subjects_given(records.ids is not None, given_before=had_ids)
             if records.ids is not None and not checks.check_boolean("ids_differ", ids_differ):
                 refuse_similar_ids(self._count_similar_ids(records.ids))
             self._add(records, addition)

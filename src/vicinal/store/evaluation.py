@@ -32,7 +32,7 @@ from vicinal.ledger.ledger import Ledger
 from vicinal.ledger.sealed_files import parse_json
 from vicinal.mechanisms.noise_sources import public_draws
 from vicinal.mechanisms.tally import NoisyTally, TallyPlan
-from vicinal.predictors.inputs import check_subjects_given, checked_subjects
+from vicinal.predictors.inputs import check_subject_list, check_subjects_given
 from vicinal.store.audience_state import AudienceState
 from vicinal.store.opening import OpenStore
 from vicinal.store.records import came_with_ids
@@ -664,7 +664,9 @@ def _create_tally(
     largest_error = checks.check_real("largest_error", largest_error, above=0, maximum=1)
     index_of_digest, block_numbers, offsets = _read_answered_queries(store, state)
     released = _read_released_answers(store, state, block_numbers, offsets, largest_error)
-    plan = TallyPlan(released.table_sizes, share, state.plan.spendable, state.plan.grid_delta)
+    plan = TallyPlan(
+        released.table_sizes, share, state.plan.interaction_budget, state.plan.grid_delta
+    )
     tally = NoisyTally(plan, state.engine.votes.noise, state.slack)
     renewal = state.audience.due
     if renewal is not None:
@@ -715,9 +717,9 @@ def _check_subject_ids(store: OpenStore, subjects: Any, size: int) -> list[Subje
             "The 'subject' parameter must say whose each row is, because subjects pay for being "
             "evaluated from the one budget that they have."
         )
-    ids: list[Any] = checked_subjects(subjects, size)
+    ids: list[Any] = check_subject_list(subjects, size)
     framed_all(ids)  # raises InvalidInput for an id that is too long
-    check_subjects_given(now=True, before=came_with_ids(store.database))
+    check_subjects_given(given=True, given_before=came_with_ids(store.database))
     return ids
 
 

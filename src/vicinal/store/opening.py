@@ -32,7 +32,7 @@ from vicinal.ledger.files import Lock, translate_os_errors
 from vicinal.ledger.ledger import Ledger
 from vicinal.ledger.rollback_guard import RollbackGuard, WitnessState
 from vicinal.ledger.tables import FORMAT
-from vicinal.planning.parameter_tables import index_factory
+from vicinal.planning.parameter_tables import create_index_factory
 from vicinal.store import erasure
 from vicinal.store.folder import KEY, Folder, refuse_links
 from vicinal.store.record_files import (
@@ -49,7 +49,7 @@ LOST = "loss accepted"
 """Kind of change in the history, and name in the ledger's database of the hash of the witness's
 last commit, whose charges were accepted as lost."""
 
-RETIRED = "retired"
+SPLIT_CLUSTER = "retired"
 """Name in the ledger's database of the identity of the cluster to which its budgets moved."""
 
 
@@ -152,7 +152,7 @@ def open_folder(
         )
         ledger = _load_ledger(folder, database)
         check(database)
-        if database.get(RETIRED) not in (None, cluster):
+        if database.get(SPLIT_CLUSTER) not in (None, cluster):
             raise StoreOutdated(
                 "The store was split: its budgets now belong to its cluster, which answers. "
                 "Delete this folder once the cluster is backed up."
@@ -360,7 +360,7 @@ def _load_store(
     """Load all records into memory, and return the open store, which now owns the `resources`."""
     database = ledger.database
     size = database.number("records")
-    index = index_factory(schema.index)
+    index = create_index_factory(schema.index)
     shard = Shard(schema.create_kernel(), schema.width, ledger, index)
     shard.resume(
         record_files.read_feature_chunks(size),

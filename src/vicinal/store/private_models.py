@@ -24,8 +24,12 @@ from vicinal.linear.private_model import MODEL_ARRAYS, PrivateModel, metric_kern
 from vicinal.mechanisms.noise_sources import NoiseSource, create_noise_source
 from vicinal.mechanisms.votes import DeltaSlackAccountant
 from vicinal.neighbours.kernels import Cosine, IntegerMatrix, Kernel
-from vicinal.planning.engine_factory import convert_to_float, settled_model, slack_meter
-from vicinal.planning.parameter_tables import index_factory
+from vicinal.planning.engine_factory import (
+    convert_to_float,
+    create_slack_accountant,
+    train_and_charge_model,
+)
+from vicinal.planning.parameter_tables import create_index_factory
 from vicinal.planning.plan import IndKNNPlan
 from vicinal.store.opening import OpenStore
 from vicinal.store.store_schema import StoreSchema
@@ -81,7 +85,7 @@ class StoredModel:
         Its charges are to the budgets of `audience`, and it follows all later changes of the
         store's records. `plan`: the audience's, with the kind of index.
         """
-        index = index_factory(plan.index)(self.kernel, self.public.shape[1])
+        index = create_index_factory(plan.index)(self.kernel, self.public.shape[1])
         mapped = MappedIndex(index, self.map_records)
         store.shard.follow(mapped, store.record_files.read_feature_chunks(len(store.shard)))
         return SharedShard(store.shard, audience.account, mapped)
@@ -99,7 +103,7 @@ def train_model(
     kernel = store.schema.create_kernel()
     records = store.record_files.features.map_rows(len(store.shard))
     noise, slack = create_training_noise(store, audience, plan)
-    plan, model = settled_model(
+    plan, model = train_and_charge_model(
         plan,
         kernel,
         convert_to_float(records),
@@ -121,7 +125,7 @@ def begin_model_training(store: OpenStore, audience: Audience, plan: IndKNNPlan)
     """
     lifted = _get_encoder(store.schema).lifts
     public_rows = _encode_public_rows(store.schema)
-    plan = plan.settled(len(public_rows))
+    plan = plan.choose_model_share(len(public_rows))
     features = ModelFeatures.planned(public_rows, plan.size, lifted=lifted)
     write_parts(store.database, audience.number, _encode_arrays(features.arrays()))
     return plan
@@ -152,7 +156,7 @@ def create_training_noise(
     number = 1 + int(read_parts(store.database, audience.number).get(_TRAINED, 0))
     seed = plan.simulation_seed
     noise = create_noise_source(None if seed is None else seed + number * _SEED_STEP)
-    return noise, slack_meter(plan, audience.slack)
+    return noise, create_slack_accountant(plan, audience.slack)
 
 
 def write_model(store: OpenStore, audience: Audience, model: PrivateModel) -> None:
@@ -181,7 +185,7 @@ def resolve_model_share(
     if share or requested.model_share is not None:
         return requested.changed(model_share=share)
     n_public = 0 if schema.public is None else len(schema.public)
-    return requested.without_model(requested.model_obstacle(n_public))
+    return requested.without_model(requested.find_model_obstacle(n_public))
 
 
 def load_model(store: OpenStore, audience: Audience, plan: IndKNNPlan) -> StoredModel | None:

@@ -22,7 +22,7 @@ from vicinal.ledger.ledger import Ledger
 from vicinal.ledger.tables import Tables
 from vicinal.mechanisms.subject_table import RecordTargets
 from vicinal.neighbours.kernels import IntegerMatrix
-from vicinal.predictors.inputs import checked_subjects
+from vicinal.predictors.inputs import check_subject_list
 from vicinal.store.opening import OpenStore
 from vicinal.store.record_files import list_tiles_from, update_slot_checksum, write_digests
 from vicinal.store.store_schema import StoreSchema
@@ -90,7 +90,7 @@ class StoredRecords:
         subject. Raises InvalidInput if targets or ids are unusable.
         """
         targets = schema.encode_targets(y, len(X))
-        ids: list[Any] | None = None if subjects is None else checked_subjects(subjects, len(X))
+        ids: list[Any] | None = None if subjects is None else check_subject_list(subjects, len(X))
         framed_all(ids or ())  # raises InvalidInput for an id that is too long
         integers = schema.create_kernel().encode(X)
         return cls(integers, targets, schema.target.rows(targets), ids)

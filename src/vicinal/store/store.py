@@ -24,7 +24,7 @@ from vicinal.ledger.memory import ForkSafeLock
 from vicinal.ledger.renewal import Renewal
 from vicinal.mechanisms.tally import NoisyTally
 from vicinal.neighbours.kernels import IntegerMatrix
-from vicinal.planning.guarantees import total_budget
+from vicinal.planning.guarantees import compute_total_budget
 from vicinal.planning.plan import IndKNNPlan
 from vicinal.store import backups, erasure, status
 from vicinal.store.audience_state import (
@@ -193,7 +193,7 @@ class Store(BaseStore):
         try:
             if total is not None:
                 with store._change_data(), store._parts.ledger.change("total"):
-                    store._parts.ledger.limit_total(*total, total_budget(*total))
+                    store._parts.ledger.limit_total(*total, compute_total_budget(*total))
             store._add(records, None)
             with store._change_data():
                 state = add_audience(store._parts, store._lock, DEFAULT, plan_json)

@@ -20,9 +20,9 @@ from vicinal.ledger.files import replace_file, translate_os_errors
 from vicinal.ledger.sealed_files import parse_json
 from vicinal.mechanisms.subject_table import RecordTargets
 from vicinal.neighbours.kernels import RBF, Cosine, Kernel, Precision
-from vicinal.planning.engine_factory import kernel_for
+from vicinal.planning.engine_factory import create_kernel
 from vicinal.planning.plan import IndKNNPlan
-from vicinal.predictors.inputs import checked_reference, refuse_same_memory
+from vicinal.predictors.inputs import check_reference, refuse_same_memory
 from vicinal.progress import step
 from vicinal.tabular import (
     Names,
@@ -388,8 +388,8 @@ def create_schema(
     names = None if extractor.columns is None else tuple(extractor.columns)
     if extractor.kind != "columns" or extractor.public_map is not None:
         names = None  # public rows are features then, which do not have these columns
-    reference = None if public is None else checked_reference(public, vectors, names)
-    kernel = kernel_for(plan, reference)
+    reference = None if public is None else check_reference(public, vectors, names)
+    kernel = create_kernel(plan, reference)
     schema = StoreSchema(
         target,
         vectors.shape[1],

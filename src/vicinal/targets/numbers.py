@@ -191,8 +191,8 @@ class Numbers(NumbersParameters, VectorTarget):
     answer_prefixes = ("error_",)
     public_facts = ("the names and bounds of the targets",)
 
-    def check_together(self) -> None:
-        super().check_together()
+    def check_combinations(self) -> None:
+        super().check_combinations()
         self._check_typical_range()
         if self.scale == LOG and not (self.bounds.low > 0).all():
             raise InvalidInput("The 'bounds' parameter must be above 0 with scale='log'.")
