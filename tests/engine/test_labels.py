@@ -23,8 +23,8 @@ def table():
 
 
 def labels_of(table, noise):
-    grid = VoteGrid.fitting(noise, 100, CLASSES, 1e-5)
-    meter = DeltaSlackAccountant(1e-5, needed=True)
+    grid = VoteGrid.choose(noise, 100, CLASSES, 1e-5)
+    meter = DeltaSlackAccountant(1e-5, needs_slack=True)
     return NoisyLabels(Cosine(), 2, CLASSES, table, grid, NoNoise(), meter)
 
 

@@ -7,7 +7,7 @@ from vicinal.linear import kernel_map
 from vicinal.linear.kernel_map import KernelMap
 from vicinal.linear.model_features import LEAST_MANY, MOST_RECORDS, ModelFeatures
 from vicinal.linear.private_model import LinearModel
-from vicinal.mechanisms.gradients import whole_weights
+from vicinal.mechanisms.gradients import round_weights
 from vicinal.neighbours.kernels import FLOAT32, unit_vectors
 
 D, M, WIDTH = 70, 600, 40
@@ -102,7 +102,7 @@ def test_rows_are_whole_and_short_enough(rows):
 
 
 def test_scores_do_not_depend_on_other_records():
-    weights = whole_weights(RNG.normal(size=(WIDTH + 1, 3)))
+    weights = round_weights(RNG.normal(size=(WIDTH + 1, 3)))
     model = LinearModel(weights, FEATURES)
     everybody = model.scores(X)
     assert (model.scores(X[7:9]) == everybody[7:9]).all()

@@ -23,7 +23,11 @@ from vicinal.linear.losses import ClassLoss
 from vicinal.linear.model_features import ModelFeatures
 from vicinal.linear.private_model import LinearModel, ModelGate, PrivateModel
 from vicinal.mechanisms.gradients import SubjectRows
-from vicinal.mechanisms.linear_model import GradientRelease, IndividualGradient, charge_rows
+from vicinal.mechanisms.linear_model import (
+    GradientRelease,
+    IndividualGradient,
+    charge_single_records,
+)
 from vicinal.mechanisms.votes import VoteRelease
 from vicinal.neighbours import Cosine
 from vicinal.neighbours.kernels import int8_precision
@@ -93,11 +97,11 @@ def without(subjects, victim, step, model, targets, encoder):
     people = SubjectRows(rows, targets[stay], slots, slots.max() + 1)
     twin = IndividualGradient(
         people, CLASSES, made.unit, made.clip, step.release.noise, SHARE, made._budget,
-        mechanisms.create_noise_source(0), mechanisms.DeltaSlackAccountant(1e-5, needed=False),
+        mechanisms.create_noise_source(0), mechanisms.DeltaSlackAccountant(1e-5, needs_slack=False),
     )  # fmt: skip
     release = GradientRelease(twin, step.release.scale, step.release.rate)
     assert twin.steps == made.steps
-    return release.collect(step.weights, step.before[np.unique(subjects[stay])])[0]
+    return release.contribute_and_charge(step.weights, step.before[np.unique(subjects[stay])])[0]
 
 
 def loss_and_price(subjects, victim, monkeypatch, **parameters):
@@ -177,17 +181,17 @@ def test_landmarks_are_public_rows(control, monkeypatch):
 
 
 def uncharged(patch):
-    honest = charge_rows
+    honest = charge_single_records
 
     def broken(scores, derivatives, squares, labels, slots, remaining, *numbers):
         return honest(scores, derivatives, squares, labels, slots, remaining.copy(), *numbers)
 
-    patch.setattr("vicinal.mechanisms.linear_model.charge_rows", broken)
+    patch.setattr("vicinal.mechanisms.linear_model.charge_single_records", broken)
 
 
 def unclipped(patch):
     """Charge clipped gradients and sum whole ones."""
-    honest = charge_rows
+    honest = charge_single_records
 
     def broken(scores, sums, squares, labels, slots, remaining, step, kind, factor, bound, *rest):
         facts = squares, labels, slots
@@ -196,7 +200,7 @@ def unclipped(patch):
         honest(scores, sums, *facts, full, step, kind, factor, 50 * bound, *rest)
         return total
 
-    patch.setattr("vicinal.mechanisms.linear_model.charge_rows", broken)
+    patch.setattr("vicinal.mechanisms.linear_model.charge_single_records", broken)
 
 
 def most_wrong(monkeypatch):

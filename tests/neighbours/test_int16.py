@@ -27,7 +27,7 @@ def get_name(engine):
 def test_products_are_exact_and_wrap_around(engine, n, k, m):
     left, right = make_numbers(n, k), make_numbers(k, m)
     expected = (left.astype(np.int64) @ right.astype(np.int64)).astype(np.int32)
-    products = engine.times(left, engine.prepared(right))
+    products = engine.multiply(left, engine.prepare(right))
     assert products.dtype == np.int32
     assert (products == expected).all()
 
@@ -44,20 +44,20 @@ def test_outer_products_are_added_exactly(engine, n, k, m):
 
 @pytest.mark.parametrize("engine", ENGINES, ids=get_name)
 def test_a_row_does_not_depend_on_its_company(engine):
-    left, right = make_numbers(130, 75), engine.prepared(make_numbers(75, 21))
-    all_products = engine.times(left, right)
+    left, right = make_numbers(130, 75), engine.prepare(make_numbers(75, 21))
+    all_products = engine.multiply(left, right)
     for part in (slice(0, 1), slice(129, 130), slice(3, 97)):
-        assert (engine.times(left[part], right) == all_products[part]).all()
+        assert (engine.multiply(left[part], right) == all_products[part]).all()
 
 
 @pytest.mark.parametrize("engine", ENGINES, ids=get_name)
 def test_factors_that_do_not_fit_are_refused(engine):
     if engine.name == "float64":
         pytest.skip("numpy checks its own")
-    right = engine.prepared(make_numbers(6, 2))
+    right = engine.prepare(make_numbers(6, 2))
     for left in (make_numbers(3, 7), make_numbers(6, 3).T, make_numbers(3, 6).astype(np.int32)):
         with pytest.raises(ValueError, match="int16"):
-            engine.times(left, right)
+            engine.multiply(left, right)
     with pytest.raises(ValueError, match="shape"):
         engine.add_outer(make_numbers(2, 3), make_numbers(3, 4), np.zeros((2, 5), np.int64))
 
@@ -66,8 +66,8 @@ def test_an_engine_that_is_wrong_is_passed_over(monkeypatch):
     class Wrong(Float64Products):
         name = "wrong"
 
-        def times(self, left, right):
-            return super().times(left, right) + np.int32(1)
+        def multiply(self, left, right):
+            return super().multiply(left, right) + np.int32(1)
 
     monkeypatch.setattr(int16, "VNNIProducts", Wrong)
     assert int16_products.__wrapped__().name == "float64"

@@ -76,7 +76,7 @@ def test_budgets_grid_and_tail_add_up_to_what_is_guaranteed(release, interaction
     assert plan.charges is None
     assert priced == [(plan.spendable, pytest.approx(share), 3)]
     assert plan.spendable * interactions == pytest.approx(whole)
-    slack_meter(plan).check(share * (1 - 1e-6))
+    slack_meter(plan).check_slack(share * (1 - 1e-6))
     with pytest.raises(PrivacyRefused):
-        slack_meter(plan).check(share * (1 + 1e-6))
+        slack_meter(plan).check_slack(share * (1 + 1e-6))
     assert total_over([plan, plan])[0] == pytest.approx(gdp_epsilon(2 * math.sqrt(whole), 0.98e-5))

@@ -508,4 +508,4 @@ def _compute_sum_norm(target: Mapping[str, Any], records: list[CosineRecord]) ->
     y = np.array([record_target for _, record_target in records])
     vectors = _create_vector_target(target).encode(y, len(y))
     weights = np.array([cosine for cosine, _ in records])
-    return float(np.linalg.norm(weights @ vectors.dense()))
+    return float(np.linalg.norm(weights @ vectors.to_dense()))

@@ -18,9 +18,9 @@ from vicinal.mechanisms.gradients import (
     NoisySize,
     NoisyTraining,
     SubjectRows,
-    gradient_grid,
+    choose_gradient_grid,
 )
-from vicinal.mechanisms.noise_sources import bernoulli_source, create_noise_source
+from vicinal.mechanisms.noise_sources import create_bernoulli_source, create_noise_source
 from vicinal.mechanisms.planned_releases import ReleaseCounter
 from vicinal.neighbours.kernels import FLOAT32, Cosine
 from vicinal.parameters import (
@@ -125,8 +125,8 @@ class NoisySGDPlan(NoisySGDParameters, FixedPlan):
         Every step adds noise to each weight and intercept: `n_features` + 1 for each class.
         """
         n_weight_samples = float(self.n_steps) * (n_features + 1) * len(self.classes)
-        _, weight_scale = gradient_grid(self.noise_multiplier)
-        _, size_scale = gradient_grid(_SIZE_NOISE / self.epsilon)
+        _, weight_scale = choose_gradient_grid(self.noise_multiplier)
+        _, size_scale = choose_gradient_grid(_SIZE_NOISE / self.epsilon)
         n_size_samples = float(self.n_records is None)
         return count_draws_by_scale(
             [(weight_scale, n_weight_samples), (size_scale, n_size_samples)]
@@ -148,7 +148,7 @@ class NoisySGDPlan(NoisySGDParameters, FixedPlan):
             self.noise_multiplier,
             ReleaseCounter(self.n_steps, "steps"),
             noise,
-            bernoulli_source(self.simulation_seed),
+            create_bernoulli_source(self.simulation_seed),
         )
         size = self.n_records or NoisySize(_SIZE_NOISE / self.epsilon, noise)
         return NoisyTraining(gradient, size, self.learning_rate, self.momentum)

@@ -143,8 +143,8 @@ class QueryEngine:
 
         The cost follows from the plan alone.
         """
-        count_slack = 0.0 if self.count is None else self.count.slack
-        self.slack.check(n_queries * (count_slack + self.votes.slack(self.least_noise)))
+        count_slack = 0.0 if self.count is None else self.count.slack_per_count
+        self.slack.check_slack(n_queries * (count_slack + self.votes.bound_slack(self.least_noise)))
 
     def _answer_block(self, block: IntegerMatrix) -> QueryAnswers:
         """Return the answers to a block of queries, (q, d), by private votes alone."""
@@ -225,7 +225,7 @@ class QueryEngine:
         `rounds`: queries with their neighbours. `public`: votes of earlier answers. `counter`: the
         count mechanism. Only subjects that could pay for the count also vote.
         """
-        counter.price(rounds.queries.stop - rounds.queries.start)
+        counter.charge_slack(rounds.queries.stop - rounds.queries.start)
         # The minimum applies to the noisy count: no exact count may decide a noise scale.
         counts = np.maximum(counter.publish(rounds.charge_counts(counter)), LEAST_COUNT)
         release = self._create_release(counts if public is None else counts + public.counts)
@@ -236,5 +236,5 @@ class QueryEngine:
     def _create_release(self, counts: Floats) -> BlockRelease:
         """Return the release of all queries, with noise for `counts`, (q,), public or noisy."""
         # Clipped to the range of the grid, as a release must not be refused by a noisy count.
-        noise = np.minimum(self.multiplier * np.sqrt(counts), self.votes.grid.largest)
+        noise = np.minimum(self.multiplier * np.sqrt(counts), self.votes.grid.max_noise)
         return self.votes.release(noise)

@@ -63,8 +63,8 @@ class KernelMap:
         self._projection = projection
         self._shifts = shifts
         self._products = int16_products()
-        self._prepared_landmarks = self._products.prepared(np.ascontiguousarray(landmarks.T))
-        self._prepared_projection = self._products.prepared(projection)
+        self._prepared_landmarks = self._products.prepare(np.ascontiguousarray(landmarks.T))
+        self._prepared_projection = self._products.prepare(projection)
         sums = np.zeros(self.width)
         for _, projected in self._project_chunks(landmarks):
             sums += projected.sum(axis=0, dtype=np.float64)
@@ -120,10 +120,12 @@ class KernelMap:
         steps = np.float32(1 << BITS)
         for start in range(0, len(unit), _CHUNK):
             chunk = slice(start, start + _CHUNK)
-            products = self._products.times(unit[chunk].astype(np.int16), self._prepared_landmarks)
+            products = self._products.multiply(
+                unit[chunk].astype(np.int16), self._prepared_landmarks
+            )
             kernel_values = np.empty(products.shape, np.int16)
             _apply_kernel(products, factor, steps, kernel_values)
-            yield chunk, self._products.times(kernel_values, self._prepared_projection)
+            yield chunk, self._products.multiply(kernel_values, self._prepared_projection)
 
 
 def _coarsen_projection(

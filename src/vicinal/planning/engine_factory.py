@@ -26,7 +26,7 @@ from vicinal.linear.private_model import (
     metric_kernel,
     train,
 )
-from vicinal.mechanisms.count import NoisyCount, noisy_size, size_noise
+from vicinal.mechanisms.count import NoisyCount, compute_size_noise, release_noisy_size
 from vicinal.mechanisms.noise_sources import NoiseSource, create_noise_source
 from vicinal.mechanisms.noisy_labels import NoisyLabels
 from vicinal.mechanisms.subject_table import RecordTargets, SubjectTable
@@ -191,7 +191,7 @@ def slack_meter(plan: IndKNNPlan, spent: float = 0.0) -> DeltaSlackAccountant:
 
     `spent`: delta that was used before.
     """
-    return DeltaSlackAccountant(plan.grid_delta, needed=plan.accounting == "gdp", spent=spent)
+    return DeltaSlackAccountant(plan.grid_delta, needs_slack=plan.accounting == "gdp", spent=spent)
 
 
 def engine_on(
@@ -360,7 +360,7 @@ class EnginePlanner:
         else:
             more_noise = "larger 'noise_multiplier'"
         remedy = f"Choose a {more_noise} or a larger 'delta'."
-        grid = VoteGrid.fitting(min_scale, plan.n_queries, width, plan.grid_delta, remedy)
+        grid = VoteGrid.choose(min_scale, plan.n_queries, width, plan.grid_delta, remedy)
         if plan.label_only:
             scores = None if decision.plain else decision.scores
             return NoisyLabels(
@@ -409,8 +409,8 @@ def _estimated_size(
 ) -> int:
     """Return the number of records, estimated once with noise and charged; at least 1."""
     budget = plan.spendable
-    grid = VoteGrid.fitting(size_noise(budget), 1, 1, plan.grid_delta)
-    estimate, spent = noisy_size(subjects, budget, grid, noise, slack)
+    grid = VoteGrid.choose(compute_size_noise(budget), 1, 1, plan.grid_delta)
+    estimate, spent = release_noisy_size(subjects, budget, grid, noise, slack)
     account.note_charged_total(spent)
     if interaction is not None:
         # Another fit on the same subjects with the same budget has paid for the first estimate,
@@ -425,5 +425,5 @@ def _create_counter(
     """Return the mechanism that releases the number of neighbours of a query with noise."""
     budget = plan.spendable
     sigma = count_noise(plan.n_queries, budget)
-    grid = VoteGrid.fitting(sigma, plan.n_queries, 1, plan.grid_delta)
+    grid = VoteGrid.choose(sigma, plan.n_queries, 1, plan.grid_delta)
     return NoisyCount(sigma, budget, grid, noise, slack)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from vicinal.arrays import AnyArray, Bools, FloatMatrix
 from vicinal.errors import InvalidInput
-from vicinal.mechanisms.noise_sources import bernoulli_source
+from vicinal.mechanisms.noise_sources import create_bernoulli_source
 from vicinal.mechanisms.planned_releases import ReleaseCounter
 from vicinal.mechanisms.private_knn import (
     ClippedVotes,
@@ -141,21 +141,21 @@ class PrivateKNNPlan(PrivateKNNParameters, AnsweringPlan):
         return RBF(1.0, bound, FLOAT32 if fine else int8_precision(public, bound))
 
     def start(self, records: FitInputs, targets: AnyArray) -> PrivateKNNRelease:
-        coins = bernoulli_source(self.simulation_seed)
+        sampler = create_bernoulli_source(self.simulation_seed)
         release = PrivateKNNRelease(
             records.features,
             *records.slots,
             self.encoding(targets),
             k=self.n_neighbors,
             gamma=self.sampling_rate,
-            grid=self.kernel,
-            screening=self.screening(coins),
+            choose_kernel=self.kernel,
+            screening=self.screening(sampler),
             voting=self.voting(),
-            coins=coins,
-            planned=ReleaseCounter(self.n_queries, "queries"),
+            sampler=sampler,
+            query_counter=ReleaseCounter(self.n_queries, "queries"),
         )
         if records.reference is not None:
-            release.encode_by(records.reference, margin=1.0)
+            release.fit_encoding(records.reference, margin=1.0)
         return release
 
 

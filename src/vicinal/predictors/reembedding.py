@@ -67,7 +67,7 @@ def spent_budget(classifier: IndKNNClassifier) -> SpentBudget:
         gate = classifier._engine.model_gate
         spent = {
             "remaining": classifier._shard.ledger.remaining.copy(),
-            "slack": np.array(votes.meter.spent),
+            "slack": np.array(votes.slack_accountant.spent),
             "answers": np.array(classifier.n_answers_),
             "n_records": np.array(classifier.n_records_),
         }

@@ -42,7 +42,7 @@ Int16Matrix = npt.NDArray[np.int16]
 Int32Matrix = npt.NDArray[np.int32]
 
 # Rows whose outer products are added up in int32: sums of 64 products must stay below 2^31.
-MOST_TOGETHER = 64
+MAX_SUMMED_PRODUCTS = 64
 
 # Five rows with 64 columns need 20 registers for sums, ten rows with 16 columns need ten.
 _GROUP_ROWS, _NARROW_GROUP_ROWS, _PANEL_COLUMNS = 5, 10, 4 * LANES
@@ -56,11 +56,11 @@ class Int16Products(ABC):
     name: str
 
     @abstractmethod
-    def prepared(self, right: Int16Matrix) -> Any:
-        """Return a matrix (k, m) in the layout that :meth:`times` needs."""
+    def prepare(self, right: Int16Matrix) -> Any:
+        """Return a matrix (k, m) in the layout that :meth:`multiply` needs."""
 
     @abstractmethod
-    def times(self, left: Int16Matrix, right: Any) -> Int32Matrix:
+    def multiply(self, left: Int16Matrix, right: Any) -> Int32Matrix:
         """Return ``left @ right`` modulo 2^32, int32 (n, m).
 
         `left` (n, k) is C-contiguous, `right` is a prepared matrix (k, m).
@@ -70,7 +70,8 @@ class Int16Products(ABC):
     def add_outer(self, left: Int16Matrix, right: Int16Matrix, sums: npt.NDArray[np.int64]) -> None:
         """Add ``left @ right`` to `sums`, int64 (c, k), for (c, n) and (n, k), C-contiguous.
 
-        Exact if the absolute values of any :data:`MOST_TOGETHER` products sum to less than 2^31.
+        Exact if the absolute values of any :data:`MAX_SUMMED_PRODUCTS` products of an entry sum to
+        less than 2^31.
         """
 
 
@@ -79,10 +80,10 @@ class Float64Products(Int16Products):
 
     name = "float64"
 
-    def prepared(self, right: Int16Matrix) -> Any:
+    def prepare(self, right: Int16Matrix) -> Any:
         return right.astype(np.float64)
 
-    def times(self, left: Int16Matrix, right: Any) -> Int32Matrix:
+    def multiply(self, left: Int16Matrix, right: Any) -> Int32Matrix:
         return np.asarray((left.astype(np.float64) @ right).astype(np.int64).astype(np.int32))
 
     def add_outer(self, left: Int16Matrix, right: Int16Matrix, sums: npt.NDArray[np.int64]) -> None:
@@ -98,13 +99,13 @@ class VNNIProducts(Int16Products):
         if not is_supported():
             raise RuntimeError("the processor has no AVX-512 VNNI")
 
-    def prepared(self, right: Int16Matrix) -> Any:
+    def prepare(self, right: Int16Matrix) -> Any:
         n_pairs, n_lanes = -(-right.shape[0] // 2), -(-right.shape[1] // LANES) * LANES
         packed = allocate_aligned(4 * n_pairs * n_lanes).view(np.int32).reshape(n_pairs, n_lanes)
         _pack_pairs(np.ascontiguousarray(right), packed)
         return packed, right.shape
 
-    def times(self, left: Int16Matrix, right: Any) -> Int32Matrix:
+    def multiply(self, left: Int16Matrix, right: Any) -> Int32Matrix:
         packed, (depth, n_columns) = right
         n_lanes = packed.shape[1]
         _check_matrix(left, len(left), depth)
@@ -118,11 +119,13 @@ class VNNIProducts(Int16Products):
         if sums.shape != (len(left), right.shape[1]):
             raise ValueError("The sums have another shape than the product.")
         n_lanes = -(-right.shape[1] // LANES) * LANES
-        packed = allocate_aligned(2 * MOST_TOGETHER * n_lanes).view(np.int32).reshape(-1, n_lanes)
+        packed = (
+            allocate_aligned(2 * MAX_SUMMED_PRODUCTS * n_lanes).view(np.int32).reshape(-1, n_lanes)
+        )
         block_sums = (
             allocate_aligned(4 * (len(left) + 1) * n_lanes).view(np.int32).reshape(-1, n_lanes)
         )
-        padded = np.zeros((len(left), MOST_TOGETHER), dtype=np.int16)
+        padded = np.zeros((len(left), MAX_SUMMED_PRODUCTS), dtype=np.int16)
         _add_blocks(left, right, packed, padded, block_sums, sums)
 
 
@@ -159,7 +162,7 @@ def is_exact_on_pattern(engine: Int16Products, n: int, k: int, m: int) -> bool:
     for candidate, target in zip((engine, reference), sums, strict=True):
         candidate.add_outer(*small_factors, target)
     products = [
-        candidate.times(left, candidate.prepared(right)) for candidate in (engine, reference)
+        candidate.multiply(left, candidate.prepare(right)) for candidate in (engine, reference)
     ]
     return np.array_equal(products[0], products[1]) and np.array_equal(sums[0], sums[1])
 
@@ -323,8 +326,8 @@ def _add_blocks(left, right, packed, padded, block_sums, sums):  # type: ignore[
     `packed`, `padded` and `block_sums` are work space.
     """
     width = right.shape[1]
-    for first in range(0, len(right), MOST_TOGETHER):
-        count = min(MOST_TOGETHER, len(right) - first)
+    for first in range(0, len(right), MAX_SUMMED_PRODUCTS):
+        count = min(MAX_SUMMED_PRODUCTS, len(right) - first)
         # 64 rows, the last block padded with zeros: an even depth whose sums fit in int32.
         padded[:] = 0
         for c in range(len(left)):
