@@ -99,7 +99,7 @@ def test_what_a_subject_moves_the_sums_by_is_paid_for(rows, subjects, budget, se
     for subject in range(slots.max() + 1):
         others = slots != subject
         without = SubjectTable(
-            crowd.targets, crowd.slots, crowd.records, np.full_like(crowd.remaining, UNITS)
+            crowd.targets, crowd.slots, crowd.n_records, np.full_like(crowd.remaining, UNITS)
         )
         left_out, _ = release.contribute_and_charge(near.keep(others[near.rows]), without)
         moved = (sums - left_out).astype(object)

@@ -147,7 +147,7 @@ def test_nothing_takes_charges_back():
 
 
 def steps_of(records, monkeypatch):
-    monkeypatch.setattr("vicinal.mechanisms.private_knn._MOST_HITS", 30 * 50)
+    monkeypatch.setattr("vicinal.mechanisms.private_knn._MAX_HITS", 30 * 50)
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(records, 2)), rng.integers(0, 2, records)
     done: list[int] = []
