@@ -78,4 +78,4 @@ def test_the_doubt_is_not_below_what_the_noise_of_training_does(epsilon):
 def model_rows(public):
     from vicinal.neighbours import Cosine
 
-    return Cosine.fitting(public).encode(public).astype(np.float32)
+    return Cosine.fit_to_public(public).encode(public).astype(np.float32)

@@ -122,7 +122,7 @@ def loss_and_price(subjects, victim, monkeypatch, **parameters):
     return loss, paid / UNITS * steps[0].release.mechanism._budget
 
 
-ENCODER, OF_MANY = Cosine.fitting(R), Cosine(int8_precision(R))
+ENCODER, OF_MANY = Cosine.fit_to_public(R), Cosine(int8_precision(R))
 SINGLE = np.arange(N)
 SEVERAL = np.concatenate([np.arange(N - 4), np.full(4, N - 4)])
 
@@ -467,7 +467,7 @@ def test_what_joins_the_sums_is_public_and_on_their_grid(monkeypatch):
     fitted = classifier().fit(X, Y, public=R)
     answers = fitted.query(Q)
     integers = fitted._encoded(Q[answers.asked])
-    expected = fitted._engine.radius.expected(integers)
+    expected = fitted._engine.radius.estimate_counts(integers)
     grid = fitted._engine.votes.grid.steps
     said = fitted._model.mapped(ENCODER.encode(Q[answers.asked]).astype(np.float32))[1]
     votes = fitted._model.loss.votes(said, answers.noise[answers.asked], expected)

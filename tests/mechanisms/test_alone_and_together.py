@@ -26,7 +26,7 @@ from vicinal.mechanisms.noisy_labels import NoisyLabels
 from vicinal.mechanisms.subject_table import RecordVectors, SubjectTable
 from vicinal.mechanisms.votes import NoisyVotes
 from vicinal.neighbours import Cosine, ExactIndex, HyperplaneLSH
-from vicinal.neighbours.engines import proven_engines
+from vicinal.neighbours.engines import list_exact_engines
 from vicinal.neighbours.kernels import int8_precision
 
 N, SUBJECTS, D, QUERIES, BUDGET = 120, 50, 8, 7, 0.02
@@ -44,7 +44,7 @@ def hashing():
     return HyperplaneLSH(KERNEL, D, tables=6, bits=3, seed=3)
 
 
-INDEXES = {**{f"exact, {name}": exact(name) for name in proven_engines()}, "hashing": hashing}
+INDEXES = {**{f"exact, {name}": exact(name) for name in list_exact_engines()}, "hashing": hashing}
 
 
 def make_targets(kind, rng):

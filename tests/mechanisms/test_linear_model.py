@@ -13,7 +13,7 @@ from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.mechanisms import DeltaSlackAccountant, NoiseSource, create_noise_source, linear_model
 from vicinal.mechanisms.gradients import SubjectRows, sum_gradient
 from vicinal.mechanisms.linear_model import IndividualGradient, _round_weights
-from vicinal.neighbours.kernels import FLOAT32, unit_vectors
+from vicinal.neighbours.kernels import FLOAT32, quantise_directions
 
 BUDGET = 0.05
 CLASSES = 3
@@ -25,7 +25,7 @@ SLOTS = np.array([0, 1, 1, 2, 3, 3, 3, 4], dtype=np.int32)
 
 def make_data(seed=0):
     rng = np.random.default_rng(seed)
-    rows = unit_vectors(rng.normal(size=(len(SLOTS), FEATURES)))
+    rows = quantise_directions(rng.normal(size=(len(SLOTS), FEATURES)))
     return rows, rng.integers(0, CLASSES, len(SLOTS)).astype(np.int32)
 
 
@@ -261,7 +261,7 @@ def test_a_training_follows_gradients_in_floats_under_the_same_noise(vectors):
     """Rounding to integers changes the weights by at most a thousandth of the largest."""
     rng, n, rate, noise = np.random.default_rng(7), 200, 20.0, GivenNoise()
     labels, slots = rng.integers(0, CLASSES, n).astype(np.int32), np.arange(n, dtype=np.int32)
-    rows = unit_vectors(rng.normal(size=(n, FEATURES)) + 2 * np.eye(FEATURES)[labels])
+    rows = quantise_directions(rng.normal(size=(n, FEATURES)) + 2 * np.eye(FEATURES)[labels])
     sides = np.eye(CLASSES)[labels] * 0.75
     carried = (sides * UNIT_VECTOR).astype(np.int32) if vectors else labels
     mechanism = make_gradient_of(

@@ -5,7 +5,7 @@ import pytest
 
 from vicinal.neighbours.engines import int16
 from vicinal.neighbours.engines._intrinsics import is_supported
-from vicinal.neighbours.engines.int16 import Float64Products, VNNIProducts, int16_products
+from vicinal.neighbours.engines.int16 import Float64Products, VNNIProducts, get_int16_products
 
 pytestmark = pytest.mark.quick
 
@@ -38,7 +38,7 @@ def test_outer_products_are_added_exactly(engine, n, k, m):
     left, right = np.full((m, n), -4096, np.int16), np.full((n, k), 8191, np.int16)
     left[0], right[-1] = 4095, -8192
     sums = np.full((m, k), 1 << 40, dtype=np.int64)
-    engine.add_outer(left, right, sums)
+    engine.add_product(left, right, sums)
     assert (sums == (1 << 40) + left.astype(np.int64) @ right.astype(np.int64)).all()
 
 
@@ -59,7 +59,7 @@ def test_factors_that_do_not_fit_are_refused(engine):
         with pytest.raises(ValueError, match="int16"):
             engine.multiply(left, right)
     with pytest.raises(ValueError, match="shape"):
-        engine.add_outer(make_numbers(2, 3), make_numbers(3, 4), np.zeros((2, 5), np.int64))
+        engine.add_product(make_numbers(2, 3), make_numbers(3, 4), np.zeros((2, 5), np.int64))
 
 
 def test_an_engine_that_is_wrong_is_passed_over(monkeypatch):
@@ -70,4 +70,4 @@ def test_an_engine_that_is_wrong_is_passed_over(monkeypatch):
             return super().multiply(left, right) + np.int32(1)
 
     monkeypatch.setattr(int16, "VNNIProducts", Wrong)
-    assert int16_products.__wrapped__().name == "float64"
+    assert get_int16_products.__wrapped__().name == "float64"

@@ -237,7 +237,7 @@ class NoisySGDClassifier(FixedPlanEstimator[NoisySGDPlan], NoisySGDParameters):
         self._features = None
         if public is not None:
             standardised = (public - self._center) / self._spread
-            self._encoder = Cosine.fitting(standardised)
+            self._encoder = Cosine.fit_to_public(standardised)
             encoded = self._encoder.encode(standardised)
             # NoisySGD treats all features equally, unlike the private model. With features of trees
             # its AUC was .01 lower on 1,000 records.

@@ -18,7 +18,7 @@ from vicinal.linear.private_model import ModelGate
 from vicinal.mechanisms.count import NoisyCount
 from vicinal.mechanisms.votes import BlockRelease, DeltaSlackAccountant, VoteMechanism
 from vicinal.neighbours.kernels import IntegerMatrix
-from vicinal.neighbours.radius import LEAST_COUNT, Radius
+from vicinal.neighbours.radius import MIN_COUNT, Radius
 from vicinal.progress import step
 from vicinal.targets.class_decision import ClassDecision
 
@@ -168,7 +168,7 @@ class QueryEngine:
         values = predicted.values
         # The model is public, so the selection of queries for the private vote is public as well.
         queried = self.model_gate.select_queries(values)
-        expected = self.radius.expected(block)
+        expected = self.radius.estimate_counts(block)
         noise = self.multiplier * np.sqrt(expected)
         votes = loss.votes(predicted, noise, expected)
         released, noise[queried] = self._release_votes(block[queried], votes[queried])
@@ -195,7 +195,7 @@ class QueryEngine:
             return np.zeros(shape), np.zeros(0)
         thresholds = self.radius.thresholds(block)
         if self.count is None:
-            release = self._create_release(self.radius.expected(block))
+            release = self._create_release(self.radius.estimate_counts(block))
             # Proxies are charged before the records, so that their public usage does not depend on
             # whether the private charges were interrupted.
             if self.proxies is not None:
@@ -227,7 +227,7 @@ class QueryEngine:
         """
         counter.charge_slack(rounds.queries.stop - rounds.queries.start)
         # The minimum applies to the noisy count: no exact count may decide a noise scale.
-        counts = np.maximum(counter.publish(rounds.charge_counts(counter)), LEAST_COUNT)
+        counts = np.maximum(counter.publish(rounds.charge_counts(counter)), MIN_COUNT)
         release = self._create_release(counts if public is None else counts + public.counts)
         sums = rounds.charge_and_sum(release)
         total = sums if public is None else sums + public.votes

@@ -26,7 +26,7 @@ from vicinal.mechanisms.linear_model import GradientRelease, IndividualGradient
 from vicinal.mechanisms.noise_sources import NoiseSource, create_noise_source
 from vicinal.mechanisms.subject_table import SubjectTable
 from vicinal.mechanisms.votes import DeltaSlackAccountant
-from vicinal.neighbours.kernels import FLOAT32, Cosine, int8_precision, unit_vectors
+from vicinal.neighbours.kernels import FLOAT32, Cosine, int8_precision, quantise_directions
 from vicinal.neighbours.scan import THREADS, map_in_threads
 
 SHARE = 0.9
@@ -85,7 +85,7 @@ class LinearModel:
                 else encoded[start : start + CHUNK]
             )
             scores = scores_of(rows, self.weights, self.features.unit)
-            return start, unit_vectors(chunk), scores
+            return start, quantise_directions(chunk), scores
 
         starts = range(0, len(X), CHUNK)
         for first in range(0, len(starts), THREADS):

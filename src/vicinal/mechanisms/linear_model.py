@@ -28,7 +28,7 @@ from vicinal.compiled import compiled
 from vicinal.mechanisms.gradients import SubjectRows, compute_softmax_residuals, sum_gradient
 from vicinal.mechanisms.subject_table import UNIT
 from vicinal.mechanisms.votes import MIN_SCALE, DeltaSlackAccountant
-from vicinal.neighbours.engines.int16 import MAX_SUMMED_PRODUCTS, Int16Matrix, int16_products
+from vicinal.neighbours.engines.int16 import MAX_SUMMED_PRODUCTS, Int16Matrix, get_int16_products
 from vicinal.neighbours.scan import THREADS, map_in_threads
 from vicinal.noise.source import NoiseSource
 
@@ -112,7 +112,7 @@ class IndividualGradient:
         self.squares = np.rint(np.square(records.norms)).astype(np.int64)
         self._records = records
         self._is_squared_loss = records.labels.ndim > 1
-        self._products = int16_products()
+        self._products = get_int16_products()
         counts = np.diff(records.starts)
         self.single = np.flatnonzero(counts == 1)
         self.several = np.flatnonzero(counts > 1)
@@ -242,7 +242,7 @@ class GradientRelease:
                 score_unit,
                 *self._loss_and_price,
             )
-            gradient._products.add_outer(derivatives, rows, sums)
+            gradient._products.add_product(derivatives, rows, sums)
             spent += (int(high) << 24) + int(low)
         return sums, spent
 

@@ -118,7 +118,7 @@ class PoissonKNN:
         """
         starts = np.searchsorted(sample, np.arange(len(queries) + 1) * len(self))
         rows = _find_sampled_rows(sample, starts, len(self))
-        lists = self._index.of_pairs(queries, starts, rows)
+        lists = self._index.compute_similarities(queries, starts, rows)
         return self.select_nearest(lists, np.arange(len(rows)))
 
     def select_nearest(self, candidates: NeighbourLists, sample: Ints) -> NearestRows:
@@ -150,7 +150,7 @@ class PoissonKNN:
         rank = math.ceil(expected_probes + _MARGIN_DEVIATIONS * math.sqrt(expected_probes) + 1)
         if rank >= len(self._probes):
             return unlimited
-        return self._probes.scan_largest(queries, rank)
+        return self._probes.scan_similarity_at_rank(queries, rank)
 
 
 def _scatter_indices(size: int, count: int) -> Ints:

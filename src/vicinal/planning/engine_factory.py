@@ -320,7 +320,7 @@ class EnginePlanner:
         if plan.noise_multiplier is not None:
             return plan.noise_multiplier
         if plan.private_count:
-            expected = float(radius.expected(self.points.points).mean())
+            expected = float(radius.estimate_counts(self.points.points).mean())
             budget_share -= min(0.5, COUNT_SHARE * expected / plan.size)
         usage = reference_usage(self.points, radius, self.n_features)
         return plan.choose_multiplier(usage, count, budget_share)
@@ -381,7 +381,7 @@ def kernel_for(plan: IndKNNPlan, public: FloatMatrix | None) -> Kernel:
         # Lengths of rows help a model of table columns. A declared radius is a cosine of an angle,
         # which has no lengths.
         keeps_lengths = plan.min_similarity is None and are_columns(public)
-        return Cosine.fitting(public) if keeps_lengths else Cosine(int8_precision(public))
+        return Cosine.fit_to_public(public) if keeps_lengths else Cosine(int8_precision(public))
     bound = plan.norm_bound
     if bound is None:
         assert public is not None  # noqa: S101 (checked by check_kernel)
