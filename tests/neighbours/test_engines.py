@@ -28,7 +28,7 @@ INT8 = Precision(4095, 127)
 engines = pytest.mark.parametrize("name", ENGINES)
 
 
-def get_engine(name):
+def require_engine(name):
     if name not in list_exact_engines():
         pytest.skip(f"the engine {name} is not to be had here")
     return get_engine(INT8, name)
@@ -80,7 +80,7 @@ def pad_rows(rows):
 )
 def test_every_engine_has_the_similarities_of_chosen_pairs(name, seed, n, q, d, factor, first):
     """Fails if a pair gets another's product, or pairs with other records are written."""
-    worker = get_engine(name)
+    worker = require_engine(name)
     x, queries, offsets, similarities, _ = make_scene(seed, n, max(q, 1), d, factor)
     queries, half = queries[:q], n // 2
     chosen = [np.sort(np.random.default_rng(j).permutation(n)[: j % 5]) for j in range(q)]
@@ -108,7 +108,7 @@ def test_every_engine_has_the_similarities_of_chosen_pairs(name, seed, n, q, d, 
     gathered=st.booleans(),
 )
 def test_every_engine_finds_what_the_definition_says(name, seed, n, q, d, factor, gathered):
-    worker = get_engine(name)
+    worker = require_engine(name)
     x, queries, offsets, similarities, min_scores = make_scene(seed, n, q, d, factor)
     records = ScanRecords(pad_rows(x), offsets, np.arange(n, dtype=np.int32) + 7)
     block = worker.prepare(pad_rows(queries), min_scores, factor)
@@ -126,7 +126,7 @@ def test_every_engine_finds_what_the_definition_says(name, seed, n, q, d, factor
 @pytest.mark.parametrize(("n", "q"), [(2047, 70), (2048, 70), (2049, 70), (9000, 70), (9000, 2)])
 def test_engines_are_exact_across_their_own_tiles(name, n, q):
     """Fails if hits are lost at the end of a tile, or where room is made: one query has all."""
-    worker = get_engine(name)
+    worker = require_engine(name)
     x, queries, offsets, similarities, min_scores = make_scene(n, n, q, 64, 1)
     min_scores[0] = -(1 << 40)
     block = worker.prepare(queries, min_scores, 1)
@@ -137,7 +137,7 @@ def test_engines_are_exact_across_their_own_tiles(name, n, q):
 
 @engines
 def test_picked_queries_are_those_of_a_block_of_their_own(name):
-    worker = get_engine(name)
+    worker = require_engine(name)
     x, queries, offsets, _, min_scores = make_scene(5, 300, 90, 40, 2)
     records = ScanRecords(x, offsets, np.arange(300, dtype=np.int32))
     block = worker.prepare(queries, min_scores, 2)
@@ -155,7 +155,7 @@ def test_picked_queries_are_those_of_a_block_of_their_own(name):
 @pytest.mark.parametrize("queries", [1, 40])
 def test_a_compiled_engine_reads_nothing_beyond_its_records(name, queries):
     """Fails if memory that does not fit the block is handed to code that works with addresses."""
-    worker = get_engine(name)
+    worker = require_engine(name)
     x, query_rows, offsets, _, min_scores = make_scene(2, 50, queries, 16, 1)
     names = np.arange(50, dtype=np.int32)
     block = worker.prepare(query_rows, min_scores, 1)
@@ -178,7 +178,7 @@ def test_a_compiled_engine_reads_nothing_beyond_its_records(name, queries):
 @engines
 @pytest.mark.parametrize("queries", [1, 40])
 def test_an_engine_stops_when_there_is_no_room(name, queries):
-    worker = get_engine(name)
+    worker = require_engine(name)
     x, query_rows, offsets, _, _ = make_scene(1, 500, queries, 16, 1)
     no_limit = np.full(queries, -(1 << 40))
     block = worker.prepare(query_rows, no_limit, 1)
