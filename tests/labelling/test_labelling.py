@@ -244,7 +244,7 @@ def test_the_journal_returns_what_it_was_given(tmp_path):
         assert journal.read() is None
         journal.commit(entry)
         read = journal.read()
-    assert read.run == "run"
+    assert read.input_digest == "run"
     np.testing.assert_array_equal(read.rounds[0].queries, [3, 1, 2])
     np.testing.assert_array_equal(read.rounds[0].margins, [0.5, -1.0])
     assert read.rounds[1].margins is None

@@ -7,12 +7,12 @@ fresh noise. If it is the new one, both answers and charges are kept. No answer 
 charged twice, and a killed run costs as much as an uninterrupted one. (The answers of a lost block
 existed only in the memory of the killed process, which also held the private records.)
 
-**Rollback protection.** Restoring an old journal would refill the budgets. A witness file beside the
-folder therefore stores the number of entries and the token of the last one. A token is 32 random
-bytes, and each entry appends a new one to the list in the journal. The journal is refused if it has
-fewer entries than the witness, another token at that position, or no witness. A copy of both files
-can be run separately with its own budgets, which cannot be detected, but neither copy can continue
-with the witness of the other. Both files are as private as the records.
+**Rollback protection.** Restoring an old journal would refill the budgets. A witness file beside
+the folder therefore stores the number of entries and the token of the last one. A token is 32
+random bytes, and each entry appends a new one to the list in the journal. The journal is refused if
+it has fewer entries than the witness, another token at that position, or no witness. A copy of both
+files can be run separately with its own budgets, which cannot be detected, but neither copy can
+continue with the witness of the other. Both files are as private as the records.
 """
 
 import json

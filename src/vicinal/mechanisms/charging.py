@@ -14,6 +14,14 @@ Terms: a *slot* is the index of a subject in the arrays of subjects; a *hit* is 
 pair in the neighbour lists; a *unit* is 2^-48 of a full budget; a *step* is one step of the vote
 grid; a *rate* is the number of units charged for a squared step. "Kernel" always means the
 similarity kernel that weights votes.
+
+Arguments of the four ``charge_...`` functions: `hits` is a :class:`NeighbourArrays`; `labels`,
+int32 (n,), the class index of each row, or `vectors` a :class:`VectorArrays`; `subjects` a
+:class:`SubjectArrays`, whose remaining units are charged in place; `kernel_weights` a
+:class:`KernelWeights`; `vote_prices` a :class:`VotePrices`; `slot_residue` a (remainder, modulus),
+which restricts a call to subjects whose slot has this remainder; `scratch` a :class:`Scratch` of
+the thread. The contributions are added to `votes` or `sums`, int64 (q, c), in steps. The sum of
+all charges is returned as (high, low), and is ``high * 2^24 + low`` units.
 """
 
 from __future__ import annotations
@@ -170,18 +178,10 @@ def charge_votes(  # type: ignore[no-untyped-def]
     """Add and charge the class votes of all subjects with one record.
 
     The result is that of :func:`charge_vectors` for records whose vectors are 1 at one class. The
-    contribution is a single number, which makes this function faster.
+    contribution is a single number, which makes this function faster; `_scratch` is not used.
 
-    - `hits`: :class:`NeighbourArrays`.
-    - `labels`, int32 (n,): class index of each row.
-    - `subjects`: :class:`SubjectArrays`; the remaining units are charged in place.
-    - `kernel_weights`: :class:`KernelWeights`.
-    - `vote_prices`: :class:`VotePrices`.
-    - `_scratch`: unused; keeps the signature of :func:`charge_vectors`.
-    - `votes`, int64 (q, c): sums in steps, to which the contributions are added.
-
-    Returns (high, low, n_skipped): the sum of all charges is ``high * 2^24 + low`` units, and
-    n_skipped hits of subjects with several records were not charged.
+    Returns (high, low, n_skipped): the sum of all charges, and the number of hits that belong to
+    subjects with several records and were not charged.
     """
     bounds, rows, similarities = hits
     slots, n_records, remaining = subjects
@@ -229,21 +229,10 @@ def charge_votes(  # type: ignore[no-untyped-def]
 def charge_multirecord_votes(  # type: ignore[no-untyped-def]
     hits, labels, subjects, kernel_weights, vote_prices, slot_residue, scratch, votes
 ):
-    """Add and charge the class votes of subjects with several records.
+    """Add and charge the class votes of subjects with several records; return (high, low).
 
     The result is that of :func:`charge_multirecord_vectors` for records whose vectors are 1 at one
     class.
-
-    - `hits`: :class:`NeighbourArrays`.
-    - `labels`, int32 (n,): class index of each row.
-    - `subjects`: :class:`SubjectArrays`; the remaining units are charged in place.
-    - `kernel_weights`: :class:`KernelWeights`.
-    - `vote_prices`: :class:`VotePrices`.
-    - `slot_residue`: (remainder, modulus); the subjects whose slot has this remainder are charged.
-    - `scratch`: :class:`Scratch` of this thread.
-    - `votes`, int64 (q, c): sums in steps, to which the contributions are added.
-
-    Returns (high, low): the sum of all charges is ``high * 2^24 + low`` units.
     """
     bounds, rows, similarities = hits
     slots, n_records, remaining = subjects
@@ -285,20 +274,8 @@ def charge_vectors(  # type: ignore[no-untyped-def]
     A contribution is the kernel weight of a record near the query times the record's vector,
     rounded towards zero and scaled down to the subject's remaining budget.
 
-    - `hits`: :class:`NeighbourArrays`.
-    - `vectors`: :class:`VectorArrays` of the records.
-    - `subjects`: :class:`SubjectArrays`; the remaining units are charged in place.
-    - `kernel_weights`: :class:`KernelWeights`.
-    - `vote_prices`: :class:`VotePrices`.
-    - `scratch`: :class:`Scratch` of this thread.
-    - `sums`, int64 (q, c): sums in steps, to which the contributions are added.
-
-    Returns
-    -------
-    high, low : int
-        The sum of all charges in units is ``high * 2^24 + low``; see :data:`LOW_BITS`.
-    n_skipped : int
-        Number of hits that belong to subjects with several records and were not charged.
+    Returns (high, low, n_skipped): the sum of all charges, and the number of hits that belong to
+    subjects with several records and were not charged.
     """
     bounds, rows, similarities = hits
     slots, n_records, remaining = subjects
@@ -334,22 +311,10 @@ def charge_vectors(  # type: ignore[no-untyped-def]
 def charge_multirecord_vectors(  # type: ignore[no-untyped-def]
     hits, vectors, subjects, kernel_weights, vote_prices, slot_residue, scratch, sums
 ):
-    """Add and charge the contributions of subjects with several records.
+    """Add and charge the contributions of subjects with several records; return (high, low).
 
     A contribution is the sum of kernel weight times record vector over the subject's records near
     the query, rounded towards zero and scaled down to the subject's remaining budget.
-
-    - `hits`: :class:`NeighbourArrays`.
-    - `vectors`: :class:`VectorArrays` of the records.
-    - `subjects`: :class:`SubjectArrays`; the remaining units are charged in place.
-    - `kernel_weights`: :class:`KernelWeights`.
-    - `vote_prices`: :class:`VotePrices`.
-    - `slot_residue`: (remainder, modulus); the subjects whose slot has this remainder are charged,
-      so that threads can divide the subjects among themselves.
-    - `scratch`: :class:`Scratch` of this thread.
-    - `sums`, int64 (q, c): sums in steps, to which the contributions are added.
-
-    Returns (high, low): the sum of all charges is ``high * 2^24 + low`` units.
     """
     bounds, rows, similarities = hits
     slots, n_records, remaining = subjects

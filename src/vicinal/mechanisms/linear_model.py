@@ -516,14 +516,8 @@ def charge_multirecord_subjects(  # type: ignore[no-untyped-def]
     - `targets`, int32 (n, 1) or (n, c): class indices, or vectors in steps of 2^-30.
     - `starts`, int64 (subjects + 1,): the records of subject i are those from ``starts[i]`` to
       ``starts[i + 1] - 1``; ``slots[i]`` is its slot.
-    - `remaining`, int64 (all subjects,): remaining units by slot, charged in place.
-    - `score_unit`: value of one step of an integer score.
-    - `is_squared_loss`: whether the targets are vectors.
-    - `factor`: grid steps per unit of the gradient, without clipping.
-    - `bound`: largest norm of a contribution, in grid steps.
-    - `rate`: units charged for a squared step.
-    - `reserve`: units that training leaves to every subject.
     - `sums`, int64 (d, c): sums of gradients in grid steps.
+    - The arguments from `remaining` to `reserve` are those of :func:`charge_single_records`.
     """
     spent = 0
     width = sums.shape[1]

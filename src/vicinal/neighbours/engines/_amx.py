@@ -280,8 +280,7 @@ class AMXEngine(VNNIEngine):
     ) -> Ints32:
         """Return hits (query, row id, similarity), int32 (hits, 3), and reduce `hit_budget`.
 
-        There are none if the budget is exceeded. `stored` holds features, offsets, row ids, indices
-        (empty for all) and the number of records to scan.
+        `stored`: the arguments features to n_rows of :func:`_scan_tiles`.
         """
         tiles = block.packed
         if not isinstance(tiles, QueryTiles):
@@ -302,11 +301,7 @@ class AMXEngine(VNNIEngine):
 def _pack_query_block(
     queries: npt.NDArray[np.int8], min_scores: MinScores, factor: int
 ) -> QueryBlock:
-    """Return a block of queries, packed into tiles.
-
-    - `queries`, int8 (q, stride): integer features.
-    - `min_scores`, int64 (q,), `factor`: a hit has ``factor * <x, q> - offset(x) >= min_score``.
-    """
+    """Return a block of int8 queries (q, stride), packed into tiles."""
     min_scores = np.ascontiguousarray(min_scores, dtype=np.int64)
     groups = -(-len(queries) // SIDE)
     steps = -(-queries.shape[1] // STEP)
@@ -328,7 +323,7 @@ def _scan_tiles(  # type: ignore[no-untyped-def]
     offsets,
     row_ids,
     indices,
-    n_scanned,
+    n_rows,
     min_scores,
     factor,
     tiles,
@@ -337,18 +332,14 @@ def _scan_tiles(  # type: ignore[no-untyped-def]
     address,
     remaining_hits,
 ):
-    """Return the hits of many queries, multiplied 32 at a time, int32 (hits, 3).
+    """Return hits (query, row id, similarity), int32 (hits, 3), of 32 queries at a time.
 
-    A hit is (query, row id, similarity). There are none if the hit budget is exceeded. The rows of
-    a tile of records stay in cache while all queries are multiplied.
-
-    - `features`, int8 (n, stride), `offsets`, `row_ids`, int32 (n,): of :class:`ScanRecords`.
-    - `indices`, int32 (n_scanned,): indices of the records to scan; empty for the first ones.
-    - `min_scores`, int64 (q,), `factor`: see :class:`QueryBlock`.
-    - `tiles`, `limits`: arrays of :class:`QueryTiles`.
-    - `shapes`: configuration of the tile registers, :func:`make_tile_configuration`.
-    - `address`: address of the compiled ``scan``.
-    - `remaining_hits`, int64 (1,): the hit budget; reduced by the hits, or -1 if exceeded.
+    The rows of a tile of records stay in cache while all queries are multiplied. `features`,
+    `offsets`, `row_ids` are the arrays of :class:`ScanRecords`, `min_scores`, `factor` those of
+    :class:`QueryBlock`, `tiles`, `limits` those of :class:`QueryTiles`. `indices`, int32
+    (n_rows,): the records to scan, empty for the first n_rows. `address`, `shapes`: the
+    compiled ``scan`` and its tile configuration. `remaining_hits`, int64 (1,): the hit budget,
+    reduced by the hits, or -1 once it is exceeded; then no hits are returned.
     """
     width, steps = features.shape[1], tiles.shape[1]
     padded_width = steps * STEP
@@ -360,8 +351,8 @@ def _scan_tiles(  # type: ignore[no-untyped-def]
     copies = allocate_aligned(0)
     hits = np.empty((4096, 3), dtype=np.int32)
     n_hits = np.int64(0)
-    for first in range(0, n_scanned, tile_size):
-        count = min(tile_size, n_scanned - first)
+    for first in range(0, n_rows, tile_size):
+        count = min(tile_size, n_rows - first)
         n_hits_before = n_hits
         for i in range(count):
             rows[i] = indices[first + i] if len(indices) else first + i
@@ -371,7 +362,7 @@ def _scan_tiles(  # type: ignore[no-untyped-def]
         # the last record.
         reads_beyond = (
             first + -(-count // SIDE) * SIDE - 1
-        ) * width + padded_width > n_scanned * width
+        ) * width + padded_width > n_rows * width
         records, stride = features.ctypes.data + first * width, width
         if len(indices) or reads_beyond:
             if not len(copies):
@@ -416,10 +407,7 @@ def _scan_tiles(  # type: ignore[no-untyped-def]
 
 @compiled
 def _copy_rows(features, rows, count, padded_width, copies):  # type: ignore[no-untyped-def]
-    """Copy the rows of a tile of records to `copies`, uint8, at a distance of `padded_width` bytes.
-
-    - `features`, int8 (n, stride): integer features of all records.
-    - `rows`, int64: their first `count` entries are the rows to copy.
+    """Copy the first `count` of `rows` of `features` to `copies`, `padded_width` bytes apart.
 
     The bytes between the copies are multiplied with zeros.
     """
@@ -444,17 +432,11 @@ def _append_hits(  # type: ignore[no-untyped-def]
     hits,
     n_hits,
 ):
-    """Append the hits of a tile of records with the 32 queries from `first_query` on.
+    """Append the hits of a tile of `count` records with the 32 queries from `first_query` on.
 
-    Returns the hits, possibly in a larger array, and their number.
-
-    - `matches`, int32 (at least n_matches, 34): for each record that reaches a limit its index in
-      the tile, the mask of queries whose limits it reaches, and its 32 sums.
-    - `count`: number of records in the tile.
-    - `rows`, `remainders`: row of each record of the tile, and its offset modulo `factor`.
-    - `row_ids`, int32 (n,): of :class:`ScanRecords`.
-    - `min_scores`, int64 (q,), `factor`: see :class:`QueryBlock`.
-    - `hits`, int32 (capacity, 3): its first `n_hits` rows are hits (query, row id, similarity).
+    A match, a row of `matches`, holds the index of a record in the tile, the mask of limits
+    reached, and its 32 sums. `rows`, `remainders`: row of each record of the tile, and its offset
+    modulo `factor`. Returns the hits, possibly in a larger array, and their number.
     """
     for match in range(n_matches):
         index = matches[match, 0]

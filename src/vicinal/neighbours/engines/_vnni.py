@@ -12,6 +12,13 @@ from
 so that a finished sum s satisfies  factor * <x, q> - offset(x) = factor * s - offset(x) % factor.
 Limits are ceil(min_score / factor): they exclude no hit, and each pair that reaches one is checked
 exactly.
+
+Arguments of the compiled functions: `features`, `offsets`, `row_ids` are the arrays of
+:class:`ScanRecords`, `min_scores`, `factor` those of :class:`QueryBlock`, `panels`, `limits` those
+of :class:`PackedQueries`, and `queries`, uint8 (q, stride), its `rows`. `indices`, int32 (n_rows,),
+are the records to scan; empty for the first n_rows. `remaining_hits`, int64 (1,), is the hit
+budget, reduced by the hits, or -1 once it is exceeded; then no hits are returned. The first
+`n_hits` rows of `hits`, int32 (capacity, 3), are hits (query, row id, similarity).
 """
 
 from dataclasses import dataclass
@@ -135,11 +142,11 @@ class VNNIEngine(ScanEngine):
         records: ScanRecords,
         indices: Ints32,
         hit_budget: HitBudget,
-        n_scanned: int,
+        n_rows: int,
     ) -> Hits | None:
-        """Return the hits of `n_scanned` records: those with `indices`, or all if it is empty."""
+        """Return the hits of `n_rows` records: those with `indices`, or all if it is empty."""
         check_memory(block.packed.rows.shape[1], records, indices)
-        stored = (records.features, records.offsets, records.row_ids, indices, n_scanned)
+        stored = (records.features, records.offsets, records.row_ids, indices, n_rows)
         hits = self._find_hits(block, stored, hit_budget)
         ordered_hits: Hits = order_by_query(hits, len(block.min_scores))
         return ordered_hits if hit_budget else None
@@ -149,8 +156,7 @@ class VNNIEngine(ScanEngine):
     ) -> Ints32:
         """Return hits (query, row id, similarity), int32 (hits, 3), and reduce `hit_budget`.
 
-        There are none if the budget is exceeded. `stored` holds features, offsets, row ids, indices
-        (empty for all) and the number of records to scan.
+        `stored`: the arguments features to n_rows of the compiled functions.
         """
         rows, panels, limits = block.packed.rows, block.packed.panels, block.packed.limits
         hits: Ints32 = (
@@ -189,11 +195,7 @@ def check_memory(stride: int, records: ScanRecords, indices: Ints32) -> None:
 def _pack_query_block(
     rows: npt.NDArray[np.uint8], min_scores: MinScores, factor: int
 ) -> QueryBlock:
-    """Return a block of queries, packed into panels unless they are few.
-
-    - `rows`, uint8 (q, stride): queries with 128 added.
-    - `min_scores`, int64 (q,), `factor`: see :class:`QueryBlock`.
-    """
+    """Return a block of queries `rows`, uint8 (q, stride), in panels unless they are few."""
     if len(rows) <= MAX_SINGLE_QUERIES:
         return QueryBlock(min_scores, factor, PackedQueries(rows, _NO_PANELS, _ALL_RECORDS))
     limits = compute_sum_limits(min_scores, factor, LANES)
@@ -215,11 +217,9 @@ def compute_sum_limits(min_scores: MinScores, factor: int, group_size: int) -> I
 
 @compiled
 def _pack_panels(rows, n_padded, panels):  # type: ignore[no-untyped-def]
-    """Write queries into panels, in the layout of :class:`PackedQueries`.
+    """Write queries `rows`, with 128 added, into the zeroed `panels` of :class:`PackedQueries`.
 
-    - `rows`, uint8 (q, stride): queries with 128 added.
-    - `n_padded`: number of queries with padding to whole groups of 16.
-    - `panels`, uint8 (n_padded * stride,): written here.
+    `n_padded`: number of queries, padded to whole groups of 16.
     """
     dwords = rows.shape[1] // 4
     for j in range(len(rows)):
@@ -233,18 +233,9 @@ def _pack_panels(rows, n_padded, panels):  # type: ignore[no-untyped-def]
 
 @compiled
 def _scan_single_queries(  # type: ignore[no-untyped-def]
-    features, offsets, row_ids, indices, n_scanned, queries, min_scores, factor, remaining_hits
+    features, offsets, row_ids, indices, n_rows, queries, min_scores, factor, remaining_hits
 ):
-    """Return the hits of a few queries, multiplied one by one, int32 (hits, 3).
-
-    A hit is (query, row id, similarity). There are none if the hit budget is exceeded.
-
-    - `features`, int8 (n, stride), `offsets`, `row_ids`, int32 (n,): of :class:`ScanRecords`.
-    - `indices`, int32 (n_scanned,): indices of the records to scan; empty for the first ones.
-    - `queries`, uint8 (q, stride): queries with 128 added.
-    - `min_scores`, int64 (q,), `factor`: see :class:`QueryBlock`.
-    - `remaining_hits`, int64 (1,): the hit budget; reduced by the hits, or -1 if exceeded.
-    """
+    """Return the hits of a few queries, which are multiplied one by one, int32 (hits, 3)."""
     excess = np.empty(len(min_scores), dtype=np.int64)
     for j in range(len(min_scores)):
         excess[j] = 128 * (np.int64(queries[j].sum()) - 128 * queries.shape[1])
@@ -256,7 +247,7 @@ def _scan_single_queries(  # type: ignore[no-untyped-def]
             offsets,
             row_ids,
             indices,
-            n_scanned,
+            n_rows,
             queries,
             min_scores,
             factor,
@@ -268,7 +259,7 @@ def _scan_single_queries(  # type: ignore[no-untyped-def]
         if n_hits > remaining_hits[0]:
             remaining_hits[0] = -1
             return hits[:0]
-        if first == n_scanned:
+        if first == n_rows:
             remaining_hits[0] -= n_hits
             return hits[:n_hits]
         hits = enlarge_hits(hits, n_hits)
@@ -280,7 +271,7 @@ def _append_single_query_hits(  # type: ignore[no-untyped-def]
     offsets,
     row_ids,
     indices,
-    n_scanned,
+    n_rows,
     queries,
     min_scores,
     factor,
@@ -292,16 +283,13 @@ def _append_single_query_hits(  # type: ignore[no-untyped-def]
     """Append the hits of records from `first` on; return the next record and the number of hits.
 
     It returns early when `hits` is full. The caller enlarges the array, because an array that a
-    loop replaces is reference-counted in each iteration. The other arguments are those of
-    :func:`_scan_single_queries`, and:
-
-    - `excess`, int64 (q,): excess of the shifted product (:func:`shifted_dot`) over the product.
-    - `hits`, int32 (capacity, 3): its first `n_hits` rows are hits (query, row id, similarity).
+    loop replaces is reference-counted in each iteration. `excess`, int64 (q,): excess of the result
+    of :func:`shifted_dot` over the product.
     """
     width = features.shape[1]
     features_address, queries_address = features.ctypes.data, queries.ctypes.data
     max_hits = len(hits) - len(min_scores)
-    for i in range(first, n_scanned):
+    for i in range(first, n_rows):
         if n_hits > max_hits:
             return i, n_hits
         row = indices[i] if len(indices) else i
@@ -314,7 +302,7 @@ def _append_single_query_hits(  # type: ignore[no-untyped-def]
             if similarity >= min_scores[j]:
                 hits[n_hits, 0], hits[n_hits, 1], hits[n_hits, 2] = j, row_ids[row], similarity
                 n_hits += 1
-    return n_scanned, n_hits
+    return n_rows, n_hits
 
 
 @compiled
@@ -324,12 +312,8 @@ def _write_similarities(  # type: ignore[no-untyped-def]
     """Write ``factor * <x, q> - offset(x)`` of the pairs with one of `n_records` records.
 
     The records of a tile, which stay in the cache of a core, are multiplied with all their queries
-    before the next tile is read.
-
-    - `features`, int8 (n_records, stride), `offsets`, int32: of :class:`ScanRecords`.
-    - `first_row`: row of the first record.
-    - `queries`, uint8 (q, stride): queries with 128 added.
-    - `starts`, `rows`, `similarities`: arrays of :class:`Pairs`.
+    before the next tile is read. `first_row`: row of the first record. `starts`, `rows` and
+    `similarities`: arrays of :class:`Pairs`.
     """
     width = features.shape[1]
     excess = np.empty(len(queries), dtype=np.int64)
@@ -357,27 +341,9 @@ def _write_similarities(  # type: ignore[no-untyped-def]
 
 @compiled
 def _scan_panels(  # type: ignore[no-untyped-def]
-    features,
-    offsets,
-    row_ids,
-    indices,
-    n_scanned,
-    min_scores,
-    factor,
-    panels,
-    limits,
-    remaining_hits,
+    features, offsets, row_ids, indices, n_rows, min_scores, factor, panels, limits, remaining_hits
 ):
-    """Return the hits of many queries, multiplied in panels, int32 (hits, 3).
-
-    A hit is (query, row id, similarity). There are none if the hit budget is exceeded.
-
-    - `features`, int8 (n, stride), `offsets`, `row_ids`, int32 (n,): of :class:`ScanRecords`.
-    - `indices`, int32 (n_scanned,): indices of the records to scan; empty for the first ones.
-    - `min_scores`, int64 (q,), `factor`: see :class:`QueryBlock`.
-    - `panels`, `limits`: arrays of :class:`PackedQueries`.
-    - `remaining_hits`, int64 (1,): the hit budget; reduced by the hits, or -1 if exceeded.
-    """
+    """Return the hits of many queries, which are multiplied in panels, int32 (hits, 3)."""
     width = features.shape[1]
     tile_size = max(PANEL_RECORDS, _CACHED_BYTES // width)
     addresses = np.empty(tile_size, dtype=np.int64)
@@ -386,8 +352,8 @@ def _scan_panels(  # type: ignore[no-untyped-def]
     products = allocate_aligned(4 * PANEL_RECORDS * _PANEL_QUERIES).view(np.int32)
     hits = np.empty((4096, 3), dtype=np.int32)
     n_hits = np.int64(0)
-    for first in range(0, n_scanned, tile_size):
-        count = min(tile_size, n_scanned - first)
+    for first in range(0, n_rows, tile_size):
+        count = min(tile_size, n_rows - first)
         n_hits_before = n_hits
         for i in range(count):
             rows[i] = indices[first + i] if len(indices) else first + i
@@ -440,15 +406,9 @@ def _append_panel_hits(  # type: ignore[no-untyped-def]
 ):
     """Append the hits of `count` records with the panel of queries from `first_query` on.
 
-    Returns the hits, possibly in a larger array, and their number.
-
-    - `addresses`, `biases`, `rows` (count,): address, initial sum and index of each record.
-    - `offsets`, `row_ids`, int32 (n,): of :class:`ScanRecords`.
-    - `panels`, `limits`: arrays of :class:`PackedQueries`.
-    - `min_scores`, int64 (q,), `factor`: see :class:`QueryBlock`.
-    - `width`: number of bytes of a record.
-    - `sums`, int32 (PANEL_RECORDS * 64,): scratch for the sums of a group of records.
-    - `hits`, int32 (capacity, 3): its first `n_hits` rows are hits (query, row id, similarity).
+    Returns the hits, possibly in a larger array, and their number. `addresses`, `biases`, `rows`
+    (count,): address, initial sum and index of each record. `width`: bytes of a record. `sums`,
+    int32 (PANEL_RECORDS * 64,): scratch for the sums of a group of records.
     """
     n_query_vectors = min(4, (len(limits) - first_query) // LANES)
     panel_address = panels.ctypes.data + first_query * width
@@ -495,11 +455,7 @@ def _append_panel_hits(  # type: ignore[no-untyped-def]
 
 @compiled
 def enlarge_hits(hits, n_hits):  # type: ignore[no-untyped-def]
-    """Return a larger array with the first `n_hits` hits, int32 (larger capacity, 3).
-
-    A hit is (query, row id, similarity). There is space for the hits of `PANEL_RECORDS` further
-    records with a panel of queries.
-    """
+    """Return a larger array with the first `n_hits` hits and space for those of a whole panel."""
     larger = np.empty((2 * len(hits) + PANEL_RECORDS * _PANEL_QUERIES, 3), dtype=np.int32)
     for hit in range(n_hits):
         for column in range(3):
