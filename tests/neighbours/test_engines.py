@@ -295,7 +295,7 @@ def test_the_faster_of_two_compiled_engines_is_taken(slow, monkeypatch):
 
 def test_no_tile_is_read_beyond_the_last_record():
     """Fails if a step of 64 features reads on where no record lies: the page there is no memory."""
-    worker = get_engine("amx")
+    worker = require_engine("amx")
     page, width = mmap.PAGESIZE, 36
     memory = mmap.mmap(-1, 3 * page)
     libc = ctypes.CDLL(None, use_errno=True)

@@ -94,11 +94,10 @@ class ClippedVotes(VoteEncoding):
 
 @compiled
 def _count_labels(nearest_rows, labels, steps, sums):  # type: ignore[no-untyped-def]
-    """Add one vote of `steps` grid steps for the label of every nearest record to `sums`.
+    """Add one vote of `steps` grid steps for the label of every nearest record to `sums`, (q, c).
 
-    - `nearest_rows`, int32 (q, k): rows of the nearest records of each query, -1 where missing.
-    - `labels`, int32 (n,): class index of each row.
-    - `sums`, int64 (q, c): sums of votes in grid steps.
+    `nearest_rows`, int32 (q, k): rows of each query's nearest records, -1 where missing; `labels`,
+    int32 (n,): class index of each row.
     """
     for j in range(nearest_rows.shape[0]):
         for i in range(nearest_rows.shape[1]):
@@ -108,12 +107,11 @@ def _count_labels(nearest_rows, labels, steps, sums):  # type: ignore[no-untyped
 
 @compiled
 def _count_attributes(nearest_rows, attributes, weights, sums):  # type: ignore[no-untyped-def]
-    """Add the votes of every nearest record for each of its attributes to `sums`.
+    """Add the votes of every nearest record for each of its attributes to `sums`, int64 (q, c).
 
-    - `nearest_rows`, int32 (q, k): rows of the nearest records of each query, -1 where missing.
-    - `attributes`, bool (n, c): whether the record in each row has each attribute.
-    - `weights`, int64 (n,): a record's vote for one attribute, in grid steps.
-    - `sums`, int64 (q, c): sums of votes in grid steps.
+    `nearest_rows`, int32 (q, k): rows of each query's nearest records, -1 where missing;
+    `attributes`, bool (n, c): whether the record in each row has each attribute; `weights`, int64
+    (n,): its vote for one attribute, in grid steps.
     """
     for j in range(nearest_rows.shape[0]):
         for i in range(nearest_rows.shape[1]):

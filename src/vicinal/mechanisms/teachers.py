@@ -41,8 +41,7 @@ def assign_teacher(subject: SubjectId, key: bytes, n_teachers: int) -> int:
 def assign_teachers(ids: Sequence[SubjectId], key: bytes, n_teachers: int) -> Ints:
     """Return the index of the teacher of every record's subject, int64 (n,).
 
-    - `ids`: canonical subject id of every record.
-    - `key`: the secret key of the hash that assigns subjects to teachers.
+    `ids`: canonical subject id of every record; `key`: secret key of the hash that assigns them.
     """
     teacher_by_subject = {
         subject: assign_teacher(subject, key, n_teachers) for subject in dict.fromkeys(ids)
@@ -108,10 +107,7 @@ def _train_model(model: Any, X: FloatMatrix, labels: Ints32, seed: int) -> Any |
 
 
 def _predict_classes(model: Any, queries: FloatMatrix) -> Ints:
-    """Return the class indices that a fitted classifier predicts for queries (q, d), int64 (q,).
-
-    They are all -1 if the predictions are not one integer for each query, or prediction fails.
-    """
+    """Return the predicted class indices of queries (q, d), int64 (q,); all -1 if unusable."""
     unusable = np.full(len(queries), -1, dtype=np.int64)
     try:
         with warnings.catch_warnings():

@@ -93,10 +93,7 @@ class HyperplaneLSH(Index):
         self._buckets.truncate(new_size, new_size + len(rows))
 
     def compute_buckets(self, integers: IntegerMatrix) -> npt.NDArray[np.unsignedinteger]:
-        """Return the bucket of each row of integer features (m, d) in each table.
-
-        The result is (m, tables), padded with columns of zeros to a multiple of 32.
-        """
+        """Return the bucket of each row (m, d) in each table, (m, tables padded to 32 k)."""
         bits = (integers.astype(np.float64) @ self._normals) > 0
         numbers = bits.reshape(len(integers), self.tables, self.bits) @ (1 << np.arange(self.bits))
         buckets = np.zeros(
@@ -108,11 +105,7 @@ class HyperplaneLSH(Index):
     def _scan(
         self, queries: IntegerMatrix, block: QueryBlock, hit_budget: HitBudget
     ) -> list[Hits] | None:
-        """Return the hits among the records that share a bucket with the query, or None.
-
-        None if there are more hits than `hit_budget` allows. The queries are given twice: as
-        integer features (q, d), and as a `block` in the engine's layout, with their thresholds.
-        """
+        """Return the hits among the records in a bucket of the query; None as in `Index`."""
         buckets = self.compute_buckets(queries)
         # The padding is 0 for records and 1 for queries, so that it never matches.
         buckets[:, self.tables :] = 1

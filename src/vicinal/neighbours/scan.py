@@ -128,12 +128,9 @@ class ScanEngine(ABC):
 
     @abstractmethod
     def prepare(self, queries: IntegerMatrix, min_scores: MinScores, factor: int) -> QueryBlock:
-        """Return a block of queries in the layout of the engine.
+        """Return a block of queries in the layout of the engine, with :class:`QueryBlock`'s fields.
 
-        - `queries`, int8 or float32 (q, stride): integer features, padded like stored rows
-          (:func:`pad_columns`).
-        - `min_scores`, int64 (q,): minimum score of each query, see :class:`QueryBlock`.
-        - `factor`: the kernel's product factor.
+        `queries`, int8 or float32 (q, stride), are padded like stored rows (:func:`pad_columns`).
         """
 
     @abstractmethod
@@ -166,11 +163,9 @@ class ScanEngine(ABC):
         return self.scan(block, selected, hit_budget)
 
     def write_similarities(self, queries: IntegerMatrix, factor: int, pairs: Pairs) -> None:
-        """Write ``factor * <x, q> - offset(x)`` of each pair with a record of `pairs.records`.
+        """Write ``factor * <x, q> - offset(x)`` of each pair whose record is in `pairs.records`.
 
-        - `queries`, int8 or float32 (q, stride): integer features, padded like stored rows.
-        - `factor`: the kernel's product factor.
-        - `pairs`: the pairs, and the array to which their similarities are written.
+        `queries`, int8 or float32 (q, stride): integer features, padded like stored rows.
         """
         for query, query_pairs in enumerate(pairs.iterate_by_query()):
             indices = pairs.rows[query_pairs] - pairs.first_row
@@ -181,10 +176,7 @@ class ScanEngine(ABC):
 
 
 def pad_columns(integers: IntegerMatrix, stride: int) -> IntegerMatrix:
-    """Return integer features (n, d), padded with columns of zeros to (n, stride).
-
-    The same array is returned if it has that width.
-    """
+    """Return integer features with columns of zeros up to `stride`; a copy only if needed."""
     if integers.shape[1] == stride:
         return integers
     padded = np.zeros((len(integers), stride), dtype=integers.dtype)
@@ -258,10 +250,9 @@ def join_single_queries(blocks_by_query: list[list[Hits]]) -> Hits:
 
 @compiled
 def order_by_query(hits, n_queries):  # type: ignore[no-untyped-def]
-    """Return hits ordered by query, as :data:`Hits`; the order of each query's hits is kept.
+    """Return hits (query, row id, similarity), int32 (hits, 3), ordered by query, as :data:`Hits`.
 
-    - `hits`, int32 (hits, 3): query index, row id and similarity of each hit.
-    - `n_queries`: number of queries of the block.
+    The order of each query's hits is kept. `n_queries`: number of queries of the block.
     """
     counts = np.zeros(n_queries, dtype=np.int64)
     for hit in range(len(hits)):
@@ -290,10 +281,9 @@ def merge_hits(blocks: Sequence[Hits], query_offsets: Ints32) -> NeighbourLists:
 
 
 def merge_blocks(blocks: Sequence[Hits], n_queries: int) -> tuple[Ints, Ints32, Ints32]:
-    """Return the hits of consecutive blocks of records, query by query.
+    """Return starts (q + 1,), row ids and similarities of the hits of consecutive record blocks.
 
-    The result holds starts (q + 1,), row ids (hits,) and similarities (hits,); the hits of query j
-    are ``starts[j]:starts[j + 1]``.
+    The hits of query j are ``starts[j]:starts[j + 1]``, in the order of the blocks.
     """
     starts = np.zeros(n_queries + 1, dtype=np.int64)
     if not blocks:
@@ -328,10 +318,9 @@ def _place_hits(  # type: ignore[no-untyped-def]
 
 
 def fill_holes(rows: Ints, size: int) -> Ints:
-    """Return the rows of the records that are moved into the rows of removed ones, ascending.
+    """Return the rows, among the last of `size`, whose records fill the holes of removed `rows`.
 
-    They are the last of `size` rows that are not removed themselves. `rows`, int64: the removed
-    rows, ascending.
+    Both are int64, ascending.
     """
     last_rows = np.arange(size - len(rows), size)
     return last_rows[~np.isin(last_rows, rows)]

@@ -297,10 +297,7 @@ def _is_exact_on_pattern(
 
 
 def _make_pattern(rows: int, width: int, multiplier: int, max_coordinate: int) -> IntegerMatrix:
-    """Return integers in -max_coordinate..max_coordinate in an irregular order, (rows, width).
-
-    Different values of `multiplier`, an odd prime, give different orders.
-    """
+    """Return integers up to +-`max_coordinate`, (rows, width), in an order set by `multiplier`."""
     numbers = (np.arange(rows * width, dtype=np.int64) ** 2 * multiplier) % 1009
     spread = numbers * (2 * max_coordinate + 1) // 1009 - max_coordinate
     dtype = np.int8 if max_coordinate <= INT8_LIMIT else np.float32

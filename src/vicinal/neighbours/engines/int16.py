@@ -87,7 +87,7 @@ class Float64Products(Int16Products):
         return right.astype(np.float64)
 
     def multiply(self, left: Int16Matrix, right: Any) -> Int32Matrix:
-        """Return ``left @ right`` modulo 2^32, int32 (n, m), for (n, k) and a prepared (k, m)."""
+        """Return ``left @ right`` modulo 2^32, int32 (n, m), for a prepared `right`."""
         return np.asarray((left.astype(np.float64) @ right).astype(np.int64).astype(np.int32))
 
     def add_product(
@@ -114,7 +114,7 @@ class VNNIProducts(Int16Products):
         return packed, right.shape
 
     def multiply(self, left: Int16Matrix, right: Any) -> Int32Matrix:
-        """Return ``left @ right`` modulo 2^32, int32 (n, m), for (n, k) and a prepared (k, m)."""
+        """Return ``left @ right`` modulo 2^32, int32 (n, m), for a prepared `right`."""
         packed, (depth, n_columns) = right
         n_lanes = packed.shape[1]
         _check_matrix(left, len(left), depth)
@@ -180,10 +180,7 @@ def is_exact_on_pattern(engine: Int16Products, n: int, k: int, m: int) -> bool:
 
 
 def _make_pattern(rows: int, width: int, multiplier: int) -> Int16Matrix:
-    """Return int16 numbers of all magnitudes in an irregular order, (rows, width).
-
-    Different values of `multiplier`, a prime, give different orders.
-    """
+    """Return int16 numbers of all magnitudes in an order that `multiplier`, a prime, determines."""
     numbers = (np.arange(rows * width, dtype=np.int64) ** 2 * multiplier) % 65521
     return (numbers - 32768).astype(np.int16).reshape(rows, width)
 
