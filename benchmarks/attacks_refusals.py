@@ -27,7 +27,7 @@ _X = _RNG.normal(size=(300, 4))
 _Y = _RNG.integers(0, 3, 300)
 _R = _RNG.normal(size=(80, 4))
 _Q = _RNG.normal(size=(60, 4))
-_MOST_HITS = 300 * 200
+_MAX_HITS = 300 * 200
 
 
 def _verdict(attack: Callable[[], str], control: Callable[[], str]) -> str:
@@ -46,8 +46,8 @@ def _counting(near: bool) -> IndKNNClassifier:
         noise_multiplier=1.5, interactions="public",
     ).fit(rows, _Y, public=_R)  # fmt: skip
     engine = asked._engine
-    wide = engine.votes.slack(1.5 * np.sqrt(80))
-    engine.slack._limit = len(_Q) * (engine.count.slack + wide)
+    wide = engine.votes.bound_slack(1.5 * np.sqrt(80))
+    engine.slack._limit = len(_Q) * (engine.count.slack_per_count + wide)
     return asked
 
 
@@ -77,7 +77,7 @@ def refusals_by_noisy_counts() -> str:
     """A refusal must not follow the noisy count of neighbours."""
 
     def control() -> str:
-        with patch.object(DeltaSlackAccountant, "check", _late):
+        with patch.object(DeltaSlackAccountant, "check_slack", _late):
             return _refused_by_count()
 
     return _verdict(_refused_by_count, control)
@@ -86,7 +86,7 @@ def refusals_by_noisy_counts() -> str:
 def _steps(size: int) -> list[int]:
     done: list[int] = []
     asked = PrivateKNNClassifier(range(3), 5, 0.01, n_queries=300, interactions="public")
-    with patch("vicinal.mechanisms.private_knn._MOST_HITS", _MOST_HITS):
+    with patch("vicinal.mechanisms.private_knn._MAX_HITS", _MAX_HITS):
         asked.fit(_X[:size], _Y[:size])
         with show_progress(lambda *_: done.append):
             asked.predict(np.tile(_Q, (5, 1)))
@@ -101,8 +101,8 @@ def progress_by_records() -> str:
 
     def control() -> str:
         def blocks(self, queries):
-            self.encode_by(queries, margin=1.25)
-            size = _MOST_HITS // int(self.nearest.knn.n_expected)
+            self.fit_encoding(queries, margin=1.25)
+            size = _MAX_HITS // int(self.nearest.knn.n_expected_candidates)
             return (queries[start : start + size] for start in range(0, len(queries), size))
 
         with patch.object(PrivateKNNRelease, "blocks", blocks):

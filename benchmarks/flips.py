@@ -25,7 +25,7 @@ from benchmarks import cluster_flips, store_flips
 from vicinal.errors import VicinalError
 from vicinal.labelling import FileJournal, ReleasedLabels, load_answers
 from vicinal.labelling.answers import save_answers
-from vicinal.labelling.journal import AskedRound, JournalEntry
+from vicinal.labelling.journal import JournalEntry, RoundAnswers
 from vicinal.ledger.sealed_files import read_json
 from vicinal.serving.keys import KeyFile
 from vicinal.store import Store
@@ -95,7 +95,7 @@ def read_student(here: Path) -> Reading:
 
 def keep_journal(place: Path) -> None:
     """A journal of two commits, with its witness."""
-    asked = AskedRound(np.array([3, 1, 2]), np.array([0, 1]), np.array([0.5, -1.0]))
+    asked = RoundAnswers(np.array([3, 1, 2]), np.array([0, 1]), np.array([0.5, -1.0]))
     with FileJournal(place / "closed" / "run") as journal:
         for left in (7, 5):
             journal.commit(JournalEntry("run", (asked,), {"remaining": np.arange(left)}))
@@ -109,7 +109,7 @@ def read_journal(here: Path) -> Reading:
         return {"entry": None}
     rounds = [repr([getattr(one, name) for name in one.__slots__]) for one in entry.rounds]
     state = {name: value.tobytes() for name, value in entry.state.items()}
-    return {"entry": entry.run, "rounds": rounds, "state": state}
+    return {"entry": entry.input_digest, "rounds": rounds, "state": state}
 
 
 def keep_answers(place: Path) -> None:

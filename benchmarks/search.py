@@ -23,7 +23,7 @@ import numpy.typing as npt
 from threadpoolctl import threadpool_limits
 
 from vicinal.neighbours import Cosine, ExactIndex, HyperplaneLSH, Index, Reference
-from vicinal.neighbours.engines import engine_for
+from vicinal.neighbours.engines import get_engine
 from vicinal.neighbours.kernels import INT8_LIMIT, Precision, int8_precision
 from vicinal.neighbours.radius import AdaptiveRadius
 from vicinal.neighbours.scan import THREADS, map_in_threads
@@ -141,14 +141,16 @@ class SearchBenchmark:
             nonlocal at
             at = at + block if at + 2 * block <= len(self.queries) else 0
             part = slice(at, at + block)
-            return list(index.parts(self.queries[part], self.thresholds[part]))
+            return list(index.search_in_blocks(self.queries[part], self.thresholds[part]))
 
         return search
 
     def recalls(self) -> dict[str, float]:
         """Return the share of the exact search's hits that every index finds."""
         hits = {
-            name: sum(len(near.rows) for near in index.parts(self.queries, self.thresholds))
+            name: sum(
+                len(near.rows) for near in index.search_in_blocks(self.queries, self.thresholds)
+            )
             for name, index in self.indexes.items()
         }
         return {name: count / max(1, hits["exact"]) for name, count in hits.items()}
@@ -157,7 +159,7 @@ class SearchBenchmark:
         """Return bare products of `block` queries with all records, in one-thread tiles."""
         block_rows, index = self.queries[:block], self.indexes["exact"]
         assert isinstance(index, ExactIndex)
-        tiles = [part.features for part in index.store.parts(_TILE)]
+        tiles = [part.features for part in index.store.iterate_records(_TILE)]
         wide = np.zeros((block, index.stride), dtype=np.int8)
         wide[:, : block_rows.shape[1]] = block_rows
         works: Works = {}
@@ -217,7 +219,7 @@ def main() -> None:
     sizes = SHORT_SIZES if arguments.short else SIZES + (LARGE if arguments.large else ())
     blocks, repeats = SHORT_BLOCKS if arguments.short else BLOCKS, 3 if arguments.short else 7
     rows = [row for n, d in sizes for row in measured(BenchmarkData(n, d), blocks, repeats)]
-    engine = engine_for(Precision(limit=INT8_LIMIT)).name
+    engine = get_engine(Precision(limit=INT8_LIMIT)).name
     if arguments.json:
         about = {"engine": engine, "threads": THREADS, "growth": growth(rows)}
         print(json.dumps(about | {"rows": rows}, indent=2))

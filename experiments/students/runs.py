@@ -30,7 +30,7 @@ from vicinal.labelling import (
     Round,
     TransferResult,
     default_plan,
-    transfer,
+    run_labelling,
 )
 from vicinal.labelling.labellers import ABSTAINED, FeatureExtractor, Learner, StudentModel
 from vicinal.progress import Begin
@@ -231,7 +231,7 @@ def carried_out(
     """Simulate a whole transfer; `epsilon` is what it would cost, for the record."""
     start = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder, FileJournal(Path(folder)) as journal:
-        outcome = transfer(world.job, labeller, learner, plan, journal, begin)
+        outcome = run_labelling(world.job, labeller, learner, plan, journal, begin)
     return RunResult(epsilon, run, _measured(outcome, world), time.perf_counter() - start)
 
 

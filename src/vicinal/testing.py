@@ -30,7 +30,7 @@ from vicinal.arrays import AnyArray, Ints
 from vicinal.checks import SubjectId
 from vicinal.errors import InvalidInput
 from vicinal.ledger.total import TotalFilter
-from vicinal.mechanisms.count import NoisyCount, noisy_size
+from vicinal.mechanisms.count import NoisyCount, release_noisy_size
 from vicinal.mechanisms.linear_model import GradientRelease
 from vicinal.mechanisms.noise_sources import BernoulliSource, NoiseSource, create_noise_source
 from vicinal.mechanisms.planned_releases import ReleaseCounter
@@ -174,7 +174,7 @@ def coins_from(source: BernoulliSource) -> Iterator[None]:
     >>> with testing.coins_from(SimulatedBernoulli(0)):
     ...     pass  # an estimator fitted here draws repeatable samples
     """
-    with _replace_global("bernoulli_source", lambda _=None: source, ("vicinal.mechanisms",)):
+    with _replace_global("create_bernoulli_source", lambda _=None: source, ("vicinal.mechanisms",)):
         yield
 
 
@@ -390,8 +390,8 @@ def charges_broken(fault: str, where: Sequence[str] = CHARGED) -> Iterator[None]
     methods = {
         "votes": (BlockRelease, "contribute_and_charge"),
         "counts": (NoisyCount, "contribute_and_charge"),
-        "training": (GradientRelease, "collect"),
-        "evaluation": (NoisyTally, "collect"),
+        "training": (GradientRelease, "contribute_and_charge"),
+        "evaluation": (NoisyTally, "contribute_and_charge"),
     }
     with ExitStack() as stack:
         for kind in where:
@@ -400,7 +400,9 @@ def charges_broken(fault: str, where: Sequence[str] = CHARGED) -> Iterator[None]
                 TotalFilter.price = lambda *args: 0 * args[-1]  # type: ignore[method-assign]
                 continue
             if kind == "size":
-                stack.enter_context(_replace_global("noisy_size", _add_fault(noisy_size, fault)))
+                stack.enter_context(
+                    _replace_global("release_noisy_size", _add_fault(release_noisy_size, fault))
+                )
                 continue
             owner, name = methods[kind]
             honest = getattr(owner, name)

@@ -10,7 +10,7 @@ from scipy.special import ndtr
 
 from vicinal.accounting.budget import UNITS, gdp_delta, unit_rate
 from vicinal.accounting.charges import charge, find_affordable_norm
-from vicinal.mechanisms.charging import OnePrice, scale_down
+from vicinal.mechanisms.charging import QueryPrice, scale_down_to_budget
 
 pytestmark = pytest.mark.quick
 
@@ -41,7 +41,7 @@ def test_afford_is_the_largest_norm_that_can_be_paid(norm, remaining, scale, bud
 
 
 def _price(scale, rate):
-    return OnePrice(scale, rate, rate, 0.0, np.ones((1, 1)), label_only=False)
+    return QueryPrice(scale, rate, rate, 0.0, np.ones((1, 1)), label_only=False)
 
 
 @settings(deadline=None, max_examples=300)
@@ -54,7 +54,7 @@ def _price(scale, rate):
 def test_scaled_down_vectors_are_paid_for(values, remaining, scale, budget):
     rate = unit_rate(scale, budget)
     vector = np.array(values, dtype=np.int64)
-    cost = scale_down(vector, np.arange(len(vector)), remaining, _price(scale, rate))
+    cost = scale_down_to_budget(vector, np.arange(len(vector)), remaining, _price(scale, rate))
     assert 0 <= cost <= remaining
     assert cost == charge(int((vector.astype(object) ** 2).sum()), rate)
     assert (vector <= values).all()
@@ -76,7 +76,7 @@ def test_a_cost_beyond_any_budget_does_not_wrap_around():
     assert charge(2**60, rate) == 2**62
     assert find_affordable_norm(2**30, UNITS, rate) < 2**22
     vector = np.array([2**29, 2**29], dtype=np.int64)
-    assert 0 <= scale_down(vector, np.arange(2), UNITS, _price(2**30, rate)) <= UNITS
+    assert 0 <= scale_down_to_budget(vector, np.arange(2), UNITS, _price(2**30, rate)) <= UNITS
 
 
 def adaptive_delta(first_mu, remaining_mu, stop, epsilon):

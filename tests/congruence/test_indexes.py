@@ -169,7 +169,7 @@ def test_parts_are_the_search_in_pieces(make):
     index.add(records)
     whole = index.search(queries, thresholds)
     for most in (0, 100, 2000, 10**6):
-        parts = list(index.parts(queries, thresholds, most))
+        parts = list(index.search_in_blocks(queries, thresholds, most))
         assert sum(len(part) for part in parts) == Q
         for name in ("rows", "similarities"):
             joined = np.concatenate([getattr(part, name) for part in parts])
@@ -185,12 +185,13 @@ class PrivateHyperplanes(neighbours.HyperplaneLSH):
         shift = np.rint(self.features.mean(axis=0)).astype(queries.dtype)
         moved = neighbours.HyperplaneLSH(self.kernel, D, tables=5, bits=4, seed=3)
         moved.add(self.features - shift)
-        self._codes = moved._codes
-        codes, self.codes = self.codes, lambda rows: moved.codes(rows - shift)
+        self._buckets = moved._buckets
+        compute_buckets = self.compute_buckets
+        self.compute_buckets = lambda rows: moved.compute_buckets(rows - shift)
         try:
             return super()._scan(queries, block, allowed)
         finally:
-            self.codes = codes
+            self.compute_buckets = compute_buckets
 
 
 class TheNearest(neighbours.ExactIndex):

@@ -10,12 +10,12 @@ import numpy as np
 
 from vicinal.labelling import (
     FileJournal,
-    FixedPlanLabeller,
     IndKNNLabeller,
     LabellingPlan,
     LabellingTask,
+    PrivateKNNLabeller,
     Round,
-    transfer,
+    run_labelling,
 )
 from vicinal.predictors import PrivateKNNClassifier
 
@@ -97,7 +97,7 @@ def main(folder, *death, seed=SEED):
 
 def main_planned(folder, *death, seed=SEED):
     """Carry out rounds of Private-kNN."""
-    labeller = FixedPlanLabeller(private_knn, plan(), data(seed)[1])
+    labeller = PrivateKNNLabeller(private_knn, plan(), data(seed)[1])
     carry_out(folder, labeller, *death, seed=seed)
 
 
@@ -123,7 +123,7 @@ def carry_out(folder, labeller, *death, seed=SEED):
         die_at(*death)
     records, _, pool = data(seed)
     with FileJournal(folder) as kept:
-        transfer(
+        run_labelling(
             LabellingTask(records, pool, Turned(0)), labeller, Learner(), plan(), kept,
             lambda _name, _size: lambda _done: None,
         )  # fmt: skip

@@ -12,7 +12,7 @@ def create_request(server, name=b"a block of any id", *, clock=5, size=6, **chan
     """Return a vote request for `size` queries with the audience's noise and the given fields."""
     engine = server._audience_states["default"].engine
     block = engine.votes.kernel.encode(tools.Q[:size])
-    scales = np.full(size, engine.votes.grid.scale(1.5 * np.sqrt(40)))
+    scales = np.full(size, engine.votes.grid.convert_noise(1.5 * np.sqrt(40)))
     thresholds = engine.radius.thresholds(block)
     request = VoteRequest(name, clock, "default", block, thresholds, scales)
     return dataclasses.replace(request, **changes)

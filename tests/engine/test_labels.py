@@ -23,8 +23,8 @@ def table():
 
 
 def labels_of(table, noise):
-    grid = VoteGrid.fitting(noise, 100, CLASSES, 1e-5)
-    meter = DeltaSlackAccountant(1e-5, needed=True)
+    grid = VoteGrid.choose(noise, 100, CLASSES, 1e-5)
+    meter = DeltaSlackAccountant(1e-5, needs_slack=True)
     return NoisyLabels(Cosine(), 2, CLASSES, table, grid, NoNoise(), meter)
 
 
@@ -88,7 +88,7 @@ def test_a_label_costs_more_of_what_is_nearly_spent(table):
     left, charges = UNITS, []
     for query in range(60):
         release.select_queries(slice(query, query + 1)).contribute_and_charge(
-            near.one(query), people
+            near.select_query(query), people
         )
         charges.append(left - int(people.remaining[0]))
         left = int(people.remaining[0])

@@ -26,8 +26,8 @@ FULL = 4094**2
 
 
 def votes_of(width, budget=0.5, noise=2.0):
-    grid = mechanisms.VoteGrid.fitting(noise, 100, width, 1e-5)
-    meter = mechanisms.DeltaSlackAccountant(1e-5, needed=True)
+    grid = mechanisms.VoteGrid.choose(noise, 100, width, 1e-5)
+    meter = mechanisms.DeltaSlackAccountant(1e-5, needs_slack=True)
     return NoisyVotes(Cosine(), 2, width, budget, grid, NoNoise(), meter)
 
 
@@ -55,12 +55,12 @@ def test_a_one_hot_vector_is_a_vote_bit_for_bit(kind, subjects):
     mechanism = votes_of(3, budget=0.2)
     if kind == "labels":
         table, grid = charge_table(0.03, 1e-7, classes=3), mechanism.grid
-        meter = mechanisms.DeltaSlackAccountant(1e-5, needed=True)
+        meter = mechanisms.DeltaSlackAccountant(1e-5, needs_slack=True)
         mechanism = NoisyLabels(Cosine(), 2, 3, table, grid, NoNoise(), meter)
     release = mechanism.release(rng.choice([2.0, 3.0, 8.0], 30))
     near = lists(rng, 40, 30)
     found = []
-    for targets in (labels, RecordVectors.of_rows(np.eye(3)[labels])):
+    for targets in (labels, RecordVectors.from_rows(np.eye(3)[labels])):
         crowd = people(targets, slots)
         sums, spent = release.contribute_and_charge(near, crowd)
         found.append((sums, spent, crowd.remaining))
@@ -86,7 +86,7 @@ def test_what_a_subject_moves_the_sums_by_is_paid_for(rows, subjects, budget, se
     charge or contribution changes.
     """
     rng = np.random.default_rng(seed)
-    carried = RecordVectors.of_rows(rows)
+    carried = RecordVectors.from_rows(rows)
     slots = rng.permutation(np.arange(len(rows)) % subjects)
     slots = np.unique(slots, return_inverse=True)[1]
     mechanism = votes_of(rows.shape[1], budget)
@@ -99,7 +99,7 @@ def test_what_a_subject_moves_the_sums_by_is_paid_for(rows, subjects, budget, se
     for subject in range(slots.max() + 1):
         others = slots != subject
         without = SubjectTable(
-            crowd.targets, crowd.slots, crowd.records, np.full_like(crowd.remaining, UNITS)
+            crowd.targets, crowd.slots, crowd.n_records, np.full_like(crowd.remaining, UNITS)
         )
         left_out, _ = release.contribute_and_charge(near.keep(others[near.rows]), without)
         moved = (sums - left_out).astype(object)
@@ -117,7 +117,7 @@ def test_what_a_subject_moves_the_sums_by_is_paid_for(rows, subjects, budget, se
 
 def test_a_charge_for_each_record_alone_would_be_too_little():
     """The brute force above can fail: by the records' own lengths a subject would pay half."""
-    crowd = people(RecordVectors.of_rows([[0.8, 0.6], [0.6, 0.8]]), [0, 0])
+    crowd = people(RecordVectors.from_rows([[0.8, 0.6], [0.6, 0.8]]), [0, 0])
     release = votes_of(2).release(np.array([8.0]))
     near = NeighbourLists(np.array([0, 2]), np.array([0, 1], dtype=np.int32),
                           np.full(2, FULL, dtype=np.int32))  # fmt: skip
@@ -133,7 +133,7 @@ anything = st.floats(allow_nan=False, allow_infinity=False, width=64)
 @settings(deadline=None, max_examples=200)
 @given(hnp.arrays(np.float64, st.tuples(st.integers(0, 4), st.integers(1, 6)), elements=anything))
 def test_no_vector_is_longer_than_one_and_short_ones_are_kept(rows):
-    found = RecordVectors.of_rows(rows)
+    found = RecordVectors.from_rows(rows)
     assert len(found) == len(rows)
     for i, row in enumerate(rows):
         values = found.values[found.starts[i] : found.starts[i + 1]].astype(object)
@@ -143,23 +143,23 @@ def test_no_vector_is_longer_than_one_and_short_ones_are_kept(rows):
                 np.square(row / (np.abs(row).max() or 1.0)).sum()
             )
         if length <= 1:
-            np.testing.assert_allclose(found.dense()[i], row, atol=2 / UNIT)
-            assert (np.abs(found.dense()[i]) <= np.abs(row)).all(), "rounded towards zero"
+            np.testing.assert_allclose(found.to_dense()[i], row, atol=2 / UNIT)
+            assert (np.abs(found.to_dense()[i]) <= np.abs(row)).all(), "rounded towards zero"
         elif math.isfinite(length):
-            np.testing.assert_allclose(found.dense()[i], row / length, atol=1e-8)
+            np.testing.assert_allclose(found.to_dense()[i], row / length, atol=1e-8)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_vectors_that_are_no_numbers_are_refused_and_not_quoted(bad):
     with pytest.raises(InvalidInput, match="finite numbers only") as refusal:
-        RecordVectors.of_rows([[0.25, bad]])
+        RecordVectors.from_rows([[0.25, bad]])
     assert "0.25" not in str(refusal.value)
 
 
 def test_a_million_coordinates_cost_their_length():
     """The longest vector there is: its squares are added up exactly, and it fits the scale."""
     size = 10**6
-    carried = RecordVectors.of_rows(np.ones((2, size)))
+    carried = RecordVectors.from_rows(np.ones((2, size)))
     crowd = people(carried, [0, 0])
     release = votes_of(size, budget=10.0, noise=1.0).release(np.array([1.0]))
     near = NeighbourLists(np.array([0, 2]), np.array([0, 1], dtype=np.int32),
@@ -189,7 +189,7 @@ def vectors_of(rows, width, place):
     for i, row in enumerate(rows):
         for c, value in row.items():
             dense[i, place[c]] = value
-    return RecordVectors.of_rows(dense)
+    return RecordVectors.from_rows(dense)
 
 
 @settings(deadline=None, max_examples=25)
@@ -206,7 +206,7 @@ def test_sparse_vectors_of_many_coordinates_are_paid_for(rows, budget):
         near = NeighbourLists(np.array([0, len(rows)]), np.arange(len(rows), dtype=np.int32),
                               np.full(len(rows), FULL, dtype=np.int32))  # fmt: skip
         grid = mechanisms.VoteGrid(1 << 24)
-        meter = mechanisms.DeltaSlackAccountant(1e-5, needed=False)
+        meter = mechanisms.DeltaSlackAccountant(1e-5, needs_slack=False)
         mechanism = NoisyVotes(Cosine(), 2, width, budget, grid, NoNoise(), meter)
         release = mechanism.release(np.array([2.0]))
         sums, spent = release.contribute_and_charge(near, crowd)
@@ -223,17 +223,17 @@ def test_sparse_vectors_of_many_coordinates_are_paid_for(rows, budget):
 def test_steps_hold_vectors_exactly(rows):
     """Fails if a vector comes back from a store's row another one."""
     vectors = vectors_of(rows, WIDE, range(WIDE))
-    back = RecordVectors.of_steps(vectors.steps())
+    back = RecordVectors.from_steps(vectors.to_steps())
     for name in ("starts", "coordinates", "values"):
         np.testing.assert_array_equal(getattr(back, name), getattr(vectors, name))
 
 
 def test_rows_are_joined_and_taken():
-    first, second = (RecordVectors.of_rows(np.eye(3)[rows] * 0.5) for rows in ([0, 1], [2]))
+    first, second = (RecordVectors.from_rows(np.eye(3)[rows] * 0.5) for rows in ([0, 1], [2]))
     both = join_targets(first, second)
-    np.testing.assert_array_equal(both[np.array([2, 0, 2])].dense(), np.eye(3)[[2, 0, 2]] * 0.5)
+    np.testing.assert_array_equal(both[np.array([2, 0, 2])].to_dense(), np.eye(3)[[2, 0, 2]] * 0.5)
     assert len(both[np.zeros(0, dtype=np.int64)]) == 0
     with pytest.raises(InvalidInput):
         join_targets(first, np.zeros(1, dtype=np.int32))
     with pytest.raises(InvalidInput):
-        join_targets(first, RecordVectors.of_rows(np.eye(4)))
+        join_targets(first, RecordVectors.from_rows(np.eye(4)))

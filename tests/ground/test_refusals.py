@@ -15,7 +15,7 @@ from vicinal.accounting.label_only import LINE_GRID
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.interactions.fit_registry import REGISTRY
 from vicinal.interactions.row_matching import RecordDigests
-from vicinal.labelling import FixedPlanLabeller, default_plan
+from vicinal.labelling import PrivateKNNLabeller, default_plan
 from vicinal.ledger.audiences import StoredAccount
 from vicinal.mechanisms.votes import VoteRelease
 from vicinal.progress import show_progress
@@ -70,7 +70,9 @@ def test_too_little_noise_for_a_label_is_refused():
 def tight(engine, answers, count=30.0):
     """Leave room in the slack for so many answers at a count."""
     noise = engine.multiplier * np.sqrt(count)
-    engine.slack._limit = answers * (engine.count.slack + engine.votes.slack(noise)) * (1 + 1e-6)
+    engine.slack._limit = (
+        answers * (engine.count.slack_per_count + engine.votes.bound_slack(noise)) * (1 + 1e-6)
+    )
 
 
 @pytest.mark.parametrize("count", [30.0, 1e4])
@@ -145,7 +147,7 @@ def test_nothing_takes_charges_back():
 
 
 def steps_of(records, monkeypatch):
-    monkeypatch.setattr("vicinal.mechanisms.private_knn._MOST_HITS", 30 * 50)
+    monkeypatch.setattr("vicinal.mechanisms.private_knn._MAX_HITS", 30 * 50)
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(records, 2)), rng.integers(0, 2, records)
     done: list[int] = []
@@ -369,9 +371,9 @@ def test_records_that_are_added_have_equal_rows_by_chance():
 def test_rounds_of_a_labelling_are_one_interaction():
     """Fails if the same features of two rounds count as two records with equal rows."""
     plan = default_plan(rounds=2, pool=20)
-    labeller = FixedPlanLabeller(lambda _: ESTIMATORS["Private-kNN"](), plan, Y)
+    labeller = PrivateKNNLabeller(lambda _: ESTIMATORS["Private-kNN"](), plan, Y)
     for part in plan.rounds:
-        labeller.embed(X, R, part)
+        labeller.begin_round(X, R, part)
         labeller.label(np.resize(Q, (part.queries, Q.shape[1])))
     for made in ESTIMATORS.values():
         with pytest.raises(PrivacyRefused, match="earlier interaction"):

@@ -24,7 +24,7 @@ from vicinal.errors import IdsAlike, InvalidInput
 from vicinal.features import PublicMap
 from vicinal.labelling import IndKNNLabeller
 from vicinal.ledger.id_encoding import fold_ids, frame_id, parse_framed_id
-from vicinal.mechanisms.teachers import teachers_of
+from vicinal.mechanisms.teachers import assign_teachers
 from vicinal.predictors import (
     IndKNNClassifier,
     IndKNNMultiLabelClassifier,
@@ -336,7 +336,7 @@ def test_other_methods_count_the_same_people():
     ]
     ids = checks.subject_ids("subjects", spelt)
     assert FitInputs(np.zeros((len(ids), 1)), ids, None).slots[1] == 3
-    assert len({tuple(teachers_of(ids[i::3], bytes(32), 1000)) for i in range(3)}) == 3
+    assert len({tuple(assign_teachers(ids[i::3], bytes(32), 1000)) for i in range(3)}) == 3
     for make in (
         lambda: PrivateKNNClassifier(range(3), 2, 0.5, n_queries=5, simulation_seed=1),
         lambda: NoisySGDClassifier(range(3), n_steps=3, n_records=3, simulation_seed=1),

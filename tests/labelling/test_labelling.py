@@ -26,8 +26,8 @@ from vicinal.labelling import (
     load_answers,
 )
 from vicinal.labelling.answers import save_answers
-from vicinal.labelling.journal import AskedRound, JournalEntry
-from vicinal.labelling.labellers import Answered
+from vicinal.labelling.journal import JournalEntry, RoundAnswers
+from vicinal.labelling.labellers import Answers
 from vicinal.ledger.rollback_guard import WitnessState
 
 C = 3
@@ -81,7 +81,7 @@ def rounds(**second):
 def run(world, folder, plan=None, asker=None, learner=None):
     job = LabellingTask(world[0], world[2], Raw())
     with FileJournal(folder) as journal:
-        return labelling.transfer(
+        return labelling.run_labelling(
             job, asker or labeller(world), learner or Learner(), plan or rounds(), journal, silent
         )
 
@@ -149,13 +149,13 @@ def test_labels_alone_keep_all_answers(world, tmp_path):
 def test_kept_answers_are_those_with_the_largest_margins_of_all_or_of_each_class():
     margins = np.array([0.5, 3.0, -1.0, 2.0, 3.0, 0.1])
     labels = np.zeros(6, dtype=np.int64)
-    assert Round(6, 1.0, keep=0.5).selected(margins, labels).tolist() == [1, 3, 4]
-    assert Round(6, 1.0, keep=0.01).selected(margins, labels).tolist() == [1]
-    assert Round(6, 1.0, keep=1.0).selected(margins, labels).tolist() == list(range(6))
+    assert Round(6, 1.0, keep=0.5).select_answers(margins, labels).tolist() == [1, 3, 4]
+    assert Round(6, 1.0, keep=0.01).select_answers(margins, labels).tolist() == [1]
+    assert Round(6, 1.0, keep=1.0).select_answers(margins, labels).tolist() == list(range(6))
     labels = np.array([0, 1, 0, 1, 1, 2])
     part = Round(6, 1.0, keep=0.5, by_class=True)
-    assert part.selected(margins, labels).tolist() == [0, 1, 4, 5]
-    assert part.selected(margins[:0], labels[:0]).tolist() == []
+    assert part.select_answers(margins, labels).tolist() == [0, 1, 4, 5]
+    assert part.select_answers(margins[:0], labels[:0]).tolist() == []
 
 
 def test_what_is_asked_and_kept_depends_on_released_things_only(world, tmp_path):
@@ -166,12 +166,12 @@ def test_what_is_asked_and_kept_depends_on_released_things_only(world, tmp_path)
 
         classes = np.arange(C)
 
-        def embed(self, _records, _reference, part):
+        def begin_round(self, _records, _reference, part):
             self.generator = np.random.default_rng(part.queries)
 
         def label(self, queries):
             size = len(queries)
-            return Answered(
+            return Answers(
                 self.generator.integers(C, size=size), self.generator.exponential(size=size)
             )
 
@@ -193,7 +193,7 @@ def test_what_is_asked_and_kept_depends_on_released_things_only(world, tmp_path)
         job = LabellingTask(records, world[2], Raw())
         with FileJournal(tmp_path / str(number)) as journal:
             plan = rounds(choose="unsure")
-            labelling.transfer(job, Scripted(), learner, plan, journal, silent)
+            labelling.run_labelling(job, Scripted(), learner, plan, journal, silent)
         outcomes.append(learner.lessons)
     for (rows, labels), (other_rows, other_labels) in zip(*outcomes, strict=True):
         np.testing.assert_array_equal(rows, other_rows)
@@ -231,20 +231,20 @@ def test_another_run_may_not_go_on_in_the_folder(world, tmp_path, change):
         plan = rounds(keep=0.5)
     asker = IndKNNLabeller(range(C), labels, **options)
     with FileJournal(tmp_path) as journal, pytest.raises(InvalidInput, match="another run"):
-        labelling.transfer(
+        labelling.run_labelling(
             LabellingTask(records, pool, Raw()), asker, Learner(), plan, journal, silent
         )
 
 
 def test_the_journal_returns_what_it_was_given(tmp_path):
-    asked = AskedRound(np.array([3, 1, 2]), np.array([0, 1]), np.array([0.5, -1.0]))
-    bare = AskedRound(np.array([4]), np.array([], dtype=np.int64), None)
+    asked = RoundAnswers(np.array([3, 1, 2]), np.array([0, 1]), np.array([0.5, -1.0]))
+    bare = RoundAnswers(np.array([4]), np.array([], dtype=np.int64), None)
     entry = JournalEntry("run", (asked, bare), {"remaining": np.arange(4), "slack": np.array(1e-9)})
     with FileJournal(tmp_path / "new" / "folder") as journal:
         assert journal.read() is None
         journal.commit(entry)
         read = journal.read()
-    assert read.run == "run"
+    assert read.input_digest == "run"
     np.testing.assert_array_equal(read.rounds[0].queries, [3, 1, 2])
     np.testing.assert_array_equal(read.rounds[0].margins, [0.5, -1.0])
     assert read.rounds[1].margins is None
@@ -457,7 +457,7 @@ def test_after_a_kill_the_same_model_goes_on_and_is_not_paid_for_twice(
     heir = labeller(world, model_share=0.5, n_records=900)
     heir.restore(before)
     public_map = PublicMap(n_components=None).fit(world[2])
-    heir.embed(*map(public_map.transform, (world[0], world[2])), ONE_ROUND.rounds[0])
+    heir.begin_round(*map(public_map.transform, (world[0], world[2])), ONE_ROUND.rounds[0])
     after = heir.state()
     assert before.keys() == after.keys()
     assert all((before[name] == after[name]).all() for name in before)

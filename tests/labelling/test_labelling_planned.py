@@ -6,7 +6,7 @@ import pytest
 from labelling.jobs import labelled
 from vicinal.accounting import account
 from vicinal.errors import InvalidInput, PrivacyRefused
-from vicinal.labelling import FixedPlanLabeller, LabellingPlan, Round
+from vicinal.labelling import LabellingPlan, PrivateKNNLabeller, Round
 from vicinal.labelling.labellers import ABSTAINED
 from vicinal.predictors import PrivateKNNClassifier
 
@@ -26,7 +26,7 @@ def plan(queries=300):
 
 
 def test_rounds_cost_what_the_account_of_all_their_releases_says(world):
-    labeller = FixedPlanLabeller(knn, plan(), world[1])
+    labeller = PrivateKNNLabeller(knn, plan(), world[1])
     releases = [
         {**release, "count": 300}
         for part in plan().rounds
@@ -42,7 +42,7 @@ def test_rounds_cost_what_the_account_of_all_their_releases_says(world):
 @pytest.mark.parametrize("release", ["votes", "label"])
 def test_private_knn_labels_a_pool(world, tmp_path, release):
     one = LabellingPlan((Round(300, 1.0, 0.7, None),))
-    labeller = FixedPlanLabeller(lambda part: knn(part, release=release), one, world[1])
+    labeller = PrivateKNNLabeller(lambda part: knn(part, release=release), one, world[1])
     asked, kept = labelled(world, tmp_path, labeller, one)
     right = asked.labels == world[3][asked.queries]
     assert right.mean() > 0.8
@@ -55,7 +55,7 @@ def test_what_fails_the_screening_is_not_learnt_from(world, tmp_path):
     def screened(part):
         return knn(part, sigma_screen=3.0, threshold=24.0)
 
-    labeller = FixedPlanLabeller(screened, one, world[1])
+    labeller = PrivateKNNLabeller(screened, one, world[1])
     asked, kept = labelled(world, tmp_path, labeller, one)
     assert 0 < (asked.labels == ABSTAINED).sum() < 300
     assert (asked.labels[kept] != ABSTAINED).all()
@@ -64,27 +64,27 @@ def test_what_fails_the_screening_is_not_learnt_from(world, tmp_path):
 
 def test_no_more_is_asked_than_was_planned_not_even_after_a_kill(world):
     records, labels, pool, _ = world
-    labeller = FixedPlanLabeller(knn, plan(100), labels)
-    labeller.embed(records, pool, plan(100).rounds[0])
+    labeller = PrivateKNNLabeller(knn, plan(100), labels)
+    labeller.begin_round(records, pool, plan(100).rounds[0])
     labeller.label(pool[:60])
-    heir = FixedPlanLabeller(knn, plan(100), labels)
+    heir = PrivateKNNLabeller(knn, plan(100), labels)
     heir.restore(labeller.state())
-    heir.embed(records, pool, plan(100).rounds[0])
+    heir.begin_round(records, pool, plan(100).rounds[0])
     with pytest.raises(PrivacyRefused):
         heir.label(pool[:41])
     heir.label(pool[:40])
     assert heir.state()["asked"].tolist() == [100]
-    heir.embed(records, pool, plan(100).rounds[1])
+    heir.begin_round(records, pool, plan(100).rounds[1])
     heir.label(pool[:100])
     assert heir.state()["asked"].tolist() == [100, 100]
     with pytest.raises(PrivacyRefused):
-        heir.embed(records, pool, plan(100).rounds[1])
+        heir.begin_round(records, pool, plan(100).rounds[1])
     assert heir.guarantee() == labeller.guarantee()
 
 
 @pytest.mark.parametrize("asked", [[101], [-1], [50, 50], [100, 100, 1]])
 def test_states_of_other_plans_are_refused(world, asked):
-    labeller = FixedPlanLabeller(knn, plan(100), world[1])
+    labeller = PrivateKNNLabeller(knn, plan(100), world[1])
     with pytest.raises(InvalidInput):
         labeller.restore({"asked": np.array(asked)})
     with pytest.raises(InvalidInput):
@@ -93,6 +93,6 @@ def test_states_of_other_plans_are_refused(world, asked):
 
 def test_limits_of_answers_are_refused(world):
     with pytest.raises(InvalidInput, match="n_answers"):
-        FixedPlanLabeller(lambda part: knn(part, n_answers=5), plan(), world[1])
+        PrivateKNNLabeller(lambda part: knn(part, n_answers=5), plan(), world[1])
     with pytest.raises(InvalidInput, match="embedded"):
-        FixedPlanLabeller(knn, plan(), world[1]).label(world[2])
+        PrivateKNNLabeller(knn, plan(), world[1]).label(world[2])

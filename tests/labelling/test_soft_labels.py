@@ -143,7 +143,7 @@ def test_given_the_same_releases_soft_labels_are_the_same_in_two_worlds(
 
 
 def test_soft_labels_of_weights_without_noise_are_caught(world, tmp_path, monkeypatch):
-    honest, sums = GradientRelease.collect, []
+    honest, sums = GradientRelease.contribute_and_charge, []
 
     def collect(self, *arguments):
         total, spent = honest(self, *arguments)
@@ -155,7 +155,7 @@ def test_soft_labels_of_weights_without_noise_are_caught(world, tmp_path, monkey
         chances = np.exp(scores - scores.max(axis=1, keepdims=True))
         return chances / chances.sum(axis=1, keepdims=True)
 
-    monkeypatch.setattr(GradientRelease, "collect", collect)
+    monkeypatch.setattr(GradientRelease, "contribute_and_charge", collect)
     monkeypatch.setattr(IndKNNClassifier, "model_probabilities", without_noise)
     first, second = in_two_worlds(world, tmp_path, monkeypatch)
     assert not np.array_equal(first, second)

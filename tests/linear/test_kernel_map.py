@@ -7,8 +7,8 @@ from vicinal.linear import kernel_map
 from vicinal.linear.kernel_map import KernelMap
 from vicinal.linear.model_features import LEAST_MANY, MOST_RECORDS, ModelFeatures
 from vicinal.linear.private_model import LinearModel
-from vicinal.mechanisms.gradients import whole_weights
-from vicinal.neighbours.kernels import FLOAT32, unit_vectors
+from vicinal.mechanisms.gradients import round_weights
+from vicinal.neighbours.kernels import FLOAT32, quantise_directions
 
 D, M, WIDTH = 70, 600, 40
 RNG = np.random.default_rng(0)
@@ -16,7 +16,7 @@ PUBLIC = RNG.normal(size=(M, D)) * np.linspace(3, 0.5, D)
 X = RNG.normal(size=(900, D)) * np.linspace(3, 0.5, D)
 MAP = KernelMap.from_public_rows(PUBLIC, WIDTH)
 FEATURES = ModelFeatures.from_rows(PUBLIC, MAP, lifted=False)
-ROWS = MAP.compute_components(unit_vectors(X))
+ROWS = MAP.compute_components(quantise_directions(X))
 
 
 @pytest.mark.parametrize("power", [0.0, 0.25])
@@ -25,14 +25,16 @@ def test_components_are_those_of_the_centred_kernel(power):
     from sklearn.decomposition import KernelPCA
 
     def likeness(rows):
-        unit, others = (unit_vectors(each) / FLOAT32.scale(D) for each in (rows, PUBLIC))
+        unit, others = (quantise_directions(each) / FLOAT32.scale(D) for each in (rows, PUBLIC))
         return ((1 + unit @ others.T) / 2) ** 8
 
     pca = KernelPCA(WIDTH, kernel="precomputed").fit(likeness(PUBLIC))
     variances = pca.eigenvalues_ / pca.eigenvalues_[0]
     expected = pca.transform(likeness(X)) * variances**-power
     found = (
-        KernelMap.from_public_rows(PUBLIC, WIDTH, power=power).compute_components(unit_vectors(X))
+        KernelMap.from_public_rows(PUBLIC, WIDTH, power=power).compute_components(
+            quantise_directions(X)
+        )
         / 2**12
     )
     found *= np.sign((found * expected).sum(axis=0))
@@ -41,7 +43,7 @@ def test_components_are_those_of_the_centred_kernel(power):
 
 def alone_or_together(components):
     """Tell whether components of a record are the same in any company."""
-    unit = unit_vectors(X)
+    unit = quantise_directions(X)
     parts = (slice(0, 1), slice(5, 6), slice(3, 800, 7), slice(None, None, -1))
     whole = components(unit)
     return all((components(unit[part]) == whole[part]).all() for part in parts)
@@ -50,7 +52,7 @@ def alone_or_together(components):
 def test_a_record_does_not_depend_on_others_and_private_means_are_caught(monkeypatch):
     assert alone_or_together(MAP.compute_components)
     monkeypatch.setattr(kernel_map, "_CHUNK", 64)
-    assert (MAP.compute_components(unit_vectors(X)) == ROWS).all()
+    assert (MAP.compute_components(quantise_directions(X)) == ROWS).all()
     assert not alone_or_together(
         lambda unit: MAP.compute_components(unit) - MAP.compute_components(unit).mean(0)
     )
@@ -58,7 +60,7 @@ def test_a_record_does_not_depend_on_others_and_private_means_are_caught(monkeyp
 
 def test_a_stored_map_is_the_same():
     again = KernelMap(**MAP.arrays())
-    assert (again.compute_components(unit_vectors(X)) == ROWS).all()
+    assert (again.compute_components(quantise_directions(X)) == ROWS).all()
     assert all(array.dtype == np.int16 for array in MAP.arrays().values())
 
 
@@ -82,7 +84,7 @@ def test_public_rows_that_are_few_or_alike_give_fewer_components():
     assert made[0].width <= 50
     alike = KernelMap.from_public_rows(np.repeat(PUBLIC[:5], 200, axis=0), WIDTH)
     assert 1 <= alike.width <= 5
-    assert np.abs(alike.compute_components(unit_vectors(X))).max() < 2**40
+    assert np.abs(alike.compute_components(quantise_directions(X))).max() < 2**40
 
 
 @pytest.mark.parametrize("row", [np.zeros(D), np.ones(D), PUBLIC[0]])
@@ -102,7 +104,7 @@ def test_rows_are_whole_and_short_enough(rows):
 
 
 def test_scores_do_not_depend_on_other_records():
-    weights = whole_weights(RNG.normal(size=(WIDTH + 1, 3)))
+    weights = round_weights(RNG.normal(size=(WIDTH + 1, 3)))
     model = LinearModel(weights, FEATURES)
     everybody = model.scores(X)
     assert (model.scores(X[7:9]) == everybody[7:9]).all()

@@ -28,7 +28,7 @@ def count_model_votes():
 
 
 def test_a_record_s_weight_is_not_learnt_and_predictions_are_as_short_as_records():
-    vectors = RecordVectors.of_rows([[0.6, 0.25, -0.5], [0.6, 0.0, 0.125]])
+    vectors = RecordVectors.from_rows([[0.6, 0.25, -0.5], [0.6, 0.0, 0.125]])
     np.testing.assert_array_equal(
         LOSS.convert_targets(vectors) / 2**30, [[0.25, -0.5], [0.0, 0.125]]
     )
@@ -78,4 +78,4 @@ def test_the_doubt_is_not_below_what_the_noise_of_training_does(epsilon):
 def model_rows(public):
     from vicinal.neighbours import Cosine
 
-    return Cosine.fitting(public).encode(public).astype(np.float32)
+    return Cosine.fit_to_public(public).encode(public).astype(np.float32)

@@ -15,7 +15,7 @@ RNG = np.random.default_rng(0)
 SCALES = np.array([1.0, 2.0, 0.5, 3.0])
 PUBLIC = RNG.normal(2.0, 1.0, size=(300, D)) * SCALES
 X = RNG.normal(2.0, 1.0, size=(200, D)) * SCALES
-KERNEL = Cosine.fitting(PUBLIC)
+KERNEL = Cosine.fit_to_public(PUBLIC)
 ROWS = KERNEL.encode(PUBLIC).astype(np.float32)
 FEATURES = ModelFeatures.from_rows(ROWS, lifted=KERNEL.lifts)
 
@@ -47,7 +47,7 @@ def test_rows_are_standardised_columns_over_the_longest_public_row_and_a_bias():
 
 def test_directions_alone_count_where_public_rows_are_alike_long():
     unit = PUBLIC / np.linalg.norm(PUBLIC, axis=1, keepdims=True)
-    kernel = Cosine.fitting(unit)
+    kernel = Cosine.fit_to_public(unit)
     assert not kernel.lifts
     assert ModelFeatures.from_rows(kernel.encode(unit), lifted=False).block_sizes == (D, LANDMARKS)
     assert FEATURES.block_sizes == (D, LANDMARKS)

@@ -23,7 +23,11 @@ from vicinal.linear.losses import ClassLoss
 from vicinal.linear.model_features import ModelFeatures
 from vicinal.linear.private_model import LinearModel, ModelGate, PrivateModel
 from vicinal.mechanisms.gradients import SubjectRows
-from vicinal.mechanisms.linear_model import GradientRelease, IndividualGradient, charge_rows
+from vicinal.mechanisms.linear_model import (
+    GradientRelease,
+    IndividualGradient,
+    charge_single_records,
+)
 from vicinal.mechanisms.votes import VoteRelease
 from vicinal.neighbours import Cosine
 from vicinal.neighbours.kernels import int8_precision
@@ -93,11 +97,11 @@ def without(subjects, victim, step, model, targets, encoder):
     people = SubjectRows(rows, targets[stay], slots, slots.max() + 1)
     twin = IndividualGradient(
         people, CLASSES, made.unit, made.clip, step.release.noise, SHARE, made._budget,
-        mechanisms.create_noise_source(0), mechanisms.DeltaSlackAccountant(1e-5, needed=False),
+        mechanisms.create_noise_source(0), mechanisms.DeltaSlackAccountant(1e-5, needs_slack=False),
     )  # fmt: skip
     release = GradientRelease(twin, step.release.scale, step.release.rate)
     assert twin.steps == made.steps
-    return release.collect(step.weights, step.before[np.unique(subjects[stay])])[0]
+    return release.contribute_and_charge(step.weights, step.before[np.unique(subjects[stay])])[0]
 
 
 def loss_and_price(subjects, victim, monkeypatch, **parameters):
@@ -118,7 +122,7 @@ def loss_and_price(subjects, victim, monkeypatch, **parameters):
     return loss, paid / UNITS * steps[0].release.mechanism._budget
 
 
-ENCODER, OF_MANY = Cosine.fitting(R), Cosine(int8_precision(R))
+ENCODER, OF_MANY = Cosine.fit_to_public(R), Cosine(int8_precision(R))
 SINGLE = np.arange(N)
 SEVERAL = np.concatenate([np.arange(N - 4), np.full(4, N - 4)])
 
@@ -177,17 +181,17 @@ def test_landmarks_are_public_rows(control, monkeypatch):
 
 
 def uncharged(patch):
-    honest = charge_rows
+    honest = charge_single_records
 
     def broken(scores, derivatives, squares, labels, slots, remaining, *numbers):
         return honest(scores, derivatives, squares, labels, slots, remaining.copy(), *numbers)
 
-    patch.setattr("vicinal.mechanisms.linear_model.charge_rows", broken)
+    patch.setattr("vicinal.mechanisms.linear_model.charge_single_records", broken)
 
 
 def unclipped(patch):
     """Charge clipped gradients and sum whole ones."""
-    honest = charge_rows
+    honest = charge_single_records
 
     def broken(scores, sums, squares, labels, slots, remaining, step, kind, factor, bound, *rest):
         facts = squares, labels, slots
@@ -196,7 +200,7 @@ def unclipped(patch):
         honest(scores, sums, *facts, full, step, kind, factor, 50 * bound, *rest)
         return total
 
-    patch.setattr("vicinal.mechanisms.linear_model.charge_rows", broken)
+    patch.setattr("vicinal.mechanisms.linear_model.charge_single_records", broken)
 
 
 def most_wrong(monkeypatch):
@@ -463,7 +467,7 @@ def test_what_joins_the_sums_is_public_and_on_their_grid(monkeypatch):
     fitted = classifier().fit(X, Y, public=R)
     answers = fitted.query(Q)
     integers = fitted._encode_features(Q[answers.asked])
-    expected = fitted._engine.radius.expected(integers)
+    expected = fitted._engine.radius.estimate_counts(integers)
     grid = fitted._engine.votes.grid.steps
     said = fitted._model.mapped(ENCODER.encode(Q[answers.asked]).astype(np.float32))[1]
     votes = fitted._model.loss.votes(said, answers.noise[answers.asked], expected)

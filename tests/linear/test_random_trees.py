@@ -80,7 +80,7 @@ def test_a_cut_lies_between_public_values_and_most_nodes_have_one():
     ids=["ten", "one", "a column", "alike", "zeros", "a constant", "all but one alike"],
 )  # fmt: skip
 def test_few_rows_or_columns_and_rows_that_are_alike_leave_features_to_train_on(public):
-    kernel = Cosine.fitting(public)
+    kernel = Cosine.fit_to_public(public)
     features = ModelFeatures.from_rows(kernel.encode(public), lifted=kernel.lifts)
     assert features.block_sizes == (public.shape[1], min(len(public), LANDMARKS))
     rows = features.rows(kernel.encode(X[:, : public.shape[1]]))

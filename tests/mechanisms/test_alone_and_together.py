@@ -26,7 +26,7 @@ from vicinal.mechanisms.noisy_labels import NoisyLabels
 from vicinal.mechanisms.subject_table import RecordVectors, SubjectTable
 from vicinal.mechanisms.votes import NoisyVotes
 from vicinal.neighbours import Cosine, ExactIndex, HyperplaneLSH
-from vicinal.neighbours.engines import proven_engines
+from vicinal.neighbours.engines import list_exact_engines
 from vicinal.neighbours.kernels import int8_precision
 
 N, SUBJECTS, D, QUERIES, BUDGET = 120, 50, 8, 7, 0.02
@@ -44,7 +44,7 @@ def hashing():
     return HyperplaneLSH(KERNEL, D, tables=6, bits=3, seed=3)
 
 
-INDEXES = {**{f"exact, {name}": exact(name) for name in proven_engines()}, "hashing": hashing}
+INDEXES = {**{f"exact, {name}": exact(name) for name in list_exact_engines()}, "hashing": hashing}
 
 
 def make_targets(kind, rng):
@@ -54,7 +54,7 @@ def make_targets(kind, rng):
     rows = rng.normal(size=(N, WIDTHS[kind]))
     if kind == "sparse":
         rows *= rng.random(rows.shape) < rng.choice([0.02, 0.1, 0.4], size=(N, 1))
-    return RecordVectors.of_rows(rows / 3)
+    return RecordVectors.from_rows(rows / 3)
 
 
 def make_world(kind, seed):
@@ -76,7 +76,7 @@ def select_subjects(targets, slots, remaining, chosen):
 
 def make_mechanism(kind):
     grid, noise = VoteGrid(1 << 22), create_noise_source(1)
-    slack = DeltaSlackAccountant(1e-5, needed=True)
+    slack = DeltaSlackAccountant(1e-5, needs_slack=True)
     if kind == "labels":
         return NoisyLabels(KERNEL, D, WIDTHS[kind], TABLE, grid, noise, slack)
     return NoisyVotes(KERNEL, D, WIDTHS[kind], BUDGET, grid, noise, slack)
@@ -146,7 +146,7 @@ def test_counts_together_are_the_sum_of_counts_alone(threads):
     def count_blocks(integers, table):
         index = ExactIndex(KERNEL, D)
         index.add(integers)
-        slack = DeltaSlackAccountant(1e-5, needed=True)
+        slack = DeltaSlackAccountant(1e-5, needs_slack=True)
         counter = NoisyCount(40.0, BUDGET, VoteGrid(1 << 22), create_noise_source(1), slack)
         sums = [
             counter.contribute_and_charge(index.search(queries, radii), table)[0]
@@ -190,14 +190,14 @@ def test_gradients_of_many_subjects_are_the_sum_of_gradients_alone(workers, vect
     labels = rng.integers(-(2**30), 2**30, (len(slots), 3)).astype(np.int32) if vectors else labels
     remaining = UNITS - (rng.integers(0, UNITS, 1111) >> rng.integers(0, 30, 1111))
     weights = rng.normal(size=(3, 3))
-    slack = DeltaSlackAccountant(1e-5, needed=False)
+    slack = DeltaSlackAccountant(1e-5, needs_slack=False)
 
     def run_step(chosen, new_slots, units):
         records = SubjectRows(rows[chosen], labels[chosen], new_slots.astype(np.int32), len(units))
         step = IndividualGradient(
             records, 3, 4095.0, 0.2, 5.0, 0.7, BUDGET, create_noise_source(1), slack
         ).release(5.0)
-        return step.collect(weights, units)
+        return step.contribute_and_charge(weights, units)
 
     left = remaining.copy()
     with testing.use_threads(workers):

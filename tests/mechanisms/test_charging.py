@@ -35,7 +35,7 @@ def make_subjects(rng, kind):
     slots[:100] = np.arange(100)  # so that every subject up to 100 has a record
     targets = rng.integers(0, CLASSES, N).astype(np.int32)
     if kind == "vectors":
-        targets = RecordVectors.of_rows(rng.normal(size=(N, CLASSES)) / 6)
+        targets = RecordVectors.from_rows(rng.normal(size=(N, CLASSES)) / 6)
     remaining = rng.integers(0, 1 << 40, 150)
     records = np.bincount(slots, minlength=150).astype(np.int32)
     return SubjectTable(targets, slots, records, remaining)
@@ -50,7 +50,7 @@ def table():
 def release(request, table):
     """Return a kind of release, and a release of this kind."""
     grid, kernel, noise = mechanisms.VoteGrid(1 << 22), Cosine(), mechanisms.create_noise_source(1)
-    slack = mechanisms.DeltaSlackAccountant(1e-5, needed=True)
+    slack = mechanisms.DeltaSlackAccountant(1e-5, needs_slack=True)
     if request.param == "labels":
         mechanism = NoisyLabels(kernel, 8, CLASSES, table, grid, noise, slack)
     else:

@@ -17,29 +17,29 @@ from vicinal.mechanisms.charging import (
     ALL_SUBJECTS,
     KernelWeights,
     NeighbourArrays,
-    OnePrice,
+    QueryPrice,
     Scratch,
     SubjectArrays,
     VectorArrays,
     VotePrices,
     charge_multirecord_vectors,
-    scale_down,
+    scale_down_to_budget,
 )
-from vicinal.mechanisms.count import NoisyCount, noisy_size
-from vicinal.mechanisms.subject_table import SubjectTable, towards_zero
+from vicinal.mechanisms.count import NoisyCount, release_noisy_size
+from vicinal.mechanisms.subject_table import SubjectTable, multiply_towards_zero
 from vicinal.mechanisms.votes import NoisyVotes
 from vicinal.neighbours import Cosine, NeighbourLists
 from vicinal.neighbours.kernels import LEVELS
 
-NO_LIMIT = DeltaSlackAccountant(1e-5, needed=False)
+NO_LIMIT = DeltaSlackAccountant(1e-5, needs_slack=False)
 
 
 def scale_contribution(values, scale, remaining=UNITS, budget=1e3):
     """Return the vector as it is scaled down, as whole numbers of any size, and its charge."""
     vector = np.array(values, dtype=np.int64)
     rate = unit_rate(scale, budget)
-    price = OnePrice(scale, rate, rate, 0.0, np.ones((1, 1)), False)
-    cost = scale_down(vector, np.arange(len(vector)), remaining, price)
+    price = QueryPrice(scale, rate, rate, 0.0, np.ones((1, 1)), False)
+    cost = scale_down_to_budget(vector, np.arange(len(vector)), remaining, price)
     return [int(value) for value in vector], cost
 
 
@@ -107,7 +107,7 @@ def test_products_are_rounded_towards_zero():
     rng = np.random.default_rng(0)
     for weight, value in [*rng.integers(0, 1 << 30, (200, 2)).tolist(), [1, 1], [0, 5], [7, 0]]:
         for signed in (value, -value):
-            assert towards_zero(weight, signed) == int(Fraction(weight * signed, 1 << 30))
+            assert multiply_towards_zero(weight, signed) == int(Fraction(weight * signed, 1 << 30))
 
 
 def make_subjects(*records):
@@ -158,7 +158,7 @@ def test_a_count_beyond_the_scale_or_int64_is_left_out(sigma, records, counted):
 def test_a_size_beyond_the_scale_or_int64_is_left_out(budget, steps, size):
     """Ten records are more than 7.07 times the noise, or than 2^31 steps."""
     subjects = make_subjects(10, 7)
-    found, spent = noisy_size(subjects, budget, VoteGrid(steps), NoNoise(), NO_LIMIT)
+    found, spent = release_noisy_size(subjects, budget, VoteGrid(steps), NoNoise(), NO_LIMIT)
     assert found == size
     assert spent == (UNITS - subjects.remaining).sum() >= 0
     assert (subjects.remaining <= UNITS).all()

@@ -11,9 +11,9 @@ from made_up import NoNoise
 from vicinal.accounting.budget import UNITS
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.mechanisms import DeltaSlackAccountant, NoiseSource, create_noise_source, linear_model
-from vicinal.mechanisms.gradients import SubjectRows, summed_gradient
+from vicinal.mechanisms.gradients import SubjectRows, sum_gradient
 from vicinal.mechanisms.linear_model import IndividualGradient, _round_weights
-from vicinal.neighbours.kernels import FLOAT32, unit_vectors
+from vicinal.neighbours.kernels import FLOAT32, quantise_directions
 
 pytestmark = pytest.mark.quick
 
@@ -27,7 +27,7 @@ SLOTS = np.array([0, 1, 1, 2, 3, 3, 3, 4], dtype=np.int32)
 
 def make_data(seed=0):
     rng = np.random.default_rng(seed)
-    rows = unit_vectors(rng.normal(size=(len(SLOTS), FEATURES)))
+    rows = quantise_directions(rng.normal(size=(len(SLOTS), FEATURES)))
     return rows, rng.integers(0, CLASSES, len(SLOTS)).astype(np.int32)
 
 
@@ -35,7 +35,7 @@ def make_gradient(chosen=None, *, clip=0.7, share=0.7, sigma=20.0, noise=None, m
     rows, labels = make_data()
     chosen = np.ones(len(SLOTS), dtype=bool) if chosen is None else np.isin(SLOTS, chosen)
     records = SubjectRows(rows[chosen], labels[chosen], SLOTS[chosen], SLOTS.max() + 1)
-    meter = meter or DeltaSlackAccountant(1e-5, needed=True)
+    meter = meter or DeltaSlackAccountant(1e-5, needs_slack=True)
     return IndividualGradient(
         records, CLASSES, UNIT, clip, sigma, share, BUDGET, noise or NoNoise(), meter
     )
@@ -45,7 +45,7 @@ def make_gradient_of(rows, carried, slots, *rest, share=1.0, budget=BUDGET, nois
     """Return the mechanism of these records, without slack; `rest`: classes, unit, clip, sigma."""
     slots = np.asarray(slots, dtype=np.int32)
     records = SubjectRows(rows, carried, slots, int(slots.max()) + 1)
-    meter = DeltaSlackAccountant(1e-5, needed=False)
+    meter = DeltaSlackAccountant(1e-5, needs_slack=False)
     return IndividualGradient(records, *rest, share, budget, noise or NoNoise(), meter)
 
 
@@ -80,7 +80,7 @@ def compute_literal_gradient(subject, clip):
 @pytest.mark.parametrize("clip", [0.2, 0.7, 5.0])
 def test_sums_are_those_of_a_slow_transcription(clip):
     mechanism = make_gradient(clip=clip)
-    sums, _ = mechanism.release(20.0).collect(WEIGHTS, make_full_budgets())
+    sums, _ = mechanism.release(20.0).contribute_and_charge(WEIGHTS, make_full_budgets())
     expected = sum(compute_literal_gradient(subject, clip) for subject in range(5))
     assert np.allclose(sums / mechanism.steps * clip, expected, atol=1e-4 * clip)
 
@@ -93,11 +93,11 @@ def exact_units(contribution, scale):
 def test_every_subject_pays_for_exactly_what_it_added_and_touches_nobody_else():
     release = make_gradient().release(20.0)
     everybody = make_full_budgets()
-    sums, spent = release.collect(WEIGHTS, everybody)
+    sums, spent = release.contribute_and_charge(WEIGHTS, everybody)
     parts = []
     for subject in range(5):
         alone = make_full_budgets()
-        part, own = make_gradient([subject]).release(20.0).collect(WEIGHTS, alone)
+        part, own = make_gradient([subject]).release(20.0).contribute_and_charge(WEIGHTS, alone)
         assert own == UNITS - alone[subject] == UNITS - everybody[subject]
         exact = exact_units(part, release.scale)
         assert exact <= own <= exact * (1 + Fraction(1, 2**40)) + 1
@@ -123,7 +123,7 @@ def test_the_order_of_a_subjects_records_changes_nothing(clip, left, vectors):
         some = list(order)
         mechanism = make_gradient_of(rows[some], carried[some], [0] * 3, 3, 4000.0, clip, 20.0)
         remaining = np.array([left])
-        sums, spent = mechanism.release(20.0).collect(weights, remaining)
+        sums, spent = mechanism.release(20.0).contribute_and_charge(weights, remaining)
         assert spent == left - remaining[0] > 0
         found.add((sums.tobytes(), spent))
     assert len(found) == 1
@@ -133,7 +133,9 @@ def test_nobody_is_in_a_contribution_longer_than_the_clipping_bound():
     mechanism = make_gradient(clip=0.2)
     for subject in range(5):
         part, _ = (
-            make_gradient([subject], clip=0.2).release(20.0).collect(WEIGHTS, make_full_budgets())
+            make_gradient([subject], clip=0.2)
+            .release(20.0)
+            .contribute_and_charge(WEIGHTS, make_full_budgets())
         )
         assert (
             0.999 * mechanism.steps
@@ -147,10 +149,10 @@ def test_training_takes_no_more_than_its_share(left):
     remaining = make_full_budgets()
     reserve = UNITS - math.floor(0.7 * UNITS)
     remaining[:] = reserve + left
-    make_gradient().release(0.5).collect(WEIGHTS, remaining)
+    make_gradient().release(0.5).contribute_and_charge(WEIGHTS, remaining)
     assert (remaining >= reserve).all()
     remaining[:] = reserve - 5
-    sums, spent = make_gradient().release(0.5).collect(WEIGHTS, remaining)
+    sums, spent = make_gradient().release(0.5).contribute_and_charge(WEIGHTS, remaining)
     assert not sums.any()
     assert spent == 0
 
@@ -166,7 +168,7 @@ def test_whoever_can_pay_for_a_step_in_every_entry_takes_part(subject, entries):
     shortest = math.ceil((mechanism.squares[0] if subject == 0 else 1) * release.rate)
     for left, some in ((shortest - 1, False), (math.ceil(1.01 * entries * shortest) + 1, True)):
         remaining = make_full_budgets() - UNITS + reserve + left
-        sums, spent = release.collect(WEIGHTS, remaining)
+        sums, spent = release.contribute_and_charge(WEIGHTS, remaining)
         assert sums.any() == (spent > 0) == some
         assert (remaining >= reserve).all()
 
@@ -191,7 +193,7 @@ def collected(world, facts, noise):
     slots, classes = range(len(world)), weights.shape[1]
     mechanism = make_gradient_of(rows[world], labels[world], slots, classes, UNIT, clip, noise)
     release, remaining = mechanism.release(noise), left[world].astype(np.int64)
-    sums, spent = release.collect(weights, remaining)
+    sums, spent = release.contribute_and_charge(weights, remaining)
     assert spent == (left[world] - remaining).sum()
     return release, sums, spent
 
@@ -215,14 +217,14 @@ def test_no_rounding_makes_anybody_longer_or_cheaper(noise):
 
 
 def test_derivatives_that_are_rounded_up_are_caught(monkeypatch):
-    honest = linear_model.charge_rows
+    honest = linear_model.charge_single_records
 
     def broken(scores, derivatives, *rest):
         spent = honest(scores, derivatives, *rest)
         derivatives += np.sign(derivatives)
         return spent
 
-    monkeypatch.setattr(linear_model, "charge_rows", broken)
+    monkeypatch.setattr(linear_model, "charge_single_records", broken)
     with pytest.raises(AssertionError):
         check_every_subject(1.0, range(40))
 
@@ -232,7 +234,7 @@ def test_small_noise_shortens_contributions_to_the_scale():
     part, _ = (
         make_gradient([3], sigma=0.01, clip=5.0, share=1.0)
         .release(0.01)
-        .collect(WEIGHTS, make_full_budgets())
+        .contribute_and_charge(WEIGHTS, make_full_budgets())
     )
     assert np.abs(part).max() <= release.scale
 
@@ -261,7 +263,7 @@ def test_a_training_follows_gradients_in_floats_under_the_same_noise(vectors):
     """Rounding to integers changes the weights by at most a thousandth of the largest."""
     rng, n, rate, noise = np.random.default_rng(7), 200, 20.0, GivenNoise()
     labels, slots = rng.integers(0, CLASSES, n).astype(np.int32), np.arange(n, dtype=np.int32)
-    rows = unit_vectors(rng.normal(size=(n, FEATURES)) + 2 * np.eye(FEATURES)[labels])
+    rows = quantise_directions(rng.normal(size=(n, FEATURES)) + 2 * np.eye(FEATURES)[labels])
     sides = np.eye(CLASSES)[labels] * 0.75
     carried = (sides * UNIT_VECTOR).astype(np.int32) if vectors else labels
     mechanism = make_gradient_of(
@@ -270,7 +272,7 @@ def test_a_training_follows_gradients_in_floats_under_the_same_noise(vectors):
     release, remaining = mechanism.release(8.0), np.full(n, UNITS, dtype=np.int64)
     weights, floats = np.zeros((2, FEATURES, CLASSES))
     for drawn in noise.drawn:
-        sums, _ = release.collect(weights, remaining)
+        sums, _ = release.contribute_and_charge(weights, remaining)
         weights = weights - rate * release.publish(sums) * (mechanism.clip / n)
         scores = rows / UNIT @ floats
         grown = np.exp(scores)
@@ -298,7 +300,9 @@ def test_as_many_as_are_summed_at_once_may_all_pull_one_way():
     mechanism = make_gradient_of(
         rows, np.zeros(64, np.int32), range(64), 2, UNIT, 0.1, 1.0, budget=1e9
     )
-    sums, _ = mechanism.release(1.0).collect(np.zeros((FEATURES, 2)), np.full(count, UNITS))
+    sums, _ = mechanism.release(1.0).contribute_and_charge(
+        np.zeros((FEATURES, 2)), np.full(count, UNITS)
+    )
     longest = mechanism.steps / math.sqrt(2)
     np.testing.assert_allclose(sums[0], [-64 * longest, 64 * longest], rtol=1e-3)
 
@@ -310,20 +314,20 @@ def test_huge_noise_gets_a_coarser_grid():
 
 
 def test_a_full_meter_refuses_before_anybody_is_charged():
-    meter = DeltaSlackAccountant(1e-5, needed=True, spent=1e-7)
+    meter = DeltaSlackAccountant(1e-5, needs_slack=True, spent=1e-7)
     with pytest.raises(PrivacyRefused):
         make_gradient(meter=meter).release(1e-3)
 
 
 def test_a_training_that_the_meter_cannot_pay_whole_is_refused_before_it_begins():
-    meter, noise = DeltaSlackAccountant(1e-5, needed=True), 1e-3
+    meter, noise = DeltaSlackAccountant(1e-5, needs_slack=True), 1e-3
     mechanism = make_gradient(meter=meter)
     mechanism.release(noise)
     each = meter.spent
     meter.resume(1e-7 - 10 * each)
-    mechanism.check(noise, 9)
+    mechanism.check_slack(noise, 9)
     with pytest.raises(PrivacyRefused, match="grid"):
-        mechanism.check(noise, 11)
+        mechanism.check_slack(noise, 11)
 
 
 @pytest.mark.parametrize("bad", [{"clip": 0.0}, {"share": 0.0}, {"sigma": float("nan")}])
@@ -339,7 +343,7 @@ def test_a_charge_too_large_to_be_a_number_is_still_paid(count):
     some = rows[:count], labels[:count], [0] * count
     mechanism = make_gradient_of(*some, CLASSES, UNIT, 0.01, 0.2, share=0.5, budget=1e-7)
     remaining = np.array([UNITS])
-    sums, spent = mechanism.release(0.2).collect(WEIGHTS, remaining)
+    sums, spent = mechanism.release(0.2).contribute_and_charge(WEIGHTS, remaining)
     assert remaining[0] >= mechanism.reserve
     assert UNITS - remaining[0] == spent
     assert math.ceil(compute_square_of(sums) * mechanism.release(0.2).rate) <= spent
@@ -353,7 +357,7 @@ def test_nobody_is_longer_than_a_scale_below_the_clipping_bound(count, noise):
     some = rows[:count], labels[:count], [0] * count
     mechanism = make_gradient_of(*some, CLASSES, UNIT, 1e-3, noise, budget=1e6)
     release = mechanism.release(noise)
-    sums, _ = release.collect(WEIGHTS, np.array([UNITS]))
+    sums, _ = release.contribute_and_charge(WEIGHTS, np.array([UNITS]))
     assert release.scale < mechanism.steps
     assert 0.99 * release.scale**2 < compute_square_of(sums) <= release.scale**2
 
@@ -369,7 +373,7 @@ def test_derivatives_of_a_short_row_are_cut_to_what_int16_holds():
         rows, np.array([1], np.int32), [0], 2, 1.0, 1e-3, 20.0, budget=10.0
     )
     release = mechanism.release(20.0)
-    sums, spent = release.collect(np.zeros((2, 2)), np.array([UNITS]))
+    sums, spent = release.contribute_and_charge(np.zeros((2, 2)), np.array([UNITS]))
     assert sums[0, 0] > 0 > sums[0, 1]
     assert 0.999 * 32767**2 < compute_square_of(sums) <= 32767**2
     assert spent == math.ceil(compute_square_of(sums) * release.rate)
@@ -381,7 +385,9 @@ def test_a_sum_of_squares_that_is_rounded_down_makes_nobody_longer():
     bound = math.sqrt(width) * entry * (1 - 1e-13)
     for value in np.random.default_rng(0).random(300):
         residuals, costs = np.full((width, 1), value), np.zeros(1)
-        linear_model._clip(residuals, np.ones(1, np.int64), 1e9, bound, np.zeros(1), costs)
+        linear_model._clip_to_integers(
+            residuals, np.ones(1, np.int64), 1e9, bound, np.zeros(1), costs
+        )
         assert (residuals == entry - 1).all()
 
 
@@ -392,7 +398,7 @@ def test_the_order_of_thousands_of_records_changes_no_bit(largest):
     rows = rng.integers(4000, 8000, (3000, 3)).astype(np.int16)
     residuals = rng.uniform(0.9 * largest, largest, (3000, 3))
     sums = [
-        summed_gradient(residuals[order], rows[order])
+        sum_gradient(residuals[order], rows[order])
         for order in (np.arange(3000), rng.permutation(3000))
     ]
     np.testing.assert_array_equal(*sums)
@@ -407,7 +413,7 @@ def test_scores_far_off_a_vector_count_as_one_that_is_off_by_one(several):
             rows, np.full((len(rows), 1), target, np.int32), slots, 1, 1000.0, 5.0, 20.0
         )
         .release(20.0)
-        .collect(np.array([[weight], [0.0]]), np.array([UNITS]))
+        .contribute_and_charge(np.array([[weight], [0.0]]), np.array([UNITS]))
         for target, weight in ((-UNIT_VECTOR, 0.0), (UNIT_VECTOR, 1e6))
     )
     assert (near[0] == far[0]).all()

@@ -11,31 +11,31 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from vicinal.mechanisms.teachers import FALLBACK, Teacher, count_votes, derive_seed, teachers_of
+from vicinal.mechanisms.teachers import FALLBACK, Teacher, assign_teachers, count_votes, derive_seed
 from vicinal.noise.source import fresh_key
 
 
 def test_parts_are_disjoint_by_subject():
     rng = np.random.default_rng(0)
     ids = rng.integers(0, 200, 3000).tolist()
-    part = teachers_of(ids, fresh_key(), 20)
+    part = assign_teachers(ids, fresh_key(), 20)
     for subject in set(ids):
         assert len(set(part[np.array(ids) == subject])) == 1
 
 
 def test_one_subject_less_leaves_everybody_elses_teacher():
     key, ids = fresh_key(), [f"p{i}" for i in range(500)]
-    full_result = teachers_of(ids, key, 10)
+    full_result = assign_teachers(ids, key, 10)
     for erased in range(0, 500, 50):
-        rest = teachers_of(ids[:erased] + ids[erased + 1 :], key, 10)
+        rest = assign_teachers(ids[:erased] + ids[erased + 1 :], key, 10)
         np.testing.assert_array_equal(rest, np.delete(full_result, erased))
 
 
 def test_sizes_are_balanced_and_keys_fresh():
     """Fails if some teachers get more subjects, or if two fits use the same parts."""
-    sizes = np.bincount(teachers_of(range(20_000), fresh_key(), 40), minlength=40)
+    sizes = np.bincount(assign_teachers(range(20_000), fresh_key(), 40), minlength=40)
     assert chisquare(sizes).pvalue > 1e-9
-    first, second = (teachers_of(range(1000), fresh_key(), 40) for _ in range(2))
+    first, second = (assign_teachers(range(1000), fresh_key(), 40) for _ in range(2))
     assert (first == second).mean() < 0.15
 
 
@@ -107,7 +107,7 @@ def test_one_subject_moves_one_vote_between_two_classes():
     queries = 5 * np.random.default_rng(1).normal(size=(50, 5))
 
     def counts(is_enrolled):
-        part = teachers_of(ids[is_enrolled].tolist(), key, 12)
+        part = assign_teachers(ids[is_enrolled].tolist(), key, 12)
         teachers = [
             Teacher(
                 KNeighborsClassifier(1), X[is_enrolled][part == t], y[is_enrolled][part == t], 3, t

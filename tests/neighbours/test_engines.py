@@ -16,8 +16,8 @@ from vicinal.neighbours.engines import (
     HitBudget,
     ScanRecords,
     _choice,
-    engine_for,
-    proven_engines,
+    get_engine,
+    list_exact_engines,
 )
 from vicinal.neighbours.kernels import Precision, int8_precision
 from vicinal.neighbours.scan import Pairs, ScanEngine
@@ -28,10 +28,10 @@ INT8 = Precision(4095, 127)
 engines = pytest.mark.parametrize("name", ENGINES)
 
 
-def get_engine(name):
-    if name not in proven_engines():
+def require_engine(name):
+    if name not in list_exact_engines():
         pytest.skip(f"the engine {name} is not to be had here")
-    return engine_for(INT8, name)
+    return get_engine(INT8, name)
 
 
 def make_scene(seed, n, q, d, factor):
@@ -46,10 +46,10 @@ def make_scene(seed, n, q, d, factor):
     queries[rng.random(q) < 0.1] = -max_coordinate
     offsets = rng.integers(0, 1 << 20, n).astype(np.int32)
     similarities = factor * (queries.astype(np.int64) @ x.astype(np.int64).T) - offsets
-    floors = similarities[np.arange(q), rng.integers(0, n, q)] + rng.integers(0, 2, q)
-    floors[rng.random(q) < 0.1] = -(1 << 40)
-    floors[rng.random(q) < 0.1] = 1 << 40
-    return x, queries, offsets, similarities, floors
+    min_scores = similarities[np.arange(q), rng.integers(0, n, q)] + rng.integers(0, 2, q)
+    min_scores[rng.random(q) < 0.1] = -(1 << 40)
+    min_scores[rng.random(q) < 0.1] = 1 << 40
+    return x, queries, offsets, similarities, min_scores
 
 
 def check_hits(hits, inside, similarities, first=0):
@@ -80,7 +80,7 @@ def pad_rows(rows):
 )
 def test_every_engine_has_the_similarities_of_chosen_pairs(name, seed, n, q, d, factor, first):
     """Fails if a pair gets another's product, or pairs with other records are written."""
-    worker = get_engine(name)
+    worker = require_engine(name)
     x, queries, offsets, similarities, _ = make_scene(seed, n, max(q, 1), d, factor)
     queries, half = queries[:q], n // 2
     chosen = [np.sort(np.random.default_rng(j).permutation(n)[: j % 5]) for j in range(q)]
@@ -108,15 +108,15 @@ def test_every_engine_has_the_similarities_of_chosen_pairs(name, seed, n, q, d, 
     gathered=st.booleans(),
 )
 def test_every_engine_finds_what_the_definition_says(name, seed, n, q, d, factor, gathered):
-    worker = get_engine(name)
-    x, queries, offsets, similarities, floors = make_scene(seed, n, q, d, factor)
+    worker = require_engine(name)
+    x, queries, offsets, similarities, min_scores = make_scene(seed, n, q, d, factor)
     records = ScanRecords(pad_rows(x), offsets, np.arange(n, dtype=np.int32) + 7)
-    block = worker.prepare(pad_rows(queries), floors, factor)
-    inside = similarities >= floors[:, None]
+    block = worker.prepare(pad_rows(queries), min_scores, factor)
+    inside = similarities >= min_scores[:, None]
     if gathered:
         chosen = np.flatnonzero(np.random.default_rng(seed).random(n) < 0.5).astype(np.int32)
         inside[:, np.setdiff1d(np.arange(n), chosen)] = False
-        hits = worker.scan_some(block, records, chosen, HitBudget(n * q))
+        hits = worker.scan_subset(block, records, chosen, HitBudget(n * q))
     else:
         hits = worker.scan(block, records, HitBudget(n * q))
     check_hits(hits, inside, similarities, 7)
@@ -126,25 +126,25 @@ def test_every_engine_finds_what_the_definition_says(name, seed, n, q, d, factor
 @pytest.mark.parametrize(("n", "q"), [(2047, 70), (2048, 70), (2049, 70), (9000, 70), (9000, 2)])
 def test_engines_are_exact_across_their_own_tiles(name, n, q):
     """Fails if hits are lost at the end of a tile, or where room is made: one query has all."""
-    worker = get_engine(name)
-    x, queries, offsets, similarities, floors = make_scene(n, n, q, 64, 1)
-    floors[0] = -(1 << 40)
-    block = worker.prepare(queries, floors, 1)
+    worker = require_engine(name)
+    x, queries, offsets, similarities, min_scores = make_scene(n, n, q, 64, 1)
+    min_scores[0] = -(1 << 40)
+    block = worker.prepare(queries, min_scores, 1)
     records = ScanRecords(x, offsets, np.arange(n, dtype=np.int32))
     hits = worker.scan(block, records, HitBudget(n * q))
-    check_hits(hits, similarities >= floors[:, None], similarities)
+    check_hits(hits, similarities >= min_scores[:, None], similarities)
 
 
 @engines
 def test_picked_queries_are_those_of_a_block_of_their_own(name):
-    worker = get_engine(name)
-    x, queries, offsets, _, floors = make_scene(5, 300, 90, 40, 2)
+    worker = require_engine(name)
+    x, queries, offsets, _, min_scores = make_scene(5, 300, 90, 40, 2)
     records = ScanRecords(x, offsets, np.arange(300, dtype=np.int32))
-    block = worker.prepare(queries, floors, 2)
+    block = worker.prepare(queries, min_scores, 2)
     for chosen in ([3], [0, 89], list(range(0, 90, 4)), list(range(90))):
         indices = np.array(chosen)
         picked = worker.scan(worker.select_queries(block, indices), records, HitBudget(10**6))
-        alone = worker.prepare(queries[indices], floors[indices], 2)
+        alone = worker.prepare(queries[indices], min_scores[indices], 2)
         for actual, expected in zip(
             picked, worker.scan(alone, records, HitBudget(10**6)), strict=True
         ):
@@ -155,10 +155,10 @@ def test_picked_queries_are_those_of_a_block_of_their_own(name):
 @pytest.mark.parametrize("queries", [1, 40])
 def test_a_compiled_engine_reads_nothing_beyond_its_records(name, queries):
     """Fails if memory that does not fit the block is handed to code that works with addresses."""
-    worker = get_engine(name)
-    x, query_rows, offsets, _, floors = make_scene(2, 50, queries, 16, 1)
+    worker = require_engine(name)
+    x, query_rows, offsets, _, min_scores = make_scene(2, 50, queries, 16, 1)
     names = np.arange(50, dtype=np.int32)
-    block = worker.prepare(query_rows, floors, 1)
+    block = worker.prepare(query_rows, min_scores, 1)
     for bad in (
         ScanRecords(x[:, :12].copy(), offsets, names),
         ScanRecords(x[::2], offsets[::2], names[::2]),
@@ -172,13 +172,13 @@ def test_a_compiled_engine_reads_nothing_beyond_its_records(name, queries):
     for chosen in ([50], [-1, 3]):
         indices = np.array(chosen, dtype=np.int32)
         with pytest.raises(InvalidInput, match="'records'"):
-            worker.scan_some(block, ScanRecords(x, offsets, names), indices, HitBudget(10**6))
+            worker.scan_subset(block, ScanRecords(x, offsets, names), indices, HitBudget(10**6))
 
 
 @engines
 @pytest.mark.parametrize("queries", [1, 40])
 def test_an_engine_stops_when_there_is_no_room(name, queries):
-    worker = get_engine(name)
+    worker = require_engine(name)
     x, query_rows, offsets, _, _ = make_scene(1, 500, queries, 16, 1)
     no_limit = np.full(queries, -(1 << 40))
     block = worker.prepare(query_rows, no_limit, 1)
@@ -194,7 +194,7 @@ def test_indexes_answer_alike_on_every_engine(kind, block):
     X, Q = rng.normal(size=(3000, 50)), rng.normal(size=(block, 50))
     kernel = kind(int8_precision(X[:500]))
     hits = []
-    for name in proven_engines():
+    for name in list_exact_engines():
         index = ExactIndex(kernel, 50, engine=name)
         index.add(kernel.encode(X))
         lists = index.search(kernel.encode(Q), np.full(block, kernel.similarity_at(0.2, 50)))
@@ -212,8 +212,8 @@ class AlteredEngine(ScanEngine):
         self._engine = ENGINES["float32"]()
         self._alter = alter
 
-    def prepare(self, queries, floors, factor):
-        return self._engine.prepare(queries, floors, factor)
+    def prepare(self, queries, min_scores, factor):
+        return self._engine.prepare(queries, min_scores, factor)
 
     def select_queries(self, block, chosen):
         return self._engine.select_queries(block, chosen)
@@ -235,22 +235,22 @@ def test_an_engine_that_is_not_exact_is_passed_over(fault, monkeypatch):
     assert not _choice.is_exact(AlteredEngine(fault))
     assert _choice.is_exact(AlteredEngine(lambda *hits: hits))
     monkeypatch.setitem(ENGINES, "vnni", lambda: AlteredEngine(fault))
-    _choice._get_proven.cache_clear()
+    _choice._get_exact_engine.cache_clear()
     try:
-        assert _choice._get_proven("vnni") is None
+        assert _choice._get_exact_engine("vnni") is None
         with pytest.raises(InvalidInput, match="not available"):
-            engine_for(INT8, "vnni")
+            get_engine(INT8, "vnni")
     finally:
-        _choice._get_proven.cache_clear()
+        _choice._get_exact_engine.cache_clear()
 
 
 def test_float32_features_take_the_float32_engine_and_names_are_checked():
-    assert engine_for(Precision()).name == "float32"
-    compiled = [name for name in _choice.COMPILED if name in proven_engines()]
-    assert engine_for(INT8).name in (compiled or ["float32"])
-    assert "float32" in proven_engines()
+    assert get_engine(Precision()).name == "float32"
+    compiled = [name for name in _choice.COMPILED if name in list_exact_engines()]
+    assert get_engine(INT8).name in (compiled or ["float32"])
+    assert "float32" in list_exact_engines()
     with pytest.raises(InvalidInput, match="'engine'"):
-        engine_for(INT8, "abacus")
+        get_engine(INT8, "abacus")
 
 
 @pytest.mark.parametrize("bits", [8, 11])
@@ -266,16 +266,16 @@ def test_products_in_fewer_bits_are_refused(bits, monkeypatch):
         return np.ldexp(np.rint(parts * 2**bits) / 2**bits, powers)
 
     monkeypatch.setattr(type(half), "multiply", lambda _, q, x: round_bits(q) @ round_bits(x).T)
-    _choice._get_proven.cache_clear()
+    _choice._get_exact_engine.cache_clear()
     monkeypatch.setattr(_choice, "COMPILED", ())
     try:
         for precision in (INT8, Precision()):
             with pytest.raises(InvalidInput, match="not exact"):
-                _choice._choose_fastest.__wrapped__(0) if precision is INT8 else engine_for(
+                _choice._choose_fastest.__wrapped__(0) if precision is INT8 else get_engine(
                     precision
                 )
     finally:
-        _choice._get_proven.cache_clear()
+        _choice._get_exact_engine.cache_clear()
 
 
 def delay(*hits):
@@ -288,14 +288,14 @@ def test_the_faster_of_two_compiled_engines_is_taken(slow, monkeypatch):
     """Fails if the order of the list decides, whatever the processor does with either."""
     workers = {name: ENGINES["float32"]() for name in _choice.COMPILED}
     workers[slow] = AlteredEngine(delay)
-    monkeypatch.setattr(_choice, "_get_proven", workers.get)
+    monkeypatch.setattr(_choice, "_get_exact_engine", workers.get)
     taken = _choice._choose_fastest.__wrapped__(0)
     assert taken is next(workers[name] for name in workers if name != slow)
 
 
 def test_no_tile_is_read_beyond_the_last_record():
     """Fails if a step of 64 features reads on where no record lies: the page there is no memory."""
-    worker = get_engine("amx")
+    worker = require_engine("amx")
     page, width = mmap.PAGESIZE, 36
     memory = mmap.mmap(-1, 3 * page)
     libc = ctypes.CDLL(None, use_errno=True)

@@ -33,7 +33,7 @@ def test_what_could_be_misread_is_refused(queries, thresholds, word):
     with pytest.raises(InvalidInput, match=word):
         index.search(queries, thresholds)
     with pytest.raises(InvalidInput, match=word):
-        list(index.parts(queries, thresholds))
+        list(index.search_in_blocks(queries, thresholds))
 
 
 @pytest.mark.parametrize(
@@ -61,25 +61,25 @@ def test_an_empty_index_and_an_empty_block_find_nothing():
     assert lists.starts.tolist() == [0, 0, 0, 0]
     index.add(make_points(5))
     assert len(index.search(make_points(0), np.zeros(0, dtype=np.int64))) == 0
-    assert list(index.parts(make_points(0), np.zeros(0, dtype=np.int64))) == []
+    assert list(index.search_in_blocks(make_points(0), np.zeros(0, dtype=np.int64))) == []
 
 
 def test_growing_copies_no_block_that_is_there():
     """Fails if adding moves records that are already in memory."""
-    store = FeatureRows(KERNEL, 6, block=64)
+    store = FeatureRows(KERNEL, 6, block_rows=64)
     store.add(make_points(50))
     first = store._features.blocks[0]
     for start in range(50, 500, 45):
         store.add(make_points(45, start))
     assert store._features.blocks[0] is first
     assert len(store._features.blocks) == 8
-    row_ids = np.concatenate([records.row_ids for records in store.parts(30)])
+    row_ids = np.concatenate([records.row_ids for records in store.iterate_records(30)])
     np.testing.assert_array_equal(row_ids, np.arange(500))
 
 
 @pytest.mark.parametrize("kept", [0, 1, 63, 64, 65, 199])
 def test_cutting_gives_blocks_back_and_wipes_the_rest(kept):
-    store = FeatureRows(KERNEL, 6, block=64)
+    store = FeatureRows(KERNEL, 6, block_rows=64)
     store.add(make_points(200))
     no_rows = np.zeros(0, dtype=np.int64)
     store.remove(no_rows, no_rows, kept)
@@ -103,7 +103,9 @@ def test_buckets_are_the_signs_of_the_hyperplanes(bits):
     rows = make_points(200)
     normals = np.random.default_rng(2).normal(size=(6, 4 * bits))
     signs = (rows.astype(float) @ np.rint(normals * 2**16) > 0).reshape(200, 4, bits)
-    np.testing.assert_array_equal(index.codes(rows)[:, :4], signs @ (1 << np.arange(bits)))
+    np.testing.assert_array_equal(
+        index.compute_buckets(rows)[:, :4], signs @ (1 << np.arange(bits))
+    )
 
 
 def test_more_tables_find_more():

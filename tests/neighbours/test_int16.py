@@ -5,7 +5,7 @@ import pytest
 
 from vicinal.neighbours.engines import int16
 from vicinal.neighbours.engines._intrinsics import is_supported
-from vicinal.neighbours.engines.int16 import Float64Products, VNNIProducts, int16_products
+from vicinal.neighbours.engines.int16 import Float64Products, VNNIProducts, get_int16_products
 
 pytestmark = pytest.mark.quick
 
@@ -27,7 +27,7 @@ def get_name(engine):
 def test_products_are_exact_and_wrap_around(engine, n, k, m):
     left, right = make_numbers(n, k), make_numbers(k, m)
     expected = (left.astype(np.int64) @ right.astype(np.int64)).astype(np.int32)
-    products = engine.times(left, engine.prepared(right))
+    products = engine.multiply(left, engine.prepare(right))
     assert products.dtype == np.int32
     assert (products == expected).all()
 
@@ -38,36 +38,36 @@ def test_outer_products_are_added_exactly(engine, n, k, m):
     left, right = np.full((m, n), -4096, np.int16), np.full((n, k), 8191, np.int16)
     left[0], right[-1] = 4095, -8192
     sums = np.full((m, k), 1 << 40, dtype=np.int64)
-    engine.add_outer(left, right, sums)
+    engine.add_product(left, right, sums)
     assert (sums == (1 << 40) + left.astype(np.int64) @ right.astype(np.int64)).all()
 
 
 @pytest.mark.parametrize("engine", ENGINES, ids=get_name)
 def test_a_row_does_not_depend_on_its_company(engine):
-    left, right = make_numbers(130, 75), engine.prepared(make_numbers(75, 21))
-    all_products = engine.times(left, right)
+    left, right = make_numbers(130, 75), engine.prepare(make_numbers(75, 21))
+    all_products = engine.multiply(left, right)
     for part in (slice(0, 1), slice(129, 130), slice(3, 97)):
-        assert (engine.times(left[part], right) == all_products[part]).all()
+        assert (engine.multiply(left[part], right) == all_products[part]).all()
 
 
 @pytest.mark.parametrize("engine", ENGINES, ids=get_name)
 def test_factors_that_do_not_fit_are_refused(engine):
     if engine.name == "float64":
         pytest.skip("numpy checks its own")
-    right = engine.prepared(make_numbers(6, 2))
+    right = engine.prepare(make_numbers(6, 2))
     for left in (make_numbers(3, 7), make_numbers(6, 3).T, make_numbers(3, 6).astype(np.int32)):
         with pytest.raises(ValueError, match="int16"):
-            engine.times(left, right)
+            engine.multiply(left, right)
     with pytest.raises(ValueError, match="shape"):
-        engine.add_outer(make_numbers(2, 3), make_numbers(3, 4), np.zeros((2, 5), np.int64))
+        engine.add_product(make_numbers(2, 3), make_numbers(3, 4), np.zeros((2, 5), np.int64))
 
 
 def test_an_engine_that_is_wrong_is_passed_over(monkeypatch):
     class Wrong(Float64Products):
         name = "wrong"
 
-        def times(self, left, right):
-            return super().times(left, right) + np.int32(1)
+        def multiply(self, left, right):
+            return super().multiply(left, right) + np.int32(1)
 
     monkeypatch.setattr(int16, "VNNIProducts", Wrong)
-    assert int16_products.__wrapped__().name == "float64"
+    assert get_int16_products.__wrapped__().name == "float64"

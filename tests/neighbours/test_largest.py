@@ -17,8 +17,8 @@ def test_the_short_cut_is_exact(kernel, rank):
     points = np.repeat(rng.normal(size=(700, 9)), 2, axis=0)  # every similarity twice: ties
     reference = Reference(kernel, kernel.encode(points))
     queries = kernel.encode(rng.normal(size=(300, 9)))
-    largest = reference.largest(queries, rank)
-    np.testing.assert_array_equal(largest, reference.scan_largest(queries, rank))
+    largest = reference.find_similarity_at_rank(queries, rank)
+    np.testing.assert_array_equal(largest, reference.scan_similarity_at_rank(queries, rank))
 
 
 def test_a_guess_that_fails_is_made_good(monkeypatch):
@@ -26,12 +26,13 @@ def test_a_guess_that_fails_is_made_good(monkeypatch):
     rng = np.random.default_rng(0)
     reference = Reference(kernel, kernel.encode(rng.normal(size=(1500, 9))))
     queries = kernel.encode(rng.normal(size=(50, 9)))
-    high = reference.scan_largest(queries, 3)
+    high = reference.scan_similarity_at_rank(queries, 3)
     monkeypatch.setattr(
         radii.Reference, "_guess_thresholds", lambda *_: np.where(np.arange(50) % 2, high, -9999)
     )
     np.testing.assert_array_equal(
-        reference.largest(queries, 20), reference.scan_largest(queries, 20)
+        reference.find_similarity_at_rank(queries, 20),
+        reference.scan_similarity_at_rank(queries, 20),
     )
 
 

@@ -14,7 +14,7 @@ from hypothesis.extra import numpy as hnp
 from index_tools import wiped
 from vicinal.errors import InvalidInput
 from vicinal.neighbours import RBF, Cosine, ExactIndex, NeighbourLists, Reference
-from vicinal.neighbours.kernels import INTEGER_NORM, LEVELS, Precision, unit_vectors
+from vicinal.neighbours.kernels import INTEGER_NORM, LEVELS, Precision, quantise_directions
 from vicinal.neighbours.radius import AdaptiveRadius, FixedRadius
 from vicinal.neighbours.scan import fill_holes
 
@@ -28,7 +28,7 @@ matrices = hnp.arrays(
 @settings(deadline=None, max_examples=400)
 @given(matrices, st.just(Precision()) | st.builds(Precision, st.integers(4, 4095), st.just(127)))
 def test_integer_norms_are_bounded_so_that_products_are_exact(X, precision):
-    for integers in (unit_vectors(X, precision), RBF(1.0, 2.5, precision).encode(X)):
+    for integers in (quantise_directions(X, precision), RBF(1.0, 2.5, precision).encode(X)):
         assert (integers.dtype == np.int8) == (precision.limit == 127)
         wide = integers.astype(np.float64)
         assert np.isfinite(wide).all()
@@ -39,13 +39,13 @@ def test_integer_norms_are_bounded_so_that_products_are_exact(X, precision):
 
 @pytest.mark.parametrize("tiny", [5e-324, 1e-310, 1e-160, 1e160, 1e308])
 def test_extreme_lengths_keep_their_direction(tiny):
-    integers = unit_vectors(np.array([[tiny, 0, 0]]))
+    integers = quantise_directions(np.array([[tiny, 0, 0]]))
     np.testing.assert_array_equal(integers, [[np.rint(INTEGER_NORM - math.sqrt(3) / 2), 0, 0]])
-    assert Cosine.fitting(np.array([[tiny, 0, 0], [tiny / 4, 0, 0]])).bound == tiny
+    assert Cosine.fit_to_public(np.array([[tiny, 0, 0], [tiny / 4, 0, 0]])).bound == tiny
 
 
 def test_a_row_of_zeros_stays_zeros():
-    assert not unit_vectors(np.zeros((2, 3))).any()
+    assert not quantise_directions(np.zeros((2, 3))).any()
     assert not RBF(1.0, 1.0).encode(np.zeros((2, 3))).any()
 
 
@@ -115,7 +115,7 @@ def test_search_finds_exactly_the_records_inside(n, q, d, tile, seed, rbf):
     thresholds = rng.integers(-(2**24), 2**23, q)
     lists = index.search(Q, thresholds)
     for j in range(q):
-        single = lists.one(j)
+        single = lists.select_query(j)
         expected = np.flatnonzero(similarities[:, j] >= thresholds[j])
         np.testing.assert_array_equal(single.rows, expected)
         np.testing.assert_array_equal(single.similarities, similarities[expected, j])
@@ -157,7 +157,7 @@ def test_the_adaptive_radius_holds_its_share_of_the_reference():
     assert radius.rank == 20
     assert (inside.sum(axis=0) >= 20).all()
     assert np.median(inside.sum(axis=0)) == 20
-    assert (radius.expected(queries) == 50).all()
+    assert (radius.estimate_counts(queries) == 50).all()
 
 
 def test_the_expected_count_of_a_fixed_radius_is_the_scaled_share():
@@ -168,9 +168,9 @@ def test_the_expected_count_of_a_fixed_radius_is_the_scaled_share():
     radius = FixedRadius(kernel, 0.5, 5, reference, n_records=2000)
     inside = reference.points.astype(np.int64) @ queries.astype(np.int64).T
     shares = (inside >= kernel.similarity_at(0.5, 5)).mean(axis=0)
-    np.testing.assert_allclose(radius.expected(queries), np.maximum(2000 * shares, 30))
+    np.testing.assert_allclose(radius.estimate_counts(queries), np.maximum(2000 * shares, 30))
     with pytest.raises(InvalidInput, match="'public'"):
-        FixedRadius(kernel, 0.5, 5).expected(queries)
+        FixedRadius(kernel, 0.5, 5).estimate_counts(queries)
 
 
 def test_a_copy_of_an_index_is_its_own_and_takes_memory_for_its_rows_only():

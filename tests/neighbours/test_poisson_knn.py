@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
-from vicinal.neighbours.poisson_knn import NO_RECORD, _choose_records, _scatter_indices
+from vicinal.neighbours.poisson_knn import NO_RECORD, _scatter_indices, _write_nearest_records
 
 
 def test_the_probes_follow_no_pattern():
@@ -33,7 +33,7 @@ def test_the_nearest_are_those_of_a_sort_however_similarities_lie(kind, size, k)
     rows = rng.permutation(size).astype(np.int32)
     chosen = np.full((1, k), NO_RECORD, dtype=np.int32)
     lists = np.array([0, size]), rows, similarities.astype(np.int32)
-    _choose_records(*lists, np.arange(size), chosen)
+    _write_nearest_records(*lists, np.arange(size), chosen)
     expected = rows[np.lexsort((rows, -similarities))][:k]
     assert sorted(chosen[0, :size]) == sorted(expected)
     assert (chosen[0, size:] == NO_RECORD).all()

@@ -7,14 +7,20 @@ import pytest
 
 from vicinal.errors import InvalidInput
 from vicinal.neighbours import RBF, Cosine
-from vicinal.neighbours.kernels import INTEGER_NORM, LEVELS, Precision, int8_precision, unit_vectors
+from vicinal.neighbours.kernels import (
+    INTEGER_NORM,
+    LEVELS,
+    Precision,
+    int8_precision,
+    quantise_directions,
+)
 
 
 def test_int8_rounds_like_the_definition():
     x = np.array([[3.0, 4.0], [0.0, -2.0]])
     length = 200 - math.sqrt(2) / 2
     expected = np.clip(np.rint(x / [[5], [2]] * length), -127, 127)
-    np.testing.assert_array_equal(unit_vectors(x, Precision(200, 127)), expected)
+    np.testing.assert_array_equal(quantise_directions(x, Precision(200, 127)), expected)
 
 
 @pytest.mark.parametrize("d", [3, 64, 768])
@@ -26,7 +32,7 @@ def test_the_learnt_length_bends_least(d):
     units = public / np.linalg.norm(public, axis=1, keepdims=True)
 
     def compute_error(precision):
-        coded = unit_vectors(public, precision) / precision.scale(d)
+        coded = quantise_directions(public, precision) / precision.scale(d)
         return np.square(coded - units).sum()
 
     learnt = int8_precision(public)

@@ -76,8 +76,8 @@ def test_budgets_grid_and_tail_add_up_to_what_is_guaranteed(release, interaction
     assert plan.charges is None
     assert priced == [(plan.interaction_budget, pytest.approx(share), 3)]
     assert plan.interaction_budget * interactions == pytest.approx(whole)
-    create_slack_accountant(plan).check(share * (1 - 1e-6))
+    create_slack_accountant(plan).check_slack(share * (1 - 1e-6))
     with pytest.raises(PrivacyRefused):
-        create_slack_accountant(plan).check(share * (1 + 1e-6))
+        create_slack_accountant(plan).check_slack(share * (1 + 1e-6))
     total, _ = compute_total_guarantee([plan, plan])
     assert total == pytest.approx(gdp_epsilon(2 * math.sqrt(whole), 0.98e-5))

@@ -26,7 +26,7 @@ def make_clusters(seed, size):
 
 
 PUBLIC, PUBLIC_LABELS = make_clusters(99, 1000)
-KERNEL = Cosine.fitting(PUBLIC)
+KERNEL = Cosine.fit_to_public(PUBLIC)
 POINTS = KERNEL.encode(PUBLIC)
 
 

@@ -239,7 +239,7 @@ def test_too_little_noise_for_exact_arithmetic_is_refused():
 
 def test_answers_stop_before_the_grid_uses_up_its_share_of_delta():
     classifier = fitted()
-    classifier._engine.votes.meter._limit = 1e-13
+    classifier._engine.votes.slack_accountant._limit = 1e-13
     before = classifier._engine.shard.ledger.remaining.copy()
     with pytest.raises(PrivacyRefused, match="1 % of delta"):
         classifier.predict(Q)

@@ -95,7 +95,7 @@ class Life(RuleBasedStateMachine):
     def columns_stay_aligned(self):
         shard = self.classifier._engine.shard
         assert len(shard) == len(shard.index) == sum(self.here.values())
-        assert shard.subject_table.records.sum() == len(shard)
+        assert shard.subject_table.n_records.sum() == len(shard)
         features = shard.index.store._features
         for number, block in enumerate(features.blocks):
             rest = block[max(0, len(shard) - number * features._block) :]
@@ -133,7 +133,7 @@ def test_records_without_ids_are_numbered_and_never_share_an_id():
     model = classifier(0).fit(rng.normal(size=(4, D)), [0, 1, 2, 0], public=REFERENCE)
     model.add(rng.normal(size=(2, D)), [1, 1])
     shard = model._engine.shard
-    assert shard.subject_table.records.max() == 1
+    assert shard.subject_table.n_records.max() == 1
     assert model.erase([4, "5"]) == 2
     model.add(rng.normal(size=(1, D)), [1])
     assert model.erase([6]) == 1, "a number that somebody had is not given out again"

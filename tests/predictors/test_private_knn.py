@@ -14,8 +14,17 @@ from scipy.special import ndtr
 from vicinal import mechanisms, testing
 from vicinal.accounting import account
 from vicinal.errors import PrivacyRefused
-from vicinal.mechanisms.noise_sources import SimulatedBernoulli, SystemBernoulli, bernoulli_source
-from vicinal.mechanisms.planned_releases import FINEST, NoisyMax, NoisyThreshold, ReleaseCounter
+from vicinal.mechanisms.noise_sources import (
+    SimulatedBernoulli,
+    SystemBernoulli,
+    create_bernoulli_source,
+)
+from vicinal.mechanisms.planned_releases import (
+    FINEST_SCALE,
+    NoisyMax,
+    NoisyThreshold,
+    ReleaseCounter,
+)
 from vicinal.mechanisms.private_knn import ClippedVotes, NearestOfSample, OneHotVotes
 from vicinal.neighbours import RBF
 from vicinal.neighbours.kernels import FLOAT32, Precision
@@ -52,10 +61,10 @@ def test_the_walk_finds_the_nearest_of_the_sample(per_subject, k):
     integers, slots, subjects = people(120, per_subject=per_subject)
     queries, _, _ = people(20, seed=1)
     walk = PoissonKNN(RBF(1.0, 1.0), integers, slots, subjects, k, 0.5)
-    near = walk.all_records(queries)
+    near = walk.list_all_records(queries)
     for _ in range(5):
         heads = rng.random(subjects) < 0.5
-        chosen = walk.first(near, np.flatnonzero(heads[slots[near.rows]]))
+        chosen = walk.select_nearest(near, np.flatnonzero(heads[slots[near.rows]]))
         for j, query in enumerate(queries):
             expected = by_definition(integers, slots, query, heads, k)
             assert sorted(chosen[j][chosen[j] != NO_RECORD]) == sorted(expected)
@@ -71,7 +80,7 @@ def test_a_sample_drawn_first_has_the_nearest_of_the_definition(precision, k):
     walk = PoissonKNN(kernel, integers, slots, 300, k, 0.02)
     assert walk.sample_first
     sample = np.flatnonzero(rng.random(20 * 300) < 0.02)
-    chosen = walk.of_sample(queries, sample)
+    chosen = walk.find_nearest_sampled(queries, sample)
     wide = integers.astype(np.float64)
     for j, query in enumerate(queries.astype(np.float64)):
         heads = np.isin(np.arange(300) + 300 * j, sample)
@@ -87,9 +96,11 @@ def test_either_way_chooses_the_same_of_the_same_sample():
     for first in (True, False):
         walk = PoissonKNN(RBF(1.0, 1.0), integers, slots, subjects, 3, 0.05)
         walk.sample_first = first
-        near = None if first else walk.all_records(queries)
+        near = None if first else walk.list_all_records(queries)
         coins = SimulatedBernoulli(3)
-        found.append(np.sort(NearestOfSample(walk, 0.05, coins).draw(queries, near), axis=1))
+        found.append(
+            np.sort(NearestOfSample(walk, 0.05, coins).draw_nearest(queries, near), axis=1)
+        )
     np.testing.assert_array_equal(*found)
 
 
@@ -106,7 +117,7 @@ def test_queries_side_by_side_have_neighbours_of_their_own(count):
         PoissonKNN(RBF(1.0, 1.0), integers, slots, subjects, 7, 1.0), 1.0, SystemBernoulli()
     )
     with testing.use_threads(count):
-        chosen = sample.draw(queries, sample.candidates(queries))
+        chosen = sample.draw_nearest(queries, sample.find_candidates(queries))
     for rows, query in zip(chosen, queries, strict=True):
         assert sorted(rows) == sorted(by_definition(integers, slots, query, [True] * subjects, 7))
 
@@ -124,7 +135,7 @@ def test_queries_side_by_side_have_coins_of_their_own():
     alike = 0
     for _ in range(200):
         with testing.use_threads(2):
-            drawn = sample.draw(same, sample.candidates(same))
+            drawn = sample.draw_nearest(same, sample.find_candidates(same))
         left, right = (set(rows[rows != NO_RECORD]) for rows in drawn)
         alike += 64 - len(left ^ right)
     assert abs(alike - 6400) < 7 * np.sqrt(12800 / 4)
@@ -133,10 +144,12 @@ def test_queries_side_by_side_have_coins_of_their_own():
 def test_a_subject_goes_by_one_coin():
     integers = np.arange(6, dtype=np.float32)[:, None]
     walk = PoissonKNN(RBF(1.0, 1.0), integers, np.zeros(6, np.int32), 1, 2, 0.5)
-    near = walk.all_records(np.zeros((1, 1), np.float32))
+    near = walk.list_all_records(np.zeros((1, 1), np.float32))
     others = np.array([False, True, True, True, True, True])
-    assert (walk.first(near, np.flatnonzero(others)) == NO_RECORD).all()
-    np.testing.assert_array_equal(walk.first(near, np.flatnonzero(~others)), [[0, NO_RECORD]])
+    assert (walk.select_nearest(near, np.flatnonzero(others)) == NO_RECORD).all()
+    np.testing.assert_array_equal(
+        walk.select_nearest(near, np.flatnonzero(~others)), [[0, NO_RECORD]]
+    )
 
 
 class Recorded(SimulatedBernoulli):
@@ -162,7 +175,7 @@ def test_a_short_walk_goes_on_with_the_same_coins(per_subject):
     went_on = 0
     for seed in range(30):
         coins = Recorded(seed)
-        chosen = NearestOfSample(walk, 0.4, coins).draw(query, narrow)[0]
+        chosen = NearestOfSample(walk, 0.4, coins).draw_nearest(query, narrow)[0]
         heads = np.zeros(subjects, dtype=bool)
         if len(coins.calls) > 1:
             went_on += 1
@@ -179,7 +192,7 @@ def test_candidates_are_all_inside_a_radius():
     integers = rng.integers(-50, 50, size=(5000, 4)).astype(np.float32)
     queries = integers[:50]
     walk = PoissonKNN(RBF(1.0, 1.0), integers, np.arange(5000, dtype=np.int32), 5000, 20, 0.2)
-    near = walk.candidates(queries)
+    near = walk.find_candidates(queries)
     counts = np.diff(near.starts)
     assert (counts >= 20 / 0.2).all()
     assert counts.max() < 1000
@@ -195,7 +208,7 @@ def test_nobody_and_few_can_be_asked():
         walk = PoissonKNN(RBF(1.0, 1.0), integers, slots, subjects, 5, 1.0)
         sample = NearestOfSample(walk, 1.0, SystemBernoulli())
         queries = np.zeros((2, 3), np.float32)
-        chosen = sample.draw(queries, sample.candidates(queries))
+        chosen = sample.draw_nearest(queries, sample.find_candidates(queries))
         assert ((chosen != NO_RECORD).sum(axis=1) == size).all()
 
 
@@ -209,9 +222,9 @@ def test_leaving_one_subject_out_moves_one_in_and_one_out():
         voters = []
         for part in (np.ones(len(slots), dtype=bool), kept):
             walk = PoissonKNN(RBF(1.0, 1.0), integers[part], slots[part], subjects, 4, 0.6)
-            near = walk.all_records(queries)
+            near = walk.list_all_records(queries)
             rows = np.flatnonzero(part)
-            chosen = walk.first(near, np.flatnonzero(heads[slots[part][near.rows]]))
+            chosen = walk.select_nearest(near, np.flatnonzero(heads[slots[part][near.rows]]))
             voters.append([{*rows[row[row != NO_RECORD]]} for row in chosen])
         for with_them, without in zip(*voters, strict=True):
             assert len(with_them - without) <= 1
@@ -262,7 +275,7 @@ def test_votes_are_taken_from_the_quota_before_noise_is_drawn():
         voting.publish(np.zeros((2, 3), dtype=np.int64))
     with pytest.raises(AttributeError):
         voting.publish(np.zeros((1, 3), dtype=np.int64))
-    assert voting.quota.remaining == 0
+    assert voting.release_counter.remaining == 0
 
 
 # ---------------------------------------------------------------- screening
@@ -281,7 +294,7 @@ def passing(threshold, sigma, votes, scale):
     reach = np.arange(-60 * scale, 60 * scale + 1)
     weights = np.exp(-(reach**2) / (2.0 * scale**2))
     weights /= weights.sum()
-    whole, part = screening(threshold, sigma, scale).noise_limit(votes)
+    whole, part = screening(threshold, sigma, scale).compute_noise_limit(votes)
     return float(weights[reach > whole].sum() + (1 - part) * weights[reach == whole].sum())
 
 
@@ -300,8 +313,8 @@ def test_what_passes_has_the_stated_law(threshold, sigma, votes, scale):
 
 def test_the_bar_is_exact():
     """Fails if the bar is worked out in floating point: T = .1 and sigma = .3 are no fractions."""
-    whole, part = screening(0.1, 0.3).noise_limit(7)
-    exact = (Fraction(0.1) - 7) / Fraction(0.3) * FINEST + Fraction(1, 2)
+    whole, part = screening(0.1, 0.3).compute_noise_limit(7)
+    exact = (Fraction(0.1) - 7) / Fraction(0.3) * FINEST_SCALE + Fraction(1, 2)
     assert abs(whole + Fraction(part) - exact) < Fraction(1, 2**50)
 
 
@@ -319,7 +332,7 @@ def test_a_tie_is_decided_by_a_coin():
 
     quota, coins = ReleaseCounter(4000, "screenings"), SimulatedBernoulli(0)
     tied = NoisyThreshold(10.0, 3.0, quota, OnTheBar(), coins, scale=7)
-    limit, part = tied.noise_limit(8)
+    limit, part = tied.compute_noise_limit(8)
     assert 0.1 < part < 0.9
     assert tied.publish(np.full(4000, 8)).mean() == pytest.approx(1 - part, abs=0.05)
     assert quota.remaining == 0
@@ -437,7 +450,7 @@ def test_many_blocks_are_one_batch(monkeypatch):
     """Fails if answers depend on how a batch is cut up, or if progress tells how it was cut."""
     X, y = data()
     done = []
-    monkeypatch.setattr("vicinal.mechanisms.private_knn._MOST_HITS", 700)
+    monkeypatch.setattr("vicinal.mechanisms.private_knn._MAX_HITS", 700)
     monkeypatch.setattr("vicinal.mechanisms.private_knn.BLOCK", 16)
     with show_progress(lambda *_: done.append):
         answers = classifier().fit(X, y).predict(X[:40])
@@ -507,6 +520,6 @@ def test_a_fork_gets_no_turn():
 
 
 def test_coins_come_from_the_system_unless_simulated():
-    assert bernoulli_source().exact
-    assert not bernoulli_source(0).exact
+    assert create_bernoulli_source().exact
+    assert not create_bernoulli_source(0).exact
     assert (SystemBernoulli().bernoulli(1.0, 50)).all()

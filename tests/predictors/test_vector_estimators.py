@@ -183,7 +183,7 @@ def restore_plan(**parameters):
 def test_numbers_at_the_ends_of_a_typical_range_are_as_long_as_planned_and_the_longest_have_1():
     settings = restore_plan(**TYPICAL)
     y = np.array([500, 5_000, 20_000, 80_000, 300_000])
-    lengths = np.linalg.norm(settings.target.encode(y, 5).dense(), axis=1)
+    lengths = np.linalg.norm(settings.target.encode(y, 5).to_dense(), axis=1)
     planned = settings.target.typical_length
     np.testing.assert_allclose(lengths[[1, 3]], planned, atol=1e-8)
     assert lengths[2] < planned < lengths[0] <= lengths.max() <= 1
@@ -203,11 +203,11 @@ def test_a_typical_range_that_no_plan_can_count_on_is_refused(ends):
 def test_numbers_of_a_typical_range_are_read_back_as_they_were():
     settings = restore_plan(**TYPICAL)
     y = np.array([700.0, 5_000.0, 21_000.0, 250_000.0])
-    sums = 1e6 * settings.target.encode(y, 4).dense()
+    sums = 1e6 * settings.target.encode(y, 4).to_dense()
     found = settings.target.answers(sums, np.full(4, 1e-3))
     np.testing.assert_allclose(found.means[:, 0], y, rtol=1e-6)
     plain = restore_plan(bounds=(500, 300_000), scale="log")
-    wide = plain.target.answers(1e6 * plain.target.encode(y, 4).dense(), np.full(4, 1e-3))
+    wide = plain.target.answers(1e6 * plain.target.encode(y, 4).to_dense(), np.full(4, 1e-3))
     # Noise is planned smaller by the typical length.
     ratios = settings.target.typical_length * found.errors / wide.errors
     assert ratios[1] < 0.75

@@ -119,7 +119,7 @@ def quieter(patch):
 
 def unclipped(patch):
     """Sum whole gradients: at weights 0 they are sqrt(2) bounds long."""
-    patch.setattr("vicinal.mechanisms.gradients.clipped_residuals", _without_clipping)
+    patch.setattr("vicinal.mechanisms.gradients.compute_clipped_residuals", _without_clipping)
 
 
 def _without_clipping(scores, labels, norms, per_score, factor, bound):  # noqa: ARG001 (as there)

@@ -21,7 +21,7 @@ from statistical.small_data import ORDERS, law_p, worst_over_all_data
 from vicinal.accounting import Plan
 from vicinal.baselines import PATEClassifier
 from vicinal.mechanisms.planned_releases import NoisyMax
-from vicinal.mechanisms.teachers import teachers_of
+from vicinal.mechanisms.teachers import assign_teachers
 
 pytestmark = pytest.mark.statistical
 
@@ -121,13 +121,13 @@ def equal_parts(patch):
     def cut(ids, key, n_teachers):  # noqa: ARG001 (takes the place of a function)
         return rng.permutation(len(ids)) % n_teachers
 
-    patch.setattr("vicinal.mechanisms.teachers.teachers_of", cut)
+    patch.setattr("vicinal.mechanisms.teachers.assign_teachers", cut)
 
 
 def one_teacher(patch):
     """Give everybody the same teacher."""
     patch.setattr(
-        "vicinal.mechanisms.teachers.teachers_of",
+        "vicinal.mechanisms.teachers.assign_teachers",
         lambda ids, *_: np.zeros(len(ids), dtype=np.int64),
     )
 
@@ -147,12 +147,12 @@ def test_a_broken_mechanism_is_caught(monkeypatch, broken):
 
 
 def test_teachers_by_record_are_caught(monkeypatch):
-    honest = teachers_of
+    honest = assign_teachers
 
     def by_record(ids, key, n_teachers):
         return honest(list(range(len(ids))), key, n_teachers)
 
-    monkeypatch.setattr("vicinal.mechanisms.teachers.teachers_of", by_record)
+    monkeypatch.setattr("vicinal.mechanisms.teachers.assign_teachers", by_record)
     assert law_p(ask(MANY[0], 3, MANY[1]), law_of_a_person_of_four()) < P_VALUE
 
 

@@ -109,7 +109,9 @@ def fixed_size(self, queries, candidates):  # noqa: ARG001 (takes the place of a
     rng = np.random.default_rng(0)
     size = len(self.knn)
     ranks = rng.random((len(queries), size)).argsort(axis=1)
-    return self.knn.of_sample(queries, np.flatnonzero(ranks.ravel() < round(self.gamma * size)))
+    return self.knn.find_nearest_sampled(
+        queries, np.flatnonzero(ranks.ravel() < round(self.gamma * size))
+    )
 
 
 def with_replacement(self, queries, candidates):  # noqa: ARG001 (takes the place of a method)
@@ -132,12 +134,12 @@ def quieter(patch):
 
 def sharper(patch):
     """Screen with half of the noise."""
-    honest = NoisyThreshold.noise_limit
+    honest = NoisyThreshold.compute_noise_limit
 
     def doubled(self, votes):
         return 2 * honest(self, votes)[0], 0.5
 
-    patch.setattr(NoisyThreshold, "noise_limit", doubled)
+    patch.setattr(NoisyThreshold, "compute_noise_limit", doubled)
 
 
 BROKEN = {
@@ -166,11 +168,11 @@ def test_voting_on_the_screened_sample_is_caught(monkeypatch):
     labels = (1, 1, 0, 0, 1)
 
     def one_sample(self, queries):
-        candidates = self.nearest.candidates(queries)
-        chosen = self.nearest.draw(queries, candidates)
-        counts = self._encoding.count(chosen, 1).max(axis=1)
+        candidates = self.nearest.find_candidates(queries)
+        chosen = self.nearest.draw_nearest(queries, candidates)
+        counts = self._encoding.count_votes(chosen, 1).max(axis=1)
         passed = self._screening.publish(counts)
-        votes = self._encoding.count(chosen[passed], self._voting.steps)
+        votes = self._encoding.count_votes(chosen[passed], self._voting.steps)
         return passed, self._voting.publish(votes)
 
     release = "vicinal.mechanisms.private_knn.PrivateKNNRelease"

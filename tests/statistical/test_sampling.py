@@ -77,10 +77,10 @@ def who(coins, subjects_of=None, draws=2, first=None):
     knn.sample_first = knn.sample_first if first is None else first
     sample = NearestOfSample(knn, GAMMA, coins)
     queries = np.zeros((DRAWS, 1), np.float32)
-    candidates = sample.candidates(queries)
+    candidates = sample.find_candidates(queries)
     inside = np.zeros((draws, DRAWS, PEOPLE), dtype=bool)
     for draw in range(draws):
-        chosen = sample.draw(queries, candidates)
+        chosen = sample.draw_nearest(queries, candidates)
         query, place = np.nonzero(chosen != NO_RECORD)
         subjects = slots[chosen[query, place]]
         assert len(np.unique(query * PEOPLE + subjects)) == len(query), "somebody is there twice"
@@ -152,7 +152,7 @@ def drawn(radius, coins, n=6, k=2, gamma=0.4, queries=40_000):
     knn = PoissonKNN(RBF(1.0, 1.0), integers, np.arange(n, dtype=np.int32), n, k, gamma)
     asked = np.zeros((queries, 1), np.float32)
     candidates = knn._index.search(asked, np.full(queries, -(radius**2), dtype=np.int64))
-    chosen = np.sort(NearestOfSample(knn, gamma, coins).draw(asked, candidates), axis=1)
+    chosen = np.sort(NearestOfSample(knn, gamma, coins).draw_nearest(asked, candidates), axis=1)
     sets, counts = np.unique(chosen, axis=0, return_counts=True)
     keys = [tuple(row[row != NO_RECORD].tolist()) for row in sets]
     return dict(zip(keys, counts.tolist(), strict=True))
@@ -176,9 +176,9 @@ def test_stopping_early_changes_no_law(radius):
 def test_a_walk_that_never_goes_on_is_caught(monkeypatch):
     monkeypatch.setattr(
         NearestOfSample,
-        "_of_all",
-        lambda self, query, rows, hits: self.knn.first(
-            self.knn.all_records(query), np.sort(rows[hits]).astype(np.int64)
+        "_draw_from_all",
+        lambda self, query, rows, hits: self.knn.select_nearest(
+            self.knn.list_all_records(query), np.sort(rows[hits]).astype(np.int64)
         ),
     )
     assert chosen_p(drawn(1, SystemBernoulli(), queries=6_000)) < P_VALUE

@@ -177,11 +177,11 @@ def test_a_store_without_ids_has_nobody_to_charge(tmp_path):
 
 
 def test_a_tally_costs_at_most_its_share_and_scales_down_to_what_is_left():
-    meter = DeltaSlackAccountant(1e-5, needed=True)
+    meter = DeltaSlackAccountant(1e-5, needs_slack=True)
     tally = NoisyTally(TallyPlan((4, 6), 0.1, 0.04, 1e-5), NoNoise(), meter)
     remaining = np.array([UNITS, UNITS // 1000, 0, UNITS], dtype=np.int64)
     cells = np.array([[0, 0], [1, 1], [2, 2], [3, 5], [3, 4]])
-    sums = tally.collect(cells, np.array([0, 1, 2, 3, 3]), remaining)
+    sums = tally.contribute_and_charge(cells, np.array([0, 1, 2, 3, 3]), remaining)
     assert meter.spent == 0, "the grid costs what is published"
     first, second = tally.publish(sums)
     assert remaining[0] >= 0.9 * UNITS - 1
@@ -200,9 +200,11 @@ def test_however_often_a_person_is_evaluated_one_budget_pays():
     budget, remaining = 4.2, np.array([UNITS], dtype=np.int64)
     squared_signal = 0.0
     for _ in range(15):
-        meter = DeltaSlackAccountant(1.0, needed=False)
+        meter = DeltaSlackAccountant(1.0, needs_slack=False)
         tally = NoisyTally(TallyPlan((2, 2), 0.1, budget, 1e-5), NoNoise(), meter)
-        tables = tally.publish(tally.collect(np.array([[0, 1]]), np.array([0]), remaining))
+        tables = tally.publish(
+            tally.contribute_and_charge(np.array([[0, 1]]), np.array([0]), remaining)
+        )
         squared_signal += sum(
             float((table / tally.noise) @ (table / tally.noise)) for table in tables
         )
@@ -213,8 +215,8 @@ def test_a_tally_of_nobody_charges_nobody():
     tally = NoisyTally(
         TallyPlan((4,), 0.1, 1.0, 1e-5),
         create_noise_source(0),
-        DeltaSlackAccountant(1e-5, needed=True),
+        DeltaSlackAccountant(1e-5, needs_slack=True),
     )
     nothing = np.zeros(0, dtype=np.int64)
-    (table,) = tally.publish(tally.collect(nothing.reshape(0, 1), nothing, nothing))
+    (table,) = tally.publish(tally.contribute_and_charge(nothing.reshape(0, 1), nothing, nothing))
     assert table.shape == (4,)

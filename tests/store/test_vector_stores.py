@@ -150,8 +150,8 @@ def test_a_reopened_store_has_the_same_vectors_and_answers(tmp_path, kind):
         assert "the class names" not in facts["audiences"]["default"]["guarantee"]["text"]
     with Store.open(tmp_path / "store") as store:
         new_targets = store._parts.shard.subject_table.targets
-        np.testing.assert_array_equal(new_targets.steps()[:N], old_targets.steps())
-        np.testing.assert_array_equal(new_targets.steps()[N:], old_targets.steps()[:4])
+        np.testing.assert_array_equal(new_targets.to_steps()[:N], old_targets.to_steps())
+        np.testing.assert_array_equal(new_targets.to_steps()[N:], old_targets.to_steps()[:4])
         assert store.version == added
         assert store.erase(["new", PEOPLE[10]]) == 4
         assert store.verify(["new", PEOPLE[10]])
@@ -169,7 +169,7 @@ def test_an_erased_vector_is_on_no_disk(tmp_path):
         tmp_path / "store", np.vstack([X, X[:1]]), np.append(TABLE[:, 0], rare),
         [*PEOPLE, "goes"], bounds=(0, 110), **PLAN,
     ) as store:  # fmt: skip
-        code = store.schema.encode_targets([rare], 1).steps().tobytes()
+        code = store.schema.encode_targets([rare], 1).to_steps().tobytes()
         file = tmp_path / "store" / "records" / "labels"
         assert code in file.read_bytes()
         store.erase(["goes"])
@@ -212,7 +212,7 @@ def test_unusable_numbers_and_audiences_are_refused_before_anything_changes(tmp_
 
 def test_a_vector_that_is_too_long_is_found_by_verify():
     target = declared_target({"bounds": (0, 1)})
-    vectors = RecordVectors.of_rows([[0.6, 0.8]])
+    vectors = RecordVectors.from_rows([[0.6, 0.8]])
     assert target.fault(target.rows(vectors)) is None
     assert target.fault(np.array([[UNIT, UNIT // 10]], dtype=np.int32)) is not None
 

@@ -54,7 +54,7 @@ def answer_queries(path, target, damage=None, *, present):
             noiseless_sums.append(reply.sums)
         state = store._audience_states["default"]
         grid = state.engine.votes.grid
-        scale = grid.scale(state.noise_scale) / grid.steps  # a little more, rounded up
+        scale = grid.convert_noise(state.noise_scale) / grid.steps  # a little more, rounded up
         return np.concatenate(noiseless_sums) / scale, 2 * state.plan.interaction_budget
 
 

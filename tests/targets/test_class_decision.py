@@ -168,8 +168,8 @@ def test_labels_by_scores_cost_what_is_charged_and_more_than_for_two_classes():
 
 
 def test_scores_need_the_price_of_any_number_of_classes():
-    scores, grid = decision().scores, VoteGrid.fitting(5.0, 10, 2, 1e-5)
-    for_two, meter = charge_table(0.03, 1e-7, 2), DeltaSlackAccountant(1e-5, needed=True)
+    scores, grid = decision().scores, VoteGrid.choose(5.0, 10, 2, 1e-5)
+    for_two, meter = charge_table(0.03, 1e-7, 2), DeltaSlackAccountant(1e-5, needs_slack=True)
     with pytest.raises(InvalidInput, match="any classes"):
         NoisyLabels(Cosine(), 2, 2, for_two, grid, create_noise_source(1), meter, scores)
 

@@ -21,7 +21,7 @@ from vicinal.errors import PrivacyRefused
 from vicinal.mechanisms.noise_sources import public_draws
 from vicinal.mechanisms.private_knn import NearestOfSample
 from vicinal.neighbours.kernels import IntegerMatrix
-from vicinal.neighbours.poisson_knn import Chosen
+from vicinal.neighbours.poisson_knn import NearestRows
 from vicinal.neighbours.scan import NeighbourLists
 from vicinal.predictors.private_knn import PrivateKNNClassifier
 from vicinal.testing import Transcript, noise_from
@@ -371,7 +371,9 @@ class FixedPlanAttack(Attack):
         if self._fault.samples_with_replacement:
             self._score_answers(fitted, 1)  # The first query creates the sampler.
             sampler = fitted._release.nearest
-            fitted._release.nearest = ReplacementSample(sampler.knn, sampler.gamma, sampler._source)
+            fitted._release.nearest = ReplacementSample(
+                sampler.knn, sampler.gamma, sampler._sampler
+            )
         return fitted
 
     @abstractmethod
@@ -524,11 +526,11 @@ class ReplacementSample(NearestOfSample):
     A subject that is sampled several times votes several times.
     """
 
-    def draw(
+    def draw_nearest(
         self,
         queries: IntegerMatrix,
         candidates: NeighbourLists | None,  # noqa: ARG002 (fixed signature)
-    ) -> Chosen:
+    ) -> NearestRows:
         """Return the rows of the k nearest records of each query's sample, int32 (q, k)."""
         subjects, first_rows = np.unique(self.knn.slots, return_index=True)
         sample_size = round(self.gamma * len(subjects))

@@ -514,4 +514,4 @@ def _compute_sum_norm(target_spec: TargetSpec, records: list[CosineRecord]) -> f
     y = np.array([record_y for _, record_y in records])
     vectors = _create_vector_target(target_spec).encode(y, len(y))
     weights = np.array([cosine for cosine, _ in records])
-    return float(np.linalg.norm(weights @ vectors.dense()))
+    return float(np.linalg.norm(weights @ vectors.to_dense()))

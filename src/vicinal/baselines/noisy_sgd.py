@@ -18,9 +18,9 @@ from vicinal.mechanisms.gradients import (
     NoisySize,
     NoisyTraining,
     SubjectRows,
-    gradient_grid,
+    choose_gradient_grid,
 )
-from vicinal.mechanisms.noise_sources import bernoulli_source, create_noise_source
+from vicinal.mechanisms.noise_sources import create_bernoulli_source, create_noise_source
 from vicinal.mechanisms.planned_releases import ReleaseCounter
 from vicinal.neighbours.kernels import FLOAT32, Cosine
 from vicinal.parameters import (
@@ -130,8 +130,8 @@ class NoisySGDPlan(NoisySGDParameters, FixedPlan):
         subjects has one. `n_features`: number of training features without the bias.
         """
         n_weight_samples = float(self.n_steps) * (n_features + 1) * len(self.classes)
-        _, weight_scale = gradient_grid(self.noise_multiplier)
-        _, size_scale = gradient_grid(_SIZE_NOISE_TIMES_EPSILON / self.epsilon)
+        _, weight_scale = choose_gradient_grid(self.noise_multiplier)
+        _, size_scale = choose_gradient_grid(_SIZE_NOISE_TIMES_EPSILON / self.epsilon)
         n_size_samples = float(self.n_records is None)
         return count_draws_by_scale(
             [(weight_scale, n_weight_samples), (size_scale, n_size_samples)]
@@ -153,7 +153,7 @@ class NoisySGDPlan(NoisySGDParameters, FixedPlan):
             self.noise_multiplier,
             ReleaseCounter(self.n_steps, "steps"),
             noise,
-            bernoulli_source(self.simulation_seed),
+            create_bernoulli_source(self.simulation_seed),
         )
         size = self.n_records or NoisySize(_SIZE_NOISE_TIMES_EPSILON / self.epsilon, noise)
         return NoisyTraining(gradient, size, self.learning_rate, self.momentum)
@@ -248,7 +248,7 @@ class NoisySGDClassifier(FixedPlanEstimator[NoisySGDPlan], NoisySGDParameters):
         self._features = None
         if public is not None:
             standardized = (public - self._center) / self._spread
-            self._encoder = Cosine.fitting(standardized)
+            self._encoder = Cosine.fit_to_public(standardized)
             encoded = self._encoder.encode(standardized)
             # NoisySGD treats all features equally, unlike the private model. With features of trees
             # its AUC was .01 lower on 1,000 records.

@@ -123,18 +123,18 @@ def doctor(json: Json = False) -> None:
     """Show the properties of this machine, with advice."""
     from llvmlite import binding
 
-    from vicinal.neighbours.engines import engine_for, proven_engines
+    from vicinal.neighbours.engines import get_engine, list_exact_engines
     from vicinal.neighbours.kernels import INT8_LIMIT, Precision
     from vicinal.neighbours.scan import THREADS
 
-    int8_engine = str(engine_for(Precision(limit=INT8_LIMIT)).name)
+    int8_engine = str(get_engine(Precision(limit=INT8_LIMIT)).name)
     facts: dict[str, Any] = {
         "vicinal": __version__,
         "python": platform.python_version(),
         "system": platform.platform(),
         "packages": {name: _find_version(name) for name in PACKAGES},
         "processor": {"name": binding.get_host_cpu_name(), "cores": THREADS},
-        "engines": {"int8": int8_engine, "proven": proven_engines()},
+        "engines": {"int8": int8_engine, "proven": list_exact_engines()},
         "free_memory_bytes": _free_memory(),
         "open_files": _open_files(),
     }

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from vicinal.arrays import AnyArray
     from vicinal.datasets.dataset import Dataset
     from vicinal.labelling.answers import ReleasedLabels
-    from vicinal.labelling.journal import AskedRound
-    from vicinal.labelling.labellers import FixedPlanLabeller, IndKNNLabeller
+    from vicinal.labelling.journal import RoundAnswers
+    from vicinal.labelling.labellers import IndKNNLabeller, PrivateKNNLabeller
     from vicinal.labelling.loop import LabellingTask, TransferResult
     from vicinal.labelling.plan import LabellingPlan, Round
     from vicinal.reports.outcomes import AccuracyByClass
@@ -154,7 +154,7 @@ class LabellerOptions:
 
     def build_labeller(
         self, dataset: Dataset, classes: list[Any], plan: LabellingPlan
-    ) -> IndKNNLabeller | FixedPlanLabeller:
+    ) -> IndKNNLabeller | PrivateKNNLabeller:
         """Return the labeller of the private records `dataset` for all rounds of a plan.
 
         Raises PrivacyRefused if the given noise or screening costs more than epsilon.
@@ -182,18 +182,18 @@ class LabellerOptions:
 
     def _build_private_knn(
         self, dataset: Dataset, classes: list[Any], plan: LabellingPlan
-    ) -> FixedPlanLabeller:
-        from vicinal.labelling.labellers import FixedPlanLabeller
-        from vicinal.labelling.plan import least_noise, noise_of
+    ) -> PrivateKNNLabeller:
+        from vicinal.labelling.labellers import PrivateKNNLabeller
+        from vicinal.labelling.plan import compute_round_noise, least_noise
         from vicinal.predictors.private_knn import PrivateKNNClassifier
 
         options = _select_given(n_neighbors=self.neighbors, sampling_rate=self.sampling_rate)
 
-        def create_labeller(sigma: float) -> FixedPlanLabeller:
+        def create_labeller(sigma: float) -> PrivateKNNLabeller:
             def create_classifier(planned_round: Round) -> PrivateKNNClassifier:
                 return PrivateKNNClassifier(
                     classes,
-                    sigma_votes=noise_of(planned_round, plan, sigma),
+                    sigma_votes=compute_round_noise(planned_round, plan, sigma),
                     sigma_screen=self.sigma_screen,
                     threshold=self.threshold,
                     delta=self.planned_delta,
@@ -202,7 +202,7 @@ class LabellerOptions:
                 )
 
             labels: Any = dataset.labels
-            return FixedPlanLabeller(create_classifier, plan, labels, dataset.subjects)
+            return PrivateKNNLabeller(create_classifier, plan, labels, dataset.subjects)
 
         if self.sigma_votes is None:
             min_sigma = least_noise(lambda s: create_labeller(s).epsilon(), self.epsilon)
@@ -455,7 +455,7 @@ def transfer(
         return
     learner = StudentLearner(names, [options.build_recipe(pool.ndim, seed)])
     with show_progress_bars(silent=json) as begin, FileJournal(task.folder) as journal:
-        outcome = loop.transfer(labelling_task, labeller, learner, plan, journal, begin)
+        outcome = loop.run_labelling(labelling_task, labeller, learner, plan, journal, begin)
         final = load(journal.folder / f"student-{rounds}.pt")
     paths = options.write(final)
     figures_by_title = {}
@@ -513,7 +513,7 @@ def _check_public_labels(public: Dataset, names: Sequence[Any]) -> AnyArray | No
 
 
 def _collect_answers(
-    labeller: IndKNNLabeller | FixedPlanLabeller, labelled_round: AskedRound, selected: AnyArray
+    labeller: IndKNNLabeller | PrivateKNNLabeller, labelled_round: RoundAnswers, selected: AnyArray
 ) -> ReleasedLabels:
     """Return the answers of a round without abstentions; `selected` are kept for training."""
     import numpy as np
@@ -572,7 +572,7 @@ def _evaluate_rounds(
 
 
 def _show_plan(
-    labeller: IndKNNLabeller | FixedPlanLabeller,
+    labeller: IndKNNLabeller | PrivateKNNLabeller,
     plan: LabellingPlan,
     task: LabellingTask,
     truth: AnyArray | None,

@@ -174,7 +174,7 @@ def create_step_release(
 
 def _create_unmetered_slack(plan: IndKNNPlan) -> DeltaSlackAccountant:
     """Return a slack accountant that counts nothing, as only the coordinator adds noise."""
-    return DeltaSlackAccountant(plan.grid_delta, needed=False)
+    return DeltaSlackAccountant(plan.grid_delta, needs_slack=False)
 
 
 def _check_scale(request: tasks.TallyRequest | tasks.GradientRequest, scale: int) -> None:

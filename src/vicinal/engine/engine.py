@@ -18,7 +18,7 @@ from vicinal.linear.private_model import ModelGate
 from vicinal.mechanisms.count import NoisyCount
 from vicinal.mechanisms.votes import BlockRelease, DeltaSlackAccountant, VoteMechanism
 from vicinal.neighbours.kernels import IntegerMatrix
-from vicinal.neighbours.radius import LEAST_COUNT, Radius
+from vicinal.neighbours.radius import MIN_COUNT, Radius
 from vicinal.progress import step
 from vicinal.targets.class_decision import ClassDecision
 
@@ -143,8 +143,8 @@ class QueryEngine:
 
         The cost follows from the plan alone.
         """
-        count_slack = 0.0 if self.count is None else self.count.slack
-        self.slack.check(n_queries * (count_slack + self.votes.slack(self.least_noise)))
+        count_slack = 0.0 if self.count is None else self.count.slack_per_count
+        self.slack.check_slack(n_queries * (count_slack + self.votes.bound_slack(self.least_noise)))
 
     def _answer_block(self, block: IntegerMatrix) -> QueryAnswers:
         """Return the answers to a block of queries, (q, d), by private votes alone."""
@@ -168,7 +168,7 @@ class QueryEngine:
         values = predicted.values
         # The model is public, so the selection of queries for the private vote is public as well.
         queried = self.model_gate.select_queries(values)
-        expected = self.radius.expected(block)
+        expected = self.radius.estimate_counts(block)
         noise = self.multiplier * np.sqrt(expected)
         votes = loss.votes(predicted, noise, expected)
         released, noise[queried] = self._release_votes(block[queried], votes[queried])
@@ -195,7 +195,7 @@ class QueryEngine:
             return np.zeros(shape), np.zeros(0)
         thresholds = self.radius.thresholds(block)
         if self.count is None:
-            release = self._create_release(self.radius.expected(block))
+            release = self._create_release(self.radius.estimate_counts(block))
             # Proxies are charged before the records, so that their public usage does not depend on
             # whether the private charges were interrupted.
             if self.proxies is not None:
@@ -225,9 +225,9 @@ class QueryEngine:
         `rounds`: queries with their neighbours. `public`: votes of earlier answers. `counter`: the
         count mechanism. Only subjects that could pay for the count also vote.
         """
-        counter.price(rounds.queries.stop - rounds.queries.start)
+        counter.charge_slack(rounds.queries.stop - rounds.queries.start)
         # The minimum applies to the noisy count: no exact count may decide a noise scale.
-        counts = np.maximum(counter.publish(rounds.charge_counts(counter)), LEAST_COUNT)
+        counts = np.maximum(counter.publish(rounds.charge_counts(counter)), MIN_COUNT)
         release = self._create_release(counts if public is None else counts + public.counts)
         sums = rounds.charge_and_sum(release)
         total = sums if public is None else sums + public.votes
@@ -236,5 +236,5 @@ class QueryEngine:
     def _create_release(self, counts: Floats) -> BlockRelease:
         """Return the release of all queries, with noise for `counts`, (q,), public or noisy."""
         # Clipped to the range of the grid, as a release must not be refused by a noisy count.
-        noise = np.minimum(self.multiplier * np.sqrt(counts), self.votes.grid.largest)
+        noise = np.minimum(self.multiplier * np.sqrt(counts), self.votes.grid.max_noise)
         return self.votes.release(noise)

@@ -113,7 +113,11 @@ def estimate_dimension(reference: Reference, rank: int) -> float:
     probes = reference.points[:_MAX_PROBES]
     # Ranks are one higher here, as every point is its own nearest neighbour.
     log_distances = [
-        np.log(reference.kernel.squared_distance(reference.largest(probes, k + 1), probes.shape[1]))
+        np.log(
+            reference.kernel.squared_distance(
+                reference.find_similarity_at_rank(probes, k + 1), probes.shape[1]
+            )
+        )
         for k in (near_rank, far_rank)
     ]
     growth = float(np.mean(log_distances[1] - log_distances[0])) / 2
@@ -166,7 +170,7 @@ def reference_usage(reference: Reference, radius: Radius, n_features: int) -> Re
     counts = np.zeros(len(reference), dtype=np.int64)
     squared_weights = 0.0
     start = 0
-    for similarities in reference.similarities(probes):
+    for similarities in reference.iterate_similarities(probes):
         stop = start + len(similarities)
         inside = similarities >= thresholds[start:stop, None]
         # Every point is inside its own radius, but a query is not a record.

@@ -70,7 +70,7 @@ class ProxyLedger:
         self._subjects = SubjectTable(
             targets=np.zeros(size, dtype=np.int32),
             slots=np.arange(size, dtype=np.int32),
-            records=np.ones(size, dtype=np.int32),
+            n_records=np.ones(size, dtype=np.int32),
             remaining=np.full(size, self._full_units, dtype=np.int64),
         )
 

@@ -91,7 +91,7 @@ class LocalShardBase(ABC):
 
     def search_blocks(self, queries: IntegerMatrix, thresholds: Steps) -> Iterator[NeighbourLists]:
         """Yield :meth:`search` of consecutive blocks of queries, as many as fit in memory."""
-        return self.get_index().parts(queries, thresholds)
+        return self.get_index().search_in_blocks(queries, thresholds)
 
     def charge_and_sum(
         self, release: BlockRelease, queries: IntegerMatrix, thresholds: Steps
@@ -121,7 +121,7 @@ class LocalShardBase(ABC):
         start = 0
         for neighbours in self.search_blocks(queries, thresholds):
             for query in range(len(neighbours)):
-                yield TwoRounds(self, slice(start, start + 1), neighbours.one(query))
+                yield TwoRounds(self, slice(start, start + 1), neighbours.select_query(query))
                 start += 1
 
     def charge(self, release: BlockRelease, neighbours: NeighbourLists) -> Steps:

@@ -1,13 +1,13 @@
 from vicinal.labelling.answers import ReleasedLabels as ReleasedLabels
 from vicinal.labelling.answers import load_answers as load_answers
 from vicinal.labelling.journal import FileJournal as FileJournal
-from vicinal.labelling.labellers import FixedPlanLabeller as FixedPlanLabeller
 from vicinal.labelling.labellers import IndKNNLabeller as IndKNNLabeller
 from vicinal.labelling.labellers import Labeller as Labeller
+from vicinal.labelling.labellers import PrivateKNNLabeller as PrivateKNNLabeller
 from vicinal.labelling.loop import LabellingTask as LabellingTask
 from vicinal.labelling.loop import TransferResult as TransferResult
 from vicinal.labelling.loop import label as label
-from vicinal.labelling.loop import transfer as transfer
+from vicinal.labelling.loop import run_labelling as run_labelling
 from vicinal.labelling.plan import LabellingPlan as LabellingPlan
 from vicinal.labelling.plan import Round as Round
 from vicinal.labelling.plan import default_plan as default_plan

@@ -70,7 +70,7 @@ class ReleasedLabels:
 
 
 def save_answers(answers: ReleasedLabels, path: str | Path) -> None:
-    """Write answers to an npz file, which holds arrays and JSON but no pickled objects."""
+    """Write released labels to an npz file, which holds arrays and JSON but no pickled objects."""
     about = {"format": _FORMAT, "classes": list(answers.classes), "guarantee": answers.guarantee}
     arrays: dict[str, AnyArray] = {
         "about": np.array(json.dumps(about)),
@@ -86,7 +86,7 @@ def save_answers(answers: ReleasedLabels, path: str | Path) -> None:
 
 
 def load_answers(path: str | Path) -> ReleasedLabels:
-    """Return the answers in a file.
+    """Return the released labels in a file that :func:`save_answers` wrote.
 
     Raises
     ------
@@ -114,7 +114,7 @@ def load_answers(path: str | Path) -> ReleasedLabels:
         classes = tuple(about["classes"])
         soft_labels = arrays.get("soft_labels")
         if soft_labels is not None:
-            soft_labels = checked_soft_labels(soft_labels, len(soft_labels), len(classes))
+            soft_labels = check_soft_labels(soft_labels, len(soft_labels), len(classes))
         return ReleasedLabels(
             rows,
             labels,
@@ -132,7 +132,7 @@ def load_answers(path: str | Path) -> ReleasedLabels:
         raise InvalidInput(f"{path} is damaged, or is not a file of answers.") from error
 
 
-def checked_soft_labels(soft_labels: npt.ArrayLike, n_examples: int, n_classes: int) -> Floats32:
+def check_soft_labels(soft_labels: npt.ArrayLike, n_examples: int, n_classes: int) -> Floats32:
     """Return soft labels as float32 (`n_examples`, `n_classes`).
 
     Raises InvalidInput unless they are floats of this shape and each row, for one public example,

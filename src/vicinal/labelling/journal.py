@@ -1,18 +1,18 @@
 """The journal of a labelling run: answers and spent budgets, written before an answer is used.
 
-**Kills.** The charges and answers of a block are written together to a file that atomically
-replaces the previous one, so that after a kill either file is complete. If it is the previous one,
+**Crash safety.** The charges and answers of a block are written together to a file that atomically
+replaces the previous one, so that after a crash either file is complete. If it is the previous one,
 no answer of the block has been used: its charges are lost too, and the block is queried again with
 fresh noise. If it is the new one, both answers and charges are kept. No answer is therefore lost or
 charged twice, and a killed run costs as much as an uninterrupted one. (The answers of a lost block
 existed only in the memory of the killed process, which also held the private records.)
 
-**Backups.** Restoring an old journal would refill the budgets. A witness file beside the folder
-therefore stores the number of entries and the head of the last one. A head is 32 random bytes, and
-each entry appends a new one to the list in the journal. The journal is refused if it has fewer
-entries than the witness, another head at that position, or no witness. A copy of both files can be
-run separately with its own budgets, which cannot be detected, but neither copy can continue with
-the witness of the other. Both files are as private as the records.
+**Rollback protection.** Restoring an old journal would refill the budgets. A witness file beside
+the folder therefore stores the number of entries and the token of the last one. A token is 32
+random bytes, and each entry appends a new one to the list in the journal. The journal is refused if
+it has fewer entries than the witness, another token at that position, or no witness. A copy of both
+files can be run separately with its own budgets, which cannot be detected, but neither copy can
+continue with the witness of the other. Both files are as private as the records.
 """
 
 import json
@@ -33,11 +33,11 @@ from vicinal.mechanisms.noise_sources import fresh_key
 
 _FORMAT = 1  # version of the file format
 _IDENTITY_BYTES = 16  # size of the journal's random identity in the witness file
-_HEAD_BYTES = 32  # size of an entry's random head in the witness file
+_TOKEN_BYTES = 32  # size of an entry's random token in the witness file
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class AskedRound:
+class RoundAnswers:
     """The queries of a round and their answers so far.
 
     `queries`, int64 (q,): row indices of the public examples to query, in this order. `labels`,
@@ -62,13 +62,13 @@ class AskedRound:
 class JournalEntry:
     """The state from which a run resumes: completed rounds, and the labeller's state after them.
 
-    `run`: digest of the data, labeller and plan; a run with another digest must not resume from
-    this entry. `rounds`: the rounds that have begun. `state`: spent budgets of the labeller;
+    `input_digest`: digest of the data, labeller and plan; a run with another digest must not resume
+    from this entry. `rounds`: the rounds that have begun. `state`: spent budgets of the labeller;
     private.
     """
 
-    run: str
-    rounds: tuple[AskedRound, ...]
+    input_digest: str
+    rounds: tuple[RoundAnswers, ...]
     state: State
 
 
@@ -99,7 +99,7 @@ class FileJournal:
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
         self._path = self.folder / "journal.npz"
-        self._heads: list[bytes] = []
+        self._entry_tokens: list[bytes] = []
         self._witness: RollbackGuard | None = None
         with translate_os_errors(self.folder):
             self.folder.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
@@ -125,9 +125,9 @@ class FileJournal:
         Raises
         ------
         InvalidInput
-            If the file is damaged, which a kill cannot cause.
+            If the file is damaged, which a crash cannot cause.
         PrivacyRefused
-            If the witness has counted more entries or holds another head, or if only one of the
+            If the witness has counted more entries or holds another token, or if only one of the
             journal and its witness exists.
         """
         witness_path = default_witness_path(self.folder)
@@ -136,18 +136,18 @@ class FileJournal:
             if witness_path.exists() and WitnessState.read(witness_path).clock > 0:
                 self._refuse("is gone")
             return None
-        entry, identity, self._heads = contents
+        entry, identity, self._entry_tokens = contents
         if not witness_path.exists():
             self._refuse("has lost its witness")
         self._witness = self._witness or RollbackGuard(witness_path, identity)
         witnessed = self._witness.state
-        if len(self._heads) < witnessed.clock:
+        if len(self._entry_tokens) < witnessed.clock:
             self._refuse("is an earlier one")
         if witnessed.clock:
-            matches_witness = self._heads[witnessed.clock - 1] == witnessed.head
+            matches_witness = self._entry_tokens[witnessed.clock - 1] == witnessed.head
         else:
-            # A kill came between writing the first entry and counting it.
-            matches_witness = len(self._heads) == 1
+            # A crash came between writing the first entry and counting it.
+            matches_witness = len(self._entry_tokens) == 1
         if not matches_witness:
             self._refuse("comes from a copy that ran elsewhere")
         return entry
@@ -155,21 +155,23 @@ class FileJournal:
     def commit(self, entry: JournalEntry) -> None:
         """Replace the stored entry atomically, and count it in the witness."""
         if self._witness is None and self.read() is None:
-            # The witness is created before the journal file. A kill between the two leaves a
+            # The witness is created before the journal file. A crash between the two leaves a
             # witness that counts no entries, which read() accepts.
             identity = fresh_key()[:_IDENTITY_BYTES]
             self._witness = RollbackGuard.create(
                 default_witness_path(self.folder), identity, over=True
             )
         assert self._witness is not None  # noqa: S101 (narrows the type: set by read() or above)
-        self._heads.append(fresh_key())
-        write_arrays(self._path, _pack_entry(entry, self._witness.state.identity, self._heads))
-        self._witness.advance(len(self._heads), self._heads[-1])
-        if len(self._heads) == 1:
+        self._entry_tokens.append(fresh_key())
+        write_arrays(
+            self._path, _pack_entry(entry, self._witness.state.identity, self._entry_tokens)
+        )
+        self._witness.advance(len(self._entry_tokens), self._entry_tokens[-1])
+        if len(self._entry_tokens) == 1:
             self._witness.sync()
 
     def _read_file(self) -> tuple[JournalEntry, bytes, list[bytes]] | None:
-        """Return entry, identity and heads as in :func:`_unpack_entry`; None without a file."""
+        """Return the last entry, the journal's identity and all tokens; None without a file."""
         try:
             return _unpack_entry(self._path, read_arrays(self._path))
         except FileNotFoundError:
@@ -192,19 +194,24 @@ class FileJournal:
         )
 
 
-def _pack_entry(entry: JournalEntry, identity: bytes, heads: list[bytes]) -> dict[str, AnyArray]:
-    """Return the named arrays of a journal file: `entry`, the journal's identity, and all heads."""
-    head = {
+def _pack_entry(
+    entry: JournalEntry, identity: bytes, entry_tokens: list[bytes]
+) -> dict[str, AnyArray]:
+    """Return the named arrays of a journal file.
+
+    `identity`: 16 random bytes that identify the journal; `entry_tokens`: 32 for each entry so far.
+    """
+    header = {
         "format": _FORMAT,
         "identity": identity.hex(),
-        "run": entry.run,
+        "run": entry.input_digest,
         "rounds": len(entry.rounds),
     }
-    arrays: dict[str, AnyArray] = {"head": np.array(json.dumps(head))}
-    arrays["heads"] = np.frombuffer(b"".join(heads), np.uint8).reshape(-1, _HEAD_BYTES)
-    for number, asked_round in enumerate(entry.rounds):
-        for name in AskedRound.__slots__:
-            values = getattr(asked_round, name)
+    arrays: dict[str, AnyArray] = {"head": np.array(json.dumps(header))}
+    arrays["heads"] = np.frombuffer(b"".join(entry_tokens), np.uint8).reshape(-1, _TOKEN_BYTES)
+    for number, round_answers in enumerate(entry.rounds):
+        for name in RoundAnswers.__slots__:
+            values = getattr(round_answers, name)
             if values is not None:
                 arrays[f"{name}_{number}"] = values
     return arrays | {f"state_{name}": value for name, value in entry.state.items()}
@@ -213,23 +220,27 @@ def _pack_entry(entry: JournalEntry, identity: bytes, heads: list[bytes]) -> dic
 def _unpack_entry(
     path: Path, arrays: dict[str, AnyArray]
 ) -> tuple[JournalEntry, bytes, list[bytes]]:
-    """Return the entry, identity and heads of the arrays from :func:`_pack_entry`.
+    """Return the entry, identity and entry tokens stored in the arrays of :func:`_pack_entry`.
 
     `path` is the file's name for error messages.
     """
-    head = parse_json(str(arrays["head"]))
-    checks.file_format(path, head["format"], _FORMAT)
+    header = parse_json(str(arrays["head"]))
+    checks.file_format(path, header["format"], _FORMAT)
     rounds = tuple(
-        AskedRound(
+        RoundAnswers(
             arrays[f"queries_{number}"],
             arrays[f"labels_{number}"],
             arrays.get(f"margins_{number}"),
             arrays.get(f"soft_labels_{number}"),
         )
-        for number in range(head["rounds"])
+        for number in range(header["rounds"])
     )
     prefix = "state_"
     state_names = [name for name in arrays if name.startswith(prefix)]
     state = {name.removeprefix(prefix): arrays[name] for name in state_names}
-    heads = [row.tobytes() for row in arrays["heads"]]
-    return JournalEntry(head["run"], rounds, state), bytes.fromhex(head["identity"]), heads
+    entry_tokens = [row.tobytes() for row in arrays["heads"]]
+    return (
+        JournalEntry(header["run"], rounds, state),
+        bytes.fromhex(header["identity"]),
+        entry_tokens,
+    )

@@ -37,7 +37,7 @@ from vicinal.progress import Begin
 from vicinal.tabular import read_column
 
 State = dict[str, AnyArray]
-"""Arrays from which a labeller resumes after a kill. **As private as the records.**"""
+"""Arrays from which a labeller resumes after a crash. **As private as the records.**"""
 
 _NO_MODEL_REASON = "features change from round to round"
 """The reason given in plans and guarantees why several rounds train no private model."""
@@ -47,7 +47,7 @@ ABSTAINED = -1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Answered:
+class Answers:
     """Released answers to queries about public examples.
 
     `labels`, int64 (q,): class indices; `ABSTAINED` where there is no answer. `margins`,
@@ -64,10 +64,10 @@ class Answered:
 class Labeller(ABC):
     """Answers queries about public examples under one guarantee for all rounds together.
 
-    :meth:`embed` sets the features of a round, :meth:`label` answers queries in these features. All
-    rounds share one set of budgets. After each call of :meth:`label`, :meth:`state` returns the
-    budgets spent so far, and :meth:`restore` gives them to a new labeller, which must then answer
-    and charge queries on the same records as the old one would have.
+    :meth:`begin_round` sets the features of a round, :meth:`label` answers queries in these
+    features. All rounds share one set of budgets. After each call of :meth:`label`, :meth:`state`
+    returns the budgets spent so far, and :meth:`restore` gives them to a new labeller, which must
+    then answer and charge queries on the same records as the old one would have.
 
     Examples
     --------
@@ -87,13 +87,17 @@ class Labeller(ABC):
         """Class names (c,), as declared."""
 
     @abstractmethod
-    def embed(self, records: AnyArray, reference: AnyArray, part: Round) -> Floats | None:
-        """Start a round, or resume it: fit the mechanism to the features of the private records.
+    def begin_round(
+        self, record_features: AnyArray, public_features: AnyArray, planned_round: Round
+    ) -> Floats | None:
+        """Begin a round, or resume it: fit the mechanism to the features of the private records.
 
-        `records` (n, d) are features of all private records in the order of their labels,
-        `reference` (m, d) features of all public examples, from which neighbourhood radii are
-        computed, and `part` is the planned round. Returns the class probabilities (m, c) of the
-        public examples by a private model, which are released; None without a model.
+        Returns the class probabilities (m, c) of the public examples by a private model; these
+        probabilities are released values. None without a model.
+
+        - `record_features` (n, d): of all private records, in the order of their labels.
+        - `public_features` (m, d): of all public examples; neighbourhood radii follow from them.
+        - `planned_round`: the round of the plan.
 
         Raises
         ------
@@ -102,7 +106,7 @@ class Labeller(ABC):
         """
 
     @abstractmethod
-    def label(self, queries: AnyArray) -> Answered:
+    def label(self, queries: AnyArray) -> Answers:
         """Return released answers to queries (q, d) and charge the records for them.
 
         The label is `ABSTAINED` for queries that fail the mechanism's noisy screening. Raises
@@ -115,7 +119,7 @@ class Labeller(ABC):
 
     @abstractmethod
     def restore(self, state: State) -> None:
-        """Resume from a state of :meth:`state`; call it before the first :meth:`embed`.
+        """Resume from a state of :meth:`state`; call it before the first :meth:`begin_round`.
 
         Raises
         ------
@@ -217,13 +221,19 @@ class IndKNNLabeller(Labeller):
     def classes(self) -> AnyArray:
         return checks.class_names(self._classifier.classes)
 
-    def embed(self, records: AnyArray, reference: AnyArray, part: Round) -> Floats | None:
-        # The first call creates full budgets, unless restore() has set spent ones. The returned
-        # probabilities are computed from released model weights, so they are not charged.
+    def begin_round(
+        self, record_features: AnyArray, public_features: AnyArray, planned_round: Round
+    ) -> Floats | None:
+        """Begin or resume a round; return the private model's class probabilities, (m, c), or None.
+
+        The first call gives each subject a full budget; later calls, and calls after
+        :meth:`restore`, continue with the remaining budgets.
+        """
         if self._fitted:
             self._spent = get_budget_state(self._classifier)
         if self._spent is None:
-            self._set_plan(part).fit(records, self._labels, self._subjects, reference)
+            classifier = self._configure_classifier(planned_round)
+            classifier.fit(record_features, self._labels, self._subjects, public_features)
             share = self._classifier.model_share_
             reason = ""
             if self._model_share == AUTO and not share:
@@ -232,38 +242,43 @@ class IndKNNLabeller(Labeller):
         else:
             resume_fit(
                 self._classifier,
-                records,
+                record_features,
                 self._labels,
                 self._subjects,
-                reference,
+                public_features,
                 self._spent,
-                n_queries=part.queries,
-                share=part.share,
+                n_queries=planned_round.queries,
+                share=planned_round.share,
             )
         self._fitted = True
-        return self._classifier.model_probabilities(reference)
+        # Computed from released model weights, so these probabilities are not charged.
+        return self._classifier.model_probabilities(public_features)
 
-    def _set_plan(self, first_round: Round) -> IndKNNClassifier:
-        """Return the classifier with its number of queries set as the first round requires.
+    def _configure_classifier(self, first_round: Round) -> IndKNNClassifier:
+        """Set the classifier's number of queries and model share for the first round; return it.
 
-        A model is allowed only if this round has the whole budget, so that features never change.
+        The number is that of queries which the whole budget would pay for at the first round's
+        rate. A private model is trained only if this round has the whole budget, so that features
+        never change.
         """
         n_queries = scale_planned_queries(first_round.queries, first_round.share)
         model_share = self._model_share if first_round.share == 1 else 0
         self._classifier.set_params(n_queries=n_queries, model_share=model_share)
         return self._classifier
 
-    def plan(self, part: Round) -> IndKNNPlan:
-        """Return the Ind-KNN plan (noise, number of neighbours) of the first round, `part`."""
-        return IndKNNPlan.from_estimator(self._set_plan(part))
+    def plan(self, first_round: Round) -> IndKNNPlan:
+        """Return the Ind-KNN plan (noise, number of neighbours) of the first round."""
+        return IndKNNPlan.from_estimator(self._configure_classifier(first_round))
 
-    def label(self, queries: AnyArray) -> Answered:
+    def label(self, queries: AnyArray) -> Answers:
+        """Return the classes of queries (q, d), with margins if votes are released; charge them."""
         answers = self._classifier.query(queries)
         votes = answers.votes
         margins = None if votes is None else self._classifier.confidence(votes, answers.noise)
-        return Answered(answers.labels, margins, answers.probabilities)
+        return Answers(answers.labels, margins, answers.probabilities)
 
     def state(self) -> State:
+        """Return the spent budgets, and the reason why no model was trained. Private."""
         state = get_budget_state(self._classifier)
         if self._model_choice is not None:
             _, reason = self._model_choice
@@ -278,6 +293,7 @@ class IndKNNLabeller(Labeller):
         self._model_choice = (model_share, str(state.get("why_no_model", "")))
 
     def guarantee(self) -> Guarantee:
+        """Return the guarantee of all rounds, which share one budget."""
         plan = IndKNNPlan.from_estimator(self._classifier)
         if self._model_choice is not None:
             share, reason = self._model_choice
@@ -335,7 +351,7 @@ class Learner(Protocol[AnyStudent]):
         ...
 
     def save(self, student: AnyStudent, path: Path, guarantee: Guarantee) -> None:
-        """Write a student and its guarantee; a kill leaves the complete file or none."""
+        """Write a student and its guarantee; after a crash the file is complete or missing."""
         ...
 
     def load(self, path: Path) -> AnyStudent:
@@ -345,15 +361,15 @@ class Learner(Protocol[AnyStudent]):
 # ---------------------------------------------------------------- all queries cost the same
 
 
-class FixedPlanLabeller(Labeller):
-    """A labeller by Private-kNN: all queries of a round cost the same, for every record.
+class PrivateKNNLabeller(Labeller):
+    """A labeller by Private-kNN: all queries of a round cost the same, for every subject.
 
     Each round has its own classifier, whose noise and number of queries decide the round's cost.
     The guarantee composes the costs of all rounds; ``Round.share`` has no effect here.
 
     Parameters
     ----------
-    make : callable
+    make_classifier : callable
         Function from a :class:`Round` to its unfitted :class:`PrivateKNNClassifier`, whose number
         of queries is then set to the round's. Equal rounds must give equal classifiers.
     plan : LabellingPlan
@@ -373,23 +389,23 @@ class FixedPlanLabeller(Labeller):
     --------
     >>> import numpy as np
     >>> from vicinal import PrivateKNNClassifier
-    >>> from vicinal.labelling import FixedPlanLabeller, default_plan
-    >>> def make(part):
+    >>> from vicinal.labelling import PrivateKNNLabeller, default_plan
+    >>> def make_classifier(planned_round):
     ...     return PrivateKNNClassifier([0, 1], 20, 0.5, sigma_votes=60.0)
     >>> labels = np.array([0, 1] * 500)
-    >>> labeller = FixedPlanLabeller(make, default_plan(rounds=1, pool=100), labels)
+    >>> labeller = PrivateKNNLabeller(make_classifier, default_plan(1, pool=100), labels)
     >>> labeller.epsilon() > 0
     True
     """
 
     def __init__(
         self,
-        make: Callable[[Round], PrivateKNNClassifier],
+        make_classifier: Callable[[Round], PrivateKNNClassifier],
         plan: LabellingPlan,
         labels: npt.ArrayLike,
         subjects: npt.ArrayLike | None = None,
     ) -> None:
-        self._make_classifier = make
+        self._make_classifier = make_classifier
         self._plan = plan
         self._labels = labels
         self._subjects = subjects
@@ -412,14 +428,17 @@ class FixedPlanLabeller(Labeller):
     def classes(self) -> AnyArray:
         return checks.class_names(self._make_classifiers()[0].classes)
 
-    def embed(
+    def begin_round(
         self,
-        records: AnyArray,
-        reference: AnyArray,  # noqa: ARG002 (the queries themselves are enough)
-        part: Round,  # noqa: ARG002 (the plan is known)
+        record_features: AnyArray,
+        public_features: AnyArray,  # noqa: ARG002 (the queries themselves are enough)
+        planned_round: Round,  # noqa: ARG002 (the plan is known)
     ) -> None:
-        # Begin the next round if the last one is complete. Otherwise fit for the remaining queries
-        # of a round that was interrupted.
+        """Begin the next planned round, or resume an incomplete one for its remaining queries.
+
+        `public_features` and `planned_round` are not used. Raises PrivacyRefused if all rounds have
+        ended.
+        """
         rounds = self._plan.rounds
         n_begun = len(self._n_answered)
         if not n_begun or self._n_answered[-1] == rounds[n_begun - 1].queries:
@@ -430,22 +449,25 @@ class FixedPlanLabeller(Labeller):
         classifier = self._make_classifier(current_round)
         classifier.set_params(n_queries=current_round.queries - self._n_answered[-1])
         self._fits.join(classifier)
-        self._classifier = classifier.fit(records, self._labels, self._subjects)
+        self._classifier = classifier.fit(record_features, self._labels, self._subjects)
 
-    def label(self, queries: AnyArray) -> Answered:
+    def label(self, queries: AnyArray) -> Answers:
+        """Return the classes of queries (q, d), and count the queries as answered."""
         if self._classifier is None:
-            raise InvalidInput("Records must be embedded before they are asked.")
+            raise InvalidInput("Call begin_round() before label().")
         if self._classifier.release == "votes":
-            answered = _select_best_classes(self._classifier.votes(queries))
+            answers = _select_best_classes(self._classifier.votes(queries))
         else:
-            answered = Answered(self._class_indices(self._classifier.predict(queries)), None)
+            answers = Answers(self._class_indices(self._classifier.predict(queries)), None)
         self._n_answered[-1] += len(queries)
-        return answered
+        return answers
 
     def state(self) -> State:
+        """Return the number of queries answered in each round that has begun."""
         return {"asked": np.array(self._n_answered, dtype=np.int64)}
 
     def restore(self, state: State) -> None:
+        """Resume after the answered queries of :meth:`state`, which must fit the plan."""
         n_answered = state.get("asked", np.array([-1])).tolist()
         n_planned = [planned.queries for planned in self._plan.rounds]
         n_complete = len(n_answered) - 1  # every round before the last begun one is complete
@@ -468,6 +490,7 @@ class FixedPlanLabeller(Labeller):
         return plan.composition().least_epsilon(plan.delta)
 
     def guarantee(self) -> Guarantee:
+        """Return the composed guarantee of all rounds."""
         classifiers = self._make_classifiers()
         plans = [classifier._get_plan() for classifier in classifiers]
         return create_guarantee(
@@ -482,7 +505,7 @@ class FixedPlanLabeller(Labeller):
         return [sorted(c.get_params().items()) for c in self._make_classifiers()]
 
     def _make_classifiers(self) -> list[PrivateKNNClassifier]:
-        """Return the unfitted classifier of each round."""
+        """Return the unfitted classifier of each round, with the round's number of queries."""
         return [
             self._make_classifier(planned).set_params(n_queries=planned.queries)
             for planned in self._plan.rounds
@@ -494,7 +517,7 @@ class FixedPlanLabeller(Labeller):
         return np.array([index_of.get(name, ABSTAINED) for name in names.tolist()], dtype=np.int64)
 
 
-def _select_best_classes(votes: Floats) -> Answered:
+def _select_best_classes(votes: Floats) -> Answers:
     """Return the best class and its margin for each row of noisy votes (q, c).
 
     Rows of NaN are queries that failed the screening; they get `ABSTAINED` and a margin of -inf.
@@ -505,4 +528,4 @@ def _select_best_classes(votes: Floats) -> Answered:
     labels[answered] = votes[answered].argmax(axis=1)
     top = np.partition(votes[answered], -2, axis=1)[:, -2:]
     margins[answered] = top[:, 1] - top[:, 0]
-    return Answered(labels, margins)
+    return Answers(labels, margins)

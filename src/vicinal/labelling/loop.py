@@ -15,21 +15,22 @@ from vicinal.accounting.guarantee import Guarantee
 from vicinal.arrays import AnyArray, Floats32, Places
 from vicinal.errors import InvalidInput
 from vicinal.features.public_map import PublicMap
-from vicinal.labelling.journal import AskedRound, FileJournal, JournalEntry
+from vicinal.labelling.journal import FileJournal, JournalEntry, RoundAnswers
 from vicinal.labelling.labellers import (
     ABSTAINED,
-    Answered,
+    Answers,
     FeatureExtractor,
     Labeller,
     Learner,
     StudentModel,
 )
-from vicinal.labelling.plan import UNSURE, LabellingPlan, Round
+from vicinal.labelling.plan import LEAST_CERTAIN, LabellingPlan, Round
 from vicinal.progress import Begin
 from vicinal.tabular import align_columns, is_table, read_matrix
 
 BLOCK = 256
-"""Queries per commit to the journal. A kill loses at most one such block of answers."""
+"""Queries per commit to the journal. If the process is killed, at most one such block of
+answers is lost."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -74,7 +75,7 @@ class LabellingTask:
             )
 
     def digest(self) -> str:
-        """Return a SHA-256 digest of all examples. Private, since it covers the records."""
+        """Return a SHA-256 digest of the private records and the public pool. It is private."""
         digest = hashlib.sha256()
         for examples in (self.records, self.pool):
             digest.update(f"{examples.dtype}{examples.shape}".encode())
@@ -92,7 +93,7 @@ class TransferResult:
         The student of the last round.
     students : tuple of StudentModel
         The student of each round.
-    rounds : tuple of AskedRound
+    rounds : tuple of RoundAnswers
         Queries and answers of each round.
     selected : tuple of int64 arrays
         For each round, the indices of the answers in it that students were trained on.
@@ -101,38 +102,38 @@ class TransferResult:
 
     Examples
     --------
-    >>> from vicinal.labelling import transfer
-    >>> result = transfer(task, labeller, learner, plan, journal, begin)  # doctest: +SKIP
+    >>> from vicinal.labelling import run_labelling
+    >>> result = run_labelling(task, labeller, learner, plan, journal, begin)  # doctest: +SKIP
     >>> result.guarantee.epsilon <= 1.0  # doctest: +SKIP
     True
     """
 
     student: StudentModel
     students: tuple[StudentModel, ...]
-    rounds: tuple[AskedRound, ...]
+    rounds: tuple[RoundAnswers, ...]
     selected: tuple[Places, ...]
     guarantee: Guarantee
 
 
-def transfer(
-    job: LabellingTask,
+def run_labelling(
+    task: LabellingTask,
     labeller: Labeller,
     learner: Learner[Any],
     plan: LabellingPlan,
     journal: FileJournal,
-    begin: Begin,
+    begin_progress: Begin,
 ) -> TransferResult:
-    """Run all rounds of a plan and return the answers and students.
+    """Run all rounds of a plan: query the labeller and train students; return answers and students.
 
-    After a kill, a call with the same arguments resumes from the journal.
+    After the process was killed, a call with the same arguments resumes from the journal.
 
     Parameters
     ----------
-    job, labeller, learner, plan
+    task, labeller, learner, plan
         The data, the mechanism that answers queries, the trainer of students, and the rounds.
     journal : FileJournal
         Makes answers durable before they are used. Students are stored in its folder.
-    begin : callable
+    begin_progress : callable
         Starts the progress display of a step, given its name and size.
 
     Raises
@@ -142,24 +143,28 @@ def transfer(
 
     Examples
     --------
-    >>> from vicinal.labelling import transfer
-    >>> result = transfer(task, labeller, learner, plan, journal, begin)  # doctest: +SKIP
+    >>> from vicinal.labelling import run_labelling
+    >>> result = run_labelling(task, labeller, learner, plan, journal, begin)  # doctest: +SKIP
     >>> result.student.predict_proba(images).shape  # doctest: +SKIP
     (100, 10)
     """
-    return _Transfer(job, labeller, plan, journal, begin, learner).run_all_rounds()
+    return _LabellingRun(task, labeller, plan, journal, begin_progress, learner).run_all_rounds()
 
 
 def label(
-    job: LabellingTask, labeller: Labeller, plan: LabellingPlan, journal: FileJournal, begin: Begin
-) -> tuple[AskedRound, Places]:
-    """Run a plan of one round without training a student; arguments as for :func:`transfer`.
+    task: LabellingTask,
+    labeller: Labeller,
+    plan: LabellingPlan,
+    journal: FileJournal,
+    begin_progress: Begin,
+) -> tuple[RoundAnswers, Places]:
+    """Return the answers of a plan of one round; arguments as for :func:`run_labelling`.
 
     Returns
     -------
-    asked : AskedRound
+    asked : RoundAnswers
         Queries and answers.
-    kept : int64 (k,)
+    selected : int64 (k,)
         Indices of the answers that a student should be trained on.
 
     Raises
@@ -186,30 +191,35 @@ def label(
     >>> def begin(step, size):
     ...     return lambda done: None  # no progress is shown
     >>> with closing(FileJournal("run")) as journal:
-    ...     asked, chosen = label(task, labeller, default_plan(1, pool=200), journal, begin)
+    ...     asked, chosen = label(
+    ...         task, labeller, default_plan(1, pool=200), journal, begin_progress
+    ...     )
     >>> asked.complete
     True
     """
     if len(plan.rounds) != 1:
         raise InvalidInput("The plan must be of one round: more need a student between them.")
-    return _Transfer(job, labeller, plan, journal, begin).run_first_round()
+    return _LabellingRun(task, labeller, plan, journal, begin_progress).run_first_round()
 
 
 @dataclass(slots=True)
-class _Transfer:
-    """State of a run: `rounds` are the rounds begun, `run` is the digest of its inputs."""
+class _LabellingRun:
+    """A run in progress: `rounds` are those begun, `input_digest` identifies data and parameters.
 
-    job: LabellingTask
+    The other fields are the arguments of :func:`run_labelling`.
+    """
+
+    task: LabellingTask
     labeller: Labeller
     plan: LabellingPlan
     journal: FileJournal
-    begin: Begin
+    begin_progress: Begin
     learner: Learner[Any] | None = None
-    rounds: list[AskedRound] = field(default_factory=list)
-    run: str = ""
+    rounds: list[RoundAnswers] = field(default_factory=list)
+    input_digest: str = ""
 
     def run_all_rounds(self) -> TransferResult:
-        """Query and train in every round, starting where the journal ends."""
+        """Return the answers and students of all rounds, starting where the journal ends."""
         self._resume_from_journal()
         students: list[StudentModel] = []
         for number in range(len(self.plan.rounds)):
@@ -223,7 +233,7 @@ class _Transfer:
             self.labeller.guarantee(),
         )
 
-    def run_first_round(self) -> tuple[AskedRound, Places]:
+    def run_first_round(self) -> tuple[RoundAnswers, Places]:
         """Return the answers of the first round, and the indices of the selected ones."""
         self._resume_from_journal()
         self._complete_round(0, [])
@@ -234,18 +244,18 @@ class _Transfer:
 
         `students` are those of the previous rounds.
         """
-        planned = self.plan.rounds[number]
+        planned_round = self.plan.rounds[number]
         if number == len(self.rounds):
-            queries = self._choose_queries(planned, students)
-            self.rounds.append(AskedRound(queries, np.zeros(0, dtype=np.int64), np.zeros(0)))
+            queries = self._choose_queries(planned_round, students)
+            self.rounds.append(RoundAnswers(queries, np.zeros(0, dtype=np.int64), np.zeros(0)))
         if not self.rounds[number].complete:
-            extractor = students[-1] if students else self.job.extractor
-            self._ask(number, planned, extractor)
+            extractor = students[-1] if students else self.task.extractor
+            self._query_labeller(number, planned_round, extractor)
 
     def _resume_from_journal(self) -> None:
         """Restore rounds and budgets from the journal, which must belong to this run."""
-        inputs = [self.job.digest(), self.labeller.digest(), self.plan.to_dict()]
-        self.run = hashlib.sha256(json.dumps(inputs).encode()).hexdigest()
+        inputs = [self.task.digest(), self.labeller.digest(), self.plan.to_dict()]
+        self.input_digest = hashlib.sha256(json.dumps(inputs).encode()).hexdigest()
         entry = self.journal.read()
         if entry is None:
             if any(self.journal.folder.glob("student-*")):
@@ -254,7 +264,7 @@ class _Transfer:
                     "empty folder; what their run has spent stays spent."
                 )
             return
-        if entry.run != self.run:
+        if entry.input_digest != self.input_digest:
             raise InvalidInput(
                 f"The folder {self.journal.folder} holds another run: other records, examples or "
                 "parameters. Choose another folder; what that run has spent stays spent."
@@ -262,101 +272,111 @@ class _Transfer:
         self.rounds = list(entry.rounds)
         self.labeller.restore(entry.state)
 
-    def _choose_queries(self, planned: Round, students: list[StudentModel]) -> Places:
+    def _choose_queries(self, planned_round: Round, students: list[StudentModel]) -> Places:
         """Return the row indices of the public examples that a round queries.
 
-        They are the next ones of the public order, or, where `planned.choose` is "unsure", those
-        to which the last student gives the smallest maximal class probability.
+        They are the next ones of the public order or, where `planned_round.choose` is "unsure",
+        those to which the last student gives the smallest maximal class probability.
         """
-        order = self.plan.order(len(self.job.pool))
-        if planned.choose == UNSURE:
-            confidence = students[-1].predict_proba(self.job.pool).max(axis=1)
-            return np.sort(np.argsort(confidence, kind="stable")[: planned.queries])
+        order = self.plan.order(len(self.task.pool))
+        if planned_round.choose == LEAST_CERTAIN:
+            confidence = students[-1].predict_proba(self.task.pool).max(axis=1)
+            return np.sort(np.argsort(confidence, kind="stable")[: planned_round.queries])
         # Examples that no earlier round queried come first.
         queried = np.isin(order, np.concatenate([r.queries for r in self.rounds] or [order[:0]]))
-        return np.concatenate([order[~queried], order[queried]])[: planned.queries]
+        return np.concatenate([order[~queried], order[queried]])[: planned_round.queries]
 
-    def _ask(self, number: int, planned: Round, extractor: FeatureExtractor) -> None:
-        """Embed all examples by `extractor` and answer the remaining queries of round `number`."""
-        step = self.begin(f"round {number + 1}: features", 2)
-        features = extractor.transform(self.job.pool)
-        public_map = PublicMap(planned.components).fit(features)
-        reference = public_map.transform(features)
+    def _query_labeller(
+        self, number: int, planned_round: Round, extractor: FeatureExtractor
+    ) -> None:
+        """Answer the remaining queries of round `number` (from 0), in features of `extractor`."""
+        step = self.begin_progress(f"round {number + 1}: features", 2)
+        features = extractor.transform(self.task.pool)
+        public_map = PublicMap(planned_round.components).fit(features)
+        public_features = public_map.transform(features)
         step(1)
-        records = public_map.transform(extractor.transform(self.job.records))
+        record_features = public_map.transform(extractor.transform(self.task.records))
         step(1)
-        probabilities = self.labeller.embed(records, reference, planned)
+        probabilities = self.labeller.begin_round(record_features, public_features, planned_round)
         if probabilities is not None and self.rounds[number].soft_labels is None:
             soft_labels = np.asarray(probabilities, dtype=np.float32)
             self.rounds[number] = replace(self.rounds[number], soft_labels=soft_labels)
         # The first embedding may release a noisy number of records, which must be durable before
         # any answer depends on it.
         self._commit()
-        asked_round = self.rounds[number]
-        step = self.begin(f"round {number + 1}: answers", len(asked_round.queries))
-        step(len(asked_round.labels))
+        round_answers = self.rounds[number]
+        step = self.begin_progress(f"round {number + 1}: answers", len(round_answers.queries))
+        step(len(round_answers.labels))
         while not self.rounds[number].complete:
-            step(self._ask_block(number, reference))
+            step(self._query_block(number, public_features))
 
-    def _ask_block(self, number: int, reference: AnyArray) -> int:
-        """Answer and commit the next block of round `number`; return its number of queries.
+    def _query_block(self, number: int, public_features: AnyArray) -> int:
+        """Answer and commit the next block of round `number` (from 0); return its size.
 
-        `reference` (m, d) are the features of all public examples.
+        `public_features`, (m, d): features of all public examples.
         """
-        asked_round = self.rounds[number]
-        n_answered = len(asked_round.labels)
-        block = asked_round.queries[n_answered : n_answered + BLOCK]
-        answered = self.labeller.label(reference[block])
-        margins = answered.margins
-        if margins is not None and asked_round.margins is not None:
-            margins = np.concatenate([asked_round.margins, margins])
-        labels = np.concatenate([asked_round.labels, answered.labels])
-        soft_labels = _update_soft_labels(asked_round.soft_labels, block, answered)
-        self.rounds[number] = AskedRound(asked_round.queries, labels, margins, soft_labels)
+        round_answers = self.rounds[number]
+        n_answered = len(round_answers.labels)
+        block = round_answers.queries[n_answered : n_answered + BLOCK]
+        answers = self.labeller.label(public_features[block])
+        margins = answers.margins
+        if margins is not None and round_answers.margins is not None:
+            margins = np.concatenate([round_answers.margins, margins])
+        labels = np.concatenate([round_answers.labels, answers.labels])
+        soft_labels = _update_soft_labels(round_answers.soft_labels, block, answers)
+        self.rounds[number] = RoundAnswers(round_answers.queries, labels, margins, soft_labels)
         self._commit()
         return len(block)
 
     def _commit(self) -> None:
-        self.journal.commit(JournalEntry(self.run, tuple(self.rounds), self.labeller.state()))
+        """Store the answers so far and the labeller's spent budgets durably."""
+        self.journal.commit(
+            JournalEntry(self.input_digest, tuple(self.rounds), self.labeller.state())
+        )
 
     def _select_answers(self, number: int) -> Places:
-        """Return the indices of the answers of round `number` that students are trained on."""
-        asked_round = self.rounds[number]
-        answered = np.flatnonzero(asked_round.labels != ABSTAINED)
-        if asked_round.margins is None:
+        """Return the indices of the answers of round `number` (from 0) for training, ascending."""
+        round_answers = self.rounds[number]
+        answered = np.flatnonzero(round_answers.labels != ABSTAINED)
+        if round_answers.margins is None:
             return answered
         return answered[
-            self.plan.rounds[number].selected(
-                asked_round.margins[answered], asked_round.labels[answered]
+            self.plan.rounds[number].select_answers(
+                round_answers.margins[answered], round_answers.labels[answered]
             )
         ]
 
     def _load_or_train_student(self, number: int) -> StudentModel:
-        """Return the student of round `number` from its file, or train it and write the file."""
-        assert self.learner is not None  # noqa: S101 (narrows the type: transfer() has a learner)
+        """Return the student of round `number` (from 0): read its file, or train and write it."""
+        assert self.learner is not None  # noqa: S101 (narrows the type: run_labelling() has a learner)
         path = self.journal.folder / f"student-{number + 1}.pt"
         if path.exists():
             stored: StudentModel = self.learner.load(path)
             return stored
         rows, labels = self._collect_training_set(number)
         student: StudentModel = self.learner.learn(
-            self.job.pool, rows, labels, number, self.begin, self.rounds[number].soft_labels
+            self.task.pool,
+            rows,
+            labels,
+            number,
+            self.begin_progress,
+            self.rounds[number].soft_labels,
         )
         self.learner.save(student, path, self.labeller.guarantee())
         return student
 
     def _collect_training_set(self, number: int) -> tuple[Places, Places]:
-        """Return row indices and class indices of the selected answers up to round `number`.
+        """Return rows and class indices of the selected answers up to round `number` (from 0).
 
         Rows ascend. Where rounds answered the same example, the last selected answer counts.
         """
         label_of: dict[int, int] = {}
         for index in range(number + 1):
-            asked_round = self.rounds[index]
+            round_answers = self.rounds[index]
             selected = self._select_answers(index)
             label_of |= zip(
-                asked_round.queries[selected].tolist(),
-                asked_round.labels[selected].tolist(),
+                round_answers.queries[selected].tolist(),
+                round_answers.labels[selected].tolist(),
                 strict=True,
             )
         rows = np.array(sorted(label_of), dtype=np.int64)
@@ -364,9 +384,9 @@ class _Transfer:
 
 
 def _update_soft_labels(
-    soft_labels: Floats32 | None, rows: Places, answered: Answered
+    soft_labels: Floats32 | None, rows: Places, answers: Answers
 ) -> Floats32 | None:
-    """Return a copy of soft labels (m, c), updated by a block of answers to queries `rows` (q,).
+    """Return a copy of soft labels (m, c), updated by answers to the queries `rows` (q,).
 
     An answer with class probabilities replaces its row. A label alone that differs from the row's
     most probable class is averaged with the row, with equal weights. None stays None.
@@ -374,10 +394,10 @@ def _update_soft_labels(
     if soft_labels is None:
         return None
     updated = soft_labels.copy()
-    if answered.soft_labels is not None:
-        updated[rows] = answered.soft_labels
+    if answers.soft_labels is not None:
+        updated[rows] = answers.soft_labels
         return updated
-    differs = updated[rows].argmax(axis=1) != answered.labels
+    differs = updated[rows].argmax(axis=1) != answers.labels
     updated[rows[differs]] /= 2
-    updated[rows[differs], answered.labels[differs]] += 0.5
+    updated[rows[differs], answers.labels[differs]] += 0.5
     return updated

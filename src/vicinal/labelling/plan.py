@@ -20,9 +20,9 @@ from vicinal import checks
 from vicinal.arrays import Floats, Places
 from vicinal.errors import InvalidInput, PrivacyRefused
 
-FIRST = "shuffled"
-UNSURE = "unsure"
-CHOICES = (FIRST, UNSURE)
+SHUFFLED = "shuffled"
+LEAST_CERTAIN = "unsure"
+QUERY_SELECTIONS = (SHUFFLED, LEAST_CERTAIN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Round:
     --------
     >>> import numpy as np
     >>> from vicinal.labelling import Round
-    >>> Round(queries=4, share=1.0, keep=0.5).selected(
+    >>> Round(queries=4, share=1.0, keep=0.5).select_answers(
     ...     np.array([9.0, 1.0, 7.0, 2.0]), labels=np.array([0, 0, 1, 1])
     ... )
     array([0, 2])
@@ -62,19 +62,21 @@ class Round:
     share: float
     keep: float = 0.75
     components: int | None = 100
-    choose: str = FIRST
+    choose: str = SHUFFLED
     by_class: bool = False
 
     def __post_init__(self) -> None:
         checks.check_integer("queries", self.queries, minimum=1)
         checks.check_real("share", self.share, above=0, maximum=1)
         checks.check_real("keep", self.keep, above=0, maximum=1)
-        checks.check_choice("choose", self.choose, CHOICES)
+        checks.check_choice("choose", self.choose, QUERY_SELECTIONS)
         if self.components is not None:
             checks.check_integer("components", self.components, minimum=1)
 
-    def selected(self, margins: Floats, labels: Places) -> Places:
-        """Return the ascending indices of the answers with the largest margins.
+    def select_answers(self, margins: Floats, labels: Places) -> Places:
+        """Return the indices of the share `keep` of answers with the largest margins, ascending.
+
+        The share is taken of each class separately if `by_class` is true.
 
         Parameters
         ----------
@@ -125,7 +127,7 @@ class LabellingPlan:
                 "The rounds must be at least one, and their shares of the budget must come to at "
                 f"most 1. Got {len(self.rounds)} with {total:g}."
             )
-        if self.rounds[0].choose == UNSURE:
+        if self.rounds[0].choose == LEAST_CERTAIN:
             raise InvalidInput("The first round has no student before it that could be unsure.")
 
     @property
@@ -134,7 +136,7 @@ class LabellingPlan:
         return sum(planned.queries for planned in self.rounds)
 
     def order(self, size: int) -> Places:
-        """Return a random permutation of `size` row indices, the public order of queries.
+        """Return the public order of queries, a permutation of `size` row indices, int64.
 
         Raises
         ------
@@ -181,7 +183,7 @@ def default_plan(
     Examples
     --------
     >>> from vicinal.labelling import default_plan
-    >>> [(part.queries, part.share) for part in default_plan(rounds=2, pool=1000).rounds]
+    >>> [(r.queries, r.share) for r in default_plan(rounds=2, pool=1000).rounds]
     [(300, 0.3), (300, 0.7)]
     """
     rounds = checks.check_integer("rounds", rounds, minimum=1)
@@ -191,7 +193,7 @@ def default_plan(
         return LabellingPlan((Round(queries, 1.0, by_class=overlapping),), seed)
     first = Round(queries, 0.3, by_class=overlapping)
     share = 0.7 / (rounds - 1)
-    later_round = Round(queries, share, keep=0.9, choose=UNSURE)
+    later_round = Round(queries, share, keep=0.9, choose=LEAST_CERTAIN)
     if overlapping:
         later_round = Round(queries, share, by_class=True)
     return LabellingPlan((first, *[later_round] * (rounds - 1)), seed)
@@ -206,12 +208,12 @@ _BRACKET_FACTOR = 4.0  # ratio of successive noise scales until the result is br
 _PRECISION = 1e-5  # relative, of the noise scale
 
 
-def noise_of(planned: Round, plan: LabellingPlan, sigma: float) -> float:
+def compute_round_noise(planned_round: Round, plan: LabellingPlan, sigma: float) -> float:
     """Return the noise scale of one round of `plan`, in votes.
 
     `sigma` is the scale that a single round with all queries and the whole budget would have.
     """
-    return sigma * math.sqrt(planned.queries / (planned.share * plan.queries))
+    return sigma * math.sqrt(planned_round.queries / (planned_round.share * plan.queries))
 
 
 def least_noise(cost: Callable[[float], float], epsilon: float) -> float:
@@ -240,8 +242,8 @@ def least_noise(cost: Callable[[float], float], epsilon: float) -> float:
 def _bracket_root(excess: Callable[[float], float]) -> tuple[float, float]:
     """Return a noise scale that is too small and one that suffices.
 
-    `excess` maps a noise scale to a value that is positive where the noise is too small. Both
-    results are `_MIN_NOISE` if that already suffices.
+    `excess` maps a noise scale, in votes, to a value that is positive where the noise is too small.
+    Both results are `_MIN_NOISE` if that already suffices.
     """
     low = high = _INITIAL_NOISE
     while excess(high) > 0:

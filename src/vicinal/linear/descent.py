@@ -24,7 +24,7 @@ import numpy as np
 from vicinal.arrays import Floats
 from vicinal.linear.losses import TrainingLoss
 from vicinal.linear.model_features import IntegerRows, scores_of
-from vicinal.mechanisms.gradients import whole_weights
+from vicinal.mechanisms.gradients import round_weights
 
 STEPS = 40
 """Gradients per training. Half or twice as many change accuracy little (decision 0053)."""
@@ -158,5 +158,5 @@ class Descent:
 
     def _compute_curvature(self) -> float:
         """Return the mean curvature of the clipped loss at the current weights, on public rows."""
-        scores = scores_of(self._rows, whole_weights(self.weights), self._unit)
+        scores = scores_of(self._rows, round_weights(self.weights), self._unit)
         return self._loss.compute_curvature(scores, self._lengths_in_clips)

@@ -16,8 +16,8 @@ import numpy.typing as npt
 
 from vicinal.arrays import FloatMatrix
 from vicinal.compiled import compiled
-from vicinal.neighbours.engines.int16 import Int16Matrix, int16_products
-from vicinal.neighbours.kernels import FLOAT32, IntegerMatrix, unit_vectors
+from vicinal.neighbours.engines.int16 import Int16Matrix, get_int16_products
+from vicinal.neighbours.kernels import FLOAT32, IntegerMatrix, quantise_directions
 
 IntegerRows = npt.NDArray[np.float32]
 
@@ -62,9 +62,9 @@ class KernelMap:
         self._landmarks = landmarks
         self._projection = projection
         self._shifts = shifts
-        self._products = int16_products()
-        self._prepared_landmarks = self._products.prepared(np.ascontiguousarray(landmarks.T))
-        self._prepared_projection = self._products.prepared(projection)
+        self._products = get_int16_products()
+        self._prepared_landmarks = self._products.prepare(np.ascontiguousarray(landmarks.T))
+        self._prepared_projection = self._products.prepare(projection)
         sums = np.zeros(self.width)
         for _, projected in self._project_chunks(landmarks):
             sums += projected.sum(axis=0, dtype=np.float64)
@@ -78,7 +78,7 @@ class KernelMap:
 
         Each component is divided by its variance to the `power`; 1/4 half-whitens them.
         """
-        landmarks = unit_vectors(public[:: -(-len(public) // LANDMARKS)])
+        landmarks = quantise_directions(public[:: -(-len(public) // LANDMARKS)])
         kernel_values = _compute_kernel(landmarks)
         means = kernel_values.mean(axis=0)
         centered = kernel_values - means - means[:, None] + means.mean()
@@ -120,10 +120,12 @@ class KernelMap:
         steps = np.float32(1 << BITS)
         for start in range(0, len(unit), _CHUNK):
             chunk = slice(start, start + _CHUNK)
-            products = self._products.times(unit[chunk].astype(np.int16), self._prepared_landmarks)
+            products = self._products.multiply(
+                unit[chunk].astype(np.int16), self._prepared_landmarks
+            )
             kernel_values = np.empty(products.shape, np.int16)
             _apply_kernel(products, factor, steps, kernel_values)
-            yield chunk, self._products.times(kernel_values, self._prepared_projection)
+            yield chunk, self._products.multiply(kernel_values, self._prepared_projection)
 
 
 def _coarsen_projection(

@@ -212,7 +212,7 @@ class VectorLoss(TrainingLoss):
 
     def convert_targets(self, targets: RecordTargets) -> Ints32:
         assert isinstance(targets, RecordVectors)  # noqa: S101 (narrows the type)
-        return np.ascontiguousarray(targets.steps()[:, 1:])
+        return np.ascontiguousarray(targets.to_steps()[:, 1:])
 
     def compute_curvature(self, scores: Floats, lengths: Floats) -> float:  # noqa: ARG002
         return float((1 / np.maximum(self.residual * lengths, 1.0)).mean())

@@ -22,7 +22,7 @@ from vicinal.errors import InvalidInput
 from vicinal.linear._random_trees import LANDMARKS, RandomTrees
 from vicinal.linear.kernel_map import COMPONENTS, KERNEL_ARRAYS, KernelMap
 from vicinal.mechanisms.gradients import WEIGHT_STEPS
-from vicinal.neighbours.kernels import FLOAT32, unit_vectors
+from vicinal.neighbours.kernels import FLOAT32, quantise_directions
 from vicinal.neighbours.scan import map_in_threads
 
 IntegerRows = Floats32
@@ -178,7 +178,7 @@ class ModelFeatures:
             )  # each row's sum is independent of other rows
             rows = np.rint(rows * (self.unit / np.maximum(lengths, 1.0))[:, None])
         else:
-            rows = unit_vectors(self.kernel.compute_components(unit_vectors(X)))
+            rows = quantise_directions(self.kernel.compute_components(quantise_directions(X)))
         bias = np.full((len(X), 1), round(BIAS * self.unit))
         return np.hstack([rows, bias]).astype(np.float32)
 

@@ -21,12 +21,12 @@ from vicinal.linear.descent import STEPS, Descent, compute_clip, compute_step_no
 from vicinal.linear.kernel_map import KERNEL_ARRAYS
 from vicinal.linear.losses import Predictions, TrainingLoss
 from vicinal.linear.model_features import CHUNK, IntegerRows, ModelFeatures, one_thread, scores_of
-from vicinal.mechanisms.gradients import WEIGHT_STEPS, SubjectRows, whole_weights
+from vicinal.mechanisms.gradients import WEIGHT_STEPS, SubjectRows, round_weights
 from vicinal.mechanisms.linear_model import GradientRelease, IndividualGradient
 from vicinal.mechanisms.noise_sources import NoiseSource, create_noise_source
 from vicinal.mechanisms.subject_table import SubjectTable
 from vicinal.mechanisms.votes import DeltaSlackAccountant
-from vicinal.neighbours.kernels import FLOAT32, Cosine, int8_precision, unit_vectors
+from vicinal.neighbours.kernels import FLOAT32, Cosine, int8_precision, quantise_directions
 from vicinal.neighbours.scan import THREADS, map_in_threads
 
 SHARE = 0.9
@@ -61,7 +61,7 @@ class LinearModel:
         # The compiled kernels do not check array bounds.
         if self.weights.ndim != 2 or len(self.weights) != self.features.width:
             raise InvalidInput("The weights must be those of a model of these features.")
-        if not (whole_weights(self.weights / WEIGHT_STEPS) == self.weights).all():
+        if not (round_weights(self.weights / WEIGHT_STEPS) == self.weights).all():
             raise InvalidInput("The weights must be whole numbers, in the range of exact sums.")
 
     def scores(self, X: FloatMatrix) -> Floats:
@@ -85,7 +85,7 @@ class LinearModel:
                 else encoded[start : start + CHUNK]
             )
             scores = scores_of(rows, self.weights, self.features.unit)
-            return start, unit_vectors(chunk), scores
+            return start, quantise_directions(chunk), scores
 
         starts = range(0, len(X), CHUNK)
         for first in range(0, len(starts), THREADS):
@@ -279,7 +279,7 @@ class TrainingBudget:
     def rehearse(self, width: int, slack: DeltaSlackAccountant, trainings: int) -> None:
         """Raise PrivacyRefused if `slack` does not cover `trainings` with `width` features."""
         mechanism = self.mechanism(no_records(width), 1.0, create_noise_source(), slack)
-        mechanism.check(self.step_noise, STEPS * trainings)
+        mechanism.check_slack(self.step_noise, STEPS * trainings)
 
 
 def no_records(width: int) -> SubjectRows:
@@ -332,7 +332,7 @@ class LocalGradients:
 
     def charge_and_sum(self, release: GradientRelease, weights: Floats) -> Steps:
         """Charge the subjects for a gradient; return its sum in grid steps, still private."""
-        sums, spent = release.collect(weights, self._remaining)
+        sums, spent = release.contribute_and_charge(weights, self._remaining)
         self._account.note_charged_total(spent)
         return sums
 
@@ -385,10 +385,10 @@ def descend_gradients(
         blocks = list(zip(features.block_sizes, score_std, strict=True))
         descent = Descent(rows, features.unit, blocks, loss, n_records, clip, noise)
         for _ in range(STEPS):
-            scores = scores_of(float_rows, whole_weights(descent.weights), features.unit)
+            scores = scores_of(float_rows, round_weights(descent.weights), features.unit)
             gradient, noise_scale = release_gradient(descent.weights)
             used += loss.compute_gradient_squares(scores, squares) / (2 * noise_scale**2)
             descent.step(gradient)
-        model = LinearModel(whole_weights(descent.weights), features)
+        model = LinearModel(round_weights(descent.weights), features)
     used = np.minimum(used / training.budget, training.share / training.trainings)
-    return PrivateModel(model, public, used, loss, whole_weights(descent.variance_directions))
+    return PrivateModel(model, public, used, loss, round_weights(descent.variance_directions))

@@ -1,4 +1,4 @@
-"""Compiled kernels that compute and charge the contributions of the neighbours of a query block.
+"""Compiled functions that compute and charge the contributions of the neighbours of a query block.
 
 The individual filter (votes.md) charges every subject for its own contribution, in the order of
 the queries. A subject's budget is read and written by that subject's contributions only, and sums
@@ -12,7 +12,16 @@ are split among the threads by their slot instead.
 
 Terms: a *slot* is the index of a subject in the arrays of subjects; a *hit* is one (query, record)
 pair in the neighbour lists; a *unit* is 2^-48 of a full budget; a *step* is one step of the vote
-grid.
+grid; a *rate* is the number of units charged for a squared step. "Kernel" always means the
+similarity kernel that weights votes.
+
+Arguments of the four ``charge_...`` functions: `hits` is a :class:`NeighbourArrays`; `labels`,
+int32 (n,), the class index of each row, or `vectors` a :class:`VectorArrays`; `subjects` a
+:class:`SubjectArrays`, whose remaining units are charged in place; `kernel_weights` a
+:class:`KernelWeights`; `vote_prices` a :class:`VotePrices`; `slot_residue` a (remainder, modulus),
+which restricts a call to subjects whose slot has this remainder; `scratch` a :class:`Scratch` of
+the thread. The contributions are added to `votes` or `sums`, int64 (q, c), in steps. The sum of
+all charges is returned as (high, low), and is ``high * 2^24 + low`` units.
 """
 
 from __future__ import annotations
@@ -27,7 +36,7 @@ from vicinal.accounting.budget import MAX_NORM
 from vicinal.accounting.charges import charge, find_affordable_norm, label_charge
 from vicinal.arrays import Bools, Floats, Ints, Ints32, Steps
 from vicinal.compiled import compiled
-from vicinal.mechanisms.subject_table import RecordVectors, SubjectTable, towards_zero
+from vicinal.mechanisms.subject_table import RecordVectors, SubjectTable, multiply_towards_zero
 from vicinal.neighbours.kernels import LEVELS
 from vicinal.neighbours.scan import THREADS, NeighbourLists, map_in_threads
 from vicinal.prefetch import prefetch
@@ -36,7 +45,7 @@ from vicinal.prefetch import prefetch
 # and of the remaining high bits, so that neither sum can overflow.
 LOW_BITS = (1 << 24) - 1
 
-# The (remainder, modulus) that selects every subject; see :func:`charge_multirecord_vectors`.
+# The (remainder, modulus) of slots that selects every subject.
 ALL_SUBJECTS = (0, 1)
 
 # Number of hits between a prefetch instruction and the use of the prefetched data. With many
@@ -66,17 +75,23 @@ class SubjectArrays(NamedTuple):
     """The arrays of :class:`vicinal.mechanisms.subject_table.SubjectTable`; private.
 
     - `slots`, int32 (n,): slot of each row's subject.
-    - `records`, int32 (m,): number of rows of each subject.
+    - `n_records`, int32 (m,): number of rows of each subject.
     - `remaining`, int64 (m,): remaining budget of each subject in units; charged in place.
     """
 
     slots: Ints32
-    records: Ints32
+    n_records: Ints32
     remaining: Ints
 
 
 class VectorArrays(NamedTuple):
-    """The arrays of :class:`vicinal.mechanisms.subject_table.RecordVectors`; private."""
+    """Sparse target vectors of the records; private.
+
+    - `starts`, int64 (n + 1,): the entries of row i are those from ``starts[i]`` to
+      ``starts[i + 1] - 1``.
+    - `coordinates`, int32 (entries,): coordinate of each entry, ascending within a row.
+    - `values`, int32 (entries,): value of each entry in steps of 2^-30.
+    """
 
     starts: Ints
     coordinates: Ints32
@@ -98,16 +113,19 @@ class KernelWeights(NamedTuple):
 class VotePrices(NamedTuple):
     """Noise scales and prices of the votes of q queries; public.
 
-    `scales` are in grid steps. `rates` are the units charged for a squared step of a contribution;
-    `single_rates` the same for a contribution to a single coordinate. If `label_only` is true, such
-    a contribution is charged a share of this price, looked up in `price_table` by means of
-    `table_scale` (:class:`vicinal.mechanisms.votes.BlockRelease`).
+    - `scales`, int64 (q,): noise scale of each query in grid steps.
+    - `rates`, float64 (q,): units charged for a squared step of a contribution.
+    - `single_rates`, float64 (q,): the same for a contribution to a single coordinate.
+    - `label_only`: whether a contribution to a single coordinate is charged only a share of this
+      price, ``price_table[row, column]``: a row for each level of the remaining budget, and the
+      column ``norm * columns_per_step[j] / row``.
+    - `columns_per_step`, float64 (q,); `price_table`, float64 (r, m): used with `label_only` alone.
     """
 
     scales: Ints
     rates: Floats
     single_rates: Floats
-    table_scale: Floats
+    columns_per_step: Floats
     price_table: Floats
     label_only: bool
 
@@ -118,7 +136,7 @@ class Scratch(NamedTuple):
     - `vector`, int64 (c,): the contribution in steps.
     - `is_touched`, bool (c,): whether a record of the subject has an entry at the coordinate.
     - `touched`, int64 (c,): the touched coordinates. Only as many leading entries are valid as the
-      kernel has counted; the remaining entries are those of earlier subjects.
+      function has counted; the remaining entries are those of earlier subjects.
 
     `vector` and `is_touched` are all zero before and after each subject. A remainder would be
     added to the next subject's contribution without being charged to the right subject.
@@ -134,63 +152,59 @@ class Scratch(NamedTuple):
         return cls(np.zeros(width, np.int64), np.zeros(width, np.bool_), np.empty(width, np.int64))
 
     def check_clean(self) -> None:
-        """Raise RuntimeError if a kernel has left a contribution in the buffers.
+        """Raise RuntimeError if a function has left a contribution in the buffers.
 
-        Call it before the sums of the kernel are used.
+        Call it before the function's sums are used.
         """
         if self.vector.any() or self.is_touched.any():
             raise RuntimeError("A kernel left a contribution in its memory. Nothing is released.")
 
 
-class OnePrice(NamedTuple):
+class QueryPrice(NamedTuple):
     """Noise scale and prices of the votes of one query; see :class:`VotePrices`."""
 
     scale: int
     rate: float
     single_rate: float
-    table_scale: float
+    columns_per_step: float
     price_table: Floats
     label_only: bool
 
 
 @compiled
-def charge_votes(hits, labels, subjects, kernel, prices, _scratch, votes):  # type: ignore[no-untyped-def]
+def charge_votes(  # type: ignore[no-untyped-def]
+    hits, labels, subjects, kernel_weights, vote_prices, _scratch, votes
+):
     """Add and charge the class votes of all subjects with one record.
 
     The result is that of :func:`charge_vectors` for records whose vectors are 1 at one class. The
-    contribution is a single number, so this kernel is faster and needs no scratch.
+    contribution is a single number, which makes this function faster; `_scratch` is not used.
 
-    - `hits`: :class:`NeighbourArrays`.
-    - `labels`, int32 (n,): class index of each row.
-    - `subjects`: :class:`SubjectArrays`; the remaining units are charged in place.
-    - `kernel`: :class:`KernelWeights`.
-    - `prices`: :class:`VotePrices`.
-    - `votes`, int64 (q, c): sums in steps, to which the contributions are added.
-
-    Returns (high, low, skipped) as :func:`charge_vectors`.
+    Returns (high, low, n_skipped): the sum of all charges, and the number of hits that belong to
+    subjects with several records and were not charged.
     """
     bounds, rows, similarities = hits
-    slots, records, remaining = subjects
-    weights, origin, shift = kernel
-    scales, _, rates, table_scale, price_table, label_only = prices
+    slots, n_records, remaining = subjects
+    weights, origin, shift = kernel_weights
+    scales, _, single_rates, columns_per_step, price_table, label_only = vote_prices
     high = 0
     low = 0
     n_skipped = 0
     for tile in range(len(bounds) - 1):
         for j in range(bounds.shape[1]):
             max_norm = compute_max_norm(scales[j])
-            rate = rates[j]
-            cells_per_step = table_scale[j]
+            rate = single_rates[j]
+            query_columns_per_step = columns_per_step[j]
             stop = bounds[tile + 1, j]
             for hit in range(bounds[tile, j], stop):
                 if hit + 2 * _PREFETCH_DISTANCE < stop:
                     # The slot of a row is prefetched first: the address of the subject's budget
                     # is known only once the slot has been read.
                     prefetch(rows[hit + 2 * _PREFETCH_DISTANCE], slots, labels)
-                    prefetch(slots[rows[hit + _PREFETCH_DISTANCE]], records, remaining)
+                    prefetch(slots[rows[hit + _PREFETCH_DISTANCE]], n_records, remaining)
                 row = np.uint32(rows[hit])  # unsigned: spares the check for negative indices
                 slot = np.uint32(slots[row])
-                if records[slot] > 1:
+                if n_records[slot] > 1:
                     # The other records of this subject may lie in other tiles. All of them are
                     # charged together by charge_multirecord_votes.
                     n_skipped += 1
@@ -199,7 +213,9 @@ def charge_votes(hits, labels, subjects, kernel, prices, _scratch, votes):  # ty
                 remaining_units = remaining[slot]
                 weight = find_affordable_norm(weight, remaining_units, rate)
                 if label_only:
-                    cost = label_charge(weight, remaining_units, rate, cells_per_step, price_table)
+                    cost = label_charge(
+                        weight, remaining_units, rate, query_columns_per_step, price_table
+                    )
                 else:
                     cost = charge(weight * weight, rate)
                 remaining[slot] -= cost
@@ -211,25 +227,26 @@ def charge_votes(hits, labels, subjects, kernel, prices, _scratch, votes):  # ty
 
 @compiled
 def charge_multirecord_votes(  # type: ignore[no-untyped-def]
-    hits, labels, subjects, kernel, prices, share, scratch, votes
+    hits, labels, subjects, kernel_weights, vote_prices, slot_residue, scratch, votes
 ):
-    """Add and charge the class votes of subjects with several records.
+    """Add and charge the class votes of subjects with several records; return (high, low).
 
     The result is that of :func:`charge_multirecord_vectors` for records whose vectors are 1 at one
-    class. Arguments as in :func:`charge_votes`; `share` selects the subjects as in
-    :func:`charge_multirecord_vectors`, `scratch` is a :class:`Scratch`. Returns (high, low).
+    class.
     """
     bounds, rows, similarities = hits
-    slots, records, remaining = subjects
-    weights, origin, shift = kernel
+    slots, n_records, remaining = subjects
+    weights, origin, shift = kernel_weights
     vector, _, all_classes = scratch
     # There are few classes: visiting all of them is cheaper than recording the touched ones.
     all_classes[:] = np.arange(len(all_classes))
     high = 0
     low = 0
     for j in range(bounds.shape[1]):
-        price = select_price(prices, j)
-        order = group_hits_by_subject(bounds[0, j], bounds[-1, j], rows, slots, records, share)
+        price = select_price(vote_prices, j)
+        order = group_hits_by_subject(
+            bounds[0, j], bounds[-1, j], rows, slots, n_records, slot_residue
+        )
         first = 0
         while first < len(order):
             last = find_run_end(order, first, rows, slots)
@@ -237,7 +254,7 @@ def charge_multirecord_votes(  # type: ignore[no-untyped-def]
                 level = _compute_level(similarities[hit], origin, shift)
                 vector[labels[rows[hit]]] += weights[level]
             slot = slots[rows[order[first]]]
-            cost = scale_down(vector, all_classes, remaining[slot], price)
+            cost = scale_down_to_budget(vector, all_classes, remaining[slot], price)
             remaining[slot] -= cost
             for c in all_classes:
                 votes[j, c] += vector[c]
@@ -250,53 +267,41 @@ def charge_multirecord_votes(  # type: ignore[no-untyped-def]
 
 @compiled
 def charge_vectors(  # type: ignore[no-untyped-def]
-    hits, vectors, subjects, kernel, prices, scratch, sums
+    hits, vectors, subjects, kernel_weights, vote_prices, scratch, sums
 ):
     """Add and charge the contributions of all subjects with one record.
 
-    A subject's contribution is the sum, over its records near the query, of kernel weight times
-    record vector, rounded towards zero and scaled down to the subject's remaining budget.
+    A contribution is the kernel weight of a record near the query times the record's vector,
+    rounded towards zero and scaled down to the subject's remaining budget.
 
-    - `hits`: :class:`NeighbourArrays`.
-    - `vectors`: :class:`VectorArrays` of the records.
-    - `subjects`: :class:`SubjectArrays`; the remaining units are charged in place.
-    - `kernel`: :class:`KernelWeights`.
-    - `prices`: :class:`VotePrices`.
-    - `scratch`: :class:`Scratch` of this thread.
-    - `sums`, int64 (q, c): sums in steps, to which the contributions are added.
-
-    Returns
-    -------
-    high, low : int
-        The sum of all charges in units is ``high * 2^24 + low``; see :data:`LOW_BITS`.
-    n_skipped : int
-        Number of hits that belong to subjects with several records and were not charged.
+    Returns (high, low, n_skipped): the sum of all charges, and the number of hits that belong to
+    subjects with several records and were not charged.
     """
     bounds, rows, similarities = hits
-    slots, records, remaining = subjects
-    weights, origin, shift = kernel
+    slots, n_records, remaining = subjects
+    weights, origin, shift = kernel_weights
     vector, is_touched, touched = scratch
     high = 0
     low = 0
     n_skipped = 0
     for tile in range(len(bounds) - 1):
         for j in range(bounds.shape[1]):
-            price = select_price(prices, j)
+            price = select_price(vote_prices, j)
             stop = bounds[tile + 1, j]
             for hit in range(bounds[tile, j], stop):
                 if hit + 2 * _PREFETCH_DISTANCE < stop:
                     prefetch(rows[hit + 2 * _PREFETCH_DISTANCE], slots, vectors.starts)
-                    prefetch(slots[rows[hit + _PREFETCH_DISTANCE]], records, remaining)
+                    prefetch(slots[rows[hit + _PREFETCH_DISTANCE]], n_records, remaining)
                 row = rows[hit]
                 slot = slots[row]
-                if records[slot] > 1:
+                if n_records[slot] > 1:
                     n_skipped += 1
                     continue
                 weight = weights[_compute_level(similarities[hit], origin, shift)]
                 n_touched = _add_record(vectors, row, weight, vector, is_touched, touched, 0)
-                cost = scale_down(vector, touched[:n_touched], remaining[slot], price)
+                cost = scale_down_to_budget(vector, touched[:n_touched], remaining[slot], price)
                 remaining[slot] -= cost
-                _add_and_clear(sums[j], vector, is_touched, touched[:n_touched])
+                _add_and_reset_scratch(sums[j], vector, is_touched, touched[:n_touched])
                 high += cost >> 24
                 low += cost & LOW_BITS
     return high, low, n_skipped
@@ -304,23 +309,24 @@ def charge_vectors(  # type: ignore[no-untyped-def]
 
 @compiled
 def charge_multirecord_vectors(  # type: ignore[no-untyped-def]
-    hits, vectors, subjects, kernel, prices, share, scratch, sums
+    hits, vectors, subjects, kernel_weights, vote_prices, slot_residue, scratch, sums
 ):
-    """Add and charge the contributions of subjects with several records.
+    """Add and charge the contributions of subjects with several records; return (high, low).
 
-    `share` is (remainder, modulus): the kernel processes the subjects whose slot has this
-    remainder, so that threads can divide the subjects among themselves. The other arguments are
-    those of :func:`charge_vectors`. Returns (high, low) as :func:`charge_vectors`.
+    A contribution is the sum of kernel weight times record vector over the subject's records near
+    the query, rounded towards zero and scaled down to the subject's remaining budget.
     """
     bounds, rows, similarities = hits
-    slots, records, remaining = subjects
-    weights, origin, shift = kernel
+    slots, n_records, remaining = subjects
+    weights, origin, shift = kernel_weights
     vector, is_touched, touched = scratch
     high = 0
     low = 0
     for j in range(bounds.shape[1]):
-        price = select_price(prices, j)
-        order = group_hits_by_subject(bounds[0, j], bounds[-1, j], rows, slots, records, share)
+        price = select_price(vote_prices, j)
+        order = group_hits_by_subject(
+            bounds[0, j], bounds[-1, j], rows, slots, n_records, slot_residue
+        )
         first = 0
         while first < len(order):
             last = find_run_end(order, first, rows, slots)
@@ -330,14 +336,14 @@ def charge_multirecord_vectors(  # type: ignore[no-untyped-def]
                 n_touched = _add_record(
                     vectors, rows[hit], weight, vector, is_touched, touched, n_touched
                 )
-            # `scale_down` adds squares in floating point, where the order of the coordinates
+            # `scale_down_to_budget` adds squares in floating point, where the order of coordinates
             # matters. The order of a subject's records can depend on erasures of other subjects,
             # so the coordinates are sorted (votes.md, "Vectors", item on order).
             sort_ascending(touched[:n_touched])
             slot = slots[rows[order[first]]]
-            cost = scale_down(vector, touched[:n_touched], remaining[slot], price)
+            cost = scale_down_to_budget(vector, touched[:n_touched], remaining[slot], price)
             remaining[slot] -= cost
-            _add_and_clear(sums[j], vector, is_touched, touched[:n_touched])
+            _add_and_reset_scratch(sums[j], vector, is_touched, touched[:n_touched])
             high += cost >> 24
             low += cost & LOW_BITS
             first = last
@@ -355,31 +361,31 @@ def compute_max_norm(scale):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def select_price(prices, query):  # type: ignore[no-untyped-def]
-    """Return the noise scale and prices of the query with index `query`, as :class:`OnePrice`."""
-    return OnePrice(
-        prices.scales[query],
-        prices.rates[query],
-        prices.single_rates[query],
-        prices.table_scale[query],
-        prices.price_table,
-        prices.label_only,
+def select_price(vote_prices, query):  # type: ignore[no-untyped-def]
+    """Return the :class:`QueryPrice` of the query with index `query` in :class:`VotePrices`."""
+    return QueryPrice(
+        vote_prices.scales[query],
+        vote_prices.rates[query],
+        vote_prices.single_rates[query],
+        vote_prices.columns_per_step[query],
+        vote_prices.price_table,
+        vote_prices.label_only,
     )
 
 
 @compiled
-def scale_down(vector, touched, remaining, price):  # type: ignore[no-untyped-def]
+def scale_down_to_budget(vector, touched, remaining, price):  # type: ignore[no-untyped-def]
     """Shrink a contribution in place until it is affordable; return its charge in units.
 
-    The norm is first reduced to the noise scale, the largest shift for which the grid's slack is
-    proven, and to 2^31, so that its square fits into int64; then to the remaining budget.
-    Coordinates are rounded towards zero. A contribution with a single nonzero coordinate keeps the
-    largest affordable value, as for a subject with a single record.
+    The norm is first reduced to the noise scale, because the bound on the grid's delta slack holds
+    for shifts up to it, and to 2^31, so that its square fits into int64; then to the remaining
+    budget. Coordinates are rounded towards zero. A contribution with a single nonzero coordinate
+    keeps the largest affordable value, as for a subject with a single record.
 
     - `vector`, int64 (c,): the contribution in steps.
-    - `touched`, int64: ascending coordinates; all other coordinates of `vector` are 0.
+    - `touched`, int64: coordinates, ascending; all other coordinates of `vector` are 0.
     - `remaining`: remaining budget of the subject in units.
-    - `price`: :class:`OnePrice` of the query.
+    - `price`: :class:`QueryPrice` of the query.
     """
     max_norm = compute_max_norm(price.scale)
     remaining = max(remaining, 0)  # with a negative budget only the zero contribution is affordable
@@ -397,11 +403,11 @@ def scale_down(vector, touched, remaining, price):  # type: ignore[no-untyped-de
         return 0
     if n_nonzero == 1:
         rate = price.single_rate
-        cells_per_step = price.table_scale
-        shares = price.price_table
+        columns_per_step = price.columns_per_step
+        price_table = price.price_table
         norm = find_affordable_norm(min(abs(vector[last_nonzero]), max_norm), remaining, rate)
         if price.label_only:
-            cost = label_charge(norm, remaining, rate, cells_per_step, shares)
+            cost = label_charge(norm, remaining, rate, columns_per_step, price_table)
         else:
             cost = charge(norm * norm, rate)
         vector[last_nonzero] = norm if vector[last_nonzero] > 0 else -norm
@@ -431,9 +437,10 @@ def scale_down(vector, touched, remaining, price):  # type: ignore[no-untyped-de
 
 @compiled
 def _scale_vector(vector, touched, factor):  # type: ignore[no-untyped-def]
-    """Multiply the touched coordinates by `factor` in place and return the new squared norm.
+    """Multiply a contribution by `factor` in place and return its new squared norm.
 
-    Products are rounded towards zero. A factor of 1 changes nothing.
+    `vector`, int64 (c,), is 0 except at the coordinates `touched`. Products are rounded towards
+    zero; a factor of 1 changes nothing.
     """
     square = 0
     for c in touched:
@@ -445,10 +452,12 @@ def _scale_vector(vector, touched, factor):  # type: ignore[no-untyped-def]
 
 @compiled
 def _add_record(vectors, row, weight, vector, is_touched, touched, n_touched):  # type: ignore[no-untyped-def]
-    """Add `weight` times the vector of the record `row`; return the new number of touched entries.
+    """Add the weighted vector of one record to a contribution; return the new `n_touched`.
 
-    `vectors` is a :class:`VectorArrays`; `vector`, `is_touched` and `touched` are the buffers of
-    :class:`Scratch`, with `n_touched` valid entries in `touched`.
+    - `vectors`: :class:`VectorArrays`; `row`: index of the record in it.
+    - `weight`: kernel weight of the record in steps.
+    - `vector`, `is_touched`, `touched`: the buffers of :class:`Scratch`.
+    - `n_touched`: number of valid entries of `touched`.
     """
     starts, coordinates, values = vectors
     for entry in range(starts[row], starts[row + 1]):
@@ -458,13 +467,18 @@ def _add_record(vectors, row, weight, vector, is_touched, touched, n_touched):  
             is_touched[c] = True
             touched[n_touched] = c
             n_touched += 1
-        vector[c] += towards_zero(weight, values[entry])
+        vector[c] += multiply_towards_zero(weight, values[entry])
     return n_touched
 
 
 @compiled
-def _add_and_clear(sums, vector, is_touched, touched):  # type: ignore[no-untyped-def]
-    """Add a contribution to the sums of one query and reset the scratch buffers to zero."""
+def _add_and_reset_scratch(sums, vector, is_touched, touched):  # type: ignore[no-untyped-def]
+    """Add a contribution to the sums of one query and reset the buffers of :class:`Scratch`.
+
+    - `sums`, int64 (c,): sums of the query in steps.
+    - `vector`, int64 (c,): the contribution, 0 except at the coordinates `touched`.
+    - `is_touched`, bool (c,): mask of the same coordinates.
+    """
     for c in touched:
         sums[c] += vector[c]
         vector[c] = 0
@@ -473,26 +487,30 @@ def _add_and_clear(sums, vector, is_touched, touched):  # type: ignore[no-untype
 
 @compiled
 def _compute_level(similarity, origin, shift):  # type: ignore[no-untyped-def]
-    """Return the index into the kernel's weight table for an integer similarity."""
+    """Return the index of an integer similarity in :class:`KernelWeights`."""
     return min(max((np.int64(similarity) + origin) >> shift, 0), LEVELS - 1)
 
 
 @compiled
-def group_hits_by_subject(start, stop, rows, slots, records, share):  # type: ignore[no-untyped-def]
+def group_hits_by_subject(start, stop, rows, slots, n_records, slot_residue):  # type: ignore[no-untyped-def]
     """Return the indices of the hits of subjects with several records, grouped by subject.
 
-    Considered are the hits `start` to ``stop - 1`` of `rows`, the neighbours of one query, and the
-    subjects whose slot has the (remainder, modulus) of `share`. Subjects are in ascending order of
-    their slots; the hits of a subject keep their order.
+    Subjects are in ascending order of their slots; the hits of a subject keep their order.
+
+    - `start`, `stop`: only the hits from `start` to ``stop - 1``, those of one query, are grouped.
+    - `rows`, int32 (hits,): row of the record of each hit.
+    - `slots`, int32 (n,): slot of each row's subject.
+    - `n_records`, int32 (m,): number of rows of each subject, by slot.
+    - `slot_residue`: (remainder, modulus); hits of subjects with other slots are left out.
     """
-    remainder, modulus = share
+    remainder, modulus = slot_residue
     # The key has the slot in its high 31 bits and the hit in its low 32 bits: a single sort of
     # integers groups the hits by subject and keeps their order.
     keys = np.empty(stop - start, dtype=np.int64)
     size = 0
     for hit in range(start, stop):
         slot = slots[rows[hit]]
-        if records[slot] > 1 and slot % modulus == remainder:
+        if n_records[slot] > 1 and slot % modulus == remainder:
             keys[size] = (np.int64(slot) << 32) + (hit - start)
             size += 1
     order = keys[:size]
@@ -506,7 +524,8 @@ def group_hits_by_subject(start, stop, rows, slots, records, share):  # type: ig
 def find_run_end(order, first, rows, slots):  # type: ignore[no-untyped-def]
     """Return the index in `order` after the last hit of the subject whose hits begin at `first`.
 
-    `order` are hits grouped by subject, as returned by :func:`group_hits_by_subject`.
+    `order` are indices of hits, grouped by subject; `rows`, int32 (hits,), the row of each hit, and
+    `slots`, int32 (n,), the slot of each row's subject.
     """
     slot = slots[rows[order[first]]]
     last = first + 1
@@ -533,10 +552,7 @@ def find_differences(first_values, second_values, offset):  # type: ignore[no-un
 
 @compiled
 def sort_ascending(values):  # type: ignore[no-untyped-def]
-    """Sort an int64 array (n,) in place.
-
-    Pass a view of the filled part of a buffer: entries behind it belong to other subjects.
-    """
+    """Sort an int64 array (n,) in place; pass a view of the filled part of a buffer."""
     for i in range(1, len(values)):
         if values[i - 1] > values[i]:
             # Merge sort, because a single late record would make a quicksort quadratic.
@@ -583,58 +599,61 @@ def charge_neighbours(
         All charges together, in units.
     """
     targets: Any = subjects.targets
-    single_kernel = charge_votes
-    multirecord_kernel = charge_multirecord_votes
+    charge_single = charge_votes
+    charge_multirecord = charge_multirecord_votes
     if isinstance(targets, RecordVectors):
         targets = VectorArrays(targets.starts, targets.coordinates, targets.values)
-        single_kernel = charge_vectors
-        multirecord_kernel = charge_multirecord_vectors
-    budgets = SubjectArrays(subjects.slots, subjects.records, subjects.remaining)
-    threads = max(1, min(THREADS, len(neighbours.rows) // _MIN_HITS_PER_THREAD))
-    bounds = tile_bounds(neighbours, len(subjects.slots), threads)
+        charge_single = charge_vectors
+        charge_multirecord = charge_multirecord_vectors
+    subject_arrays = SubjectArrays(subjects.slots, subjects.n_records, subjects.remaining)
+    n_threads = max(1, min(THREADS, len(neighbours.rows) // _MIN_HITS_PER_THREAD))
+    bounds = compute_tile_bounds(neighbours, len(subjects.slots), n_threads)
 
-    def run_kernel(
-        kernel: Callable[..., Any], block_bounds: Steps, *share: object
+    def charge_block(
+        charge_hits: Callable[..., Any], block_bounds: Steps, *slot_residue: object
     ) -> tuple[Any, Steps]:
+        """Return the result of `charge_hits`, one of the four functions above, and its sums."""
         sums = np.zeros((len(neighbours), width), dtype=np.int64)
         scratch = Scratch.allocate(width)
         hits = NeighbourArrays(block_bounds, neighbours.rows, neighbours.similarities)
-        charges = kernel(hits, targets, budgets, weights, prices, *share, scratch, sums)
+        charges = charge_hits(
+            hits, targets, subject_arrays, weights, prices, *slot_residue, scratch, sums
+        )
         # Checked before the sums are used: they would contain an uncharged remainder.
         scratch.check_clean()
         return charges, sums
 
     n_tiles = len(bounds) - 1
     # Every thread gets consecutive tiles.
-    tile_groups = np.array_split(np.arange(n_tiles), min(n_tiles, threads))
+    tile_groups = np.array_split(np.arange(n_tiles), min(n_tiles, n_threads))
     blocks = [bounds[group[0] : group[-1] + 2] for group in tile_groups]
-    results = map_in_threads(lambda block_bounds: run_kernel(single_kernel, block_bounds), blocks)
+    results = map_in_threads(lambda block_bounds: charge_block(charge_single, block_bounds), blocks)
     if any(n_skipped for (_, _, n_skipped), _ in results):
         # Subjects are divided by the remainder of their slot, so that subjects enrolled together,
         # with adjacent slots, go to different threads.
-        shares = [(remainder, threads) for remainder in range(threads)]
+        residues = [(remainder, n_threads) for remainder in range(n_threads)]
         results += map_in_threads(
-            lambda share: run_kernel(multirecord_kernel, bounds, share), shares
+            lambda slot_residue: charge_block(charge_multirecord, bounds, slot_residue), residues
         )
     spent = sum((int(charges[0]) << 24) + int(charges[1]) for charges, _ in results)
     return np.sum([sums for _, sums in results], axis=0), spent
 
 
-def tile_bounds(neighbours: NeighbourLists, size: int, threads: int) -> Steps:
+def compute_tile_bounds(neighbours: NeighbourLists, n_rows: int, n_threads: int) -> Steps:
     """Return the offsets of the hits of each query in each tile, int64 (tiles + 1, q).
 
     There is a single tile if the rows of some query are not ascending.
 
     - `neighbours`: neighbour lists of q queries.
-    - `size`: number of rows of the shard.
-    - `threads`: number of threads; the number of tiles is a multiple of it.
+    - `n_rows`: number of rows of the shard.
+    - `n_threads`: number of threads; the number of tiles is a multiple of it.
     """
     starts = neighbours.starts
     rows = neighbours.rows
-    n_tiles = threads * -(-size // (threads * _TILE_ROWS))
+    n_tiles = n_threads * -(-n_rows // (n_threads * _TILE_ROWS))
     if n_tiles <= 1 or not _are_ascending(starts, rows):
         return np.stack([starts[:-1], starts[1:]])
-    return np.asarray(_find_tile_bounds(starts, rows, np.arange(n_tiles + 1) * size // n_tiles))
+    return np.asarray(_find_tile_bounds(starts, rows, np.arange(n_tiles + 1) * n_rows // n_tiles))
 
 
 @compiled

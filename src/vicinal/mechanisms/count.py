@@ -27,10 +27,10 @@ from vicinal.noise.source import NoiseSource
 # Share of its budget that a subject with one record is charged for the estimate of the data size.
 SIZE_SHARE = 0.0005
 
-# A subject with more records than this counts for this many in the estimate of the data size.
-SIZE_RECORDS = 10
+# A subject's count in the estimate of the data size is clipped to this many records.
+MAX_COUNTED_RECORDS = 10
 
-MOST_OF_SIZE = SIZE_SHARE * SIZE_RECORDS**2
+MAX_SIZE_SHARE = SIZE_SHARE * MAX_COUNTED_RECORDS**2
 """The largest share of its budget that a subject is charged for the estimate of the data size.
 
 A charge grows with the square of the contribution.
@@ -47,7 +47,7 @@ class NoisyCount:
     - `budget`: the zCDP that a subject's full budget stands for.
     - `grid`: the grid of counts and noise.
     - `noise`: the source of the noise.
-    - `slack`: the account of the delta that rounding to the grid costs.
+    - `slack_accountant`: the account of the delta that rounding to the grid costs.
 
     Attributes: `scale`, the noise scale in grid steps.
     """
@@ -58,33 +58,33 @@ class NoisyCount:
         budget: float,
         grid: VoteGrid,
         noise: NoiseSource,
-        slack: DeltaSlackAccountant,
+        slack_accountant: DeltaSlackAccountant,
     ) -> None:
         self.grid = grid
-        self.scale = grid.scale(sigma)
+        self.scale = grid.convert_noise(sigma)
         self._rate = unit_rate(self.scale, budget)
         self._noise = noise
-        self._slack = slack
+        self._slack_accountant = slack_accountant
 
     @property
-    def slack(self) -> float:
-        """The delta that rounding to the grid costs in one count."""
+    def slack_per_count(self) -> float:
+        """Delta that rounding to the grid costs in one count."""
         return grid_slack(self.scale)
 
-    def price(self, queries: int) -> None:
-        """Charge the delta slack of `queries` counts; raise PrivacyRefused if it is used up.
+    def charge_slack(self, n_queries: int) -> None:
+        """Charge the delta slack of `n_queries` counts; raise PrivacyRefused if it is used up.
 
         Call it once, before any subject is charged for these counts.
         """
-        self._slack.charge([self.scale] * queries, 1)
+        self._slack_accountant.charge([self.scale] * n_queries, 1)
 
     def contribute_and_charge(
         self, neighbours: NeighbourLists, subjects: SubjectTable
     ) -> tuple[Ints, Bools, int]:
         """Return the counts, the hits of paying subjects and the sum of charges; all private.
 
-        Call it after :meth:`price`, once for each shard that holds records. The remaining units of
-        `subjects` are charged in place.
+        Call it after :meth:`charge_slack`, once for each shard that holds records. The remaining
+        units of `subjects` are charged in place.
 
         Returns
         -------
@@ -101,7 +101,7 @@ class NoisyCount:
             neighbours.starts,
             neighbours.rows,
             subjects.slots,
-            subjects.records,
+            subjects.n_records,
             subjects.remaining,
             self.grid.steps,
             self.scale,
@@ -119,7 +119,7 @@ class NoisyCount:
         return self._noise.add_to(counts, self.scale) / self.grid.steps
 
 
-def size_noise(budget: float) -> float:
+def compute_size_noise(budget: float) -> float:
     """Return the standard deviation, in records, of the noise of the estimated data size.
 
     `budget`: the zCDP that a subject's full budget stands for.
@@ -127,24 +127,28 @@ def size_noise(budget: float) -> float:
     return 1 / math.sqrt(2 * SIZE_SHARE * budget)
 
 
-def noisy_size(
+def release_noisy_size(
     subjects: SubjectTable,
     budget: float,
     grid: VoteGrid,
     noise: NoiseSource,
-    slack: DeltaSlackAccountant,
+    slack_accountant: DeltaSlackAccountant,
 ) -> tuple[float, int]:
     """Return a noisy number of records (public) and the sum of all charges in units (private).
 
     A subject with m records counts for c = min(m, 10) and is charged `SIZE_SHARE` * c^2 of its
-    budget. Arguments as in :class:`NoisyCount`; the remaining units of `subjects` are charged in
-    place. Raises PrivacyRefused, before any charge, if the delta slack is used up.
+    budget. Raises PrivacyRefused, before any charge, if the delta slack is used up.
+
+    - `subjects`: all subjects; their remaining units are charged in place.
+    - `budget`: the zCDP that a subject's full budget stands for.
+    - `grid`, `noise`: the grid of counts, and the source of the noise.
+    - `slack_accountant`: the account of the delta that rounding to the grid costs.
     """
-    scale = grid.scale(size_noise(budget))
+    scale = grid.convert_noise(compute_size_noise(budget))
     rate = unit_rate(scale, budget)
-    slack.charge([scale], 1)
+    slack_accountant.charge([scale], 1)
     total, high, low = charge_sizes(
-        subjects.records, SIZE_RECORDS, subjects.remaining, grid.steps, scale, rate
+        subjects.n_records, MAX_COUNTED_RECORDS, subjects.remaining, grid.steps, scale, rate
     )
     (noisy,) = noise.add_to(np.array([total], dtype=np.int64), scale)
     return int(noisy) / grid.steps, (int(high) << 24) + int(low)
@@ -152,23 +156,25 @@ def noisy_size(
 
 @compiled
 def charge_counts(  # type: ignore[no-untyped-def]
-    starts, rows, slots, records, remaining, steps, scale, rate, counts, is_paid
+    starts, rows, slots, n_records, remaining, steps, scale, rate, counts, is_paid
 ):
-    """Count and charge the neighbours of every subject that can afford its charge.
+    """Add the neighbours of each paying subject to the counts, and charge these subjects.
 
-    See :class:`NoisyCount`.
+    A subject with m neighbours of a query adds all m of them for one charge, or none
+    (:class:`NoisyCount`).
 
     - `starts`, int64 (q + 1,), `rows`, int32 (hits,): rows of the neighbours of query j are
       ``rows[starts[j] : starts[j + 1]]``.
-    - `slots`, `records`, `remaining`: arrays of :class:`SubjectTable`; `remaining` is charged in
-      place.
+    - `slots`, int32 (n,): slot of each row's subject, an index into the next two arrays.
+    - `n_records`, int32 (subjects,): number of rows of each subject.
+    - `remaining`, int64 (subjects,): remaining budget in units, charged in place.
     - `steps`: grid steps of one record.
     - `scale`: noise scale in grid steps.
     - `rate`: units charged for a squared step.
     - `counts`, int64 (q,): sums in steps, to which the contributions are added.
     - `is_paid`, bool (hits,): set for the hits of subjects that are counted.
 
-    Returns the sum of charges as (high, low), see :func:`vicinal.mechanisms.charging.charge_votes`.
+    Returns (high, low): the sum of all charges is ``high * 2^24 + low`` units.
     """
     high = 0
     low = 0
@@ -178,7 +184,7 @@ def charge_counts(  # type: ignore[no-untyped-def]
         n_multirecord_hits = 0
         for hit in range(starts[j], starts[j + 1]):
             slot = slots[rows[hit]]
-            if records[slot] > 1:
+            if n_records[slot] > 1:
                 n_multirecord_hits += 1
                 continue
             if steps <= max_norm and cost <= remaining[slot]:
@@ -189,7 +195,9 @@ def charge_counts(  # type: ignore[no-untyped-def]
                 is_paid[hit] = True
         if n_multirecord_hits == 0:
             continue
-        order = group_hits_by_subject(starts[j], starts[j + 1], rows, slots, records, ALL_SUBJECTS)
+        order = group_hits_by_subject(
+            starts[j], starts[j + 1], rows, slots, n_records, ALL_SUBJECTS
+        )
         first = 0
         while first < n_multirecord_hits:
             last = find_run_end(order, first, rows, slots)
@@ -209,18 +217,24 @@ def charge_counts(  # type: ignore[no-untyped-def]
 
 
 @compiled
-def charge_sizes(records, max_records, remaining, steps, scale, rate):  # type: ignore[no-untyped-def]
-    """Count and charge min(records, max_records) for every subject that can afford its charge.
+def charge_sizes(n_records, max_records, remaining, steps, scale, rate):  # type: ignore[no-untyped-def]
+    """Charge every subject that can afford it for its record count; return the sum of the counts.
 
-    See :func:`noisy_size`. Arguments as in :func:`charge_counts`; `max_records` bounds the number
-    of records for which one subject counts. Returns (count in steps, high, low).
+    - `n_records`, int32 (subjects,): number of records of each subject.
+    - `max_records`: a subject with more records than this counts for this many.
+    - `remaining`, int64 (subjects,): remaining budget in units, charged in place.
+    - `steps`: grid steps of one record.
+    - `scale`: noise scale in grid steps.
+    - `rate`: units charged for a squared step.
+
+    Returns (count in steps, high, low): the sum of all charges is ``high * 2^24 + low`` units.
     """
     total = 0
     high = 0
     low = 0
     max_norm = compute_max_norm(scale)
-    for slot in range(len(records)):
-        contribution = min(records[slot], max_records) * steps
+    for slot in range(len(n_records)):
+        contribution = min(n_records[slot], max_records) * steps
         cost = charge(min(contribution, max_norm) ** 2, rate)
         if contribution <= max_norm and cost <= remaining[slot]:
             remaining[slot] -= cost

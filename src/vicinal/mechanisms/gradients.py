@@ -18,13 +18,13 @@ from vicinal.arrays import Bools, Floats, Floats32, Ints, Ints32
 from vicinal.compiled import compiled
 from vicinal.errors import InvalidInput
 from vicinal.mechanisms.noise_sources import BernoulliSource
-from vicinal.mechanisms.planned_releases import FINEST, ReleaseCounter
+from vicinal.mechanisms.planned_releases import FINEST_SCALE, ReleaseCounter
 from vicinal.noise.source import NoiseSource
 
 # Largest number of subjects: with more, a sum of clipped gradients could overflow int64.
-MOST_SUBJECTS = 1 << 24
+MAX_SUBJECTS = 1 << 24
 
-# Largest number of grid steps in a clipping bound. MOST_SUBJECTS times this fits into int64.
+# Largest number of grid steps in a clipping bound. MAX_SUBJECTS times this fits into int64.
 _MAX_STEPS = 1 << 38
 
 # Integers up to this are exact in float64, and so are their sums in any order.
@@ -54,12 +54,12 @@ class SubjectRows:
     Attributes: `starts`, int64 (n_subjects + 1,), the records of subject u are those from
     ``starts[u]`` to ``starts[u + 1] - 1``; `norms`, float64 (n,), Euclidean norms of the rows.
 
-    Raises InvalidInput if there are more than :data:`MOST_SUBJECTS` subjects.
+    Raises InvalidInput if there are more than :data:`MAX_SUBJECTS` subjects.
     """
 
     def __init__(self, rows: Floats32, labels: Ints32, slots: Ints32, n_subjects: int) -> None:
-        if n_subjects > MOST_SUBJECTS:
-            raise InvalidInput(f"The records must belong to at most {MOST_SUBJECTS} subjects.")
+        if n_subjects > MAX_SUBJECTS:
+            raise InvalidInput(f"The records must belong to at most {MAX_SUBJECTS} subjects.")
         order = np.argsort(slots, kind="stable")
         self.rows = rows.astype(np.int16)[order]
         self.labels = labels[order]
@@ -71,8 +71,8 @@ class SubjectRows:
         return len(self.starts) - 1
 
 
-def whole_weights(weights: Floats) -> Floats:
-    """Return public weights in steps of 2^-18, integers in float64, limited to the exact range."""
+def round_weights(weights: Floats) -> Floats:
+    """Return public weights as integers in float64, in steps of 2^-18, limited to +-2^30."""
     return np.asarray(np.clip(np.rint(weights * WEIGHT_STEPS), -_MAX_WEIGHT, _MAX_WEIGHT))
 
 
@@ -89,9 +89,9 @@ class NoisyGradient:
     - `gamma`: probability with which each subject is in a batch.
     - `clip`: the clipping bound, for features in their own units.
     - `sigma`: the noise multiplier, 0.01 <= sigma <= 10^9.
-    - `quota`: counter of the planned steps.
+    - `release_counter`: counter of the planned steps.
     - `noise`: the source of the Gaussian noise.
-    - `source`: the source of the Poisson samples.
+    - `sampler`: the source of the Poisson samples.
 
     Attributes: `steps`, grid steps in a clipping bound; `scale`, noise scale in grid steps.
     """
@@ -104,37 +104,37 @@ class NoisyGradient:
         gamma: float,
         clip: float,
         sigma: float,
-        quota: ReleaseCounter,
+        release_counter: ReleaseCounter,
         noise: NoiseSource,
-        source: BernoulliSource,
+        sampler: BernoulliSource,
     ) -> None:
         self.gamma = checks.check_real("gamma", gamma, above=0, maximum=1)
         self.clip = checks.check_real("clip", clip, above=0)
-        self.steps, self.scale = gradient_grid(sigma)
-        self.quota = quota
+        self.steps, self.scale = choose_gradient_grid(sigma)
+        self.release_counter = release_counter
         self.records = records
         self.n_classes = n_classes
         self._unit = unit
         self._noise = noise
-        self._source = source
+        self._sampler = sampler
 
     def publish(self, weights: Floats) -> Floats:
-        """Return a noisy sum of gradients in clipping bounds, float64 (d, c); it may be released.
+        """Return a noisy sum of gradients in clipping bounds, float64 (d, c). It may be released.
 
         `weights`, float64 (d, c): public, finite weights; rounded to a grid of 2^-18 here. Raises
         PrivacyRefused, before any record is read, if all planned steps have been made.
         """
-        self.quota.note_releases(1)
-        sums = self.clip_and_sum(weights, self._source.bernoulli(self.gamma, len(self.records)))
+        self.release_counter.note_releases(1)
+        sums = self.clip_and_sum(weights, self._sampler.bernoulli(self.gamma, len(self.records)))
         return np.asarray(self._noise.add_to(sums, self.scale) / self.steps)
 
     def clip_and_sum(self, weights: Floats, batch: Bools) -> Ints:
         """Return the sum of the clipped gradients of a batch, int64 (d, c), in grid steps; private.
 
-        - `weights`: as in :meth:`publish`.
+        - `weights`, float64 (d, c): public, finite weights; rounded to a grid of 2^-18 here.
         - `batch`, bool (subjects,): whether each subject is in the batch.
         """
-        integer_weights = whole_weights(weights)
+        integer_weights = round_weights(weights)
         sums = np.zeros((self.records.rows.shape[1], self.n_classes), dtype=np.int64)
         counts = np.diff(self.records.starts)
         single_rows = self.records.starts[:-1][batch & (counts == 1)]
@@ -149,12 +149,12 @@ class NoisyGradient:
     def _add_single(self, row_indices: Ints, integer_weights: Floats, sums: Ints) -> None:
         """Add the clipped gradients of subjects with one record each to `sums`, int64 (d, c).
 
-        `row_indices`: their rows; `integer_weights`, float64 (d, c): result of `whole_weights`.
+        `row_indices`: their rows; `integer_weights`, float64 (d, c): weights in steps of 2^-18.
         """
         rows = self.records.rows[row_indices].astype(np.float64)
         residuals = rows @ integer_weights
         norms = self.records.norms[row_indices]
-        clipped_residuals(
+        compute_clipped_residuals(
             residuals,
             self.records.labels[row_indices],
             norms,
@@ -167,12 +167,12 @@ class NoisyGradient:
     def _add_several(self, subject: int, integer_weights: Floats, sums: Ints) -> None:
         """Add the clipped gradient of a subject with several records to `sums`, int64 (d, c).
 
-        `integer_weights`, float64 (d, c): result of `whole_weights`.
+        `subject`: its slot; `integer_weights`, float64 (d, c): weights in steps of 2^-18.
         """
         own_records = slice(self.records.starts[subject], self.records.starts[subject + 1])
         rows = self.records.rows[own_records]
         residuals = rows.astype(np.float64) @ integer_weights
-        add_clipped(
+        add_clipped_gradient(
             residuals,
             rows,
             self.records.labels[own_records],
@@ -183,30 +183,30 @@ class NoisyGradient:
         )
 
 
-def gradient_grid(sigma: float) -> tuple[int, int]:
+def choose_gradient_grid(sigma: float) -> tuple[int, int]:
     """Return the grid steps in a clipping bound, a power of two, and the noise scale in steps.
 
     `sigma`: the noise multiplier, 0.01 <= sigma <= 10^9; public, as is the result.
     """
     sigma = checks.check_real("sigma", sigma, minimum=1e-2, maximum=1e9)
-    steps = min(_MAX_STEPS, 1 << math.floor(math.log2(FINEST / sigma)))
+    steps = min(_MAX_STEPS, 1 << math.floor(math.log2(FINEST_SCALE / sigma)))
     # The logarithm may have been rounded up to an integer, which makes the grid too fine.
-    steps = steps if math.ceil(sigma * steps) <= FINEST else steps >> 1
+    steps = steps if math.ceil(sigma * steps) <= FINEST_SCALE else steps >> 1
     return steps, math.ceil(sigma * steps)
 
 
 @compiled
-def softmax_residuals(scores, label, per_score):  # type: ignore[no-untyped-def]
+def compute_softmax_residuals(scores, label, score_unit):  # type: ignore[no-untyped-def]
     """Replace the scores of one record by the derivatives of its softmax loss, in place.
 
     - `scores`, float64 (c,): scores in integer steps.
     - `label`: class index of the record.
-    - `per_score`: value of one step of a score.
+    - `score_unit`: value of one step of a score.
     """
     max_score = scores.max()  # subtracted so that no exponential overflows
     total = 0.0
     for c in range(len(scores)):
-        scores[c] = np.exp((scores[c] - max_score) * per_score)
+        scores[c] = np.exp((scores[c] - max_score) * score_unit)
         total += scores[c]
     for c in range(len(scores)):
         scores[c] /= total
@@ -214,7 +214,7 @@ def softmax_residuals(scores, label, per_score):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def clipped_residuals(scores, labels, norms, per_score, factor, bound):  # type: ignore[no-untyped-def]
+def compute_clipped_residuals(scores, labels, norms, score_unit, factor, bound):  # type: ignore[no-untyped-def]
     """Replace scores by integer derivatives e of clipped gradients, in place.
 
     For each record the norm of the gradient, ``norms[i] * |e|``, is at most `bound`.
@@ -222,12 +222,12 @@ def clipped_residuals(scores, labels, norms, per_score, factor, bound):  # type:
     - `scores`, float64 (n, c): scores in integer steps, one record per subject.
     - `labels`, int32 (n,): class indices.
     - `norms`, float64 (n,): norms of the integer rows.
-    - `per_score`: value of one step of a score.
-    - `factor`: number of grid steps that stand for a derivative of 1, without clipping.
+    - `score_unit`: value of one step of a score.
+    - `factor`: grid steps per unit of the gradient, without clipping.
     - `bound`: the clipping bound in grid steps.
     """
     for i in range(len(scores)):
-        softmax_residuals(scores[i], labels[i], per_score)
+        compute_softmax_residuals(scores[i], labels[i], score_unit)
         square = 0.0
         for c in range(scores.shape[1]):
             square += scores[i, c] * scores[i, c]
@@ -238,7 +238,7 @@ def clipped_residuals(scores, labels, norms, per_score, factor, bound):  # type:
 
 
 @compiled
-def summed_gradient(residuals, rows):  # type: ignore[no-untyped-def]
+def sum_gradient(residuals, rows):  # type: ignore[no-untyped-def]
     """Return the gradient summed over one subject's records, float64 (d, c).
 
     - `residuals`, float64 (n, c): derivatives of each record's loss with respect to its scores;
@@ -266,15 +266,19 @@ def summed_gradient(residuals, rows):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def add_clipped(scores, rows, labels, per_score, factor, bound, sums):  # type: ignore[no-untyped-def]
+def add_clipped_gradient(scores, rows, labels, score_unit, factor, bound, sums):  # type: ignore[no-untyped-def]
     """Add the clipped gradient of a subject with several records to `sums`, int64 (d, c).
 
-    `scores`, float64 (n, c), are overwritten; `rows`, int16 (n, d), are the integer features of the
-    subject's records. The other arguments are those of :func:`clipped_residuals`.
+    - `scores`, float64 (n, c): scores of its records in integer steps; overwritten.
+    - `rows`, int16 (n, d): integer features of its records.
+    - `labels`, int32 (n,): class indices of its records.
+    - `score_unit`: value of one step of a score.
+    - `factor`: grid steps per unit of the gradient, without clipping.
+    - `bound`: the clipping bound in grid steps.
     """
     for i in range(len(scores)):
-        softmax_residuals(scores[i], labels[i], per_score)
-    gradient = summed_gradient(scores, rows)
+        compute_softmax_residuals(scores[i], labels[i], score_unit)
+    gradient = sum_gradient(scores, rows)
     size = math.sqrt((gradient * gradient).sum())
     clipped_factor = factor if factor * size <= bound else bound / size
     for j in range(rows.shape[1]):
@@ -290,12 +294,12 @@ class NoisySize:
     """
 
     def __init__(self, sigma: float, noise: NoiseSource) -> None:
-        self.steps, self.scale = gradient_grid(sigma)
+        self.steps, self.scale = choose_gradient_grid(sigma)
         self._quota = ReleaseCounter(1, "sizes")
         self._noise = noise
 
     def publish(self, size: int) -> float:
-        """Return the noisy version of the private number of subjects `size`; works only once."""
+        """Return the private number of subjects, `size`, with noise; a second call is refused."""
         self._quota.note_releases(1)
         (noisy,) = self._noise.add_to(np.array([size * self.steps], dtype=np.int64), self.scale)
         return int(noisy) / self.steps
@@ -304,7 +308,7 @@ class NoisySize:
 class NoisyTraining:
     """Training of softmax regression by a planned number of noisy gradient steps.
 
-    - `gradient`: the mechanism of a step; its quota is the number of planned steps.
+    - `gradient`: the mechanism of a step; its counter holds the number of planned steps.
     - `size`: the public number of subjects, or the mechanism that releases it.
     - `learning_rate`: length of a step for a mean gradient of one clipping bound.
     - `momentum`: fraction of the previous step that is added to the next.
@@ -332,7 +336,7 @@ class NoisyTraining:
         else:
             released_size = size_or_release.publish(len(records))
         size = max(1.0, released_size)
-        n_planned = gradient.quota.planned
+        n_planned = gradient.release_counter.planned
         rate = self._learning_rate / (gradient.gamma * size)
         weights = np.zeros((records.rows.shape[1], gradient.n_classes))
         velocity = np.zeros_like(weights)

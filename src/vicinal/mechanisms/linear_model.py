@@ -25,16 +25,16 @@ from vicinal.accounting.charges import charge
 from vicinal.accounting.gaussian import grid_slack
 from vicinal.arrays import Floats, Ints, Ints32, Steps, Units
 from vicinal.compiled import compiled
-from vicinal.mechanisms.gradients import SubjectRows, softmax_residuals, summed_gradient
+from vicinal.mechanisms.gradients import SubjectRows, compute_softmax_residuals, sum_gradient
 from vicinal.mechanisms.subject_table import UNIT
-from vicinal.mechanisms.votes import FINE, DeltaSlackAccountant
-from vicinal.neighbours.engines.int16 import MOST_TOGETHER, Int16Matrix, int16_products
+from vicinal.mechanisms.votes import MIN_SCALE, DeltaSlackAccountant
+from vicinal.neighbours.engines.int16 import MAX_SUMMED_PRODUCTS, Int16Matrix, get_int16_products
 from vicinal.neighbours.scan import THREADS, map_in_threads
 from vicinal.noise.source import NoiseSource
 
 # Largest number of grid steps in a clipping bound: the contributions that an int16 product adds up
 # at once fit into int32.
-_MAX_STEPS = (1 << 31) // MOST_TOGETHER
+_MAX_STEPS = (1 << 31) // MAX_SUMMED_PRODUCTS
 
 # Rows of a block: both matrix products of a block find their data in the cache of a core.
 _BLOCK_ROWS = 1024
@@ -75,12 +75,12 @@ class IndividualGradient:
     - `unit`: number of integer steps of a feature with value 1.
     - `clip`: the clipping bound, the largest norm of a contribution, for features in their own
       units.
-    - `most_noise`: the largest noise scale that will be used, in clipping bounds; determines the
+    - `max_noise`: the largest noise scale that will be used, in clipping bounds; determines the
       grid.
     - `share`: largest share of a full budget that training may use, 0 < share <= 1.
     - `budget`: the zCDP that a subject's full budget stands for.
     - `noise`: the source of the noise.
-    - `slack`: the account of the delta that rounding to the grid costs.
+    - `slack_accountant`: the account of the delta that rounding to the grid costs.
 
     Attributes: `steps`, grid steps in a clipping bound; `reserve`, units of a full budget that
     training leaves to the subject; `squares`, int64 (n,), squared norms of the integer rows;
@@ -93,14 +93,14 @@ class IndividualGradient:
         n_scores: int,
         unit: float,
         clip: float,
-        most_noise: float,
+        max_noise: float,
         share: float,
         budget: float,
         noise: NoiseSource,
-        slack: DeltaSlackAccountant,
+        slack_accountant: DeltaSlackAccountant,
     ) -> None:
         self.clip = checks.check_real("clip", clip, above=0)
-        max_noise = checks.check_real("most_noise", most_noise, above=0, maximum=MAX_SCALE)
+        max_noise = checks.check_real("max_noise", max_noise, above=0, maximum=MAX_SCALE)
         # A power of two, as fine as the integer arithmetic allows.
         self.steps = min(_MAX_STEPS, 1 << math.floor(math.log2(MAX_SCALE / max(max_noise, 1.0))))
         self.reserve = UNITS - math.floor(
@@ -112,7 +112,7 @@ class IndividualGradient:
         self.squares = np.rint(np.square(records.norms)).astype(np.int64)
         self._records = records
         self._is_squared_loss = records.labels.ndim > 1
-        self._products = int16_products()
+        self._products = get_int16_products()
         counts = np.diff(records.starts)
         self.single = np.flatnonzero(counts == 1)
         self.several = np.flatnonzero(counts > 1)
@@ -120,30 +120,30 @@ class IndividualGradient:
         self.unit = unit
         self._budget = budget
         self._noise = noise
-        self._slack = slack
+        self._slack_accountant = slack_accountant
 
     def release(self, noise: float) -> GradientRelease:
         """Return the release of one training step and charge its delta slack.
 
         `noise`: noise scale in clipping bounds; public. Raises PrivacyRefused, before any subject
-        is charged, if the slack does not fit.
+        is charged, if the slack exceeds its limit.
         """
         scale = self._convert_noise(noise)
-        self._slack.charge([scale], self.n_features * self.n_scores)
+        self._slack_accountant.charge([scale], self.n_features * self.n_scores)
         return GradientRelease(self, scale, unit_rate(scale, self._budget))
 
-    def check(self, noise: float, releases: int) -> None:
-        """Raise PrivacyRefused unless the delta slack of `releases` steps fits.
+    def check_slack(self, noise: float, n_releases: int) -> None:
+        """Raise PrivacyRefused if the delta slack of `n_releases` steps would exceed the limit.
 
         `noise`: their noise scale in clipping bounds.
         """
         slack_per_release = self.n_features * self.n_scores * grid_slack(self._convert_noise(noise))
-        self._slack.check(releases * slack_per_release)
+        self._slack_accountant.check_slack(n_releases * slack_per_release)
 
     def _convert_noise(self, noise: float) -> int:
         """Return a noise scale, given in clipping bounds, in grid steps, rounded up."""
         noise_steps = checks.check_real("noise", noise, above=0) * self.steps
-        return max(FINE, math.ceil(min(noise_steps, MAX_SCALE)))
+        return max(MIN_SCALE, math.ceil(min(noise_steps, MAX_SCALE)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +164,7 @@ class GradientRelease:
         """The noise scale in clipping bounds, rounded up to the grid; public."""
         return self.scale / self.mechanism.steps
 
-    def collect(self, weights: Floats, remaining: Units) -> tuple[Steps, int]:
+    def contribute_and_charge(self, weights: Floats, remaining: Units) -> tuple[Steps, int]:
         """Return the sum of all gradients and the sum of all charges; both private.
 
         - `weights`, float64 (d, c): public, finite weights; rounded to a grid here.
@@ -179,11 +179,11 @@ class GradientRelease:
         """
         gradient = self.mechanism
         integer_weights, weight_step = _round_weights(weights)
-        prepared_weights = gradient._products.prepared(integer_weights)
-        per_score = weight_step / gradient.unit
+        prepared_weights = gradient._products.prepare(integer_weights)
+        score_unit = weight_step / gradient.unit
         tasks = np.array_split(np.arange(0, len(gradient.single), _BLOCK_ROWS), THREADS)
         results = map_in_threads(
-            lambda starts: self._sum_single(starts, prepared_weights, per_score, remaining),
+            lambda starts: self._charge_single(starts, prepared_weights, score_unit, remaining),
             [task for task in tasks if len(task)],
         )
         zeros = np.zeros(weights.shape[::-1], dtype=np.int64)
@@ -191,7 +191,7 @@ class GradientRelease:
         sums = np.ascontiguousarray(transposed_sums.T)
         spent = sum(cost for _, cost in results)
         return sums, spent + sum(
-            self._add_several(slots, prepared_weights, per_score, remaining, sums)
+            self._charge_several(slots, prepared_weights, score_unit, remaining, sums)
             for slots in (
                 gradient.several[start : start + _SUBJECT_BLOCK]
                 for start in range(0, len(gradient.several), _SUBJECT_BLOCK)
@@ -201,18 +201,20 @@ class GradientRelease:
     def publish(self, sums: Steps) -> Floats:
         """Return the noisy sum of gradients in clipping bounds, float64 (d, c); it may be released.
 
-        `sums`, int64 (d, c): result of :meth:`collect`, added up over all shards.
+        `sums`, int64 (d, c): result of :meth:`contribute_and_charge`, added up over all shards.
         """
         return np.asarray(self.mechanism._noise.add_to(sums, self.scale) / self.mechanism.steps)
 
-    def _sum_single(
-        self, starts: Ints, prepared_weights: Any, per_score: float, remaining: Units
+    def _charge_single(
+        self, starts: Ints, prepared_weights: Any, score_unit: float, remaining: Units
     ) -> tuple[Steps, int]:
-        """Return the sum of gradients of subjects with one record, int64 (c, d), and their charges.
+        """Return the sum of gradients of subjects with one record and the sum of their charges.
+
+        The gradients are in grid steps, int64 (c, d).
 
         - `starts`: first indices of blocks of `_BLOCK_ROWS` subjects in ``mechanism.single``.
-        - `prepared_weights`: integer weights, as the engine of int16 products takes them.
-        - `per_score`: value of one step of an integer score.
+        - `prepared_weights`: integer weights in the layout of the engine of int16 products.
+        - `score_unit`: value of one step of an integer score.
         - `remaining`: remaining units by slot, charged in place.
         """
         gradient = self.mechanism
@@ -228,61 +230,64 @@ class GradientRelease:
             rows = records.rows[
                 slice(row_indices[0], row_indices[-1] + 1) if are_adjacent else row_indices
             ]
-            scores = gradient._products.times(rows, prepared_weights)
+            scores = gradient._products.multiply(rows, prepared_weights)
             derivatives = np.empty(scores.shape[::-1], dtype=np.int16)
-            high, low = charge_rows(
+            high, low = charge_single_records(
                 scores,
                 derivatives,
                 gradient.squares[row_indices],
                 self._select_targets(row_indices),
                 slots,
                 remaining,
-                per_score,
-                *self._loop_arguments,
+                score_unit,
+                *self._loss_and_price,
             )
-            gradient._products.add_outer(derivatives, rows, sums)
+            gradient._products.add_product(derivatives, rows, sums)
             spent += (int(high) << 24) + int(low)
         return sums, spent
 
-    def _add_several(
-        self, slots: Ints, prepared_weights: Any, per_score: float, remaining: Units, sums: Steps
+    def _charge_several(
+        self, slots: Ints, prepared_weights: Any, score_unit: float, remaining: Units, sums: Steps
     ) -> int:
-        """Add the gradients of subjects with several records to `sums`; return their charges.
+        """Add the gradients of subjects with several records to `sums`; return the sum of charges.
 
-        `slots`: the subjects. The other arguments are those of :meth:`_sum_single`; `sums` is
-        int64 (d, c).
+        - `slots`: slots of the subjects.
+        - `prepared_weights`: integer weights in the layout of the engine of int16 products.
+        - `score_unit`: value of one step of an integer score.
+        - `remaining`: remaining units by slot, charged in place.
+        - `sums`, int64 (d, c): sums of gradients in grid steps.
         """
         records = self.mechanism._records
         counts = records.starts[slots + 1] - records.starts[slots]
         starts = np.concatenate([[0], np.cumsum(counts)])
         row_indices = np.arange(starts[-1]) + np.repeat(records.starts[slots] - starts[:-1], counts)
         rows = records.rows[row_indices]
-        scores = self.mechanism._products.times(rows, prepared_weights).astype(np.float64)
+        scores = self.mechanism._products.multiply(rows, prepared_weights).astype(np.float64)
         targets = self._select_targets(row_indices)
         return int(
-            charge_several(
+            charge_multirecord_subjects(
                 scores,
                 rows,
                 targets,
                 starts,
                 slots,
                 remaining,
-                per_score,
-                *self._loop_arguments,
+                score_unit,
+                *self._loss_and_price,
                 sums,
             )
         )
 
     def _select_targets(self, row_indices: Ints) -> Ints32:
-        """Return targets, one row per record: a class index (n, 1), or a vector in steps (n, c)."""
+        """Return the targets of some records, int32: class indices (m, 1), or vectors (m, c).
+
+        Vectors are in steps of 2^-30; `row_indices` are the rows of the m records.
+        """
         return self.mechanism._records.labels[row_indices].reshape(len(row_indices), -1)
 
     @property
-    def _loop_arguments(self) -> tuple[bool, float, float, float, int]:
-        """Arguments of the compiled loops: is_squared_loss, factor, bound, rate, reserve.
-
-        See :func:`charge_rows`.
-        """
+    def _loss_and_price(self) -> tuple[bool, float, float, float, int]:
+        """The five last arguments of :func:`charge_single_records`."""
         gradient = self.mechanism
         factor = gradient.steps / (gradient.clip * gradient.unit)
         bound = min(gradient.steps, self.scale)
@@ -303,9 +308,9 @@ def _round_weights(weights: Floats) -> tuple[Int16Matrix, float]:
 
 
 @compiled
-def charge_rows(  # type: ignore[no-untyped-def]
+def charge_single_records(  # type: ignore[no-untyped-def]
     scores, derivatives, squares, targets, slots, remaining,
-    per_score, is_squared_loss, factor, bound, rate, reserve,
+    score_unit, is_squared_loss, factor, bound, rate, reserve,
 ):  # fmt: skip
     """Compute and charge the integer derivatives e of the loss for subjects with one record.
 
@@ -318,9 +323,9 @@ def charge_rows(  # type: ignore[no-untyped-def]
     - `targets`, int32 (n, 1) or (n, c): class indices, or vectors in steps of 2^-30.
     - `slots`, int64 (n,): slots of the subjects.
     - `remaining`, int64 (subjects,): remaining units, charged in place.
-    - `per_score`: value of one step of an integer score.
+    - `score_unit`: value of one step of an integer score.
     - `is_squared_loss`: whether the targets are vectors.
-    - `factor`: number of grid steps that stand for a derivative of 1, without clipping.
+    - `factor`: grid steps per unit of the gradient, without clipping.
     - `bound`: largest norm of a contribution, in grid steps.
     - `rate`: units charged for a squared step.
     - `reserve`: units that training leaves to every subject.
@@ -330,25 +335,27 @@ def charge_rows(  # type: ignore[no-untyped-def]
     high = 0
     low = 0
     n_scores = scores.shape[1]
-    block_size = MOST_TOGETHER
+    block_size = MAX_SUMMED_PRODUCTS
     # Classes come first, so that the inner loops run over records and are vectorised.
     residuals = np.empty((n_scores, block_size))
     sizes = np.empty(block_size)
-    costs = np.empty(block_size)
+    squared_norms = np.empty(block_size)
     powers = np.empty(block_size, np.int64)
     for first in range(0, len(scores), block_size):
         count = min(block_size, len(scores) - first)
         block_scores = scores[first : first + count]
         if is_squared_loss:
-            _compute_vector_residuals(block_scores, targets[first:], per_score, residuals)
+            _compute_vector_residuals(block_scores, targets[first:], score_unit, residuals)
         else:
             _compute_class_residuals(
-                block_scores, targets[first:, 0], per_score, residuals, powers, sizes
+                block_scores, targets[first:, 0], score_unit, residuals, powers, sizes
             )
-        _clip(residuals, squares[first : first + count], factor, bound, sizes, costs)
+        _clip_to_integers(
+            residuals, squares[first : first + count], factor, bound, sizes, squared_norms
+        )
         for i in range(count):
             # Exact: |e|^2 is an integer below 2^30, and |x|^2 |e|^2 is below 2^50.
-            cost = charge(np.int64(costs[i]) * squares[first + i], rate)
+            cost = charge(np.int64(squared_norms[i]) * squares[first + i], rate)
             slot = slots[first + i]
             available = max(remaining[slot] - reserve, 0)
             if cost > available:
@@ -363,14 +370,15 @@ def charge_rows(  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _compute_class_residuals(scores, labels, per_score, residuals, powers, totals):  # type: ignore[no-untyped-def]
+def _compute_class_residuals(scores, labels, score_unit, residuals, powers, totals):  # type: ignore[no-untyped-def]
     """Write the derivatives of the softmax loss with respect to the scores, (c, n).
 
     All operations are elementwise over records, in the same order and with the same rounding, so
     that the result of a record does not depend on other records.
 
-    - `scores`, int32 (n, c); `labels`, int32 (at least n,): class indices.
-    - `per_score`: value of one step of an integer score.
+    - `scores`, int32 (n, c): integer scores of the records.
+    - `labels`, int32 (at least n,): class indices.
+    - `score_unit`: value of one step of an integer score.
     - `residuals`, float64 (c, at least n): written here.
     - `powers`, `totals`: scratch, int64 and float64 (at least n,).
     """
@@ -383,7 +391,7 @@ def _compute_class_residuals(scores, labels, per_score, residuals, powers, total
         for i in range(count):
             max_scores[i] = max(max_scores[i], np.int64(scores[i, c]))
     for c in range(n_scores):
-        _compute_exponentials(scores[:, c], max_scores, per_score, powers, residuals[c])
+        _compute_exponentials(scores[:, c], max_scores, score_unit, powers, residuals[c])
         for i in range(count):
             totals[i] += residuals[c, i]
     for i in range(count):
@@ -396,15 +404,19 @@ def _compute_class_residuals(scores, labels, per_score, residuals, powers, total
 
 
 @compiled
-def _compute_vector_residuals(scores, targets, per_score, residuals):  # type: ignore[no-untyped-def]
-    """Write scores minus target vectors, (c, n), limited to -1..1; elementwise over records.
+def _compute_vector_residuals(scores, targets, score_unit, residuals):  # type: ignore[no-untyped-def]
+    """Write the derivatives of half the squared distance with respect to the scores, (c, n).
 
-    `scores`, int32 (n, c); `targets`, int32 (at least n, c), in steps of 2^-30; `per_score`: value
-    of one step of an integer score; `residuals`, float64 (c, at least n): written here.
+    They are scores minus targets, limited to -1..1.
+
+    - `scores`, int32 (n, c): integer scores of the records.
+    - `targets`, int32 (at least n, c): target vectors in steps of 2^-30.
+    - `score_unit`: value of one step of an integer score.
+    - `residuals`, float64 (c, at least n): written here.
     """
     for c in range(scores.shape[1]):
         for i in range(len(scores)):
-            residuals[c, i] = _subtract_target(scores[i, c] * per_score, targets[i, c])
+            residuals[c, i] = _subtract_target(scores[i, c] * score_unit, targets[i, c])
 
 
 @compiled
@@ -412,26 +424,29 @@ def _subtract_target(score, target):  # type: ignore[no-untyped-def]
     """Return `score` minus a target coordinate in steps of 2^-30, limited to -1..1.
 
     Derivatives of softmax have the same range, so sums over a subject's records are exact for both
-    losses (:func:`vicinal.mechanisms.gradients.summed_gradient`).
+    losses (:func:`vicinal.mechanisms.gradients.sum_gradient`).
     """
     return max(-1.0, min(1.0, score - target * STEP))
 
 
 @compiled
-def _compute_exponentials(scores, max_scores, per_score, powers, results):  # type: ignore[no-untyped-def]
-    """Write exp((scores - max_scores) * per_score) with a relative error of at most 3e-10.
+def _compute_exponentials(scores, max_scores, score_unit, powers, results):  # type: ignore[no-untyped-def]
+    """Write exp((scores - max_scores) * score_unit) with a relative error of at most 3e-10.
 
     Compiled `np.exp` calls a scalar function for each number, or a vector library whose results
     for the last numbers of a column differ in the last bit; a contribution would then depend on the
     position of its record. Here the operations are the same for every record (linear_model.md,
     "Other records"), and the compiler vectorises them.
 
-    `scores`, `max_scores`, `results`: arrays (n,); `powers`, int64 (at least n,): scratch.
+    - `scores`, `max_scores`, int (n,): integer scores of one class, and the largest of all classes.
+    - `score_unit`, float: value of one integer step of a score.
+    - `powers`, int64 (at least n,): scratch.
+    - `results`, float64 (n,): written here.
     """
     powers_of_two = powers.view(np.float64)
     for i in range(len(scores)):
         # exp(-700) is a normal double; an exponent below -1022 would overflow into the sign bit.
-        x = max(np.float64(scores[i] - max_scores[i]) * per_score, -700.0)
+        x = max(np.float64(scores[i] - max_scores[i]) * score_unit, -700.0)
         exponent = np.rint(x * _LOG2_E)
         powers[i] = (np.int64(exponent) + 1023) << 52  # the bits of the double 2^exponent
         results[i] = x - exponent * _LN_2
@@ -443,40 +458,41 @@ def _compute_exponentials(scores, max_scores, per_score, powers, results):  # ty
 
 
 @compiled
-def _clip(residuals, squares, factor, bound, sizes, costs):  # type: ignore[no-untyped-def]
+def _clip_to_integers(residuals, squares, factor, bound, scratch, squared_norms):  # type: ignore[no-untyped-def]
     """Scale derivatives to grid steps in place, clip them and truncate them to integers.
 
     - `residuals`, float64 (c, at least n): derivatives of the loss; integers afterwards.
     - `squares`, int64 (n,): squared norms of the records' rows.
-    - `factor`: number of grid steps that stand for a derivative of 1, without clipping.
+    - `factor`: grid steps per unit of the gradient, without clipping.
     - `bound`: largest norm of a contribution, in grid steps.
-    - `sizes`, float64 (at least n,): scratch.
-    - `costs`, float64 (at least n,): squared norms of the resulting columns, written here.
+    - `scratch`, float64 (at least n,): scratch.
+    - `squared_norms`, float64 (at least n,): squared norms of the resulting columns, written here.
     """
     # Clipping comes after all other roundings, and truncation cannot lengthen a vector, so the
     # bound holds for the integers that are summed (linear_model.md, "No rounding makes v longer
     # than the bound").
-    sizes[:] = 0.0
-    costs[:] = 0.0
+    scratch[:] = 0.0
+    squared_norms[:] = 0.0
     for c in range(len(residuals)):
         for i in range(len(squares)):
-            sizes[i] += residuals[c, i] * residuals[c, i]
+            scratch[i] += residuals[c, i] * residuals[c, i]
     for i in range(len(squares)):
         largest = min(bound / math.sqrt(np.float64(squares[i])), _MAX_INT16)
         # 1e-300 avoids a division by zero where a record is fitted perfectly; zeros remain zeros.
-        sizes[i] = min(factor, largest / max(math.sqrt(sizes[i]), 1e-300)) * _ROUNDING_MARGIN
+        scratch[i] = min(factor, largest / max(math.sqrt(scratch[i]), 1e-300)) * _ROUNDING_MARGIN
     for c in range(len(residuals)):
         for i in range(len(squares)):
-            residuals[c, i] = np.trunc(residuals[c, i] * sizes[i])
-            costs[i] += residuals[c, i] * residuals[c, i]
+            residuals[c, i] = np.trunc(residuals[c, i] * scratch[i])
+            squared_norms[i] += residuals[c, i] * residuals[c, i]
 
 
 @compiled
 def _shrink_to_charge(vector, available, cost, square, rate):  # type: ignore[no-untyped-def]
     """Shrink an integer vector in place to a charge of at most `available`; return the charge.
 
-    - `vector`: integers stored as float64.
-    - `cost`: charge of `vector` on entry, in units.
+    - `vector`: integers stored as float64: a gradient, or the factor of a row in it.
+    - `available`: largest charge, in units.
+    - `cost`: charge of `vector` on entry, in units; above `available`.
     - `square`: squared norm of the row of which `vector` is the factor; 1 for a whole gradient.
     - `rate`: units charged for a squared step.
     """
@@ -489,9 +505,9 @@ def _shrink_to_charge(vector, available, cost, square, rate):  # type: ignore[no
 
 
 @compiled
-def charge_several(  # type: ignore[no-untyped-def]
+def charge_multirecord_subjects(  # type: ignore[no-untyped-def]
     scores, rows, targets, starts, slots, remaining,
-    per_score, is_squared_loss, factor, bound, rate, reserve, sums,
+    score_unit, is_squared_loss, factor, bound, rate, reserve, sums,
 ):  # fmt: skip
     """Add the gradients of subjects with several records to `sums`; return the sum of charges.
 
@@ -500,8 +516,8 @@ def charge_several(  # type: ignore[no-untyped-def]
     - `targets`, int32 (n, 1) or (n, c): class indices, or vectors in steps of 2^-30.
     - `starts`, int64 (subjects + 1,): the records of subject i are those from ``starts[i]`` to
       ``starts[i + 1] - 1``; ``slots[i]`` is its slot.
-    - `sums`, int64 (d, c): in grid steps.
-    - The other arguments are those of :func:`charge_rows`.
+    - `sums`, int64 (d, c): sums of gradients in grid steps.
+    - The arguments from `remaining` to `reserve` are those of :func:`charge_single_records`.
     """
     spent = 0
     width = sums.shape[1]
@@ -512,11 +528,11 @@ def charge_several(  # type: ignore[no-untyped-def]
             if is_squared_loss:
                 for c in range(width):
                     residuals[j, c] = _subtract_target(
-                        residuals[j, c] * per_score, targets[first + j, c]
+                        residuals[j, c] * score_unit, targets[first + j, c]
                     )
             else:
-                softmax_residuals(residuals[j], targets[first + j, 0], per_score)
-        gradient = summed_gradient(residuals, rows[first:last]).ravel()
+                compute_softmax_residuals(residuals[j], targets[first + j, 0], score_unit)
+        gradient = sum_gradient(residuals, rows[first:last]).ravel()
         size = math.sqrt((gradient * gradient).sum())
         shrink_factor = (factor if factor * size <= bound else bound / size) * _ROUNDING_MARGIN
         cost = _scale_and_charge(gradient, shrink_factor, 1, rate)
@@ -535,8 +551,9 @@ def charge_several(  # type: ignore[no-untyped-def]
 def _scale_and_charge(vector, factor, square, rate):  # type: ignore[no-untyped-def]
     """Multiply `vector` by `factor` in place, rounding towards zero; return its charge in units.
 
-    The charge is that of the squared norm of `vector` times `square`, at `rate` units for a
-    squared step.
+    - `vector`: integers stored as float64, in grid steps.
+    - `square`: the squared norm of `vector` is multiplied by it.
+    - `rate`: units charged for a squared step.
     """
     total = 0  # an exact integer below 2^62: the charge is computed from the integers to be summed
     for c in range(len(vector)):

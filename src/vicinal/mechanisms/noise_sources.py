@@ -67,9 +67,11 @@ class SystemBernoulli(BernoulliSource):
     ordered = False
 
     def bernoulli(self, probability: float, size: int) -> Bools:
+        """Return `size` exact samples, bool (size,), each true with `probability`."""
         return sample_bernoulli(probability, size)
 
     def sample(self, probability: float, size: int) -> Places:
+        """Return the indices of the true ones among `size` samples, drawn by their gaps."""
         return draw_poisson_sample(probability, size)
 
 
@@ -83,9 +85,10 @@ class SimulatedBernoulli(BernoulliSource):
         self._generator = np.random.default_rng(seed)  # noqa: TID251 (simulation)
 
     def bernoulli(self, probability: float, size: int) -> Bools:
+        """Return `size` repeatable samples, bool (size,), each true with `probability`."""
         return np.asarray(self._generator.random(size) < probability)
 
 
-def bernoulli_source(simulation_seed: int | None = None) -> BernoulliSource:
-    """Return a source of samples from system entropy, or of repeatable ones if given a seed."""
+def create_bernoulli_source(simulation_seed: int | None = None) -> BernoulliSource:
+    """Return a source of Bernoulli samples: system entropy, or repeatable ones if given a seed."""
     return SystemBernoulli() if simulation_seed is None else SimulatedBernoulli(simulation_seed)

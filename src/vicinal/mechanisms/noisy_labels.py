@@ -1,4 +1,6 @@
-"""Release of labels only: the class with the most noisy votes, or with the largest score.
+"""Release of labels only: the class with the largest noisy sum of votes, or the largest score.
+
+Scores are public functions of the noisy votes, for classes of unequal frequency or cost.
 
 Proof notes: votes.md, "Labels alone" and "Labels by scores"; ../accounting/label_only.md.
 """
@@ -29,12 +31,15 @@ class ClassScores:
       along a row, m >= 2. Positions below the first get the first score; beyond the last, the last
       cell is extrapolated linearly.
     - `low`, `step`: first position and spacing of the table, in noise scales.
-    - `pull`: noisy votes v with noise scale s are looked up at the position v / s - pull * s.
+    - `shift_per_scale`: noisy votes v with noise scale s, both in votes, are looked up at the
+      position v / s - `shift_per_scale` * s.
 
     Raises InvalidInput if a row decreases or is not finite.
     """
 
-    def __init__(self, table: npt.ArrayLike, low: float, step: float, pull: float) -> None:
+    def __init__(
+        self, table: npt.ArrayLike, low: float, step: float, shift_per_scale: float
+    ) -> None:
         values = np.asarray(table, dtype=np.float64)
         if values.ndim != 2 or values.shape[1] < 2 or not np.isfinite(values).all():
             raise InvalidInput("The 'table' parameter must hold finite scores, (c, m), m >= 2.")
@@ -43,18 +48,22 @@ class ClassScores:
         self._table = values
         self._low = low
         self._step = step
-        self._pull = pull
+        self._shift_per_scale = shift_per_scale
         self._classes = np.arange(len(values))
 
-    def __call__(self, votes: npt.ArrayLike, noise: npt.ArrayLike, unit: float = 1.0) -> Floats:
+    def __call__(
+        self, votes: npt.ArrayLike, noise: npt.ArrayLike, units_per_vote: float = 1.0
+    ) -> Floats:
         """Return the score of every class, float64 (q, c).
 
-        - `votes`, (q, c): noisy votes, in units of 1 / `unit` votes.
-        - `noise`, (q,): standard deviation of their noise, in the same units.
-        - `unit`: number of these units in a vote, such as the grid's steps.
+        - `votes`, (q, c): noisy votes, in any unit, such as grid steps.
+        - `noise`, (q,): standard deviation of their noise, in the same unit.
+        - `units_per_vote`: number of these units in one vote.
         """
         scale = np.asarray(noise, dtype=np.float64)[:, None]
-        position = np.asarray(votes, dtype=np.float64) / scale - self._pull * (scale / unit)
+        position = np.asarray(votes, dtype=np.float64) / scale - self._shift_per_scale * (
+            scale / units_per_vote
+        )
         position = np.maximum((position - self._low) / self._step, 0.0)
         last_cell = self._table.shape[1] - 2
         cell = np.minimum(position, last_cell).astype(np.int64)
@@ -67,9 +76,9 @@ class ClassScores:
 class NoisyLabels(VoteMechanism):
     """Mechanism that releases only the winning class, at a fraction of the price of noisy votes.
 
-    - `table`: table of the prices of labels; it contains the budget.
+    - `table`: the prices of labels; its budget is the zCDP of a subject's full budget.
     - `scores`, optional: public score functions; the class with the largest score wins. Without
-      them, the class with the most noisy votes wins.
+      them, the class with the largest noisy sum of votes wins.
     - The other parameters are those of :class:`VoteMechanism`.
 
     Raises InvalidInput if there are scores and the prices of `table` are valid only for a certain
@@ -86,27 +95,28 @@ class NoisyLabels(VoteMechanism):
         table: ChargeTable,
         grid: VoteGrid,
         noise: NoiseSource,
-        meter: DeltaSlackAccountant,
+        slack_accountant: DeltaSlackAccountant,
         scores: ClassScores | None = None,
     ) -> None:
         if scores is not None and table.classes is not None:
             raise InvalidInput("The 'table' parameter must hold for any classes, as scores differ.")
-        super().__init__(kernel, n_features, n_classes, table.budget, grid, noise, meter)
+        super().__init__(kernel, n_features, n_classes, table.budget, grid, noise, slack_accountant)
         self._table = table
         self._scores = scores
 
     def release(self, noise: Floats) -> LabelRelease:
-        """Return the release of one block of queries, see :meth:`VoteMechanism.release`.
+        """Return the release of one block of q queries and charge its delta slack.
 
-        Raises InvalidInput if a noise scale is below the 2^22 grid steps for which the price is
-        proven.
+        `noise`, float64 (q,): public noise scale of every query, in votes. Raises InvalidInput if
+        one is below the 2^22 grid steps for which the price is proven, and PrivacyRefused if the
+        delta slack is used up.
         """
         scales, rates = self._price_and_account(noise)
         if len(scales) and scales.min() < LINE_GRID:
             raise InvalidInput("The noise scale of a label must be at least 2^22 grid steps.")
         single_rates = self._table.narrow * rates
-        cells_per_step = self._table.density / scales
-        return LabelRelease(self, scales, rates, single_rates, cells_per_step, self._table.shares)
+        columns_per_step = self._table.density / scales
+        return LabelRelease(self, scales, rates, single_rates, columns_per_step, self._table.shares)
 
     def select_classes(self, noisy: Steps, scales: Steps) -> Steps:
         """Return the index of each query's winning class, int64 (q,).
@@ -121,14 +131,15 @@ class NoisyLabels(VoteMechanism):
 
 @dataclass(frozen=True, slots=True)
 class LabelRelease(BlockRelease):
-    """Release of labels."""
+    """Release of the winning classes of one block of queries."""
 
     mechanism: NoisyLabels
 
-    def publish(self, votes: Steps) -> Steps:
-        """Return the index of the class with the most noisy votes or the largest score, int64 (q,).
+    def publish(self, vote_sums: Steps) -> Steps:
+        """Return the index of each query's winning class, int64 (q,).
 
-        `votes`, int64 (q, c): sums of the contributions in steps; private. Ties, of whole steps or
-        of scores, go to the first class.
+        It is the class with the largest noisy sum of votes or, if the mechanism has score
+        functions, the largest score; ties go to the first class. `vote_sums`, int64 (q, c): sums of
+        the contributions in steps; private.
         """
-        return self.mechanism.select_classes(self._add_noise(votes), self.scales)
+        return self.mechanism.select_classes(self._add_noise(vote_sums), self.scales)

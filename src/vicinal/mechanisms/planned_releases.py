@@ -1,4 +1,7 @@
-"""Releases of a fixed plan: screening by a noisy threshold and noisy votes, counted beforehand.
+"""Releases of a fixed plan: screening by a noisy threshold, and noisy votes.
+
+The guarantee of a plan is computed in advance for a number of releases of each kind, which are
+counted here.
 
 Proof notes: screening.md, noisy_max.md. Sources: ZYCW20, section 3; P18 (GNMax and
 Confident-GNMax).
@@ -19,8 +22,7 @@ from vicinal.noise.source import NoiseSource
 class ReleaseCounter:
     """Counter of the releases of one kind that a plan covers; for one thread at a time.
 
-    The guarantee of a plan is computed before its first release and covers `planned` releases. A
-    release counts as soon as it begins, even if it fails later.
+    A release counts as soon as it begins, even if it fails later.
 
     - `planned`: number of releases for which the plan was priced.
     - `noun`: their name in error messages, such as "screenings".
@@ -36,23 +38,23 @@ class ReleaseCounter:
         """Number of releases that can still be made."""
         return self.planned - self.used
 
-    def check(self, size: int) -> None:
-        """Raise PrivacyRefused unless the plan covers `size` further releases."""
-        if size > self.remaining:
+    def check_remaining(self, n_releases: int) -> None:
+        """Raise PrivacyRefused unless the plan covers `n_releases` further releases."""
+        if n_releases > self.remaining:
             raise PrivacyRefused(
                 f"The plan covers {self.planned} {self._noun}, of which {self.remaining} are left; "
-                f"{size} more would void the guarantee. Plan with a larger 'n_queries'."
+                f"{n_releases} more would void the guarantee. Plan with a larger 'n_queries'."
             )
 
-    def note_releases(self, size: int) -> None:
-        """Count `size` releases before they are made; raise PrivacyRefused if not covered."""
-        self.check(size)
-        self.used += size
+    def note_releases(self, n_releases: int) -> None:
+        """Count releases before they are made; raise PrivacyRefused if the plan lacks them."""
+        self.check_remaining(n_releases)
+        self.used += n_releases
 
 
-# Largest noise scale in grid steps. At this scale, rounding to the grid changes a probability by
-# less than 1e-24 (screening.md).
-FINEST = 1 << 40
+# Largest noise scale in grid steps, and so the finest grid. At this scale, rounding to the grid
+# changes a probability by less than 1e-24 (screening.md).
+FINEST_SCALE = 1 << 40
 
 # Bound on the limit that noise must exceed, in grid steps. Noise never reaches it, so a limit
 # beyond it can be replaced by it.
@@ -67,9 +69,9 @@ class NoisyThreshold:
 
     - `threshold`, `sigma`: threshold T and noise scale in votes, as in the accounting; finite,
       sigma > 0.
-    - `quota`: counter of the planned screenings.
+    - `release_counter`: counter of the planned screenings.
     - `noise`: the source of the Gaussian noise.
-    - `source`: the source of the coin that decides ties.
+    - `sampler`: the source of the Bernoulli sample that decides ties.
     - `scale`: noise scale in grid steps.
     """
 
@@ -77,34 +79,34 @@ class NoisyThreshold:
         self,
         threshold: float,
         sigma: float,
-        quota: ReleaseCounter,
+        release_counter: ReleaseCounter,
         noise: NoiseSource,
-        source: BernoulliSource,
-        scale: int = FINEST,
+        sampler: BernoulliSource,
+        scale: int = FINEST_SCALE,
     ) -> None:
-        self.quota = quota
-        self.scale = checks.check_integer("scale", scale, minimum=1, maximum=FINEST)
+        self.release_counter = release_counter
+        self.scale = checks.check_integer("scale", scale, minimum=1, maximum=FINEST_SCALE)
         self._threshold = checks.check_real("threshold", threshold).as_integer_ratio()
         self._sigma = checks.check_real("sigma", sigma, above=0).as_integer_ratio()
         self._noise = noise
-        self._source = source
+        self._sampler = sampler
 
-    def publish(self, largest: Ints) -> Bools:
-        """Return whether each query passes the screening, bool (q,); may be released.
+    def publish(self, max_votes: Ints) -> Bools:
+        """Return whether each query passes the screening, bool (q,). The result may be released.
 
-        `largest`, int64 (q,): the largest vote count of each query; private. Raises
+        `max_votes`, int64 (q,): the largest vote count of each query; private. Raises
         PrivacyRefused, before any noise is drawn, if the plan does not cover q further screenings.
         """
-        self.quota.note_releases(len(largest))
-        limits = [self.noise_limit(int(votes)) for votes in largest]
+        self.release_counter.note_releases(len(max_votes))
+        limits = [self.compute_noise_limit(int(votes)) for votes in max_votes]
         limit_steps = np.array([steps for steps, _ in limits], dtype=np.int64)
-        noise_steps = self._noise.discrete_gaussian(self.scale, len(largest))
+        noise_steps = self._noise.discrete_gaussian(self.scale, len(max_votes))
         passed = noise_steps > limit_steps
         for j in np.flatnonzero(noise_steps == limit_steps):
-            passed[j] = not self._source.bernoulli(limits[j][1], 1)[0]
+            passed[j] = not self._sampler.bernoulli(limits[j][1], 1)[0]
         return passed
 
-    def noise_limit(self, votes: int) -> tuple[int, float]:
+    def compute_noise_limit(self, votes: int) -> tuple[int, float]:
         """Return the limit that noise must exceed: whole grid steps and a fraction of a step.
 
         `votes`: the largest vote count. The limit is T - votes in steps plus one half, computed in
@@ -123,22 +125,22 @@ class NoisyThreshold:
 
 
 # Bound on sums of votes, in grid steps: sums plus noise, which is below 2^61, fit into int64.
-MOST_SUM = 1 << 60
+MAX_VOTE_SUM = 1 << 60
 
 
-def steps_of_vote(noise: float, most: float) -> int:
+def compute_vote_steps(noise: float, max_sum: float) -> int:
     """Return the number of grid steps in a vote, a power of two; public.
 
     It is the largest for which the noise scale is at most 2^40 steps and sums fit into int64.
 
     - `noise`: the noise scale in votes, > 0.
-    - `most`: upper bound on the sum of votes of a class, in votes.
+    - `max_sum`: upper bound on the sum of votes of a class, in votes.
     """
-    noise = checks.check_real("noise scale", noise, above=0, maximum=FINEST)
-    most = checks.check_real("largest sum", most, minimum=1, maximum=MOST_SUM)
-    steps = 1 << math.floor(min(math.log2(FINEST / noise), math.log2(MOST_SUM / most)))
+    noise = checks.check_real("noise scale", noise, above=0, maximum=FINEST_SCALE)
+    max_sum = checks.check_real("largest sum", max_sum, minimum=1, maximum=MAX_VOTE_SUM)
+    steps = 1 << math.floor(min(math.log2(FINEST_SCALE / noise), math.log2(MAX_VOTE_SUM / max_sum)))
     # The logarithm may have been rounded up to an integer, which makes the grid too fine.
-    return steps if math.ceil(noise * steps) <= FINEST else steps >> 1
+    return steps if math.ceil(noise * steps) <= FINEST_SCALE else steps >> 1
 
 
 class NoisyMax:
@@ -148,10 +150,10 @@ class NoisyMax:
     the plan assumes.
 
     - `noise_scale`: standard deviation of the noise of every class, in votes.
-    - `most`: upper bound on the sum of votes of a class, in votes.
-    - `quota`: counter of the planned answers.
+    - `max_sum`: upper bound on the sum of votes of a class, in votes.
+    - `release_counter`: counter of the planned answers.
     - `noise`: the source of the noise.
-    - `label_only`: whether only the class with the most noisy votes is released.
+    - `label_only`: whether only the class with the largest noisy sum of votes is released.
 
     Attributes: `steps`, grid steps in a vote; `scale`, noise scale in grid steps.
     """
@@ -159,26 +161,26 @@ class NoisyMax:
     def __init__(
         self,
         noise_scale: float,
-        most: float,
-        quota: ReleaseCounter,
+        max_sum: float,
+        release_counter: ReleaseCounter,
         noise: NoiseSource,
         *,
         label_only: bool,
     ) -> None:
-        self.quota = quota
-        self.steps = steps_of_vote(noise_scale, most)
+        self.release_counter = release_counter
+        self.steps = compute_vote_steps(noise_scale, max_sum)
         self.scale = math.ceil(noise_scale * self.steps)
         self.label_only = label_only
         self._noise = noise
 
-    def publish(self, votes: Steps) -> AnyArray:
-        """Return noisy votes, float64 (q, c), or classes, int64 (q,); may be released.
+    def publish(self, vote_sums: Steps) -> AnyArray:
+        """Return noisy votes, float64 (q, c), or classes, int64 (q,). The result may be released.
 
-        `votes`, int64 (q, c): sums in grid steps; private. Raises PrivacyRefused, before any noise
-        is drawn, if the plan does not cover q further answers.
+        `vote_sums`, int64 (q, c): sums of votes in grid steps; private. Raises PrivacyRefused,
+        before any noise is drawn, if the plan does not cover q further answers.
         """
-        self.quota.note_releases(len(votes))
-        noisy = self._noise.add_to(votes, self.scale)
+        self.release_counter.note_releases(len(vote_sums))
+        noisy = self._noise.add_to(vote_sums, self.scale)
         return np.asarray(noisy.argmax(axis=1) if self.label_only else noisy / self.steps)
 
 
@@ -187,32 +189,32 @@ class PlannedAnswers:
 
     - `screening`: decides which queries are answered; None to answer all.
     - `voting`: releases the answers.
-    - `planned`: counter of the planned queries.
+    - `query_counter`: counter of the planned queries.
     """
 
     def __init__(
-        self, screening: NoisyThreshold | None, voting: NoisyMax, planned: ReleaseCounter
+        self, screening: NoisyThreshold | None, voting: NoisyMax, query_counter: ReleaseCounter
     ) -> None:
         self._screening = screening
         self._voting = voting
-        self._planned = planned
+        self._query_counter = query_counter
 
-    def check(self, size: int) -> None:
-        """Raise PrivacyRefused unless the plan covers `size` further queries."""
-        self._planned.check(size)
+    def check_queries(self, n_queries: int) -> None:
+        """Raise PrivacyRefused unless the plan covers `n_queries` further queries."""
+        self._query_counter.check_remaining(n_queries)
 
-    def _select_answered(self, size: int, largest_votes: Callable[[], Ints]) -> Bools:
+    def _select_answered(self, n_queries: int, compute_max_votes: Callable[[], Ints]) -> Bools:
         """Return whether each query is answered, bool (q,); public.
 
         Queries that pass the screening are answered until the planned answers are used up.
 
-        - `size`: number of queries q.
-        - `largest_votes`: returns the largest vote count of each query, int64 (q,), private; called
-          only if there is a screening.
+        - `n_queries`: number of queries q.
+        - `compute_max_votes`: returns the largest vote count of each query, int64 (q,), private;
+          called only if there is a screening.
         """
-        passed = np.full(size, self._voting.quota.remaining > 0)
+        passed = np.full(n_queries, self._voting.release_counter.remaining > 0)
         if self._screening is not None and passed.any():
-            passed = self._screening.publish(largest_votes())
+            passed = self._screening.publish(compute_max_votes())
         # The first queries that pass, up to the number of remaining answers. Both are public.
-        passed &= np.cumsum(passed) <= self._voting.quota.remaining
+        passed &= np.cumsum(passed) <= self._voting.release_counter.remaining
         return passed

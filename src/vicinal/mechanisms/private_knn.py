@@ -1,7 +1,7 @@
-"""Private-kNN: sample, screen, sample again, vote. Source: ZYCW20, section 3.
+"""Private-kNN: votes of the nearest neighbours in Poisson samples. Source: ZYCW20, section 3.
 
-Each release uses a new Poisson sample. The search by distance is
-:mod:`vicinal.neighbours.poisson_knn`. Proof notes: sampling.md, screening.md, noisy_max.md.
+Each query is screened on one Poisson sample and answered by the votes of another. The search is
+that of :mod:`vicinal.neighbours.poisson_knn`. Proof notes: sampling.md, screening.md, noisy_max.md.
 """
 
 from abc import ABC, abstractmethod
@@ -21,7 +21,7 @@ from vicinal.mechanisms.planned_releases import (
     ReleaseCounter,
 )
 from vicinal.neighbours.kernels import FLOAT32, RBF, IntegerMatrix
-from vicinal.neighbours.poisson_knn import NO_RECORD, Chosen, PoissonKNN, candidates_of
+from vicinal.neighbours.poisson_knn import NO_RECORD, NearestRows, PoissonKNN, select_candidates
 from vicinal.neighbours.scan import THREADS, NeighbourLists, map_in_threads
 
 
@@ -29,10 +29,10 @@ class VoteEncoding(ABC):
     """Encoding of the records' targets as votes, fixed before the first query."""
 
     @abstractmethod
-    def count(self, chosen: Chosen, steps: int) -> Steps:
-        """Return the sums of votes over the selected records, int64 (q, c), in steps; private.
+    def count_votes(self, nearest_rows: NearestRows, steps: int) -> Steps:
+        """Return the sums of votes over the nearest records, int64 (q, c), in steps; private.
 
-        - `chosen`, int32 (q, k): rows of the selected records of each query, at most one of a
+        - `nearest_rows`, int32 (q, k): rows of the nearest records of each query, at most one of a
           subject, padded with ``NO_RECORD``.
         - `steps`: grid steps in a vote.
         """
@@ -49,9 +49,10 @@ class OneHotVotes(VoteEncoding):
         self._labels = labels
         self._n_classes = n_classes
 
-    def count(self, chosen: Chosen, steps: int) -> Steps:
-        sums = np.zeros((len(chosen), self._n_classes), dtype=np.int64)
-        _count_labels(chosen, self._labels, steps, sums)
+    def count_votes(self, nearest_rows: NearestRows, steps: int) -> Steps:
+        """Return the number of nearest records of each class, int64 (q, c), in steps."""
+        sums = np.zeros((len(nearest_rows), self._n_classes), dtype=np.int64)
+        _count_labels(nearest_rows, self._labels, steps, sums)
         return sums
 
 
@@ -68,19 +69,20 @@ class ClippedVotes(VoteEncoding):
     def __init__(self, attributes: Bools, tau: float) -> None:
         numerator, denominator = checks.check_real("tau", tau, above=0).as_integer_ratio()
         self._attributes = np.ascontiguousarray(attributes)
-        self._sizes = attributes.sum(axis=1)
+        self._n_attributes = attributes.sum(axis=1)
         self._tau = (numerator, denominator)
 
-    def count(self, chosen: Chosen, steps: int) -> Steps:
-        sums = np.zeros((len(chosen), self._attributes.shape[1]), dtype=np.int64)
-        weights = self.compute_weights(steps)[self._sizes]
-        _count_attributes(chosen, self._attributes, weights, sums)
+    def count_votes(self, nearest_rows: NearestRows, steps: int) -> Steps:
+        """Return the sums of the nearest records' clipped votes, int64 (q, c), in steps."""
+        sums = np.zeros((len(nearest_rows), self._attributes.shape[1]), dtype=np.int64)
+        weights = self.compute_weights(steps)[self._n_attributes]
+        _count_attributes(nearest_rows, self._attributes, weights, sums)
         return sums
 
     def compute_weights(self, steps: int) -> Steps:
-        """Return a record's votes for each of its attributes, by their number 0..c, int64 (c + 1,).
+        """Return the votes of a record with m attributes for each of them, for m = 0..c.
 
-        The votes are in grid steps; `steps`: grid steps in a vote.
+        The result, int64 (c + 1,), is in grid steps; `steps`: grid steps in a vote.
         """
         numerator, denominator = self._tau
         sizes = range(self._attributes.shape[1] + 1)
@@ -91,20 +93,29 @@ class ClippedVotes(VoteEncoding):
 
 
 @compiled
-def _count_labels(chosen, labels, steps, sums):  # type: ignore[no-untyped-def]
-    """Add one vote of `steps` steps for the label of every selected record to `sums`, (q, c)."""
-    for j in range(chosen.shape[0]):
-        for i in range(chosen.shape[1]):
-            if chosen[j, i] >= 0:
-                sums[j, labels[chosen[j, i]]] += steps
+def _count_labels(nearest_rows, labels, steps, sums):  # type: ignore[no-untyped-def]
+    """Add one vote of `steps` grid steps for the label of every nearest record to `sums`, (q, c).
+
+    `nearest_rows`, int32 (q, k): rows of each query's nearest records, -1 where missing; `labels`,
+    int32 (n,): class index of each row.
+    """
+    for j in range(nearest_rows.shape[0]):
+        for i in range(nearest_rows.shape[1]):
+            if nearest_rows[j, i] >= 0:
+                sums[j, labels[nearest_rows[j, i]]] += steps
 
 
 @compiled
-def _count_attributes(chosen, attributes, weights, sums):  # type: ignore[no-untyped-def]
-    """Add ``weights[row]`` steps for every attribute of every selected record to `sums`, (q, c)."""
-    for j in range(chosen.shape[0]):
-        for i in range(chosen.shape[1]):
-            row = chosen[j, i]
+def _count_attributes(nearest_rows, attributes, weights, sums):  # type: ignore[no-untyped-def]
+    """Add the votes of every nearest record for each of its attributes to `sums`, int64 (q, c).
+
+    `nearest_rows`, int32 (q, k): rows of each query's nearest records, -1 where missing;
+    `attributes`, bool (n, c): whether the record in each row has each attribute; `weights`, int64
+    (n,): its vote for one attribute, in grid steps.
+    """
+    for j in range(nearest_rows.shape[0]):
+        for i in range(nearest_rows.shape[1]):
+            row = nearest_rows[j, i]
             if row >= 0:
                 for a in range(sums.shape[1]):
                     if attributes[row, a]:
@@ -116,75 +127,88 @@ class NearestOfSample:
 
     - `knn`: the private records, their subjects, and k.
     - `gamma`: probability with which each subject is in a sample.
-    - `source`: the source of the samples.
+    - `sampler`: the source of the samples.
     """
 
-    def __init__(self, knn: PoissonKNN, gamma: float, source: BernoulliSource) -> None:
+    def __init__(self, knn: PoissonKNN, gamma: float, sampler: BernoulliSource) -> None:
         self.knn = knn
         self.gamma = checks.check_real("gamma", gamma, above=0, maximum=1)
-        self._source = source
+        self._sampler = sampler
 
-    def candidates(self, queries: IntegerMatrix) -> NeighbourLists | None:
-        """Return candidates of the nearest records, usable for any number of samples; private.
+    def find_candidates(self, queries: IntegerMatrix) -> NeighbourLists | None:
+        """Return the records that may be among the nearest, in any number of samples; private.
 
-        None if the sample is drawn before the search, which then needs no candidates.
+        None if the sample is drawn before the search, which then needs no candidates. `queries`,
+        (q, d): integer features.
         """
-        return None if self.knn.sample_first else self.knn.candidates(queries)
+        return None if self.knn.sample_first else self.knn.find_candidates(queries)
 
-    def draw(self, queries: IntegerMatrix, candidates: NeighbourLists | None) -> Chosen:
+    def draw_nearest(
+        self, queries: IntegerMatrix, candidates: NeighbourLists | None
+    ) -> NearestRows:
         """Return the rows of the k nearest records in a new sample, int32 (q, k); private.
 
         Each pair of query and subject is sampled independently. A subject is represented by its
         nearest record. Rows are padded with ``NO_RECORD`` where the sample has fewer than k
-        subjects. `candidates`: result of :meth:`candidates` for the same queries.
+        subjects.
+
+        - `queries`, (q, d): integer features.
+        - `candidates`: result of :meth:`find_candidates` for the same queries.
         """
-        n_blocks = 1 if self._source.ordered else min(THREADS, len(queries))
+        n_blocks = 1 if self._sampler.ordered else min(THREADS, len(queries))
         edges = [block * len(queries) // max(n_blocks, 1) for block in range(n_blocks + 1)]
 
-        def draw_block(bounds: tuple[int, int]) -> Chosen:
+        def draw_block(bounds: tuple[int, int]) -> NearestRows:
             block_queries = queries[slice(*bounds)]
             if candidates is None:
-                sample = self._source.sample(self.gamma, len(block_queries) * len(self.knn))
-                return self.knn.of_sample(block_queries, sample)
-            return self._of_candidates(block_queries, candidates.select_queries(*bounds))
+                sample = self._sampler.sample(self.gamma, len(block_queries) * len(self.knn))
+                return self.knn.find_nearest_sampled(block_queries, sample)
+            return self._draw_from_candidates(block_queries, candidates.select_queries(*bounds))
 
         block_bounds = list(pairwise(edges)) or [(0, 0)]
         return np.concatenate(map_in_threads(draw_block, block_bounds))
 
-    def _of_candidates(self, queries: IntegerMatrix, candidates: NeighbourLists) -> Chosen:
-        """Return the k nearest records, sampling the candidates first, int32 (q, k).
+    def _draw_from_candidates(
+        self, queries: IntegerMatrix, candidates: NeighbourLists
+    ) -> NearestRows:
+        """Return the rows of the k nearest sampled records, int32 (q, k).
 
         Subjects that are not candidates are sampled only for queries whose sampled candidates are
         fewer than k.
         """
-        sample = self._source.sample(self.gamma, len(candidates.rows))
-        chosen = self.knn.first(candidates, sample)
-        is_incomplete = (chosen[:, -1] == NO_RECORD) & (np.diff(candidates.starts) < len(self.knn))
+        sample = self._sampler.sample(self.gamma, len(candidates.rows))
+        nearest_rows = self.knn.select_nearest(candidates, sample)
+        is_incomplete = (nearest_rows[:, -1] == NO_RECORD) & (
+            np.diff(candidates.starts) < len(self.knn)
+        )
         for j in np.flatnonzero(is_incomplete):
             start, stop = candidates.starts[j : j + 2]
             hits = sample[slice(*np.searchsorted(sample, [start, stop]))] - start
             rows = candidates.rows[start:stop]
-            chosen[j] = self._of_all(queries[j : j + 1], rows, hits)[0]
-        return chosen
+            nearest_rows[j] = self._draw_from_all(queries[j : j + 1], rows, hits)[0]
+        return nearest_rows
 
-    def _of_all(self, query: IntegerMatrix, rows: Ints32, hits: Places) -> Chosen:
-        """Return the k nearest records of one query among all subjects, int32 (1, k).
+    def _draw_from_all(self, query: IntegerMatrix, rows: Ints32, hits: Places) -> NearestRows:
+        """Return the rows of the k nearest sampled records of one query, int32 (1, k).
 
-        - `rows`: rows of the candidates, whose subjects have been sampled already.
-        - `hits`: indices in `rows` of the sampled candidates; their subjects keep this outcome, and
-          all other subjects are sampled now.
+        - `query`, (1, d): its integer features.
+        - `rows`: rows of the candidates; whether their subjects are sampled has been decided.
+        - `hits`: indices in `rows` of the sampled candidates. Subjects without a candidate are
+          sampled now.
         """
         slots = self.knn.slots
         sampled_slots, first_hit = np.unique(slots[rows], return_index=True)
         is_in_sample = np.zeros(self.knn.n_subjects, dtype=np.bool_)
-        is_in_sample[self._source.sample(self.gamma, self.knn.n_subjects)] = True
+        is_in_sample[self._sampler.sample(self.gamma, self.knn.n_subjects)] = True
         is_in_sample[sampled_slots] = np.isin(first_hit, hits)
-        all_records = self.knn.all_records(query)
-        return self.knn.first(all_records, np.flatnonzero(is_in_sample[slots[all_records.rows]]))
+        all_records = self.knn.list_all_records(query)
+        return self.knn.select_nearest(
+            all_records, np.flatnonzero(is_in_sample[slots[all_records.rows]])
+        )
 
 
 # Approximate number of candidates that are held in memory at a time.
-_MOST_HITS = 1 << 22
+_MAX_HITS = 1 << 22
 
 # Queries between two reports of progress. It is public, so it must not depend on the number of
 # records.
@@ -192,7 +216,7 @@ BLOCK = 256
 
 # Function that returns the kernel for public rows (m, d) and a margin: the factor by which the
 # norms of private rows may exceed those of the public rows.
-Grid = Callable[[FloatMatrix, float], RBF]
+KernelFactory = Callable[[FloatMatrix, float], RBF]
 
 
 class PrivateKNNRelease(PlannedAnswers):
@@ -201,16 +225,18 @@ class PrivateKNNRelease(PlannedAnswers):
     :meth:`answer` counts every release before it is made and returns noisy values only. For one
     thread at a time.
 
-    - `features`, float (n, d): features of the private records. A copy is kept until the grid is
+    - `features`, float (n, d): features of the private records. A copy is kept until the kernel is
       chosen.
     - `slots`, int32 (n,): slot of every record's subject.
     - `n_subjects`: number of subjects.
     - `encoding`: the records' votes.
     - `k`: number of neighbours that vote.
     - `gamma`: probability with which each subject is in a sample.
-    - `grid`: chooses the kernel, and with it the grid of the features, see :data:`Grid`.
-    - `coins`: the source of the Poisson samples.
-    - `screening`, `voting`, `planned`: see :class:`PlannedAnswers`.
+    - `choose_kernel`: :data:`KernelFactory` of the kernel, which rounds features to integers.
+    - `screening`: decides which queries are answered; None to answer all.
+    - `voting`: releases the answers.
+    - `sampler`: the source of the Poisson samples.
+    - `query_counter`: counter of the planned queries.
     """
 
     def __init__(
@@ -222,73 +248,76 @@ class PrivateKNNRelease(PlannedAnswers):
         *,
         k: int,
         gamma: float,
-        grid: Grid,
+        choose_kernel: KernelFactory,
         screening: NoisyThreshold | None,
         voting: NoisyMax,
-        coins: BernoulliSource,
-        planned: ReleaseCounter,
+        sampler: BernoulliSource,
+        query_counter: ReleaseCounter,
     ) -> None:
         FLOAT32.scale(features.shape[1])  # raises InvalidInput if there are too many features
         self._features: FloatMatrix | None = features.copy()
         self._slots = slots
         self._n_subjects = n_subjects
-        super().__init__(screening, voting, planned)
+        super().__init__(screening, voting, query_counter)
         self._encoding = encoding
         self._k = k
         self._gamma = gamma
-        self._grid = grid
-        self._coins = coins
+        self._choose_kernel = choose_kernel
+        self._sampler = sampler
 
-    def encode_by(self, public: FloatMatrix, margin: float) -> None:
+    def fit_encoding(self, public_rows: FloatMatrix, margin: float) -> None:
         """Choose the kernel from public rows (m, d) and encode the private records.
 
-        `margin`: see :data:`Grid`. The unencoded features are dropped; further calls do nothing.
+        The largest norm of the public rows times `margin` bounds the norms of encoded rows; longer
+        ones are clipped. The unencoded features are dropped; further calls do nothing.
         """
         if self._features is None:
             return
-        self.kernel = self._grid(public, margin)
+        self.kernel = self._choose_kernel(public_rows, margin)
         integers = self.kernel.encode(self._features)
         knn = PoissonKNN(self.kernel, integers, self._slots, self._n_subjects, self._k, self._gamma)
-        self.nearest = NearestOfSample(knn, self._gamma, self._coins)
+        self.nearest = NearestOfSample(knn, self._gamma, self._sampler)
         self._features = None
 
     def blocks(self, queries: FloatMatrix) -> Iterator[FloatMatrix]:
         """Yield blocks of :data:`BLOCK` consecutive queries.
 
-        If the grid has not been chosen yet, it is chosen from these queries, with a margin for
+        If the kernel has not been chosen yet, it is chosen from these queries, with a margin for
         later queries of larger norm.
         """
-        self.encode_by(queries, margin=1.25)
+        self.fit_encoding(queries, margin=1.25)
         for start in range(0, len(queries), BLOCK):
             yield queries[start : start + BLOCK]
 
     def answer(self, queries: FloatMatrix) -> tuple[Bools, AnyArray]:
-        """Return whether each query is answered, bool (q,), and the answers of those that are.
+        """Return whether each query (q, d) is answered, bool (q,), and the answers to those.
 
         Raises PrivacyRefused, before any sample is drawn, if the plan does not cover the queries.
         Once the planned answers are used up, no further queries are screened.
         """
-        self._planned.note_releases(len(queries))
+        self._query_counter.note_releases(len(queries))
         integers = self.kernel.encode(queries)
         # As many queries at a time as fit into memory. The number depends on the number of records
         # and is therefore private.
-        size = max(1, _MOST_HITS // (int(self.nearest.knn.n_expected) + self._k + 1))
+        size = max(1, _MAX_HITS // (int(self.nearest.knn.n_expected_candidates) + self._k + 1))
         starts = range(0, len(integers), size)
         results = [self._answer_block(integers[start : start + size]) for start in starts]
         passed = np.concatenate([block_passed for block_passed, _ in results])
         return passed, np.concatenate([answers for _, answers in results])
 
     def _answer_block(self, queries: IntegerMatrix) -> tuple[Bools, AnyArray]:
-        """Return whether each of a block of encoded queries is answered, and the answers."""
-        candidates = self.nearest.candidates(queries)
+        """Return the result of :meth:`answer` for one block of encoded queries (q, d)."""
+        candidates = self.nearest.find_candidates(queries)
 
-        def largest_votes() -> Ints:
-            chosen = self.nearest.draw(queries, candidates)
-            return np.asarray(self._encoding.count(chosen, 1).max(axis=1))
+        def compute_max_votes() -> Ints:
+            """Return the largest vote count of each query in a new sample, int64 (q,); private."""
+            nearest_rows = self.nearest.draw_nearest(queries, candidates)
+            return np.asarray(self._encoding.count_votes(nearest_rows, 1).max(axis=1))
 
-        passed = self._select_answered(len(queries), largest_votes)
+        passed = self._select_answered(len(queries), compute_max_votes)
         if candidates is not None:
-            candidates = candidates_of(candidates, passed)
+            candidates = select_candidates(candidates, passed)
         # A new sample: screening and vote are priced as two releases with independent samples.
-        chosen = self.nearest.draw(queries[passed], candidates)
-        return passed, self._voting.publish(self._encoding.count(chosen, self._voting.steps))
+        nearest_rows = self.nearest.draw_nearest(queries[passed], candidates)
+        vote_sums = self._encoding.count_votes(nearest_rows, self._voting.steps)
+        return passed, self._voting.publish(vote_sums)

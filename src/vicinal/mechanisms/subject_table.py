@@ -39,8 +39,8 @@ class RecordVectors:
     values: Ints32
 
     @classmethod
-    def of_rows(cls, rows: npt.ArrayLike) -> RecordVectors:
-        """Return the vectors in the rows of a matrix (n, c), shortened to norm 1 where longer.
+    def from_rows(cls, rows: npt.ArrayLike) -> RecordVectors:
+        """Return the vectors in the rows of a matrix (n, c), scaled down to norm 1 where longer.
 
         Raises InvalidInput if `rows` is not a matrix of finite numbers. The message contains no
         value of the data.
@@ -60,17 +60,17 @@ class RecordVectors:
             is_too_long = largest * np.sqrt(squares) > 1
         factor = np.where(is_too_long, (1 - 1e-9) / np.sqrt(np.maximum(squares, 1.0)), 1.0)
         shortened = np.where(is_too_long[:, None], relative, dense) * factor[:, None]
-        return cls.of_steps(np.trunc(shortened * UNIT).astype(np.int32))
+        return cls.from_steps(np.trunc(shortened * UNIT).astype(np.int32))
 
     @classmethod
-    def of_steps(cls, rows: Ints32) -> RecordVectors:
+    def from_steps(cls, rows: Ints32) -> RecordVectors:
         """Return the vectors in the rows of a matrix in steps of 2^-30, int32 (n, c)."""
         entry_rows, coordinates = np.nonzero(rows)
         lengths = np.bincount(entry_rows, minlength=len(rows))
         values = np.asarray(rows[entry_rows, coordinates], dtype=np.int32)
         return cls(rows.shape[1], _compute_starts(lengths), coordinates.astype(np.int32), values)
 
-    def steps(self) -> Ints32:
+    def to_steps(self) -> Ints32:
         """Return the vectors as a matrix in steps of 2^-30, int32 (n, width)."""
         dense = np.zeros((len(self), self.width), dtype=np.int32)
         rows = np.repeat(np.arange(len(self)), np.diff(self.starts))
@@ -81,14 +81,15 @@ class RecordVectors:
         return len(self.starts) - 1
 
     def __getitem__(self, rows: AnyInts) -> RecordVectors:
+        """Return the vectors with the indices `rows`, in their order."""
         lengths = np.diff(self.starts)[rows]
         starts = _compute_starts(lengths)
         entries = np.repeat(self.starts[:-1][rows] - starts[:-1], lengths) + np.arange(starts[-1])
         return RecordVectors(self.width, starts, self.coordinates[entries], self.values[entries])
 
-    def dense(self) -> Floats:
+    def to_dense(self) -> Floats:
         """Return the vectors as a matrix, float64 (n, width)."""
-        return self.steps() / UNIT
+        return self.to_steps() / UNIT
 
 
 # Targets of n records: class indices, int32 (n,), or vectors.
@@ -124,7 +125,7 @@ def _compute_starts(lengths: AnyInts | Sequence[int]) -> Ints:
 
 
 @compiled
-def towards_zero(weight, value):  # type: ignore[no-untyped-def]
+def multiply_towards_zero(weight, value):  # type: ignore[no-untyped-def]
     """Return weight * value / 2^30, rounded towards zero; `weight` is at least 0."""
     product = np.int64(weight) * np.int64(value)
     return product >> UNIT_BITS if product >= 0 else -((-product) >> UNIT_BITS)
@@ -135,15 +136,15 @@ class SubjectTable:
     """Views of a shard's private columns, which the mechanisms read and charge.
 
     - `targets`, int32 (n,) or RecordVectors: class index or vector of every row.
-    - `slots`, int32 (n,): slot of every row's subject, an index into `records` and `remaining`.
-    - `records`, int32 (subjects,): number of rows of every subject.
+    - `slots`, int32 (n,): slot of every row's subject, an index into the next two arrays.
+    - `n_records`, int32 (subjects,): number of rows of every subject.
     - `remaining`, int64 (subjects,): remaining budget of every subject in units. The mechanisms
       charge it in place, before any noise is drawn.
     """
 
     targets: RecordTargets
     slots: Ints32
-    records: Ints32
+    n_records: Ints32
     remaining: Ints
 
     @property

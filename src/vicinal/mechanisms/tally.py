@@ -55,34 +55,36 @@ class NoisyTally:
 
     - `plan`: table sizes and price.
     - `noise`: the source of the noise.
-    - `slack`: the account of the delta that rounding to the grid costs.
+    - `slack_accountant`: the account of the delta that rounding to the grid costs.
 
     Attributes: `scale`, the noise scale in grid steps; public.
 
-    Raises PrivacyRefused if the grid's slack does not fit into delta.
+    Raises PrivacyRefused if the grid's slack exceeds its share of delta.
     """
 
-    def __init__(self, plan: TallyPlan, noise: NoiseSource, slack: DeltaSlackAccountant) -> None:
+    def __init__(
+        self, plan: TallyPlan, noise: NoiseSource, slack_accountant: DeltaSlackAccountant
+    ) -> None:
         share = checks.check_real("share", plan.share, minimum=_MIN_SHARE, maximum=1)
         n_tables = len(plan.sizes)
         n_cells = sum(plan.sizes)
         # Rounded up: with less noise, a full contribution would cost more than the share.
         sigma = max(1.0, math.sqrt(n_tables / (2 * share * plan.budget)) * (1 + 1e-12))
-        self._grid = VoteGrid.fitting(sigma, _PLANNED_TALLIES, n_cells, plan.delta)
-        self.scale = self._grid.scale(sigma)
+        self._grid = VoteGrid.choose(sigma, _PLANNED_TALLIES, n_cells, plan.delta)
+        self.scale = self._grid.convert_noise(sigma)
         self._rate = unit_rate(self.scale, plan.budget)
         self.plan = plan
         self._noise = noise
-        self._slack = slack
+        self._slack_accountant = slack_accountant
         self._max_charge = math.floor(share * UNITS)
-        slack.check(n_cells * grid_slack(self.scale))
+        slack_accountant.check_slack(n_cells * grid_slack(self.scale))
 
     @property
     def noise(self) -> float:
         """Standard deviation of the noise of a cell, in subjects; public."""
         return self.scale / self._grid.steps
 
-    def collect(self, cells: Steps, slots: Steps, remaining: Units) -> Steps:
+    def contribute_and_charge(self, cells: Steps, slots: Steps, remaining: Units) -> Steps:
         """Charge every subject and return the sums of all tables, one after another; private.
 
         - `cells`, int64 (rows, tables): the cell of every row in every table, from 0.
@@ -103,7 +105,7 @@ class NoisyTally:
         )
         values = np.zeros(len(keys), dtype=np.int64)
         np.add.at(values, key_of_entry, weights)
-        self._charge(values, keys // n_cells, remaining)
+        self._scale_down_and_charge(values, keys // n_cells, remaining)
         sums = np.zeros(n_cells, dtype=np.int64)
         np.add.at(sums, keys % n_cells, values)
         return sums
@@ -111,27 +113,32 @@ class NoisyTally:
     def publish(self, sums: Steps) -> list[Floats]:
         """Return the noisy tables, in subjects; release them once the charges are durable.
 
-        `sums`: the sum of :meth:`collect` over all shards. Charges the grid's delta slack.
+        Charges the grid's delta slack. `sums`, int64 (all cells,): results of
+        :meth:`contribute_and_charge`, added up over all shards.
         """
-        self._slack.charge([self.scale], len(sums))
+        self._slack_accountant.charge([self.scale], len(sums))
         noisy = self._noise.add_to(sums, self.scale) / self._grid.steps
         return np.split(noisy, np.cumsum(self.plan.sizes)[:-1])
 
-    def _charge(self, values: Steps, owners: Steps, remaining: Units) -> None:
+    def _scale_down_and_charge(self, values: Steps, slots: Steps, remaining: Units) -> None:
         """Scale contributions down to affordable ones and charge the subjects, both in place.
 
-        `values` are the nonzero entries of the contributions in steps, `owners` the ascending
-        slots of their subjects, `remaining` the units of all subjects.
+        - `values`, int64 (entries,): nonzero entries of all contributions in steps.
+        - `slots`, int64 (entries,): slot of each entry's subject, ascending.
+        - `remaining`, int64 (subjects,): remaining units by slot.
         """
-        starts = np.flatnonzero(np.diff(owners, prepend=-1))
-        for start, stop in pairwise([*starts, len(owners)]):
-            owner = owners[start]
+        starts = np.flatnonzero(np.diff(slots, prepend=-1))
+        for start, stop in pairwise([*starts, len(slots)]):
+            slot = slots[start]
             contribution = values[start:stop]
-            max_charge = min(int(remaining[owner]), self._max_charge)
-            remaining[owner] -= self._scale_down(contribution, max_charge)
+            max_charge = min(int(remaining[slot]), self._max_charge)
+            remaining[slot] -= self._scale_down(contribution, max_charge)
 
     def _scale_down(self, contribution: Steps, max_charge: int) -> int:
-        """Shrink a contribution in place to a charge of at most `max_charge`; return the charge."""
+        """Shrink a contribution in place to a charge of at most `max_charge`; return the charge.
+
+        `contribution`, int64 (entries,), is in steps, and charges are in units.
+        """
         cost = self._compute_charge(contribution)
         while cost > max_charge:
             contribution[:] = np.trunc(

@@ -27,42 +27,45 @@ FALLBACK = 0
 _BLOCK = 1000
 
 
-def teacher_of(subject: SubjectId, key: bytes, n_teachers: int) -> int:
+def assign_teacher(subject: SubjectId, key: bytes, n_teachers: int) -> int:
     """Return the index of a subject's teacher, a secret function of its id only.
 
     - `subject`: the id in canonical form, as :func:`vicinal.checks.subject_ids` returns it.
-    - `key`: the secret key of the hash.
+    - `key`: the secret key of the hash that assigns subjects to teachers.
     """
     message = f"{type(subject).__name__}:{subject}".encode()
     digest = hashlib.blake2b(message, key=key, digest_size=16).digest()
     return int.from_bytes(digest, "big") % n_teachers
 
 
-def teachers_of(ids: Sequence[SubjectId], key: bytes, n_teachers: int) -> Ints:
-    """Return the teacher of every record's subject, int64 (n,); arguments as in `teacher_of`."""
+def assign_teachers(ids: Sequence[SubjectId], key: bytes, n_teachers: int) -> Ints:
+    """Return the index of the teacher of every record's subject, int64 (n,).
+
+    `ids`: canonical subject id of every record; `key`: secret key of the hash that assigns them.
+    """
     teacher_by_subject = {
-        subject: teacher_of(subject, key, n_teachers) for subject in dict.fromkeys(ids)
+        subject: assign_teacher(subject, key, n_teachers) for subject in dict.fromkeys(ids)
     }
     return np.array([teacher_by_subject[subject] for subject in ids], dtype=np.int64)
 
 
 def derive_seed(teacher: int, key: bytes) -> int:
-    """Return the seed of a teacher's training, independent of the seeds of other teachers."""
+    """Return the seed of a teacher's training, derived from its index and the secret key."""
     digest = hashlib.blake2b(f"seed:{teacher}".encode(), key=key, digest_size=4).digest()
     return int.from_bytes(digest, "big") >> 1
 
 
 class Teacher:
-    """A classifier trained on one part of the records, which always votes; private.
+    """A classifier trained on the records of some subjects, which always votes; private.
 
-    A part without records, or with one class only, needs no model. If a model raises an exception
-    or predicts something other than a class index, the teacher votes for :data:`FALLBACK`. Warnings
-    are suppressed, because they may describe private records.
+    Without records, or with records of one class only, it needs no model. If a model raises an
+    exception or predicts something other than a class index, the teacher votes for
+    :data:`FALLBACK`. Warnings are suppressed, because they may describe private records.
 
     - `model`: scikit-learn classifier, which is cloned and trained on class indices. Every
       parameter called ``random_state`` is set to `seed`.
-    - `X`, float (m, d): features of the part.
-    - `labels`, int32 (m,): class indices of the part.
+    - `X`, float (m, d): features of the teacher's records.
+    - `labels`, int32 (m,): their class indices.
     - `n_classes`: number of classes.
     - `seed`: seed of the model's randomness.
     """
@@ -85,7 +88,12 @@ class Teacher:
 
 
 def _train_model(model: Any, X: FloatMatrix, labels: Ints32, seed: int) -> Any | None:
-    """Return a clone of `model` trained on copies of the part, or None if training fails."""
+    """Return a clone of `model`, trained on copies of a teacher's records; None if training fails.
+
+    - `model`: unfitted scikit-learn classifier.
+    - `X`, float (m, d), `labels`, int32 (m,): features and class indices of the records.
+    - `seed`: value of every ``random_state`` parameter of the clone.
+    """
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -99,7 +107,7 @@ def _train_model(model: Any, X: FloatMatrix, labels: Ints32, seed: int) -> Any |
 
 
 def _predict_classes(model: Any, queries: FloatMatrix) -> Ints:
-    """Return the predicted class indices, int64 (q,); all -1 if the predictions are unusable."""
+    """Return the predicted class indices of queries (q, d), int64 (q,); all -1 if unusable."""
     unusable = np.full(len(queries), -1, dtype=np.int64)
     try:
         with warnings.catch_warnings():
@@ -118,7 +126,7 @@ def _is_random_state(name: str) -> bool:
 
 
 def count_votes(teachers: Sequence[Teacher], queries: FloatMatrix, n_classes: int) -> Ints:
-    """Return the number of teachers that vote for each class, int64 (q, c); private."""
+    """Return the number of teachers that vote for each class, int64 (q, c), by query; private."""
     counts = np.zeros((len(queries), n_classes), dtype=np.int64)
     query_indices = np.arange(len(queries))
     for teacher in teachers:
@@ -142,7 +150,7 @@ def train_teachers(
     - `ids`: canonical subject id of every record.
     - `key`: the secret key that assigns subjects to teachers and derives the teachers' seeds.
     """
-    teacher_indices = teachers_of(ids, key, n_teachers)
+    teacher_indices = assign_teachers(ids, key, n_teachers)
     return [
         Teacher(
             model,
@@ -163,7 +171,9 @@ class PATERelease(PlannedAnswers):
 
     - `teachers`: the trained teachers; private.
     - `n_classes`: number of classes.
-    - `screening`, `voting`, `planned`: see :class:`PlannedAnswers`.
+    - `screening`: decides which queries are answered; None to answer all.
+    - `voting`: releases the answers.
+    - `query_counter`: counter of the planned queries.
     """
 
     def __init__(
@@ -172,11 +182,11 @@ class PATERelease(PlannedAnswers):
         n_classes: int,
         screening: NoisyThreshold | None,
         voting: NoisyMax,
-        planned: ReleaseCounter,
+        query_counter: ReleaseCounter,
     ) -> None:
         self.teachers = teachers
         self._n_classes = n_classes
-        super().__init__(screening, voting, planned)
+        super().__init__(screening, voting, query_counter)
 
     def blocks(self, queries: FloatMatrix) -> Iterator[FloatMatrix]:
         """Yield blocks of consecutive queries, each between two reports of progress."""
@@ -184,11 +194,11 @@ class PATERelease(PlannedAnswers):
             yield queries[start : start + _BLOCK]
 
     def answer(self, queries: FloatMatrix) -> tuple[Bools, AnyArray]:
-        """Return whether each query is answered, bool (q,), and the answers of those that are.
+        """Return whether each query (q, d) is answered, bool (q,), and the answers to those.
 
         Raises PrivacyRefused, before any noise is drawn, if the plan does not cover the queries.
         """
-        self._planned.note_releases(len(queries))
-        votes = count_votes(self.teachers, queries, self._n_classes)
-        passed = self._select_answered(len(queries), lambda: votes.max(axis=1))
-        return passed, self._voting.publish(votes[passed] * self._voting.steps)
+        self._query_counter.note_releases(len(queries))
+        vote_counts = count_votes(self.teachers, queries, self._n_classes)
+        passed = self._select_answered(len(queries), lambda: vote_counts.max(axis=1))
+        return passed, self._voting.publish(vote_counts[passed] * self._voting.steps)

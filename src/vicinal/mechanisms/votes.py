@@ -37,7 +37,7 @@ class VoteMechanism(ABC):
     - `budget`: the zCDP that a subject's full budget stands for.
     - `grid`: the grid of votes and noise.
     - `noise`: the source of the noise.
-    - `meter`: the account of the delta that rounding to the grid costs.
+    - `slack_accountant`: the account of the delta that rounding to the grid costs.
 
     Attributes: `weights`, int64 (levels,), vote weights in steps by similarity level.
     """
@@ -52,14 +52,14 @@ class VoteMechanism(ABC):
         budget: float,
         grid: VoteGrid,
         noise: NoiseSource,
-        meter: DeltaSlackAccountant,
+        slack_accountant: DeltaSlackAccountant,
     ) -> None:
         self.kernel = kernel
         self.n_classes = n_classes
         self.grid = grid
         self.noise = noise
         self.budget = budget
-        self.meter = meter
+        self.slack_accountant = slack_accountant
         # Rounded down. The charge is computed from the rounded weights that are added, so rounding
         # affects accuracy only.
         self.weights = np.floor(kernel.table(n_features) * grid.steps).astype(np.int64)
@@ -72,12 +72,9 @@ class VoteMechanism(ABC):
         information only. Raises PrivacyRefused if the delta slack is used up.
         """
 
-    def slack(self, noise: float) -> float:
-        """Return the largest delta slack of a release whose noise scale is at least `noise`.
-
-        `noise` is in votes.
-        """
-        return self.n_classes * grid_slack(self.grid.scale(noise))
+    def bound_slack(self, min_noise: float) -> float:
+        """Return the largest delta slack of a release whose noise is at least `min_noise` votes."""
+        return self.n_classes * grid_slack(self.grid.convert_noise(min_noise))
 
     def _price_and_account(self, noise: Floats) -> tuple[Steps, Floats]:
         """Return noise scales in steps, int64 (q,), and the units charged for a squared step, (q,).
@@ -86,9 +83,9 @@ class VoteMechanism(ABC):
         release with PrivacyRefused before any subject is charged.
         """
         distinct_noise, noise_index = np.unique(noise, return_inverse=True)
-        scales = [self.grid.scale(value) for value in distinct_noise]
+        scales = [self.grid.convert_noise(value) for value in distinct_noise]
         rates = [unit_rate(scale, self.budget) for scale in scales]
-        self.meter.charge([scales[index] for index in noise_index], self.n_classes)
+        self.slack_accountant.charge([scales[index] for index in noise_index], self.n_classes)
         query_scales = np.array(scales, dtype=np.int64)[noise_index]
         return query_scales, np.array(rates, dtype=np.float64)[noise_index]
 
@@ -99,6 +96,7 @@ class NoisyVotes(VoteMechanism):
     label_only = False
 
     def release(self, noise: Floats) -> VoteRelease:
+        """Return the release of q queries with noise scales `noise`, (q,), in votes."""
         scales, rates = self._price_and_account(noise)
         return VoteRelease(self, scales, rates, rates, np.zeros(len(scales)), _FULL_PRICE_TABLE)
 
@@ -111,8 +109,8 @@ class BlockRelease(ABC):
     - `scales`, int64 (q,): noise scale of each query, in grid steps.
     - `rates`, float64 (q,): units charged for a squared step at that scale, rounded up.
     - `single_rates`, float64 (q,): the same for a contribution to a single coordinate.
-    - `table_scale`, float64 (q,): columns of `price_table` per step of a contribution, times the
-      index of the row.
+    - `columns_per_step`, float64 (q,): a contribution of s steps has the column
+      ``s * columns_per_step / row`` of `price_table`.
     - `price_table`, float64 (r, m): share of the price at `single_rates` that a contribution to a
       single coordinate is charged, by remaining budget (rows) and by the size of the contribution
       relative to it (columns). Not used where votes are released.
@@ -122,7 +120,7 @@ class BlockRelease(ABC):
     scales: Steps
     rates: Floats
     single_rates: Floats
-    table_scale: Floats
+    columns_per_step: Floats
     price_table: Floats
 
     @property
@@ -137,7 +135,7 @@ class BlockRelease(ABC):
             scales=self.scales[queries],
             rates=self.rates[queries],
             single_rates=self.single_rates[queries],
-            table_scale=self.table_scale[queries],
+            columns_per_step=self.columns_per_step[queries],
         )
 
     def contribute_and_charge(
@@ -164,44 +162,46 @@ class BlockRelease(ABC):
             self.scales,
             self.rates,
             self.single_rates,
-            self.table_scale,
+            self.columns_per_step,
             self.price_table,
             mechanism.label_only,
         )
         return charge_neighbours(neighbours, subjects, weights, prices, mechanism.n_classes)
 
     @abstractmethod
-    def publish(self, votes: Steps) -> AnyArray:
+    def publish(self, vote_sums: Steps) -> AnyArray:
         """Return the released values: noisy votes, or labels computed from them.
 
-        `votes`, int64 (q, c): sums of :meth:`contribute_and_charge` over all shards, in steps.
+        `vote_sums`, int64 (q, c): results of :meth:`contribute_and_charge`, added up over all
+        shards, in steps; private.
         """
 
-    def _add_noise(self, votes: Steps) -> Steps:
-        """Return the votes plus discrete Gaussian noise of each query's scale, int64 (q, c)."""
+    def _add_noise(self, vote_sums: Steps) -> Steps:
+        """Return the sums plus discrete Gaussian noise of each query's scale, int64 (q, c)."""
         noise = self.mechanism.noise
         # Equal scales, the common case, need a single call. The order of the samples is the same.
         if len(set(self.scales.tolist())) == 1:
-            return noise.add_to(votes, int(self.scales[0]))
-        rows = zip(votes, self.scales.tolist(), strict=True)
+            return noise.add_to(vote_sums, int(self.scales[0]))
+        rows = zip(vote_sums, self.scales.tolist(), strict=True)
         noisy = [noise.add_to(row, scale) for row, scale in rows]
-        return np.array(noisy, dtype=np.int64).reshape(votes.shape)
+        return np.array(noisy, dtype=np.int64).reshape(vote_sums.shape)
 
 
 @dataclass(frozen=True, slots=True)
 class VoteRelease(BlockRelease):
     """Release of noisy votes."""
 
-    def publish(self, votes: Steps) -> Floats:
-        return self._add_noise(votes) / self.mechanism.grid.steps
+    def publish(self, vote_sums: Steps) -> Floats:
+        """Return the noisy votes, float64 (q, c); `vote_sums`, int64 (q, c), are in grid steps."""
+        return self._add_noise(vote_sums) / self.mechanism.grid.steps
 
 
 # Smallest noise scale in grid steps. The delta slack of a release falls with the square of the
 # scale (accounting/gaussian.py), and the prices of labels are proven from 2^22 steps.
-FINE = 1 << 22
+MIN_SCALE = 1 << 22
 
 # Largest number of grid steps in a unit contribution: squared norms fit into int64.
-FINEST = 1 << 29
+MAX_UNIT_STEPS = 1 << 29
 
 # Share of delta that the grid's slack may use in a GDP guarantee. The budget is computed for the
 # remaining delta.
@@ -224,7 +224,7 @@ class VoteGrid:
     Examples
     --------
     >>> from vicinal.mechanisms import VoteGrid
-    >>> VoteGrid(steps=1024).scale(2.0)
+    >>> VoteGrid(steps=1024).convert_noise(2.0)
     2048
     """
 
@@ -233,16 +233,16 @@ class VoteGrid:
     def __post_init__(self) -> None:
         # With more than 2^29 steps the square of a kernel weight of 1 could overflow int64 and
         # make the charge negative.
-        steps = checks.check_integer("steps", self.steps, minimum=1, maximum=FINEST)
+        steps = checks.check_integer("steps", self.steps, minimum=1, maximum=MAX_UNIT_STEPS)
         if steps & (steps - 1):
             raise InvalidInput(f"The 'steps' parameter must be a power of two. Got {steps}.")
 
     @classmethod
-    def fitting(
+    def choose(
         cls,
         min_noise: float,
-        releases: int,
-        coordinates: int,
+        n_releases: int,
+        n_coordinates: int,
         delta: float,
         remedy: str = "Choose a smaller 'epsilon' or a larger 'delta'.",
     ) -> VoteGrid:
@@ -252,7 +252,7 @@ class VoteGrid:
         ----------
         min_noise : float
             The smallest noise scale that will be used, in unit contributions.
-        releases, coordinates : int
+        n_releases, n_coordinates : int
             Planned number of releases, and number of coordinates of each release.
         delta : float
             The delta of the guarantee.
@@ -263,11 +263,11 @@ class VoteGrid:
         """
         min_noise = checks.check_real("noise scale", min_noise, above=0)
         # grid_slack(s) <= 0.43 / s^2 for s >= 4 (2 * 2.57 / 12, plus a vanishing term).
-        planned_scale = math.sqrt(0.43 * releases * coordinates / (SLACK_SHARE * delta))
-        min_scale = max(FINE, planned_scale)
-        desired_scale = max(FINE, planned_scale * math.sqrt(_RELEASE_MULTIPLE))
+        planned_scale = math.sqrt(0.43 * n_releases * n_coordinates / (SLACK_SHARE * delta))
+        min_scale = max(MIN_SCALE, planned_scale)
+        desired_scale = max(MIN_SCALE, planned_scale * math.sqrt(_RELEASE_MULTIPLE))
         desired_bits = math.ceil(math.log2(desired_scale / min_noise))
-        max_steps = min(FINEST, MAX_NORM / min_noise)
+        max_steps = min(MAX_UNIT_STEPS, MAX_NORM / min_noise)
         bits = min(max(0, desired_bits), math.floor(math.log2(max_steps)))
         if bits < 0 or min_noise * (1 << bits) < min_scale:
             raise InvalidInput(
@@ -279,11 +279,11 @@ class VoteGrid:
         return cls(1 << bits)
 
     @property
-    def largest(self) -> float:
+    def max_noise(self) -> float:
         """The largest noise scale, in unit contributions, that the integer arithmetic allows."""
         return MAX_SCALE / self.steps
 
-    def scale(self, noise: float) -> int:
+    def convert_noise(self, noise: float) -> int:
         """Return a noise scale, given in unit contributions, in steps, rounded up."""
         return math.ceil(checks.check_real("noise scale", noise, above=0) * self.steps)
 
@@ -291,37 +291,37 @@ class VoteGrid:
 class DeltaSlackAccountant:
     """Account of the delta slack of all releases on the grid, limited to a share of delta.
 
-    An RDP guarantee needs no slack, because the discrete Gaussian has the same RDP as the
-    continuous one; without need of slack, the accountant never refuses a release.
+    The slack is the part of delta that pays for rounding noise to a grid. An RDP guarantee needs
+    none, because the discrete Gaussian has the same RDP as the continuous one.
 
-    - `delta`: the delta of the guarantee, of which `SLACK_SHARE` may be used.
-    - `needed`: whether the guarantee needs slack (GDP).
+    - `delta`: the delta of the guarantee, of which the share `SLACK_SHARE` may be used.
+    - `needs_slack`: whether the guarantee needs slack (GDP); if not, no release is refused.
     - `spent`: the delta used by earlier releases.
 
     Examples
     --------
     >>> from vicinal.mechanisms import DeltaSlackAccountant
-    >>> slack = DeltaSlackAccountant(1e-5, needed=True)
-    >>> slack.charge([1 << 16], coordinates=10)
+    >>> slack = DeltaSlackAccountant(1e-5, needs_slack=True)
+    >>> slack.charge([1 << 16], n_coordinates=10)
     >>> 0 <= slack.spent < 1e-5
     True
     """
 
-    def __init__(self, delta: float, *, needed: bool, spent: float = 0.0) -> None:
-        self._limit = SLACK_SHARE * delta if needed else math.inf
+    def __init__(self, delta: float, *, needs_slack: bool, spent: float = 0.0) -> None:
+        self._limit = SLACK_SHARE * delta if needs_slack else math.inf
         self._spent = checks.check_real("spent", spent, minimum=0)
 
     @property
     def spent(self) -> float:
-        """Return the delta used by past releases on the grid."""
+        """Delta used by past releases on the grid."""
         return self._spent
 
     def resume(self, spent: float) -> None:
         """Continue from the recorded delta `spent`; releases not on record were never published."""
         self._spent = checks.check_real("spent", spent, minimum=0)
 
-    def check(self, additional: float) -> None:
-        """Raise PrivacyRefused unless further releases with `additional` slack in total fit.
+    def check_slack(self, additional: float) -> None:
+        """Raise PrivacyRefused if releases with `additional` slack in total would exceed the limit.
 
         Call it for a whole request before any noise is drawn. `additional` must be at least the sum
         passed to :meth:`charge` for the request, in any number of calls and for any outcome of the
@@ -334,16 +334,16 @@ class DeltaSlackAccountant:
                 "delta. Start a new classifier with a larger 'n_queries'."
             )
 
-    def charge(self, scales: list[int], coordinates: int) -> None:
-        """Add the slack of releases before they are made; raise PrivacyRefused if it does not fit.
+    def charge(self, scales: list[int], n_coordinates: int) -> None:
+        """Add the slack of releases before they are made; raise PrivacyRefused above the limit.
 
         - `scales`: noise scale of each release, in grid steps.
-        - `coordinates`: number of coordinates of each release.
+        - `n_coordinates`: number of coordinates of each release.
         """
         slack_by_scale = {scale: grid_slack(scale) for scale in set(scales)}
-        additional = coordinates * math.fsum(slack_by_scale[scale] for scale in scales)
+        additional = n_coordinates * math.fsum(slack_by_scale[scale] for scale in scales)
         # Rounded up: a long sum of small terms must not fall below the true slack.
         total = math.nextafter(self._spent + additional, math.inf)
         if total > self._limit:
-            self.check(math.inf)
+            self.check_slack(math.inf)  # exceeds any limit, so it raises PrivacyRefused
         self._spent = total

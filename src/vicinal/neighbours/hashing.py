@@ -11,11 +11,10 @@ import numpy.typing as npt
 from vicinal import checks
 from vicinal.arrays import Floats, Ints
 from vicinal.compiled import compiled
-from vicinal.neighbours import scan as scan_module
 from vicinal.neighbours.engines import HitBudget, QueryBlock
 from vicinal.neighbours.index import GrowableArray, Index
 from vicinal.neighbours.kernels import IntegerMatrix, Kernel
-from vicinal.neighbours.scan import Hits
+from vicinal.neighbours.scan import Hits, join_single_queries, map_in_threads
 
 _NORMAL_SCALE = 1 << 16
 """Integer steps per standard deviation of normals: float64 products stay exact, below 2^53."""
@@ -31,7 +30,7 @@ class HyperplaneLSH(Index):
     """L hash tables of b random hyperplanes; rows of a query are ascending.
 
     Record i is a candidate of query q if they share the bucket of any table: a function of the two
-    and the public seed. Codes are computed in integers, so that no sign depends on the other
+    and the public seed. Buckets are computed in integers, so that no sign depends on the other
     records that are hashed at the same time.
 
     Parameters
@@ -74,81 +73,92 @@ class HyperplaneLSH(Index):
         )
         width = -(-tables // _TABLE_GROUP) * _TABLE_GROUP
         self._dtype = np.uint8 if bits <= 8 else np.uint16
-        self._codes = GrowableArray(width, self._dtype, self.store.block)
+        self._buckets = GrowableArray(width, self._dtype, self.store.block_rows)
 
     def add(self, integers: IntegerMatrix) -> None:
+        """Append records given as integer features, (m, d), and store their buckets."""
         self._check_integers("integers", integers)
         for start in range(0, len(integers), _CHUNK_SIZE):
-            self._codes.write(
-                len(self.store) + start, self.codes(integers[start : start + _CHUNK_SIZE])
+            self._buckets.write(
+                len(self.store) + start, self.compute_buckets(integers[start : start + _CHUNK_SIZE])
             )
         super().add(integers)
 
     def remove(self, rows: Ints, movers: Ints) -> None:
+        """Erase `rows` with their buckets, and move the records in rows `movers` into the holes."""
         new_size = len(self.store) - len(rows)
         holes = rows[rows < new_size]
         super().remove(rows, movers)
-        self._codes.put(holes, self._codes.take(movers))
-        self._codes.truncate(new_size, new_size + len(rows))
+        self._buckets.put(holes, self._buckets.take(movers))
+        self._buckets.truncate(new_size, new_size + len(rows))
 
-    def codes(self, integers: IntegerMatrix) -> npt.NDArray[np.unsignedinteger]:
-        """Return the bucket of each row in each table, (m, tables padded to a multiple of 32)."""
+    def compute_buckets(self, integers: IntegerMatrix) -> npt.NDArray[np.unsignedinteger]:
+        """Return the bucket of each row (m, d) in each table, (m, tables padded to 32 k)."""
         bits = (integers.astype(np.float64) @ self._normals) > 0
-        buckets = bits.reshape(len(integers), self.tables, self.bits) @ (1 << np.arange(self.bits))
-        codes = np.zeros(
+        numbers = bits.reshape(len(integers), self.tables, self.bits) @ (1 << np.arange(self.bits))
+        buckets = np.zeros(
             (len(integers), -(-self.tables // _TABLE_GROUP) * _TABLE_GROUP), dtype=self._dtype
         )
-        codes[:, : self.tables] = buckets
-        return codes
+        buckets[:, : self.tables] = numbers
+        return buckets
 
     def _scan(
-        self, queries: IntegerMatrix, block: QueryBlock, allowed: HitBudget
+        self, queries: IntegerMatrix, block: QueryBlock, hit_budget: HitBudget
     ) -> list[Hits] | None:
-        codes = self.codes(queries)
+        """Return the hits among the records in a bucket of the query; None as in `Index`."""
+        buckets = self.compute_buckets(queries)
         # The padding is 0 for records and 1 for queries, so that it never matches.
-        codes[:, self.tables :] = 1
-        records = list(zip(self.store.parts(self.store.block), self._codes.blocks, strict=True))
+        buckets[:, self.tables :] = 1
+        stored_blocks = self.store.iterate_records(self.store.block_rows)
+        records = list(zip(stored_blocks, self._buckets.blocks, strict=True))
 
-        def scan(query: int) -> list[Hits] | None:
+        def scan_query(query: int) -> list[Hits] | None:
+            """Return the hits of one query in each block of records."""
             query_block = self.engine.select_queries(block, np.array([query]))
             by_block = [
-                self.engine.scan_some(
+                self.engine.scan_subset(
                     query_block,
                     block_records,
-                    _find_matches(block_codes, codes[query], len(block_records)),
-                    allowed,
+                    _find_matches(block_buckets, buckets[query], len(block_records)),
+                    hit_budget,
                 )
-                for block_records, block_codes in records
+                for block_records, block_buckets in records
             ]
             hits = [block_hits for block_hits in by_block if block_hits is not None]
             return hits if len(hits) == len(by_block) else None
 
-        by_query = scan_module.map_in_threads(scan, range(len(queries)))
+        by_query = map_in_threads(scan_query, range(len(queries)))
         complete = [query_hits for query_hits in by_query if query_hits is not None]
         if len(complete) < len(by_query):
             return None
-        return [scan_module.join_single_queries(complete)]
+        return [join_single_queries(complete)]
 
 
 def _sample_normals(n_features: int, count: int, seed: int) -> Floats:
-    """Return `count` Gaussian normals rounded to integers, float64 (d, count)."""
+    """Return the normals of `count` hyperplanes, rounded Gaussian integers, float64 (d, count).
+
+    `seed`: public seed from which they are drawn.
+    """
     # Public hyperplanes: no guarantee depends on this draw.
     generator = np.random.default_rng(seed)  # noqa: TID251
     return np.asarray(np.rint(generator.normal(size=(n_features, count)) * _NORMAL_SCALE))
 
 
 @compiled
-def _find_matches(codes, code, size):  # type: ignore[no-untyped-def]
-    """Return the rows below `size` that share a bucket with a query in any table, int32 ascending.
+def _find_matches(record_buckets, query_buckets, size):  # type: ignore[no-untyped-def]
+    """Return the indices of the records that share a bucket with a query in any table.
 
-    `codes` (rows, tables) belong to the records and `code` (tables,) to the query.
+    The result is int32, ascending.
+
+    - `record_buckets` (rows, tables), `query_buckets` (tables,): buckets in each table.
+    - `size`: only the first `size` rows of `record_buckets` hold records.
     """
     matches = np.empty(size + 1, dtype=np.int32)
     n_matches = 0
     for i in range(size):
         is_match = 0
-        for table in range(len(code)):
-            is_match |= codes[i, table] == code[table]
+        for table in range(len(query_buckets)):
+            is_match |= record_buckets[i, table] == query_buckets[table]
         matches[n_matches] = i
         n_matches += is_match
     return matches[:n_matches]

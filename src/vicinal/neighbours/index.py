@@ -16,56 +16,67 @@ import numpy.typing as npt
 
 from vicinal.arrays import AnyArray, Ints, Ints32
 from vicinal.errors import InvalidInput
-from vicinal.neighbours import scan as scan_module
-from vicinal.neighbours.engines import HitBudget, QueryBlock, ScanEngine, ScanRecords, engine_for
+from vicinal.neighbours.engines import HitBudget, QueryBlock, ScanEngine, ScanRecords, get_engine
 from vicinal.neighbours.kernels import IntegerMatrix, Kernel
-from vicinal.neighbours.scan import Hits, NeighbourLists, Pairs, make_lists, pad_columns
+from vicinal.neighbours.scan import (
+    THREADS,
+    Hits,
+    NeighbourLists,
+    Pairs,
+    map_in_threads,
+    merge_hits,
+    pad_columns,
+)
 
 
 class GrowableArray:
-    """Rows of fixed width and type in blocks of memory of `block` rows.
+    """Rows of fixed width and type in blocks of memory, which grow without copying rows.
 
-    `width` is the number of columns, or None for plain numbers; `blocks` is the list of blocks.
+    - `width`: number of columns, or None for plain numbers.
+    - `dtype`: type of the numbers.
+    - `block_rows`: number of rows of a block.
+
+    Attributes: `blocks`, the list of blocks, each an array (block_rows, width) or (block_rows,).
     """
 
-    def __init__(self, width: int | None, dtype: npt.DTypeLike, block: int) -> None:
+    def __init__(self, width: int | None, dtype: npt.DTypeLike, block_rows: int) -> None:
         self._tail = () if width is None else (width,)
         self._dtype = np.dtype(dtype)
-        self._block = block
+        self._block_rows = block_rows
         self._used = 0
         self.blocks: list[AnyArray] = []
 
     def __deepcopy__(self, _: object) -> Self:
-        """Copy the rows in use only: unused rows of a block take no memory."""
-        copied = type(self)(self._tail[0] if self._tail else None, self._dtype, self._block)
-        for first in range(0, self._used, self._block):
-            copied.write(first, self.blocks[first // self._block][: self._used - first])
+        """Return a copy of the rows in use only: unused rows of a block take no memory."""
+        copied = type(self)(self._tail[0] if self._tail else None, self._dtype, self._block_rows)
+        for first in range(0, self._used, self._block_rows):
+            copied.write(first, self.blocks[first // self._block_rows][: self._used - first])
         return copied
 
     def write(self, start: int, values: AnyArray) -> None:
-        """Write consecutive rows from row `start` on, adding blocks as needed."""
+        """Write `values`, one row each, to the rows from `start` on, adding blocks as needed."""
         stop = start + len(values)
-        while len(self.blocks) * self._block < stop:
-            self.blocks.append(_allocate_zeros((self._block, *self._tail), self._dtype))
+        while len(self.blocks) * self._block_rows < stop:
+            self.blocks.append(_allocate_zeros((self._block_rows, *self._tail), self._dtype))
         self._used = max(self._used, stop)
         row = start
         while row < stop:
-            block_number, first = divmod(row, self._block)
-            chunk = values[row - start : row - start + self._block - first]
+            block_number, first = divmod(row, self._block_rows)
+            chunk = values[row - start : row - start + self._block_rows - first]
             self.blocks[block_number][first : first + len(chunk)] = chunk
             row += len(chunk)
 
     def take(self, rows: Ints) -> AnyArray:
-        """Return a copy of the given rows."""
+        """Return a copy of the rows with the indices `rows`."""
         out = np.empty((len(rows), *self._tail), dtype=self._dtype)
-        for indices, block, block_rows in self._iterate_blocks(rows):
-            out[indices] = block[block_rows]
+        for indices, block, rows_in_block in self._iterate_blocks(rows):
+            out[indices] = block[rows_in_block]
         return out
 
     def put(self, rows: Ints, values: AnyArray) -> None:
-        """Overwrite the given rows with `values`, one row each."""
-        for indices, block, block_rows in self._iterate_blocks(rows):
-            block[block_rows] = values[indices]
+        """Overwrite the rows with the indices `rows` by `values`, one row each."""
+        for indices, block, rows_in_block in self._iterate_blocks(rows):
+            block[rows_in_block] = values[indices]
 
     def truncate(self, size: int, used: int) -> None:
         """Overwrite the rows `size` to `used` - 1 with zeros, and release blocks that are empty.
@@ -73,19 +84,26 @@ class GrowableArray:
         Rows from `used` on have never been written, or were overwritten before.
         """
         for block_number, block in enumerate(
-            self.blocks[size // self._block :], size // self._block
+            self.blocks[size // self._block_rows :], size // self._block_rows
         ):
-            first = block_number * self._block
+            first = block_number * self._block_rows
             block[max(0, size - first) : max(0, used - first)] = 0
-        del self.blocks[-(-size // self._block) :]
+        del self.blocks[-(-size // self._block_rows) :]
         self._used = min(self._used, size)
 
     def _iterate_blocks(self, rows: Ints) -> Iterator[tuple[Ints, AnyArray, Ints]]:
-        """Yield, for each block with some of `rows`, their indices, the block, and its rows."""
-        block_numbers = rows // self._block
+        """Yield each block that holds some of `rows`, an array of row indices.
+
+        The block comes between the indices of these rows in `rows` and their rows in the block.
+        """
+        block_numbers = rows // self._block_rows
         for block_number in np.unique(block_numbers).tolist():
             indices = np.flatnonzero(block_numbers == block_number)
-            yield indices, self.blocks[block_number], rows[indices] - block_number * self._block
+            yield (
+                indices,
+                self.blocks[block_number],
+                rows[indices] - block_number * self._block_rows,
+            )
 
 
 def _allocate_zeros(shape: tuple[int, ...], dtype: np.dtype[Any]) -> AnyArray:
@@ -100,8 +118,8 @@ def _allocate_zeros(shape: tuple[int, ...], dtype: np.dtype[Any]) -> AnyArray:
     return np.frombuffer(pages, dtype).reshape(shape)
 
 
-MOST_HITS = 1 << 24
-"""Hits held at a time by :meth:`Index.parts`: at most some 350 MB while they are ordered."""
+MAX_HITS = 1 << 24
+"""Hits held at a time by :meth:`Index.search_in_blocks`: some 350 MB while they are ordered."""
 
 _MAX_THRESHOLD = 1 << 40
 """Thresholds beyond this, in either direction, select all records or none."""
@@ -110,7 +128,7 @@ Thresholds = Ints
 """The smallest similarity of a neighbour, for each query, (q,)."""
 
 IndexFactory = Callable[[Kernel, int], "Index"]
-"""Returns an empty index for a kernel and a number of features."""
+"""Function that returns an empty index for a kernel and a number of features."""
 
 
 class Index(ABC):
@@ -140,7 +158,7 @@ class Index(ABC):
     n_features : int
         Number of features d.
     engine : str, optional
-        Name of the engine, see :func:`vicinal.neighbours.engines.engine_for`; all engines return
+        Name of the engine, see :func:`vicinal.neighbours.engines.get_engine`; all engines return
         the same hits.
 
     Examples
@@ -153,7 +171,7 @@ class Index(ABC):
     def __init__(self, kernel: Kernel, n_features: int, engine: str | None = None) -> None:
         self.kernel = kernel
         self.n_features = n_features
-        self.engine: ScanEngine = engine_for(kernel.precision, engine)
+        self.engine: ScanEngine = get_engine(kernel.precision, engine)
         self.store = FeatureRows(kernel, n_features)
 
     def __len__(self) -> int:
@@ -183,21 +201,23 @@ class Index(ABC):
         self.store.add(integers)
 
     def remove(self, rows: Ints, movers: Ints) -> None:
-        """Erase `rows`; the records in the rows `movers` are moved into the holes.
+        """Erase the records in `rows`, and move those in the rows `movers` into the holes.
 
-        :func:`vicinal.neighbours.scan.fill_holes` chooses `movers`. The memory of an erased record
-        is overwritten by another record or by zeros.
+        Both are int64, ascending; `movers` is the result of
+        :func:`vicinal.neighbours.scan.fill_holes`. The memory of an erased record is overwritten by
+        another record or by zeros.
         """
         new_size = len(self.store) - len(rows)
         self.store.remove(rows[rows < new_size], movers, new_size)
 
     @abstractmethod
     def _scan(
-        self, queries: IntegerMatrix, block: QueryBlock, allowed: HitBudget
+        self, queries: IntegerMatrix, block: QueryBlock, hit_budget: HitBudget
     ) -> list[Hits] | None:
-        """Return the hits among all candidates, for consecutive blocks; None if `allowed` runs out.
+        """Return the hits among all candidates, for consecutive blocks of records.
 
-        `queries` (q, d) are integer features, and `block` the same queries prepared for the engine.
+        None if there are more hits than `hit_budget` allows. The queries are given twice: as
+        integer features (q, d), and as a `block` in the engine's layout, with their thresholds.
         """
 
     def search(self, queries: IntegerMatrix, thresholds: Thresholds) -> NeighbourLists:
@@ -215,26 +235,27 @@ class Index(ABC):
         InvalidInput
             If shapes or types do not fit.
         """
-        self._check(queries, thresholds)
+        self._check_queries(queries, thresholds)
         lists = self._search(queries, thresholds, HitBudget(np.iinfo(np.int64).max))
         assert lists is not None  # noqa: S101 (there is room for everything)
         return lists
 
-    def parts(
-        self, queries: IntegerMatrix, thresholds: Thresholds, most: int = MOST_HITS
+    def search_in_blocks(
+        self, queries: IntegerMatrix, thresholds: Thresholds, max_hits: int = MAX_HITS
     ) -> Iterator[NeighbourLists]:
         """Yield the neighbours of consecutive queries, as many queries at a time as memory allows.
 
-        Together the blocks equal the result of :meth:`search`. A block with more than `most` hits
-        is discarded and halved; a single query is always answered. The split depends on private
-        counts, so nothing but memory may depend on it.
+        Together the blocks equal the result of :meth:`search` for integer `queries` (q, d) and
+        `thresholds` (q,). A block with more than `max_hits` hits is discarded and halved; a single
+        query is always answered. The split depends on private counts, so nothing but memory may
+        depend on it.
         """
-        self._check(queries, thresholds)
+        self._check_queries(queries, thresholds)
         start, step = 0, len(queries)
         while start < len(queries):
             stop = min(start + step, len(queries))
-            allowed = HitBudget(most if stop - start > 1 else np.iinfo(np.int64).max)
-            lists = self._search(queries[start:stop], thresholds[start:stop], allowed)
+            hit_budget = HitBudget(max_hits if stop - start > 1 else np.iinfo(np.int64).max)
+            lists = self._search(queries[start:stop], thresholds[start:stop], hit_budget)
             if lists is None:
                 step = -(-(stop - start) // 2)
                 continue
@@ -242,20 +263,23 @@ class Index(ABC):
             start = stop
 
     def _search(
-        self, queries: IntegerMatrix, thresholds: Thresholds, allowed: HitBudget
+        self, queries: IntegerMatrix, thresholds: Thresholds, hit_budget: HitBudget
     ) -> NeighbourLists | None:
-        """Return the lists of a block of checked queries; None if `allowed` runs out."""
+        """Return the neighbours of checked queries, (q, d), inside the thresholds, (q,).
+
+        None if there are more hits than `hit_budget` allows.
+        """
         query_offsets = self.kernel.offsets(queries)
-        floors = np.clip(thresholds, -_MAX_THRESHOLD, _MAX_THRESHOLD) + query_offsets.astype(
+        min_scores = np.clip(thresholds, -_MAX_THRESHOLD, _MAX_THRESHOLD) + query_offsets.astype(
             np.int64
         )
         padded = pad_columns(queries, self.stride)
-        block = self.engine.prepare(padded, floors, self.kernel.product_factor)
+        block = self.engine.prepare(padded, min_scores, self.kernel.product_factor)
         with self.engine.limit_threads():
-            hits = self._scan(queries, block, allowed)
-        return None if hits is None else make_lists(hits, query_offsets)
+            hits = self._scan(queries, block, hit_budget)
+        return None if hits is None else merge_hits(hits, query_offsets)
 
-    def _check(self, queries: IntegerMatrix, thresholds: Thresholds) -> None:
+    def _check_queries(self, queries: IntegerMatrix, thresholds: Thresholds) -> None:
         """Raise InvalidInput unless queries and thresholds have the right shapes and types."""
         self._check_integers("queries", queries)
         if thresholds.shape != (len(queries),) or thresholds.dtype.kind not in "iu":
@@ -330,37 +354,44 @@ class ExactIndex(Index):
         self,
         queries: IntegerMatrix,  # noqa: ARG002 (every record is a candidate)
         block: QueryBlock,
-        allowed: HitBudget,
+        hit_budget: HitBudget,
     ) -> list[Hits] | None:
-        def scan(records: ScanRecords) -> Hits | None:
-            return self.engine.scan(block, records, allowed) if allowed else None
+        """Return the hits of each block of records; None if `hit_budget` is exceeded."""
 
-        tasks = list(self.store.parts(self._count_task_records(len(block.floors))))
-        hits = scan_module.map_in_threads(scan, tasks)
+        def scan_block(records: ScanRecords) -> Hits | None:
+            return self.engine.scan(block, records, hit_budget) if hit_budget else None
+
+        tasks = list(self.store.iterate_records(self._choose_task_size(len(block.min_scores))))
+        hits = map_in_threads(scan_block, tasks)
         complete = [block_hits for block_hits in hits if block_hits is not None]
         return complete if len(complete) == len(hits) else None
 
-    def of_pairs(self, queries: IntegerMatrix, starts: Ints, rows: Ints32) -> NeighbourLists:
-        """Return the similarities of queries, (q, d), with given records of each query.
+    def compute_similarities(
+        self, queries: IntegerMatrix, starts: Ints, rows: Ints32
+    ) -> NeighbourLists:
+        """Return the similarities of each query with given records, as lists of neighbours.
 
-        The records of query j are ``rows[starts[j]:starts[j + 1]]``, ascending.
+        - `queries`, (q, d): integer features.
+        - `starts`, int64 (q + 1,), `rows`, int32 (pairs,): the rows of the records of query j are
+          ``rows[starts[j]:starts[j + 1]]``, ascending.
         """
         self._check_integers("queries", queries)
-        values = np.empty(len(rows), dtype=np.int32)
-        padded, first = pad_columns(queries, self.stride), 0
-        for records in self.store.parts(max(1, len(self))):
-            pairs = Pairs(starts, rows, values, records, first)
+        similarities = np.empty(len(rows), dtype=np.int32)
+        padded = pad_columns(queries, self.stride)
+        first_row = 0
+        for records in self.store.iterate_records(max(1, len(self))):
+            pairs = Pairs(starts, rows, similarities, records, first_row)
             self.engine.write_similarities(padded, self.kernel.product_factor, pairs)
-            first += len(records)
-        values -= np.repeat(self.kernel.offsets(queries), np.diff(starts))
-        return NeighbourLists(starts, rows, values)
+            first_row += len(records)
+        similarities -= np.repeat(self.kernel.offsets(queries), np.diff(starts))
+        return NeighbourLists(starts, rows, similarities)
 
-    def _count_task_records(self, n_queries: int) -> int:
-        """Return the number of records in each thread's task; all if one thread is faster."""
+    def _choose_task_size(self, n_queries: int) -> int:
+        """Return the number of records in each thread's task, or of all if one thread is faster."""
         row_bytes = self.stride * np.dtype(self.kernel.precision.dtype).itemsize
         if n_queries * len(self) * row_bytes <= _MAX_SERIAL_BYTES:
             return max(1, len(self))
-        task_records = -(-len(self) // (scan_module.THREADS * _TASKS_PER_THREAD))
+        task_records = -(-len(self) // (THREADS * _TASKS_PER_THREAD))
         return min(self._tile, max(task_records, _MIN_TASK_RECORDS))
 
 
@@ -371,18 +402,20 @@ BLOCK_BYTES = 1 << 25
 class FeatureRows:
     """Integer features with their offsets, in the layout that engines scan.
 
-    Rows of int8 are padded to a multiple of 4 columns. `block` is the number of records in a block
-    of memory; by default they fill :data:`BLOCK_BYTES`.
+    - `kernel`: the kernel whose precision and offsets are stored.
+    - `n_features`: number of features d; rows of int8 are padded to a multiple of 4 columns.
+    - `block_rows`: number of records in a block of memory; by default they fill
+      :data:`BLOCK_BYTES`.
     """
 
-    def __init__(self, kernel: Kernel, n_features: int, block: int | None = None) -> None:
+    def __init__(self, kernel: Kernel, n_features: int, block_rows: int | None = None) -> None:
         dtype = np.dtype(kernel.precision.dtype)
         self.stride = n_features if dtype.itemsize > 1 else -(-n_features // 4) * 4
         self.n_features = n_features
-        self.block = block or max(1, BLOCK_BYTES // (self.stride * dtype.itemsize))
+        self.block_rows = block_rows or max(1, BLOCK_BYTES // (self.stride * dtype.itemsize))
         self._kernel = kernel
-        self._features = GrowableArray(self.stride, dtype, self.block)
-        self._offsets = GrowableArray(None, np.int32, self.block)
+        self._features = GrowableArray(self.stride, dtype, self.block_rows)
+        self._offsets = GrowableArray(None, np.int32, self.block_rows)
         self._size = 0
 
     def __len__(self) -> int:
@@ -395,7 +428,7 @@ class FeatureRows:
 
     def add(self, integers: IntegerMatrix) -> None:
         """Append integer features, (m, d)."""
-        step = max(1, min(self.block, BLOCK_BYTES // max(1, self.stride)))
+        step = max(1, min(self.block_rows, BLOCK_BYTES // max(1, self.stride)))
         for start in range(0, len(integers), step):
             chunk = integers[start : start + step]
             first_row = self._size
@@ -404,17 +437,18 @@ class FeatureRows:
             self._size += len(chunk)
 
     def remove(self, holes: Ints, movers: Ints, new_size: int) -> None:
-        """Move the records in rows `movers` into `holes`, then erase rows from `new_size` on."""
+        """Move the records in rows `movers` into rows `holes`; erase rows from `new_size` on."""
         for column in (self._features, self._offsets):
             column.put(holes, column.take(movers))
             column.truncate(new_size, self._size)
         self._size = new_size
 
-    def parts(self, max_rows: int) -> Iterator[ScanRecords]:
+    def iterate_records(self, max_rows: int) -> Iterator[ScanRecords]:
         """Yield views of consecutive records, at most `max_rows` at a time, block by block."""
-        for block_number in range(-(-self._size // self.block)):
-            size = min(self.block, self._size - block_number * self.block)
-            first, features = block_number * self.block, self._features.blocks[block_number]
+        for block_number in range(-(-self._size // self.block_rows)):
+            size = min(self.block_rows, self._size - block_number * self.block_rows)
+            first = block_number * self.block_rows
+            features = self._features.blocks[block_number]
             for start in range(0, size, max_rows):
                 rows = slice(start, min(start + max_rows, size))
                 row_ids = np.arange(first + rows.start, first + rows.stop, dtype=np.int32)

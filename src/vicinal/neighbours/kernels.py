@@ -1,6 +1,7 @@
 r"""Cosine and RBF kernels over integer features.
 
-A pair (record x, query q) has an exact integer *similarity*, int32:
+A pair (record x, query q) has an exact integer *similarity*, int32, which is ``factor * <x, q> -
+offset(x) - offset(q)`` for both kernels:
 
 =======  ==========================  ==============================
 kernel   similarity                  kernel value
@@ -9,7 +10,7 @@ cosine   <x, q>                      max(<x, q>, 0) / S^2
 rbf      -|x - q|^2                  exp(-|x - q|^2 (b / S)^2 / nu^2)
 =======  ==========================  ==============================
 
-with S the integer length of a unit vector and b the public bound on norms.
+with S the integer norm of a unit vector and b the public bound on norms.
 Radii are compared on similarities, exactly. A kernel value is looked up in a public table of 2^16
 levels of similarity, rounded towards zero, so that it has the same bits on every machine.
 
@@ -32,7 +33,7 @@ int8       -127..127   from public rows    the same and clipping; together about
 =========  ==========  ==================  ======================================================
 
 Rounding moves a vector of d coordinates by at most sqrt(d)/2 steps, hence a unit vector is given
-the integer length S = N - sqrt(d)/2. Rounding and clipping are functions of one record alone and
+the integer norm S = N - sqrt(d)/2. Rounding and clipping are functions of one record alone and
 cost no privacy (docs/decisions/0003-integer-features.md).
 """
 
@@ -63,16 +64,19 @@ IntegerMatrix = AnyArray
 """Integer features, (n, d): int8, or float32 that holds integers."""
 
 _ScaleFactor = Callable[[Floats, Floats], Floats]
-"""From peaks, the largest absolute entry of each row, and norms of rows divided by their peaks, to
-the factors of the rows divided by their peaks."""
+"""Function (peaks, relative_norms) -> factors, all float64 (n,).
 
-_CHUNK_NUMBERS = 1 << 15  # numbers scaled and rounded together: they stay in the cache of a core
+The peak of a row is its largest absolute entry. `relative_norms` are the norms of rows divided by
+their peaks; multiplying these rows by the factors gives the scaled rows.
+"""
 
-_EQUAL_LENGTHS_RATIO = 0.99
-"""Lengths count as equal if their mean is at least this share of the longest."""
+_CHUNK_ELEMENTS = 1 << 15  # numbers scaled and rounded together: they stay in the cache of a core
 
-_MAX_PUBLIC_ROWS = 8192  # public rows on which lengths are compared
-_N_LENGTHS = 32  # candidate lengths of the int8 precision, in geometric progression
+_EQUAL_NORMS_RATIO = 0.99
+"""Norms count as equal if their mean is at least this share of the largest."""
+
+_MAX_PUBLIC_ROWS = 8192  # public rows on which unit norms are compared
+_N_UNIT_NORMS = 32  # candidate norms of a unit vector in int8, in geometric progression
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +100,7 @@ class Precision:
         return np.int8 if self.limit <= INT8_LIMIT else np.float32
 
     def scale(self, n_features: int) -> float:
-        """Return S, the integer length of a unit vector before rounding.
+        """Return S, the norm of a unit vector with `n_features` in integer steps, before rounding.
 
         Raises InvalidInput if rounding errors could take too much of the norm.
         """
@@ -116,83 +120,96 @@ FLOAT32 = Precision()
 def int8_precision(public: FloatMatrix, bound: float | None = None) -> Precision:
     """Return the int8 precision with the smallest quantisation error on public vectors.
 
-    A long unit vector has fine steps but loses its largest coordinates to clipping; the length
-    with the smallest mean squared relative error on `public` is chosen.
+    If a unit vector has a large integer norm, steps are fine, but its largest coordinates are
+    clipped; the norm with the smallest mean squared relative error on `public` is chosen.
 
     - `public`, float (m, d): public rows, not yet encoded, of the kind that will be encoded; the
       first 8192 are used.
     - `bound`, optional: the public bound on norms of the RBF kernel; without it rows are scaled to
-      unit length.
+      norm 1.
 
     Raises InvalidInput if there are no rows, or more features than :class:`Precision` allows.
     """
     if len(public) == 0:
         raise InvalidInput("The 'public' parameter must hold at least one row. Got none.")
-    max_length = FLOAT32.scale(public.shape[1])
-    scale_factor = _unit_factor if bound is None else _make_ball_factor(bound)
+    max_unit_norm = FLOAT32.scale(public.shape[1])
+    scale_factor = _compute_inverse_norms if bound is None else _make_norm_clipping_factor(bound)
     rows = _scale_rows(public[:_MAX_PUBLIC_ROWS], scale_factor, 1.0)
-    lengths = np.geomspace(min(INT8_LIMIT, max_length), max_length, _N_LENGTHS)
-    best_length = lengths[int(np.argmin([_compute_distortion(rows, length) for length in lengths]))]
-    return Precision(math.floor(best_length + math.sqrt(public.shape[1]) / 2), INT8_LIMIT)
+    unit_norms = np.geomspace(min(INT8_LIMIT, max_unit_norm), max_unit_norm, _N_UNIT_NORMS)
+    distortions = [_compute_distortion(rows, unit_norm) for unit_norm in unit_norms]
+    best_unit_norm = unit_norms[int(np.argmin(distortions))]
+    return Precision(math.floor(best_unit_norm + math.sqrt(public.shape[1]) / 2), INT8_LIMIT)
 
 
-def _compute_distortion(rows: Floats, length: float) -> float:
-    """Return the mean squared error of rounding and clipping rows scaled by `length`.
+def _compute_distortion(rows: Floats, unit_norm: float) -> float:
+    """Return the mean squared error of int8 rounding and clipping, relative to `unit_norm`.
 
-    The error is relative to that length.
+    - `rows`, float64 (m, d): vectors of norm at most 1.
+    - `unit_norm`: number of integer steps of a vector of norm 1.
     """
-    errors, chunk_rows = np.empty(len(rows)), max(1, _CHUNK_NUMBERS // max(1, rows.shape[1]))
+    errors = np.empty(len(rows))
+    chunk_rows = max(1, _CHUNK_ELEMENTS // max(1, rows.shape[1]))
     for start in range(0, len(rows), chunk_rows):
-        exact = rows[start : start + chunk_rows] * length
+        exact = rows[start : start + chunk_rows] * unit_norm
         residuals = np.rint(exact)
         np.clip(residuals, -INT8_LIMIT, INT8_LIMIT, out=residuals)
         residuals -= exact
-        residuals /= length
+        residuals /= unit_norm
         errors[start : start + chunk_rows] = np.square(residuals, out=residuals).sum(axis=1)
     return float(errors.mean())
 
 
-def unit_vectors(X: FloatMatrix, precision: Precision = FLOAT32) -> IntegerMatrix:
-    """Return rows scaled to equal length and rounded to integers, (n, d).
+def quantise_directions(X: FloatMatrix, precision: Precision = FLOAT32) -> IntegerMatrix:
+    """Return the rows of `X`, (n, d), scaled to one norm and rounded to integers of a precision.
 
-    A row of zeros has no direction and stays zero: it is a neighbour of a query by noise only.
+    The norm is :meth:`Precision.scale`, about 4094 in float32. A row of zeros has no direction and
+    stays zero: its cosine with every query is 0.
     """
-    return _quantise(X, _unit_factor, precision)
+    return _quantise(X, _compute_inverse_norms, precision)
 
 
-def lifted(X: FloatMatrix, bound: float) -> Floats:
-    """Return rows divided by `bound`, cut to length 1, with a column that makes all lengths 1.
+def append_norm_column(X: FloatMatrix, bound: float) -> Floats:
+    """Return the rows of `X`, (n, d), divided by `bound`, clipped to norm 1 and extended to norm 1.
 
-    The cosine of two such rows is a function of their distance, so rows of equal direction and
-    different lengths are distinguished.
+    The result is float64 (n, d + 1); its last column makes all norms equal to 1. The cosine of two
+    such rows is a function of their distance, so rows of equal direction and different norms are
+    distinguished.
     """
-    rows = _scale_rows(X, _make_ball_factor(bound), 1.0)
+    rows = _scale_rows(X, _make_norm_clipping_factor(bound), 1.0)
     complement = np.sqrt(np.maximum(1.0 - np.square(rows).sum(axis=1), 0.0))
     return np.concatenate([rows, complement[:, None]], axis=1)
 
 
-def _unit_factor(peaks: Floats, norms: Floats) -> Floats:  # noqa: ARG001 (the type is _ScaleFactor)
-    """Return the factors that scale rows to length 1; rows of zeros are kept."""
+def _compute_inverse_norms(peaks: Floats, norms: Floats) -> Floats:  # noqa: ARG001 (the type is _ScaleFactor)
+    """Return factors, float64 (n,), that scale rows to norm 1; rows of zeros are kept.
+
+    `peaks` and `norms`: the arguments of :data:`_ScaleFactor`.
+    """
     return np.asarray(1.0 / np.where(norms > 0, norms, 1.0))
 
 
-def _make_ball_factor(bound: float) -> _ScaleFactor:
-    """Return a function for the factors that divide rows by `bound` and cut them to length 1."""
+def _make_norm_clipping_factor(bound: float) -> _ScaleFactor:
+    """Return the :data:`_ScaleFactor` that divides rows by `bound` and clips them to norm 1."""
 
     def compute_factor(peaks: Floats, norms: Floats) -> Floats:
+        """Return the factors of rows whose norms are ``peaks * norms``."""
         with np.errstate(over="ignore"):  # a warning would reveal a record beyond all bounds
-            lengths = np.maximum(peaks * norms, bound)
-        return np.where(np.isinf(lengths), _unit_factor(peaks, norms), peaks / lengths)
+            divisors = np.maximum(peaks * norms, bound)
+        return np.where(np.isinf(divisors), _compute_inverse_norms(peaks, norms), peaks / divisors)
 
     return compute_factor
 
 
 def _quantise(X: FloatMatrix, scale_factor: _ScaleFactor, precision: Precision) -> IntegerMatrix:
-    """Return rows scaled by `scale_factor` and rounded to the integers of a precision, (n, d)."""
+    """Return the rows of `X`, (n, d), scaled and rounded to the integers of a precision, (n, d).
+
+    `scale_factor` determines the factor of each row to norm at most 1.
+    """
     integers = np.empty(X.shape, dtype=precision.dtype)
-    length, chunk_rows = precision.scale(X.shape[1]), max(1, _CHUNK_NUMBERS // max(1, X.shape[1]))
+    unit_norm = precision.scale(X.shape[1])
+    chunk_rows = max(1, _CHUNK_ELEMENTS // max(1, X.shape[1]))
     for start in range(0, len(X), chunk_rows):
-        rows = _scale_rows(X[start : start + chunk_rows], scale_factor, length)
+        rows = _scale_rows(X[start : start + chunk_rows], scale_factor, unit_norm)
         np.rint(rows, out=rows)
         integers[start : start + chunk_rows] = np.clip(
             rows, -precision.limit, precision.limit, out=rows
@@ -200,8 +217,8 @@ def _quantise(X: FloatMatrix, scale_factor: _ScaleFactor, precision: Precision) 
     return integers
 
 
-def _scale_rows(X: FloatMatrix, scale_factor: _ScaleFactor, length: float) -> Floats:
-    """Return rows scaled by `scale_factor` and `length`, float64.
+def _scale_rows(X: FloatMatrix, scale_factor: _ScaleFactor, unit_norm: float) -> Floats:
+    """Return the rows of `X` multiplied by their factors and by `unit_norm`, float64 (n, d).
 
     Dividing by the largest entry first prevents overflow and underflow of squares.
     """
@@ -210,7 +227,7 @@ def _scale_rows(X: FloatMatrix, scale_factor: _ScaleFactor, length: float) -> Fl
     peaks = magnitudes.max(axis=1, initial=0.0)
     rows /= np.where(peaks > 0, peaks, 1.0)[:, None]
     norms = np.sqrt(np.square(rows, out=magnitudes).sum(axis=1))
-    rows *= (length * scale_factor(peaks, norms))[:, None]
+    rows *= (unit_norm * scale_factor(peaks, norms))[:, None]
     return rows
 
 
@@ -247,18 +264,18 @@ class Kernel(ABC):
 
     @abstractmethod
     def encode(self, X: FloatMatrix) -> IntegerMatrix:
-        """Return integer features in the kernel's precision, (n, width of d).
+        """Return the integer features of `X`, (n, d), in the kernel's precision, (n, width(d)).
 
-        Row i is a function of row i of `X` and the precision alone.
+        Row i is a function of row i of `X` and the kernel's parameters alone.
         """
 
     @abstractmethod
     def offsets(self, integers: IntegerMatrix) -> Ints32:
-        """Return the number subtracted from the similarities of each row, int32 (n,)."""
+        """Return the offset of each row of integer features (n, d), int32 (n,): see the class."""
 
     @abstractmethod
     def value(self, similarity: Floats, n_features: int) -> KernelTable:
-        """Return the kernel values in [0, 1] of similarities, elementwise."""
+        """Return the kernel values in [0, 1] of similarities between rows of `n_features`."""
 
     @abstractmethod
     def similarity_at(self, value: float, n_features: int) -> int:
@@ -266,7 +283,10 @@ class Kernel(ABC):
 
     @abstractmethod
     def squared_distance(self, similarity: Ints, n_features: int) -> Floats:
-        """Return squared distances in squared integer steps, at least 1, elementwise."""
+        """Return the squared distances of pairs with given similarities.
+
+        They are in squared integer steps, at least 1. `n_features`: number of features of a row.
+        """
 
     def table(self, n_features: int) -> KernelTable:
         """Return the kernel value at the lower edge of each level, float64 (LEVELS,)."""
@@ -287,8 +307,9 @@ class Cosine(Kernel):
     precision : Precision
         The quantisation of features.
     bound : float, optional
-        The length of the longest public row. With it lengths matter: rows are divided by it, cut to
-        length 1, and get a column that makes all lengths equal. Without it only directions matter.
+        Largest norm of the public rows. If given, norms influence similarities: rows are divided by
+        it, clipped to norm 1, and get a column that makes all norms equal. Without it, only
+        directions matter.
 
     Examples
     --------
@@ -312,41 +333,52 @@ class Cosine(Kernel):
         self.level_shift = _compute_level_shift(precision.norm**2)
 
     @classmethod
-    def fitting(cls, public: FloatMatrix) -> Self:
-        """Return the kernel for rows like public ones (m, d), with a bound if lengths differ."""
+    def fit_to_public(cls, public_rows: FloatMatrix) -> Self:
+        """Return the int8 kernel with the precision, and the bound if norms differ, of public rows.
+
+        `public_rows`, float (m, d).
+        """
         # Rows are divided by a power of two, which is exact, so that squares neither overflow nor
         # underflow.
-        exponent = np.frexp(np.abs(public).max(initial=0.0).astype(np.float64))[1]
-        lengths = np.linalg.norm(np.ldexp(public.astype(np.float64), -exponent), axis=1)
-        max_length = float(lengths.max(initial=0.0))
-        if not float(lengths.mean()) < _EQUAL_LENGTHS_RATIO * max_length:  # for example embeddings
-            return cls(int8_precision(public))
+        exponent = np.frexp(np.abs(public_rows).max(initial=0.0).astype(np.float64))[1]
+        norms = np.linalg.norm(np.ldexp(public_rows.astype(np.float64), -exponent), axis=1)
+        max_norm = float(norms.max(initial=0.0))
+        if not float(norms.mean()) < _EQUAL_NORMS_RATIO * max_norm:  # for example embeddings
+            return cls(int8_precision(public_rows))
         with np.errstate(over="ignore"):
-            bound = min(float(np.ldexp(max_length, exponent)), sys.float_info.max)
-        return cls(int8_precision(lifted(public, bound)), bound)
+            bound = min(float(np.ldexp(max_norm, exponent)), sys.float_info.max)
+        return cls(int8_precision(append_norm_column(public_rows, bound)), bound)
 
     @property
     def lifts(self) -> bool:
-        """Whether the last integer column only makes all lengths equal."""
+        """Whether rows are extended by a column that makes all norms equal."""
         return self.bound is not None
 
     def width(self, n_features: int) -> int:
+        """Return `n_features`, plus one if a column makes all norms equal."""
         return n_features + self.lifts
 
     def encode(self, X: FloatMatrix) -> IntegerMatrix:
-        return unit_vectors(X if self.bound is None else lifted(X, self.bound), self.precision)
+        """Return the rows of `X`, (n, d), scaled to equal norm and rounded, (n, width(d))."""
+        return quantise_directions(
+            X if self.bound is None else append_norm_column(X, self.bound), self.precision
+        )
 
     def offsets(self, integers: IntegerMatrix) -> Ints32:
+        """Return zeros, int32 (n,): a cosine similarity is the product alone."""
         return np.zeros(len(integers), dtype=np.int32)
 
     def value(self, similarity: Floats, n_features: int) -> KernelTable:
+        """Return the cosines of pairs with the given similarities; 0 where they are negative."""
         return np.clip(similarity / self.precision.scale(n_features) ** 2, 0.0, 1.0)
 
     def squared_distance(self, similarity: Ints, n_features: int) -> Floats:
+        """Return 2 (S^2 - similarity), the squared distance of rows of norm S, at least 1."""
         squares = 2.0 * (self.precision.scale(n_features) ** 2 - similarity)
         return np.asarray(np.maximum(squares, 1.0))
 
     def similarity_at(self, value: float, n_features: int) -> int:
+        """Return the smallest similarity whose cosine is at least `value`, from -1 to 1."""
         value = checks.check_real("radius", value, minimum=-1, maximum=1)
         return math.ceil(value * self.precision.scale(n_features) ** 2)
 
@@ -385,38 +417,43 @@ class RBF(Kernel):
         self.level_shift = _compute_level_shift(self.level_origin - 1)
 
     def encode(self, X: FloatMatrix) -> IntegerMatrix:
-        return _quantise(X, _make_ball_factor(self.bound), self.precision)
+        """Return the rows of `X`, (n, d), divided by `bound`, clipped to norm 1 and rounded."""
+        return _quantise(X, _make_norm_clipping_factor(self.bound), self.precision)
 
     def offsets(self, integers: IntegerMatrix) -> Ints32:
+        """Return |x|^2 of each row, int32 (n,): the part of the similarity of one vector alone."""
         sum_dtype = np.float32 if integers.dtype == np.float32 else np.int32
         return np.asarray(
             np.einsum("ij,ij->i", integers, integers, dtype=sum_dtype), dtype=np.int32
         )
 
     def unit(self, n_features: int) -> float:
-        """Return the length of one integer step in the units of the features."""
+        """Return the size of one integer step in the units of the features."""
         return self.bound / self.precision.scale(n_features)
 
-    def _compute_exponent(self, n_features: int) -> float:
+    def _compute_log_slope(self, n_features: int) -> float:
         """Return the change of the log kernel value per unit of similarity."""
         return (self.unit(n_features) / self.bandwidth) ** 2
 
     def value(self, similarity: Floats, n_features: int) -> KernelTable:
-        return np.exp(np.minimum(similarity, 0.0) * self._compute_exponent(n_features))
+        """Return exp(-|x - q|^2 / bandwidth^2) of pairs with the given similarities."""
+        return np.exp(np.minimum(similarity, 0.0) * self._compute_log_slope(n_features))
 
     def squared_distance(
         self,
         similarity: Ints,
         n_features: int,  # noqa: ARG002 (the same for any)
     ) -> Floats:
+        """Return the squared distances, which are minus the similarities, at least 1."""
         return np.asarray(np.maximum(-similarity.astype(np.float64), 1.0))
 
     def similarity_at(self, value: float, n_features: int) -> int:
+        """Return the smallest similarity whose kernel value is at least `value`, from 0 to 1."""
         value = checks.check_real("radius", value, above=0, maximum=1)
         min_similarity = -((2 * self.precision.norm) ** 2)
-        return max(min_similarity, math.ceil(math.log(value) / self._compute_exponent(n_features)))
+        return max(min_similarity, math.ceil(math.log(value) / self._compute_log_slope(n_features)))
 
 
 def _compute_level_shift(max_similarity: int) -> int:
-    """Return the number of bits by which `max_similarity` is shifted to be a level."""
+    """Return the number of bits by which similarities up to `max_similarity` exceed a level's."""
     return max(0, max_similarity.bit_length() - (LEVELS - 1).bit_length())

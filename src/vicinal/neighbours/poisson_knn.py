@@ -5,9 +5,9 @@ its members alone. This is best for small samples of many records.
 
 *Search first.* A set of candidates that contains all records up to some distance is found, and only
 candidates are sampled. If k of them are in the sample, no record farther away can be among the k
-nearest; otherwise all remaining records are sampled, too. The set must be fixed before the coins
-are drawn; the method that finds it changes no distribution. It is found by a radius, from a rank
-among some of the records. This is best for large samples.
+nearest; otherwise all remaining records are sampled, too. The set must be fixed before
+the Bernoulli samples are drawn; the method that finds it changes no distribution. It is found by a
+radius, from a rank among some of the records. This is best for large samples.
 
 *Order.* A smaller integer distance comes first, then a smaller row: a strict order of all records
 that does not depend on which other records exist. If one subject is added or removed, one record
@@ -27,13 +27,15 @@ from vicinal.neighbours.radius import Reference, select_largest
 from vicinal.neighbours.scan import NeighbourLists
 
 NO_RECORD = -1
-"""Takes the place of a row if the sample holds fewer than k subjects."""
+"""Padding of rows where the sample holds fewer than k subjects."""
 
-Chosen = Ints32
+NearestRows = Ints32
 """Rows of the k nearest records of each query, (q, k)."""
 
 _N_PROBES = 1024  # records from whose similarities the radius is estimated
-_MARGIN_DEVIATIONS = 3.0  # standard deviations added to expected counts, of heads and of probes
+_MARGIN_DEVIATIONS = (
+    3.0  # standard deviations added to expected counts of sampled records and of probes
+)
 _MAX_RADIUS_SHARE = 0.8  # with a larger share of candidates a radius saves nothing
 _SAMPLED_RECORD_COST = 2  # cost of a record that is sampled first, in candidates inside a radius
 
@@ -57,8 +59,8 @@ class PoissonKNN:
     - `k`: number of subjects to find.
     - `gamma`: sampling probability of a subject.
 
-    `sample_first` states which method is faster; `n_expected` is the number of candidates for the
-    other one.
+    Attributes: `sample_first`, whether drawing the sample before the search is faster;
+    `n_expected_candidates`, expected number of candidates of a query if the search comes first.
     """
 
     def __init__(
@@ -78,12 +80,12 @@ class PoissonKNN:
         self._index = ExactIndex(kernel, integers.shape[1])
         self._index.add(integers)
         self._has_shared_subjects = n_subjects < len(slots)
-        self.n_expected = min(
+        self.n_expected_candidates = min(
             count_candidates(k, gamma) * len(slots) / max(n_subjects, 1), len(slots)
         )
         self.sample_first = (
             not self._has_shared_subjects
-            and _SAMPLED_RECORD_COST * gamma * len(slots) <= self.n_expected
+            and _SAMPLED_RECORD_COST * gamma * len(slots) <= self.n_expected_candidates
         )
         probes = integers[_scatter_indices(len(integers), _N_PROBES)]
         self._probes = Reference(kernel, probes) if len(probes) else None
@@ -91,59 +93,68 @@ class PoissonKNN:
     def __len__(self) -> int:
         return len(self.slots)
 
-    def candidates(self, queries: IntegerMatrix) -> NeighbourLists:
-        """Return the candidates of each query: all records inside some radius, rows ascending."""
+    def find_candidates(self, queries: IntegerMatrix) -> NeighbourLists:
+        """Return the records that may be the nearest sampled ones: those inside some radius.
+
+        `queries`, (q, d): integer features. Rows are ascending.
+        """
         return self._index.search(queries, self._compute_thresholds(queries))
 
-    def all_records(self, queries: IntegerMatrix) -> NeighbourLists:
-        """Return all records as candidates of every query, rows ascending."""
+    def list_all_records(self, queries: IntegerMatrix) -> NeighbourLists:
+        """Return all records as candidates for each query (q, d), rows ascending."""
         return self._index.search(
             queries, np.full(len(queries), _UNLIMITED_THRESHOLD, dtype=np.int64)
         )
 
-    def of_sample(self, queries: IntegerMatrix, sample: Ints) -> Chosen:
+    def find_nearest_sampled(self, queries: IntegerMatrix, sample: Ints) -> NearestRows:
         """Return the rows of the k nearest sampled records, int32 (q, k), for samples drawn first.
 
-        `sample`, int64 ascending: record i is sampled for query j if ``j * len(self) + i`` is in
-        it. Every record must be a subject of its own. Otherwise as for :meth:`first`.
+        Every record must be a subject of its own. Rows are in no order, padded with
+        :data:`NO_RECORD`.
+
+        - `queries`, (q, d): integer features.
+        - `sample`, int64 ascending: record i is sampled for query j if ``j * len(self) + i`` is in
+          it.
         """
         starts = np.searchsorted(sample, np.arange(len(queries) + 1) * len(self))
         rows = _find_sampled_rows(sample, starts, len(self))
-        lists = self._index.of_pairs(queries, starts, rows)
-        return self.first(lists, np.arange(len(rows)))
+        lists = self._index.compute_similarities(queries, starts, rows)
+        return self.select_nearest(lists, np.arange(len(rows)))
 
-    def first(self, candidates: NeighbourLists, sample: Ints) -> Chosen:
-        """Return the nearest record of each of the k nearest sampled subjects, int32 (q, k).
+    def select_nearest(self, candidates: NeighbourLists, sample: Ints) -> NearestRows:
+        """Return the row of the nearest record of the k nearest sampled subjects, int32 (q, k).
 
-        `candidates` come from :meth:`candidates` or :meth:`all_records`; `sample`, int64 ascending,
-        are the indices of the sampled hits, and the coin of a subject is that of its first hit.
-        Rows are in no order, with :data:`NO_RECORD` where the sample holds fewer than k subjects.
+        Rows are in no order, padded with :data:`NO_RECORD`.
+
+        - `candidates`: result of :meth:`find_candidates` or :meth:`list_all_records`.
+        - `sample`, int64 ascending: indices of the sampled hits in `candidates`; a subject is
+          sampled for a query if the first of its hits is.
         """
-        chosen = np.full((len(candidates), self.k), NO_RECORD, dtype=np.int32)
+        nearest_rows = np.full((len(candidates), self.k), NO_RECORD, dtype=np.int32)
         lists = (candidates.starts, candidates.rows, candidates.similarities)
         if self._has_shared_subjects:
             is_sampled = np.zeros(len(candidates.rows), dtype=np.bool_)
             is_sampled[sample] = True
             key_numbers = np.zeros(self.n_subjects, dtype=np.int64)
-            _choose_subjects(*lists, is_sampled, self.slots, key_numbers, chosen)
+            _write_nearest_subjects(*lists, is_sampled, self.slots, key_numbers, nearest_rows)
         else:
-            _choose_records(*lists, sample, chosen)
-        return chosen
+            _write_nearest_records(*lists, sample, nearest_rows)
+        return nearest_rows
 
     def _compute_thresholds(self, queries: IntegerMatrix) -> Ints:
         """Return the similarity threshold of each query's candidates, int64 (q,)."""
         unlimited = np.full(len(queries), _UNLIMITED_THRESHOLD, dtype=np.int64)
-        if self._probes is None or self.n_expected > _MAX_RADIUS_SHARE * len(self):
+        if self._probes is None or self.n_expected_candidates > _MAX_RADIUS_SHARE * len(self):
             return unlimited
-        expected_probes = self.n_expected / len(self) * len(self._probes)
+        expected_probes = self.n_expected_candidates / len(self) * len(self._probes)
         rank = math.ceil(expected_probes + _MARGIN_DEVIATIONS * math.sqrt(expected_probes) + 1)
         if rank >= len(self._probes):
             return unlimited
-        return self._probes.scan_largest(queries, rank)
+        return self._probes.scan_similarity_at_rank(queries, rank)
 
 
 def _scatter_indices(size: int, count: int) -> Ints:
-    """Return `count` of `size` indices (or all) in no pattern, ascending, always the same ones.
+    """Return `count` indices below `size` (or all) without a pattern, ascending; deterministic.
 
     Equidistant indices would not do: if records come in rounds of classes, they select some classes
     only. The indices with the smallest hashes (splitmix64) are taken.
@@ -155,19 +166,23 @@ def _scatter_indices(size: int, count: int) -> Ints:
     return np.sort(np.argsort(hashes, kind="stable")[:count])
 
 
-def candidates_of(candidates: NeighbourLists, is_chosen: Bools) -> NeighbourLists:
-    """Return the hits of the queries of a block at which `is_chosen`, bool (q,), is true."""
-    if is_chosen.all():
+def select_candidates(candidates: NeighbourLists, is_selected: Bools) -> NeighbourLists:
+    """Return the candidates of the queries at which `is_selected`, bool (q,), is true."""
+    if is_selected.all():
         return candidates
     counts = np.diff(candidates.starts)
-    chosen = candidates.keep(np.repeat(is_chosen, counts))
-    starts = np.concatenate([chosen.starts[:1], np.cumsum(counts[is_chosen])])
-    return NeighbourLists(starts, chosen.rows, chosen.similarities)
+    selected = candidates.keep(np.repeat(is_selected, counts))
+    starts = np.concatenate([selected.starts[:1], np.cumsum(counts[is_selected])])
+    return NeighbourLists(starts, selected.rows, selected.similarities)
 
 
 @compiled
 def _find_sampled_rows(sample, starts, n_records):  # type: ignore[no-untyped-def]
-    """Return the rows of the sampled records; those of query j are ``starts[j]:starts[j + 1]``."""
+    """Return the row of each sampled pair of query and record, int32 (s,).
+
+    - `sample`, int64 (s,), ascending: ``j * n_records + row`` of each sampled pair of query j.
+    - `starts`, int64 (q + 1,): the pairs of query j are ``starts[j]:starts[j + 1]``.
+    """
     rows = np.empty(len(sample), dtype=np.int32)
     for j in range(len(starts) - 1):
         for i in range(starts[j], starts[j + 1]):
@@ -176,8 +191,13 @@ def _find_sampled_rows(sample, starts, n_records):  # type: ignore[no-untyped-de
 
 
 @compiled
-def _choose_records(starts, rows, similarities, sample, chosen):  # type: ignore[no-untyped-def]
-    """Fill `chosen`, (q, k), where every record is a subject; see :meth:`PoissonKNN.first`."""
+def _write_nearest_records(starts, rows, similarities, sample, nearest_rows):  # type: ignore[no-untyped-def]
+    """Write the rows of the k nearest sampled records of each query, if each has its own subject.
+
+    - `starts`, `rows`, `similarities`: arrays of the candidates' :class:`NeighbourLists`.
+    - `sample`, int64 ascending: indices of the sampled candidates in `rows`.
+    - `nearest_rows`, int32 (q, k): written here; entries without a record are left unchanged.
+    """
     keys = np.empty(len(sample), dtype=np.int64)
     next_sampled = 0
     for j in range(len(starts) - 1):
@@ -187,16 +207,20 @@ def _choose_records(starts, rows, similarities, sample, chosen):  # type: ignore
             keys[size] = _make_key(similarities[hit], rows[hit])
             size += 1
             next_sampled += 1
-        _choose_largest(keys[:size], chosen[j])
+        _write_largest_rows(keys[:size], nearest_rows[j])
 
 
 @compiled
-def _choose_subjects(  # type: ignore[no-untyped-def]
-    starts, rows, similarities, is_sampled, slots, key_numbers, chosen
+def _write_nearest_subjects(  # type: ignore[no-untyped-def]
+    starts, rows, similarities, is_sampled, slots, key_numbers, nearest_rows
 ):
-    """Fill `chosen`, (q, k), where subjects have several records; see :meth:`PoissonKNN.first`.
+    """Write the row of the nearest record of each query's k nearest sampled subjects.
 
-    `is_sampled` (hits,) marks the sampled hits, and `key_numbers` (n_subjects,) are zeros.
+    - `starts`, `rows`, `similarities`: arrays of the candidates' :class:`NeighbourLists`.
+    - `is_sampled`, bool (hits,): whether each candidate is sampled; the first of a subject decides.
+    - `slots`, int32 (n,): subject of each row.
+    - `key_numbers`, int64 (n_subjects,): scratch, all 0 before and after.
+    - `nearest_rows`, int32 (q, k): written here; entries without a record are left unchanged.
     """
     max_hits = 0
     for j in range(len(starts) - 1):
@@ -211,7 +235,7 @@ def _choose_subjects(  # type: ignore[no-untyped-def]
             )
         for hit in range(starts[j], starts[j + 1]):
             key_numbers[slots[rows[hit]]] = 0
-        _choose_largest(keys[:size], chosen[j])
+        _write_largest_rows(keys[:size], nearest_rows[j])
 
 
 @compiled
@@ -221,25 +245,26 @@ def _make_key(similarity, row):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _choose_largest(keys, chosen):  # type: ignore[no-untyped-def]
-    """Write the rows of the largest keys to `chosen`, as many as it holds; keys are reordered.
+def _write_largest_rows(keys, largest_rows):  # type: ignore[no-untyped-def]
+    """Write the rows of the k largest `keys` (:func:`_make_key`) to `largest_rows`, int32 (k,).
 
-    Many keys are first counted by similarity, so that only the keys of one bin are selected.
+    The keys are reordered. Many keys are first counted by similarity, so that only the keys of one
+    bin are selected.
     """
-    n_chosen, size = 0, len(keys)
-    if size >= max(_MIN_KEYS_TO_BIN, len(chosen) + 1):
-        n_chosen, size = _choose_above_bin(keys, chosen)
-    n_missing = min(len(chosen) - n_chosen, size)
+    n_written, size = 0, len(keys)
+    if size >= max(_MIN_KEYS_TO_BIN, len(largest_rows) + 1):
+        n_written, size = _write_rows_above_bin(keys, largest_rows)
+    n_missing = min(len(largest_rows) - n_written, size)
     if 0 < n_missing < size:
         select_largest(keys[:size], n_missing)
     for i in range(size - n_missing, size):
-        chosen[n_chosen] = _get_row(keys[i])
-        n_chosen += 1
+        largest_rows[n_written] = _get_row(keys[i])
+        n_written += 1
 
 
 @compiled
-def _choose_above_bin(keys, chosen):  # type: ignore[no-untyped-def]
-    """Write the rows of all keys above the bin of the smallest chosen key to `chosen`.
+def _write_rows_above_bin(keys, largest_rows):  # type: ignore[no-untyped-def]
+    """Write the rows of all keys above the bin of the k-th largest key to `largest_rows`, (k,).
 
     Returns their number and the number of keys in that bin, which are moved to the front.
     """
@@ -253,33 +278,35 @@ def _choose_above_bin(keys, chosen):  # type: ignore[no-untyped-def]
     for key in keys:
         counts[(key >> shift) - first_bin] += 1
     border_bin, n_above = _N_BINS - 1, 0
-    while n_above + counts[border_bin] < len(chosen):
+    while n_above + counts[border_bin] < len(largest_rows):
         n_above += counts[border_bin]
         border_bin -= 1
-    n_chosen, size, border_bin = 0, 0, border_bin + first_bin
+    n_written, size, border_bin = 0, 0, border_bin + first_bin
     for i in range(len(keys)):
         key = keys[i]
         if key >> shift > border_bin:
-            chosen[n_chosen] = _get_row(key)
-            n_chosen += 1
+            largest_rows[n_written] = _get_row(key)
+            n_written += 1
         elif key >> shift == border_bin:
             keys[size] = key
             size += 1
-    return n_chosen, size
+    return n_written, size
 
 
 @compiled
 def _get_row(key):  # type: ignore[no-untyped-def]
-    """Return the row of a key."""
+    """Return the row from which :func:`_make_key` made `key`."""
     return 0x7FFFFFFF - (key & 0x7FFFFFFF)
 
 
 @compiled
 def _update_subject_key(keys, size, key, is_sampled, key_numbers, slot):  # type: ignore[no-untyped-def]
-    """Add a hit of a subject to the keys; return the number of keys.
+    """Add a hit of the subject `slot` to the first `size` of `keys`; return their new number.
 
-    ``key_numbers[slot]`` is 0 before the first hit of a subject and -1 if the subject is not
-    sampled, otherwise the index of its key plus 1. A sampled subject keeps its largest key.
+    - `key`: key of the hit (:func:`_make_key`); a sampled subject keeps its largest key.
+    - `is_sampled`: whether the hit is sampled; only a subject's first hit counts.
+    - `key_numbers`, int64 (n_subjects,): 0 before the first hit of a subject and -1 if the subject
+      is not sampled, otherwise the index of its key plus 1.
     """
     if key_numbers[slot] == 0:
         key_numbers[slot] = -1

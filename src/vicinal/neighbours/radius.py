@@ -17,8 +17,8 @@ from vicinal.neighbours.index import ExactIndex
 from vicinal.neighbours.kernels import IntegerMatrix, Kernel
 from vicinal.neighbours.scan import NeighbourLists
 
-LEAST_COUNT = 30.0
-"""Smallest expected count: smaller ones are raised to it to bound noise scales (ZZGW23, Alg. 3)."""
+MIN_COUNT = 30.0
+"""Smallest number of neighbours: smaller ones are raised to it to bound noise (ZZGW23, Alg. 3)."""
 
 _CHUNK_QUERIES = 256  # queries compared with the reference at a time
 _MAX_PAIRS = 1 << 22  # similarities to all points that are held at a time
@@ -50,7 +50,9 @@ class Reference:
     >>> import numpy as np
     >>> from vicinal.neighbours import Cosine, Reference
     >>> public = Cosine().encode(np.eye(3))
-    >>> Reference(Cosine(), public).largest(public, rank=1)  # the similarity to itself
+    >>> Reference(Cosine(), public).find_similarity_at_rank(
+    ...     public, rank=1
+    ... )  # the similarity to itself
     array([16760836, 16760836, 16760836])
     """
 
@@ -73,8 +75,8 @@ class Reference:
         """Every 16th point as a reference of its own."""
         return Reference(self.kernel, self.points[::_SAMPLE_STRIDE])
 
-    def largest(self, queries: IntegerMatrix, rank: int) -> Ints:
-        """Return the `rank`-th largest similarity of each query to the points, int64 (q,).
+    def find_similarity_at_rank(self, queries: IntegerMatrix, rank: int) -> Ints:
+        """Return the `rank`-th largest similarity of each query (q, d) to the points, int64 (q,).
 
         For a large reference, thresholds guessed from a sample restrict the search to a few points.
         The result is exact for any guess.
@@ -82,16 +84,16 @@ class Reference:
         similarities = [np.zeros(0, dtype=np.int64)]
         for start in range(0, len(queries), _CHUNK_QUERIES):
             chunk = queries[start : start + _CHUNK_QUERIES]
-            guess = self._guess_thresholds(chunk, rank)
+            thresholds = self._guess_thresholds(chunk, rank)
             similarities.append(
-                self.scan_largest(chunk, rank)
-                if guess is None
-                else self._search_from_guess(chunk, rank, guess)
+                self.scan_similarity_at_rank(chunk, rank)
+                if thresholds is None
+                else self._search_from_guess(chunk, rank, thresholds)
             )
         return np.concatenate(similarities)
 
     def _guess_thresholds(self, queries: IntegerMatrix, rank: int) -> Ints | None:
-        """Return thresholds that most likely at least `rank` points reach, and few more.
+        """Return similarities that most likely at least `rank` points reach, and few more, (q,).
 
         None if the reference or the number of queries is too small for a guess to save time.
         """
@@ -103,35 +105,36 @@ class Reference:
             or sample_rank > len(self) // _SAMPLE_STRIDE
         ):
             return None
-        return self._sample.scan_largest(queries, sample_rank)
+        return self._sample.scan_similarity_at_rank(queries, sample_rank)
 
-    def scan_largest(self, queries: IntegerMatrix, rank: int) -> Ints:
-        """Return the result of :meth:`largest`, computed from all similarities."""
+    def scan_similarity_at_rank(self, queries: IntegerMatrix, rank: int) -> Ints:
+        """Return the result of :meth:`find_similarity_at_rank`, computed from all similarities."""
         at_rank = [
             _select_rank(lists.starts, lists.similarities, rank)
-            for lists in self._iterate_all(queries)
+            for lists in self._iterate_lists(queries)
         ]
         return np.concatenate([np.zeros(0, dtype=np.int64), *at_rank])
 
-    def _search_from_guess(self, queries: IntegerMatrix, rank: int, guess: Ints) -> Ints:
-        """Return the result of :meth:`largest` from the points that reach the guess.
+    def _search_from_guess(self, queries: IntegerMatrix, rank: int, thresholds: Ints) -> Ints:
+        """Return the result of :meth:`find_similarity_at_rank` from the points above thresholds.
 
-        Queries with fewer than `rank` such points are computed from all points.
+        `thresholds`, int64 (q,), are guesses: queries with fewer than `rank` points above them are
+        computed from all points.
         """
-        lists = self._index.search(queries, guess)
+        lists = self._index.search(queries, thresholds)
         similarities = _select_rank(lists.starts, lists.similarities, rank)
         is_short = np.diff(lists.starts) < rank
         if is_short.any():
-            similarities[is_short] = self.scan_largest(queries[is_short], rank)
+            similarities[is_short] = self.scan_similarity_at_rank(queries[is_short], rank)
         return np.asarray(similarities)
 
-    def similarities(self, queries: IntegerMatrix) -> Iterator[Ints]:
-        """Yield exact similarities, int64 (chunk, m), for consecutive chunks of queries."""
-        for lists in self._iterate_all(queries):
+    def iterate_similarities(self, queries: IntegerMatrix) -> Iterator[Ints]:
+        """Yield the similarities to all points, int64 (chunk, m), for chunks of queries (q, d)."""
+        for lists in self._iterate_lists(queries):
             yield lists.similarities.astype(np.int64).reshape(len(lists), len(self))
 
-    def _iterate_all(self, queries: IntegerMatrix) -> Iterator[NeighbourLists]:
-        """Yield lists of all points, in their order, for consecutive chunks of queries."""
+    def _iterate_lists(self, queries: IntegerMatrix) -> Iterator[NeighbourLists]:
+        """Yield all points, in their order, as neighbours of consecutive chunks of queries."""
         chunk_size = max(1, min(_CHUNK_QUERIES, _MAX_PAIRS // max(1, len(self))))
         for start in range(0, len(queries), chunk_size):
             chunk = queries[start : start + chunk_size]
@@ -152,14 +155,17 @@ class Radius(ABC):
 
     @abstractmethod
     def thresholds(self, queries: IntegerMatrix) -> Ints:
-        """Return the smallest similarity of a neighbour of each query, int64 (q,)."""
+        """Return the smallest similarity of a neighbour of each query (q, d), int64 (q,)."""
 
     @abstractmethod
-    def expected(self, queries: IntegerMatrix) -> Floats:
-        """Return the public estimate of each query's number of neighbours, float64 (q,)."""
+    def estimate_counts(self, queries: IntegerMatrix) -> Floats:
+        """Return a public estimate of each query's number of neighbours, float64 (q,)."""
 
     def covers(self, queries: IntegerMatrix) -> bool:  # noqa: ARG002
-        """Return whether the public set is representative of the queries, as far as testable."""
+        """Return whether the queries (q, d) are about as close to the public set as its own points.
+
+        True if the radius does not depend on a public set.
+        """
         return True
 
 
@@ -170,7 +176,7 @@ class FixedRadius(Radius):
     - `tau`: the smallest kernel value of a neighbour.
     - `n_features`: number of features.
     - `reference`, `n_records`: public points and the public number of records; needed for
-      :meth:`expected` only.
+      :meth:`estimate_counts` only.
     """
 
     def __init__(
@@ -186,9 +192,14 @@ class FixedRadius(Radius):
         self._n_records = n_records
 
     def thresholds(self, queries: IntegerMatrix) -> Ints:
+        """Return the similarity at tau for each query, int64 (q,)."""
         return np.full(len(queries), self._similarity, dtype=np.int64)
 
-    def expected(self, queries: IntegerMatrix) -> Floats:
+    def estimate_counts(self, queries: IntegerMatrix) -> Floats:
+        """Return the share of public points inside the radius, times `n_records`, float64 (q,).
+
+        Counts below :data:`MIN_COUNT` are raised to it. Raises InvalidInput without a reference.
+        """
         if self._reference is None:
             raise InvalidInput(
                 "A public count with a fixed radius needs a public reference set. Pass 'public' "
@@ -196,10 +207,10 @@ class FixedRadius(Radius):
             )
         shares = [
             (similarities >= self._similarity).mean(axis=1)
-            for similarities in self._reference.similarities(queries)
+            for similarities in self._reference.iterate_similarities(queries)
         ]
         counts = np.concatenate([np.zeros(0), *shares]) * self._n_records
-        return np.asarray(np.maximum(counts, LEAST_COUNT))
+        return np.asarray(np.maximum(counts, MIN_COUNT))
 
 
 class AdaptiveRadius(Radius):
@@ -215,14 +226,15 @@ class AdaptiveRadius(Radius):
     """
 
     def __init__(self, reference: Reference, n_neighbors: int, n_records: int) -> None:
-        self._count = checks.check_integer("n_neighbors", n_neighbors, minimum=1)
+        self._n_neighbors = checks.check_integer("n_neighbors", n_neighbors, minimum=1)
         checks.check_integer("n_records", n_records, minimum=1)
-        share = round(n_neighbors * len(reference) / n_records)
-        self.rank = min(len(reference), max(1, share))
+        n_reference_neighbours = round(n_neighbors * len(reference) / n_records)
+        self.rank = min(len(reference), max(1, n_reference_neighbours))
         self._reference = reference
 
     def thresholds(self, queries: IntegerMatrix) -> Ints:
-        return self._reference.largest(queries, self.rank)
+        """Return the similarity of each query to its m-th nearest reference point, int64 (q,)."""
+        return self._reference.find_similarity_at_rank(queries, self.rank)
 
     def covers(self, queries: IntegerMatrix) -> bool:
         """Return whether queries are about as close to the reference as its own points are.
@@ -240,10 +252,11 @@ class AdaptiveRadius(Radius):
     def _own_thresholds(self) -> Ints:
         """Thresholds of reference points, each computed without the point itself."""
         rank = min(self.rank + 1, len(self._reference))
-        return self._reference.largest(self._reference.points[:_N_PROBES], rank)
+        return self._reference.find_similarity_at_rank(self._reference.points[:_N_PROBES], rank)
 
-    def expected(self, queries: IntegerMatrix) -> Floats:
-        return np.full(len(queries), float(self._count))
+    def estimate_counts(self, queries: IntegerMatrix) -> Floats:
+        """Return `n_neighbors` for each query, float64 (q,)."""
+        return np.full(len(queries), float(self._n_neighbors))
 
 
 @compiled
@@ -273,7 +286,7 @@ def _select_rank(starts, values, rank):  # type: ignore[no-untyped-def]
 
 @compiled
 def _replace_smallest(ascending, value):  # type: ignore[no-untyped-def]
-    """Replace the smallest of some ascending values by a larger `value`, keeping their order."""
+    """Replace the first of the ascending values, (k,), by a larger `value`, keeping their order."""
     index = 0
     while index + 1 < len(ascending) and ascending[index + 1] < value:
         ascending[index] = ascending[index + 1]
@@ -283,9 +296,10 @@ def _replace_smallest(ascending, value):  # type: ignore[no-untyped-def]
 
 @compiled
 def select_largest(values, count):  # type: ignore[no-untyped-def]
-    """Move the `count` largest of some integers to the end, in place; 1 <= count <= their number.
+    """Move the `count` largest of the integers `values`, (n,), to the end, in place.
 
-    The smallest of them comes first there. Hoare's selection with the median of three as pivot.
+    The smallest of them comes first there; 1 <= count <= n. Hoare's selection with the median of
+    three as pivot.
     """
     target = len(values) - count
     low, high = 0, len(values) - 1
@@ -309,5 +323,6 @@ def select_largest(values, count):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _compute_median(a, b, c):  # type: ignore[no-untyped-def]
-    return max(min(a, b), min(max(a, b), c))
+def _compute_median(first, second, third):  # type: ignore[no-untyped-def]
+    """Return the median of three values."""
+    return max(min(first, second), min(max(first, second), third))

@@ -1,5 +1,9 @@
 """The data of a scan: records, blocks of queries, hits and lists, and the interface of engines.
 
+A *hit* is a pair of a query and a record inside its radius. The similarity of a pair is ``factor *
+<x, q> - offset(x) - offset(q)`` for integer features x and q (:mod:`vicinal.neighbours.kernels`); a
+scan leaves out offset(q), and adds it to the query's threshold instead: its *minimum score*.
+
 Compiled functions order hits by query and merge the hits of several blocks of records. Each process
 has one pool of threads, for work that releases the lock of the interpreter.
 """
@@ -23,8 +27,8 @@ from vicinal.arrays import Bools, Ints, Ints32
 from vicinal.compiled import compiled
 from vicinal.neighbours.kernels import IntegerMatrix
 
-Floors = Ints
-"""The smallest factor * <x, q> - offset(x) of a hit, for each query, (q,)."""
+MinScores = Ints
+"""The minimum score of each query, int64 (q,): a hit has factor * <x, q> - offset(x) >= it."""
 
 Hits = tuple[Ints, Ints32, Ints32]
 """Hits ordered by query: counts (q,), row ids (hits,) and similarities (hits,).
@@ -57,24 +61,25 @@ class ScanRecords:
 class QueryBlock:
     """A block of queries, prepared for one engine; valid for any number of scans.
 
-    - `floors`, int64 (q,): a hit is a pair with ``factor * <x, q_j> - offset(x) >= floors[j]``.
-    - `factor`: the kernel's product factor, at least 1.
+    - `min_scores`, int64 (q,): a hit has ``factor * <x, q_j> - offset(x) >= min_scores[j]``.
+    - `factor`: the kernel's product factor, an integer of at least 1.
     - `packed`: the queries' integers in the layout of the engine.
     """
 
-    floors: Floors
+    min_scores: MinScores
     factor: int
     packed: Any
 
     def __len__(self) -> int:
-        return len(self.floors)
+        return len(self.min_scores)
 
 
 class HitBudget:
     """The number of hits that may still be kept, shared by the scans of one search.
 
-    Compiled code of several threads updates the count between tiles, without a lock. The count can
-    lag behind by a few tiles; it only limits memory.
+    It is true until more hits are found than it allows. Compiled code of several threads updates
+    the count between tiles, without a lock. The count can lag behind by a few tiles; it only limits
+    memory.
     """
 
     def __init__(self, n_hits: int) -> None:
@@ -86,31 +91,33 @@ class HitBudget:
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """Queries, each with records whose similarities are wanted.
+    """Pairs of queries and records whose similarities are to be computed.
 
     - `starts`, int64 (q + 1,): the pairs of query j are ``starts[j]:starts[j + 1]``.
-    - `rows`, int32 (pairs,): indices of records, ascending for each query.
-    - `values`, int32 (pairs,): output, the similarity of each pair.
-    - `records`, `first`: consecutive records, and the index of the first of them; the values of
-      pairs with other records are left unchanged.
+    - `rows`, int32 (pairs,): row of each pair's record, ascending for each query.
+    - `similarities`, int32 (pairs,): written by engines, without the queries' own offsets.
+    - `records`: consecutive records; only pairs with one of them are computed.
+    - `first_row`: row of the first of `records`.
     """
 
     starts: Ints
     rows: Ints32
-    values: Ints32
+    similarities: Ints32
     records: ScanRecords
-    first: int
+    first_row: int
 
     def iterate_by_query(self) -> Iterator[slice]:
         """Yield, for each query, the slice of its pairs with `records`."""
-        row_range = [self.first, self.first + len(self.records)]
+        row_range = [self.first_row, self.first_row + len(self.records)]
         for start, stop in pairwise(self.starts):
             low, high = start + np.searchsorted(self.rows[start:stop], row_range)
             yield slice(low, high)
 
 
 class ScanEngine(ABC):
-    """Finds the pairs (record, query) with ``factor * <x, q> - offset(x) >= floor(q)``, exactly.
+    """Finds the pairs (record x, query q) whose score reaches the query's minimum score, exactly.
+
+    The score is ``factor * <x, q> - offset(x)``, see :class:`QueryBlock`.
 
     All engines return the same hits, bit for bit, because every product of integer features is
     exact however it is computed (:mod:`vicinal.neighbours.kernels`). An engine has no access to
@@ -120,52 +127,56 @@ class ScanEngine(ABC):
     name: str
 
     @abstractmethod
-    def prepare(self, queries: IntegerMatrix, floors: Floors, factor: int) -> QueryBlock:
-        """Return the block of `queries`, int8 or float32 (q, stride), padded like stored rows.
+    def prepare(self, queries: IntegerMatrix, min_scores: MinScores, factor: int) -> QueryBlock:
+        """Return a block of queries in the layout of the engine, with :class:`QueryBlock`'s fields.
 
-        `floors` and `factor` are those of :class:`QueryBlock`. See :func:`pad_columns`.
+        `queries`, int8 or float32 (q, stride), are padded like stored rows (:func:`pad_columns`).
         """
 
     @abstractmethod
-    def select_queries(self, block: QueryBlock, chosen: Ints) -> QueryBlock:
-        """Return a block of the queries with the indices `chosen`, int64 ascending."""
+    def select_queries(self, block: QueryBlock, query_indices: Ints) -> QueryBlock:
+        """Return a block of the queries with the indices `query_indices`, int64, ascending."""
 
     @abstractmethod
-    def scan(self, block: QueryBlock, records: ScanRecords, allowed: HitBudget) -> Hits | None:
-        """Return the hits of every query in the order of the records; None if `allowed` runs out.
+    def scan(self, block: QueryBlock, records: ScanRecords, hit_budget: HitBudget) -> Hits | None:
+        """Return the hits of every query in the order of the records, and reduce `hit_budget`.
 
-        Several threads may call it at a time; it releases the lock of the interpreter while it
-        multiplies.
+        None if there are more hits than `hit_budget` allows. Several threads may call it at a time;
+        it releases the lock of the interpreter while it multiplies.
         """
 
     def limit_threads(self) -> AbstractContextManager[Any]:
         """Return a context for a search, in which each product uses only its own thread."""
         return nullcontext()
 
-    def scan_some(
-        self, block: QueryBlock, records: ScanRecords, chosen: Ints32, allowed: HitBudget
+    def scan_subset(
+        self, block: QueryBlock, records: ScanRecords, indices: Ints32, hit_budget: HitBudget
     ) -> Hits | None:
-        """Return the hits among the records with indices `chosen`, otherwise as :meth:`scan`."""
+        """Return the hits among some of the records, in the order of `indices`, or None.
+
+        `indices`, int32: indices in `records`, the same for all queries. None if more hits are
+        found than `hit_budget` allows.
+        """
         selected = ScanRecords(
-            records.features[chosen], records.offsets[chosen], records.row_ids[chosen]
+            records.features[indices], records.offsets[indices], records.row_ids[indices]
         )
-        return self.scan(block, selected, allowed)
+        return self.scan(block, selected, hit_budget)
 
     def write_similarities(self, queries: IntegerMatrix, factor: int, pairs: Pairs) -> None:
-        """Write ``factor * <x, q> - offset(x)`` of each pair with a record of `pairs.records`.
+        """Write ``factor * <x, q> - offset(x)`` of each pair whose record is in `pairs.records`.
 
-        `queries`, int8 or float32 (q, stride), are padded like stored rows.
+        `queries`, int8 or float32 (q, stride): integer features, padded like stored rows.
         """
-        for query, hits in enumerate(pairs.iterate_by_query()):
-            chosen = pairs.rows[hits] - pairs.first
-            features = pairs.records.features[chosen].astype(np.float32, copy=False)
+        for query, query_pairs in enumerate(pairs.iterate_by_query()):
+            indices = pairs.rows[query_pairs] - pairs.first_row
+            features = pairs.records.features[indices].astype(np.float32, copy=False)
             products = features @ queries[query].astype(np.float32)  # exact for integer features
-            offsets = pairs.records.offsets[chosen]
-            pairs.values[hits] = factor * products.astype(np.int32) - offsets
+            offsets = pairs.records.offsets[indices]
+            pairs.similarities[query_pairs] = factor * products.astype(np.int32) - offsets
 
 
 def pad_columns(integers: IntegerMatrix, stride: int) -> IntegerMatrix:
-    """Return rows padded with zeros to `stride` columns; the same array if it has that width."""
+    """Return integer features with columns of zeros up to `stride`; a copy only if needed."""
     if integers.shape[1] == stride:
         return integers
     padded = np.zeros((len(integers), stride), dtype=integers.dtype)
@@ -192,7 +203,7 @@ class NeighbourLists:
     >>> from vicinal.neighbours import NeighbourLists
     >>> rows, similarities = np.array([4, 7, 7], np.int32), np.array([90, 80, 85], np.int32)
     >>> lists = NeighbourLists(np.array([0, 2, 3]), rows, similarities)
-    >>> lists.one(0).rows
+    >>> lists.select_query(0).rows
     array([4, 7], dtype=int32)
     """
 
@@ -209,8 +220,8 @@ class NeighbourLists:
         starts = self.starts[first : stop + 1] - self.starts[first]
         return NeighbourLists(starts, self.rows[hits], self.similarities[hits])
 
-    def one(self, query: int) -> NeighbourLists:
-        """Return the neighbours of a single query as a block of one query."""
+    def select_query(self, query: int) -> NeighbourLists:
+        """Return the neighbours of the query with index `query`, as a block of one query."""
         return self.select_queries(query, query + 1)
 
     def keep(self, is_kept: Bools) -> NeighbourLists:
@@ -226,7 +237,7 @@ class NeighbourLists:
 def join_single_queries(blocks_by_query: list[list[Hits]]) -> Hits:
     """Return the hits of one block of queries from the hits of its single queries.
 
-    ``blocks_by_query[j]`` are the hits of query j in consecutive blocks of records.
+    ``blocks_by_query[j]`` are the hits of query j in each of consecutive blocks of records.
     """
     empty = np.zeros(0, dtype=np.int32)
     counts = np.array(
@@ -241,7 +252,7 @@ def join_single_queries(blocks_by_query: list[list[Hits]]) -> Hits:
 def order_by_query(hits, n_queries):  # type: ignore[no-untyped-def]
     """Return hits (query, row id, similarity), int32 (hits, 3), ordered by query, as :data:`Hits`.
 
-    The order of the hits of each query is kept.
+    The order of each query's hits is kept. `n_queries`: number of queries of the block.
     """
     counts = np.zeros(n_queries, dtype=np.int64)
     for hit in range(len(hits)):
@@ -257,19 +268,23 @@ def order_by_query(hits, n_queries):  # type: ignore[no-untyped-def]
     return counts, row_ids, similarities
 
 
-def make_lists(blocks: Sequence[Hits], query_offsets: Ints32) -> NeighbourLists:
-    """Return the hits of consecutive blocks of records as lists, in the order of the blocks.
+def merge_hits(blocks: Sequence[Hits], query_offsets: Ints32) -> NeighbourLists:
+    """Merge the hits of consecutive blocks of records, in the order of the blocks, into lists.
 
-    `query_offsets`, int32 (q,), are subtracted from the similarities, which exclude them.
+    `query_offsets`, int32 (q,): the queries' own offsets. They are subtracted from the similarities
+    in `blocks`, which are computed without them.
     """
-    starts, rows, similarities = merge_tiles(blocks, len(query_offsets))
+    starts, rows, similarities = merge_blocks(blocks, len(query_offsets))
     if query_offsets.any():
         similarities -= np.repeat(query_offsets, np.diff(starts))
     return NeighbourLists(starts, rows, similarities)
 
 
-def merge_tiles(blocks: Sequence[Hits], n_queries: int) -> Hits:
-    """Return (starts, row ids, similarities): the hits of consecutive blocks, query by query."""
+def merge_blocks(blocks: Sequence[Hits], n_queries: int) -> tuple[Ints, Ints32, Ints32]:
+    """Return starts (q + 1,), row ids and similarities of the hits of consecutive record blocks.
+
+    The hits of query j are ``starts[j]:starts[j + 1]``, in the order of the blocks.
+    """
     starts = np.zeros(n_queries + 1, dtype=np.int64)
     if not blocks:
         return starts, np.zeros(0, dtype=np.int32), np.zeros(0, dtype=np.int32)
@@ -284,20 +299,29 @@ def merge_tiles(blocks: Sequence[Hits], n_queries: int) -> Hits:
 
 
 @compiled
-def _place_hits(counts, row_ids, similarities, next_index, merged_ids, merged_values):  # type: ignore[no-untyped-def]
-    """Copy the hits of query j in a block to ``next_index[j]`` on, and advance this index."""
+def _place_hits(  # type: ignore[no-untyped-def]
+    counts, row_ids, similarities, next_index, merged_ids, merged_similarities
+):
+    """Copy the hits of one block of records, :data:`Hits`, into the merged arrays (all hits,).
+
+    `next_index`, int64 (q,): the hits of query j are copied to ``next_index[j]`` on, which is then
+    advanced.
+    """
     source = 0
     for j in range(len(counts)):
         count, target = counts[j], next_index[j]
         for i in range(count):
             merged_ids[target + i] = row_ids[source + i]
-            merged_values[target + i] = similarities[source + i]
+            merged_similarities[target + i] = similarities[source + i]
         next_index[j] += count
         source += count
 
 
 def fill_holes(rows: Ints, size: int) -> Ints:
-    """Return which of the last of `size` records replace the removed, sorted `rows`, int64."""
+    """Return the rows, among the last of `size`, whose records fill the holes of removed `rows`.
+
+    Both are int64, ascending.
+    """
     last_rows = np.arange(size - len(rows), size)
     return last_rows[~np.isin(last_rows, rows)]
 
@@ -306,7 +330,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 THREADS = int(cpu_count())
-"""Threads of a search: processors allowed by the affinity and the quota of the container."""
+"""Threads of a search: the number of processors allowed by affinity and container quota."""
 
 
 def map_in_threads(function: Callable[[T], R], tasks: Sequence[T]) -> list[R]:

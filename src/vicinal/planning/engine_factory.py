@@ -26,7 +26,7 @@ from vicinal.linear.private_model import (
     metric_kernel,
     train,
 )
-from vicinal.mechanisms.count import NoisyCount, noisy_size, size_noise
+from vicinal.mechanisms.count import NoisyCount, compute_size_noise, release_noisy_size
 from vicinal.mechanisms.noise_sources import NoiseSource, create_noise_source
 from vicinal.mechanisms.noisy_labels import NoisyLabels
 from vicinal.mechanisms.subject_table import RecordTargets, SubjectTable
@@ -194,7 +194,7 @@ def create_slack_accountant(plan: IndKNNPlan, spent: float = 0.0) -> DeltaSlackA
 
     `spent`: delta that the grid used before.
     """
-    return DeltaSlackAccountant(plan.grid_delta, needed=plan.accounting == "gdp", spent=spent)
+    return DeltaSlackAccountant(plan.grid_delta, needs_slack=plan.accounting == "gdp", spent=spent)
 
 
 def create_engine(
@@ -329,7 +329,7 @@ class EnginePlanner:
         if plan.noise_multiplier is not None:
             return plan.noise_multiplier
         if plan.private_count:
-            expected = float(radius.expected(self.points.points).mean())
+            expected = float(radius.estimate_counts(self.points.points).mean())
             budget_share -= min(0.5, COUNT_SHARE * expected / plan.size)
         usage = reference_usage(self.points, radius, self.n_features)
         return plan.choose_multiplier(usage, count, budget_share)
@@ -372,7 +372,7 @@ class EnginePlanner:
         else:
             more_noise = "larger 'noise_multiplier'"
         remedy = f"Choose a {more_noise} or a larger 'delta'."
-        grid = VoteGrid.fitting(min_scale, plan.n_queries, width, plan.grid_delta, remedy)
+        grid = VoteGrid.choose(min_scale, plan.n_queries, width, plan.grid_delta, remedy)
         if plan.label_only:
             scores = None if decision.plain else decision.scores
             return NoisyLabels(
@@ -395,7 +395,7 @@ def create_kernel(plan: IndKNNPlan, public: FloatMatrix | None) -> Kernel:
         # Lengths of rows help a model of table columns. A declared radius is a cosine of an angle,
         # which has no lengths.
         keeps_lengths = plan.min_similarity is None and are_columns(public)
-        return Cosine.fitting(public) if keeps_lengths else Cosine(int8_precision(public))
+        return Cosine.fit_to_public(public) if keeps_lengths else Cosine(int8_precision(public))
     bound = plan.norm_bound
     if bound is None:
         assert public is not None  # noqa: S101 (checked by check_kernel)
@@ -429,8 +429,8 @@ def _estimate_size(
     - `interaction`: the registered fit, or None.
     """
     budget = plan.interaction_budget
-    grid = VoteGrid.fitting(size_noise(budget), 1, 1, plan.grid_delta)
-    estimate, spent = noisy_size(subjects, budget, grid, noise, slack)
+    grid = VoteGrid.choose(compute_size_noise(budget), 1, 1, plan.grid_delta)
+    estimate, spent = release_noisy_size(subjects, budget, grid, noise, slack)
     account.note_charged_total(spent)
     if interaction is not None:
         # Another fit on the same subjects with the same budget has paid for the first estimate,
@@ -448,5 +448,5 @@ def _create_neighbour_count(
     """
     budget = plan.interaction_budget
     sigma = count_noise(plan.n_queries, budget)
-    grid = VoteGrid.fitting(sigma, plan.n_queries, 1, plan.grid_delta)
+    grid = VoteGrid.choose(sigma, plan.n_queries, 1, plan.grid_delta)
     return NoisyCount(sigma, budget, grid, noise, slack)

@@ -19,7 +19,7 @@ from vicinal.errors import InvalidInput
 from vicinal.linear.losses import ClassLoss, TrainingLoss, VectorLoss
 from vicinal.linear.private_model import ASKED, LEAST_PUBLIC, SHARE, PrivateModel, TrainingBudget
 from vicinal.mechanisms.votes import SLACK_SHARE
-from vicinal.neighbours.radius import LEAST_COUNT, Reference
+from vicinal.neighbours.radius import MIN_COUNT, Reference
 from vicinal.parameters import AUTO, CheckedParameters, get_checks, get_parameters
 from vicinal.planning.parameter_tables import (
     ADAPTIVE,
@@ -363,11 +363,11 @@ class IndKNNPlan(CheckedParameters, VotingParameters):
 
         The noise grid must be fine enough for that scale. `n_neighbors`: k, or None if it varies.
         """
-        return LEAST_COUNT if self.private_count or n_neighbors is None else float(n_neighbors)
+        return MIN_COUNT if self.private_count or n_neighbors is None else float(n_neighbors)
 
     def get_typical_count(self, n_neighbors: int | None) -> float:
         """Return k, or the smallest count if k varies between queries (None)."""
-        return LEAST_COUNT if n_neighbors is None else float(n_neighbors)
+        return MIN_COUNT if n_neighbors is None else float(n_neighbors)
 
     @property
     def training(self) -> TrainingBudget:

@@ -510,7 +510,9 @@ def _find_voters(reference: Reference, choice: PlanChoice) -> _Voters:
     index = ExactIndex(reference.kernel, reference.points.shape[1])
     index.add(reference.points)
     # One more point is searched, as a point is its own nearest neighbour.
-    matches = index.search(reference.points, reference.largest(reference.points, n_voters + 1))
+    matches = index.search(
+        reference.points, reference.find_similarity_at_rank(reference.points, n_voters + 1)
+    )
     queries = np.repeat(np.arange(size), np.diff(matches.starts))
     is_other = queries != matches.rows
     kernel = reference.kernel

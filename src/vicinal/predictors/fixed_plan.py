@@ -16,8 +16,17 @@ from vicinal.accounting.guarantee import Guarantee
 from vicinal.arrays import AnyArray, Bools, Floats, Ints
 from vicinal.errors import InvalidInput, PrivacyRefused, VicinalError
 from vicinal.ledger.memory import ForkSafeLock
-from vicinal.mechanisms.noise_sources import BernoulliSource, bernoulli_source, create_noise_source
-from vicinal.mechanisms.planned_releases import FINEST, NoisyMax, NoisyThreshold, ReleaseCounter
+from vicinal.mechanisms.noise_sources import (
+    BernoulliSource,
+    create_bernoulli_source,
+    create_noise_source,
+)
+from vicinal.mechanisms.planned_releases import (
+    FINEST_SCALE,
+    NoisyMax,
+    NoisyThreshold,
+    ReleaseCounter,
+)
 from vicinal.parameters import (
     AUTO,
     SEED,
@@ -269,7 +278,7 @@ class AnsweringPlan(AnsweringParameters, FixedPlan):
         n_screening_samples = float(self.n_queries) * self.screened
         n_vote_samples = float(self.planned_answers) * len(self.classes)
         return count_draws_by_scale(
-            [(FINEST, n_screening_samples), (self.create_noisy_max().scale, n_vote_samples)]
+            [(FINEST_SCALE, n_screening_samples), (self.create_noisy_max().scale, n_vote_samples)]
         )
 
     def create_noisy_max(self) -> NoisyMax:
@@ -278,17 +287,17 @@ class AnsweringPlan(AnsweringParameters, FixedPlan):
         noise = create_noise_source(self.simulation_seed)
         return NoisyMax(self.vote_noise, self.max_votes, quota, noise, label_only=self.label_only)
 
-    def create_screening(self, coins: BernoulliSource | None = None) -> NoisyThreshold | None:
+    def create_screening(self, sampler: BernoulliSource | None = None) -> NoisyThreshold | None:
         """Return a new screening mechanism that permits the planned number of queries, or None.
 
-        `coins`: source of random bits shared with the Poisson sampling; a new one if None.
+        `sampler`: source of random bits shared with the Poisson sampling; a new one if None.
         """
         if self.sigma_screen is None or self.threshold is None:
             return None
         quota = ReleaseCounter(self.n_queries, "screenings")
         noise = create_noise_source(self.simulation_seed)
-        coins = coins or bernoulli_source(self.simulation_seed)
-        return NoisyThreshold(self.threshold, self.sigma_screen, quota, noise, coins)
+        sampler = sampler or create_bernoulli_source(self.simulation_seed)
+        return NoisyThreshold(self.threshold, self.sigma_screen, quota, noise, sampler)
 
 
 Plans = TypeVar("Plans", bound=FixedPlan)
@@ -464,7 +473,7 @@ class FixedPlanClassifier(FixedPlanEstimator[Answering]):
         check_is_fitted(self)
         queries = inputs.check_features(self, X)
         with self._lock:
-            self._release.check(len(queries))
+            self._release.check_queries(len(queries))
             inputs.note_release(self)
             block_results = []
             report_progress = step("answers", len(queries))

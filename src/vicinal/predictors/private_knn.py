@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from vicinal.arrays import AnyArray, Bools, FloatMatrix
 from vicinal.errors import InvalidInput
-from vicinal.mechanisms.noise_sources import bernoulli_source
+from vicinal.mechanisms.noise_sources import create_bernoulli_source
 from vicinal.mechanisms.planned_releases import ReleaseCounter
 from vicinal.mechanisms.private_knn import (
     ClippedVotes,
@@ -158,21 +158,21 @@ class PrivateKNNPlan(PrivateKNNParameters, AnsweringPlan):
 
     def create_release(self, records: FitInputs, targets: AnyArray) -> PrivateKNNRelease:
         """Return the mechanism that answers from records and encoded targets, with new quotas."""
-        coins = bernoulli_source(self.simulation_seed)
+        coins = create_bernoulli_source(self.simulation_seed)
         release = PrivateKNNRelease(
             records.features,
             *records.slots,
             self.create_vote_encoding(targets),
             k=self.n_neighbors,
             gamma=self.sampling_rate,
-            grid=self.create_kernel,
-            screening=self.create_screening(coins),
+            choose_kernel=self.create_kernel,
+            screening=self.create_screening(sampler),
             voting=self.create_noisy_max(),
-            coins=coins,
-            planned=ReleaseCounter(self.n_queries, "queries"),
+            sampler=sampler,
+            query_counter=ReleaseCounter(self.n_queries, "queries"),
         )
         if records.reference is not None:
-            release.encode_by(records.reference, margin=1.0)
+            release.fit_encoding(records.reference, margin=1.0)
         return release
 
 

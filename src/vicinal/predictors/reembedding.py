@@ -73,7 +73,7 @@ def get_budget_state(classifier: IndKNNClassifier) -> BudgetState:
         gate = classifier._engine.model_gate
         state = {
             "remaining": classifier._shard.ledger.remaining.copy(),
-            "slack": np.array(votes.meter.spent),
+            "slack": np.array(votes.slack_accountant.spent),
             "answers": np.array(classifier.n_answers_),
             "n_records": np.array(classifier.n_records_),
         }

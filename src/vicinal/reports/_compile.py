@@ -38,11 +38,13 @@ def compile_votes() -> None:
     The kernels for tiles are called directly, because few rows are never split into tiles.
     """
     from vicinal.mechanisms.charging import find_differences, tile_bounds
-    from vicinal.neighbours.scan import NeighbourLists, merge_tiles
+    from vicinal.neighbours.scan import NeighbourLists, merge_blocks
     from vicinal.predictors.ind_knn import IndKNNClassifier
 
     neighbours = np.arange(2, dtype=np.int32)
-    tile_bounds(NeighbourLists(np.array([0, 2]), neighbours, neighbours), _N_ROWS, threads=2)
+    compute_tile_bounds(
+        NeighbourLists(np.array([0, 2]), neighbours, neighbours), _N_ROWS, n_threads=2
+    )
     find_differences(np.zeros(2, dtype=np.int64), np.ones(2, dtype=np.int64), 0)
     merge_tiles([(np.array([2]), neighbours, neighbours)] * 2, 1)
     for release, seed in (("votes", None), ("label", 0)):

@@ -30,7 +30,7 @@ from vicinal.ledger.ledger import Ledger
 from vicinal.ledger.memory import ForkSafeLock
 from vicinal.ledger.renewal import LOST_PARTS, Renewal
 from vicinal.ledger.sealed_files import parse_json
-from vicinal.mechanisms.count import MOST_OF_SIZE
+from vicinal.mechanisms.count import MAX_SIZE_SHARE
 from vicinal.mechanisms.votes import DeltaSlackAccountant
 from vicinal.neighbours.kernels import RBF, IntegerMatrix
 from vicinal.parameters import AUTO
@@ -547,7 +547,7 @@ def add_audience(store: OpenStore, lock: ForkSafeLock, name: str, plan_json: str
         audience = store.ledger.open_audience(name, plan_json, requested.interaction_budget)
         audience.plan = decide_on_model(store, audience, _train_model)
         pin_plan(store, audience, lock)
-        begin_first_period(store, audience, 0.0 if requested.n_records else MOST_OF_SIZE)
+        begin_first_period(store, audience, 0.0 if requested.n_records else MAX_SIZE_SHARE)
         # Opened again, with everything pinned, as every later opening does; before the commit, so
         # that nothing is committed that an opening would refuse.
         return open_audience_state(store, audience, store.ledger.version + 1, lock)[0]

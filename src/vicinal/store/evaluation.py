@@ -208,7 +208,7 @@ def charge_evaluated_subjects(
     remaining[~is_enrolled] = ledger.visitor_units(audience, unenrolled_ids)
     remaining_before = remaining.copy()
     owners = np.array([index_of[subject_id] for subject_id in counted.subjects], dtype=np.int64)
-    sums = tally.collect(counted.cells, owners, remaining)
+    sums = tally.contribute_and_charge(counted.cells, owners, remaining)
     account.remaining[enrolled_slots] = remaining[enrolled_indices]
     account.note_charged_total(int((remaining_before - remaining)[enrolled_indices].sum()))
     ledger.keep_visitors(

@@ -27,7 +27,7 @@ from vicinal.arrays import AnyArray
 from vicinal.errors import InvalidInput
 from vicinal.features.public_map import PublicMap
 from vicinal.linear.kernel_map import BITS, KernelMap
-from vicinal.neighbours.kernels import FLOAT32, unit_vectors
+from vicinal.neighbours.kernels import FLOAT32, quantise_directions
 
 Shape = tuple[int, ...]
 """Shape of one example: (channels, height, width) of an image, (d,) of a vector."""
@@ -188,7 +188,7 @@ def build_kernel_network(raw_pool: AnyArray, deviation: npt.ArrayLike, n_classes
     mapped = public_map.components_ / public_map.scale_ * np.asarray(deviation)[:, None]
     projection = arrays["projection"] * 2.0 ** (arrays["shifts"] + BITS).astype(float)
     landmarks = arrays["landmarks"] / FLOAT32.scale(arrays["landmarks"].shape[1])
-    unit_landmarks = unit_vectors(arrays["landmarks"].astype(np.float32))
+    unit_landmarks = quantise_directions(arrays["landmarks"].astype(np.float32))
     unit_landmarks = unit_landmarks / np.linalg.norm(unit_landmarks, axis=1)[:, None]
     kernel_values = ((1 + unit_landmarks @ unit_landmarks.T) / 2) ** 8
     state = {

@@ -15,7 +15,7 @@ from vicinal.accounting.guarantee import Guarantee
 from vicinal.arrays import AnyArray, Floats32, Places
 from vicinal.errors import InvalidInput
 from vicinal.features.hog import HOGFeatures
-from vicinal.labelling.answers import checked_soft_labels
+from vicinal.labelling.answers import check_soft_labels
 from vicinal.progress import Begin, Step
 from vicinal.students import _networks as networks
 from vicinal.students._exact import measure_largest_inputs
@@ -181,7 +181,7 @@ def _select_soft_labels(
         )
     if soft_labels is None or not (recipe.soft_weight or recipe.ensemble):
         return None
-    return torch.from_numpy(checked_soft_labels(soft_labels, n_examples, n_classes))
+    return torch.from_numpy(check_soft_labels(soft_labels, n_examples, n_classes))
 
 
 def _mix_targets(

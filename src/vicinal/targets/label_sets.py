@@ -80,7 +80,7 @@ class LabelSets(LabelSetsParameters, VectorTarget):
         else:
             n_present = np.maximum(is_present.sum(axis=1, keepdims=True), 1)
             values = is_present * (b / np.sqrt(np.maximum(n_present, self.tau)))
-        return RecordVectors.of_rows(np.column_stack([np.full(size, a), values]))
+        return RecordVectors.from_rows(np.column_stack([np.full(size, a), values]))
 
     def answers(self, sums: Floats, noise: Floats) -> LabelAnswers:
         """Return present labels, shares and errors from noisy sums (q, 1 + c) with noise (q,)."""
@@ -96,7 +96,7 @@ class LabelSets(LabelSetsParameters, VectorTarget):
         # Two records with complementary label sets average to a share of one half for every label.
         complementary_sets = np.zeros((2, len(self.labels)), dtype=int)
         complementary_sets[0, ::2] = complementary_sets[1, 1::2] = 1
-        sums = weight * self.encode(complementary_sets, 2).dense().mean(axis=0, keepdims=True)
+        sums = weight * self.encode(complementary_sets, 2).to_dense().mean(axis=0, keepdims=True)
         answers = self.answers(sums, noise)
         label_errors = zip(self.names, answers.shares[0], answers.errors[0], strict=True)
         return [

@@ -230,7 +230,7 @@ class Numbers(NumbersParameters, VectorTarget):
         a, b = scale.vector_factors
         components = (values - scale.centre) / scale.half_width
         components = components * (b / math.sqrt(values.shape[1]))
-        return RecordVectors.of_rows(np.column_stack([np.full(size, a), components]))
+        return RecordVectors.from_rows(np.column_stack([np.full(size, a), components]))
 
     @property
     def neighbors_per_noise(self) -> float:
@@ -278,7 +278,7 @@ class Numbers(NumbersParameters, VectorTarget):
         typical = typical.take_logarithms() if self.scale == LOG else typical
         y = typical.low + _TYPICAL_POSITION * (typical.high - typical.low)
         y = np.exp(y) if self.scale == LOG else y
-        sums = weight * self.encode(y if self.bounds.names is None else y[None], 1).dense()
+        sums = weight * self.encode(y if self.bounds.names is None else y[None], 1).to_dense()
         errors = self.answers(sums, noise).errors[0]
         number_errors = zip(self.names, y.tolist(), errors.tolist(), strict=True)
         return [ExpectedError(name, value, error) for name, value, error in number_errors]

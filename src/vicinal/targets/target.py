@@ -206,10 +206,10 @@ class VectorTarget(Target):
 
     def rows(self, targets: RecordTargets) -> Ints32:
         assert isinstance(targets, RecordVectors)  # noqa: S101 (narrows the type)
-        return targets.steps()
+        return targets.to_steps()
 
     def of_rows(self, rows: Ints32) -> RecordVectors:
-        return RecordVectors.of_steps(rows)
+        return RecordVectors.from_steps(rows)
 
     def fault(self, rows: Ints32) -> str | None:
         squared_lengths = np.square(rows.astype(np.float64) / UNIT).sum(axis=1)

@@ -1,6 +1,6 @@
 """Engines that multiply integer features; they differ in speed only, and return the same hits."""
 
-from vicinal.neighbours.engines._choice import ENGINES, engine_for, proven_engines
+from vicinal.neighbours.engines._choice import ENGINES, get_engine, list_exact_engines
 from vicinal.neighbours.scan import HitBudget, QueryBlock, ScanEngine, ScanRecords
 
 __all__ = [
@@ -9,6 +9,6 @@ __all__ = [
     "QueryBlock",
     "ScanEngine",
     "ScanRecords",
-    "engine_for",
-    "proven_engines",
+    "get_engine",
+    "list_exact_engines",
 ]

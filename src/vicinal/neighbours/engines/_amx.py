@@ -8,7 +8,7 @@ Sums start from -floor(offset(x) / factor), so that a finished sum s satisfies
 
     factor * <x, q> - offset(x) = factor * s - offset(x) % factor.
 
-Limits are ceil(floor / factor): they exclude no hit, and each pair that reaches one is checked
+Limits are ceil(min_score / factor): they exclude no hit, and each pair that reaches one is checked
 exactly.
 
 The instructions are written as LLVM text. A processor with AMX has eight tile registers of 16 rows
@@ -36,7 +36,7 @@ from vicinal.neighbours.engines._intrinsics import _intrinsic, _types, allocate_
 from vicinal.neighbours.engines._intrinsics import is_supported as is_vnni_supported
 from vicinal.neighbours.engines._vnni import VNNIEngine, compute_sum_limits, enlarge_hits
 from vicinal.neighbours.kernels import IntegerMatrix
-from vicinal.neighbours.scan import Floors, HitBudget, QueryBlock
+from vicinal.neighbours.scan import HitBudget, MinScores, QueryBlock
 
 # Records, and queries, of one product.
 SIDE = 32
@@ -62,7 +62,7 @@ def _is_supported() -> bool:
     )
 
 
-def tile_shapes() -> npt.NDArray[np.uint8]:
+def make_tile_configuration() -> npt.NDArray[np.uint8]:
     """Return the 64 bytes that configure all eight tiles with 16 rows of 64 bytes."""
     shapes = np.zeros(64, dtype=np.uint8)
     shapes[0] = 1  # palette 1: eight tiles of 1 KiB
@@ -239,7 +239,7 @@ class QueryTiles:
     - `rows`, int8 (q, stride): the queries.
     - `tiles`, int8 (groups, steps, 2, 16, 16, 4): for each group of 32 queries and each step of 64
       features, the axes are half of the group, dword, query, and byte (feature).
-    - `limits`, int32 (groups * 32,): ceil(floor / factor), or the largest int32 for padding.
+    - `limits`, int32 (groups * 32,): ceil(min_score / factor), or the largest int32 for padding.
     """
 
     rows: npt.NDArray[np.int8]
@@ -260,49 +260,60 @@ class AMXEngine(VNNIEngine):
         if not _is_supported():
             raise RuntimeError("the processor has no AMX for int8")
         self._address = get_scan_address()
-        self._shapes = tile_shapes()
+        self._shapes = make_tile_configuration()
 
-    def prepare(self, queries: IntegerMatrix, floors: Floors, factor: int) -> QueryBlock:
+    def prepare(self, queries: IntegerMatrix, min_scores: MinScores, factor: int) -> QueryBlock:
+        """Return a block of the int8 queries (q, stride), see :class:`ScanEngine`."""
         if len(queries) <= MAX_VECTOR_QUERIES:
-            return super().prepare(queries, floors, factor)
-        return _make_block(queries, floors, factor)
+            return super().prepare(queries, min_scores, factor)
+        return _pack_query_block(queries, min_scores, factor)
 
-    def select_queries(self, block: QueryBlock, chosen: Ints) -> QueryBlock:
+    def select_queries(self, block: QueryBlock, query_indices: Ints) -> QueryBlock:
+        """Return a block of the queries with the indices `query_indices`, int64, ascending."""
         if not isinstance(block.packed, QueryTiles):
-            return super().select_queries(block, chosen)
-        rows, floors = block.packed.rows[chosen], block.floors[chosen]
-        return self.prepare(rows, floors, block.factor)
+            return super().select_queries(block, query_indices)
+        rows = block.packed.rows[query_indices]
+        return self.prepare(rows, block.min_scores[query_indices], block.factor)
 
-    def _find_hits(self, block: QueryBlock, stored: tuple[Any, ...], allowed: HitBudget) -> Ints32:
+    def _find_hits(
+        self, block: QueryBlock, stored: tuple[Any, ...], hit_budget: HitBudget
+    ) -> Ints32:
+        """Return hits (query, row id, similarity), int32 (hits, 3), and reduce `hit_budget`.
+
+        `stored`: the arguments features to n_rows of :func:`_scan_tiles`.
+        """
         tiles = block.packed
         if not isinstance(tiles, QueryTiles):
-            return super()._find_hits(block, stored, allowed)
+            return super()._find_hits(block, stored, hit_budget)
         hits: Ints32 = _scan_tiles(
             *stored,
-            block.floors,
+            block.min_scores,
             block.factor,
             tiles.tiles,
             tiles.limits,
             self._shapes,
             self._address,
-            allowed.remaining,
+            hit_budget.remaining,
         )
         return hits
 
 
-def _make_block(rows: npt.NDArray[np.int8], floors: Floors, factor: int) -> QueryBlock:
-    """Return the block of int8 queries (q, stride), packed into tiles."""
-    floors = np.ascontiguousarray(floors, dtype=np.int64)
-    groups, steps = -(-len(rows) // SIDE), -(-rows.shape[1] // STEP)
+def _pack_query_block(
+    queries: npt.NDArray[np.int8], min_scores: MinScores, factor: int
+) -> QueryBlock:
+    """Return a block of int8 queries (q, stride), packed into tiles."""
+    min_scores = np.ascontiguousarray(min_scores, dtype=np.int64)
+    groups = -(-len(queries) // SIDE)
+    steps = -(-queries.shape[1] // STEP)
     padded = np.zeros((groups * SIDE, steps * STEP), dtype=np.int8)
-    padded[: len(rows), : rows.shape[1]] = rows
+    padded[: len(queries), : queries.shape[1]] = queries
     tiles = allocate_aligned(padded.size).view(np.int8).reshape(groups, steps, 2, 16, 16, 4)
     # A tile of queries holds dword after dword, each for all 16 queries: the four features of a
     # dword move together, as one int32.
     dwords = padded.view(np.int32).reshape(groups, 2, 16, steps, 16)
     tiles.view(np.int32)[..., 0] = dwords.transpose(0, 3, 1, 4, 2)
     return QueryBlock(
-        floors, factor, QueryTiles(rows, tiles, compute_sum_limits(floors, factor, SIDE))
+        min_scores, factor, QueryTiles(queries, tiles, compute_sum_limits(min_scores, factor, SIDE))
     )
 
 
@@ -311,21 +322,24 @@ def _scan_tiles(  # type: ignore[no-untyped-def]
     features,
     offsets,
     row_ids,
-    chosen,
-    size,
-    floors,
+    indices,
+    n_rows,
+    min_scores,
     factor,
     tiles,
     limits,
     shapes,
     address,
-    allowed,
+    remaining_hits,
 ):
-    """Return hits (query, row id, similarity), int32 (hits, 3), 32 queries at a time.
+    """Return hits (query, row id, similarity), int32 (hits, 3), of 32 queries at a time.
 
-    The rows of a tile of records stay in cache while all queries are multiplied. `address` and
-    `shapes` are those of the compiled ``scan`` and its tile configuration; other arguments as in
-    :mod:`vicinal.neighbours.engines._vnni`.
+    The rows of a tile of records stay in cache while all queries are multiplied. `features`,
+    `offsets`, `row_ids` are the arrays of :class:`ScanRecords`, `min_scores`, `factor` those of
+    :class:`QueryBlock`, `tiles`, `limits` those of :class:`QueryTiles`. `indices`, int32
+    (n_rows,): the records to scan, empty for the first n_rows. `address`, `shapes`: the
+    compiled ``scan`` and its tile configuration. `remaining_hits`, int64 (1,): the hit budget,
+    reduced by the hits, or -1 once it is exceeded; then no hits are returned.
     """
     width, steps = features.shape[1], tiles.shape[1]
     padded_width = steps * STEP
@@ -337,18 +351,20 @@ def _scan_tiles(  # type: ignore[no-untyped-def]
     copies = allocate_aligned(0)
     hits = np.empty((4096, 3), dtype=np.int32)
     n_hits = np.int64(0)
-    for first in range(0, size, tile_size):
-        count = min(tile_size, size - first)
+    for first in range(0, n_rows, tile_size):
+        count = min(tile_size, n_rows - first)
         n_hits_before = n_hits
         for i in range(count):
-            rows[i] = chosen[first + i] if len(chosen) else first + i
+            rows[i] = indices[first + i] if len(indices) else first + i
             biases[i] = -(offsets[rows[i]] // factor)
             remainders[i] = offsets[rows[i]] + biases[i] * factor
         # A step may read on into the next records, which are multiplied with zeros, but not beyond
         # the last record.
-        reads_beyond = (first + -(-count // SIDE) * SIDE - 1) * width + padded_width > size * width
+        reads_beyond = (
+            first + -(-count // SIDE) * SIDE - 1
+        ) * width + padded_width > n_rows * width
         records, stride = features.ctypes.data + first * width, width
-        if len(chosen) or reads_beyond:
+        if len(indices) or reads_beyond:
             if not len(copies):
                 copies = allocate_aligned(tile_size * padded_width)
             _copy_rows(features, rows, count, padded_width, copies)
@@ -376,22 +392,25 @@ def _scan_tiles(  # type: ignore[no-untyped-def]
                 rows,
                 remainders,
                 row_ids,
-                floors,
+                min_scores,
                 factor,
                 first_query,
                 hits,
                 n_hits,
             )
-        allowed[0] -= n_hits - n_hits_before
-        if allowed[0] < 0:
-            allowed[0] = -1
+        remaining_hits[0] -= n_hits - n_hits_before
+        if remaining_hits[0] < 0:
+            remaining_hits[0] = -1
             return hits[:0]
     return hits[:n_hits]
 
 
 @compiled
 def _copy_rows(features, rows, count, padded_width, copies):  # type: ignore[no-untyped-def]
-    """Copy rows to `copies`, `padded_width` bytes apart; bytes between them meet zeros."""
+    """Copy the first `count` of `rows` of `features` to `copies`, `padded_width` bytes apart.
+
+    The bytes between the copies are multiplied with zeros.
+    """
     width = features.shape[1]
     for i in range(count):
         source, target = features[rows[i]], copies[i * padded_width : i * padded_width + width]
@@ -401,12 +420,23 @@ def _copy_rows(features, rows, count, padded_width, copies):  # type: ignore[no-
 
 @compiled
 def _append_hits(  # type: ignore[no-untyped-def]
-    matches, n_matches, count, rows, remainders, row_ids, floors, factor, first_query, hits, n_hits
+    matches,
+    n_matches,
+    count,
+    rows,
+    remainders,
+    row_ids,
+    min_scores,
+    factor,
+    first_query,
+    hits,
+    n_hits,
 ):
-    """Append the pairs of the first `n_matches` rows of `matches` that are hits.
+    """Append the hits of a tile of `count` records with the 32 queries from `first_query` on.
 
-    A match holds the index of a record in the tile, the mask of limits reached, and its 32 sums.
-    `count` is the number of records in the tile. Returns the hits and their number.
+    A match, a row of `matches`, holds the index of a record in the tile, the mask of limits
+    reached, and its 32 sums. `rows`, `remainders`: row of each record of the tile, and its offset
+    modulo `factor`. Returns the hits, possibly in a larger array, and their number.
     """
     for match in range(n_matches):
         index = matches[match, 0]
@@ -420,7 +450,7 @@ def _append_hits(  # type: ignore[no-untyped-def]
             j = lowest_bit(mask)
             mask &= mask - np.uint64(1)
             similarity = np.int64(matches[match, 2 + j]) * factor - remainder
-            if first_query + j < len(floors) and similarity >= floors[first_query + j]:
+            if first_query + j < len(min_scores) and similarity >= min_scores[first_query + j]:
                 hits[n_hits, 0], hits[n_hits, 1], hits[n_hits, 2] = (
                     first_query + j,
                     row_id,

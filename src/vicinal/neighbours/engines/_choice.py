@@ -1,4 +1,4 @@
-"""The choice of the engine of a process: the fastest available one that is proven exact.
+"""The choice of the engine of a process: the fastest available one that passes exactness tests.
 
 All engines return the same hits, so the choice changes no answer, charge or vote. It is made once
 per process. An engine whose hits differ from the definition on any test pattern is not used. The
@@ -24,13 +24,13 @@ from vicinal.neighbours.engines._amx import AMXEngine
 from vicinal.neighbours.engines._vnni import VNNIEngine
 from vicinal.neighbours.kernels import INT8_LIMIT, INTEGER_NORM, IntegerMatrix, Precision
 from vicinal.neighbours.scan import (
-    Floors,
     HitBudget,
     Hits,
+    MinScores,
     QueryBlock,
     ScanEngine,
     ScanRecords,
-    merge_tiles,
+    merge_blocks,
 )
 
 # Records in a tile: with 256 queries its products fill 2 MiB, the cache of a core.
@@ -40,25 +40,35 @@ TILE = 2048
 class ProductEngine(ScanEngine):
     """An engine that multiplies a tile of records, then keeps the pairs inside the radii."""
 
-    def select_queries(self, block: QueryBlock, chosen: Ints) -> QueryBlock:
-        return QueryBlock(block.floors[chosen], block.factor, block.packed[chosen])
+    def select_queries(self, block: QueryBlock, query_indices: Ints) -> QueryBlock:
+        """Return a block of the queries with the indices `query_indices`, int64, ascending."""
+        return QueryBlock(
+            block.min_scores[query_indices], block.factor, block.packed[query_indices]
+        )
 
-    def scan(self, block: QueryBlock, records: ScanRecords, allowed: HitBudget) -> Hits | None:
+    def scan(self, block: QueryBlock, records: ScanRecords, hit_budget: HitBudget) -> Hits | None:
+        """Return the hits of each query; None if there are more than `hit_budget` allows."""
         blocks = []
         for start in range(0, max(len(records), 1), TILE):
             tile = records[start : start + TILE]
             products = self.multiply(block.packed, tile.features)
-            hits = _compress_tile(products, tile.offsets, tile.row_ids, block.floors, block.factor)
-            allowed.remaining -= len(hits[1])
-            if not allowed:
+            hits = _compress_tile(
+                products, tile.offsets, tile.row_ids, block.min_scores, block.factor
+            )
+            hit_budget.remaining -= len(hits[1])
+            if not hit_budget:
                 return None
             blocks.append(hits)
-        starts, row_ids, similarities = merge_tiles(blocks, len(block))
+        starts, row_ids, similarities = merge_blocks(blocks, len(block))
         return np.diff(starts), row_ids, similarities
 
     @abstractmethod
     def multiply(self, queries: Any, features: IntegerMatrix) -> AnyArray:
-        """Return the exact products, float32 or int32 (q, rows), of packed queries and a tile."""
+        """Return the exact products of queries and a tile of records, float32 or int32 (q, rows).
+
+        - `queries`: the queries in the layout of the engine, ``QueryBlock.packed``.
+        - `features`, int8 or float32 (rows, stride): integer features of the records.
+        """
 
 
 class Float32Engine(ProductEngine):
@@ -66,13 +76,16 @@ class Float32Engine(ProductEngine):
 
     name = "float32"
 
-    def prepare(self, queries: IntegerMatrix, floors: Floors, factor: int) -> QueryBlock:
-        return QueryBlock(floors, factor, queries.astype(np.float32))
+    def prepare(self, queries: IntegerMatrix, min_scores: MinScores, factor: int) -> QueryBlock:
+        """Return a block of the queries (q, stride) as float32, see :class:`ScanEngine`."""
+        return QueryBlock(min_scores, factor, queries.astype(np.float32))
 
     def multiply(self, queries: Any, features: IntegerMatrix) -> AnyArray:
+        """Return the float32 products of queries (q, stride) and records (rows, stride)."""
         return np.asarray(queries @ features.astype(np.float32, copy=False).T)
 
     def limit_threads(self) -> AbstractContextManager[Any]:
+        """Return a context in which the BLAS uses one thread for each product."""
         return _get_blas().limit(limits=1, user_api="blas")  # type: ignore[no-any-return]
 
 
@@ -87,12 +100,12 @@ _CHUNK_SIZE = 64
 
 
 @compiled
-def _compress_tile(products, offsets, row_ids, floors, factor):  # type: ignore[no-untyped-def]
-    """Return the pairs with ``factor * products - offsets >= floors`` as :data:`Hits`.
+def _compress_tile(products, offsets, row_ids, min_scores, factor):  # type: ignore[no-untyped-def]
+    """Return the hits of a block of queries in a tile of records, as :data:`Hits`.
 
-    `products` (q, rows) are exact integers of a block of queries and a tile of records; `offsets`
-    and `row_ids` (rows,) belong to the records; `floors` (q,) are thresholds plus the queries' own
-    offsets, which are not subtracted from the similarities of the result.
+    - `products`, float32 or int32 (q, rows): exact products of queries and records.
+    - `offsets`, `row_ids`, int32 (rows,): of the records, see :class:`ScanRecords`.
+    - `min_scores`, int64 (q,), `factor`: a hit has ``factor * product - offset >= min_score``.
     """
     n_queries, n_rows = products.shape
     counts = np.zeros(n_queries, dtype=np.int64)
@@ -102,12 +115,12 @@ def _compress_tile(products, offsets, row_ids, floors, factor):  # type: ignore[
     min_offset = offsets.min() if n_rows else np.int32(0)
     n_hits = 0
     for j in range(n_queries):
-        # No smaller product can reach the floor, because no offset is below min_offset.
-        min_product = -(-(floors[j] + min_offset) // factor)  # rounded up
+        # No smaller product can reach the minimum score, because no offset is below min_offset.
+        min_product = -(-(min_scores[j] + min_offset) // factor)  # rounded up
         n_hits_before = n_hits
         for first in range(0, n_rows, _CHUNK_SIZE):
             last = min(first + _CHUNK_SIZE, n_rows)
-            if not _reaches_limit(products[j, first:last], min_product):
+            if not _any_reaches_limit(products[j, first:last], min_product):
                 continue
             if n_hits + _CHUNK_SIZE > len(hit_ids):
                 hit_ids, similarities = (
@@ -120,14 +133,14 @@ def _compress_tile(products, offsets, row_ids, floors, factor):  # type: ignore[
                 # mispredictions.
                 hit_ids[n_hits] = row_ids[i]
                 similarities[n_hits] = similarity
-                n_hits += similarity >= floors[j]
+                n_hits += similarity >= min_scores[j]
         counts[j] = n_hits - n_hits_before
     return counts, hit_ids[:n_hits].copy(), similarities[:n_hits].copy()
 
 
 @compiled
-def _reaches_limit(products, limit):  # type: ignore[no-untyped-def]
-    """Return whether any of the products of a chunk is at least `limit`."""
+def _any_reaches_limit(products, limit):  # type: ignore[no-untyped-def]
+    """Return whether any of some products, float32 or int32 (k,), is at least `limit`."""
     # Exact in float32 and in int32: products are below 2^24, and a limit beyond them is clipped.
     typed_limit = products.dtype.type(min(max(limit, -(1 << 25)), 1 << 25))
     is_reached = 0
@@ -138,7 +151,7 @@ def _reaches_limit(products, limit):  # type: ignore[no-untyped-def]
 
 @compiled
 def _double_size(values, size):  # type: ignore[no-untyped-def]
-    """Return an array twice as long that starts with the first `size` entries."""
+    """Return an array twice as long as `values` that starts with its first `size` entries."""
     larger = np.empty(2 * len(values), dtype=values.dtype)
     for i in range(size):  # numba compiles slices with their error messages, which takes seconds
         larger[i] = values[i]
@@ -156,7 +169,7 @@ ENGINES: dict[str, Callable[[], ScanEngine]] = {
 COMPILED = ("amx", "vnni")
 
 
-def engine_for(precision: Precision, name: str | None = None) -> ScanEngine:
+def get_engine(precision: Precision, name: str | None = None) -> ScanEngine:
     """Return the engine for features of a given precision.
 
     - `precision`: int8 features take the fastest engine of this machine, float32 features the
@@ -169,7 +182,7 @@ def engine_for(precision: Precision, name: str | None = None) -> ScanEngine:
         return _get_float32()
     if name is None:
         return _choose_fastest(os.getpid())
-    engine = _get_proven(checks.check_choice("engine", name, tuple(ENGINES)))
+    engine = _get_exact_engine(checks.check_choice("engine", name, tuple(ENGINES)))
     if engine is None:
         raise InvalidInput(
             f"The engine {name!r} is not available on this machine. Leave the choice to vicinal."
@@ -177,18 +190,18 @@ def engine_for(precision: Precision, name: str | None = None) -> ScanEngine:
     return engine
 
 
-def proven_engines() -> list[str]:
+def list_exact_engines() -> list[str]:
     """Return the names of all engines that are exact on this machine, usually fastest first."""
-    return [name for name in ENGINES if _get_proven(name) is not None]
+    return [name for name in ENGINES if _get_exact_engine(name) is not None]
 
 
 @cache
 def _choose_fastest(process: int) -> ScanEngine:  # noqa: ARG001 (a forked process chooses for itself)
-    """Return the fastest compiled engine, or the float32 engine if there is none.
+    """Return the fastest exact compiled engine, or the float32 engine if there is none.
 
     `process` is the process id: a forked process chooses again.
     """
-    engines = [engine for engine in map(_get_proven, COMPILED) if engine is not None]
+    engines = [engine for engine in map(_get_exact_engine, COMPILED) if engine is not None]
     if len(engines) > 1:
         return min(engines, key=measure_seconds)
     return engines[0] if engines else _get_float32()
@@ -196,7 +209,7 @@ def _choose_fastest(process: int) -> ScanEngine:  # noqa: ARG001 (a forked proce
 
 def _get_float32() -> ScanEngine:
     """Return the float32 engine; raise InvalidInput if NumPy's products are not exact."""
-    engine = _get_proven("float32")
+    engine = _get_exact_engine("float32")
     if engine is None:  # for example, a BLAS that multiplies with fewer bits
         raise InvalidInput(
             "NumPy's float32 products are not exact on this machine, so neighbours would depend on "
@@ -206,7 +219,7 @@ def _get_float32() -> ScanEngine:
 
 
 @cache
-def _get_proven(name: str) -> ScanEngine | None:
+def _get_exact_engine(name: str) -> ScanEngine | None:
     """Return an engine if it is available and exact on all test patterns, otherwise None."""
     try:
         engine = ENGINES[name]()
@@ -219,10 +232,8 @@ def _get_proven(name: str) -> ScanEngine | None:
 
 def measure_seconds(engine: ScanEngine) -> float:
     """Return the shortest of five scans in seconds: 64 queries, 2,048 records, 256 features."""
-    features, queries = (
-        _make_pattern(2048, 256, 31, INT8_LIMIT),
-        _make_pattern(64, 256, 17, INT8_LIMIT),
-    )
+    features = _make_pattern(2048, 256, 31, INT8_LIMIT)
+    queries = _make_pattern(64, 256, 17, INT8_LIMIT)
     block = engine.prepare(queries, np.full(64, 1 << 30), 1)
     records = ScanRecords(features, np.zeros(2048, np.int32), np.arange(2048, dtype=np.int32))
     durations = []
@@ -254,10 +265,11 @@ def is_exact(engine: ScanEngine, limit: int = INT8_LIMIT) -> bool:
 def _is_exact_on_pattern(
     engine: ScanEngine, n_records: int, n_queries: int, width: int, factor: int, limit: int
 ) -> bool:
-    """Return whether the hits equal those of int64 arithmetic on one pattern.
+    """Return whether an engine's hits equal those of int64 arithmetic on one pattern.
 
-    It has `n_records` and `n_queries` of `width` features with coordinates up to `limit`; `factor`
-    is the product factor.
+    - `n_records`, `n_queries`, `width`: numbers of records, queries and features.
+    - `factor`: the product factor.
+    - `limit`: largest absolute value of a coordinate.
     """
     max_coordinate = min(limit, int(INTEGER_NORM / width**0.5))
     features = _make_pattern(n_records, width, 31, max_coordinate)
@@ -267,13 +279,13 @@ def _is_exact_on_pattern(
     features[-1, 0] = queries[-1, 0] = limit  # a row of the largest norm
     offsets = (np.arange(n_records, dtype=np.int32) * 7919) % 1000
     similarities = factor * (queries.astype(np.int64) @ features.astype(np.int64).T) - offsets
-    floors = np.sort(similarities, axis=1)[:, n_records // 2].copy()
+    min_scores = np.sort(similarities, axis=1)[:, n_records // 2].copy()
     row_ids = np.arange(n_records, dtype=np.int32) + 100
-    block = engine.prepare(queries, floors, factor)
+    block = engine.prepare(queries, min_scores, factor)
     hits = engine.scan(
         block, ScanRecords(features, offsets, row_ids), HitBudget(n_records * n_queries)
     )
-    query_indices, record_indices = np.nonzero(similarities >= floors[:, None])
+    query_indices, record_indices = np.nonzero(similarities >= min_scores[:, None])
     expected = (
         np.bincount(query_indices, minlength=n_queries),
         row_ids[record_indices],
@@ -285,7 +297,7 @@ def _is_exact_on_pattern(
 
 
 def _make_pattern(rows: int, width: int, multiplier: int, max_coordinate: int) -> IntegerMatrix:
-    """Return integers in -max_coordinate..max_coordinate in an irregular order, (rows, width)."""
+    """Return integers up to +-`max_coordinate`, (rows, width), in an order set by `multiplier`."""
     numbers = (np.arange(rows * width, dtype=np.int64) ** 2 * multiplier) % 1009
     spread = numbers * (2 * max_coordinate + 1) // 1009 - max_coordinate
     dtype = np.int8 if max_coordinate <= INT8_LIMIT else np.float32

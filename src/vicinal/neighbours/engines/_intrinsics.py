@@ -1,11 +1,13 @@
 """Processor instructions as numba intrinsics: x86-64 with AVX-512 VNNI, emitted as LLVM code.
 
-``vpdpbusd`` multiplies 64 unsigned bytes with 64 signed ones and adds each four products to one of
-16 int32 sums, without saturation: exact as long as the final sum fits, since int32 wraps around.
+``vpdpbusd`` multiplies 64 unsigned bytes with 64 signed ones and adds every four adjacent products
+to one of 16 int32 sums, without saturation: exact as long as the final sum fits, since int32 wraps
+around.
 
-The intrinsics take raw addresses. Their callers in this package ensure that every address lies in
-an array that they hold. Functions named ``_emit_...`` append instructions to an LLVM `builder` and
-return the LLVM value of the result.
+A *panel* is a product of a few records with up to 64 queries whose sums stay in registers; a
+*dword* is four adjacent bytes, here four features. The intrinsics take raw addresses. Their callers
+in this package ensure that every address lies in an array that they hold. Functions named
+``_emit_...`` append instructions to an LLVM `builder` and return the LLVM value of the result.
 """
 
 from collections.abc import Callable
@@ -19,9 +21,9 @@ from numba.extending import intrinsic
 
 from vicinal.compiled import compiled
 
-# Records of a panel in registers: with 64 queries, 24 of 32 registers are sums.
-ROWS = 6
-# Queries in a vector of int32 sums.
+# Number of records of a panel: with 64 queries, 24 of 32 registers are sums.
+PANEL_RECORDS = 6
+# Number of int32 sums in a vector register: one for each of 16 queries.
 LANES = 16
 
 REQUIRED_FEATURES = ("avx512f", "avx512bw", "avx512vl", "avx512vnni")
@@ -63,47 +65,52 @@ def allocate_aligned(size):  # type: ignore[no-untyped-def]
     return padded[first : first + size]
 
 
-def _emit_call(builder: Any, name: str, result: Any, arguments: list[Any]) -> Any:
-    """Emit a call of the LLVM function `name` with result type `result`."""
-    function_type = ir.FunctionType(result, [argument.type for argument in arguments])
+def _emit_call(builder: Any, name: str, result_type: Any, arguments: list[Any]) -> Any:
+    """Emit a call of the LLVM function `name`; `arguments` are LLVM values."""
+    function_type = ir.FunctionType(result_type, [argument.type for argument in arguments])
     return builder.call(
         _cgutils.get_or_insert_function(builder.module, function_type, name), arguments
     )
 
 
 def _emit_dot(builder: Any, sums: Any, unsigned: Any, signed: Any) -> Any:
-    """Emit the addition of products of 64 unsigned and 64 signed bytes to 16 int32 sums."""
+    """Emit the addition of the products of 64 unsigned and 64 signed bytes to 16 int32 sums."""
     return _emit_call(builder, "llvm.x86.avx512.vpdpbusd.512", _SUMS, [sums, unsigned, signed])
 
 
 def _emit_broadcast(builder: Any, number: Any) -> Any:
-    """Emit a vector whose 16 lanes equal an int32."""
+    """Emit a vector of 16 int32 that all equal `number`."""
     empty = ir.Constant(_SUMS, ir.Undefined)
     first_lane = builder.insert_element(empty, number, ir.Constant(_I32, 0))
     return builder.shuffle_vector(first_lane, empty, ir.Constant(_SUMS, [0] * LANES))
 
 
 def _emit_load(builder: Any, pointer: Any, index: Any, align: int) -> Any:
-    """Emit a load of ``pointer[index]`` with an alignment in bytes."""
+    """Emit a load of ``pointer[index]``; `align` is the alignment of its address in bytes."""
     loaded = builder.load(builder.gep(pointer, [index]))
     loaded.align = align
     return loaded
 
 
-def _make_panel(columns: int) -> Any:
-    """Return the intrinsic that multiplies ROWS records with 16 * `columns` queries."""
+def _make_panel(n_query_vectors: int) -> Any:
+    """Return the intrinsic that multiplies records with queries and compares the sums with limits.
+
+    It takes `PANEL_RECORDS` records and 16 * `n_query_vectors` queries.
+    """
 
     @_intrinsic
-    def panel(typing, rows, biases, queries, steps, limits, products):  # type: ignore[no-untyped-def] # noqa: ARG001
-        """Return a mask for each record: bit j is set if its product with query j reaches limit j.
+    def panel(typing, records, biases, queries, n_dwords, limits, sums):  # type: ignore[no-untyped-def] # noqa: ARG001
+        """Return a mask for each record: bit j is set if its sum with query j reaches limit j.
 
-        `rows`, `queries`, `limits` and `products` are addresses: of each record's `steps` dwords;
-        of the packed queries; of an int32 for each query; of int32 (ROWS, queries) for the results
-        of records with any bit set. `biases` are the initial sums.
+        - `records`, `queries`, `limits`, `sums`: addresses of each record, of the packed queries,
+          of an int32 for each query, and of int32 (PANEL_RECORDS, queries), to which the sums of
+          records with any bit set are written.
+        - `biases`: initial sum of each record.
+        - `n_dwords`: number of dwords of a record.
         """
-        signature = _types.UniTuple(types.uint64, ROWS)(
-            _types.UniTuple(types.intp, ROWS),
-            _types.UniTuple(types.int32, ROWS),
+        signature = _types.UniTuple(types.uint64, PANEL_RECORDS)(
+            _types.UniTuple(types.intp, PANEL_RECORDS),
+            _types.UniTuple(types.int32, PANEL_RECORDS),
             types.intp,
             types.intp,
             types.intp,
@@ -111,23 +118,23 @@ def _make_panel(columns: int) -> Any:
         )
 
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            """Emit the code of one call: sums over the steps, then masks of hits."""
-            rows, biases, queries, steps, limits, products = arguments
+            """Emit the code of one call: sums over the dwords, then masks of hits."""
+            records, biases, queries, n_dwords, limits, sums = arguments
             starts = [
                 _emit_broadcast(builder, builder.extract_value(biases, i))
-                for i in range(ROWS)
-                for _ in range(columns)
+                for i in range(PANEL_RECORDS)
+                for _ in range(n_query_vectors)
             ]
             pointers = [
-                builder.inttoptr(builder.extract_value(rows, i), _I32.as_pointer())
-                for i in range(ROWS)
+                builder.inttoptr(builder.extract_value(records, i), _I32.as_pointer())
+                for i in range(PANEL_RECORDS)
             ]
             packed_queries = builder.inttoptr(queries, _SUMS.as_pointer())
-            stride = ir.Constant(_I64, columns)
-            sums = emit_dword_sums(
-                builder, pointers, packed_queries, stride, steps, starts, _emit_dot
+            stride = ir.Constant(_I64, n_query_vectors)
+            final_sums = emit_dword_sums(
+                builder, pointers, packed_queries, stride, n_dwords, starts, _emit_dot
             )
-            masks = _emit_masks(builder, sums, limits, products, columns)
+            masks = _emit_masks(builder, final_sums, limits, sums, n_query_vectors)
             return context.make_tuple(builder, signature.return_type, masks)
 
         return signature, generate
@@ -140,45 +147,44 @@ def emit_dword_sums(
     rows: list[Any],
     packed: Any,
     stride: Any,
-    steps: Any,
+    n_dwords: Any,
     starts: list[Any],
     dot: Callable[..., Any],
 ) -> list[Any]:
     """Emit a loop that multiplies some rows with packed columns, dword by dword.
 
-    Returns the final sums, a list of vectors of 16 columns, row by row.
+    Returns the final sums, row by row: a list of vectors of 16 columns.
 
-    - `rows`: pointers to the `steps` dwords of each row.
-    - `packed`: pointer to the columns' first dwords; the next dwords follow `stride` vectors later.
+    - `rows`: pointer to each row, of `n_dwords` dwords.
+    - `packed`: pointer to the first dword of every column; the next dwords follow `stride` vectors
+      later.
     - `starts`: initial sums, in the order of the result.
-    - `dot`: ``dot(builder, sums, columns, row)`` emits the instruction.
+    - `dot`: ``dot(builder, sums, columns, row)`` emits the instruction that multiplies.
     """
-    columns = len(starts) // len(rows)
+    n_vectors = len(starts) // len(rows)
     entry_block = builder.block
-    loop_block, exit_block = (
-        builder.append_basic_block("dwords"),
-        builder.append_basic_block("done"),
-    )
+    loop_block = builder.append_basic_block("dwords")
+    exit_block = builder.append_basic_block("done")
     builder.branch(loop_block)
     builder.position_at_end(loop_block)
     step = builder.phi(_I64)
     # Every sum is a phi of the loop: LLVM keeps them in registers, and no step touches memory.
     sums = [builder.phi(_SUMS) for _ in starts]
     first_vector = builder.mul(step, stride)
-    columns_dwords = [
-        _emit_load(builder, packed, builder.add(first_vector, ir.Constant(_I64, column)), 64)
-        for column in range(columns)
+    column_dwords = [
+        _emit_load(builder, packed, builder.add(first_vector, ir.Constant(_I64, vector)), 64)
+        for vector in range(n_vectors)
     ]
     products = []
     for i, pointer in enumerate(rows):
         # One dword of a row is copied to all lanes, so rows need no packing.
         row = _emit_broadcast(builder, _emit_load(builder, pointer, step, 1))
         products += [
-            dot(builder, sums[i * columns + column], columns_dwords[column], row)
-            for column in range(columns)
+            dot(builder, sums[i * n_vectors + vector], column_dwords[vector], row)
+            for vector in range(n_vectors)
         ]
     next_step = builder.add(step, ir.Constant(_I64, 1))
-    builder.cbranch(builder.icmp_signed("<", next_step, steps), loop_block, exit_block)
+    builder.cbranch(builder.icmp_signed("<", next_step, n_dwords), loop_block, exit_block)
     for phi, start, next_value in zip(
         [step, *sums], [ir.Constant(_I64, 0), *starts], [next_step, *products], strict=True
     ):
@@ -189,42 +195,46 @@ def emit_dword_sums(
 
 
 def _emit_masks(
-    builder: Any, sums: list[Any], limits: Any, products: Any, columns: int
+    builder: Any, sums: list[Any], limits: Any, stored_sums: Any, n_query_vectors: int
 ) -> list[Any]:
-    """Emit the comparison of sums with limits; return the mask of each record.
+    """Emit the comparison of sums with limits; return a 64-bit mask of queries for each record.
 
-    The sums of records that reach any limit are stored at the address `products`.
+    - `sums`: vectors of 16 int32 sums, `n_query_vectors` for each record.
+    - `limits`: address of an int32 for each query.
+    - `stored_sums`: address to which the sums of records that reach any limit are written.
     """
     limits = builder.inttoptr(limits, _SUMS.as_pointer())
-    products = builder.inttoptr(products, _SUMS.as_pointer())
+    stored_sums = builder.inttoptr(stored_sums, _SUMS.as_pointer())
     limit_vectors = [
-        _emit_load(builder, limits, ir.Constant(_I64, column), 64) for column in range(columns)
+        _emit_load(builder, limits, ir.Constant(_I64, vector), 64)
+        for vector in range(n_query_vectors)
     ]
     masks = []
-    for first in range(0, len(sums), columns):
+    for first in range(0, len(sums), n_query_vectors):
         mask = ir.Constant(_I64, 0)
-        for column in range(columns):
-            reached = builder.icmp_signed(">=", sums[first + column], limit_vectors[column])
+        for vector in range(n_query_vectors):
+            reached = builder.icmp_signed(">=", sums[first + vector], limit_vectors[vector])
             bits = builder.zext(builder.bitcast(reached, _I16), _I64)
-            mask = builder.or_(mask, builder.shl(bits, ir.Constant(_I64, LANES * column)))
+            mask = builder.or_(mask, builder.shl(bits, ir.Constant(_I64, LANES * vector)))
         masks.append(mask)
         # Few records reach a limit; the sums of all others are never stored.
         with builder.if_then(builder.icmp_unsigned("!=", mask, ir.Constant(_I64, 0))):
-            for column in range(columns):
-                target = builder.gep(products, [ir.Constant(_I64, first + column)])
-                builder.store(sums[first + column], target).align = 64
+            for vector in range(n_query_vectors):
+                target = builder.gep(stored_sums, [ir.Constant(_I64, first + vector)])
+                builder.store(sums[first + vector], target).align = 64
     return masks
 
 
-panel1, panel2, panel3, panel4 = (_make_panel(columns) for columns in (1, 2, 3, 4))
+panel1, panel2, panel3, panel4 = (_make_panel(n_vectors) for n_vectors in (1, 2, 3, 4))
 
 
 @_intrinsic
 def shifted_dot(typing, record, query, size):  # type: ignore[no-untyped-def] # noqa: ARG001
-    """Return sum((x + 128) q), int32, of the `size` bytes x of a record and q of a query.
+    """Return sum((x + 128) q), int32, for a record x and a query q of `size` features.
 
-    `record` and `query` are addresses; the query is stored with 128 added. Nothing beyond `size`
-    bytes is read. The excess over the product, 128 sum(q), is the same for all records.
+    `record` is the address of the signed bytes x, and `query` that of the bytes q + 128. Nothing
+    beyond `size` bytes is read. The excess over the product, 128 sum(q), is the same for all
+    records.
     """
     signature = _types.int32(_types.intp, _types.intp, _types.intp)
     flip = ir.Constant(_SUMS, [_FLIP_SIGNS] * LANES)
@@ -242,7 +252,7 @@ def shifted_dot(typing, record, query, size):  # type: ignore[no-untyped-def] # 
 
 
 @_intrinsic
-def byte_sum(typing, record, size):  # type: ignore[no-untyped-def] # noqa: ARG001
+def sum_bytes(typing, record, size):  # type: ignore[no-untyped-def] # noqa: ARG001
     """Return the sum of the `size` signed bytes at the address `record`, int32.
 
     Nothing beyond them is read.
@@ -251,6 +261,7 @@ def byte_sum(typing, record, size):  # type: ignore[no-untyped-def] # noqa: ARG0
     unit_bytes = ir.Constant(_SUMS, [0x01010101] * LANES)
 
     def step(builder: Any, total: Any, record: Any) -> Any:
+        """Emit the addition of 64 bytes of the record to 16 sums."""
         return _emit_dot(builder, total, unit_bytes, record)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
@@ -267,11 +278,13 @@ def _emit_long_sum(
     padding: list[int],
     prefetch_bytes: int = 0,
 ) -> Any:
-    """Emit a loop over 64 bytes at a time, a masked step for the rest, and one reduction.
+    """Emit the sum over byte arrays, 64 bytes at a time; the last bytes are read under a mask.
 
-    `step` emits the sum of one step from the registers at each of the `addresses`. `padding` are
-    the bytes that replace those beyond `size` on each side. Memory `prefetch_bytes` ahead on the
-    first side is fetched into the cache.
+    - `step`: ``step(builder, total, *registers)`` emits 16 new sums from 64 bytes of each array.
+    - `addresses`: address of each array.
+    - `size`: number of bytes of an array.
+    - `padding`: for each array, the byte that replaces those beyond `size`.
+    - `prefetch_bytes`: memory this far ahead in the first array is fetched into the cache.
     """
     whole_bytes = builder.and_(size, ir.Constant(_I64, -64))
     entry_block = builder.block
@@ -322,7 +335,7 @@ def _emit_register_load(builder: Any, address: Any, offset: Any) -> Any:
 
 
 def _emit_masked_load(builder: Any, address: Any, offset: Any, mask: Any, padding: int) -> Any:
-    """Emit a load of the bytes set in `mask`; the remaining bytes are `padding`."""
+    """Emit a load of 64 bytes at ``address + offset``, `padding` where a bit of `mask` is 0."""
     pointer = builder.inttoptr(builder.add(address, offset), _BYTES.as_pointer())
     loaded = _emit_call(
         builder,

@@ -10,8 +10,15 @@ from
     -128 sum(x) - floor(offset(x) / factor),
 
 so that a finished sum s satisfies  factor * <x, q> - offset(x) = factor * s - offset(x) % factor.
-Limits are ceil(floor / factor): they exclude no hit, and each pair that reaches one is checked
+Limits are ceil(min_score / factor): they exclude no hit, and each pair that reaches one is checked
 exactly.
+
+Arguments of the compiled functions: `features`, `offsets`, `row_ids` are the arrays of
+:class:`ScanRecords`, `min_scores`, `factor` those of :class:`QueryBlock`, `panels`, `limits` those
+of :class:`PackedQueries`, and `queries`, uint8 (q, stride), its `rows`. `indices`, int32 (n_rows,),
+are the records to scan; empty for the first n_rows. `remaining_hits`, int64 (1,), is the hit
+budget, reduced by the hits, or -1 once it is exceeded; then no hits are returned. The first
+`n_hits` rows of `hits`, int32 (capacity, 3), are hits (query, row id, similarity).
 """
 
 from dataclasses import dataclass
@@ -25,9 +32,8 @@ from vicinal.compiled import compiled
 from vicinal.errors import InvalidInput
 from vicinal.neighbours.engines._intrinsics import (
     LANES,
-    ROWS,
+    PANEL_RECORDS,
     allocate_aligned,
-    byte_sum,
     is_supported,
     lowest_bit,
     panel1,
@@ -35,12 +41,13 @@ from vicinal.neighbours.engines._intrinsics import (
     panel3,
     panel4,
     shifted_dot,
+    sum_bytes,
 )
 from vicinal.neighbours.kernels import IntegerMatrix
 from vicinal.neighbours.scan import (
-    Floors,
     HitBudget,
     Hits,
+    MinScores,
     Pairs,
     QueryBlock,
     ScanEngine,
@@ -64,10 +71,12 @@ _NO_PANELS = np.zeros(0, dtype=np.uint8)
 class PackedQueries:
     """Queries in the layout of the compiled code.
 
-    `rows` (q, stride) are queries with 128 added. `panels` hold up to 64 queries each, as
-    [dword][query][4 bytes], each from a multiple of 64 queries on. `limits` are
-    ceil(floor / factor), or the largest int32 for padding. Up to `MAX_SINGLE_QUERIES` queries need
-    `rows` only.
+    - `rows`, uint8 (q, stride): queries with 128 added.
+    - `panels`, uint8: groups of up to 64 queries, one after another, each with the axes dword,
+      query, and byte (feature).
+    - `limits`, int32: ceil(min_score / factor), or the largest int32 for padding.
+
+    Up to `MAX_SINGLE_QUERIES` queries need `rows` only.
     """
 
     rows: npt.NDArray[np.uint8]
@@ -87,77 +96,94 @@ class VNNIEngine(ScanEngine):
         if not is_supported():
             raise RuntimeError("the processor has no AVX-512 VNNI")
 
-    def prepare(self, queries: IntegerMatrix, floors: Floors, factor: int) -> QueryBlock:
+    def prepare(self, queries: IntegerMatrix, min_scores: MinScores, factor: int) -> QueryBlock:
+        """Return a block of the int8 queries (q, stride), see :class:`ScanEngine`."""
         rows = np.ascontiguousarray(queries).view(np.uint8) ^ np.uint8(0x80)
-        return _make_block(rows, np.ascontiguousarray(floors, dtype=np.int64), factor)
+        return _pack_query_block(rows, np.ascontiguousarray(min_scores, dtype=np.int64), factor)
 
-    def select_queries(self, block: QueryBlock, chosen: Ints) -> QueryBlock:
-        return _make_block(block.packed.rows[chosen], block.floors[chosen], block.factor)
+    def select_queries(self, block: QueryBlock, query_indices: Ints) -> QueryBlock:
+        """Return a block of the queries with the indices `query_indices`, int64, ascending."""
+        rows = block.packed.rows[query_indices]
+        return _pack_query_block(rows, block.min_scores[query_indices], block.factor)
 
-    def scan(self, block: QueryBlock, records: ScanRecords, allowed: HitBudget) -> Hits | None:
-        return self._scan(block, records, _ALL_RECORDS, allowed, len(records.row_ids))
+    def scan(self, block: QueryBlock, records: ScanRecords, hit_budget: HitBudget) -> Hits | None:
+        """Return the hits of each query; None if there are more than `hit_budget` allows."""
+        return self._scan(block, records, _ALL_RECORDS, hit_budget, len(records.row_ids))
 
-    def scan_some(
-        self, block: QueryBlock, records: ScanRecords, chosen: Ints32, allowed: HitBudget
+    def scan_subset(
+        self, block: QueryBlock, records: ScanRecords, indices: Ints32, hit_budget: HitBudget
     ) -> Hits | None:
-        if len(chosen) == 0:
-            return self._scan(block, records[:0], _ALL_RECORDS, allowed, 0)
-        return self._scan(block, records, chosen, allowed, len(chosen))
+        """Return the hits among the records with the given indices; None as for :meth:`scan`."""
+        if len(indices) == 0:
+            # The compiled code takes an empty array of indices for all records.
+            return self._scan(block, records[:0], _ALL_RECORDS, hit_budget, 0)
+        return self._scan(block, records, indices, hit_budget, len(indices))
 
     def write_similarities(self, queries: IntegerMatrix, factor: int, pairs: Pairs) -> None:
+        """Write the similarities of `pairs` with int8 queries (q, stride), see the base class."""
         rows = np.ascontiguousarray(queries).view(np.uint8) ^ np.uint8(0x80)
         records = pairs.records
         check_memory(rows.shape[1], records, _ALL_RECORDS)
         _write_similarities(
             records.features,
             records.offsets,
-            pairs.first,
+            pairs.first_row,
             len(records.row_ids),
             rows,
             factor,
             pairs.starts,
             pairs.rows,
-            pairs.values,
+            pairs.similarities,
         )
 
     def _scan(
-        self, block: QueryBlock, records: ScanRecords, chosen: Ints32, allowed: HitBudget, size: int
+        self,
+        block: QueryBlock,
+        records: ScanRecords,
+        indices: Ints32,
+        hit_budget: HitBudget,
+        n_rows: int,
     ) -> Hits | None:
-        """Return the hits of `size` records: those with indices `chosen`, or all if it is empty."""
-        check_memory(block.packed.rows.shape[1], records, chosen)
-        stored = (records.features, records.offsets, records.row_ids, chosen, size)
-        hits = self._find_hits(block, stored, allowed)
-        lists: Hits = order_by_query(hits, len(block.floors))
-        return lists if allowed else None
+        """Return the hits of `n_rows` records: those with `indices`, or all if it is empty."""
+        check_memory(block.packed.rows.shape[1], records, indices)
+        stored = (records.features, records.offsets, records.row_ids, indices, n_rows)
+        hits = self._find_hits(block, stored, hit_budget)
+        ordered_hits: Hits = order_by_query(hits, len(block.min_scores))
+        return ordered_hits if hit_budget else None
 
-    def _find_hits(self, block: QueryBlock, stored: tuple[Any, ...], allowed: HitBudget) -> Ints32:
-        """Return hits (query, row id, similarity), int32 (hits, 3), as far as `allowed` permits.
+    def _find_hits(
+        self, block: QueryBlock, stored: tuple[Any, ...], hit_budget: HitBudget
+    ) -> Ints32:
+        """Return hits (query, row id, similarity), int32 (hits, 3), and reduce `hit_budget`.
 
-        `stored` holds features, offsets, row ids, chosen indices and the number of records.
+        `stored`: the arguments features to n_rows of the compiled functions.
         """
         rows, panels, limits = block.packed.rows, block.packed.panels, block.packed.limits
         hits: Ints32 = (
-            _scan_few(*stored, rows, block.floors, block.factor, allowed.remaining)
-            if len(block.floors) <= MAX_SINGLE_QUERIES
+            _scan_single_queries(
+                *stored, rows, block.min_scores, block.factor, hit_budget.remaining
+            )
+            if len(block.min_scores) <= MAX_SINGLE_QUERIES
             else _scan_panels(
-                *stored, block.floors, block.factor, panels, limits, allowed.remaining
+                *stored, block.min_scores, block.factor, panels, limits, hit_budget.remaining
             )
         )
         return hits
 
 
-def check_memory(width: int, records: ScanRecords, chosen: Ints32) -> None:
+def check_memory(stride: int, records: ScanRecords, indices: Ints32) -> None:
     """Raise InvalidInput unless every address computed from the arguments lies in an array.
 
-    `width` is the stride that the block was prepared for, `chosen` are indices of records.
+    `stride`: number of columns of the prepared queries. `indices`, int32: indices of the records to
+    scan, empty for all.
     """
     features, size = records.features, len(records.row_ids)
     fits = (
         features.dtype == np.int8
         and features.flags.c_contiguous
-        and features.shape == (size, width)
+        and features.shape == (size, stride)
         and len(records.offsets) == size
-        and (len(chosen) == 0 or (chosen.min() >= 0 and chosen.max() < size))
+        and (len(indices) == 0 or (indices.min() >= 0 and indices.max() < size))
     )
     if not fits:
         raise InvalidInput(
@@ -166,30 +192,35 @@ def check_memory(width: int, records: ScanRecords, chosen: Ints32) -> None:
         )
 
 
-def _make_block(rows: npt.NDArray[np.uint8], floors: Floors, factor: int) -> QueryBlock:
-    """Return the block of unsigned queries (q, stride), packed into panels unless they are few."""
+def _pack_query_block(
+    rows: npt.NDArray[np.uint8], min_scores: MinScores, factor: int
+) -> QueryBlock:
+    """Return a block of queries `rows`, uint8 (q, stride), in panels unless they are few."""
     if len(rows) <= MAX_SINGLE_QUERIES:
-        return QueryBlock(floors, factor, PackedQueries(rows, _NO_PANELS, _ALL_RECORDS))
-    limits = compute_sum_limits(floors, factor, LANES)
+        return QueryBlock(min_scores, factor, PackedQueries(rows, _NO_PANELS, _ALL_RECORDS))
+    limits = compute_sum_limits(min_scores, factor, LANES)
     panels = allocate_aligned(len(limits) * rows.shape[1])
     _pack_panels(rows, len(limits), panels)
-    return QueryBlock(floors, factor, PackedQueries(rows, panels, limits))
+    return QueryBlock(min_scores, factor, PackedQueries(rows, panels, limits))
 
 
-def compute_sum_limits(floors: Floors, factor: int, group_size: int) -> Ints32:
-    """Return ceil(floor / factor) of each query, padded to whole groups of `group_size`.
+def compute_sum_limits(min_scores: MinScores, factor: int, group_size: int) -> Ints32:
+    """Return ceil(min_score / factor) of each query, padded to whole groups of `group_size`.
 
     The padding is the largest int32, which no sum reaches.
     """
-    limits = allocate_aligned(-(-len(floors) // group_size) * group_size * 4).view(np.int32)
+    limits = allocate_aligned(-(-len(min_scores) // group_size) * group_size * 4).view(np.int32)
     limits[:] = _INT32_MAX
-    limits[: len(floors)] = np.clip(-(-floors // factor), -_INT32_MAX - 1, _INT32_MAX)
+    limits[: len(min_scores)] = np.clip(-(-min_scores // factor), -_INT32_MAX - 1, _INT32_MAX)
     return np.asarray(limits)
 
 
 @compiled
 def _pack_panels(rows, n_padded, panels):  # type: ignore[no-untyped-def]
-    """Write the unsigned queries `rows` into `panels`; `n_padded` is their number with padding."""
+    """Write queries `rows`, with 128 added, into the zeroed `panels` of :class:`PackedQueries`.
+
+    `n_padded`: number of queries, padded to whole groups of 16.
+    """
     dwords = rows.shape[1] // 4
     for j in range(len(rows)):
         first = j // _PANEL_QUERIES * _PANEL_QUERIES
@@ -201,76 +232,88 @@ def _pack_panels(rows, n_padded, panels):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _scan_few(  # type: ignore[no-untyped-def]
-    features, offsets, row_ids, chosen, size, queries, floors, factor, allowed
+def _scan_single_queries(  # type: ignore[no-untyped-def]
+    features, offsets, row_ids, indices, n_rows, queries, min_scores, factor, remaining_hits
 ):
-    """Return hits (query, row id, similarity), int32 (hits, 3), record by record."""
-    excess = np.empty(len(floors), dtype=np.int64)
-    for j in range(len(floors)):
+    """Return the hits of a few queries, which are multiplied one by one, int32 (hits, 3)."""
+    excess = np.empty(len(min_scores), dtype=np.int64)
+    for j in range(len(min_scores)):
         excess[j] = 128 * (np.int64(queries[j].sum()) - 128 * queries.shape[1])
     hits = np.empty((1024, 3), dtype=np.int32)
     first, n_hits = np.int64(0), np.int64(0)  # literals would have every callee compiled twice
     while True:
-        first, n_hits = _append_few(
+        first, n_hits = _append_single_query_hits(
             features,
             offsets,
             row_ids,
-            chosen,
-            size,
+            indices,
+            n_rows,
             queries,
-            floors,
+            min_scores,
             factor,
             excess,
             hits,
             first,
             n_hits,
         )
-        if n_hits > allowed[0]:
-            allowed[0] = -1
+        if n_hits > remaining_hits[0]:
+            remaining_hits[0] = -1
             return hits[:0]
-        if first == size:
-            allowed[0] -= n_hits
+        if first == n_rows:
+            remaining_hits[0] -= n_hits
             return hits[:n_hits]
         hits = enlarge_hits(hits, n_hits)
 
 
 @compiled
-def _append_few(  # type: ignore[no-untyped-def]
-    features, offsets, row_ids, chosen, size, queries, floors, factor, excess, hits, first, n_hits
+def _append_single_query_hits(  # type: ignore[no-untyped-def]
+    features,
+    offsets,
+    row_ids,
+    indices,
+    n_rows,
+    queries,
+    min_scores,
+    factor,
+    excess,
+    hits,
+    first,
+    n_hits,
 ):
     """Append the hits of records from `first` on; return the next record and the number of hits.
 
     It returns early when `hits` is full. The caller enlarges the array, because an array that a
-    loop replaces is reference-counted in each iteration. ``excess[j]`` is the amount by which the
-    shifted product of query j exceeds the product.
+    loop replaces is reference-counted in each iteration. `excess`, int64 (q,): excess of the result
+    of :func:`shifted_dot` over the product.
     """
     width = features.shape[1]
     features_address, queries_address = features.ctypes.data, queries.ctypes.data
-    max_hits = len(hits) - len(floors)
-    for i in range(first, size):
+    max_hits = len(hits) - len(min_scores)
+    for i in range(first, n_rows):
         if n_hits > max_hits:
             return i, n_hits
-        row = chosen[i] if len(chosen) else i
+        row = indices[i] if len(indices) else i
         record = features_address + row * width
-        for j in range(len(floors)):
+        for j in range(len(min_scores)):
             # A sum of bytes may wrap around; the product itself fits into int32.
             shifted = shifted_dot(record, queries_address + j * width, width)
             product = np.int32(np.int64(shifted) - excess[j])
             similarity = np.int64(product) * factor - offsets[row]
-            if similarity >= floors[j]:
+            if similarity >= min_scores[j]:
                 hits[n_hits, 0], hits[n_hits, 1], hits[n_hits, 2] = j, row_ids[row], similarity
                 n_hits += 1
-    return size, n_hits
+    return n_rows, n_hits
 
 
 @compiled
 def _write_similarities(  # type: ignore[no-untyped-def]
-    features, offsets, first, size, queries, factor, starts, rows, values
+    features, offsets, first_row, n_records, queries, factor, starts, rows, similarities
 ):
-    """Write the similarities of the pairs whose record is one of `size` from `first` on.
+    """Write ``factor * <x, q> - offset(x)`` of the pairs with one of `n_records` records.
 
     The records of a tile, which stay in the cache of a core, are multiplied with all their queries
-    before the next tile is read.
+    before the next tile is read. `first_row`: row of the first record. `starts`, `rows` and
+    `similarities`: arrays of :class:`Pairs`.
     """
     width = features.shape[1]
     excess = np.empty(len(queries), dtype=np.int64)
@@ -278,44 +321,44 @@ def _write_similarities(  # type: ignore[no-untyped-def]
         excess[j] = 128 * (np.int64(queries[j].sum()) - 128 * width)
     next_pair = starts[:-1].copy()
     tile_size = max(1, _CACHED_BYTES // max(1, width))
-    for tile in range(0, size, tile_size):
-        tile_stop = min(tile + tile_size, size)
+    for tile in range(0, n_records, tile_size):
+        tile_stop = min(tile + tile_size, n_records)
         for j in range(len(queries)):
             query_address = queries.ctypes.data + j * width
             pair, stop = next_pair[j], starts[j + 1]
             while pair < stop:
-                row = np.int64(rows[pair]) - first
+                row = np.int64(rows[pair]) - first_row
                 if row >= tile_stop:
                     break
                 if row >= 0:
                     # A sum of bytes may wrap around; the product itself fits into int32.
                     shifted = shifted_dot(features.ctypes.data + row * width, query_address, width)
                     product = np.int32(np.int64(shifted) - excess[j])
-                    values[pair] = np.int64(product) * factor - offsets[row]
+                    similarities[pair] = np.int64(product) * factor - offsets[row]
                 pair += 1
             next_pair[j] = pair
 
 
 @compiled
 def _scan_panels(  # type: ignore[no-untyped-def]
-    features, offsets, row_ids, chosen, size, floors, factor, panels, limits, allowed
+    features, offsets, row_ids, indices, n_rows, min_scores, factor, panels, limits, remaining_hits
 ):
-    """Return hits (query, row id, similarity), int32 (hits, 3), tile by tile and panel by panel."""
+    """Return the hits of many queries, which are multiplied in panels, int32 (hits, 3)."""
     width = features.shape[1]
-    tile_size = max(ROWS, _CACHED_BYTES // width)
+    tile_size = max(PANEL_RECORDS, _CACHED_BYTES // width)
     addresses = np.empty(tile_size, dtype=np.int64)
     rows = np.empty(tile_size, dtype=np.int64)
     biases = np.empty(tile_size, dtype=np.int32)
-    products = allocate_aligned(4 * ROWS * _PANEL_QUERIES).view(np.int32)
+    products = allocate_aligned(4 * PANEL_RECORDS * _PANEL_QUERIES).view(np.int32)
     hits = np.empty((4096, 3), dtype=np.int32)
     n_hits = np.int64(0)
-    for first in range(0, size, tile_size):
-        count = min(tile_size, size - first)
+    for first in range(0, n_rows, tile_size):
+        count = min(tile_size, n_rows - first)
         n_hits_before = n_hits
         for i in range(count):
-            rows[i] = chosen[first + i] if len(chosen) else first + i
+            rows[i] = indices[first + i] if len(indices) else first + i
             addresses[i] = features.ctypes.data + rows[i] * width
-            total = np.int64(byte_sum(addresses[i], width))
+            total = np.int64(sum_bytes(addresses[i], width))
             # Queries have 128 added, so 128 sum(x) is subtracted before the sums begin.
             biases[i] = np.int32(-128 * total - offsets[rows[i]] // factor)
         for query in range(0, len(limits), _PANEL_QUERIES):
@@ -329,16 +372,16 @@ def _scan_panels(  # type: ignore[no-untyped-def]
                 query,
                 panels,
                 limits,
-                floors,
+                min_scores,
                 factor,
                 width,
                 products,
                 hits,
                 n_hits,
             )
-        allowed[0] -= n_hits - n_hits_before
-        if allowed[0] < 0:
-            allowed[0] = -1
+        remaining_hits[0] -= n_hits - n_hits_before
+        if remaining_hits[0] < 0:
+            remaining_hits[0] = -1
             return hits[:0]
     return hits[:n_hits]
 
@@ -354,53 +397,53 @@ def _append_panel_hits(  # type: ignore[no-untyped-def]
     first_query,
     panels,
     limits,
-    floors,
+    min_scores,
     factor,
     width,
-    products,
+    sums,
     hits,
     n_hits,
 ):
     """Append the hits of `count` records with the panel of queries from `first_query` on.
 
-    `addresses`, `biases` and `rows` (count,) are the addresses, initial sums and indices of the
-    records; `products` is work space. Returns the hits and their number. Names that end in `_at`
-    are addresses, and so are `panel` and `group`.
+    Returns the hits, possibly in a larger array, and their number. `addresses`, `biases`, `rows`
+    (count,): address, initial sum and index of each record. `width`: bytes of a record. `sums`,
+    int32 (PANEL_RECORDS * 64,): scratch for the sums of a group of records.
     """
-    columns = min(4, (len(limits) - first_query) // LANES)
-    panel = panels.ctypes.data + first_query * width
-    limits_at = limits.ctypes.data + 4 * first_query
-    products_at = products.ctypes.data
+    n_query_vectors = min(4, (len(limits) - first_query) // LANES)
+    panel_address = panels.ctypes.data + first_query * width
+    limits_address = limits.ctypes.data + 4 * first_query
+    sums_address = sums.ctypes.data
     last = count - 1
-    for i in range(0, count, ROWS):
+    for i in range(0, count, PANEL_RECORDS):
         # A short last group repeats its last record; the repetitions are ignored.
         a, b, c = i, min(i + 1, last), min(i + 2, last)
         d, e, f = min(i + 3, last), min(i + 4, last), min(i + 5, last)
         group = (addresses[a], addresses[b], addresses[c], addresses[d], addresses[e], addresses[f])
         starts = (biases[a], biases[b], biases[c], biases[d], biases[e], biases[f])
-        if columns == 4:
-            masks = panel4(group, starts, panel, width // 4, limits_at, products_at)
-        elif columns == 3:
-            masks = panel3(group, starts, panel, width // 4, limits_at, products_at)
-        elif columns == 2:
-            masks = panel2(group, starts, panel, width // 4, limits_at, products_at)
+        if n_query_vectors == 4:
+            masks = panel4(group, starts, panel_address, width // 4, limits_address, sums_address)
+        elif n_query_vectors == 3:
+            masks = panel3(group, starts, panel_address, width // 4, limits_address, sums_address)
+        elif n_query_vectors == 2:
+            masks = panel2(group, starts, panel_address, width // 4, limits_address, sums_address)
         else:
-            masks = panel1(group, starts, panel, width // 4, limits_at, products_at)
+            masks = panel1(group, starts, panel_address, width // 4, limits_address, sums_address)
         # One test for six records: most groups have no hit.
         if not (masks[0] | masks[1] | masks[2] | masks[3] | masks[4] | masks[5]):
             continue
         # The array is enlarged before the group, not at each hit.
-        if n_hits + ROWS * _PANEL_QUERIES > len(hits):
+        if n_hits + PANEL_RECORDS * _PANEL_QUERIES > len(hits):
             hits = enlarge_hits(hits, n_hits)
-        for k in range(min(ROWS, count - i)):
+        for k in range(min(PANEL_RECORDS, count - i)):
             row = rows[i + k]
             remainder = offsets[row] % factor
             mask = masks[k]
             while mask:
                 j = lowest_bit(mask)
                 mask &= mask - np.uint64(1)
-                similarity = np.int64(products[k * columns * LANES + j]) * factor - remainder
-                if similarity >= floors[first_query + j]:
+                similarity = np.int64(sums[k * n_query_vectors * LANES + j]) * factor - remainder
+                if similarity >= min_scores[first_query + j]:
                     hits[n_hits, 0], hits[n_hits, 1], hits[n_hits, 2] = (
                         first_query + j,
                         row_ids[row],
@@ -411,10 +454,10 @@ def _append_panel_hits(  # type: ignore[no-untyped-def]
 
 
 @compiled
-def enlarge_hits(hits, size):  # type: ignore[no-untyped-def]
-    """Return a larger array with the first `size` hits and space for the hits of a whole group."""
-    larger = np.empty((2 * len(hits) + ROWS * _PANEL_QUERIES, 3), dtype=np.int32)
-    for hit in range(size):
+def enlarge_hits(hits, n_hits):  # type: ignore[no-untyped-def]
+    """Return a larger array with the first `n_hits` hits and space for those of a whole panel."""
+    larger = np.empty((2 * len(hits) + PANEL_RECORDS * _PANEL_QUERIES, 3), dtype=np.int32)
+    for hit in range(n_hits):
         for column in range(3):
             larger[hit, column] = hits[hit, column]
     return larger

@@ -42,7 +42,7 @@ Int16Matrix = npt.NDArray[np.int16]
 Int32Matrix = npt.NDArray[np.int32]
 
 # Rows whose outer products are added up in int32: sums of 64 products must stay below 2^31.
-MOST_TOGETHER = 64
+MAX_SUMMED_PRODUCTS = 64
 
 # Five rows with 64 columns need 20 registers for sums, ten rows with 16 columns need ten.
 _GROUP_ROWS, _NARROW_GROUP_ROWS, _PANEL_COLUMNS = 5, 10, 4 * LANES
@@ -56,21 +56,24 @@ class Int16Products(ABC):
     name: str
 
     @abstractmethod
-    def prepared(self, right: Int16Matrix) -> Any:
-        """Return a matrix (k, m) in the layout that :meth:`times` needs."""
+    def prepare(self, right: Int16Matrix) -> Any:
+        """Return the matrix `right`, (k, m), in the layout that :meth:`multiply` needs."""
 
     @abstractmethod
-    def times(self, left: Int16Matrix, right: Any) -> Int32Matrix:
+    def multiply(self, left: Int16Matrix, right: Any) -> Int32Matrix:
         """Return ``left @ right`` modulo 2^32, int32 (n, m).
 
-        `left` (n, k) is C-contiguous, `right` is a prepared matrix (k, m).
+        `left` (n, k) is C-contiguous; `right` is the result of :meth:`prepare` for (k, m).
         """
 
     @abstractmethod
-    def add_outer(self, left: Int16Matrix, right: Int16Matrix, sums: npt.NDArray[np.int64]) -> None:
+    def add_product(
+        self, left: Int16Matrix, right: Int16Matrix, sums: npt.NDArray[np.int64]
+    ) -> None:
         """Add ``left @ right`` to `sums`, int64 (c, k), for (c, n) and (n, k), C-contiguous.
 
-        Exact if the absolute values of any :data:`MOST_TOGETHER` products sum to less than 2^31.
+        Exact if the absolute values of any :data:`MAX_SUMMED_PRODUCTS` products of an entry sum to
+        less than 2^31.
         """
 
 
@@ -79,13 +82,18 @@ class Float64Products(Int16Products):
 
     name = "float64"
 
-    def prepared(self, right: Int16Matrix) -> Any:
+    def prepare(self, right: Int16Matrix) -> Any:
+        """Return the matrix `right`, (k, m), as float64."""
         return right.astype(np.float64)
 
-    def times(self, left: Int16Matrix, right: Any) -> Int32Matrix:
+    def multiply(self, left: Int16Matrix, right: Any) -> Int32Matrix:
+        """Return ``left @ right`` modulo 2^32, int32 (n, m), for a prepared `right`."""
         return np.asarray((left.astype(np.float64) @ right).astype(np.int64).astype(np.int32))
 
-    def add_outer(self, left: Int16Matrix, right: Int16Matrix, sums: npt.NDArray[np.int64]) -> None:
+    def add_product(
+        self, left: Int16Matrix, right: Int16Matrix, sums: npt.NDArray[np.int64]
+    ) -> None:
+        """Add ``left @ right`` to `sums`, int64 (c, k), for (c, n) and (n, k)."""
         sums += (left.astype(np.float64) @ right.astype(np.float64)).astype(np.int64)
 
 
@@ -98,13 +106,15 @@ class VNNIProducts(Int16Products):
         if not is_supported():
             raise RuntimeError("the processor has no AVX-512 VNNI")
 
-    def prepared(self, right: Int16Matrix) -> Any:
+    def prepare(self, right: Int16Matrix) -> Any:
+        """Return the matrix `right`, (k, m), packed by :func:`_pack_pairs`, and its shape."""
         n_pairs, n_lanes = -(-right.shape[0] // 2), -(-right.shape[1] // LANES) * LANES
         packed = allocate_aligned(4 * n_pairs * n_lanes).view(np.int32).reshape(n_pairs, n_lanes)
         _pack_pairs(np.ascontiguousarray(right), packed)
         return packed, right.shape
 
-    def times(self, left: Int16Matrix, right: Any) -> Int32Matrix:
+    def multiply(self, left: Int16Matrix, right: Any) -> Int32Matrix:
+        """Return ``left @ right`` modulo 2^32, int32 (n, m), for a prepared `right`."""
         packed, (depth, n_columns) = right
         n_lanes = packed.shape[1]
         _check_matrix(left, len(left), depth)
@@ -112,17 +122,22 @@ class VNNIProducts(Int16Products):
         _multiply(left, packed, sums)
         return np.asarray(sums[:-1, :n_columns])
 
-    def add_outer(self, left: Int16Matrix, right: Int16Matrix, sums: npt.NDArray[np.int64]) -> None:
+    def add_product(
+        self, left: Int16Matrix, right: Int16Matrix, sums: npt.NDArray[np.int64]
+    ) -> None:
+        """Add ``left @ right`` to `sums`, int64 (c, k), for C-contiguous (c, n) and (n, k)."""
         _check_matrix(left, *left.shape)
         _check_matrix(right, left.shape[1], right.shape[1])
         if sums.shape != (len(left), right.shape[1]):
             raise ValueError("The sums have another shape than the product.")
         n_lanes = -(-right.shape[1] // LANES) * LANES
-        packed = allocate_aligned(2 * MOST_TOGETHER * n_lanes).view(np.int32).reshape(-1, n_lanes)
+        packed = (
+            allocate_aligned(2 * MAX_SUMMED_PRODUCTS * n_lanes).view(np.int32).reshape(-1, n_lanes)
+        )
         block_sums = (
             allocate_aligned(4 * (len(left) + 1) * n_lanes).view(np.int32).reshape(-1, n_lanes)
         )
-        padded = np.zeros((len(left), MOST_TOGETHER), dtype=np.int16)
+        padded = np.zeros((len(left), MAX_SUMMED_PRODUCTS), dtype=np.int16)
         _add_blocks(left, right, packed, padded, block_sums, sums)
 
 
@@ -136,7 +151,7 @@ def _check_matrix(matrix: Int16Matrix, *shape: int) -> None:
 
 
 @cache
-def int16_products() -> Int16Products:
+def get_int16_products() -> Int16Products:
     """Return the VNNI engine if it is available and exact on patterns, else the float64 engine."""
     try:
         engine = VNNIProducts()
@@ -151,59 +166,60 @@ def int16_products() -> Int16Products:
 
 
 def is_exact_on_pattern(engine: Int16Products, n: int, k: int, m: int) -> bool:
-    """Return whether an engine equals the float64 engine on patterns (n, k) times (k, m)."""
+    """Return whether an engine equals the float64 engine on patterns (n, k) and (k, m)."""
     reference = Float64Products()
     left, right = _make_pattern(n, k, 31), _make_pattern(k, m, 17)
     small_factors = (_make_pattern(m, n, 13) >> 3, left >> 3)
     sums = [np.full((m, k), 7, dtype=np.int64) for _ in range(2)]
     for candidate, target in zip((engine, reference), sums, strict=True):
-        candidate.add_outer(*small_factors, target)
+        candidate.add_product(*small_factors, target)
     products = [
-        candidate.times(left, candidate.prepared(right)) for candidate in (engine, reference)
+        candidate.multiply(left, candidate.prepare(right)) for candidate in (engine, reference)
     ]
     return np.array_equal(products[0], products[1]) and np.array_equal(sums[0], sums[1])
 
 
 def _make_pattern(rows: int, width: int, multiplier: int) -> Int16Matrix:
-    """Return int16 numbers of all magnitudes in an irregular order, (rows, width)."""
+    """Return int16 numbers of all magnitudes in an order that `multiplier`, a prime, determines."""
     numbers = (np.arange(rows * width, dtype=np.int64) ** 2 * multiplier) % 65521
     return (numbers - 32768).astype(np.int16).reshape(rows, width)
 
 
-def _make_panel(rows: int, columns: int) -> Any:
-    """Return the intrinsic that multiplies `rows` rows with 16 * `columns` columns."""
+def _make_panel(n_rows: int, n_vectors: int) -> Any:
+    """Return the intrinsic that multiplies `n_rows` rows with 16 * `n_vectors` columns."""
 
     @_intrinsic
-    def panel(typing, left, packed, lanes, steps, sums):  # type: ignore[no-untyped-def] # noqa: ARG001
-        """Add the products of `steps` dwords to int32 sums.
+    def panel(typing, left, packed, lanes, n_dwords, sums):  # type: ignore[no-untyped-def] # noqa: ARG001
+        """Add the products of `n_dwords` dwords (pairs of int16) of rows and columns to int32 sums.
 
-        `left`, `packed` and `sums` are addresses: of each row's dwords, of the columns' first
-        dwords, the next ones `lanes` vectors further on, and of each row's sums.
+        - `left`, `packed`, `sums`: addresses of each row, of the columns' first dwords, and of each
+          row's sums.
+        - `lanes`: distance of the columns' next dwords, in vectors of 16 int32.
         """
-        addresses = _types.UniTuple(_types.intp, rows)
+        addresses = _types.UniTuple(_types.intp, n_rows)
         signature = _types.void(addresses, *[_types.intp] * 3, addresses)
 
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
             """Emit the code of one call: sums from memory, the loop, sums to memory."""
-            left, packed, lanes, steps, sums = arguments
+            left, packed, lanes, n_dwords, sums = arguments
             row_pointers = [
                 builder.inttoptr(builder.extract_value(left, i), _I32.as_pointer())
-                for i in range(rows)
+                for i in range(n_rows)
             ]
             sum_pointers = [
                 builder.gep(
                     builder.inttoptr(builder.extract_value(sums, i), _SUMS.as_pointer()),
                     [ir.Constant(_I64, column)],
                 )
-                for i in range(rows)
-                for column in range(columns)
+                for i in range(n_rows)
+                for column in range(n_vectors)
             ]
             initial_sums = [
                 _emit_load(builder, pointer, ir.Constant(_I64, 0), 64) for pointer in sum_pointers
             ]
             right = builder.inttoptr(packed, _SUMS.as_pointer())
             final_sums = emit_dword_sums(
-                builder, row_pointers, right, lanes, steps, initial_sums, _emit_dot
+                builder, row_pointers, right, lanes, n_dwords, initial_sums, _emit_dot
             )
             for pointer, total in zip(sum_pointers, final_sums, strict=True):
                 builder.store(total, pointer).align = 64
@@ -220,14 +236,17 @@ def _emit_dot(builder: Any, sums: Any, left: Any, right: Any) -> Any:
 
 
 panel1, panel2, panel3, panel4 = (
-    _make_panel(_NARROW_GROUP_ROWS if columns == 1 else _GROUP_ROWS, columns)
-    for columns in (1, 2, 3, 4)
+    _make_panel(_NARROW_GROUP_ROWS if n_vectors == 1 else _GROUP_ROWS, n_vectors)
+    for n_vectors in (1, 2, 3, 4)
 )
 
 
 @compiled
 def _pack_pairs(right, packed):  # type: ignore[no-untyped-def]
-    """Write dwords of two rows each into `packed` (pairs, lanes), padded with zeros."""
+    """Write pairs of rows of `right`, int16 (k, m), into `packed`, int32 (pairs, lanes).
+
+    Missing rows and columns are zeros.
+    """
     # The instruction multiplies two int16 of a dword with two of another and adds both products to
     # one sum: a column's entries of two rows lie side by side.
     n_whole_pairs, width = len(right) // 2, right.shape[1]
@@ -243,7 +262,12 @@ def _pack_pairs(right, packed):  # type: ignore[no-untyped-def]
 
 @compiled
 def _multiply(left, packed, sums):  # type: ignore[no-untyped-def]
-    """Add products to `sums` (n + 1, lanes); the last row takes the padding of a row group."""
+    """Add ``left @ right`` to int32 sums.
+
+    - `left`, int16 (n, k).
+    - `packed`, int32 (pairs, lanes): the matrix `right`, (k, m), packed by :func:`_pack_pairs`.
+    - `sums`, int32 (n + 1, lanes): the last row takes the padding of a group of rows.
+    """
     n_pairs, n_lanes, width = left.shape[1] // 2, sums.shape[1], left.shape[1]
     # The dword of an odd last column would end beyond the row, so it is multiplied separately.
     if width % 2:
@@ -252,7 +276,7 @@ def _multiply(left, packed, sums):  # type: ignore[no-untyped-def]
             for j in range(n_lanes):
                 sums[i, j] = last * np.int32(np.int16(packed[n_pairs, j]))
     for first in range(0, n_lanes, _PANEL_COLUMNS):
-        columns = min(_PANEL_COLUMNS, n_lanes - first) // LANES
+        n_vectors = min(_PANEL_COLUMNS, n_lanes - first) // LANES
         for pair in range(0, n_pairs, _PANEL_DWORDS):
             _multiply_panel(
                 left.ctypes.data + 4 * pair,
@@ -263,17 +287,19 @@ def _multiply(left, packed, sums):  # type: ignore[no-untyped-def]
                 min(_PANEL_DWORDS, n_pairs - pair),
                 sums.ctypes.data + 4 * first,
                 4 * n_lanes,
-                columns,
+                n_vectors,
             )
 
 
 @compiled
-def _multiply_panel(left, stride, count, packed, lanes, steps, sums, sums_stride, n_vectors):  # type: ignore[no-untyped-def]
-    """Add the products of `count` rows with 16 * `n_vectors` columns to sums.
+def _multiply_panel(left, stride, count, packed, lanes, n_dwords, sums, sums_stride, n_vectors):  # type: ignore[no-untyped-def]
+    """Add the products of `count` rows with 16 * `n_vectors` columns to int32 sums.
 
-    `left`, `packed` and `sums` are addresses of the first row, of the columns' first dwords and of
-    the sums; `stride` and `sums_stride` are the distances of rows in bytes. Of the dwords, which
-    are `lanes` vectors apart, `steps` are used.
+    - `left`, `packed`, `sums`: addresses of the first row, of the columns' first dwords (pairs of
+      int16), and of the first row's sums.
+    - `stride`, `sums_stride`: distance of the next row, and of its sums, in bytes.
+    - `lanes`: distance of the columns' next dwords, in vectors of 16 int32.
+    - `n_dwords`: number of dwords of a row that are multiplied.
     """
     last = count - 1
     for i in range(0, count, _NARROW_GROUP_ROWS if n_vectors == 1 else _GROUP_ROWS):
@@ -292,11 +318,11 @@ def _multiply_panel(left, stride, count, packed, lanes, steps, sums, sums_stride
             sums + min(i + 4, count) * sums_stride,
         )
         if n_vectors == 4:
-            panel4(rows, packed, lanes, steps, row_sums)
+            panel4(rows, packed, lanes, n_dwords, row_sums)
         elif n_vectors == 3:
-            panel3(rows, packed, lanes, steps, row_sums)
+            panel3(rows, packed, lanes, n_dwords, row_sums)
         elif n_vectors == 2:
-            panel2(rows, packed, lanes, steps, row_sums)
+            panel2(rows, packed, lanes, n_dwords, row_sums)
         else:
             # One vector of columns leaves registers free, so twice the rows share its load.
             further_rows = (
@@ -313,18 +339,19 @@ def _multiply_panel(left, stride, count, packed, lanes, steps, sums, sums_stride
                 sums + min(i + 8, count) * sums_stride,
                 sums + min(i + 9, count) * sums_stride,
             )
-            panel1(rows + further_rows, packed, lanes, steps, row_sums + further_sums)
+            panel1(rows + further_rows, packed, lanes, n_dwords, row_sums + further_sums)
 
 
 @compiled
 def _add_blocks(left, right, packed, padded, block_sums, sums):  # type: ignore[no-untyped-def]
-    """Add ``left @ right`` to `sums`, some rows of `right` at a time.
+    """Add ``left @ right`` to `sums`, int64 (c, k), for int16 (c, n) and (n, k), in blocks of rows.
 
-    `packed`, `padded` and `block_sums` are work space.
+    Scratch for a block of 64 rows of `right`: `packed`, int32 (32, lanes); `padded`, int16 (c, 64);
+    `block_sums`, int32 (c + 1, lanes).
     """
     width = right.shape[1]
-    for first in range(0, len(right), MOST_TOGETHER):
-        count = min(MOST_TOGETHER, len(right) - first)
+    for first in range(0, len(right), MAX_SUMMED_PRODUCTS):
+        count = min(MAX_SUMMED_PRODUCTS, len(right) - first)
         # 64 rows, the last block padded with zeros: an even depth whose sums fit in int32.
         padded[:] = 0
         for c in range(len(left)):
@@ -339,6 +366,6 @@ def _add_blocks(left, right, packed, padded, block_sums, sums):  # type: ignore[
 
 @compiled
 def _add_row(sums, row):  # type: ignore[no-untyped-def]
-    """Add a row of int32 to int64 sums."""
+    """Add `row`, int32 (k,), to `sums`, int64 (k,)."""
     for j in range(len(sums)):
         sums[j] += row[j]
