@@ -68,8 +68,8 @@ class FeatureOptions:
         if self.model is not None:
             options["model"] = self.model
         if self.schema is not None:
-            schema = TableSchema.load(self.schema).usable()
-            schema.refuse(other_columns, "labels or subjects")
+            schema = TableSchema.load(self.schema).require_features()
+            schema.refuse_features(other_columns, "labels or subjects")
             options["schema"] = schema.to_dict()
         columns = [column_name(name) for name in listed_names(self.columns or [])] or None
         excluded = {column_name(name) for name in other_columns if name is not None}

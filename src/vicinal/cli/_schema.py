@@ -125,8 +125,8 @@ def _read_private_table(
     from vicinal.datasets.tables import read_table
     from vicinal.features.table_schema import TableSchema
 
-    declared = TableSchema.load(schema).usable()
-    declared.refuse(role_columns, "labels or subjects")
+    declared = TableSchema.load(schema).require_features()
+    declared.refuse_features(role_columns, "labels or subjects")
     number_columns = set(filter(declared.reads_numbers, declared.names))
     if len(labels) > 1:  # several labels are numbers 0 and 1
         number_columns.update(labels)

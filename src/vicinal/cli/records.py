@@ -190,7 +190,7 @@ def read_records(
     """
     from vicinal.datasets.dataset import load_images
     from vicinal.datasets.tables import load_table
-    from vicinal.features.table_features import warn_of_others
+    from vicinal.features.table_features import warn_of_undeclared_categories
 
     if path.is_dir():
         return load_images(path)
@@ -208,7 +208,7 @@ def read_records(
     with add_file_to_errors(path, public=public):
         dataset = load_table(path, label, subject, targets=targets, form=form, **options)
     if public and "schema" in options:
-        warn_of_others(path, dataset.features, options["schema"])
+        warn_of_undeclared_categories(path, dataset.features, options["schema"])
     return dataset
 
 

@@ -19,8 +19,8 @@ from vicinal import checks
 from vicinal.arrays import AnyArray, Floats
 from vicinal.datasets.dataset import Dataset, array_npz, label_column, subject_column
 from vicinal.errors import InvalidInput, UnusableRows
-from vicinal.features.csv_form import CsvForm, with_points
-from vicinal.features.table_columns import mark_ids, parse_numbers, plain_text
+from vicinal.features.csv_form import CsvForm, swap_decimal_marks
+from vicinal.features.table_columns import parse_numbers, plain_text, validate_ids
 from vicinal.features.table_schema import TableSchema
 from vicinal.lazy import of_extra
 
@@ -155,7 +155,7 @@ class _ColumnRoles:
                 )
             role_of[name] = role
         if self.schema is not None:
-            self.schema.refuse(self._list_label_columns(), "labels or subjects")
+            self.schema.refuse_features(self._list_label_columns(), "labels or subjects")
 
     def holds_numbers(self, name: str) -> bool:
         """Return whether the column `name` is read as numbers: a target or a numeric feature."""
@@ -334,7 +334,7 @@ def read_table(
     columns = table.columns
     if form.decimal == "," and _find_reader(path) is _read_csv:
         columns = [
-            with_points(column) if numeric(name) else column
+            swap_decimal_marks(column) if numeric(name) else column
             for name, column in zip(names, columns, strict=True)
         ]
     return pa.Table.from_arrays(columns, names=names)
@@ -592,7 +592,7 @@ def _read_subjects(columns: _Columns, name: str) -> AnyArray:
     column = columns.get(name, "subject column", allow_missing=True)
     if pa.types.is_boolean(column.type):
         column = column.cast(pa.int8())
-    parsed = mark_ids(column)
+    parsed = validate_ids(column)
     if (np.isnan(parsed.codes) & (parsed.faults == 0)).any():
         raise InvalidInput(
             "The subject column has rows without an id. Fill in the ids, or drop these rows, "

@@ -42,7 +42,7 @@ _import_extra = partial(of_extra, "text", purpose="SentenceFeatures")
 
 
 class _Network(Protocol):
-    """The used interface of a sentence-transformers model."""
+    """The part of the interface of a sentence-transformers model that is used here."""
 
     def encode(
         self, texts: list[str], *, batch_size: int, show_progress_bar: bool, convert_to_numpy: bool
@@ -86,7 +86,7 @@ class SentenceFeatures(LoadedOnce["_Network"], FixedRowFeatures):
         return _check_texts(rows)
 
     def _compute_blocks(self, rows: list[str]) -> Iterable[Vectors]:
-        return _embed_in_threads(self._load_network(), rows)
+        return _embed_blocks(self._load_network(), rows)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -123,8 +123,8 @@ def _check_texts(texts: Iterable[str]) -> list[str]:
     return listed
 
 
-def _embed_in_threads(network: _Network, texts: list[str]) -> Iterator[Vectors]:
-    """Yield the embeddings of consecutive blocks of texts; each text is embedded by one thread.
+def _embed_blocks(network: _Network, texts: list[str]) -> Iterator[Vectors]:
+    """Yield the embeddings (b, d) of consecutive blocks of texts; one thread embeds each text.
 
     One text takes fifteen times as long on several threads, because of their synchronisation. Every
     thread has its own copy of the network, because a tokenizer is not safe for threads.
@@ -149,7 +149,7 @@ def _embed_in_threads(network: _Network, texts: list[str]) -> Iterator[Vectors]:
 
 
 def find_model_folder(model: str) -> Path:
-    """Return the folder of a model: of the packaged one by its name, otherwise the given folder.
+    """Return the folder of a model, given as :data:`PACKAGED_MODEL` or as the folder's path.
 
     Raises InvalidInput if the folder has no model, and MissingExtra if the model is the packaged
     one and the extra `text` is not installed.
@@ -166,7 +166,7 @@ def find_model_folder(model: str) -> Path:
 
 
 def _load_model(model: str) -> _Network:
-    """Return a model, given by name or folder.
+    """Return the network of a model, given as :data:`PACKAGED_MODEL` or as a folder's path.
 
     Raises InvalidInput before loading if the folder names other classes than
     :data:`_LIBRARY_CLASS`.
@@ -196,7 +196,7 @@ def _load_model(model: str) -> _Network:
 
 @contextmanager
 def _disable_progress_bars() -> Iterator[None]:
-    """Disable the progress bars of transformers, and restore the setting of the process after."""
+    """Disable the progress bars of transformers in this context."""
     log = import_module("transformers.utils.logging")
     was_enabled = log.is_progress_bar_enabled()
     log.disable_progress_bar()

@@ -1,4 +1,4 @@
-"""The form of a CSV file: delimiter, decimal mark, encoding, quotes, escapes and comments."""
+"""The format of a CSV file: delimiter, decimal mark, encoding, quotes, escapes and comments."""
 
 import codecs
 import re
@@ -21,7 +21,7 @@ _OPTIONAL_KEYS = ("quote", "escape", "comment")
 
 @dataclass(frozen=True)
 class CsvForm:
-    r"""The form of CSV files. It is public: detected in public rows, or declared.
+    r"""The format of CSV files. It is public: detected in public rows, or declared.
 
     Attributes
     ----------
@@ -35,9 +35,9 @@ class CsvForm:
         The character around fields that contain delimiters or line breaks; doubled inside such a
         field, it means itself. Empty: no field is quoted.
     escape : str
-        The character before a character without its role, such as a backslash. Empty: none.
+        The character, such as a backslash, after which a character has no role. Empty: none.
     comment : str
-        The begin of lines that are left out, such as "#". A line inside a quoted field is not a
+        The beginning of lines that are left out, such as "#". A line inside a quoted field is not a
         comment. Empty: no line is left out.
 
     Raises
@@ -98,18 +98,18 @@ class CsvForm:
         return form
 
     def _list_unusual_keys(self) -> list[str]:
-        """Return the optional keys with other values than in plain CSV."""
+        """Return the names of the optional attributes with other values than in plain CSV."""
         fields = type(self).__dataclass_fields__
         return [name for name in _OPTIONAL_KEYS if getattr(self, name) != fields[name].default]
 
     def to_dict(self) -> dict[str, str]:
-        """Return the form as a JSON object, without optional keys that are as in plain CSV."""
+        """Return the format as a JSON object, without optional keys that are as in plain CSV."""
         keys = (*_REQUIRED_KEYS, *self._list_unusual_keys())
         return {name: getattr(self, name) for name in keys}
 
     @classmethod
     def from_dict(cls, declared: object) -> Self:
-        """Return the form of a JSON object; absent keys have the values of plain CSV.
+        """Return the format that a JSON object declares; absent keys are as in plain CSV.
 
         Raises
         ------
@@ -127,8 +127,8 @@ class CsvForm:
 PLAIN_CSV = CsvForm()
 
 
-def with_points(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return texts with commas and points swapped, for files with decimal commas.
+def swap_decimal_marks(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return a column of texts with commas and points swapped, for files with decimal commas.
 
     Then 1,5 is a number, and 1.500, which may mean 1500, is not.
     """

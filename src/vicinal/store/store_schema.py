@@ -90,7 +90,7 @@ class StoreExtractor:
         if self.kind == "table":
             from vicinal.features.table_features import as_schema  # needs scikit-learn
 
-            schema = as_schema(self.options.get("schema")).usable()
+            schema = as_schema(self.options.get("schema")).require_features()
             plain_options = {**self.options, "schema": schema.to_dict()}
             object.__setattr__(self, "options", plain_options)
         _ = self._extractor  # raises InvalidInput for options that the extractor does not have
