@@ -29,8 +29,8 @@ Features: TypeAlias = AnyArray | tuple[Any, ...] | pa.Table
 class Dataset:
     """Records with labels and subjects; row i of every field belongs to record i.
 
-    The representation names the kind of data, never values or the number of records, so that it may
-    be logged.
+    ``repr()`` shows the kind of data, never values or the number of records, so that it may be
+    logged.
 
     Attributes
     ----------
@@ -91,7 +91,7 @@ class Dataset:
         return f"Dataset({', '.join([kind, *extras])})"
 
     def take(self, rows: slice | AnyInts | Bools) -> Dataset:
-        """Return the chosen records, without a test part.
+        """Return the chosen records, without their names and without a test part.
 
         Parameters
         ----------
@@ -122,7 +122,7 @@ class Dataset:
         return replace(self, test=None), self.test
 
 
-def subject_column(ids: npt.ArrayLike | Iterable[Hashable]) -> AnyArray:
+def build_subject_column(ids: npt.ArrayLike | Iterable[Hashable]) -> AnyArray:
     """Return canonical subject ids (n,): int64 if all are whole numbers, else strings.
 
     A number and its decimal form are the same id: 5 and "5".
@@ -132,7 +132,7 @@ def subject_column(ids: npt.ArrayLike | Iterable[Hashable]) -> AnyArray:
     return np.array(canonical_ids if are_integers else list(map(str, canonical_ids)))
 
 
-def label_column(texts: list[str]) -> AnyArray:
+def build_label_column(texts: list[str]) -> AnyArray:
     """Return labels (n,): int64 or bool if all texts are whole numbers or truth values, else str.
 
     Strings are composed (NFC), as class names are.
@@ -142,9 +142,9 @@ def label_column(texts: list[str]) -> AnyArray:
     return np.array(names if len(set(map(type, names))) == 1 else composed_texts)
 
 
-def array_npz(path: str | Path) -> Dataset:
-    """Return the data set of an npz file with the keys that `load_table` describes."""
-    arrays = _load_arrays(path)
+def load_npz(path: str | Path) -> Dataset:
+    """Return the data set of an npz file with the keys that `load_table` describes, such as x."""
+    arrays = _read_npz(path)
     if "x" in arrays:
         return _build_dataset(path, arrays, "")
     if "x_train" not in arrays:
@@ -153,7 +153,8 @@ def array_npz(path: str | Path) -> Dataset:
     return _build_dataset(path, arrays, "_train", test)
 
 
-def _load_arrays(path: str | Path) -> dict[str, AnyArray]:
+def _read_npz(path: str | Path) -> dict[str, AnyArray]:
+    """Return all arrays of an npz file by key; raise InvalidInput for other files."""
     try:
         # np.load would leave a damaged file open if it opened the file itself.
         with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as stored:
@@ -170,7 +171,10 @@ def _load_arrays(path: str | Path) -> dict[str, AnyArray]:
 def _build_dataset(
     path: str | Path, arrays: dict[str, AnyArray], suffix: str, test: Dataset | None = None
 ) -> Dataset:
-    """Return the data set of the arrays with the key suffix `suffix`: "", "_train" or "_test"."""
+    """Return the data set of the arrays whose keys end in `suffix`: "", "_train" or "_test".
+
+    `path`: the file that holds them, for messages. `test`: the test part of the result.
+    """
     features = arrays[f"x{suffix}"]
     if features.dtype.kind not in "buif" or features.ndim < 2 or not np.isfinite(features).all():
         raise InvalidInput(f"{path}: 'x{suffix}' must hold finite numbers, one row per record.")
@@ -181,7 +185,7 @@ def _build_dataset(
     return Dataset(
         features,
         None if labels is None else checks.composed_labels(labels),
-        None if subjects is None else subject_column(subjects),
+        None if subjects is None else build_subject_column(subjects),
         test,
     )
 
@@ -205,11 +209,11 @@ def load_mnist() -> Dataset:
     ((60000, 28, 28), (10000, 28, 28))
     """
     with as_file(_find_mnist_file()) as path:
-        return array_npz(path)
+        return load_npz(path)
 
 
 def _find_mnist_file() -> Traversable:
-    """Return the file beside this module, as in a checkout, or in the package of the digits."""
+    """Return the file of the digits: in a checkout, else in the package `vicinal_demo_data`."""
     file_of_checkout = files("vicinal.datasets") / "data" / "mnist.npz"
     if file_of_checkout.is_file():
         return file_of_checkout
@@ -282,9 +286,9 @@ def load_images(folder: str | Path) -> Dataset:
     (depth,) = depths
     labels = subjects = None
     if depth >= _LABEL_DEPTH:
-        labels = label_column([path.parts[0] for path in paths])
+        labels = build_label_column([path.parts[0] for path in paths])
     if depth == _SUBJECT_DEPTH:
-        subjects = subject_column([path.parts[1] for path in paths])
+        subjects = build_subject_column([path.parts[1] for path in paths])
     with ThreadPoolExecutor() as pool:
         images = list(pool.map(partial(_read_image, folder), paths))
     have_same_shape = len({image.shape for image in images}) == 1
@@ -293,7 +297,7 @@ def load_images(folder: str | Path) -> Dataset:
 
 
 def _read_image(folder: Path, path: Path) -> UInts8:
-    """Return the image at a path relative to `folder`, uint8 (h, w) or (h, w, 3)."""
+    """Return the image at a `path` relative to `folder`, upright, uint8 (h, w) or (h, w, 3)."""
     from PIL import Image, ImageOps
 
     try:
