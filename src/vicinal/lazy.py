@@ -40,7 +40,7 @@ def attach_exports(package: str) -> tuple[Callable[[str], Any], Callable[[], lis
 
 
 def read_exports(stub: Path) -> dict[str, str]:
-    """Return the names that a stub imports, each with the module that it imports the name from."""
+    """Return the module of every name that a stub imports, as `from module import x as x`."""
     modules: dict[str, str] = {}
     for node in ast.parse(stub.read_text(encoding="utf-8")).body:
         if isinstance(node, ast.ImportFrom):
@@ -67,8 +67,8 @@ def load_when_used(package: str, *names: str) -> None:
             setattr(parent, name, module)
 
 
-def of_extra(extra: str, package: str, purpose: str) -> Any:
-    """Return the imported package; raise MissingExtra if it is not installed.
+def import_from_extra(extra: str, package: str, purpose: str) -> Any:
+    """Import and return an optional package; raise MissingExtra if it is not installed.
 
     `extra`: name of vicinal's extra that contains the package. `purpose`: the feature that needs
     it, for the message.

@@ -352,7 +352,7 @@ class _EstimatorSession:
     def do_erase(self, _: int, __: Bools | bool) -> None:
         self.system.erase(np.unique(self.interaction.universes.victims.subjects))
         if self.fault.refills_on_return:
-            testing.forget_departed(self.system)
+            testing.forget_erased_budgets(self.system)
 
     def do_reenrol(self, index: int, present: Bools | bool) -> None:
         # A new subject is added in both worlds, because the number of additions is public.
@@ -477,7 +477,7 @@ class TwoWorlds:
         present_transcript = testing.Transcript(follows=absent_transcript)
         absent_outputs = interaction.run(False, fault, absent_transcript)
         present_outputs = interaction.run(True, fault, present_transcript)
-        has_equal_outputs = not present_transcript.strayed and all(
+        has_equal_outputs = not present_transcript.diverged and all(
             map(_are_equal, absent_outputs, present_outputs)
         )
         absent_sums: list[Ints] = []

@@ -61,7 +61,7 @@ class FeatureOptions:
         """
         from vicinal.datasets.tables import normalize_column_name, read_table
         from vicinal.features.table_schema import TableSchema
-        from vicinal.parameters import listed_names
+        from vicinal.parameters import parse_name_list
         from vicinal.store.store_schema import StoreExtractor
 
         options: dict[str, Any] = {}
@@ -71,7 +71,9 @@ class FeatureOptions:
             schema = TableSchema.load(self.schema).require_features()
             schema.refuse_features(other_columns, "labels or subjects")
             options["schema"] = schema.to_dict()
-        columns = [normalize_column_name(name) for name in listed_names(self.columns or [])] or None
+        columns = [
+            normalize_column_name(name) for name in parse_name_list(self.columns or [])
+        ] or None
         excluded = {normalize_column_name(name) for name in other_columns if name is not None}
         if columns is None and self.features == "columns" and public and records.is_table(public):
             names = read_table(public).column_names

@@ -138,7 +138,7 @@ def build_label_column(texts: list[str]) -> AnyArray:
     Strings are composed (NFC), as class names are.
     """
     composed_texts = [checks.normalize_text(text) for text in texts]
-    names = list(map(checks.label_name, composed_texts))
+    names = list(map(checks.parse_label, composed_texts))
     return np.array(names if len(set(map(type, names))) == 1 else composed_texts)
 
 
@@ -184,7 +184,7 @@ def _build_dataset(
             raise InvalidInput(f"{path}: '{name}{suffix}' must hold integers or strings.")
     return Dataset(
         features,
-        None if labels is None else checks.composed_labels(labels),
+        None if labels is None else checks.compose_labels(labels),
         None if subjects is None else build_subject_column(subjects),
         test,
     )

@@ -70,7 +70,7 @@ def _parse_id(path: str | Path, line_number: int, line: str) -> SubjectId:
         if separator in line:
             reason = f"holds {description}. Write one id per line, and nothing else"
             raise _build_line_error(path, line_number, reason)
-    problem = checks.id_fault(line)
+    problem = checks.describe_id_fault(line)
     if problem:
         raise _build_line_error(path, line_number, f"must be an id. The problem: {problem}")
     return checks.subject_id("subjects", line)

@@ -22,7 +22,7 @@ from vicinal.errors import InvalidInput, UnusableRows
 from vicinal.features.csv_form import PLAIN_CSV, CsvForm, swap_decimal_marks
 from vicinal.features.table_columns import is_text, parse_numbers, plain_text, validate_ids
 from vicinal.features.table_schema import TableSchema
-from vicinal.lazy import of_extra
+from vicinal.lazy import import_from_extra
 
 _BLOCK = 1 << 24
 """Bytes of a CSV file read at a time; a longer row cannot be read."""
@@ -541,7 +541,7 @@ def _read_parquet(path: Path, form: CsvForm) -> pa.Table:  # noqa: ARG001 (for C
 
 def _read_excel(path: Path, form: CsvForm) -> pa.Table:  # noqa: ARG001 (for CSV files)
     """Return the table of the first sheet of an Excel or OpenDocument file."""
-    calamine = of_extra("excel", "python_calamine", "Reading Excel files")
+    calamine = import_from_extra("excel", "python_calamine", "Reading Excel files")
     try:
         sheet = calamine.CalamineWorkbook.from_path(str(path)).get_sheet_by_index(0)
     except calamine.CalamineError:

@@ -22,7 +22,7 @@ from vicinal import checks
 from vicinal.arrays import AnyArray
 from vicinal.errors import InvalidInput
 from vicinal.features.fixed import AnyImages, FixedImageFeatures, LoadedOnce, Vectors, read_pixels
-from vicinal.lazy import of_extra
+from vicinal.lazy import import_from_extra
 from vicinal.neighbours.scan import THREADS
 
 SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
@@ -52,7 +52,7 @@ _FLOAT = 1
 _INT64 = 7
 """Element types of ONNX's TensorProto."""
 
-_import_extra = partial(of_extra, "encoders", purpose="ImageFeatures")
+_import_extra = partial(import_from_extra, "encoders", purpose="ImageFeatures")
 
 
 class ImageFeatures(LoadedOnce["Any"], FixedImageFeatures):

@@ -17,7 +17,7 @@ from vicinal import checks
 from vicinal.arrays import AnyArray
 from vicinal.errors import InvalidInput, MissingExtra, UnusableRows
 from vicinal.features.fixed import FixedRowFeatures, LoadedOnce, Vectors
-from vicinal.lazy import of_extra
+from vicinal.lazy import import_from_extra
 from vicinal.ledger.sealed_files import read_json
 from vicinal.neighbours.scan import THREADS
 
@@ -38,7 +38,7 @@ _MIN_VERSION = 6
 _MIN_TEXTS_PER_THREAD = 16
 """Fewest texts per thread, because each further thread needs a copy of the network."""
 
-_import_extra = partial(of_extra, "text", purpose="SentenceFeatures")
+_import_extra = partial(import_from_extra, "text", purpose="SentenceFeatures")
 
 
 class _Network(Protocol):

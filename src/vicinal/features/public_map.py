@@ -16,12 +16,12 @@ from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.features.fixed import project_exactly, round_directions, scale_to_unit_length
 from vicinal.tabular import (
     Names,
-    note_columns,
+    get_text_names,
     read_matrix,
     read_names,
     refuse_other_names,
     refuse_other_width,
-    text_names,
+    set_column_attributes,
 )
 
 Vectors = Floats32
@@ -164,7 +164,7 @@ class PublicMap(TransformerMixin, BaseEstimator):
         check_is_fitted(self)
         entries = {name: getattr(self, name) for name in _PARAMETERS}
         entries |= {name: getattr(self, f"{name}_") for name in _FITTED_ARRAYS}
-        entries[_NAMES_ENTRY] = text_names(vars(self).get("_column_names"))
+        entries[_NAMES_ENTRY] = get_text_names(vars(self).get("_column_names"))
         with Path(path).open("wb") as file:
             np.savez(file, **{name: value for name, value in entries.items() if value is not None})
 
@@ -207,7 +207,7 @@ class PublicMap(TransformerMixin, BaseEstimator):
         self.mean_ = mean
         self.components_ = components
         self.scale_ = scale
-        note_columns(self, len(mean), names)
+        set_column_attributes(self, len(mean), names)
         return self
 
     def _map_rows(self, rows: AnyArray) -> Vectors:

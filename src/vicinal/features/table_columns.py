@@ -348,15 +348,15 @@ def validate_labels(column: pa.ChunkedArray, classes: Sequence[Any] | None) -> R
 
     Missing labels are faults. `classes`: the names of all classes; None if every label is valid.
     """
-    index_of = None if classes is None else checks.class_positions(classes)
+    index_of = None if classes is None else checks.build_class_index(classes)
 
     def validate_label(value: Any) -> float | Fault:
         text = plain_text(value)
         if is_missing_text(text, index_of or ()):
             return math.nan
-        if index_of is None or text in index_of or checks.label_name(text) in index_of:
+        if index_of is None or text in index_of or checks.parse_label(text) in index_of:
             return 0.0
-        return 0.0 if checks.plain_label(text, index_of) in index_of else Fault.UNKNOWN_CLASS
+        return 0.0 if checks.parse_whole_label(text, index_of) in index_of else Fault.UNKNOWN_CLASS
 
     return _parse_distinct(column, validate_label).refuse_missing()
 
@@ -371,7 +371,9 @@ def validate_ids(column: pa.ChunkedArray) -> Reading:
         if plain_text(value) in MISSING_WORDS:
             return math.nan
         return (
-            0.0 if isinstance(value, bool) or checks.id_fault(value) is None else Fault.INVALID_ID
+            0.0
+            if isinstance(value, bool) or checks.describe_id_fault(value) is None
+            else Fault.INVALID_ID
         )
 
     return _parse_distinct(column, validate_id)

@@ -188,7 +188,7 @@ class TableSchema:
                 f'A schema must be a JSON object with "format": "{FORMAT}". Draft one with: '
                 "vicinal schema PUBLIC.parquet -o schema.json"
             )
-        checks.file_format("The schema", declared_schema.get("version"), VERSION)
+        checks.check_file_format("The schema", declared_schema.get("version"), VERSION)
         declared = declared_schema.get("columns")
         allowed_keys = {"format", "version", "file", "columns"}
         if not isinstance(declared, Mapping) or set(declared_schema) - allowed_keys:

@@ -218,7 +218,7 @@ def _unpack_entry(
     `path` is the file's name for error messages.
     """
     head = parse_json(str(arrays["head"]))
-    checks.file_format(path, head["format"], _FORMAT)
+    checks.check_file_format(path, head["format"], _FORMAT)
     rounds = tuple(
         AskedRound(
             arrays[f"queries_{number}"],

@@ -210,7 +210,7 @@ class IndKNNLabeller(Labeller):
 
     @property
     def classes(self) -> AnyArray:
-        return checks.class_names(self._classifier.classes)
+        return checks.check_class_names(self._classifier.classes)
 
     def embed(self, records: AnyArray, reference: AnyArray, part: Round) -> Floats | None:
         # The first call creates full budgets, unless restore() has set spent ones. The returned
@@ -405,7 +405,7 @@ class FixedPlanLabeller(Labeller):
 
     @property
     def classes(self) -> AnyArray:
-        return checks.class_names(self._make_classifiers()[0].classes)
+        return checks.check_class_names(self._make_classifiers()[0].classes)
 
     def embed(
         self,

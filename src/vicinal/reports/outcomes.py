@@ -69,8 +69,8 @@ class Outcome:
 
 def compare_answers(answers: npt.ArrayLike, truth: npt.ArrayLike) -> Bools:
     """Return for each answer whether it is correct, after Unicode normalisation of class names."""
-    labels = checks.composed_labels(answers)
-    true_labels = checks.composed_labels(truth)
+    labels = checks.compose_labels(answers)
+    true_labels = checks.compose_labels(truth)
     if labels.shape != true_labels.shape or labels.ndim != 1:
         shapes = f"{labels.shape} and {true_labels.shape}"
         raise InvalidInput(f"Answers and truth must have the same shape (q,). Got {shapes}.")
@@ -82,7 +82,7 @@ def outcome_by_class(
 ) -> dict[str, Outcome]:
     """Return the outcome for the examples of each true class, by the text of its name."""
     correct = compare_answers(answers, truth)
-    true_labels = checks.composed_labels(truth)
+    true_labels = checks.compose_labels(truth)
     outcomes = {}
     for name in map(checks.normalize_text, classes):
         in_class = true_labels == name
