@@ -27,7 +27,7 @@ _MAX_LISTED = 20
 
 
 def _build_parameter_error(name: str, requirement: str, value: object) -> InvalidInput:
-    """Return the error for a parameter that must be what `requirement` says but has `value`."""
+    """Return the error for a parameter whose `value` does not meet a requirement, in words."""
     return InvalidInput(f"The {name!r} parameter must be {requirement}. Got {value!r}.")
 
 
@@ -63,10 +63,7 @@ def check_real(
 def _describe_bounds(
     above: float | None, minimum: float | None, below: float | None, maximum: float | None
 ) -> str:
-    """Return the requirement on a finite number with these bounds in words, for an error.
-
-    `above` and `below` are exclusive, `minimum` and `maximum` inclusive.
-    """
+    """Return the requirement of exclusive and inclusive bounds in words, for an error."""
     bounds = [("> ", above), (">= ", minimum), ("< ", below), ("<= ", maximum)]
     conditions = " and ".join(f"{sign}{bound:g}" for sign, bound in bounds if bound is not None)
     return f"a finite number {conditions}".rstrip()
@@ -147,8 +144,7 @@ def check_class_names(classes: object, name: str = "classes") -> AnyArray:
     Class names are a public input and are never derived from private labels. Names that cannot be
     told apart in a file of labels, such as "true" and "TRUE", are refused.
 
-    - `classes`: integers or strings, at least two.
-    - `name`: the parameter's name in error messages.
+    `classes`: integers or strings, at least two. `name`: the parameter's name in messages.
     """
     if classes is None or isinstance(classes, str) or not isinstance(classes, Iterable):
         raise _build_parameter_error(
@@ -333,10 +329,7 @@ def _suggest_conversion(subject: object) -> str:
 
 
 def _is_surely_canonical(subject: object) -> bool:
-    """Return True only for an id that needs no normalization; a fast test.
-
-    It may return False for an id in canonical form, see :func:`subject_id`.
-    """
+    """Return True only for an id that needs no normalization; may be False for others, too."""
     if type(subject) is str:
         return _CANONICAL_TEXT.fullmatch(subject) is not None
     return type(subject) is int and subject in _INT64

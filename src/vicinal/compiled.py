@@ -102,10 +102,7 @@ class _PrivateCache(FunctionCache):
         Path(self.cache_path).chmod(PRIVATE_MODE)
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """Override of numba: return the cached compiled version of a signature, or None.
-
-        None if there is no version, or if the directory is not private.
-        """
+        """Override of numba: return the cached version, or None if absent or not private."""
         if _is_private(Path(self.cache_path)):
             return super().load_overload(sig, target_context)
         return None

@@ -15,12 +15,7 @@ def attach_exports(package: str) -> tuple[Callable[[str], Any], Callable[[], lis
 
     The stub of the package, ``__init__.pyi``, lists its public names, one import each. Type
     checkers read it, and so does this function, so that the names are declared once. A name is
-    imported from its module when it is first used.
-
-    Parameters
-    ----------
-    package : str
-        The package's `__name__`.
+    imported from its module when it is first used. `package`: the package's `__name__`.
     """
     module = sys.modules[package]
     modules = read_exports(Path(str(module.__file__)).with_suffix(".pyi"))

@@ -15,10 +15,7 @@ _begin: ContextVar[Begin | None] = ContextVar("begin", default=None)
 
 @contextmanager
 def show_progress(begin: Begin) -> Iterator[None]:
-    """Display the progress of all work in this context and thread that calls :func:`begin_work`.
-
-    `begin`: called at the start of every piece of work.
-    """
+    """Display the progress of work that calls :func:`begin_work` in this context and thread."""
     token = _begin.set(begin)
     try:
         yield

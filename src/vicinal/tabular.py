@@ -242,14 +242,14 @@ def refuse_other_names(names: Names | None, expected: Names | None) -> None:
     raise InvalidInput(f"{message}Select the columns of fit, in their order, by these names.")
 
 
-def refuse_other_width(values: AnyArray, n_features: int, receiver: str) -> None:
+def refuse_other_width(values: AnyArray, n_features: int, holder: str) -> None:
     """Raise InvalidInput, in scikit-learn's words, if `values` (n, d) has another width d.
 
-    `receiver`: the name of the estimator or store that expects them.
+    `holder`: the name of the estimator or store that expects them.
     """
     if values.shape[1] != n_features:
         raise InvalidInput(
-            f"X has {values.shape[1]} features, but {receiver} is expecting {n_features} features as "
+            f"X has {values.shape[1]} features, but {holder} is expecting {n_features} features as "
             "input."
         )
 
@@ -439,10 +439,7 @@ def _find_common_dtype(dtypes: list[Any]) -> Any:
 
 
 def _read_number_column(argument: str, name: Any, column: Any) -> AnyArray:
-    """Return the numbers of a column of any library, (n,); missing ones are NaN.
-
-    `name`: for messages; None if it has none.
-    """
+    """Return the numbers (n,) of a column with a name or None; missing ones are NaN."""
     location = "" if name is None else f" in column {str(name)!r}"
     dtype = getattr(column, "dtype", None)
     if isinstance(column, np.ndarray) or isinstance(dtype, np.dtype):
@@ -544,10 +541,7 @@ def _convert_objects(argument: str, values: AnyArray, location: str) -> AnyArray
 def _build_value_error(
     argument: str, location: str, content: str, error_type: type[InvalidInput] = InvalidInput
 ) -> InvalidInput:
-    """Return the error for values that are not numbers.
-
-    `location`: the column, such as " in column 'age'", or empty. `content`: their type, in words.
-    """
+    """Return the error for values of a type, in words (`content`), at a place (`location`)."""
     # scikit-learn's checks of estimators search for Python's message of a TypeError.
     is_type_error = error_type is InvalidType
     quote = " (float() argument must be a string or a real number)" if is_type_error else ""

@@ -93,10 +93,7 @@ class Dataset:
     def take(self, rows: slice | AnyInts | Bools) -> Dataset:
         """Return the chosen records, without their names and without a test part.
 
-        Parameters
-        ----------
-        rows
-            A slice, row indices, or a mask (n,).
+        `rows`: a slice, row indices, or a mask (n,).
         """
         indices = np.arange(len(self))[rows]
         if isinstance(self.features, tuple):
@@ -112,10 +109,7 @@ class Dataset:
     def split(self) -> tuple[Dataset, Dataset]:
         """Return the records without their test part, and the test part.
 
-        Raises
-        ------
-        InvalidInput
-            If there is no test part.
+        Raises InvalidInput if there is no test part.
         """
         if self.test is None:
             raise InvalidInput("This data set has no test part; take() can hold records back.")
@@ -171,9 +165,9 @@ def _read_npz(path: str | Path) -> dict[str, AnyArray]:
 def _build_dataset(
     path: str | Path, arrays: dict[str, AnyArray], suffix: str, test: Dataset | None = None
 ) -> Dataset:
-    """Return the data set of the arrays whose keys end in `suffix`: "", "_train" or "_test".
+    """Return the data set of the arrays with a key suffix: "", "_train" or "_test".
 
-    `path`: the file that holds them, for messages. `test`: the test part of the result.
+    `path`: their file, for messages. `test`: the test part of the result.
     """
     features = arrays[f"x{suffix}"]
     if features.dtype.kind not in "buif" or features.ndim < 2 or not np.isfinite(features).all():

@@ -126,10 +126,9 @@ def normalize_column_name(name: str) -> str:
 class _ColumnRoles:
     """The roles of a table's columns, with normalized names (:func:`normalize_column_name`).
 
-    - `label`, `subject`: the columns of labels and of subject ids; None: no such column.
-    - `columns`, `text`: the columns of numbers or of texts as features; None for both: all others.
-    - `schema`: declares the features, in place of `columns` and `text`; None for none.
-    - `targets`: columns of numeric targets, in place of `label`.
+    `label`, `subject`: columns of labels and ids, if any. `columns`, `text`: columns of numbers or
+    of texts as features; without both, all other columns. `schema`: declares the features in place
+    of `columns` and `text`. `targets`: columns of numeric targets, in place of `label`.
     """
 
     label: str | None
@@ -170,7 +169,7 @@ class _ColumnRoles:
         return name in self.targets or name not in (self.label, self.subject, self.text)
 
     def build_dataset(self, table: pa.Table) -> Dataset:
-        """Return the records of a table, whose columns have normalized names."""
+        """Return the records of a table with normalized column names."""
         columns = _Columns(table)
         labels = None if self.label is None else _read_labels(columns, self.label)
         if self.targets:
@@ -240,14 +239,11 @@ def detect_csv_format(
 ) -> CsvForm:
     """Return the format of a **public** CSV file: as given, the rest as detected.
 
-    - `delimiter`: None detects it: of those in the header with which all rows can be read, the one
-      that gives most columns.
-    - `decimal`: None detects it: a comma if fields have another delimiter and at least as many
-      columns have numbers with commas as with points, else a point.
-    - `encoding`: None detects it: UTF-8 or UTF-16 if the content is valid, else Windows-1252.
-    - `base_format`: the format from which quote, escape and comment are taken.
-
-    For another kind of file nothing is detected, and the values of plain CSV are returned.
+    `delimiter`: None detects the one in the header with which all rows can be read and that gives
+    most columns. `decimal`: None detects a comma if fields have another delimiter and at least as
+    many columns have numbers with commas as with points. `encoding`: None detects UTF-8 or UTF-16
+    if the content is valid, else Windows-1252. `base_format`: the format from which quote, escape
+    and comment are taken. For another kind of file, what is not given is as in plain CSV.
     """
     path = _check_exists(path)
     declared = replace(
@@ -272,10 +268,9 @@ def _detect_delimiter(
 ) -> tuple[CsvForm, int]:
     """Return a CSV file's format, in which the decimal point is a placeholder, and its width.
 
-    The width is the number of columns. `delimiter`, `encoding`: known values, or None to detect
-    them. `base_format`: the format from which quote, escape and comment are taken.
-    Raises ValueError if rows have different lengths with every delimiter. Only delimiters in the
-    header are tried, because a text may contain any of them.
+    The width is the number of columns. Only delimiters in the header are tried, because a text may
+    contain any of them. Raises ValueError if rows have different lengths with each of them.
+    Parameters as for :func:`detect_csv_format`.
     """
     encoding = encoding or _detect_encoding(path)
     used_marks = (base_format.quote, base_format.escape, base_format.comment[:1])
@@ -462,10 +457,8 @@ def _read_csv(path: Path, form: CsvForm) -> pa.Table:
 
 
 def _read_strings(path: Path, form: CsvForm, names: list[str]) -> pa.Table:
-    """Return the table of a CSV file with these column names; their columns are strings.
-
-    They are converted later, because types guessed from the first rows may not fit the rest.
-    """
+    """Return the table of a CSV file with these column names; all columns are strings."""
+    # They are converted later, because types guessed from the first rows may not fit the rest.
     from pyarrow import csv
 
     types = csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()))
@@ -556,10 +549,7 @@ def _read_excel(path: Path, form: CsvForm) -> pa.Table:  # noqa: ARG001 (for CSV
 
 
 def _convert_excel_column(cells: list[Any]) -> pa.Array:
-    """Return the Python values of a sheet's column as an Arrow column; None is null.
-
-    Numbers that are all whole become int64, and mixed types strings.
-    """
+    """Return a sheet's column: whole numbers as int64, mixed types as strings, None as null."""
     types = {type(cell) for cell in cells if cell is not None}
     if types <= {int, float}:
         are_whole = all(float(cell).is_integer() for cell in cells if cell is not None)

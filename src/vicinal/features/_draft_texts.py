@@ -14,12 +14,7 @@ from vicinal.features import _draft_values as values
 from vicinal.features import _table_missing as missing
 from vicinal.features import table_columns as cells
 from vicinal.features import table_kinds as kinds
-from vicinal.features._draft_values import (
-    DATE_FORMAT_SAMPLE,
-    SMALL_SAMPLE,
-    Draft,
-    list_distinct_texts,
-)
+from vicinal.features._draft_values import SMALL_SAMPLE, Draft, list_distinct_texts
 from vicinal.features.csv_form import CsvForm, swap_decimal_marks
 from vicinal.features.table_columns import Reading
 from vicinal.features.table_schema import IGNORED, TEXT
@@ -72,9 +67,8 @@ def draft_texts(
 ) -> Draft:
     """Return the draft of a column of texts: parsed values, levels, a category, or no features.
 
-    - `name`, `column`: the column and its public texts.
-    - `order`: the texts of an ordered category from the lowest to the highest, else None.
-    - `file`: the format of the public file, of which the decimal mark is used.
+    `order`: the texts of an ordered category from the lowest to the highest, else None. `file`: the
+    format of the public file, of which the decimal mark is used.
     """
     distinct = list_distinct_texts(column)
     if len(distinct) < 2:
@@ -106,10 +100,8 @@ def _remove_texts(column: pa.ChunkedArray, texts: Iterable[str]) -> pa.ChunkedAr
 class _Interpretation:
     """One possible meaning of a column of texts.
 
-    - `reading`: the column parsed with this meaning.
-    - `draft`: function of the column's name, the reading (for dates: the column) and the `options`
-      that returns the draft.
-    - `options`: keyword arguments of `draft`.
+    `reading`: the column parsed with this meaning. `draft`: returns the draft from the column's
+    name, the reading (for dates: the column) and the keyword arguments `options`.
     """
 
     reading: Reading
@@ -127,9 +119,8 @@ def _list_interpretations(
 ) -> list[_Interpretation]:
     """Return the possible meanings of a column of texts, the most probable first.
 
-    - `column`: the texts as they are in the file.
-    - `pointed`: the same texts with decimal points, also if the file has decimal commas.
-    - `distinct`: the distinct texts of `column`, without missing values.
+    `column`: the texts as they are in the file. `pointed`: the same with decimal points, also if
+    the file has decimal commas. `distinct`: the distinct texts of `column` that are not missing.
     """
     meanings = []
     if not any(map(cells.LEADING_ZERO.fullmatch, distinct)):
@@ -141,7 +132,7 @@ def _list_interpretations(
             reading = cells.parse_numbers(pointed, accept_censored=True)
             options = {"has_censored_cells": True}
             meanings.append(_Interpretation(reading, values.draft_numbers, options))
-    sample = pa.chunked_array([distinct[:DATE_FORMAT_SAMPLE]])
+    sample = pa.chunked_array([distinct[: values.DATE_FORMAT_SAMPLE]])
     for date_format in (None, *_DATE_FORMATS):
         if not cells.parse_days(sample, date_format).faults.all():
             reading = cells.parse_days(column, date_format)
@@ -203,7 +194,7 @@ def _describe_doubtful_numbers(texts: list[str], file: CsvForm) -> list[str]:
     """Return notes on numbers that are rounded, or have points that may separate thousands.
 
     `texts`: the distinct numbers, written with decimal points. `file`: the format of the public
-    file, whose own decimal mark the note shows.
+    file, which has the decimal mark for the note.
     """
     notes = []
     if any(map(values.is_rounded, texts)):
@@ -290,10 +281,9 @@ def _refuse_texts(counts: Counter[str], n_others: int) -> Draft | None:
 
 
 def _describe_formatted_numbers(distinct: list[str], file: CsvForm) -> str:
-    """Return a note if all distinct texts are numbers, and some have marks that are not parsed.
+    """Return a note if all distinct texts are numbers, some with marks that are not parsed; or "".
 
-    An empty note otherwise. `file`: the format of the public file, of which the decimal mark is
-    used.
+    `file`: the format of the public file, of which the decimal mark is used.
     """
     joined = "\n".join(distinct)
     has_points = file.decimal == "," and "." in joined

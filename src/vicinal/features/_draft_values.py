@@ -99,10 +99,7 @@ def describe_constant(codes: Codes) -> str:
 
 
 def get_missing_options(reading: Reading) -> dict[str, Any]:
-    """Return a column's fields `missing` and `missing_share`, as all drafts have them.
-
-    Missing values are allowed, with their share among the public cells.
-    """
+    """Return a draft's fields `missing`, always True, and `missing_share`, the public share."""
     share = round_digits(np.isnan(reading.codes).mean())
     return {"missing": True, "missing_share": min(0.99, share)}
 
@@ -119,10 +116,7 @@ def _exclude_codes(reading: Reading, codes: Sequence[float]) -> Reading:
 
 
 def draft_yes_no(name: str, reading: Reading, *, allow_constant: bool = False) -> Draft:
-    """Return the draft of truth values.
-
-    `allow_constant`: whether a column of equal values is drafted; otherwise it is ignored.
-    """
+    """Return the draft of truth values; `allow_constant`: also if all of them are equal."""
     codes = reading.present_codes
     reason = describe_constant(codes)
     if reason and not (allow_constant and len(codes)):
@@ -186,10 +180,7 @@ def _are_row_ids(numbers: Codes, distinct: Codes) -> bool:
 
 
 def _is_skewed(numbers: Codes, distinct: Codes) -> bool:
-    """Return whether numbers are nonnegative with so long a tail that distances need a logarithm.
-
-    `numbers`: all numbers (n,). `distinct`: the distinct ones.
-    """
+    """Return whether numbers (n,) are nonnegative with a tail so long that it needs a logarithm."""
     if numbers.min() < 0 or len(distinct) < SMALL_SAMPLE:
         return False
     low, middle, high = np.quantile(numbers, [0.05, 0.5, 0.95])
@@ -316,10 +307,7 @@ def count_faults(reading: Reading) -> int:
 
 
 def _find_common_zone(column: pa.ChunkedArray) -> tuple[str | None, str]:
-    """Return the time zone to declare for a column of moments, and a note for the editor.
-
-    None and an empty note if no moment has a zone; UTC if the moments have several.
-    """
+    """Return the time zone to declare for a column of moments, or None; and a note on it."""
     zone_names: list[str] = []
     if pa.types.is_timestamp(column.type):
         zone_names = [] if column.type.tz is None else [column.type.tz]

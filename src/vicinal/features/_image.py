@@ -225,11 +225,9 @@ class _Lite0Graph:
     ) -> str:
         """Add an inverted residual block (Sandler et al. 2018).
 
-        - `name`: prefix of its weights.
-        - `source`: name of the node output that it takes, `side` pixels high and wide.
-        - `stride`: of its depthwise convolution.
-        - `expansion`: factor of the number of channels in its middle.
-        - `has_shortcut`: whether the source is added to the block's output.
+        `name`: prefix of its weights. `source`: name of the node output that it takes, `side`
+        pixels high and wide. `stride`: of its depthwise convolution. `expansion`: factor of the
+        number of channels in its middle. `has_shortcut`: whether the source is added to the output.
         """
         output = source
         if expansion > 1:
@@ -319,10 +317,7 @@ class _TensorUnpickler(pickle.Unpickler):
     """
 
     def find_class(self, module: str, name: str) -> Any:
-        """Return the replacement of one of four allowed globals; refuse every other global.
-
-        Called by pickle with the names of a module and of a class or function in it.
-        """
+        """Return the replacement of one of four allowed globals, for pickle; refuse all others."""
         replacements: dict[tuple[str, str], Any] = {
             ("collections", "OrderedDict"): OrderedDict,
             ("torch._utils", "_rebuild_tensor_v2"): lambda *tensor: tensor,
@@ -334,10 +329,7 @@ class _TensorUnpickler(pickle.Unpickler):
         return replacements[module, name]
 
     def persistent_load(self, pid: Any) -> tuple[str, np.dtype[Any]]:
-        """Return the key of a storage of torch, and the type of its numbers.
-
-        Called by pickle with the tuple `pid` that identifies the storage.
-        """
+        """Return key and number type of torch's storage with the id `pid`. Called by pickle."""
         _, dtype, key, *_ = pid
         return str(key), dtype
 

@@ -57,10 +57,7 @@ def find_missing_texts(distinct: Iterable[str]) -> tuple[list[str], list[str]]:
 
 
 def find_number_texts(distinct: Iterable[str]) -> list[str]:
-    """Return those of the distinct texts of a category that are numbers such as -999.
-
-    These often mark a missing value.
-    """
+    """Return those of a category's distinct texts that often mark missing numbers, like -999."""
     numbers = {normalize_value(number) for number in _NUMBERS if abs(number) >= 9}
     return [text for text in distinct if normalize_value(text) in numbers]
 
@@ -68,9 +65,7 @@ def find_number_texts(distinct: Iterable[str]) -> list[str]:
 def find_sentinels(codes: Codes, *, are_days: bool = False) -> tuple[list[float], list[float]]:
     """Return the distinct codes that certainly mark missing values, and those that possibly do.
 
-    They are judged by their frequency, and by their distance from the other codes.
-
-    `codes`: numbers (n,), or days since 1970 if `are_days`.
+    They are judged by their frequency, and by their distance from the other codes. `codes`: numbers (n,), or days since 1970 if `are_days`.
     """
     sentinels = _DAYS if are_days else _NUMBERS
     distinct, counts = np.unique(codes, return_counts=True)
@@ -106,7 +101,6 @@ def _is_certain_number(value: float, count: int, plain: Codes) -> bool:
     """Return whether a sentinel number, such as -999, certainly marks a missing value.
 
     A single -1 beside few counts may be a number, and so may 9 or 99 on a scale that ends nearby.
-
     `value`: the sentinel. `count`: number of rows with it. `plain`: distinct numbers that are no
     sentinels, sorted (k,).
     """

@@ -69,7 +69,7 @@ def parse_clock(text: str) -> float | None:
 
 
 def _round_seconds(seconds: float) -> float:
-    """Return a number of seconds rounded to microseconds."""
+    """Return seconds rounded to microseconds."""
     return float(round(seconds * MICROSECONDS)) / MICROSECONDS
 
 
@@ -114,10 +114,7 @@ def find_zone(name: str) -> dt.tzinfo:
 
 @lru_cache(maxsize=100_000)
 def _find_offset(step: int, zone: str) -> int:
-    """Return the seconds that a zone is ahead of UTC from a moment since 1970 on.
-
-    The moment is `step` times :data:`_ZONE_STEP` seconds after 1970 began.
-    """
+    """Return the seconds that a zone is ahead of UTC `step` times _ZONE_STEP seconds after 1970."""
     try:
         moment = _EPOCH + dt.timedelta(seconds=step * _ZONE_STEP)
         offset = moment.astimezone(find_zone(zone)).utcoffset()
@@ -127,10 +124,7 @@ def _find_offset(step: int, zone: str) -> int:
 
 
 def find_offsets(utc_seconds: npt.NDArray[np.int64], zone: str) -> npt.NDArray[np.int64]:
-    """Return the seconds (n,) that a zone is ahead of UTC at the moments `utc_seconds`.
-
-    `utc_seconds`: since 1970 in UTC, (n,). `zone`: a name for :func:`find_zone`.
-    """
+    """Return the seconds (n,) that a zone is ahead of UTC at moments, in seconds since 1970."""
     steps, indices = np.unique(utc_seconds // _ZONE_STEP, return_inverse=True)
     offsets = [_find_offset(step, zone) for step in steps.tolist()]
     return np.asarray(offsets, dtype=np.int64)[indices.reshape(utc_seconds.shape)]

@@ -44,10 +44,7 @@ def read_arrow_columns(
 
 
 def list_columns(table: Any) -> tuple[list[tuple[str, Any]], int]:
-    """Return pairs of name and unconverted column of a table, and its number of rows.
-
-    `table`: as for :func:`read_arrow_columns`.
-    """
+    """Return pairs of name and unconverted column of any table, and its number of rows."""
     if isinstance(table, pa.Table | pa.RecordBatch):
         return list(zip(table.schema.names, table.columns, strict=True)), table.num_rows
     if hasattr(table, "iloc") and hasattr(table, "columns"):  # pandas, also columns of objects
@@ -81,10 +78,7 @@ def _list_columns_of_mappings(rows: Sequence[Mapping[Any, Any]]) -> list[tuple[s
 
 
 def _unify_types(values: list[Any]) -> list[Any]:
-    """Return a column's values as texts if it mixes texts and numbers, else unchanged.
-
-    Then the schema's check finds the faulty rows, whereas Arrow refuses the column.
-    """
+    """Return a column's values as texts if texts and numbers are mixed, which Arrow refuses."""
     types = {type(value) for value in values}
     if str not in types or not types & {bool, int, float}:
         return values

@@ -111,10 +111,7 @@ class CsvForm:
     def from_dict(cls, declared: object) -> Self:
         """Return the format that a JSON object declares; absent keys are as in plain CSV.
 
-        Raises
-        ------
-        InvalidInput
-            If it is not a JSON object, or has other keys or invalid values.
+        Raises InvalidInput if it is not a JSON object, or has other keys or invalid values.
         """
         if not isinstance(declared, Mapping) or set(declared) - set(cls.__dataclass_fields__):
             raise InvalidInput(

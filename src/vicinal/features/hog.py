@@ -6,7 +6,7 @@ The compiled functions sum in the order of scikit-image and numpy, so the featur
 
 from collections.abc import Iterable
 from functools import partial
-from typing import TypedDict
+from typing import Any
 
 import numpy as np
 
@@ -15,16 +15,6 @@ from vicinal.arrays import Floats, Floats32, Ints
 from vicinal.compiled import compiled
 from vicinal.errors import InvalidInput
 from vicinal.features import fixed
-
-
-class HOGSettings(TypedDict):
-    """Checked parameters of the extraction, with the meanings that :class:`HOGFeatures` states."""
-
-    orientations: int
-    cell: int
-    block: int
-    compress: bool
-
 
 _CHUNK = 256
 """Images that a thread takes at a time."""
@@ -112,8 +102,8 @@ class HOGFeatures(fixed.FixedImageFeatures):
         extract = partial(_compute_features, **settings)
         return fixed.extract_in_threads(pixels, extract, _CHUNK, self.n_jobs)
 
-    def _check_parameters(self) -> HOGSettings:
-        """Return the checked parameters, without n_jobs."""
+    def _check_parameters(self) -> dict[str, Any]:
+        """Return the checked parameters by name, without n_jobs."""
         return {
             "orientations": checks.check_integer("orientations", self.orientations, minimum=1),
             "cell": checks.check_integer("cell", self.cell, minimum=1),
@@ -224,12 +214,9 @@ def _fill_cells(
 ) -> None:
     """Write the histogram of every cell: for each bin, the mean over pixels of gradient lengths.
 
-    Sums are rounded to single precision after every term.
-
-    - `lengths`, `angles`: gradients (h, w) of one image; angles in radians.
-    - `bounds`: of the bins, in degrees.
-    - `cell`: side of a cell in pixels.
-    - `cells`: the result, (cell rows, cell columns, bins).
+    Sums are rounded to single precision after every term. `lengths`, `angles`: gradients (h, w) of
+    one image, angles in radians. `bounds`: of the bins, in degrees. `cell`: side of a cell in
+    pixels. `cells`: the result, (cell rows, cell columns, bins).
     """
     cells[:] = 0.0
     for row in range(cells.shape[0]):
@@ -269,11 +256,9 @@ def _write_blocks(
 ) -> None:
     """Write all blocks of cells of an image, each normalised, clipped and normalised again.
 
-    - `cells`: histograms (cell rows, cell columns, bins).
-    - `block`: side of a block in cells.
-    - `schedule`: order of the summation of a block's numbers.
-    - `values`: a buffer for one block, (block * block * bins,).
-    - `features`: the result, (blocks * block * block * bins,).
+    `cells`: histograms (cell rows, cell columns, bins). `block`: side of a block in cells.
+    `schedule`: order of the summation of a block. `values`: a buffer for the numbers of one block.
+    `features`: the result, flat.
     """
     start = 0
     for row in range(cells.shape[0] - block + 1):

@@ -11,9 +11,9 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from vicinal import checks
-from vicinal.arrays import AnyArray, Floats, Floats32
+from vicinal.arrays import AnyArray, Floats
 from vicinal.errors import InvalidInput, PrivacyRefused
-from vicinal.features.fixed import project_exactly, round_directions, scale_to_unit_length
+from vicinal.features.fixed import Vectors, project_exactly, round_directions, scale_to_unit_length
 from vicinal.tabular import (
     Names,
     get_text_names,
@@ -23,8 +23,6 @@ from vicinal.tabular import (
     refuse_other_width,
     set_column_attributes,
 )
-
-Vectors = Floats32
 
 _MIN_RELATIVE_DEVIATION = 1e-6
 """Smallest deviation of a component relative to the largest; below it are rounding errors."""
@@ -146,10 +144,8 @@ class PublicMap(TransformerMixin, BaseEstimator):
     def fit_transform(self, X: Any, y: object = None) -> Vectors:
         """Fit the map to public rows and return the mapped rows.
 
-        Raises
-        ------
-        PrivacyRefused
-            If labels are given, as a Pipeline does when it is fitted on private records.
+        Raises PrivacyRefused if labels are given, as a Pipeline does when it is fitted on private
+        records.
         """
         if y is not None:
             raise PrivacyRefused(
@@ -172,10 +168,7 @@ class PublicMap(TransformerMixin, BaseEstimator):
     def load(cls, path: str | Path) -> Self:
         """Return the map that `save` wrote.
 
-        Raises
-        ------
-        InvalidInput
-            If the file is missing, has another format or is inconsistent.
+        Raises InvalidInput if the file is missing, has another format or is inconsistent.
         """
         stored = _read_file(Path(path))
         mean, components, scale = stored.mean, stored.components, stored.scale

@@ -136,10 +136,7 @@ def as_schema(schema: object) -> TableSchema:
 
 
 def _refuse_faults(readings: Mapping[str, Reading]) -> None:
-    """Raise UnusableRows if a column has faulty cells; only its private message lists the rows.
-
-    `readings`: by the name of the column.
-    """
+    """Raise UnusableRows if a column, by name, has faults; its private message lists the rows."""
     sentences = []
     private_sentences = []
     for name, reading in readings.items():
@@ -156,9 +153,9 @@ def _refuse_faults(readings: Mapping[str, Reading]) -> None:
 
 
 def _warn_of_undeclared(schema: TableSchema, names: Sequence[str]) -> None:
-    """Warn of the number of columns of a table that the schema does not declare.
+    """Warn of the number of a table's columns, `names`, that the schema does not declare.
 
-    `names`: all column names of the table; they are not shown, because they may be private values.
+    Names are not shown, because they may be private values.
     """
     declared = {*schema.names, *schema.ignored, *schema.texts}
     n_undeclared = sum(name not in declared for name in names)

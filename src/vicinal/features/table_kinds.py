@@ -70,10 +70,7 @@ class TableColumn(ABC):
 
     @abstractmethod
     def sample_codes(self, uniforms: Floats) -> Codes:
-        """Return sampled codes (n,) of the declared distribution.
-
-        `uniforms`: samples of the uniform distribution on [0, 1), (n,).
-        """
+        """Return codes (n,) of the declared distribution from uniform samples (n,) in [0, 1)."""
 
     @abstractmethod
     def _format_cell(self, code: float) -> object:
@@ -108,10 +105,7 @@ class TableColumn(ABC):
         return np.zeros(len(codes), dtype=np.bool_)
 
     def compute_features(self, codes: Codes) -> Floats:
-        """Return the weighted features (n, d) of codes (n,).
-
-        The features of the values come first, then the indicator of missing values, if allowed.
-        """
+        """Return the weighted features (n, d) of codes (n,), last the indicator of missing ones."""
         features = self._compute_value_features(codes)
         if self.missing:
             features = np.column_stack([features, np.isnan(codes) * self._missing_indicator])
@@ -163,10 +157,7 @@ class NumberColumn(TableColumn):
         return cells.parse_numbers(column, accept_censored=self.limits)
 
     def _parse_cells_without_markers(self, column: pa.ChunkedArray) -> Reading:
-        """Return codes and faults of a table's column, with NaN for declared missing values.
-
-        Markers that are numbers or dates themselves are compared by their codes.
-        """
+        """Return codes and faults, with NaN for markers, which are also compared by their codes."""
         # In columns of numbers it is faster to compare codes only.
         if self.kind in ("number", "whole") and not cells.is_text(column):
             reading = self._parse(column)

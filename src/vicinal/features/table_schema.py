@@ -129,16 +129,13 @@ class TableSchema:
 
     @cached_property
     def _numeric_names(self) -> frozenset[str]:
-        """Names of the columns whose cells are parsed as numbers."""
+        """Names of the columns with numbers or numeric values in their cells."""
         return frozenset(column.name for column in self.columns if _has_numeric_cells(column))
 
     def require_features(self) -> Self:
         """Return the schema itself if all its columns but the ignored ones have table features.
 
-        Raises
-        ------
-        InvalidInput
-            If a column is free text, or if all columns are ignored.
+        Raises InvalidInput if a column is free text, or if all columns are ignored.
         """
         if self.texts:
             raise InvalidInput(
@@ -178,10 +175,8 @@ class TableSchema:
     def from_dict(cls, declared_schema: object) -> Self:
         """Return the schema that a JSON object declares.
 
-        Raises
-        ------
-        InvalidInput
-            If the object is not a valid schema; the message names the column and the key.
+        Raises InvalidInput if the object is not a valid schema; the message names the column and
+        the key.
         """
         if not isinstance(declared_schema, Mapping) or declared_schema.get("format") != FORMAT:
             raise InvalidInput(
@@ -215,10 +210,7 @@ class TableSchema:
     def load(cls, path: str | Path) -> Self:
         """Return the schema of a JSON file.
 
-        Raises
-        ------
-        InvalidInput
-            If the file is missing, not JSON, or not a valid schema.
+        Raises InvalidInput if the file is missing, not JSON, or not a valid schema.
         """
         declared = read_json(Path(path), "schema")
         try:
@@ -234,10 +226,7 @@ def _has_numeric_cells(column: kinds.TableColumn) -> bool:
 
 
 def _parse_file_section(declared: object) -> tuple[CsvForm, tuple[Any, ...]]:
-    """Return the format of CSV files, and the missing-value markers of all columns.
-
-    `declared`: the JSON value of the schema's key "file".
-    """
+    """Return the CSV format and missing-value markers that the schema's key "file" declares."""
     if not isinstance(declared, Mapping):
         return CsvForm.from_dict(declared), ()
     csv_format = {key: value for key, value in declared.items() if key != "missing_values"}
@@ -246,10 +235,7 @@ def _parse_file_section(declared: object) -> tuple[CsvForm, tuple[Any, ...]]:
 
 
 def _check_markers(location: str, markers: object) -> tuple[Any, ...]:
-    """Return missing-value markers from JSON, checked.
-
-    `location`: the part of the schema that declares them, for the message.
-    """
+    """Return checked missing-value markers; `location`: where they are declared, for messages."""
     if (
         not isinstance(markers, list)
         or len(markers) > MAX_VALUES
@@ -296,7 +282,7 @@ class _ColumnParser:
         return parser
 
     def reject(self, requirement: str) -> InvalidInput:
-        """Return the error for a column that does not have what `requirement` states."""
+        """Return the error that the column must have a required option, in words."""
         return InvalidInput(f"The schema's column {self.name!r} must have {requirement}.")
 
     def parse_column(self) -> kinds.TableColumn | str:
@@ -360,10 +346,7 @@ class _ColumnParser:
         return fields
 
     def parse_values(self, missing_values: tuple[Any, ...]) -> dict[str, Any]:
-        """Return the fields "values", "shares" and "other" of a levels, category or yes_no column.
-
-        `missing_values`: the column's markers; a value that is also a marker is refused.
-        """
+        """Return the fields of a column of declared values; refuse a value in `missing_values`."""
         fields: dict[str, Any] = {}
         n_shares = 2  # of yes and no
         if self.options["kind"] != "yes_no":
