@@ -142,8 +142,7 @@ def check_class_names(classes: object, name: str = "classes") -> AnyArray:
     """Return the declared class names as a 1-d array (c,), in the order given, composed (NFC).
 
     Class names are a public input and are never derived from private labels. Names that cannot be
-    told apart in a file of labels, such as "true" and "TRUE", are refused.
-
+    told apart in a file, such as "true" and "TRUE", are refused.
     `classes`: integers or strings, at least two. `name`: the parameter's name in messages.
     """
     if classes is None or isinstance(classes, str) or not isinstance(classes, Iterable):
@@ -243,10 +242,8 @@ def parse_label(text: str) -> bool | int | str:
 def subject_ids(name: str, subjects: npt.ArrayLike | Iterable[Hashable]) -> list[SubjectId]:
     """Return subject ids in canonical form, see :func:`subject_id`.
 
-    - `name`: the parameter's name in error messages.
-    - `subjects`: a list, NumPy array, or pandas or Arrow column of integers and text, also mixed.
-
-    Raises InvalidInput with the problem of the first invalid id, without showing an id.
+    `subjects`: a list, NumPy array, or pandas or Arrow column of integers and text, also mixed.
+    Raises InvalidInput with the parameter's `name` and the first problem, without showing an id.
     """
     column = read_column(name, subjects)
     if isinstance(column, np.ndarray):

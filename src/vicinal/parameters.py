@@ -342,10 +342,9 @@ Auto: TypeAlias = Given[Value | str, Value | None]
 def parameter(check: Check, *, default: Any = REQUIRED, doc: str, kw_only: bool = True) -> Any:
     """Return the declaration of a parameter, a field of a parameter table.
 
-    - `check`: the requirement on the value.
-    - `default`: the default value; omitted for a parameter that must be given.
-    - `doc`: description for numpydoc. Its first sentence is the help of the command-line option.
-    - `kw_only`: whether the parameter can be passed by name only.
+    `check`: the requirement on the value. `default`: omitted for a parameter that must be given.
+    `doc`: description for numpydoc, whose first sentence is the help of the command-line option.
+    `kw_only`: whether the parameter can be passed by name only.
     """
     return field(
         default=default, kw_only=kw_only, metadata={"check": check, "doc": " ".join(doc.split())}

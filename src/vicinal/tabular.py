@@ -59,8 +59,7 @@ def read_numbers(argument: str, table: Any) -> NumberTable:
     `argument`: the caller's parameter, for messages. `table`: an array, nested lists, a pandas,
     polars or Arrow table or column, a mapping of names to columns, a list of mappings, or a
     structured array.
-    Raises InvalidInput for sparse and masked input, and for a column that has other values than
-    numbers, which the message names.
+    Raises InvalidInput for sparse and masked input, and for other values, with their column's name.
     """
     refuse_sparse(argument, refuse_masked(argument, table))
     if isinstance(table, np.ndarray) and table.dtype.names is None:
@@ -147,15 +146,13 @@ def align_columns(
 ) -> AnyArray:
     """Return the numbers of a table with its columns in the `expected` order.
 
-    Columns are matched by name if both sides have names, otherwise by position.
+    Columns are matched by name if both sides have names, otherwise by position. Raises InvalidInput
+    with the names that differ.
 
-    - `argument`: the caller's parameter, for messages.
-    - `expected`: names of the columns; None for those of an array, which are numbered from 0.
-    - `expected_source`: the table or parameter with the expected names, for the message.
-    - `read_values`: reader of the numbers, called when the names are right; its errors are raised.
-    - `advice`: a further remedy, for the message.
-
-    Raises InvalidInput with the names that differ.
+    `argument`: the caller's parameter. `expected`: names of the columns; None for an array, whose
+    columns are numbered from 0. `expected_source`: the table or parameter that has these names.
+    `read_values`: reader of the numbers, called when the names are right. `advice`: a further
+    remedy for the message.
     """
     names = read_names(argument, table)
     if names is None:
@@ -243,7 +240,7 @@ def refuse_other_names(names: Names | None, expected: Names | None) -> None:
 
 
 def refuse_other_width(values: AnyArray, n_features: int, holder: str) -> None:
-    """Raise InvalidInput, in scikit-learn's words, if `values` (n, d) has another width d.
+    """Raise InvalidInput, in scikit-learn's words, if `values` do not have `n_features` columns.
 
     `holder`: the name of the estimator or store that expects them.
     """
@@ -658,9 +655,8 @@ def check_row_order(X: Any, **columns: Any) -> None:
     """Raise InvalidInput if a column has the row labels of `X` in another order, or no order.
 
     Rows are matched by position. pandas matches them by index elsewhere, so a column that was
-    sorted or shuffled separately would give records the labels or ids of other records.
-
-    `columns`: columns of labels or ids, by the caller's parameter.
+    sorted or shuffled separately would give records the labels or ids of other records. `columns`:
+    columns of labels or ids, by the caller's parameter.
     """
     for argument, column in columns.items():
         if isinstance(column, Set) and not isinstance(column, Sequence):

@@ -30,7 +30,7 @@ class Dataset:
     """Records with labels and subjects; row i of every field belongs to record i.
 
     ``repr()`` shows the kind of data, never values or the number of records, so that it may be
-    logged.
+    logged. Raises InvalidInput if the numbers of records and of labels or subjects differ.
 
     Attributes
     ----------
@@ -46,11 +46,6 @@ class Dataset:
         Another data set, held out for testing, or None.
     names
         The source of each record (relative path of an image file), or None.
-
-    Raises
-    ------
-    InvalidInput
-        If the number of labels or subjects differs from the number of records.
 
     Examples
     --------
@@ -188,12 +183,8 @@ def load_mnist() -> Dataset:
     """Return MNIST: 60,000 digits, and 10,000 more in the test part.
 
     Images are uint8 (n, 28, 28), from 0 (black) to 255 (white); labels are the digits, uint8 (n,).
-    Nothing is downloaded. ``README.md`` beside the file names source and licence.
-
-    Raises
-    ------
-    MissingExtra
-        If this is no checkout and the extra `demo` is not installed.
+    Nothing is downloaded. ``README.md`` beside the file names source and licence. Raises
+    MissingExtra if this is no checkout and the extra `demo` is not installed.
 
     Examples
     --------

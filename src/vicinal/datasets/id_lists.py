@@ -32,7 +32,6 @@ def read_ids(path: str | Path) -> list[SubjectId]:
 
     The file is UTF-8 text with one id per line. Lines end in LF, CR LF or CR; a byte order mark at
     the start and blank lines at the end are ignored.
-
     Raises InvalidInput if a line looks like a header, has several fields, is blank or is no id. The
     message gives the line's number and never its content.
     """

@@ -209,7 +209,6 @@ class _Columns:
         self._index_of = {name: index for index, name in enumerate(table.column_names)}
 
     def list_missing(self, names: Iterable[str]) -> list[str]:
-        """Return those of the names that no column of the table has."""
         return [name for name in names if name not in self._index_of]
 
     def get(self, name: str, description: str, *, allow_missing: bool = False) -> pa.ChunkedArray:
@@ -367,10 +366,7 @@ def _refuse_repeated_names(path: Path, names: list[str]) -> None:
 
 
 def _parse_file(path: Path, form: CsvForm) -> pa.Table:
-    """Return the table of a file; `form`: the declared format of a CSV file.
-
-    Raises InvalidInput, with the detected format if it differs from the declared one.
-    """
+    """Return a file's table; raise InvalidInput, with the detected format, if it is not `form`."""
     reader, table = _find_reader(path), None
     try:
         table = reader(path, form)

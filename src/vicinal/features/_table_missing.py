@@ -65,7 +65,8 @@ def find_number_texts(distinct: Iterable[str]) -> list[str]:
 def find_sentinels(codes: Codes, *, are_days: bool = False) -> tuple[list[float], list[float]]:
     """Return the distinct codes that certainly mark missing values, and those that possibly do.
 
-    They are judged by their frequency, and by their distance from the other codes. `codes`: numbers (n,), or days since 1970 if `are_days`.
+    They are judged by their frequency, and by their distance from the other codes. `codes`: numbers
+    (n,), or days since 1970 if `are_days`.
     """
     sentinels = _DAYS if are_days else _NUMBERS
     distinct, counts = np.unique(codes, return_counts=True)

@@ -69,7 +69,6 @@ def parse_clock(text: str) -> float | None:
 
 
 def _round_seconds(seconds: float) -> float:
-    """Return seconds rounded to microseconds."""
     return float(round(seconds * MICROSECONDS)) / MICROSECONDS
 
 

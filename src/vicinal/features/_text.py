@@ -9,12 +9,11 @@ from functools import partial
 from importlib import import_module
 from pathlib import Path
 from threading import local
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from vicinal import checks
-from vicinal.arrays import AnyArray
 from vicinal.errors import InvalidInput, MissingExtra, UnusableRows
 from vicinal.features.fixed import FixedRowFeatures, LoadedOnce, Vectors
 from vicinal.lazy import import_from_extra
@@ -41,15 +40,7 @@ _MIN_TEXTS_PER_THREAD = 16
 _import_extra = partial(import_from_extra, "text", purpose="SentenceFeatures")
 
 
-class _Network(Protocol):
-    """The part of the interface of a sentence-transformers model that is used here."""
-
-    def encode(
-        self, texts: list[str], *, batch_size: int, show_progress_bar: bool, convert_to_numpy: bool
-    ) -> AnyArray: ...
-
-
-class SentenceFeatures(LoadedOnce["_Network"], FixedRowFeatures):
+class SentenceFeatures(LoadedOnce, FixedRowFeatures):
     """Embedding of every text by a fixed, public sentence-transformers model.
 
     Nothing is downloaded: the weights come from an installed package or from a folder.
@@ -99,7 +90,7 @@ class SentenceFeatures(LoadedOnce["_Network"], FixedRowFeatures):
         """The folder of the model."""
         return find_model_folder(self.model)
 
-    def _load_network(self) -> _Network:
+    def _load_network(self) -> Any:
         return self._load_once(self.model, lambda: _load_model(self.model))
 
 
@@ -123,11 +114,12 @@ def _check_texts(texts: Iterable[str]) -> list[str]:
     return listed
 
 
-def _embed_blocks(network: _Network, texts: list[str]) -> Iterator[Vectors]:
-    """Yield the embeddings (b, d) of consecutive blocks of texts; one thread embeds each text.
+def _embed_blocks(network: Any, texts: list[str]) -> Iterator[Vectors]:
+    """Yield the embeddings (b, d) of blocks of texts by a sentence-transformers network.
 
-    One text takes fifteen times as long on several threads, because of their synchronisation. Every
-    thread has its own copy of the network, because a tokenizer is not safe for threads.
+    One thread embeds each text: several take fifteen times as long, because of their
+    synchronisation. Every thread has its own copy of the network, because a tokenizer is not safe
+    for threads.
     """
     n_threads = max(1, min(THREADS, len(texts) // _MIN_TEXTS_PER_THREAD))
     networks = [network, *(copy.deepcopy(network) for _ in range(n_threads - 1))]
@@ -165,7 +157,7 @@ def find_model_folder(model: str) -> Path:
     return folder
 
 
-def _load_model(model: str) -> _Network:
+def _load_model(model: str) -> Any:
     """Return the network of a model, given as :data:`PACKAGED_MODEL` or as a folder's path.
 
     Raises InvalidInput before loading if the folder names other classes than
@@ -188,10 +180,7 @@ def _load_model(model: str) -> _Network:
             "route texts between models). Loading it would run code from elsewhere. Use another."
         )
     with _disable_progress_bars():
-        network: _Network = library.SentenceTransformer(
-            str(folder), device="cpu", local_files_only=True
-        )
-    return network
+        return library.SentenceTransformer(str(folder), device="cpu", local_files_only=True)
 
 
 @contextmanager

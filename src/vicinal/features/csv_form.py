@@ -23,6 +23,8 @@ _OPTIONAL_KEYS = ("quote", "escape", "comment")
 class CsvForm:
     r"""The format of CSV files. It is public: detected in public rows, or declared.
 
+    Raises InvalidInput if a value is invalid, or two roles have the same first character.
+
     Attributes
     ----------
     delimiter : str
@@ -39,11 +41,6 @@ class CsvForm:
     comment : str
         The beginning of lines that are left out, such as "#". A line inside a quoted field is not a
         comment. Empty: no line is left out.
-
-    Raises
-    ------
-    InvalidInput
-        If a value is invalid, or two roles have the same first character.
 
     Examples
     --------

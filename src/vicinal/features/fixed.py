@@ -6,7 +6,7 @@ Row products and norms are sums of integers below 2**53, so float64 sums are exa
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -77,8 +77,6 @@ Images = AnyArray
 Vectors = Floats32
 AnyImages = npt.ArrayLike | Sequence[npt.ArrayLike]
 
-Network = TypeVar("Network")
-
 
 class FixedFeatures(TransformerMixin, BaseEstimator):
     """An extractor that needs no fit: the features of a row are a function of that row alone.
@@ -103,29 +101,16 @@ class FixedRowFeatures(FixedFeatures, ABC):
     """An extractor that computes features in blocks of rows and reports its progress."""
 
     def transform(self, rows: Any, progress: Step | None = None) -> Vectors:
-        """Return the features of rows.
+        """Return the features of rows, float32 (n, d), in their order; those of images are finite.
 
-        Parameters
-        ----------
-        rows
-            Depending on the class: n texts, each a str; or images, grey (n, h, w) or colour
-            (n, h, w, 3), integers or finite floats; for :class:`ImageFeatures` also a list of
-            images of any sizes.
-        progress
-            Called after each block with its number of rows.
+        - `rows`: depending on the class, n texts, each a str; or images, grey (n, h, w) or colour
+          (n, h, w, 3), integers or finite floats; for :class:`ImageFeatures` also a list of images
+          of any sizes.
+        - `progress`: called after each block with its number of rows.
 
-        Returns
-        -------
-        array (n, d) of float32
-            In the order of the rows; those of images are finite.
-
-        Raises
-        ------
-        InvalidInput
-            If there is no row, or a row has another type or is too small; if a parameter or the
-            model that it names is invalid.
-        MissingExtra
-            If the class needs an extra, or a package of weights, that is not installed.
+        Raises InvalidInput if there is no row, if a row has another type or is too small, or if a
+        parameter or the model that it names is invalid; MissingExtra if the class needs an extra,
+        or a package of weights, that is not installed.
         """
         checked = self._check_rows(rows)
         return _join_blocks(self._compute_blocks(checked), progress, len(checked))
@@ -149,18 +134,18 @@ class FixedImageFeatures(FixedRowFeatures):
         return tags
 
 
-class LoadedOnce(Generic[Network]):
+class LoadedOnce:
     """An extractor's network, loaded at its first use and again when its parameters change.
 
     The loaded network is not pickled.
     """
 
-    def _load_once(self, key: Hashable, load: Callable[[], Network]) -> Network:
+    def _load_once(self, key: Hashable, load: Callable[[], Any]) -> Any:
         """Return the network, which `load` returns at the first call and whenever `key` changes.
 
         `key`: the parameters of the extractor on which the network depends.
         """
-        loaded: tuple[Hashable, Network] | None = getattr(self, "_loaded", None)
+        loaded: tuple[Hashable, Any] | None = getattr(self, "_loaded", None)
         if loaded is None or loaded[0] != key:
             loaded = (key, load())
             self._loaded = loaded

@@ -86,18 +86,9 @@ class PublicMap(TransformerMixin, BaseEstimator):
     def fit(self, X: Any, y: object = None) -> Self:  # noqa: ARG002
         """Fit the map to public rows and return it.
 
-        Parameters
-        ----------
-        X
-            Public rows, an array or a table (m, d) of finite numbers.
-        y
-            Not used.
-
-        Raises
-        ------
-        InvalidInput
-            If a parameter is out of range, if `X` is not a matrix of finite numbers, or if all its
-            rows are equal, so that they have no principal component.
+        `X`: an array or a table (m, d) of finite numbers. `y`: not used. Raises InvalidInput if a
+        parameter is out of range, if `X` is no such matrix, or if all its rows are equal, so that
+        they have no principal component.
         """
         n_components, power = self._check_parameters()
         matrix = read_matrix("X", X)
@@ -113,26 +104,11 @@ class PublicMap(TransformerMixin, BaseEstimator):
         return self._set_fitted(mean, components, scale, matrix.names)
 
     def transform(self, X: Any) -> Vectors:
-        """Return the mapped rows.
+        """Return the mapped rows, float32 (n, c), of Euclidean length 1, or zeros if the projection is zero.
 
-        Parameters
-        ----------
-        X
-            Rows, an array or a table (n, d) of finite numbers; private, public or queries. A table
-            must have the columns of the public rows, in the same order.
-
-        Returns
-        -------
-        array (n, c) of float32
-            Rows of Euclidean length 1. A row whose projection is zero (such as the public mean)
-            becomes zeros.
-
-        Raises
-        ------
-        InvalidInput
-            If `X` is not a matrix of finite numbers with d columns.
-        sklearn.exceptions.NotFittedError
-            If the map was not fitted.
+        `X`: private rows, public rows or queries, an array or a table (n, d) of finite numbers. A
+        table must have the columns of the public rows, in the same order. Raises InvalidInput for
+        other input, and NotFittedError if the map was not fitted.
         """
         check_is_fitted(self)
         refuse_other_names(read_names("X", X), vars(self).get("_column_names"))

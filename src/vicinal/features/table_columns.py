@@ -118,10 +118,7 @@ class Reading:
         return type(self)(self.codes, faults)
 
     def mark_faults(self, is_valid: Bools, fault: Fault) -> Self:
-        """Return a reading in which the codes where `is_valid`, (n,), is False have the `fault`.
-
-        Missing cells remain missing.
-        """
+        """Return a reading with the `fault` in present cells where `is_valid` (n,) is False."""
         is_faulty = ~(is_valid | np.isnan(self.codes))
         faults = np.where(is_faulty, np.uint8(fault), self.faults)
         return type(self)(np.where(is_faulty, np.nan, self.codes), faults)
@@ -133,8 +130,7 @@ class Reading:
 def parse_numbers(column: pa.ChunkedArray, *, accept_censored: bool = False) -> Reading:
     """Return the numbers of a column; texts are parsed as decimal numbers with a point.
 
-    `accept_censored`: whether a text such as <0.5 is read as its limit, 0.5; otherwise it is a
-    fault.
+    `accept_censored`: whether a text such as <0.5 is read as its limit, 0.5, or is a fault.
     """
     kind = column.type
     if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
@@ -213,10 +209,7 @@ def parse_days(
 
 
 def _parse_day(text: str, date_format: str | None) -> float | None:
-    """Return the days since 1970 of a date, without its time of day if the text has one.
-
-    None or a ValueError for other texts. `date_format`: as in :func:`parse_days`.
-    """
+    """Return the days from 1970 to a date without its time; None or ValueError for other texts."""
     match = _ISO_DATE.fullmatch(text)
     if match is not None:
         return parse_iso_date(match[1])
@@ -227,11 +220,7 @@ def _parse_day(text: str, date_format: str | None) -> float | None:
 
 
 def _parse_moment(text: str, date_format: str | None, zone: str, *, with_time: bool) -> float:
-    """Return the days since 1970 of a moment in the `zone`; raises ValueError for other texts.
-
-    `with_time`: whether the time of day is the fraction of the day. `date_format`: as in
-    :func:`parse_days`.
-    """
+    """Return the days from 1970 to a moment in `zone`; `with_time`: with the time as fraction."""
     moment = times.parse_moment(text, date_format, zone)
     return moment if with_time else float(math.floor(moment))
 
@@ -274,10 +263,7 @@ def parse_durations(column: pa.ChunkedArray) -> Reading:
 
 
 def _get_time_units(column: pa.ChunkedArray) -> tuple[npt.NDArray[np.int64], int]:
-    """Return the integers that Arrow stores for times (0 for null), and the units per second.
-
-    `column`: times of day, timestamps or durations of any unit.
-    """
+    """Return the integers of a column of Arrow times (0 for null), and their units per second."""
     storage = pa.int32() if column.type.bit_width == 32 else pa.int64()  # of time32
     units = column.cast(storage).cast(pa.int64()).fill_null(0).to_numpy()
     return units, _UNITS_PER_SECOND[column.type.unit]
@@ -464,8 +450,7 @@ def is_missing_text(text: str, declared: Container[str] = ()) -> bool:
 def normalize_value(value: Any) -> str:
     """Return the form in which a value is compared with missing-value markers.
 
-    It is equal for -9, -9.0 and "-9.00". Digits with a leading zero are a code, and equal only the
-    same digits.
+    It is equal for -9, -9.0 and "-9.00". Digits with a leading zero are a code and stay unchanged.
     """
     text = plain_text(value)
     if not PLAIN_NUMBER.fullmatch(text) or LEADING_ZERO.fullmatch(text):

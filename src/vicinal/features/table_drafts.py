@@ -28,6 +28,8 @@ def draft_schema(
 ) -> tuple[TableSchema, list[str]]:
     """Return a schema for tables like this public one, and notes for its editor.
 
+    Raises InvalidInput if the table has no rows, or two columns of one name.
+
     Parameters
     ----------
     table
@@ -37,11 +39,6 @@ def draft_schema(
         Columns without features, such as the label's and the subject's.
     file : CsvForm, optional
         The format of the CSV file from which the rows were read.
-
-    Raises
-    ------
-    InvalidInput
-        If the table has no rows, or two columns of one name.
 
     Examples
     --------
@@ -162,7 +159,7 @@ def _get_category_order(table: Any, name: str) -> list[str] | None:
 
 
 def rows_from_schema(schema: TableSchema, size: int = 2000, seed: int | None = None) -> pa.Table:
-    """Return rows sampled from the public schema, every column independently.
+    """Return a table of rows sampled from the public schema, every column independently.
 
     Numbers have a normal distribution if centre and spread are declared, else a uniform one. Levels
     and categories have the declared shares, else equal ones, and values are missing with the
@@ -176,11 +173,6 @@ def rows_from_schema(schema: TableSchema, size: int = 2000, seed: int | None = N
         Number of rows.
     seed : int, optional
         Makes the rows repeatable. They are public, so no privacy depends on it.
-
-    Returns
-    -------
-    pyarrow.Table
-        In a form that :class:`~vicinal.features.TableFeatures` accepts.
 
     Examples
     --------

@@ -66,24 +66,12 @@ class TableFeatures(FixedFeatures):
         self.schema = schema
 
     def transform(self, X: Any) -> Vectors:
-        """Return the features of a table's rows.
+        """Return the features of a table's rows, float32 (n, d), see :meth:`get_feature_names_out`.
 
-        Parameters
-        ----------
-        X
-            A pandas, polars or Arrow table, a dict of columns, a list of dicts, or a structured
-            array.
-
-        Returns
-        -------
-        array (n, d) of float32
-            In the order of the rows; columns in the order of :meth:`get_feature_names_out`.
-
-        Raises
-        ------
-        InvalidInput
-            If a column is missing or has values that the schema does not allow. The message names
-            the column, the kind of fault and the fix; never a value, and no number of rows.
+        `X`: a pandas, polars or Arrow table, a dict of columns, a list of dicts, or a structured
+        array. Raises InvalidInput if a column is missing or has values that the schema does not
+        allow. The message names the column, the kind of fault and the fix; never a value, and no
+        number of rows.
         """
         codes = self.codes(X)
         columns = as_schema(self.schema).columns
@@ -271,10 +259,7 @@ def _check_column(
     read_column: Callable[[pa.ChunkedArray], Reading],
     declared: kinds.TableColumn | None,
 ) -> list[Misfit]:
-    """Return the misfits of the column `name` of a table.
-
-    `read_column`: parser of its cells. `declared`: its declaration; None for labels and ids.
-    """
+    """Return the misfits of a column; `declared`: its declaration, None for labels and ids."""
     try:
         values = read_arrow_columns(table, [name])[0][name]
         reading = read_column(values)
@@ -292,10 +277,7 @@ def _check_column(
 
 
 def warn_of_undeclared_categories(path: Path, table: pa.Table, schema: TableSchema) -> None:
-    """Warn of misspelt and of many undeclared categories in a **public** table.
-
-    `path`: the table's file, for the message.
-    """
+    """Warn of misspelt and many undeclared categories in the **public** table of the file `path`."""
     for column in schema.columns:
         if isinstance(column, kinds.CategoryColumn) and column.name in table.column_names:
             values = read_arrow_columns(table, [column.name])[0][column.name]
