@@ -63,7 +63,7 @@ def check_real(
 def _describe_bounds(
     above: float | None, minimum: float | None, below: float | None, maximum: float | None
 ) -> str:
-    """Return the requirement of exclusive and inclusive bounds in words, for an error."""
+    """Return in words the requirement on a number with exclusive and inclusive bounds."""
     bounds = [("> ", above), (">= ", minimum), ("< ", below), ("<= ", maximum)]
     conditions = " and ".join(f"{sign}{bound:g}" for sign, bound in bounds if bound is not None)
     return f"a finite number {conditions}".rstrip()

@@ -1,7 +1,7 @@
 """Data sets from tables in CSV, Parquet and Excel files, and from npz files."""
 
 import codecs
-import csv as csv_format
+import csv as python_csv
 import datetime as dt
 import io
 import re
@@ -29,7 +29,7 @@ _BLOCK = 1 << 24
 
 _CSV_NAME = re.compile(r".*\.(csv|tsv|txt)(\.gz)?", re.IGNORECASE)
 _DELIMITERS = ",;\t|"
-_READ_ERRORS = (OSError, ValueError, LookupError, pa.ArrowException, csv_format.Error)
+_READ_ERRORS = (OSError, ValueError, LookupError, pa.ArrowException, python_csv.Error)
 
 _NO_DELIMITER = "\x1f"
 """The delimiter given to Arrow for a file of one column: the unit separator, used in no text."""
@@ -265,9 +265,9 @@ def detect_csv_format(
 def _detect_delimiter(
     path: Path, delimiter: str | None, encoding: str | None, base_format: CsvForm
 ) -> tuple[CsvForm, int]:
-    """Return a CSV file's format, in which the decimal point is a placeholder, and its width.
+    """Return a CSV file's format, with a decimal point as placeholder, and its number of columns.
 
-    The width is the number of columns. Only delimiters in the header are tried, because a text may
+    Only delimiters in the header are tried, because a text may
     contain any of them. Raises ValueError if rows have different lengths with each of them.
     Parameters as for :func:`detect_csv_format`.
     """
@@ -500,13 +500,13 @@ def _split_rows(text: Iterable[str], form: CsvForm) -> Iterator[tuple[list[str],
             yield line
 
     # The field limit belongs to the process, so it is only raised, to the longest row allowed here.
-    csv_format.field_size_limit(max(_BLOCK, csv_format.field_size_limit()))
-    rows = csv_format.reader(
+    python_csv.field_size_limit(max(_BLOCK, python_csv.field_size_limit()))
+    rows = python_csv.reader(
         read_lines(),
         delimiter=form.delimiter,
         quotechar=form.quote or None,
         escapechar=form.escape or None,
-        quoting=csv_format.QUOTE_MINIMAL if form.quote else csv_format.QUOTE_NONE,
+        quoting=python_csv.QUOTE_MINIMAL if form.quote else python_csv.QUOTE_NONE,
     )
     for fields in rows:
         yield lines, fields
@@ -572,10 +572,7 @@ def _read_texts(columns: _Columns, name: str) -> tuple[str, ...]:
 
 
 def _read_matrix(columns: _Columns, names: Sequence[str], descriptions: Sequence[str]) -> Floats:
-    """Return columns of numbers, or of strings that are numbers, float64 (n, d).
-
-    `descriptions`: names of the columns in messages, such as "column 3 of the file".
-    """
+    """Return columns of numbers, float64 (n, d); `descriptions` name the columns in messages."""
     missing_names = columns.list_missing(names)
     if len(missing_names) > 1:
         listed_names = checks.join_first(list(map(repr, missing_names)))

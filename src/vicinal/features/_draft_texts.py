@@ -191,10 +191,9 @@ def _draft_parsed_texts(name: str, column: pa.ChunkedArray, file: CsvForm) -> Dr
 
 
 def _describe_doubtful_numbers(texts: list[str], file: CsvForm) -> list[str]:
-    """Return notes on numbers that are rounded, or have points that may separate thousands.
+    """Return notes on distinct numbers that are rounded, or have points as between thousands.
 
-    `texts`: the distinct numbers, written with decimal points. `file`: the format of the public
-    file, which has the decimal mark for the note.
+    `texts`: written with decimal points. `file`: its format has the decimal mark for the note.
     """
     notes = []
     if any(map(values.is_rounded, texts)):
@@ -255,8 +254,7 @@ def _draft_categories(
 def _refuse_texts(counts: Counter[str], n_others: int) -> Draft | None:
     """Return a draft without features for prose, identifiers, and too many values; else None.
 
-    `counts`: number of rows with every text. `n_others`: number of rows with texts that a category
-    would not declare.
+    `counts`: number of rows with every text. `n_others`: those that a category would not declare.
     """
     n_texts = counts.total()
     other_share = n_others / n_texts

@@ -104,7 +104,7 @@ class PublicMap(TransformerMixin, BaseEstimator):
         return self._set_fitted(mean, components, scale, matrix.names)
 
     def transform(self, X: Any) -> Vectors:
-        """Return the mapped rows, float32 (n, c), of Euclidean length 1, or zeros if the projection is zero.
+        """Return the mapped rows, float32 (n, c): of length 1, or zeros for a zero projection.
 
         `X`: private rows, public rows or queries, an array or a table (n, d) of finite numbers. A
         table must have the columns of the public rows, in the same order. Raises InvalidInput for

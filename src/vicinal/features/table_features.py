@@ -277,7 +277,7 @@ def _check_column(
 
 
 def warn_of_undeclared_categories(path: Path, table: pa.Table, schema: TableSchema) -> None:
-    """Warn of misspelt and many undeclared categories in the **public** table of the file `path`."""
+    """Warn of misspelt and many undeclared categories in the **public** table of a file."""
     for column in schema.columns:
         if isinstance(column, kinds.CategoryColumn) and column.name in table.column_names:
             values = read_arrow_columns(table, [column.name])[0][column.name]
