@@ -21,6 +21,7 @@ def attach_exports(package: str) -> tuple[Callable[[str], Any], Callable[[], lis
     modules = read_exports(Path(str(module.__file__)).with_suffix(".pyi"))
 
     def import_name(name: str) -> Any:
+        """Import a public name of the package at its first use; raise AttributeError for others."""
         if name not in modules:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         source = modules[name]

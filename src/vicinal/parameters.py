@@ -328,7 +328,6 @@ class Given(Generic[InputType, CheckedType]):
     @overload
     def __get__(self, instance: object, owner: object) -> InputType: ...
     def __get__(self, instance: object, owner: object) -> Any:
-        """Return the checked value in settings, and the caller's value in an estimator."""
         raise NotImplementedError
 
     def __set__(self, instance: object, value: InputType) -> None:

@@ -191,10 +191,9 @@ def use_threads(number: int) -> Iterator[None]:
 
 @contextmanager
 def _replace_global(name: str, value: Any, excluded: tuple[str, ...] = ()) -> Iterator[None]:
-    """Replace a global variable in all loaded modules of vicinal that have it, in this context.
+    """Replace the variable `name` of all loaded modules of vicinal that have it, in this context.
 
-    - `name`, `value`: the variable and its temporary value.
-    - `excluded`: prefixes of module names in which the variable is not replaced.
+    `excluded`: prefixes of the names of modules in which it is not replaced.
     """
     namespaces = [
         vars(module)
@@ -349,11 +348,9 @@ CHARGED = ("votes", "counts", "training", "size", "evaluation")
 def charges_broken(fault: str, where: Sequence[str] = CHARGED) -> Iterator[None]:
     """Inject a fault into the charges of releases in this context, which audits must detect.
 
-    For one thread.
-
-    - `fault`: a key of :data:`CHARGE_FAULTS`, or :data:`MEMORY_FAULT`.
-    - `where`: the affected kinds of releases, of :data:`CHARGED`. "total" disables the charges to
-      the total account, for any fault.
+    For one thread. `fault`: a key of :data:`CHARGE_FAULTS`, or :data:`MEMORY_FAULT`. `where`: the
+    affected kinds of releases, of :data:`CHARGED`. "total" disables the charges to the total
+    account, for any fault.
 
     Examples
     --------
@@ -391,6 +388,7 @@ def _add_fault(charge: Callable[..., Any], fault: str) -> Callable[..., Any]:
     if fault == MEMORY_FAULT:
 
         def add_previous_sums(*args: Any) -> Any:
+            """Call `charge`, then add the sums of each query to those of the next."""
             result = charge(*args)
             if isinstance(args[0], BlockRelease):
                 result[0][1:] += result[0][:-1].copy()
@@ -400,6 +398,7 @@ def _add_fault(charge: Callable[..., Any], fault: str) -> Callable[..., Any]:
     offer_budgets, compute_remaining = CHARGE_FAULTS[fault]
 
     def charge_wrongly(*args: Any) -> Any:
+        """Call `charge` with the offered budgets, then set the faulty remaining ones."""
         tables = [argument.remaining for argument in args if isinstance(argument, SubjectTable)]
         remaining = tables[0] if tables else args[-1]
         remaining_before = remaining.copy()

@@ -63,6 +63,7 @@ class Dataset:
     names: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
+        """Refuse labels and subjects that are not one for every record."""
         for name in ("labels", "subjects"):
             field = getattr(self, name)
             has_targets = name == "labels" and np.asarray(field).dtype.kind == "f"
@@ -86,10 +87,7 @@ class Dataset:
         return f"Dataset({', '.join([kind, *extras])})"
 
     def take(self, rows: slice | AnyInts | Bools) -> Dataset:
-        """Return the chosen records, without their names and without a test part.
-
-        `rows`: a slice, row indices, or a mask (n,).
-        """
+        """Return the records at `rows`, a slice, indices or a mask (n,); names and test are None."""
         indices = np.arange(len(self))[rows]
         if isinstance(self.features, tuple):
             features: Features = tuple(self.features[index] for index in indices)

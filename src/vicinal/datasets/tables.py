@@ -267,9 +267,8 @@ def _detect_delimiter(
 ) -> tuple[CsvForm, int]:
     """Return a CSV file's format, with a decimal point as placeholder, and its number of columns.
 
-    Only delimiters in the header are tried, because a text may
-    contain any of them. Raises ValueError if rows have different lengths with each of them.
-    Parameters as for :func:`detect_csv_format`.
+    Only delimiters in the header are tried, because a text may contain any of them. Raises
+    ValueError if rows have different lengths with each. Parameters: see :func:`detect_csv_format`.
     """
     encoding = encoding or _detect_encoding(path)
     used_marks = (base_format.quote, base_format.escape, base_format.comment[:1])
@@ -493,6 +492,7 @@ def _split_rows(text: Iterable[str], form: CsvForm) -> Iterator[tuple[list[str],
     lines: list[str] = []
 
     def read_lines() -> Iterator[str]:
+        """Yield the lines that are no comments, and keep those of the current row."""
         for line in text:
             if form.comment and not lines and line.startswith(form.comment):
                 continue

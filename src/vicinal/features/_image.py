@@ -87,6 +87,7 @@ class ImageFeatures(LoadedOnce, FixedImageFeatures):
         self.size = size
 
     def _compute_blocks(self, images: AnyImages) -> Iterable[Vectors]:
+        """Yield the embeddings (b, 1280) of consecutive blocks of images."""
         pixels = [_check_image(image) for image in _check_is_list(images)]
         size = checks.check_integer("size", self.size, minimum=32, maximum=512)
         session = self._load_once(size, lambda: _open_session(size))

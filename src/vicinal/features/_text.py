@@ -130,6 +130,7 @@ def _embed_blocks(network: Any, texts: list[str]) -> Iterator[Vectors]:
         thread_state.network = networks.pop()
 
     def embed(text: str) -> Vectors:
+        """Return the embedding (d,) of a text by this thread's network."""
         vectors = thread_state.network.encode(
             [text], batch_size=1, show_progress_bar=False, convert_to_numpy=True
         )

@@ -57,6 +57,7 @@ class CsvForm:
     comment: str = ""
 
     def __post_init__(self) -> None:
+        """Refuse invalid values, and replace the encoding by Python's name of it."""
         if not re.fullmatch(rf'{_MARK}(?<!")', str(self.delimiter)):
             raise InvalidInput("The 'delimiter' parameter must be one character, such as ';'.")
         for name, example in (("quote", "'"), ("escape", "\\")):

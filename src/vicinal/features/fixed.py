@@ -103,11 +103,9 @@ class FixedRowFeatures(FixedFeatures, ABC):
     def transform(self, rows: Any, progress: Step | None = None) -> Vectors:
         """Return the features of rows, float32 (n, d), in their order; those of images are finite.
 
-        - `rows`: depending on the class, n texts, each a str; or images, grey (n, h, w) or colour
-          (n, h, w, 3), integers or finite floats; for :class:`ImageFeatures` also a list of images
-          of any sizes.
-        - `progress`: called after each block with its number of rows.
-
+        `rows`: depending on the class, n texts, each a str; or images, grey (n, h, w) or colour
+        (n, h, w, 3), integers or finite floats; for :class:`ImageFeatures` also a list of images of
+        any sizes. `progress`: called after each block with its number of rows.
         Raises InvalidInput if there is no row, if a row has another type or is too small, or if a
         parameter or the model that it names is invalid; MissingExtra if the class needs an extra,
         or a package of weights, that is not installed.

@@ -88,6 +88,7 @@ class HOGFeatures(fixed.FixedImageFeatures):
         self.n_jobs = n_jobs
 
     def _compute_blocks(self, images: fixed.AnyImages) -> Iterable[fixed.Vectors]:
+        """Yield the features (b, d) of consecutive blocks of images, in threads."""
         settings = self._check_parameters()
         block_side = settings["cell"] * settings["block"]
         remedy = "choose a smaller 'cell' or 'block'"

@@ -260,10 +260,7 @@ def _read_file(path: Path) -> _StoredMap:
 
 
 def _is_exact(components: Floats, scale: Floats, n_features: int) -> bool:
-    """Return whether loaded components (n_features, c) and their divisors (c,) are valid.
-
-    Components must be unit vectors on the grid of exact projections.
-    """
+    """Return whether components are unit vectors on the exact grid, and their divisors valid."""
     return bool(
         scale.ndim == 1
         and components.shape == (n_features, len(scale))

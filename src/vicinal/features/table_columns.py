@@ -337,6 +337,7 @@ def validate_labels(column: pa.ChunkedArray, classes: Sequence[Any] | None) -> R
     index_of = None if classes is None else checks.build_class_index(classes)
 
     def validate_label(value: Any) -> float | Fault:
+        """Return 0 for a valid label, NaN for a missing one, else the fault."""
         text = plain_text(value)
         if is_missing_text(text, index_of or ()):
             return math.nan
@@ -354,6 +355,7 @@ def validate_ids(column: pa.ChunkedArray) -> Reading:
     """
 
     def validate_id(value: Any) -> float | Fault:
+        """Return 0 for a valid id, NaN for a missing one, else the fault."""
         if plain_text(value) in MISSING_WORDS:
             return math.nan
         return (
@@ -388,6 +390,7 @@ def _parse_texts(
     """
 
     def parse_text(value: str) -> float | Fault:
+        """Return the code of a text, NaN for a missing value, or the fault."""
         text = value.strip()
         if is_missing_text(text):
             return math.nan

@@ -141,10 +141,7 @@ def _refuse_faults(readings: Mapping[str, Reading]) -> None:
 
 
 def _warn_of_undeclared(schema: TableSchema, names: Sequence[str]) -> None:
-    """Warn of the number of a table's columns, `names`, that the schema does not declare.
-
-    Names are not shown, because they may be private values.
-    """
+    """Warn of the number of undeclared columns; `names`, all in the table, may be private."""
     declared = {*schema.names, *schema.ignored, *schema.texts}
     n_undeclared = sum(name not in declared for name in names)
     if n_undeclared:
@@ -214,10 +211,9 @@ def check_table(
 ) -> list[Misfit]:
     """Return all problems of a private table, and remarks that do not stop it from being used.
 
-    - `table`: in a form that :class:`~vicinal.features.TableFeatures` accepts.
-    - `labels`: the column of labels, or several columns of numeric targets.
-    - `subject`: the column of subject ids.
-    - `classes`: the names of all classes; without them, all labels are accepted.
+    `table`: in a form that :class:`~vicinal.features.TableFeatures` accepts. `labels`: the column
+    of labels, or several of numeric targets. `subject`: the column of subject ids. `classes`: the
+    names of all classes; without them, all labels are accepted.
     """
     _, n_rows, names = read_arrow_columns(table, ())
     if n_rows == 0:

@@ -283,12 +283,14 @@ class DateColumn(NumberColumn):
         return cells.parse_days(column, self.form, self.zone, with_time=self.time)
 
     def _format_cell(self, code: float) -> object:
+        """Return the date of a code; with `time` the date and time of day, in whole seconds."""
         date = dt.date.fromisoformat(cells.format_day(math.floor(code)))
         if not self.time:
             return date
         return dt.datetime.combine(date, _round_to_clock_time(code % 1 * times.SECONDS_PER_DAY))
 
     def _round_to_codes(self, numbers: Floats) -> Codes:
+        """Return numbers (n,) rounded to days, or with `time` to seconds, inside the bounds."""
         if self.time:
             second = 1 / times.SECONDS_PER_DAY
             return self._clip_to_bounds(np.rint(numbers / second) * second)
@@ -393,6 +395,7 @@ class DeclaredColumn(TableColumn):
 
     @property
     def declared_values(self) -> list[str]:
+        """All declared values as texts, and the text for "other" if the column has it."""
         texts = list(map(cells.plain_text, self.values))
         if self.n_values > len(self.values) and not cells.are_numbers(self.values):
             texts.append(OTHER)

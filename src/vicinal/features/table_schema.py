@@ -93,6 +93,7 @@ class TableSchema:
     missing_values: tuple[Any, ...] = ()
 
     def __post_init__(self) -> None:
+        """Give every column the schema's missing-value markers."""
         columns = tuple(
             replace(column, schema_missing_values=self._get_schema_markers(column))
             for column in self.columns
