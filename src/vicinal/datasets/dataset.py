@@ -87,7 +87,7 @@ class Dataset:
         return f"Dataset({', '.join([kind, *extras])})"
 
     def take(self, rows: slice | AnyInts | Bools) -> Dataset:
-        """Return the records at `rows`, a slice, indices or a mask (n,); names and test are None."""
+        """Return the records at `rows`: a slice, indices or a mask (n,); without names and test."""
         indices = np.arange(len(self))[rows]
         if isinstance(self.features, tuple):
             features: Features = tuple(self.features[index] for index in indices)
